@@ -43,7 +43,7 @@ class ForeignMessage:
     Attributes:
         number: Its place in the queue.
         message_id: Its id; "" for none.
-        state: `READY`, `UNACKED`, `ACKED`, `DEAD` (at its delivery limit), or `LOST` (it was not
+        state: `READY`, `UNACKED`, `ACKED`, `DEAD` (rejected, or at its limit), or `LOST` (not
             confirmed).
         confirmed: Its publisher knows that it is there.
         safe: Its acknowledgement survives a death of the node.
@@ -152,7 +152,7 @@ class Elsewhere:
             tags = [tag for tag in channel.unacked if tag <= frame.tag]
         for tag in tags:
             message = channel.unacked.pop(tag)
-            message.state, message.safe = ACKED, False
+            message.state, message.safe = DEAD if frame.rejected else ACKED, False
             if self.rules.sync_s:
                 self._later(self.rules.sync_s, self._sync, message)
             else:
@@ -165,7 +165,7 @@ class Elsewhere:
                 self._later(self.rules.sync_s, self.die, down_s)
 
     def _sync(self, message):
-        if message.state == ACKED:
+        if message.state in (ACKED, DEAD):
             message.safe = True
 
     def give_back(self, channel, *, counts):
@@ -176,7 +176,7 @@ class Elsewhere:
             message.mark = True
             message.deliveries += counts
             if self.rules.limit and message.deliveries > self.rules.limit:
-                message.state = DEAD
+                message.state, message.safe = DEAD, True
                 continue
             message.state = READY
             insort(self._ready, message)
@@ -205,7 +205,8 @@ class Elsewhere:
         for channel in tuple(self._channels):
             channel.cut(client_after_s=self.rng.random() * self.rules.noticed_s)
         for message in self.messages:
-            if message.state == ACKED and not message.safe and self.rng.random() < 3 / 4:
+            settled = message.state in (ACKED, DEAD)
+            if settled and not message.safe and self.rng.random() < 3 / 4:
                 message.state, message.mark = READY, True
                 insort(self._ready, message)
             if self.rules.forgets_marks:
@@ -221,6 +222,10 @@ class Elsewhere:
         for message in self._ready:
             message.confirmed = True  # what a start reads is on the disk
         self._deliver()
+
+    def count(self):
+        """How many messages are ready, and how many consumers there are."""
+        return len(self._ready), len(self._channels)
 
     # --- the end ---
 
@@ -254,7 +259,7 @@ class ForeignChannel:
         self._kernel = elsewhere.kernel
         self._loop = client_loop
         self._tag = 0
-        self._arrival = None
+        self._arrival = self._counted = None
         self._there_at = self._here_at = 0.0
 
     # --- the client's side ---
@@ -269,6 +274,14 @@ class ForeignChannel:
         """Frames of acknowledgements, in their order."""
         for frame in frames:
             self._there(self._acknowledge, frame)
+
+    async def ask(self):
+        """What the queue has left, behind what it has sent; None: it was not told."""
+        if self.client_cut:
+            return None
+        self._there(self._count)
+        self._counted = self._loop.create_future()
+        return await self._counted
 
     def close(self):
         """Gives back what is held, behind what was acknowledged."""
@@ -319,6 +332,17 @@ class ForeignChannel:
         if not self.server_cut:
             self._elsewhere.acknowledge(self, frame)
 
+    def _count(self):
+        if not self.server_cut:
+            rules = self._elsewhere.rules
+            delay = self._elsewhere.rng.random() * rules.delay_s
+            self._here_at = max(self._here_at, self._kernel.now_s + delay)
+            self._kernel.at(self._here_at, self._told, self._elsewhere.count())
+
+    def _told(self, what):
+        if self._counted is not None and not self._counted.done():
+            self._counted.set_result(None if self.client_cut or self.server_cut else what)
+
     def _arrive(self, what):
         if not self.client_cut and not self.server_cut:
             self.arrived.append(what)
@@ -334,5 +358,7 @@ class ForeignChannel:
         self._wake()
 
     def _wake(self):
+        if self.client_cut:
+            self._told(None)
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)

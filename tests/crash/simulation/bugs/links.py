@@ -64,6 +64,12 @@ LINKS = (
         ),
     ),
     _Bug(
+        "rejected_is_acknowledged",
+        "L28",
+        "what is rejected here, and is no dead letter here, is acknowledged there",
+        (Line(Transfer._acknowledge, "    if rejected:\n", "    if False:\n"),),
+    ),
+    _Bug(
         "stored_without_key",
         "L5",
         "the record that stores a message does not have its key",

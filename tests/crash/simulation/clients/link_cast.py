@@ -6,6 +6,7 @@ from functools import partial
 from ackq_broker.link.hold_policy import HoldRules, OnMaxHold
 from ackq_broker.link.inbound import InboundRules
 from ackq_broker.link.keys import KeyRule
+from ackq_broker.link.rejections import OnReject
 from tests.crash.simulation.clients.cast import Cast
 from tests.crash.simulation.clients.channel import Consumer
 from tests.crash.simulation.clients.links import (
@@ -84,8 +85,9 @@ class LinkCast(Cast):
             holding.max_hold_s is not None and holding.on_max_hold is OnMaxHold.STORE
         )
         settled = self._ack == "settled" and not early
+        on_reject = OnReject.THERE if settled and rng.random() < 0.4 else OnReject.HERE
         if self._strict:
-            self.books = LinkBooks(oracle, settled=settled)
+            self.books = LinkBooks(oracle, settled=settled, rejects_there=on_reject.there)
         else:
             by_content = self._kind != "ids" and not self._keyless
             self.books = TallyBooks(
@@ -93,7 +95,11 @@ class LinkCast(Cast):
             )
         self.elsewhere = self.books.elsewhere = Elsewhere(world, rules)
         link_rules = partial(
-            InboundRules, ack=self._ack, key=KeyRule(self._key_rule()), holding=holding
+            InboundRules,
+            ack=self._ack,
+            key=KeyRule(self._key_rule()),
+            holding=holding,
+            on_reject=on_reject,
         )
         self.runner = Runner(
             world,

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ackq.errors import AckqError
 from ackq.wire.columns import STORED
-from ackq_broker.link.adapter import CutError, Deliveries, Limits, QueueLimits
+from ackq_broker.link.adapter import CutError, Deliveries, Limits, QueueLimits, Remaining
 from ackq_broker.link.amqp091.acknowledgements import Acknowledgements, Credit
 from ackq_broker.link.edge import Edge
 from ackq_broker.link.inbound import Inbound
@@ -102,6 +102,7 @@ class LinkProcess:
         if self.ended:
             return
         self.ended, self.error = how, error
+        self.books.vanished(self._link.vanished.total)
         self._world.trace("link", how, error or "")
         if not self._frozen:
             self._world.remove_loop(self._loop)
@@ -159,7 +160,7 @@ class SimulatedSource:
         channel = self._process.connect_there(self._elsewhere, self.limits.window_messages)
         if channel is None:
             raise CutError("nobody is there")
-        return SimulatedSubscription(self._process, channel)
+        return SimulatedSubscription(self._process, channel, 2 * self._elsewhere.rules.noticed_s)
 
     def late_s(self):
         """How long the other broker does not notice that a connection is gone."""
@@ -169,13 +170,15 @@ class SimulatedSource:
 class SimulatedSubscription:
     """One consumer of `Elsewhere`: the adapter's acknowledgements and proofs are the real ones."""
 
-    def __init__(self, process, channel):
+    def __init__(self, process, channel, alone_s):
         self._process = process
         self._channel = channel
         self._credit = Credit(channel.prefetch)
         self._acknowledgements = Acknowledgements()
         self._names = {}
         self._flush_at = None
+        self._last_tag = 0
+        self._alone_at = process.now_s() + alone_s
 
     async def deliver(self):
         """As `SourceSubscription.deliver`."""
@@ -189,6 +192,7 @@ class SimulatedSubscription:
             found.append(channel.arrived.popleft())
         for tag, message, _, _ in found:
             self._names[tag] = message
+            self._last_tag = tag
             self._acknowledgements.delivered(self._credit)
         return Deliveries(
             _rows([message for _, message, _, _ in found]),
@@ -200,9 +204,16 @@ class SimulatedSubscription:
 
     def settle(self, first_tag, last_tag):
         """As `SourceSubscription.settle`."""
+        self._settle(first_tag, last_tag, rejected=False)
+
+    def reject(self, first_tag, last_tag):
+        """As `SourceSubscription.reject`."""
+        self._settle(first_tag, last_tag, rejected=True)
+
+    def _settle(self, first_tag, last_tag, *, rejected):
         for tag in range(first_tag, last_tag + 1):
-            self._process.books.acknowledging(self._names.pop(tag))
-        self._acknowledgements.settle(first_tag, last_tag)
+            self._process.books.acknowledging(self._names.pop(tag), rejected=rejected)
+        self._acknowledgements.settle(first_tag, last_tag, rejected=rejected)
         if self._flush_at is None:
             self._flush_at = asyncio.get_running_loop().call_later(
                 self._process.rng.random() * _LATEST_ACK_S, self._flush
@@ -212,6 +223,13 @@ class SimulatedSubscription:
     def proven(self):
         """As `SourceSubscription.proven`."""
         return self._acknowledgements.proven
+
+    async def remaining(self):
+        """As `SourceSubscription.remaining`."""
+        if self._process.now_s() < self._alone_at:
+            return None
+        found = await self._channel.ask()
+        return None if found is None else Remaining(*found, self._last_tag)
 
     async def close(self, *, requeue=False):
         """As `SourceSubscription.close`; both ends give everything back."""

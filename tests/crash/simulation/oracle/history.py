@@ -83,6 +83,7 @@ class Message:
         put: Its publish; None when it was refused for good, and is in no queue.
         operations: Everything else.
         group: Messages that are placed all or none.
+        foreign: It is another broker's as well, and may be a dead letter there instead (L28).
     """
 
     name: str
@@ -94,6 +95,7 @@ class Message:
     put: Operation | None = None
     operations: list[Operation] = field(default_factory=list)
     group: object = None
+    foreign: bool = False
 
     @property
     def survives(self):

@@ -137,11 +137,11 @@ class Judge:
         if outcome == "accepted":
             return (State(GONE),)
         if outcome == "rejected":
-            return (self._dead(state, "rejected"),)
+            return self._given_up(state, "rejected")
         failures = state.failures + (outcome == "failed")
         limited = self._queue.limit and self._queue.dead and state.place != DEAD
         if outcome == "failed" and limited and failures > self._queue.limit:
-            return (self._dead(state, "delivery_limit"),)
+            return self._given_up(state, "delivery_limit")
         back = self._requeued(state)
         # From a query each of them waits (C14); its holds are named by the incarnation.
         delayed = self._queue.delay_ms > 0 or isinstance(state.hold.owner, str)
@@ -196,8 +196,13 @@ class Judge:
         ]
 
     def _acknowledged(self, state, _):
-        """L9: acknowledged at another broker: it is settled here."""
-        return (state,) if state.place in (GONE, DEAD) else ()
+        """L9, L28: acknowledged at another broker: it is settled here, and no dead letter there."""
+        gone = state.place == GONE and not state.cause
+        return (state,) if gone or state.place == DEAD else ()
+
+    def _rejected_there(self, state, _):
+        """L28: rejected at another broker: as it was here, where it is in no queue."""
+        return (state,) if state.place == GONE and state.cause else ()
 
     def _final(self, state, operation):
         """Where it was found when everything had ended, and its next delivery (C7)."""
@@ -249,6 +254,13 @@ class Judge:
         if state.place == ORPHAN:
             return State(GONE)
         return state._replace(deliveries=state.deliveries + 1, hold=None, waits=False)
+
+    def _given_up(self, state, cause):
+        """C13, L28: a dead letter here, or of the broker that it came from."""
+        dead = self._dead(state, cause)
+        if not self._message.foreign or state.place == DEAD:
+            return (dead,)
+        return (dead, State(GONE, cause=cause))
 
     def _dead(self, state, cause):
         if state.place == DEAD or not self._queue.dead:

@@ -26,6 +26,7 @@ class LinkBooks:
     Args:
         oracle: Judges.
         settled: What is acknowledged there must be settled here (L9).
+        rejects_there: What is rejected here may be rejected there (L28).
 
     Attributes:
         elsewhere: The other broker, once it is there.
@@ -34,8 +35,9 @@ class LinkBooks:
             which nobody knows how many.
     """
 
-    def __init__(self, oracle, *, settled):
+    def __init__(self, oracle, *, settled, rejects_there=False):
         self.oracle = oracle
+        self.rejects_there = rejects_there
         self.elsewhere = None
         self.settled = settled
         self.on_told = lambda: None
@@ -47,7 +49,7 @@ class LinkBooks:
     def published(self, name, body, number):
         """A message is about to be published there."""
         order = ("there", number) if not self.elsewhere.rules.overlaps else None
-        self.oracle.publish(name, body, INBOX, order=order)
+        self.oracle.publish(name, body, INBOX, order=order, foreign=self.rejects_there)
 
     def opened(self, incarnation, epoch, process):
         """L1: a process runs the link in an epoch."""
@@ -65,13 +67,15 @@ class LinkBooks:
         self.oracle.figures["link deliveries"] += len(bodies)
         self.on_told()
 
-    def acknowledging(self, message):
-        """L9: a delivery is about to be acknowledged there."""
+    def acknowledging(self, message, *, rejected):
+        """L9, L28: a delivery is about to be acknowledged, or rejected, there."""
         self.oracle.figures["link acknowledgements"] += 1
         if self.settled:
             found = self.oracle.message(INBOX, message.name)
             instant = self.oracle.now()
-            found.operations.append(Operation("acknowledged", instant, instant, True))
+            kind = "rejected_there" if rejected else "acknowledged"
+            found.operations.append(Operation(kind, instant, instant, True))
+            self.oracle.figures["link rejections"] += rejected
 
     def permitted(self, incarnation, count):
         """L10: so many more permits were told."""
@@ -91,6 +95,19 @@ class LinkBooks:
                 value >= seen[name], f"L26: {name} of a link was {seen[name]}, and is {value}"
             )
             seen[name] = value
+
+    def vanished(self, count):
+        """L18: a process has ended that counted so many."""
+        gone = sum(each.state in (DEAD, LOST) for each in self.elsewhere.messages)
+        self.oracle.check(
+            count <= gone or not self.counts_vanished,
+            f"L18: {count} are said to have vanished, and {gone} are gone there",
+        )
+
+    @property
+    def counts_vanished(self):
+        """Whether no message looks new to both brokers that is not."""
+        return not self.elsewhere.rules.forgets_marks
 
     def removing(self):
         """L25: an operator is about to remove the link, whatever it holds."""
@@ -182,6 +199,11 @@ class TallyBooks(LinkBooks):
         self.acknowledged = Counter()
         self.keyless = keyless
 
+    @property
+    def counts_vanished(self):
+        """What was doubled is held, and gone there."""
+        return False
+
     def published(self, name, body, number):
         """As in `LinkBooks`."""
         del body, number
@@ -195,9 +217,10 @@ class TallyBooks(LinkBooks):
         self.oracle.figures["link deliveries"] += len(bodies)
         self.on_told()
 
-    def acknowledging(self, message):
+    def acknowledging(self, message, *, rejected):
         """L9: no more are acknowledged there than may be settled here."""
         self.oracle.figures["link acknowledgements"] += 1
+        self.oracle.check(not rejected, f"L28: {message} is rejected there")
         self.acknowledged[message.name] += 1
         if self.settled and self.by_content:
             acknowledged, asked = self.acknowledged[message.name], self.oracle.asked[message.name]
