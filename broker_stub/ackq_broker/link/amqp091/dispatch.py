@@ -1,9 +1,10 @@
 """Hands the deliveries of a channel to its consumers at once, in place of a task for each.
 
 The library makes a task of each delivery, and enters it into the books of channel and connection,
-so that a consumer may wait. A link's does not: it is called to its end where it is. That was a
-quarter of a link's CPU for a message. Invariant: with a version of the library that does not ask
-for the method that is replaced here, deliveries come as before.
+so that a consumer may wait. A link's does not: it is called to its end where it is. A message of
+100 bytes takes a link 54 to 62 us of CPU then, and 65 to 77 with tasks (a busy machine). Invariant:
+with a version of the library that does not ask for the method that is replaced here, deliveries
+come as before.
 """
 
 from __future__ import annotations
