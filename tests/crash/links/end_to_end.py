@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from tests.crash.links.chain import Chain
-from tests.crash.links.summary import fault_lines
+from tests.crash.links.summary import fault_lines, status
 
 
 def burn(seed, seconds, folder):
@@ -41,11 +41,7 @@ def main(arguments=None):
             f" stored at the edge {chain.figures['stored']}"
         )
         print(", ".join(f"{name} {value}" for name, value in found._asdict().items()))
-        for each in wrong:
-            print(f"WRONG {each}")
-        if wrong:
-            print((Path(folder) / "link.log").read_text()[-8000:])
-    return 1 if wrong else 0
+        return status(wrong, Path(folder))
 
 
 if __name__ == "__main__":

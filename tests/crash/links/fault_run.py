@@ -1,5 +1,6 @@
 """What runs under fire have in common: an edge, a process of links, relays, and the faults."""
 
+import abc
 import random
 import subprocess
 import threading
@@ -21,7 +22,7 @@ START_S = 300.0
 RESETS = 0.5
 
 
-class FaultRun:
+class FaultRun(abc.ABC):
     """A context manager; what is started in `build` ends with it.
 
     Args:
@@ -62,9 +63,9 @@ class FaultRun:
     def __exit__(self, *_):
         self._stack.close()
 
+    @abc.abstractmethod
     def build(self, stack):
         """Starts the other brokers, and makes queues and relays."""
-        raise NotImplementedError
 
     def report(self, problem):
         """Notes what is wrong; the run ends."""
@@ -191,9 +192,9 @@ class FaultRun:
             self.report(f"never finished: {waits}")
         assert not self.problems, self.problems
 
+    @abc.abstractmethod
     def unfinished(self):
         """What is not finished, in words; empty: everything is."""
-        raise NotImplementedError
 
     @property
     def link_ended(self):

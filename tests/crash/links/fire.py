@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.crash.links.summary import lines
+from tests.crash.links.summary import lines, status
 from tests.crash.links.world import ALL, TWELVE, World
 
 
@@ -35,11 +35,7 @@ def main(arguments=None):
         combinations = TWELVE if said.without_spark else ALL
         wrong, verdicts, world = burn(said.seed, 60 * said.minutes, folder, combinations)
         print(*lines(verdicts, world.figures), sep="\n")
-        for each in wrong:
-            print(f"WRONG {each}")
-        if wrong:
-            print((Path(folder) / "link.log").read_text()[-8000:])
-    return 1 if wrong else 0
+        return status(wrong, Path(folder))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,15 @@ def fault_lines(figures):
             yield f"{name} {n}"
 
 
+def status(wrong, folder):
+    """The exit status of a run; prints what is wrong, and how the links' log ends then."""
+    for each in wrong:
+        print(f"WRONG {each}")
+    if wrong:
+        print((folder / "link.log").read_text()[-8000:])
+    return 1 if wrong else 0
+
+
 def _line(name, verdict):
     return (
         f"{name:28} published {verdict.published:6} and {verdict.unknown:2} unanswered,"
