@@ -8,7 +8,7 @@ messages.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
@@ -85,6 +85,9 @@ class Journal:
         # count as written.
         self._written_before = -opened.replay_bytes
         self._freed_before = 0
+        # The last record of the newest snapshot started, and the bytes of the last one written.
+        self._snapshot_sequence = opened.recovery.snapshot_sequence
+        self._snapshot_bytes = len(opened.recovery.snapshot or b"")
 
     @classmethod
     def open(
@@ -334,9 +337,16 @@ class Journal:
 
     @property
     def snapshot_due(self) -> bool:
-        """Whether a snapshot would save a restart, or free, `limits.SNAPSHOT_EVERY_BYTES`."""
+        """Whether a snapshot would save a restart, or free, `limits.SNAPSHOT_EVERY_BYTES`.
+
+        Or save it `limits.SNAPSHOT_EVERY_RECORDS`, more of them where the snapshot is large.
+        """
         if self._compactor.busy:
             return False
+        records = self._sequence - self._snapshot_sequence
+        worth = self._snapshot_bytes // limits.SNAPSHOT_RECORD_BYTES
+        if records >= max(limits.SNAPSHOT_EVERY_RECORDS, worth):
+            return True
         written = self._group_commit.written_bytes - self._written_before
         freed = self._group_commit.freed_bytes - self._freed_before
         return max(written, freed) >= limits.SNAPSHOT_EVERY_BYTES
@@ -367,7 +377,16 @@ class Journal:
         assert sequence == self._sequence, "a snapshot is of the state at the last record appended"
         self._written_before = self._group_commit.written_bytes
         self._freed_before = self._group_commit.freed_bytes
-        return self._compactor.start(state)
+        self._snapshot_sequence = sequence
+        return self._compactor.start(self._measured(state))
+
+    def _measured(self, state: Iterable[bytes]) -> Iterator[bytes]:
+        """The chunks of a state, whose length counts once all were taken."""
+        length = 0
+        for chunk in state:
+            length += len(chunk)
+            yield chunk
+        self._snapshot_bytes = length
 
     def back_up(self, state: Iterable[bytes], sequence: int, target: Path) -> Future[Backup]:
         """Makes a backup in the background: a directory that opens with what is there now.

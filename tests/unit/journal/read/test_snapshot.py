@@ -385,6 +385,40 @@ def test_snapshots_are_due_by_bytes_written(data, monkeypatch):
         assert not running.journal.snapshot_due
 
 
+def test_snapshots_are_due_by_records(data, monkeypatch):
+    """Small records cost a start their number: snapshots are due by it, also after a start."""
+    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_RECORDS", 5)
+    with opened(data) as running:
+        running.append(*[b"record"] * 4)
+        assert not running.journal.snapshot_due
+        running.append(b"record")
+        assert running.journal.snapshot_due
+    with opened(data) as running:
+        assert running.journal.snapshot_due
+        running.snapshot()
+        assert not running.journal.snapshot_due
+        running.append(*[b"record"] * 4)
+    with opened(data) as running:
+        assert not running.journal.snapshot_due
+        running.append(b"record")
+        assert running.journal.snapshot_due
+
+
+def test_large_snapshots_are_due_by_more_records(data, monkeypatch):
+    """What is written for snapshots stays within so many bytes a record, also after a start."""
+    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_RECORDS", 5)
+    monkeypatch.setattr(limits, "SNAPSHOT_RECORD_BYTES", 10)
+    with opened(data) as running:
+        running.append(b"record")
+        running.snapshot(b"s" * 80)
+        running.append(*[b"record"] * 7)
+        assert not running.journal.snapshot_due
+    with opened(data) as running:
+        assert not running.journal.snapshot_due
+        running.append(b"record")
+        assert running.journal.snapshot_due
+
+
 def test_snapshots_are_due_by_bytes_freed(data, monkeypatch):
     """A consumer that drains a backlog writes little, and its disk has to come back too."""
     monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BYTES", 5000)

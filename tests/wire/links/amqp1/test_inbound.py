@@ -87,6 +87,28 @@ def test_settled(peer, edge, inbound):
     assert peer.ids == []
 
 
+def test_what_is_given_back_without_ids(peer, edge, inbound):
+    """L6: it comes again unmarked, after a stop and after a kill; what is held here takes it, and
+    nothing is doubled or counted as ambiguous.
+    """
+    count = 40
+    peer.publish(range(count))
+    link = inbound(peer, origin_key="fingerprint")
+    accepting = Accepting(edge.endpoint)
+    eventually(lambda: edge.ready == count)
+    assert accepting.step(10) == 10
+    accepting.step(10)  # accepts the ten before
+    eventually(lambda: info(edge).permitted == 10)
+    for again, end in enumerate((link.stop, link.kill), 1):
+        end()
+        link.start()
+        eventually(lambda again=again: info(edge).matched_held >= again * (count - 10))
+    finished(peer, edge, accepting, count)
+    assert info(edge).ambiguous == 0
+    assert link.stop() == 0
+    assert peer.ids == []
+
+
 def test_kills(peer, edge, inbound):
     """L5, L6, L10: of the link, in mid-flow: with ids nothing is lost or doubled."""
     count, kills = 300, 2
