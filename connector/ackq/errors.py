@@ -234,7 +234,10 @@ class HistoryChangedError(PreconditionFailedError):
 
 
 class AlreadyHeldError(AckqError):
-    """Another live reader holds the session; `fields` name its host, pid and since when (S3)."""
+    """Another live reader holds the session; `fields` name its host, pid and since when (S3).
+
+    `broker_started_us` tells the broker's starts apart, as each takes every holder as heard anew.
+    """
 
     code = "already_held"
 

@@ -43,6 +43,8 @@ class Faults:
             pause.wait(self._rng.uniform(*PAUSE_S))
             accepted = self._world.accepted
             if accepted == before:
+                if ended := self._world.link_ended:
+                    self._world.report(ended)
                 continue
             before = accepted
             name = self._rng.choices(list(self._kinds), self._weights)[0]

@@ -322,6 +322,20 @@ def test_a_durable_holder_counts_as_live_after_a_restart(broker, own, reader):
         assert again.advance(reader, incarnation=incarnation).epoch == 1
 
 
+def test_a_refusal_tells_the_brokers_starts_apart(broker, own, reader):
+    """S3: who waits for a holder that is gone waits anew behind a restart, which it may not see."""
+    incarnation, _ = own.open(reader)
+
+    def started(client):
+        error, _ = refused(client.advance, holder(), incarnation=incarnation)
+        return int(error.fields["broker_started_us"])
+
+    first = started(own)
+    assert started(own) == first
+    with killed(broker) as again:
+        assert started(again) > first
+
+
 def test_a_stranger_cannot_hold(client, reader):
     """S3: a liveness stream with another token is refused."""
     _, lease = client.open(reader)

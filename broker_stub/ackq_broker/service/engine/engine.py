@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ackq import limits
-from ackq.errors import AckqError, BrokerUnavailableError, ClosedError
+from ackq.errors import AckqError, AlreadyHeldError, BrokerUnavailableError, ClosedError
 from ackq_broker.core import commands, records
 from ackq_broker.core.core import Core
 from ackq_broker.journal import Backup, Bulk, Entry, Journal
@@ -122,6 +122,8 @@ class Engine:
         self.ended_streams = 0
         self.failure: BaseException | None = None
         self._on_failure = on_failure
+        # Tells this start of the broker from others: who waits for a holder counts from it (S3).
+        self._started_us = clock.now_us()
         # Called after every decision that has records; they read the core in a later turn.
         self.on_change: list[Callable[[], object]] = []
         # Publishers with messages of a transaction that are in memory alone (P13).
@@ -174,6 +176,9 @@ class Engine:
             # declare, or a publish sent again because its confirm was lost (P10).
             if decision.records and _fills_the_disk(command):
                 self.disk_alarm.check()
+        except AlreadyHeldError as held:
+            held.fields["broker_started_us"] = str(self._started_us)
+            raise
         except AckqError:
             raise
         except BaseException as error:

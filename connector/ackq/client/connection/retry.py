@@ -66,6 +66,34 @@ class Backoff:
         return min(wait_s, left_s) if left_s > 0 else None
 
 
+class HolderBackoff:
+    """The waits for a holder that may be gone: twice the heartbeat in one life of the broker (S3).
+
+    That outlasts a holder whose host vanished, so a start elsewhere just works. A broker that
+    starts takes every holder as heard; its restart may fall between two attempts, and each refusal
+    says when it started.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._backoff = Backoff(2 * limits.HEARTBEAT_MS, clock=clock)
+        self._broker_started: str | None = None
+
+    def reset(self) -> None:
+        """The next refusal counts as the first."""
+        self._backoff.reset()
+
+    def next_wait_s(self, refusal: AlreadyHeldError) -> float | None:
+        """Seconds until the next attempt, or None when the holder is alive."""
+        started = refusal.fields.get("broker_started_us")
+        if started != self._broker_started:
+            self._broker_started = started
+            self._backoff.reset()
+        return self._backoff.next_wait_s()
+
+
 class Patience:
     """What to do about an error: wait, or give up.
 
@@ -92,9 +120,7 @@ class Patience:
         self._endpoint = endpoint
         self._security = security
         self._gone = Backoff(total_ms, clock=clock)
-        # Twice the heartbeat outlasts a holder whose host vanished, so a restart elsewhere just
-        # works (S3).
-        self._held = Backoff(2 * limits.HEARTBEAT_MS, clock=clock)
+        self._held = HolderBackoff(clock)
         self._on_wait = on_wait
         self._sleep = sleep
 
@@ -117,7 +143,7 @@ class Patience:
         """
         if isinstance(error, AlreadyHeldError):
             self._gone.reset()  # a broker has answered
-            wait_s = self._held.next_wait_s()
+            wait_s = self._held.next_wait_s(error)
         elif errors.is_transient(error):
             # A holder's silence does not count while the broker is down (S3, S5).
             self._held.reset()

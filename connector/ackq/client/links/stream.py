@@ -11,7 +11,6 @@ from typing import Any
 
 import grpc
 
-from ackq import limits
 from ackq.client.connection import calls, errors, retry
 from ackq.client.connection.duplex import DuplexStream
 from ackq.client.connection.security import Security
@@ -52,8 +51,7 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
         self.failure: AckqError | None = None
         self.wakers: set[Callable[[], None]] = set()
         self._opening = frame.encode(pb.LinkHeader(open=opening).SerializeToString(), b"")
-        # Twice the heartbeat outlasts a holder whose host vanished (S3).
-        self._held = retry.Backoff(2 * limits.HEARTBEAT_MS)
+        self._held = retry.HolderBackoff()
 
     # --- called by the application's thread ---
 
@@ -153,7 +151,7 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
 
     def _reconnect_wait_s(self) -> float | None:
         if isinstance(self._outage, AlreadyHeldError):
-            return self._held.next_wait_s()
+            return self._held.next_wait_s(self._outage)
         # A holder's silence does not count while the edge is down (S3).
         self._held.reset()
         return super()._reconnect_wait_s()

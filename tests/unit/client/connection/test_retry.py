@@ -83,6 +83,24 @@ def test_outage_renews_the_wait_for_a_holder(clock):
     assert clock.time() > 70
 
 
+def test_a_restart_between_two_attempts_renews_the_wait_for_a_holder(clock):
+    """S3: a broker that starts takes every holder as heard; its refusal says when that was."""
+
+    def held(started):
+        return errors.AlreadyHeldError("held by a", broker_started_us=started)
+
+    patience = retry.Patience("e:1", 60_000, clock=clock.time, sleep=clock.sleep)
+    patience.wait_or_raise(held(1))
+    clock.sleep(29)
+    patience.wait_or_raise(held(2))
+    restarted = clock.time()
+    clock.sleep(29)
+    patience.wait_or_raise(held(2))
+    with pytest.raises(errors.AlreadyHeldError):
+        deque(map(patience.wait_or_raise, repeat(held(2))))
+    assert clock.time() - restarted < 31
+
+
 def test_answer_of_a_held_session_renews_the_patience_with_outages(clock):
     """S3: a broker that answers is there: a later outage has its whole bound."""
     patience = retry.Patience("e:1", 1_000, clock=clock.time, sleep=clock.sleep)
