@@ -74,11 +74,11 @@ class HolderBackoff:
     says when it started.
 
     Args:
-        clock: Monotonic seconds.
+        backoff: The waits in one life; None: those of the rule.
     """
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
-        self._backoff = Backoff(2 * limits.HEARTBEAT_MS, clock=clock)
+    def __init__(self, backoff: Backoff | None = None) -> None:
+        self._backoff = backoff or Backoff(2 * limits.HEARTBEAT_MS)
         self._broker_started: str | None = None
 
     def reset(self) -> None:
@@ -120,7 +120,7 @@ class Patience:
         self._endpoint = endpoint
         self._security = security
         self._gone = Backoff(total_ms, clock=clock)
-        self._held = HolderBackoff(clock)
+        self._held = HolderBackoff(Backoff(2 * limits.HEARTBEAT_MS, clock=clock))
         self._on_wait = on_wait
         self._sleep = sleep
 

@@ -37,7 +37,7 @@ class SimulatedLinkStream(LinkStream):
         self._changed = SimpleNamespace(notify_all=self._work.set)
         clock = {"clock": process.now_s, "jitter": process.rng.random}
         self._backoff = retry.Backoff(retry_total_ms, **clock)
-        self._held = retry.Backoff(_HELD_MS, **clock)
+        self._held = retry.HolderBackoff(retry.Backoff(_HELD_MS, **clock))
         self._task = None
         self.wakers = _Wakers()
 
