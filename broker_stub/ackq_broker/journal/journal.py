@@ -344,8 +344,8 @@ class Journal:
         if self._compactor.busy:
             return False
         records = self._sequence - self._snapshot_sequence
-        worth = self._snapshot_bytes // limits.SNAPSHOT_RECORD_BYTES
-        if records >= max(limits.SNAPSHOT_EVERY_RECORDS, worth):
+        least = self._snapshot_bytes // limits.SNAPSHOT_RECORD_BYTES
+        if records >= max(limits.SNAPSHOT_EVERY_RECORDS, least):
             return True
         written = self._group_commit.written_bytes - self._written_before
         freed = self._group_commit.freed_bytes - self._freed_before

@@ -2,9 +2,11 @@
 
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
+from tests.crash.links.faults import Faults
 from tests.crash.links.fire import burn
 from tests.crash.links.queue_ledger import Combination, QueueLedger
 from tests.crash.links.summary import lines
@@ -30,6 +32,18 @@ def test_the_ledger_adds_up(tmp_path):
     assert wrong == [], f"seed {seed}: {dict(world.figures)}"
     assert set(verdicts) == set(ALL)
     assert sum(verdict.accepted for verdict in verdicts.values()) > 0
+
+
+@pytest.mark.timeout(60)
+def test_faults_end_with_the_links_process():
+    """A run whose link has ended says so, and does not wait its time out."""
+    problems = []
+    world = SimpleNamespace(
+        seed=1, figures=Counter(), accepted=0, problems=problems, report=problems.append
+    )
+    world.link_ended = "it ended"
+    Faults(world, {"kill link": lambda: True}).go_on(3600)
+    assert problems == ["it ended"]
 
 
 def ledger(combination, confirmed=3, unknown=0):

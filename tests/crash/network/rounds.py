@@ -4,6 +4,7 @@ Invariant: every call that may wait is made under `Guard.within`, so that one wh
 told with the line where it waits, and the run ends.
 """
 
+import abc
 import faulthandler
 import os
 import random
@@ -58,7 +59,7 @@ class Guard:
         return dict(self._longest)
 
 
-class Actor(threading.Thread):
+class Actor(threading.Thread, abc.ABC):
     """A client of one kind: acts until `stopping`, ends in order, and then its books are right.
 
     Attributes:
@@ -94,13 +95,13 @@ class Actor(threading.Thread):
             traceback.print_exception(error, file=sys.stdout)
         self.figures["seconds"] = round(time.monotonic() - begun)
 
+    @abc.abstractmethod
     def act(self):
         """What the client does until `stopping`, and its orderly end."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def check(self):
         """Compares the books with the broker; called when the thread has ended."""
-        raise NotImplementedError
 
     def report(self, what):
         """Notes something that is wrong."""
