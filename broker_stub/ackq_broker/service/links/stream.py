@@ -223,7 +223,7 @@ class EdgeStream:
                 f" {older._epoch}."
                 " End it: what it has not acknowledged is delivered to the other one."
             )
-        return FencedError(text, link=self._link)
+        return FencedError(text, link=self._link, epoch=self._epoch)
 
     # --- requests ---
 

@@ -28,6 +28,7 @@ from ackq.client.ranges import Range
 from ackq.errors import (
     AckqError,
     ClosedError,
+    FencedError,
     InternalError,
     PreconditionFailedError,
     StaleDeliveryTagError,
@@ -415,7 +416,8 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         closed = self._renews and self._disconnected_at is not None and type(error) is ClosedError
         if closed:
             self._leave_connection()  # what this client sent has not arrived
-        return closed or super()._may_reconnect(error)
+        # Nobody else has this channel id: an open of an earlier call reached the broker late.
+        return closed or isinstance(error, FencedError) or super()._may_reconnect(error)
 
     def _given_up(self, error: AckqError) -> AckqError:
         return super()._given_up(error) if self._disconnected_at is None else self._gone()

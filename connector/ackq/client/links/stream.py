@@ -15,7 +15,7 @@ from ackq.client.connection import calls, errors, retry
 from ackq.client.connection.duplex import DuplexStream
 from ackq.client.connection.security import Security
 from ackq.client.links.state import LinkState, SendHeartbeat, SendPart, SendSubscribe
-from ackq.errors import AckqError, AlreadyHeldError, ClosedError
+from ackq.errors import AckqError, AlreadyHeldError, ClosedError, FencedError
 from ackq.v1 import links_pb2 as pb
 from ackq.wire import frame
 
@@ -147,6 +147,10 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
             self._wake()
 
     def _may_reconnect(self, error: AckqError) -> bool:
+        if isinstance(error, FencedError):
+            # By a stream of this process: an open of an earlier call reached the edge late.
+            opened = self.state.opened
+            return opened is None or error.fields.get("epoch") == str(opened.epoch)
         return errors.is_transient(error) or isinstance(error, AlreadyHeldError)
 
     def _reconnect_wait_s(self) -> float | None:

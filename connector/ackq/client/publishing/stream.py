@@ -30,7 +30,7 @@ from ackq.client.publishing.notifications import (
     OnReturn,
 )
 from ackq.client.publishing.state import PublishState
-from ackq.errors import AckqError, ClosedError, PreconditionFailedError
+from ackq.errors import AckqError, ClosedError, FencedError, PreconditionFailedError
 from ackq.v1 import publishing_pb2 as pb
 
 S = TypeVar("S", bound=PublishState)
@@ -182,6 +182,10 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
             if self._state.idle:
                 return 0.0
         return super()._reconnect_wait_s()
+
+    def _may_reconnect(self, error: AckqError) -> bool:
+        # Nobody else has this publisher id: an open of an earlier call reached the broker late.
+        return isinstance(error, FencedError) or super()._may_reconnect(error)
 
     def _connect(self, channel: grpc.Channel, call_number: int) -> calls.AnswerStream[Answer]:
         opening = requests.opening(
