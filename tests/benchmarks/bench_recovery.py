@@ -1,15 +1,17 @@
 """A broker's start on what a killed one left, against reading the same files.
 
 Invariant: the journal has a backlog of the size asked for, every message of it confirmed; after
-each start all of them are there, ready or leased as before.
+each start all of them are there, ready or leased as before. Each start behind a kill has the files
+of that kill: the snapshot of a clean stop would make the next one shorter.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import harness
@@ -17,7 +19,7 @@ import psutil
 from harness import Figures
 
 import ackq_broker
-from ackq.client import Admin, Session, close_channels, holder
+from ackq.client import Admin, Publisher, Session, close_channels, holder
 from ackq.v1 import sessions_pb2
 from ackq_broker.embedding import EmbeddedBroker
 
@@ -45,20 +47,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unacked", type=int, default=0, help="messages besides that a session has leased (0)"
     )
+    parser.add_argument(
+        "--singly",
+        action="store_true",
+        help="each message was published by itself, behind the confirm of the one before",
+    )
 
 
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[Figures]:  # noqa: ARG001
     """Figures per body size and journal, each with a broker of its own."""
     for size in args.sizes:
         for messages in args.messages or [int(each * _GIB / size) for each in args.gibibytes]:
-            yield from recovery(size, messages, args.unacked, args.repetitions)
+            title = f"recovery, {messages:,} messages of {size:,} B"
+            if args.unacked:
+                title += f" and {args.unacked:,} unacked"
+            if args.singly:
+                title += ", published singly"
+            filling = publish_singly if args.singly else harness.fill
+            yield from recovery(title, filling, size, messages, args.unacked, args.repetitions)
 
 
-def recovery(size: int, ready: int, unacked: int, repetitions: int) -> Iterator[Figures]:
-    """Kills and starts a broker with so many messages: the seconds, and the memory."""
-    title = f"recovery, {ready:,} messages of {size:,} B" + f" and {unacked:,} unacked" * (
-        unacked > 0
-    )
+def recovery(
+    title: str,
+    filling: Callable[..., None],
+    size: int,
+    ready: int,
+    unacked: int,
+    repetitions: int,
+) -> Iterator[Figures]:
+    """Starts brokers on copies of what a killed one left: the seconds, and the memory."""
     figures, memory = Figures(title, "s"), Figures(title, "MiB")
     with (
         tempfile.TemporaryDirectory(prefix="ackq-benchmark-") as folder,
@@ -66,11 +83,14 @@ def recovery(size: int, ready: int, unacked: int, repetitions: int) -> Iterator[
     ):
         with Admin(broker.endpoint) as admin:
             admin.declare_queue(QUEUE)
-        harness.fill(broker.endpoint, QUEUE, rows=ready + unacked, size=size)
+        filling(broker.endpoint, QUEUE, rows=ready + unacked, size=size)
         if unacked:
             lease(broker.endpoint, unacked)
+        broker.kill()
+        left = Path(folder, "left")
+        broker.data_dir.rename(left)
         for _ in range(repetitions):
-            broker.kill()
+            shutil.copytree(left, broker.data_dir)
             read_s = read(broker.data_dir)
             figures.add({"start after SIGKILL": start(broker, ready, unacked)})
             process = psutil.Process(broker.pid)
@@ -79,7 +99,17 @@ def recovery(size: int, ready: int, unacked: int, repetitions: int) -> Iterator[
             memory.add({"after SIGKILL": process.memory_info().rss / _MIB})
             figures.add({"start after a stop": stop_and_start(broker, ready, unacked)})
             print(figures.title, {name: values[-1] for name, values in figures.values.items()})
+            broker.kill()
+            shutil.rmtree(broker.data_dir)
     yield from (figures, memory)
+
+
+def publish_singly(endpoint: str, queue: str, *, rows: int, size: int) -> None:
+    """Publishes so many messages, each after the confirm of the one before: a record for each."""
+    body = bytes(size)
+    with Publisher(endpoint, routing_key=queue) as publisher:
+        for _ in range(rows):
+            publisher.publish(body).result()
 
 
 def lease(endpoint: str, messages: int) -> None:
