@@ -1,5 +1,6 @@
 """The Spark driver of [query.py](query.py) as a process that is killed and started again."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -82,8 +83,11 @@ class DriverProcess:
         return self.folder / f"driver-{self._runs:03d}.log"
 
     def _reason(self):
-        """The line of its log that says most."""
+        """Why the first query that failed did so, or the last error of its log."""
         lines = self._log.read_text(errors="replace").splitlines()
+        for line, after in itertools.pairwise(lines):
+            if "terminated with error" in line:
+                return after[:300]
         errors = [line for line in lines if "Error" in line or "Exception" in line]
         return errors[-1][:300] if errors else f"see {self._log}"
 

@@ -151,7 +151,10 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
             # By a stream of this process: an open of an earlier call reached the edge late.
             opened = self.state.opened
             return opened is None or error.fields.get("epoch") == str(opened.epoch)
-        return errors.is_transient(error) or isinstance(error, AlreadyHeldError)
+        if isinstance(error, AlreadyHeldError):
+            # Once it was opened, another process took the link over: it is fenced (L1).
+            return self.state.opened is None
+        return errors.is_transient(error)
 
     def _reconnect_wait_s(self) -> float | None:
         if isinstance(self._outage, AlreadyHeldError):
