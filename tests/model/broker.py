@@ -238,13 +238,14 @@ class Broker:
 def _renumber(state):
     """Of leases and first fetches it matters alone which was first (S11)."""
     leases = [lease for session in state.sessions.values() for lease in session.leases()]
-    known = {each.sequence for each in (*leases, *state.queries.values())}
+    own = state.queries.get("", {})  # a world has no users
+    known = {each.sequence for each in (*leases, *own.values())}
     rank = {sequence: number for number, sequence in enumerate(sorted(known), 1)}
     for lease in leases:
         lease.sequence = rank[lease.sequence]
-    state.queries = {
+    state.queries[""] = {
         name: structs.replace(query, sequence=rank[query.sequence])
-        for name, query in sorted(state.queries.items())
+        for name, query in sorted(own.items())
     }
 
 

@@ -107,3 +107,12 @@ def holder_text(holder: Holder) -> str:
     application = f" ({holder.application})" if holder.application else ""
     host = holder.host or "an unnamed host"
     return f"{host}, pid {holder.pid}{application}, since {utc(holder.since_us)}"
+
+
+def foreign(owner: str, user: str) -> bool:
+    """A10: whether what belongs to `owner` is another user's than `user`.
+
+    Empty is nobody: what an older version made, or a broker without users, is open to all; and
+    without users nothing is compared.
+    """
+    return bool(owner and user and owner != user)

@@ -37,7 +37,7 @@ from ackq_broker.core.publishing import confirm_mode, staged
 from ackq_broker.core.queues import timers
 from ackq_broker.core.queues.routing import match, router_of
 from ackq_broker.core.records import Record
-from ackq_broker.core.sessions import holder
+from ackq_broker.core.sessions import holder, readers
 from ackq_broker.core.snapshot.cut import Cut, dump
 from ackq_broker.core.snapshot.load import load
 from ackq_broker.core.state.signals import Totals
@@ -137,9 +137,9 @@ class Core:
         """What a caller needs to use a session: those that the name and the incarnation lead to."""
         return access.sessions(self._state, name, incarnation)
 
-    def sessions_of_run(self, run_id: str) -> list[str]:
-        """The sessions that a run of a query has read (S6)."""
-        return sorted(self._state.runs.get(run_id, ()))
+    def sessions_of_run(self, run_id: str, user: str) -> list[str]:
+        """The sessions that a user's run of a query has read (S6)."""
+        return readers.sessions_of_run(self._state, run_id, user)
 
     def queues_like(self, pattern: str) -> list[str]:
         """The names that the pattern of a session finds (S10)."""

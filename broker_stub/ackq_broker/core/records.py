@@ -325,7 +325,8 @@ class SessionDetached(Record, frozen=True, tag="session_detached"):
 class FetchNoted(Record, frozen=True, tag="fetch_noted"):
     """A run of a query reads a batch from the outstanding lease, or the `kept` one (S6).
 
-    Without a query id it only proves the incarnation (S9).
+    Without a query id it only proves the incarnation (S9). The `user` is who fetched; empty where
+    there are no users.
     """
 
     session: str
@@ -334,6 +335,7 @@ class FetchNoted(Record, frozen=True, tag="fetch_noted"):
     batch_id: int
     epoch: int
     kept: bool = False
+    user: str = ""
 
 
 class OutcomesStaged(Record, frozen=True, tag="outcomes_staged"):

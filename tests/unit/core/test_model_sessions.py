@@ -196,7 +196,7 @@ class SessionMachine(CoreMachine):
         """S3, S6: a run that was replaced is refused, and settles nothing."""
         session, reader = self.draw(data)
         runs = [run for run, epoch in session.runs.items() if epoch < session.epoch]
-        readers = [r for r in self.harness.core._state.runs if r in runs]
+        readers = [r for _, r in self.harness.core._state.runs if r in runs]
         if readers:
             run = data.draw(st.sampled_from(readers))
             with pytest.raises(FencedError):

@@ -177,6 +177,7 @@ class NoteFetch(Command):
         query_id: Empty where a task does not know it, as on Spark Connect.
         last_tag: The last tag that is fetched: it distinguishes a replay of the lease accepted last
             from a fetch of the outstanding one. With 0 the batch id does, if that was noted.
+        user: Who fetches: what a query has read is known to this user alone (S6, S11).
     """
 
     session: str
@@ -187,12 +188,14 @@ class NoteFetch(Command):
     batch_id: int
     label: str = ""
     last_tag: int = 0
+    user: str = ""
 
 
 class LeaseOwner(NamedTuple):
     """Owner of a settled lease: a session, else the one that the run reads for the batch (S6).
 
-    With an epoch it is the session's in that epoch (S3); 0 says none.
+    With an epoch it is the session's in that epoch (S3); 0 says none. A run is the one of this
+    `user` alone.
     """
 
     session: str = ""
@@ -200,6 +203,7 @@ class LeaseOwner(NamedTuple):
     run_id: str = ""
     batch_id: int = 0
     epoch: int = 0
+    user: str = ""
 
 
 class OutcomeGroup(NamedTuple):

@@ -19,7 +19,7 @@ from ackq.errors import (
     WriterNotFoundError,
 )
 from ackq_broker.core import commands, history, records
-from ackq_broker.core.checks import plural, utc
+from ackq_broker.core.checks import foreign, plural, utc
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.state.state import Stage, State, Writer
 
@@ -60,7 +60,7 @@ def find(state: State, name: str, user: str) -> Writer | None:
 
 def check_user(writer: Writer, user: str) -> None:
     """A10: refuses another user than the writer's; raises PermissionDeniedError."""
-    if user and writer.user and user != writer.user:
+    if foreign(writer.user, user):
         missing = f"the writer '{writer.writer}', which is another user's"
         raise PermissionDeniedError(
             f"The user '{user}' does not have {missing}. An operator can give it to that user:"

@@ -4,7 +4,8 @@ Settle calls look up their lease here.
 
 Invariant: a run of a query is known by the epoch in which it fetched, so a settle call of a
 replaced run is never taken for one of its successor. A batch of a query reads no lease that was
-made after its first fetch (S11).
+made after its first fetch (S11). What a user claims with a fetch or a settle call is about queries
+and runs of that user alone: ids of another user's say nothing.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from ackq.errors import (
     SessionNotFoundError,
 )
 from ackq_broker.core import commands, records
+from ackq_broker.core.checks import foreign
 from ackq_broker.core.commands import Decision, LeaseOwner
 from ackq_broker.core.sessions import holder
 from ackq_broker.core.state.state import Lease, QueryBatch, Reader, Session, State
 
 # The most readers (runs, batches and epochs) known of one lease.
 _MOST_READERS: Final = 64
-# The most queries whose latest batch is known; those that read longest ago are forgotten (I6).
+# The most queries of a user whose latest batch is known; those that read longest ago are forgotten
+# (I6).
 MAX_QUERIES: Final = 10_000
 
 
@@ -59,7 +62,7 @@ def note(state: State, command: commands.NoteFetch, _now_us: int) -> Decision:
     lease = session.kept if kept else session.lease
     if lease is None:
         return Decision()
-    reader = Reader(command.query_id, command.run_id, command.batch_id, command.epoch)
+    reader = _reader(command)
     if reader in lease.readers if command.query_id else lease.fetched:
         return Decision()
     _check_batch(state, session, lease, command)
@@ -70,6 +73,7 @@ def note(state: State, command: commands.NoteFetch, _now_us: int) -> Decision:
         batch_id=command.batch_id,
         epoch=command.epoch,
         kept=kept,
+        user=command.user,
     )
     return Decision((record,))
 
@@ -88,8 +92,7 @@ def apply_noted(state: State, sequence: int, record: records.FetchNoted) -> None
     if not record.query_id:
         return
     unindex(state, session)
-    reader = Reader(record.query_id, record.run_id, record.batch_id, record.epoch)
-    lease.readers = (*lease.readers, reader)[-_MOST_READERS:]
+    lease.readers = (*lease.readers, _reader(record))[-_MOST_READERS:]
     index(state, session)
     _remember_batch(state, session, lease, record, sequence)
 
@@ -100,7 +103,7 @@ def _check_batch(state: State, session: Session, lease: Lease, command: commands
     All leases of a batch are made before its first fetch, those of several sessions too. A later
     one means that the query's offsets were lost: its sink may have the batch, and skip the rows.
     """
-    known = state.queries.get(command.query_id)
+    known = known_batch(state, command.query_id, command.user)
     if known is None or command.batch_id > known.batch_id or lease.sequence <= known.sequence:
         return
     raise BatchChangedError(
@@ -120,39 +123,57 @@ def _check_batch(state: State, session: Session, lease: Lease, command: commands
     )
 
 
+def known_batch(state: State, query_id: str, user: str) -> QueryBatch | None:
+    """S11: the latest batch of a user's query.
+
+    Of what nobody owns (A10) too; where there are no users, whoever read it.
+    """
+    owners = (user, "") if user else tuple(state.queries)
+    found = (state.queries.get(owner, {}).get(query_id) for owner in owners)
+    return max(filter(None, found), key=lambda known: known.batch_id, default=None)
+
+
 def _remember_batch(
     state: State, session: Session, lease: Lease, record: records.FetchNoted, sequence: int
 ) -> None:
     """S11: the first fetch of a query's latest batch."""
-    known = state.queries.get(record.query_id)
+    known = known_batch(state, record.query_id, record.user)
     if known is not None and record.batch_id <= known.batch_id:
         return
-    state.queries.pop(record.query_id, None)
-    state.queries[record.query_id] = QueryBatch(
+    own = state.queries.setdefault(record.user, {})
+    own.pop(record.query_id, None)
+    own[record.query_id] = QueryBatch(
         record.query_id,
         record.batch_id,
         sequence,
         session.name,
         lease.floor + 1,
         lease.segments[-1].last_tag,
+        record.user,
     )
-    if len(state.queries) > MAX_QUERIES:
-        del state.queries[next(iter(state.queries))]
+    if len(own) > MAX_QUERIES:
+        del own[next(iter(own))]
 
 
 def index(state: State, session: Session) -> None:
     """The runs that read a session lead to it."""
     for reader in _readers(session):
-        state.runs.setdefault(reader.run_id, set()).add(session.name)
+        state.runs.setdefault((reader.user, reader.run_id), set()).add(session.name)
 
 
 def unindex(state: State, session: Session) -> None:
     """The opposite of `index`, before readers come or go."""
     for reader in _readers(session):
-        names = state.runs.get(reader.run_id, set())
+        run = reader.user, reader.run_id
+        names = state.runs.get(run, set())
         names.discard(session.name)
         if not names:
-            state.runs.pop(reader.run_id, None)
+            state.runs.pop(run, None)
+
+
+def sessions_of_run(state: State, run_id: str, user: str) -> list[str]:
+    """S6: the sessions that a user's run reads, and one that nobody owns (A10)."""
+    return sorted({name for who in {user, ""} for name in state.runs.get((who, run_id), ())})
 
 
 def latest(session: Session) -> Reader | None:
@@ -180,7 +201,8 @@ def find(state: State, owner: LeaseOwner) -> OwnedLease:
             holder.check_epoch(session, max(epochs))
             return OwnedLease(session, lease, lease is session.kept, owner.batch_id, True)
     # A call that names the session need not come from a query that reads it.
-    epochs = [r.epoch for r in _readers(session) if owner.run_id and r.run_id == owner.run_id]
+    theirs = [r for r in _readers(session) if not foreign(r.user, owner.user)]
+    epochs = [r.epoch for r in theirs if owner.run_id and r.run_id == owner.run_id]
     holder.check_epoch(session, max(epochs, default=session.epoch))
     return OwnedLease(
         session, session.lease, False, owner.batch_id if owner.query_id else -1, False
@@ -196,7 +218,11 @@ def check_has_read(state: State, session: Session, owner: LeaseOwner) -> None:
     """
     if not owner.query_id or not owner.run_id:
         return
-    theirs = [reader for reader in _readers(session) if reader.query_id == owner.query_id]
+    theirs = [
+        reader
+        for reader in _readers(session)
+        if reader.query_id == owner.query_id and not foreign(reader.user, owner.user)
+    ]
     if any(reader.run_id == owner.run_id for reader in theirs):
         return
     if not theirs:
@@ -214,7 +240,7 @@ def check_has_read(state: State, session: Session, owner: LeaseOwner) -> None:
 
 def _check_never_read(state: State, session: Session, owner: LeaseOwner) -> None:
     """Refuses a query that read this session, and nothing of what it holds: FencedError."""
-    last = state.queries.get(owner.query_id)
+    last = known_batch(state, owner.query_id, owner.user)
     if last is None or last.session != session.name:
         return
     raise FencedError(
@@ -231,7 +257,7 @@ def _read_by(state: State, owner: LeaseOwner) -> Session:
     """The one session that a run reads for a batch."""
     names = [
         name
-        for name in sorted(state.runs.get(owner.run_id, ()))
+        for name in sessions_of_run(state, owner.run_id, owner.user)
         if any(_is(reader, owner) for reader in _readers(state.sessions[name]))
     ]
     what = f"batch {owner.batch_id} of query '{owner.query_id}' (run {owner.run_id})"
@@ -268,5 +294,11 @@ def _readers(session: Session) -> tuple[Reader, ...]:
 
 
 def _is(reader: Reader, owner: LeaseOwner) -> bool:
-    """Whether a reader is the run and the batch that an owner names."""
-    return (reader.query_id, reader.run_id, reader.batch_id) == owner[1:4]
+    """Whether a reader is the run and the batch that an owner names, and of the same user."""
+    same = (reader.query_id, reader.run_id, reader.batch_id) == owner[1:4]
+    return same and not foreign(reader.user, owner.user)
+
+
+def _reader(noted: commands.NoteFetch | records.FetchNoted) -> Reader:
+    """Who fetches, as a lease keeps it."""
+    return Reader(noted.query_id, noted.run_id, noted.batch_id, noted.epoch, noted.user)

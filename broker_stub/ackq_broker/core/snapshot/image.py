@@ -46,7 +46,7 @@ def head_image(state: State) -> dict[str, Any]:
         "histories": state.histories,
         "admitted_history": state.admitted_history,
         "sizes": state.blocks.sizes.dump(),
-        "queries": tuple(state.queries.values()),
+        "queries": tuple(query for own in state.queries.values() for query in own.values()),
         "forgotten": Listed(len(state.forgotten), map(encoded, state.forgotten.copy().items())),
     }
 

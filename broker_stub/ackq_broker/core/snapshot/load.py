@@ -222,11 +222,12 @@ def load(data: bytes) -> State:
         sessions={session.name: session for session in image.sessions},
         ended=dict(image.ended),
         channels={channel.channel_id: _channel(channel) for channel in image.channels},
-        queries={query.query_id: query for query in image.queries},
         links={link.name: _link(link) for link in image.links},
     )
     state.exchanges = {each.name: _exchange(each, state.route_cache) for each in image.exchanges}
     state.blocks.sizes = BlockSizes(image.sizes)
+    for query in image.queries:
+        state.queries.setdefault(query.user, {})[query.query_id] = query
     for queue_image in sorted(image.queues, key=lambda each: each.queue_id):
         _add_queue(state, _queue(queue_image, state))
     _index(state)

@@ -168,18 +168,23 @@ class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A run of a query that fetched from a lease in an epoch, for one of its batches (S6)."""
+    """A run of a query that fetched from a lease in an epoch, for one of its batches (S6).
+
+    The `user` is who fetched; empty where that is not known.
+    """
 
     query_id: str
     run_id: str
     batch_id: int
     epoch: int
+    user: str = ""
 
 
 class QueryBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The latest batch that a query read, and the lease that its first fetch was of (S11).
 
     `sequence` is that of the record which noted this fetch: what was leased later is no part of it.
+    `user` fetched; empty where there are no users.
     """
 
     query_id: str
@@ -188,6 +193,7 @@ class QueryBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     session: str
     first_tag: int
     last_tag: int
+    user: str = ""
 
 
 class OutcomeStage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -340,7 +346,8 @@ class State:
     `forgotten` has the digests of the writers that an operator had forgotten, and when that was.
     `queue_ids`, `dead_letters_to` (ids of queues by the name of their dead-letter queue),
     `incarnations` (to session names), `stages_of` (by writer), `runs` (names of the sessions that a
-    run of a query reads) and `outcome_stages` (to session names) are indexes.
+    user's run of a query reads) and `outcome_stages` (to session names) are indexes.
+    `queries` is by user, then by query id.
     The tables hold items that change in place, each in one table: a snapshot that is being taken
     captures an item before `apply` gets it (`snapshot.cut`).
     Volatile, and no part of a snapshot: `labels` (of the fetch that came last, by session),
@@ -366,11 +373,11 @@ class State:
     sessions: MutableMapping[str, Session] = field(default_factory=dict)
     incarnations: dict[str, str] = field(default_factory=dict)
     ended: dict[str, Ended] = field(default_factory=dict)
-    queries: dict[str, QueryBatch] = field(default_factory=dict)
+    queries: dict[str, dict[str, QueryBatch]] = field(default_factory=dict)
     channels: MutableMapping[bytes, ChannelTags] = field(default_factory=dict)
     links: MutableMapping[str, Link] = field(default_factory=dict)
     blocks: BlockReferences = field(default_factory=BlockReferences)
-    runs: dict[str, set[str]] = field(default_factory=dict)
+    runs: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     outcome_stages: dict[bytes, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     signals: Signals = field(default_factory=Signals)

@@ -115,7 +115,7 @@ class Authorization:
         """
         if caller.rights is not None:
             assert self._known is not None
-            caller.require(needs(method, request, self._known))
+            caller.require(needs(method, request, self._known, caller.user))
             self._usage.check(caller, method, request)
 
     def check_whole(self, caller: Caller, method: str, request: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
@@ -59,8 +60,8 @@ class Objects(Protocol):
         """The sessions that a name and an incarnation lead to."""
         ...
 
-    def sessions_of_run(self, run_id: str) -> list[str]:
-        """The sessions that a run of a query has read."""
+    def sessions_of_run(self, run_id: str, user: str) -> list[str]:
+        """The sessions that a user's run of a query has read."""
         ...
 
     def queues_like(self, pattern: str) -> list[str]:
@@ -84,16 +85,20 @@ _WRITE_SOMETHING: Final = Need("write", SOMETHING, shown="write on any queue or 
 _PROOF: Final = Need("", shown="the key of the lease's holder (older versions of ackq have none)")
 
 
-def needs(method: str, request: Any, objects: Objects) -> Needs:
+def needs(method: str, request: Any, objects: Objects, user: str) -> Needs:
     """What a request needs; of a stream, each request by itself.
 
     Args:
         method: Its full name, such as `ackq.v1.AdminService.Bind`.
         request: As the bridge reads it: a message, or a frame.
         objects: Looked up.
+        user: Who asks: a run is the one of this user.
     """
     entry = TABLE.get(method)
-    return entry(request, objects) if entry is not None else (_UNKNOWN,)
+    if entry is None:
+        return (_UNKNOWN,)
+    found = entry(request, objects)
+    return chain(found, _of_run(request, objects, user)) if method in _SETTLING else found
 
 
 def target_needs(exchange: str, routing_keys: Iterable[str]) -> Iterator[Need]:
@@ -282,10 +287,14 @@ def _owner(
     request: sessions_pb2.StageOutcomesRequest | sessions_pb2.CommitOutcomesRequest,
     objects: Objects,
 ) -> Iterator[Need]:
-    owner = request.owner
-    if owner.session:
-        yield from _of_session(owner.session, objects)
-    for name in objects.sessions_of_run(owner.run_id):
+    if request.owner.session:
+        yield from _of_session(request.owner.session, objects)
+
+
+def _of_run(request: Any, objects: Objects, user: str) -> Iterator[Need]:
+    """What a settle call needs where the run that it names has read sessions (S6)."""
+    run_id = request.owner.run_id
+    for name in objects.sessions_of_run(run_id, user) if run_id else ():
         for session in objects.session_access(name, ""):
             yield from _session_needs(session)
 
@@ -367,6 +376,9 @@ TABLE: Final = {
     }.items()
     for method, entry in methods.items()
 }
+_SETTLING: Final = frozenset(
+    f"ackq.v1.SessionsService.{method}" for method in ("StageOutcomes", "CommitOutcomes")
+)
 # Lists that `Authorization.visible` filters.
 LISTS: Final = frozenset(
     f"ackq.v1.{method}"

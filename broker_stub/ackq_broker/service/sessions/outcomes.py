@@ -22,6 +22,7 @@ from ackq_broker.core import commands
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.engine.in_flight import StreamBytes
+from ackq_broker.service.security.callers import current
 from ackq_broker.service.transport.fields import check_identifier, decode_disposition, shorten
 from ackq_broker.service.transport.rpc import Read
 
@@ -119,7 +120,12 @@ def owner_of(owner: pb.LeaseOwner) -> commands.LeaseOwner:
     ):
         check_identifier(what, text)
     return commands.LeaseOwner(
-        owner.session, owner.query_id, owner.run_id, owner.batch_id, owner.epoch
+        owner.session,
+        owner.query_id,
+        owner.run_id,
+        owner.batch_id,
+        owner.epoch,
+        current.get().user,
     )
 
 

@@ -19,6 +19,7 @@ from ackq_broker.service.blocks.sending import MOST_PIECES, rows_in, send_pieces
 from ackq_broker.service.engine.clock import age_ms
 from ackq_broker.service.engine.engine import Engine, Ticket
 from ackq_broker.service.engine.events import event
+from ackq_broker.service.security.callers import current
 from ackq_broker.service.sessions.info import (
     absent_leases_line,
     finished,
@@ -295,6 +296,7 @@ class SessionsService:
                 batch_id=request.batch_id,
                 label=shorten(request.label),
                 last_tag=request.last_tag,
+                user=current.get().user,
             )
         )
 

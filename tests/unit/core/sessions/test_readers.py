@@ -259,9 +259,43 @@ def test_the_queries_whose_batch_is_known_are_bounded(
     note = c.NoteFetch("s", reader.command.incarnation, 1, "", "run", 0, "label", 6)
     for query, batch in (("b", 0), ("query", 8), ("c", 0)):
         harness.do(replace(note, query_id=query, batch_id=batch))
-    assert list(harness.core._state.queries) == ["query", "c"]
+    harness.do(replace(note, query_id="a", user="another"))
+    assert list(harness.core._state.queries[""]) == ["query", "c"]
     harness.restart()
-    assert list(harness.core._state.queries) == ["query", "c"]
+    assert list(harness.core._state.queries[""]) == ["query", "c"]
+
+
+def test_a_batch_that_another_user_claims(harness: Harness) -> None:
+    """S11: who fetches under the id of another user's query changes nothing for that query."""
+    harness.declare_filled("q", 2)
+    harness.declare_filled("p", 2)
+    reader, other = harness.lease("q", max_messages=1), harness.lease("p", session="t", holder=BOB)
+    note = c.NoteFetch("s", reader.command.incarnation, 1, "query", "run", 0, "label", 1, "alice")
+    harness.do(note)
+    claim = c.NoteFetch(
+        "t", other.command.incarnation, 1, "query", "run", 1 << 62, "label", 1, "mallory"
+    )
+    harness.do(claim)
+    harness.restart()
+    reader.advance(1)
+    harness.do(replace(note, batch_id=1, last_tag=2))
+    with pytest.raises(BatchChangedError):
+        harness.do(replace(claim, user="", incarnation=note.incarnation, session="s", last_tag=2))
+    owner = c.LeaseOwner("", "query", "run", 1, user="alice")
+    assert not harness.do(c.CommitOutcomes(owner, ())).accepted_before
+    assert harness.core.sessions_of_run("run", "alice") == ["s"]
+    assert harness.core.sessions_of_run("run", "mallory") == ["t"]
+
+
+def test_what_nobody_owns_is_known_to_all(harness: Harness, reader: Reader) -> None:
+    """S11: a batch that an older version noted is refused to each user."""
+    reader.note()
+    reader.advance(6)
+    note = c.NoteFetch("s", reader.command.incarnation, 1, "query", "run", 7, "label", 7, "alice")
+    harness.publish_to("q", 1)
+    reader.advance(6)
+    with pytest.raises(BatchChangedError):
+        harness.do(note)
 
 
 def test_a_note_of_what_is_not_there(harness: Harness, reader: Reader) -> None:

@@ -18,8 +18,8 @@ class Known:
     def session_access(self, name, incarnation):
         return [SESSION] if name == "s" or incarnation == "i" else []
 
-    def sessions_of_run(self, run_id):
-        return ["s"] if run_id == "run" else []
+    def sessions_of_run(self, run_id, user):
+        return ["s"] if (run_id, user) == ("run", "user") else []
 
     def queues_like(self, pattern):
         return ["a", "c"] if pattern == "*" else []
@@ -33,7 +33,7 @@ class Known:
 
 def found(method, request):
     """The needs as text."""
-    return [str(each) for each in needs(f"ackq.v1.{method}", request, Known())]
+    return [str(each) for each in needs(f"ackq.v1.{method}", request, Known(), "user")]
 
 
 def test_every_call_has_an_entry():
@@ -47,7 +47,7 @@ def test_every_call_has_an_entry():
 
 def test_a_call_without_an_entry_is_refused():
     """A2: to everybody: nobody has what it needs."""
-    (need,) = needs("ackq.v1.AdminService.NewOne", None, Known())
+    (need,) = needs("ackq.v1.AdminService.NewOne", None, Known(), "")
     assert (need.permission, need.kind) == ("", "")
 
 
