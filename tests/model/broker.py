@@ -239,10 +239,14 @@ def _renumber(state):
     """Of leases and first fetches it matters alone which was first (S11)."""
     leases = [lease for session in state.sessions.values() for lease in session.leases()]
     own = state.queries.get("", {})  # a world has no users
-    known = {each.sequence for each in (*leases, *own.values())}
+    batches = [session.planned for session in state.sessions.values()]
+    known = {each.sequence for each in (*leases, *batches, *own.values())}
     rank = {sequence: number for number, sequence in enumerate(sorted(known), 1)}
     for lease in leases:
         lease.sequence = rank[lease.sequence]
+    for session in state.sessions.values():
+        now = rank[session.planned.sequence]
+        session.planned = structs.replace(session.planned, sequence=now)
     state.queries[""] = {
         name: structs.replace(query, sequence=rank[query.sequence])
         for name, query in sorted(own.items())
@@ -273,4 +277,5 @@ def _lower(session):
         lease.readers = tuple(structs.replace(r, epoch=low(r.epoch)) for r in lease.readers)
         if lease.outcomes is not None:
             lease.outcomes.epoch = low(lease.outcomes.epoch)
+    session.named = low(session.named)
     session.epoch = NOW_EPOCH

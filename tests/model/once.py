@@ -1,6 +1,7 @@
-"""Trigger.Once: an opening leases, each run is one batch; and an operator who releases a session.
+"""A guarded sink; Trigger.Once; and an operator who releases a session.
 
-A sink that has a batch may skip it before any row is read, as Delta's does.
+A sink that has a batch may skip it before any row is read, as Delta's does. Under Trigger.Once an
+opening leases, and each run is one batch.
 
 The named remedies of a refused opening (S9) are what lets a checkpoint that lost its files go on,
 and its query then runs an old batch id with other rows (S11).
@@ -14,12 +15,28 @@ from tests.model.broker import SESSION
 from tests.model.world import Spark, put
 
 
-class Once(Spark):
-    """Spark under this trigger; the operator acts once."""
+class Guarded(Spark):
+    """Spark whose tasks name their batch, and a source that asks for a batch that was read."""
 
     def __init__(self, broker, *, skips_unread=False, **faults):
         super().__init__(broker, **faults)
         self.skips_unread = skips_unread
+
+    def _call(self, world, role, driver):
+        command = super()._call(world, role, driver)
+        if isinstance(command, c.Advance):
+            return replace(command, refuse_unread=True)
+        return command
+
+    def _fetch(self, world, role, driver):
+        if self.skips_unread and self._has(world, driver):
+            skipped = put(world, role, driver._replace(step="commit"))
+            return f"the sink has batch {driver.batch}, and nothing is read", skipped
+        return self._noted(world, role, driver)
+
+
+class Once(Guarded):
+    """Spark under this trigger; the operator acts once."""
 
     def _all(self, world):
         yield from super()._all(world)
@@ -41,19 +58,8 @@ class Once(Spark):
     def _call(self, world, role, driver):
         command = super()._call(world, role, driver)
         if isinstance(command, c.Advance):
-            return replace(
-                command,
-                max_messages=0,
-                open_and_lease=not driver.incarnation,
-                refuse_unread=True,
-            )
+            return replace(command, max_messages=0, open_and_lease=not driver.incarnation)
         return command
-
-    def _fetch(self, world, role, driver):
-        if self.skips_unread and self._has(world, driver):
-            skipped = put(world, role, driver._replace(step="commit"))
-            return f"the sink has batch {driver.batch}, and nothing is read", skipped
-        return self._noted(world, role, driver)
 
     def _commit(self, world, role, driver):
         text, after = super()._commit(world, role, driver)

@@ -51,6 +51,16 @@ class AnyLease(Broker):
         return super().perform(core, command)
 
 
+class RowsAlone(Broker):
+    """S11 off in part: a batch without rows is not known."""
+
+    def perform(self, core, command):
+        empty = isinstance(command, c.NoteFetch) and command.empty
+        if empty or (isinstance(command, c.Attach) and command.planned):
+            return None
+        return super().perform(core, command)
+
+
 class ForgottenIsRefused(Broker):
     """S9 off: tag 0 of an incarnation that was forgotten is refused, as any other tag of it is."""
 

@@ -5,7 +5,7 @@ import pytest
 from tests.model import rules
 from tests.model.broker import Broker
 from tests.model.explorer import explore, flaw
-from tests.model.once import Once
+from tests.model.once import Guarded, Once
 from tests.model.settling import Settling
 from tests.model.world import Spark
 
@@ -48,6 +48,44 @@ def test_a_batch_id_never_stands_for_another_lease(skips_unread):
     found = explore(Once(Broker(), skips_unread=skips_unread, **faults), messages=2)
     assert not found.wrong, str(found)
     assert found.worlds > 1_000
+
+
+@pytest.mark.parametrize("skips_unread", [False, True])
+@pytest.mark.parametrize(
+    ("spark", "messages", "faults"),
+    [
+        (Guarded, 2, {"deliveries": 0, "empties": 2}),
+        (Once, 1, {"deliveries": 1, "empties": 1}),
+    ],
+)
+def test_a_batch_without_rows_is_a_batch(spark, messages, faults, skips_unread):
+    """S11, S9, K5: the sink has it, its files are lost: no row comes under its id."""
+    spark = spark(Broker(), skips_unread=skips_unread, crashes=1, deletions=0, **faults)
+    found = explore(spark, messages)
+    assert not found.wrong, str(found)
+    assert found.worlds > 5_000
+
+
+@pytest.mark.parametrize(
+    ("spark", "messages", "deliveries"),
+    [(Guarded, 2, 0), (Once, 1, 1)],
+    ids=["a watermark", "once"],
+)
+def test_a_batch_without_rows_that_is_not_known_is_a_loss(spark, messages, deliveries):
+    """S11: with half of the rule off a sink skips rows that come as a batch it has."""
+    faults = {"crashes": 1, "deliveries": deliveries, "deletions": 0, "empties": 1}
+    found = explore(spark(rules.RowsAlone(), **faults), messages)
+    print(found)
+    assert "is lost" in found.wrong
+
+
+def test_a_batch_without_rows_that_nobody_reported():
+    """S11: the limit that the rule names: the driver dies before the report, and files are lost."""
+    faults = {"crashes": 2, "deliveries": 0, "deletions": 0, "empties": 1}
+    found = explore(Guarded(Broker(), **faults), 1)
+    assert "is lost" in found.wrong
+    silent = [event for event in found.trace if "falls silent" in event or "dies" in event]
+    assert len(silent) == 2, str(found)
 
 
 def loss(broker, world, names):

@@ -4,15 +4,20 @@ A `World` is a value; `events` gives every way on from it. Spark is modelled ste
 engine goes: plan (advance), offsets/N, fetch, sink, commits/N; after a start it reads the
 checkpoint, and runs the last batch again when that is not in the commit log.
 
+A batch may have no rows of the source: the opening, and a batch that Spark plans for a watermark or
+for another source. The sink has it all the same. Of an opening a task runs; of any other batch the
+source sees the call of `commit` between offsets/N and the sink, and nothing when it is run again.
+
 Faults: a driver dies (and with its machine the files Spark did not sync: the last one of commits/,
 of offsets/, or of both); a driver is thought dead and goes on as a zombie while another begins; the
 broker dies, with or without having done what it was asked; an operator deletes the checkpoint. Days
 pass, and the broker forgets a session that nobody holds and that no checkpoint came back for.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
-from ackq.errors import AckqError, FencedError
+from ackq.errors import AckqError, FencedError, SessionNotFoundError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from tests.model.broker import CHANNEL, QUEUE, SESSION, DayPasses, Row, Settle
@@ -36,7 +41,10 @@ class Checkpoint(NamedTuple):
 
 
 class Driver(NamedTuple):
-    """A Spark driver process between two steps; `rows` is what its tasks hold for the sink."""
+    """A Spark driver process between two steps; `rows` is what its tasks hold for the sink.
+
+    `planned` is how many batches without rows its source has reported.
+    """
 
     query: int = 1
     step: str = "begin"
@@ -46,6 +54,7 @@ class Driver(NamedTuple):
     end: int = 0
     epoch: int = 0
     rows: tuple[Row, ...] = ()
+    planned: int = 0
 
 
 class World(NamedTuple):
@@ -66,6 +75,7 @@ class World(NamedTuple):
     deliveries: int = 0
     crashes: int = 0
     deletions: int = 0
+    empties: int = 0
     lost: bool = False
     stuck: str = ""
     operated: tuple[str, ...] = ()
@@ -76,8 +86,9 @@ class World(NamedTuple):
 class Spark:
     """Spark as it is. Subclasses switch a rule off."""
 
-    def __init__(self, broker, *, crashes=3, deliveries=1, deletions=1):
+    def __init__(self, broker, *, crashes=3, deliveries=1, deletions=1, empties=0):
         self.broker = broker
+        self.empties = empties
         self.crashes = crashes
         self.deliveries = deliveries
         self.deletions = deletions
@@ -175,6 +186,9 @@ class Spark:
             text, after = step(world, role, driver)
             if after != world:
                 yield f"{role}: {text}", after
+            plans_empty = driver.step == "advance" and driver.incarnation and driver.batch
+            if plans_empty and world.empties < self.empties:
+                yield from self._plan_empty(world, role, driver)
 
     def _begin(self, world, role, driver):
         """Reads the checkpoint (MicroBatchExecution.populateStartOffsets)."""
@@ -190,8 +204,10 @@ class Spark:
         else:
             incarnation, end = files.offsets[last]
             start = files.offsets[last - 1][1] if last else 0
+            # No call of the source tells that a batch without rows is run again.
+            step = "attach" if start < end or not last else "sink"
             now = driver._replace(
-                step="attach" if start < end else "commit",
+                step=step,
                 batch=last,
                 incarnation=incarnation,
                 start=start,
@@ -204,6 +220,9 @@ class Spark:
 
     def _call(self, world, role, driver):
         holder = c.HolderInfo(TOKENS[role])
+        if driver.step == "report":
+            ends = driver.start, driver.end
+            return c.Attach(SESSION, driver.incarnation, holder, *ends, planned=driver.planned + 1)
         # The zombie fell silent: whom it meets is the driver that works, if that one holds it.
         live = role == "zombie" and self.broker.holder(world.broker, driver.incarnation) == DRIVER
         if driver.step == "attach":
@@ -245,12 +264,45 @@ class Spark:
         world = world._replace(broker=broker, lost=world.lost or wakes_in_opening(role, driver))
         return text, put(world, role, now)
 
+    def _plan_empty(self, world, role, driver):
+        """`latestOffset(start)` finds nothing, and Spark plans a batch without rows."""
+        call = replace(self._call(world, role, driver), min_messages=1_000)
+        broker, reply = self.broker.call(world.broker, call)
+        found = (driver.incarnation, driver.start)
+        if isinstance(reply, AckqError) or (reply.incarnation, reply.end_tag) != found:
+            return
+        now = driver._replace(step="offsets", epoch=reply.epoch)
+        after = put(world._replace(broker=broker, empties=world.empties + 1), role, now)
+        yield (
+            f"{role}: advance({driver.start}): nothing, and batch {driver.batch} is planned",
+            after,
+        )
+
+    def _report(self, world, role, driver):
+        """`commit`, or the task of the opening: the broker knows of the planned batch (S11)."""
+        if not driver.batch:
+            note = replace(self._note(world, role, driver), empty=True)
+            broker, reply = self.broker.call(world.broker, note)
+        else:
+            broker, reply = self._ask(world, role, driver)
+        if isinstance(reply, AckqError):
+            return self._refused(world, role, driver, reply)
+        planned = driver.planned + 1 if driver.batch else driver.planned
+        now = driver._replace(step="sink", planned=planned)
+        text = f"the broker knows of batch {driver.batch}, without rows"
+        return text, put(world._replace(broker=broker), role, now)
+
     def _attach(self, world, role, driver):
         """A replay: `partitions(start, end)`."""
         broker, reply = self._ask(world, role, driver)
+        if isinstance(reply, SessionNotFoundError) and not driver.end:
+            return "the opening was forgotten, and has no task", put(
+                world, role, driver._replace(step="sink")
+            )
         if isinstance(reply, AckqError):
             return self._refused(world, role, driver, reply)
-        now = driver._replace(step="fetch", epoch=reply.epoch)
+        step = "fetch" if driver.start < driver.end else "report"
+        now = driver._replace(step=step, epoch=reply.epoch)
         text = f"attaches to ({driver.start}, {driver.end}] for batch {driver.batch}"
         return text, put(world._replace(broker=broker), role, now)
 
@@ -261,7 +313,7 @@ class Spark:
             return self._conflict(world, role, driver)
         entry = (driver.incarnation, driver.end)
         files = files._replace(offsets=(*files.offsets, entry))
-        now = driver._replace(step="fetch" if driver.start < driver.end else "commit")
+        now = driver._replace(step="fetch" if driver.start < driver.end else "report")
         # A zombie that wakes up in batch 0 may name an incarnation that an opening has replaced:
         # nothing was leased to it, so that nothing is lost when its checkpoint is refused (S9).
         lost = world.lost or (role == "zombie" and not driver.batch)
@@ -278,7 +330,15 @@ class Spark:
         now = getattr(after, role)
         if now is None or now.step != "sink":
             return text, after
-        note = c.NoteFetch(
+        broker, reply = self.broker.call(after.broker, self._note(world, role, driver))
+        if isinstance(reply, AckqError):
+            return self._refused(world, role, driver, reply)
+        return text, after._replace(broker=broker)
+
+    def _note(self, world, role, driver):
+        """What a task says of its batch."""
+        del world
+        return c.NoteFetch(
             session=SESSION,
             incarnation=driver.incarnation,
             epoch=driver.epoch,
@@ -288,10 +348,6 @@ class Spark:
             label="",
             last_tag=driver.end,
         )
-        broker, reply = self.broker.call(after.broker, note)
-        if isinstance(reply, AckqError):
-            return self._refused(world, role, driver, reply)
-        return text, after._replace(broker=broker)
 
     def _read(self, world, role, driver):
         rows = self.broker.fetch(

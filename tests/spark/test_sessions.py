@@ -181,6 +181,135 @@ def test_a_batch_id_never_stands_for_other_rows(kit, fails, remedy, reads):
     assert kit.depth("in") == (0, 0, 0)
 
 
+def loses_batch(kit, last):
+    """A power loss takes the newest batch: Spark syncs neither of its files."""
+    for kind in ("offsets", "commits"):
+        for name in (str(last), f".{last}.crc"):
+            (kit.folder / "cp" / kind / name).unlink(missing_ok=True)
+
+
+def planned(kit):
+    """The newest batch of the checkpoint."""
+    return max(int(path.name) for path in (kit.folder / "cp" / "offsets").glob("[0-9]*"))
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_an_empty_opening_is_a_batch(kit, fails, reads):
+    """S11: its sink has batch 0; all files are lost, and Trigger.Once leases rows as batch 0."""
+    sink = Skipping(reads=True)
+    kit.declare("in")
+    kit.run(kit.each(kit.source("in", "body binary"), "cp", sink))
+    assert sink.taken == {0: []}
+    loses_its_files(kit)
+    kit.publish("in", *N)
+    sink.reads = reads
+
+    def once(checkpoint="cp"):
+        return kit.each(kit.source("in", "body binary"), checkpoint, sink, once=True)
+
+    if not reads:
+        kit.run(once())
+    told = fails(once())
+    assert ("planned batch 0, which had no rows" if reads else "no task has read any") in told
+    assert kit.admin.queue("in").accepted == 0
+
+
+def watermarked(rows, folder):
+    """Spark runs a batch without rows to drop the state that the watermark has passed."""
+    del folder
+    return rows.withWatermark("published_at", "1 second").dropDuplicatesWithinWatermark(
+        ["delivery_tag"]
+    )
+
+
+def united(rows, folder):
+    """Another source of the query has rows."""
+    return rows.select("body").union(
+        rows.sparkSession.readStream.text(str(folder)).selectExpr("cast(value as binary)")
+    )
+
+
+@pytest.mark.parametrize("query", [watermarked, united])
+def test_a_batch_without_rows_is_a_batch(kit, fails, query):
+    """S11: the sink has it, its files are lost, and the next rows would come under its id."""
+    sink = Skipping(reads=True)
+    other = kit.folder / "other"
+    other.mkdir()
+    kit.declare("in")
+    kit.publish("in", *N[:5])
+
+    def run():
+        return kit.each(query(kit.source("in", session="job"), other), "cp", sink)
+
+    kit.run(run())
+    (other / "1").write_text("a line")
+    kit.run(run())
+    last = planned(kit)
+    assert last in sink.taken
+    assert not set(sink.taken[last]) & set(N)
+    loses_batch(kit, last)
+    (other / "1").unlink()
+    kit.publish("in", *N[5:])
+    told = fails(run())
+    assert f"planned batch {last}, which had no rows of session 'job'" in told
+    assert kit.depth("in") == (0, 5, 0)
+
+
+def test_batches_without_rows_between_batches_with_rows(kit):
+    """S11: their ids are counted: nothing is refused in an intact checkpoint, over restarts."""
+    sink = Skipping(reads=True)
+    kit.declare("in")
+    for row in N:
+        kit.publish("in", row)
+        rows = watermarked(kit.source("in", maxMessagesPerTrigger=1), kit.folder)
+        kit.run(kit.each(rows, "cp", sink))
+    assert sorted(sink.bodies) == sorted(N)
+    assert sum(not rows for rows in sink.taken.values()) > 5
+    assert kit.depth("in") == (0, 0, 0)
+
+
+EMPTIED = {
+    "an empty table": lambda rows, none: rows.join(none, "message_id"),
+    "a semi join": lambda rows, none: rows.join(none, "message_id", "left_semi"),
+    "a limit": lambda rows, _: rows.limit(0),
+    "a filter": lambda rows, _: rows.filter("false"),
+}
+
+
+@pytest.mark.parametrize("how", EMPTIED)
+def test_a_batch_that_spark_empties(kit, how):
+    """S11: no sink has a batch of its id, as an earlier one of this run was read."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    none = kit.spark.createDataFrame([], "message_id string")
+    taken = []
+
+    def act(rows, batch_id):
+        if batch_id > 1:
+            rows = EMPTIED[how](rows, none)
+        taken.append((batch_id, rows.count()))
+
+    kit.run(kit.each(kit.source("in", maxMessagesPerTrigger=5), "cp", act))
+    assert taken == [(0, 0), (1, 5), (2, 0)]
+    assert kit.depth("in") == (0, 0, 0)
+
+
+def test_a_query_that_spark_empties_from_the_start(kit, fails):
+    """S11: whether its sink skipped a batch cannot be known; the likely cause comes first."""
+    kit.declare("in")
+    kit.publish("in", *N)
+
+    def run(**options):
+        return kit.each(
+            kit.source("in", **options), "cp", lambda rows, _: rows.filter("false").collect()
+        )
+
+    told = fails(run())
+    assert told.index("Most likely Spark did not need the rows") < told.index("new, empty check")
+    kit.run(run(unreadBatch="accept"))
+    assert kit.depth("in") == (0, 0, 0)
+
+
 def test_a_batch_that_is_left_unread_on_purpose(kit, fails):
     """S11: a query that drains a queue says so."""
     kit.declare("in")

@@ -20,7 +20,7 @@ from ackq_broker.core.publishing import (
 )
 from ackq_broker.core.queues import redrive, timers, topology
 from ackq_broker.core.records import Record
-from ackq_broker.core.sessions import advance, operator, outcomes, readers, timeout
+from ackq_broker.core.sessions import advance, operator, outcomes, planned, readers, timeout
 from ackq_broker.core.state.state import State
 
 DECIDE: Final[dict[type[Command], Callable[[State, Any, int], Decision]]] = {
@@ -99,6 +99,7 @@ APPLY: Final[dict[type[Record], Callable[[State, int, Any], None]]] = {
     records.SessionReleased: advance.apply_session_released,
     records.SessionDetached: timeout.apply_detached,
     records.FetchNoted: readers.apply_noted,
+    records.BatchPlanned: planned.apply_planned,
     records.OutcomesStaged: outcomes.apply_staged,
     records.OutcomesCommitted: outcomes.apply_committed,
     records.OutcomesDropped: outcomes.apply_dropped,

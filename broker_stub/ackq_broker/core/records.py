@@ -338,6 +338,20 @@ class FetchNoted(Record, frozen=True, tag="fetch_noted"):
     user: str = ""
 
 
+class BatchPlanned(Record, frozen=True, tag="batch_planned"):
+    """A query planned a batch in which the session has no rows (S11).
+
+    `named`: a task named the batch; otherwise the holder counted it, as the last of `counted`.
+    """
+
+    session: str
+    query_id: str
+    batch_id: int
+    counted: int
+    named: bool = False
+    user: str = ""
+
+
 class OutcomesStaged(Record, frozen=True, tag="outcomes_staged"):
     """A task staged outcomes for tags of the outstanding lease (S6).
 
@@ -520,6 +534,7 @@ _AnyRecord = (
     | SessionReleased
     | SessionDetached
     | FetchNoted
+    | BatchPlanned
     | OutcomesStaged
     | OutcomesCommitted
     | OutcomesDropped

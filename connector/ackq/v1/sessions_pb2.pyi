@@ -111,18 +111,20 @@ class Backlog(_message.Message):
     def __init__(self, ready: _Optional[int] = ..., unacked: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., redelivered: _Optional[int] = ...) -> None: ...
 
 class AttachRequest(_message.Message):
-    __slots__ = ("session", "incarnation", "holder", "start_tag", "end_tag")
+    __slots__ = ("session", "incarnation", "holder", "start_tag", "end_tag", "planned")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     START_TAG_FIELD_NUMBER: _ClassVar[int]
     END_TAG_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_FIELD_NUMBER: _ClassVar[int]
     session: str
     incarnation: str
     holder: Holder
     start_tag: int
     end_tag: int
-    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., start_tag: _Optional[int] = ..., end_tag: _Optional[int] = ...) -> None: ...
+    planned: int
+    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., start_tag: _Optional[int] = ..., end_tag: _Optional[int] = ..., planned: _Optional[int] = ...) -> None: ...
 
 class AttachResponse(_message.Message):
     __slots__ = ("epoch", "chunks", "attaches", "warnings")

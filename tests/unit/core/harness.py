@@ -363,7 +363,14 @@ class Reader:
         """Its query in a run, without the session's name."""
         return c.LeaseOwner("", "query", run_id, batch_id)
 
-    def note(self, last_tag: int | None = None, *, batch_id: int = 7, run_id: str = "run") -> None:
+    def note(
+        self,
+        last_tag: int | None = None,
+        *,
+        batch_id: int = 7,
+        run_id: str = "run",
+        empty: bool = False,
+    ) -> None:
         """What the service says with each fetch."""
         self.harness.do(
             c.NoteFetch(
@@ -375,6 +382,7 @@ class Reader:
                 batch_id,
                 "label",
                 self.info().end_tag if last_tag is None else last_tag,
+                empty=empty,
             )
         )
 

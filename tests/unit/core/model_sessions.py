@@ -29,7 +29,8 @@ class Row:
 class Session:
     """What a session holds and held last; `said` is by epoch, `runs` are those that read it.
 
-    `batch` is the query's that reads the lease, `batches` those that runs read last.
+    `batch` is the query's that reads the lease, `batches` those that runs read last;
+    `planned` the latest that is known of the session.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Session:
     runs: dict[str, int] = field(default_factory=dict)
     batch: int = 0
     batches: dict[str, int] = field(default_factory=dict)
+    planned: int = 0
 
     @property
     def end(self) -> int:

@@ -83,16 +83,27 @@ class SessionMachine(CoreMachine):
         ready = {
             name: self.model.queues[name].waiting(self.now_us) for name in SESSIONS[session.name]
         }
-        targets = session.accept(self.model, self.now_us) if session.lease and proves else []
+        accepts = bool(session.lease) and proves
+        unread = accepts and session.batch not in session.batches.values()
+        targets = session.accept(self.model, self.now_us) if accepts else []
         if not session.lease:
             assert reply.end_tag - session.floor == min(limit, sum(map(len, ready.values())))
             self.lease(session, reader.pieces(session.floor, reply.end_tag), ready)
+        if unread:
+            self.count_unread(session)
         for queue in targets:
             queue.overflow()
         assert reply.end_tag == session.end
         infos = [self.harness.info(name) for name in SESSIONS[session.name]]
         assert reply.backlog.ready == sum(info.ready for info in infos)
         assert reply.backlog.unacked == sum(info.unacked for info in infos)
+
+    def count_unread(self, session: Session) -> None:
+        """S11: a batch that was accepted unread was planned as well, after the one known last."""
+        if session.planned:
+            session.planned += 1
+            if session.planned > self.latest[0]:
+                self.latest = session.planned, self.number()
 
     def attached(self, session: Session, reader: Reader, *, newcomer: bool) -> None:
         """S3: the same token keeps its epoch, unless that was ended for it."""
@@ -187,6 +198,7 @@ class SessionMachine(CoreMachine):
         elif session.batch > batch:
             self.latest = session.batch, self.number()
         reader.note(run_id=run, batch_id=session.batch)
+        session.planned = max(session.planned, session.batch)
         session.runs[run] = session.epoch
         session.batches[run] = session.batch
 

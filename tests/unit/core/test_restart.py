@@ -112,6 +112,7 @@ def settle(harness: Harness) -> None:
     by_name = c.LeaseOwner(session="settling")
     reader.stage("replay", group(Outcome.REJECTED, 2), owner=by_name)
     away = harness.open("raw", session="away", session_timeout_ms=1000)
+    away.note(0, batch_id=0, empty=True)
     away.advance(0, session_timeout_ms=1000)
     away.detach()
     harness.deliver("thief", "raw", 1)

@@ -113,6 +113,10 @@ class Attach(Command):
     That is the outstanding lease, or the one accepted last while it is kept (K2).
 
     Errors as `Advance`.
+
+    Attributes:
+        planned: Instead of a replay: the holder's query planned a batch without rows of the
+            session, the `planned`-th since this holder began (S11).
     """
 
     session: str
@@ -121,6 +125,7 @@ class Attach(Command):
     start_tag: int
     end_tag: int
     incumbent_live: bool = False
+    planned: int = 0
 
 
 class Attached(NamedTuple):
@@ -178,6 +183,7 @@ class NoteFetch(Command):
         last_tag: The last tag that is fetched: it distinguishes a replay of the lease accepted last
             from a fetch of the outstanding one. With 0 the batch id does, if that was noted.
         user: Who fetches: what a query has read is known to this user alone (S6, S11).
+        empty: The fetched range is empty: the batch has no rows of the session (S11).
     """
 
     session: str
@@ -189,6 +195,7 @@ class NoteFetch(Command):
     label: str = ""
     last_tag: int = 0
     user: str = ""
+    empty: bool = False
 
 
 class LeaseOwner(NamedTuple):

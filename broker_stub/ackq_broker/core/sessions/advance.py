@@ -19,7 +19,7 @@ from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.dead_letters import RemovalPlan
 from ackq_broker.core.queues.topology import requeue
 from ackq_broker.core.record_fields import QueuePositions
-from ackq_broker.core.sessions import accept, checkpoint, queues, readers, timeout
+from ackq_broker.core.sessions import accept, checkpoint, planned, queues, readers, timeout
 from ackq_broker.core.sessions.accept import AcceptEffects, release_kept
 from ackq_broker.core.sessions.holder import (
     begin_epoch,
@@ -41,7 +41,7 @@ from ackq_broker.core.sessions.lease import (
     release_counts,
 )
 from ackq_broker.core.sessions.timeout import Resumed
-from ackq_broker.core.state.state import Ended, Lease, Session, State
+from ackq_broker.core.state.state import Ended, Lease, QueryBatch, Session, State
 
 # Ended incarnations remembered for the error message; older ones are merely unknown.
 MAX_ENDED: Final = 10_000
@@ -62,7 +62,7 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
     holder, epoch = claim(session, command.holder, now_us)
     accepted = checkpoint.accepts(session, command.start_tag)
     if accepted and command.refuse_unread:
-        checkpoint.check_read(session)
+        planned.check_read(state, session)
     queue_ids = queues.find(state, command, accepting=session if accepted else None)
     resumed = timeout.resume(state, session, now_us)
     again = resumed.positions()
@@ -193,6 +193,8 @@ def apply_session_advanced(state: State, sequence: int, record: records.SessionA
         begin_epoch(state, session, record.holder)
     if record.accepted:
         drop_stages(state, session)
+        assert session.lease is not None
+        planned.apply_accepted(state, sequence, session, session.lease)
         accept.apply_accept(state, sequence, session, record)
     _read(state, session, record)
     _lease(state, session, record, sequence)
@@ -204,6 +206,8 @@ def apply_session_advanced(state: State, sequence: int, record: records.SessionA
 def attach(state: State, command: commands.Attach, now_us: int) -> Decision:
     """S2: attaches for a replay of the outstanding or the kept lease; changes neither."""
     session = find_session(state, command.session, command.incarnation)
+    if command.planned:
+        return planned.count_empty(session, command)
     check_free(session, command.holder.token, incumbent_live=command.incumbent_live)
     lease = checkpoint.replayed(session, command.start_tag, command.end_tag)
     holder, epoch = claim(session, command.holder, now_us)
@@ -319,6 +323,8 @@ def apply_session_opened(state: State, sequence: int, record: records.SessionOpe
         proven=bool(record.succeeds),
         history=state.history,
         succeeds=record.succeeds,
+        # The opening is batch 0. A lease of it is batch 0 as well.
+        planned=QueryBatch("", -1 if record.leased else 0, sequence, record.session, 0, 0),
     )
     state.sessions[session.name] = session
     state.incarnations[session.incarnation] = session.name

@@ -1,8 +1,8 @@
-"""Whether a checkpoint fits a session (S4, S9, S11); a refusal names tags, cause and remedy."""
+"""Whether a checkpoint fits a session (S4, S9); a refusal names tags, cause and remedy."""
 
 from __future__ import annotations
 
-from ackq.errors import CheckpointMismatchError, LeaseHeldError, UnreadLeaseError
+from ackq.errors import CheckpointMismatchError, LeaseHeldError
 from ackq_broker.core.checks import plural
 from ackq_broker.core.commands import Released
 from ackq_broker.core.state.state import Lease, Session
@@ -40,32 +40,6 @@ def accepts(session: Session, start_tag: int) -> bool:
         start_tag=start_tag,
         floor_tag=session.floor,
         end_tag=session.end,
-    )
-
-
-def check_read(session: Session) -> None:
-    """S11: refuses to accept a lease of which nothing was fetched or settled: UnreadLeaseError.
-
-    What an older version leased may have been fetched without a note.
-    """
-    lease = session.lease
-    assert lease is not None
-    held = sum(map(len, lease.held().values()))
-    known = lease.fetched or lease.outcomes is not None
-    if known or not lease.sequence or not held:
-        return
-    first, last = lease.floor + 1, lease.segments[-1].last_tag
-    raise UnreadLeaseError(
-        f"The tags {first} to {last} of session '{session.name}' would be accepted, and no task "
-        f"has read any of their {plural(held, 'message')}. Either the sink skipped the batch, as "
-        "it has one of this id: the checkpoint has lost its offsets and commits, and kept the "
-        "query's id. Then start with a new, empty checkpoint, after `ackq session release "
-        f"{session.name}`. Or the query leaves its rows unread: the option unreadBatch=accept lets "
-        "it.",
-        session=session.name,
-        first_tag=first,
-        last_tag=last,
-        messages=held,
     )
 
 

@@ -176,6 +176,7 @@ def begin_epoch(state: State, session: Session, holder: Holder) -> None:
     drop_stages(state, session)
     session.epoch += 1
     session.holder = holder
+    session.counted = 0
 
 
 def drop_stages(state: State, session: Session) -> None:

@@ -3,9 +3,8 @@
 Settle calls look up their lease here.
 
 Invariant: a run of a query is known by the epoch in which it fetched, so a settle call of a
-replaced run is never taken for one of its successor. A batch of a query reads no lease that was
-made after its first fetch (S11). What a user claims with a fetch or a settle call is about queries
-and runs of that user alone: ids of another user's say nothing.
+replaced run is never taken for one of its successor. What a user claims with a fetch or a settle
+call is about queries and runs of that user alone: ids of another user's say nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ackq.errors import (
-    BatchChangedError,
     FencedError,
     InvalidArgumentError,
     SessionNotFoundError,
@@ -21,14 +19,11 @@ from ackq.errors import (
 from ackq_broker.core import commands, records
 from ackq_broker.core.checks import foreign
 from ackq_broker.core.commands import Decision, LeaseOwner
-from ackq_broker.core.sessions import holder
-from ackq_broker.core.state.state import Lease, QueryBatch, Reader, Session, State
+from ackq_broker.core.sessions import holder, planned
+from ackq_broker.core.state.state import Lease, Reader, Session, State
 
 # The most readers (runs, batches and epochs) known of one lease.
 _MOST_READERS: Final = 64
-# The most queries of a user whose latest batch is known; those that read longest ago are forgotten
-# (I6).
-MAX_QUERIES: Final = 10_000
 
 
 class OwnedLease(NamedTuple):
@@ -58,6 +53,8 @@ def note(state: State, command: commands.NoteFetch, _now_us: int) -> Decision:
     if session is None or command.epoch != session.epoch or not session.holder.token:
         return Decision()
     state.labels[session.name] = command.label
+    if command.empty:
+        return planned.name_empty(session, command)
     kept = _of_kept(session, command)
     lease = session.kept if kept else session.lease
     if lease is None:
@@ -65,7 +62,7 @@ def note(state: State, command: commands.NoteFetch, _now_us: int) -> Decision:
     reader = _reader(command)
     if reader in lease.readers if command.query_id else lease.fetched:
         return Decision()
-    _check_batch(state, session, lease, command)
+    planned.check_batch(state, session, lease, command)
     record = records.FetchNoted(
         session=session.name,
         query_id=command.query_id,
@@ -94,65 +91,10 @@ def apply_noted(state: State, sequence: int, record: records.FetchNoted) -> None
     unindex(state, session)
     lease.readers = (*lease.readers, _reader(record))[-_MOST_READERS:]
     index(state, session)
-    _remember_batch(state, session, lease, record, sequence)
-
-
-def _check_batch(state: State, session: Session, lease: Lease, command: commands.NoteFetch) -> None:
-    """S11: refuses a batch that was read before other messages were leased for it.
-
-    All leases of a batch are made before its first fetch, those of several sessions too. A later
-    one means that the query's offsets were lost: its sink may have the batch, and skip the rows.
-    """
-    known = known_batch(state, command.query_id, command.user)
-    if known is None or command.batch_id > known.batch_id or lease.sequence <= known.sequence:
-        return
-    raise BatchChangedError(
-        f"Batch {command.batch_id} of query {command.query_id} would read the tags "
-        f"{lease.floor + 1} to {lease.segments[-1].last_tag} of session '{session.name}', and "
-        f"these were leased after the query had read batch {known.batch_id}, from the tags "
-        f"{known.first_tag} to {known.last_tag} of session '{known.session}': the checkpoint has "
-        "lost its offsets and commits, and kept the query's id. A sink that has this batch would "
-        "skip the rows, and they would be accepted unwritten. Start with a new, empty checkpoint, "
-        f"after `ackq session release {session.name}`; what the query had read before may already "
-        "have been processed.",
-        query_id=command.query_id,
-        batch=command.batch_id,
-        read_batch=known.batch_id,
-        session=session.name,
-        read_session=known.session,
-    )
-
-
-def known_batch(state: State, query_id: str, user: str) -> QueryBatch | None:
-    """S11: the latest batch of a user's query.
-
-    Of what nobody owns (A10) too; where there are no users, whoever read it.
-    """
-    owners = (user, "") if user else tuple(state.queries)
-    found = (state.queries.get(owner, {}).get(query_id) for owner in owners)
-    return max(filter(None, found), key=lambda known: known.batch_id, default=None)
-
-
-def _remember_batch(
-    state: State, session: Session, lease: Lease, record: records.FetchNoted, sequence: int
-) -> None:
-    """S11: the first fetch of a query's latest batch."""
-    known = known_batch(state, record.query_id, record.user)
-    if known is not None and record.batch_id <= known.batch_id:
-        return
-    own = state.queries.setdefault(record.user, {})
-    own.pop(record.query_id, None)
-    own[record.query_id] = QueryBatch(
-        record.query_id,
-        record.batch_id,
-        sequence,
-        session.name,
-        lease.floor + 1,
-        lease.segments[-1].last_tag,
-        record.user,
-    )
-    if len(own) > MAX_QUERIES:
-        del own[next(iter(own))]
+    planned.name(session, record.batch_id)
+    key = planned.BatchKey(record.user, record.query_id, record.batch_id)
+    tags = lease.floor + 1, lease.segments[-1].last_tag
+    planned.remember(state, session, key, sequence, tags)
 
 
 def index(state: State, session: Session) -> None:
@@ -240,8 +182,8 @@ def check_has_read(state: State, session: Session, owner: LeaseOwner) -> None:
 
 def _check_never_read(state: State, session: Session, owner: LeaseOwner) -> None:
     """Refuses a query that read this session, and nothing of what it holds: FencedError."""
-    last = known_batch(state, owner.query_id, owner.user)
-    if last is None or last.session != session.name:
+    last = planned.known_batch(state, owner.query_id, owner.user)
+    if last is None or last.session != session.name or not last.last_tag:
         return
     raise FencedError(
         f"Query {owner.query_id} has read nothing that session '{session.name}' holds, though it "

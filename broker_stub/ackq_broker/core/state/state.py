@@ -181,10 +181,14 @@ class Reader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class QueryBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The latest batch that a query read, and the lease that its first fetch was of (S11).
+    """The latest batch that a query planned, and the tags of the lease that it read (S11).
 
-    `sequence` is that of the record which noted this fetch: what was leased later is no part of it.
-    `user` fetched; empty where there are no users.
+    Attributes:
+        query_id: Empty while no task of the session has named its query.
+        sequence: The record that noted the batch: a lease made later is no part of it.
+        first_tag: The first tag that the batch read; 0 for a batch without rows of the session.
+        last_tag: The last one, likewise.
+        user: Who fetched; empty where there are no users.
     """
 
     query_id: str
@@ -299,6 +303,10 @@ class Session(msgspec.Struct, forbid_unknown_fields=True):
         history: The number of the history in which it was opened (Q8).
         succeeds: The forgotten incarnation in whose place it was opened: tag 0 of that one is its
             own tag 0 (S9).
+        planned: The latest batch that its query planned, with rows of the session or without (S11);
+            None for a session of an older version that was not fetched since.
+        counted: Batches without rows that the present holder has reported.
+        named: The last epoch in which a task named the latest batch, as of then.
     """
 
     name: str
@@ -319,6 +327,9 @@ class Session(msgspec.Struct, forbid_unknown_fields=True):
     fenced: tuple[bytes, ...] = ()
     history: int = 0
     succeeds: str = ""
+    planned: QueryBatch | None = None
+    counted: int = 0
+    named: int = 0
 
     def held(self) -> dict[int, BitMap64]:
         """The messages of the outstanding lease by queue id, holes left out."""

@@ -83,6 +83,7 @@ class SessionsService:
                 request.start_tag,
                 request.end_tag,
                 incumbent_live=self._liveness.live(incumbent),
+                planned=request.planned,
             )
         )
         self._liveness.changed(incumbent, request.incarnation, request.holder.token)
@@ -122,6 +123,8 @@ class SessionsService:
             # The lease ended while it was read; the core raises why.
             pieces(request.after_tag, request.last_tag)
             raise
+        # A batch without rows is noted before its stream ends (S11).
+        await self._engine.sync_gate.wait(core.sequence)
 
     # --- operators ---
 
@@ -297,6 +300,7 @@ class SessionsService:
                 label=shorten(request.label),
                 last_tag=request.last_tag,
                 user=current.get().user,
+                empty=request.after_tag == request.last_tag,
             )
         )
 

@@ -1,8 +1,9 @@
-"""Watches that a start offset proves a checkpointed batch (K11).
+"""Watches that a start offset proves a checkpointed batch (K11), and for empty ones (S11).
 
 In Spark's ordinary engine, `latestOffset(A)` that answered B is followed by `commit(A)` before
 `latestOffset(B)`. With asynchronous progress tracking it is not, and B proves nothing: accepting up
-to B could lose rows.
+to B could lose rows. A `commit` after `latestOffset(A)` answered A says that Spark has planned a
+batch without rows of this source: it writes `offsets/N`, calls `commit(A)`, and runs batch N.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ class CheckpointProof:
 
     def __init__(self) -> None:
         self._owed_by: Offset | None = None
+        self._unchanged: Offset | None = None
 
     def answered(self, start: Offset, end: Offset) -> None:
         """`latestOffset(start)` answered `end`; before the opening is no batch to commit."""
         self._owed_by = end if end != start and not start.is_opening else None
+        self._unchanged = end if end == start else None
 
-    def committed(self) -> None:
-        """Spark called `commit`."""
+    def committed(self) -> Offset | None:
+        """Spark called `commit`; returns the offset of the planned batch if it has no rows."""
         self._owed_by = None
+        return self._unchanged
 
     def check(self, start: Offset) -> None:
         """Raises UnsupportedError when `start` comes and the batch before it was not committed."""

@@ -99,6 +99,7 @@ class SessionDriver:
         self._hold: LivenessStream | None = None
         self._held: tuple[str, int] | None = None
         self._lease: OutstandingLease | None = None
+        self._planned = 0  # batches without rows, in the present epoch
         self._warned_of_others = False
         self.backlog: pb.Backlog | None = None
         self.session = ""
@@ -178,6 +179,8 @@ class SessionDriver:
                 )
             )
         except _LOST as error:
+            if not end.tag:
+                return None  # nothing was leased under it; the next advance opens it again (S9)
             if self._options.fail_on_data_loss:
                 raise
             _log.warning(
@@ -196,6 +199,28 @@ class SessionDriver:
         self._keep(lease, answer.attaches)
         _log_all(answer.warnings)
         return lease
+
+    def plan_empty(self, start: Offset) -> None:
+        """Reports that Spark planned a batch from `start` to `start`: one without rows (S11).
+
+        No task of this source runs for such a batch, and a sink may record its id. The report is on
+        the broker's disk when this returns, which is before Spark runs the batch.
+
+        Raises:
+            FencedError: Another reader has the session.
+            AckqError: As `advance`.
+        """
+        self._planned += 1
+        self._session.attach(
+            pb.AttachRequest(
+                session=start.session,
+                incarnation=start.incarnation,
+                holder=self._holder,
+                start_tag=start.tag,
+                end_tag=start.tag,
+                planned=self._planned,
+            )
+        )
 
     def close(self) -> None:
         """Ends the liveness stream; the end of the process does so as well."""
@@ -283,6 +308,7 @@ class SessionDriver:
         held = (lease.incarnation, lease.epoch)
         if held != self._held:
             self.close()
+            self._planned = 0
             self._hold = self._session.hold(
                 lease.session, lease.incarnation, lease.epoch, self._holder.token
             )

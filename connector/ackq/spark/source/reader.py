@@ -128,11 +128,14 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             AckqError: As `SessionDriver.lease`.
         """
         first, last = Offset.from_dict(start), Offset.from_dict(end)
-        if last.is_opening or first == last or not last.tag:
+        if last.is_opening or first == last:
             return []
         lease = self._driver().lease(first, last)
         if lease is None:
             return []
+        if not last.tag:
+            # The batch of an opening has no rows; its task says which batch of which query it is.
+            return [LeaseRange(lease.session, lease.incarnation, lease.epoch, 0, 0, lease.key)]
         return [
             LeaseRange(lease.session, lease.incarnation, lease.epoch, after, upto, lease.key)
             for after, upto in split(lease.spans, self._options.split)
@@ -145,8 +148,16 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return fetch(session, partition, self._names, task.current())
 
     def commit(self, end: dict[str, object]) -> None:  # noqa: ARG002 - Spark's signature
-        """Notes that Spark commits; the acknowledgement itself is the next `latestOffset` (K1)."""
-        self._proof.committed()
+        """Notes that Spark commits; the acknowledgement itself is the next `latestOffset` (K1).
+
+        Spark commits after it has planned the next batch; one without rows is reported (S11).
+
+        Raises:
+            AckqError: As `SessionDriver.plan_empty`.
+        """
+        empty = self._proof.committed()
+        if empty is not None:
+            self._driver().plan_empty(empty)
 
     def stop(self) -> None:
         """Ends the liveness stream early; Spark usually kills the process instead."""

@@ -4,7 +4,15 @@ from ackq_broker.core import lifecycle, queries
 from ackq_broker.core.consuming import channels
 from ackq_broker.core.publishing import confirm_mode, publishers, transactions, writer_batches
 from ackq_broker.core.queues import dead_letters
-from ackq_broker.core.sessions import accept, advance, checkpoint, holder, operator, timeout
+from ackq_broker.core.sessions import (
+    accept,
+    advance,
+    checkpoint,
+    holder,
+    operator,
+    planned,
+    timeout,
+)
 from ackq_broker.core.snapshot import image
 from ackq_broker.core.state.block_references import BlockReferences
 from ackq_broker.core.state.queue import Queue
@@ -12,6 +20,30 @@ from ackq_broker.service.blocks import ingest
 from tests.crash.simulation.bugs.patching import Bug, Line
 
 RULES = (
+    Bug(
+        "batch_without_rows_not_known",
+        "S11",
+        "a batch that the reader reports without rows is not remembered",
+        (
+            Line(
+                planned.count_empty,
+                "if known is None or more <= 0:",
+                "if True:",
+            ),
+        ),
+    ),
+    Bug(
+        "empty_opening_not_known",
+        "S11",
+        "the batch of an opening, which has no rows, is not remembered",
+        (
+            Line(
+                planned.name_empty,
+                "if not command.query_id or done:",
+                "if True:",
+            ),
+        ),
+    ),
     Bug(
         "accepted_numbers_not_in_snapshot",
         "P10",

@@ -31,6 +31,7 @@ class Driver:
         self.query_id = query.query_id
         self.epoch = 0
         self.attached = 0
+        self.planned = 0
         self._life = None
         self._step = self._begin
         self._rng = random.Random(self.token)
@@ -41,7 +42,9 @@ class Driver:
             if self.query.world.closing:
                 raise Ended
             # Its lease is there already, and no file tells of it.
-            chance = 0.25 if self._step == self._offsets else 0.08
+            chance = 0.25 if self._step in (self._offsets, self._run_empty) else 0.08
+            if self._step == self._report and self.batch:
+                chance = 0  # the limit that S11 names: nothing tells that Spark runs it again
             if self.mortal and self._rng.random() < chance:
                 raise Killed
             if self.query.timeout_ms and self._rng.random() < 0.1:
@@ -109,6 +112,8 @@ class Driver:
             self.start = self.end = end
             return self._advance
         self.start, self.end = (files.offsets[last - 1][1] if last else 0), end
+        if last and self.start == end:
+            return self._run_empty
         return self._attach
 
     async def _open(self):
@@ -121,7 +126,7 @@ class Driver:
         self.incarnation = answer.incarnation
         self._opened(answer.incarnation, begun)
         await self._attached(answer, begun)
-        return self._advance
+        return self._offsets
 
     def _opened(self, incarnation, begun):
         self.oracle.opened(self.query.session, incarnation, begun)
@@ -148,7 +153,11 @@ class Driver:
         query = self.query
         begun = self.oracle.now()
         accepting = self._accepting()
-        request = self._advance_request(wait_ms=500 if self._rng.random() < 0.3 else 0)
+        # Spark plans a batch without rows for a watermark, or for another source.
+        empty = self.batch > 0 and self._rng.random() < 0.2
+        request = self._advance_request(
+            wait_ms=500 if self._rng.random() < 0.3 else 0, min_messages=1_000 if empty else 0
+        )
         answer = await query.call("Advance", request)
         if accepting is not None:
             instant = self.oracle.now()
@@ -162,6 +171,8 @@ class Driver:
             answer.end_tag >= self.start, f"S4: lease ends at {answer.end_tag} < {self.start}"
         )
         self.end = answer.end_tag
+        if self.end == self.start and empty:
+            return self._offsets
         if self.end == self.start:
             query.polls += 1
             query.finished = query.polls > 2 and all(z.done() for z in query.lingering)
@@ -191,23 +202,44 @@ class Driver:
         if self.query_id != query.query_id or len(files.offsets) != self.batch:
             raise Cut("another driver wrote this file")
         query.files = files._replace(offsets=(*files.offsets, (self.incarnation, self.end)))
-        return self._fetch
+        return self._fetch if self.start < self.end else self._report
+
+    async def _report(self):
+        """The batch has no rows: a task of the opening, or the source, says so (S11)."""
+        query = self.query
+        if self.batch:
+            self.planned += 1
+            request = self._attach_request(planned=self.planned)
+            await query.call("Attach", request)
+        else:
+            await self._task(0, 0)
+        self.oracle.figures["batches without rows"] += 1
+        query.reported.add((self.query_id, self.batch))
+        return self._run_empty
+
+    async def _run_empty(self):
+        """The sink takes a batch without rows: another time it would skip rows under that id."""
+        if (self.query_id, self.batch) in self.query.reported:
+            self.oracle.rows((self.query_id, self.batch), ())
+        return self._commit
 
     async def _attach(self):
         """A replay: exactly the tags of the batch (S2)."""
-        query = self.query
-        request = sessions_pb2.AttachRequest(
-            session=query.session,
+        begun = self.oracle.now()
+        answer = await self.query.call("Attach", self._attach_request())
+        self.oracle.figures["replays"] += 1
+        await self._attached(answer, begun)
+        return self._fetch if self.start < self.end else self._report
+
+    def _attach_request(self, **fields):
+        return sessions_pb2.AttachRequest(
+            session=self.query.session,
             incarnation=self.incarnation,
             holder=sessions_pb2.Holder(token=self.token, host="h", pid=1, application="s"),
             start_tag=self.start,
             end_tag=self.end,
+            **fields,
         )
-        begun = self.oracle.now()
-        answer = await query.call("Attach", request)
-        self.oracle.figures["replays"] += 1
-        await self._attached(answer, begun)
-        return self._fetch
 
     async def _attached(self, answer, called):
         """Notes the epoch, and opens the stream of heartbeats that says who is live (S3)."""

@@ -87,6 +87,8 @@ class Query(Client):
         self.zombies = 0
         self.lingering = []
         self.polls = 0
+        # Batches without rows of which the broker knows: (query id, batch id).
+        self.reported = set()
         self._number = 0
         self.lost = False
         self._new_checkpoint()

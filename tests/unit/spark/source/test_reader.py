@@ -137,12 +137,55 @@ def test_tasks_get_the_key_and_not_the_token(make, session, advanced):
     assert repr(part.key) not in repr(part)
 
 
-def test_partitions_of_an_empty_batch(make, session):
-    """Batch 0 has no rows."""
-    assert make().partitions(START, at(0)) == []
+def test_partitions_of_an_opening(make, session, advanced):
+    """S11: batch 0 has no rows, and a task that says which batch of which query it is."""
+    session.answers.append(advanced(0))
+    reader = make()
+    reader.latestOffset(START, MAX)
+    assert reader.partitions(START, at(0)) == [LeaseRange("s", "i1", 1, 0, 0)]
+    session.answers.append(pb.AttachResponse(epoch=2))
+    assert make().partitions(START, at(0)) == [LeaseRange("s", "i1", 2, 0, 0)]
+
+
+def test_partitions_of_a_batch_without_rows(make, session):
+    """Spark plans it without the source; the opening of a session that is gone has no task."""
     assert make().partitions(START, START) == []
     assert make().partitions(at(4), at(4)) == []
     assert session.asked == []
+    session.answers.append(SessionNotFoundError("gone"))
+    assert make().partitions(START, at(0)) == []
+
+
+def test_a_batch_without_rows_is_reported(make, session, advanced):
+    """S11: Spark commits after `offsets/N`; the report is answered before it runs batch N."""
+    reader = make()
+    session.answers.extend([advanced(10), pb.AttachResponse(epoch=1)] * 2)
+    for planned in (1, 2):
+        reader.latestOffset(at(10), MAX)
+        reader.commit(at(10))
+        assert session.asked[-1] == pb.AttachRequest(
+            session="s", incarnation="i1", holder=HOLDER, start_tag=10, end_tag=10, planned=planned
+        )
+
+
+def test_a_batch_with_rows_is_not_reported(make, session, advanced):
+    """S11: its tasks fetch, and name it."""
+    reader = make()
+    session.answers.extend([advanced(10), advanced(15, (15, 900))])
+    reader.latestOffset(at(10), MAX)
+    reader.latestOffset(at(10), MAX)
+    reader.commit(at(10))
+    assert len(session.asked) == 2
+
+
+def test_the_count_begins_again_with_the_epoch(make, session, advanced):
+    """S3, S11: as the broker's does."""
+    reader = make()
+    for epoch in (1, 2):
+        session.answers.extend([advanced(10, epoch=epoch), pb.AttachResponse(epoch=epoch)])
+        reader.latestOffset(at(10), MAX)
+        reader.commit(at(10))
+        assert session.asked[-1].planned == 1
 
 
 def test_replay_attaches_once(make, session, advanced):
@@ -284,7 +327,7 @@ def test_lost_session_reopens(make, session, advanced, caplog, lost):
     session.answers.extend([lost("Session 's' is gone."), advanced(0, incarnation="i2")])
     reader = make(failOnDataLoss="false")
     assert reader.latestOffset(at(10), MAX) == at(0, "i2")
-    assert reader.partitions(at(10), at(0, "i2")) == []
+    assert reader.partitions(at(10), at(0, "i2")) == [LeaseRange("s", "i2", 1, 0, 0)]
     assert "failOnDataLoss" in caplog.text
     session.answers.append(advanced(5, (5, 9), incarnation="i2"))
     reader.commit(at(10))

@@ -1,0 +1,324 @@
+"""Batches that a query planned, with rows or without: no id of one reads a later lease (S11)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ackq.errors import BatchChangedError, FencedError, UnreadLeaseError
+from ackq.outcomes import Outcome
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import BOB, BY_NAME, Harness, Reader, group, reading
+
+REJECTED = Outcome.REJECTED
+reader = pytest.fixture(reading)
+
+
+def test_a_batch_id_reads_no_lease_of_a_later_opening(harness: Harness) -> None:
+    """S11: the checkpoint lost its files and kept its query's id, and the first session is away."""
+    harness.declare_filled("q", 3)
+    first = harness.open("q", session="", open_and_lease=True)
+    first.note(batch_id=0)
+    harness.publish_to("q", 2)
+    second = harness.open("q", session="", open_and_lease=True, holder=BOB)
+    records = len(harness.log)
+    for _ in range(2):
+        with pytest.raises(BatchChangedError) as caught:
+            second.note(batch_id=0, run_id="second")
+        told = str(caught.value)
+        assert "Batch 0 of query query would read the tags 1 to 2" in told
+        assert f"batch 0, from the tags 1 to 3 of session '{first.command.session}'" in told
+        assert f"`ackq session release {second.command.session}`" in told
+        assert not second.info().proven
+    assert len(harness.log) == records
+    harness.restart()
+    with pytest.raises(BatchChangedError):
+        second.note(batch_id=0, run_id="second")
+    first.note(batch_id=0, run_id="second")
+    second.note(batch_id=1)
+
+
+@pytest.mark.parametrize("options", [{}, {"takeover": True}], ids=["released", "taken over"])
+def test_no_remedy_for_a_held_lease_lets_a_batch_read_another(
+    harness: Harness, options: dict[str, bool]
+) -> None:
+    """S9, S11: released or taken over, the messages are leased anew, and that is another lease."""
+    harness.declare_filled("q", 3)
+    harness.open("q", open_and_lease=True).note(batch_id=0)
+    if not options:
+        harness.do(c.ReleaseSession("s"))
+    again = harness.open("q", open_and_lease=True, **options)
+    with pytest.raises(BatchChangedError, match="leased after the query had read batch 0"):
+        again.note(batch_id=0)
+    again.note(batch_id=1)
+
+
+def test_a_batch_of_several_sessions(harness: Harness) -> None:
+    """S11: what a batch reads is leased before any of it is fetched, in a later run as well."""
+    harness.declare("q", "r")
+    harness.publish(["q", "r"])
+    one, two = (harness.open(x, session=x, open_and_lease=True) for x in ("q", "r"))
+    one.note(batch_id=0)
+    one.note(batch_id=0, run_id="second")
+    two.note(batch_id=0, run_id="second")
+    harness.publish(["q", "r"])
+    for reader in (one, two):
+        reader.advance(1)
+    two.note(batch_id=1)
+    one.note(batch_id=1)
+
+
+def test_a_replay_of_the_kept_lease_is_of_its_batch(harness: Harness) -> None:
+    """K2, S11: also once the query has read a later batch, when the files of both were lost."""
+    harness.declare_filled("q", 2)
+    reader = harness.lease("q", max_messages=1)
+    reader.note(1, batch_id=1)
+    reader.advance(1)
+    reader.note(2, batch_id=2)
+    reader.attach(0, 1)
+    reader.note(1, batch_id=1, run_id="second")
+    reader.note(2, batch_id=2, run_id="second")
+
+
+def test_a_lease_that_nobody_fetched_is_not_accepted(harness: Harness) -> None:
+    """S11: a sink skipped its batch before a row was read; a caller may say that this is meant."""
+    harness.declare_filled("q", 3)
+    reader = harness.lease("q", max_messages=2)
+    with pytest.raises(UnreadLeaseError, match=r"tags 1 to 2 .* any of their 2 messages"):
+        reader.advance(2, refuse_unread=True)
+    reader.note(2, batch_id=1)
+    harness.restart()
+    assert reader.advance(2, refuse_unread=True).end_tag == 3
+    assert reader.advance(3).end_tag == 3
+
+
+def test_a_lease_that_was_settled_by_name_is_accepted(harness: Harness) -> None:
+    """S6, S11: a batch job said what becomes of it."""
+    harness.declare_filled("q", 2)
+    reader = harness.lease("q")
+    reader.say(group(Outcome.RELEASED, 1), owner=BY_NAME)
+    assert reader.advance(2, refuse_unread=True).end_tag == 2
+
+
+def test_a_fetch_of_nobody_known_reads_a_lease(harness: Harness) -> None:
+    """S11: as on Spark Connect; holes alone, and what an older version leased, need no reader."""
+    harness.declare_filled("q", 3)
+    reader = harness.lease("q", max_messages=1)
+    note = c.NoteFetch("s", reader.command.incarnation, 1, "", "", 0, "label", 1)
+    for last in (1, 2):
+        harness.do(replace(note, last_tag=last))
+        reader.advance(last, refuse_unread=True, max_messages=1)
+    harness.do(c.SettleLease("s", REJECTED, ((3, 3),), fence=True, discard=True))
+    reader.advance(3, refuse_unread=True, holder=BOB)
+    harness.publish_to("q", 1)
+    reader.advance(3, holder=BOB)
+    lease = harness.core._state.sessions["s"].lease
+    assert lease is not None
+    lease.sequence = 0
+    stale = replace(reader.command, start_tag=4, holder=BOB, refuse_unread=True)
+    assert harness.core.decide(stale, harness.now_us)
+
+
+def test_the_queries_whose_batch_is_known_are_bounded(
+    harness: Harness, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S11, I6: those that read longest ago are forgotten."""
+    monkeypatch.setattr("ackq_broker.core.sessions.planned.MAX_QUERIES", 2)
+    note = c.NoteFetch("s", reader.command.incarnation, 1, "", "run", 0, "label", 6)
+    for query, batch in (("b", 1), ("query", 8), ("c", 1)):
+        harness.do(replace(note, query_id=query, batch_id=batch))
+    harness.do(replace(note, query_id="a", user="another"))
+    assert list(harness.core._state.queries[""]) == ["query", "c"]
+    harness.restart()
+    assert list(harness.core._state.queries[""]) == ["query", "c"]
+
+
+def test_a_batch_that_another_user_claims(harness: Harness) -> None:
+    """S11: who fetches under the id of another user's query changes nothing for that query."""
+    harness.declare_filled("q", 2)
+    harness.declare_filled("p", 2)
+    reader, other = harness.lease("q", max_messages=1), harness.lease("p", session="t", holder=BOB)
+    note = c.NoteFetch("s", reader.command.incarnation, 1, "query", "run", 0, "label", 1, "alice")
+    harness.do(note)
+    claim = c.NoteFetch(
+        "t", other.command.incarnation, 1, "query", "run", 1 << 62, "label", 1, "mallory"
+    )
+    harness.do(claim)
+    harness.restart()
+    reader.advance(1)
+    harness.do(replace(note, batch_id=1, last_tag=2))
+    with pytest.raises(BatchChangedError):
+        harness.do(replace(claim, user="", incarnation=note.incarnation, session="s", last_tag=2))
+    owner = c.LeaseOwner("", "query", "run", 1, user="alice")
+    assert not harness.do(c.CommitOutcomes(owner, ())).accepted_before
+    assert harness.core.sessions_of_run("run", "alice") == ["s"]
+    assert harness.core.sessions_of_run("run", "mallory") == ["t"]
+
+
+def test_what_nobody_owns_is_known_to_all(harness: Harness, reader: Reader) -> None:
+    """S11: a batch that an older version noted is refused to each user."""
+    reader.note()
+    reader.advance(6)
+    note = c.NoteFetch("s", reader.command.incarnation, 1, "query", "run", 7, "label", 7, "alice")
+    harness.publish_to("q", 1)
+    reader.advance(6)
+    with pytest.raises(BatchChangedError):
+        harness.do(note)
+
+
+# --- batches without rows ---
+
+
+def empty(reader: Reader, batch_id: int = 0) -> None:
+    """The task of a batch without rows, as that of an opening is."""
+    reader.note(0, batch_id=batch_id, empty=True)
+
+
+def test_an_empty_opening_is_batch_0(harness: Harness) -> None:
+    """S11: its sink has batch 0; under Trigger.Once the next opening would lease rows as that."""
+    harness.declare("q")
+    first = harness.open("q", session="")
+    records = len(harness.log)
+    for _ in range(2):
+        empty(first)
+    assert len(harness.log) == records + 1
+    harness.restart()
+    harness.publish_to("q", 2)
+    second = harness.open("q", session="", open_and_lease=True, holder=BOB)
+    told = f"planned batch 0, which had no rows of session '{first.command.session}'"
+    with pytest.raises(BatchChangedError, match=told):
+        second.note(batch_id=0)
+    assert not first.info().proven
+
+
+def test_an_empty_opening_again_is_no_other_batch(harness: Harness) -> None:
+    """S11: batch 0 of each opening is without rows; the one after it reads a lease."""
+    harness.declare_filled("q", 2)
+    for holder in (BOB, None):
+        one = harness.open("q", session="", **({"holder": holder} if holder else {}))
+        empty(one)
+    one.advance(0)
+    one.note(batch_id=1)
+
+
+def test_a_batch_without_rows_is_counted(harness: Harness) -> None:
+    """S11: a no-data batch has no task; the next lease is none of that id, in a later run."""
+    harness.declare_filled("q", 2)
+    reader = harness.lease("q", max_messages=1)
+    reader.note(batch_id=1)
+    reader.advance(1, min_messages=9)
+    for planned in (1, 1, 2):
+        reader.attach(1, 1, planned=planned)
+    harness.restart()
+    reader.advance(1, holder=BOB)
+    for batch_id in (2, 3):
+        with pytest.raises(BatchChangedError, match="planned batch 3, which had no rows"):
+            reader.note(batch_id=batch_id, run_id="second")
+    reader.note(batch_id=4, run_id="second")
+
+
+def test_each_holder_counts_for_itself(harness: Harness) -> None:
+    """S3, S11: the count begins again with the epoch, and an older holder counts no more."""
+    harness.declare_filled("q", 2)
+    reader = harness.lease("q", max_messages=1)
+    reader.note(batch_id=1)
+    reader.advance(1, min_messages=9)
+    reader.attach(1, 1, planned=1)
+    reader.advance(1, min_messages=9, holder=BOB)
+    with pytest.raises(FencedError, match="is held by host-b"):
+        reader.attach(1, 1, planned=2)
+    reader.attach(1, 1, planned=1, holder=BOB)
+    reader.advance(1, holder=BOB)
+    with pytest.raises(BatchChangedError, match="planned batch 3"):
+        reader.note(batch_id=3)
+    reader.note(batch_id=4)
+
+
+def test_batches_without_rows_before_any_task(harness: Harness) -> None:
+    """S11: an opening is batch 0, so its session counts from there without a task of it."""
+    harness.declare("q")
+    reader = harness.open("q")
+    reader.advance(0)
+    reader.attach(0, 0, planned=1)
+    harness.publish_to("q", 1)
+    reader.advance(0)
+    with pytest.raises(BatchChangedError, match="planned batch 1"):
+        reader.note(batch_id=1)
+    reader.note(batch_id=2)
+
+
+def test_a_batch_without_rows_is_known_to_another_opening(harness: Harness) -> None:
+    """S11: a union of sources lost all of its files, and batch 1 had rows of another source."""
+    harness.declare("q")
+    first = harness.open("q", session="")
+    empty(first)
+    first.advance(0)
+    first.attach(0, 0, planned=1)
+    harness.publish_to("q", 1)
+    second = harness.open("q", session="", holder=BOB)
+    empty(second)
+    second.advance(0, holder=BOB)
+    with pytest.raises(BatchChangedError, match="planned batch 1"):
+        second.note(batch_id=1)
+
+
+def test_a_batch_that_was_accepted_unread_is_counted(harness: Harness) -> None:
+    """S11: it was planned as well, so that the batches after it have their own ids."""
+    harness.declare_filled("q", 2)
+    reader = harness.lease("q", max_messages=1)
+    reader.advance(1, min_messages=9)
+    reader.attach(1, 1, planned=1)
+    reader.advance(1)
+    with pytest.raises(BatchChangedError, match="planned batch 2"):
+        reader.note(batch_id=2)
+    reader.note(batch_id=3)
+
+
+# --- batches that Spark did not read ---
+
+
+def test_an_unread_batch_of_a_known_query_is_accepted(harness: Harness) -> None:
+    """S11: an earlier batch of this process was read, so no sink has a batch of this id."""
+    harness.declare_filled("q", 3)
+    reader = harness.lease("q", max_messages=1)
+    reader.note(batch_id=1)
+    reader.advance(1, max_messages=1, refuse_unread=True)
+    assert reader.advance(2, max_messages=1, refuse_unread=True).end_tag == 3
+    reader.advance(2, holder=BOB)
+    with pytest.raises(UnreadLeaseError, match="Most likely Spark did not need the rows"):
+        reader.advance(3, holder=BOB, refuse_unread=True)
+
+
+def test_an_unread_batch_after_a_named_opening_is_accepted(harness: Harness) -> None:
+    """S11: the task of the opening said that the query is a new one."""
+    harness.declare_filled("q", 1)
+    reader = harness.open("q")
+    empty(reader)
+    reader.advance(0)
+    assert reader.advance(1, refuse_unread=True).end_tag == 1
+
+
+def test_an_unread_batch_of_a_query_that_lost_its_files_is_refused(harness: Harness) -> None:
+    """S11: the query had planned batch 1 before: its sink may have skipped it."""
+    harness.declare_filled("q", 2)
+    first = harness.lease("q", session="", max_messages=1)
+    first.note(batch_id=1)
+    second = harness.open("q", session="", holder=BOB)
+    empty(second)
+    second.advance(0, holder=BOB)
+    with pytest.raises(UnreadLeaseError):
+        second.advance(1, holder=BOB, refuse_unread=True)
+
+
+def test_another_source_of_the_batch_was_read(harness: Harness) -> None:
+    """S11: a fetch of the same batch from another session makes it no earlier one."""
+    harness.declare("q", "r")
+    one, two = (harness.open(x, session=x) for x in ("q", "r"))
+    for each in (one, two):
+        empty(each)
+    harness.publish(["q", "r"])
+    for each in (one, two):
+        each.advance(0)
+    two.note(batch_id=1)
+    assert one.advance(1, refuse_unread=True).end_tag == 1
