@@ -104,11 +104,12 @@ class _Token(
 class Client:
     """A channel to a broker with all stubs; with a token, as its user; with authorities, by TLS."""
 
-    def __init__(self, endpoint, token=None, *, ca=None):
+    def __init__(self, endpoint, token=None, *, ca=None, cert=None):
         self.endpoint = endpoint
         self.channel = grpc.insecure_channel(endpoint, options=_OPTIONS)
         if ca is not None:
-            credentials = grpc.ssl_channel_credentials(ca)
+            own = (cert.private_key_pem, cert.cert_chain_pems[0]) if cert else ()
+            credentials = grpc.ssl_channel_credentials(ca, *(pem.bytes() for pem in own))
             self.channel = grpc.secure_channel(endpoint, credentials, options=_OPTIONS)
         if token is not None:
             self.channel = grpc.intercept_channel(self.channel, _Token(token))

@@ -202,6 +202,9 @@ class Inbound:
                 limits = await self.source.learn()
             except CutError:
                 continue  # the subscription has met it, too
+            except Exception as error:  # noqa: BLE001 - nobody awaits this task while the link runs
+                log(logging.WARNING, self.name, "limits", f"cannot be learnt: {error}")
+                continue
             if limits != holding.limits:
                 log(logging.INFO, self.name, "limits", f"there now: {limits}")
                 self._tell(limits, holding.limits)

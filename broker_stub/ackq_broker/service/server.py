@@ -225,22 +225,22 @@ async def _serve(
         )
     garbage = GarbageCollector(lambda: engine.core.sequence, lambda: engine.ended_streams)
     timers = [
-        asyncio.create_task(_every(_POLL_S, engine.or_fail(engine.poll_disk))),
-        asyncio.create_task(_every(limits.UPTIME_TICK_MS / 1000, engine.or_fail(uptime.tick))),
-        asyncio.create_task(_every(_POLL_S, engine.or_fail(sessions.detach_absent))),
-        asyncio.create_task(_poll_memory(engine)),
-        asyncio.create_task(_every(_TRIM_S, engine.or_fail(engine.trim_memory))),
-        asyncio.create_task(_every(_RECLAIM_S, engine.or_fail(engine.reclaim))),
-        asyncio.create_task(_every(_HOUSEKEEP_S, engine.or_fail(sessions.housekeep))),
-        asyncio.create_task(_every(_REPORT_S, engine.or_fail(sessions.report_absent))),
-        asyncio.create_task(_every(_DEAD_LETTERS_S, engine.or_fail(engine.report_dead_letters))),
-        asyncio.create_task(Compaction(engine).run()),
-        asyncio.create_task(_every(_POLL_S, authorization.poll)),
-        asyncio.create_task(_every(_POLL_S, garbage.poll)),
+        engine.background(_every(engine, _POLL_S, engine.poll_disk)),
+        engine.background(_every(engine, limits.UPTIME_TICK_MS / 1000, uptime.tick)),
+        engine.background(_every(engine, _POLL_S, sessions.detach_absent)),
+        engine.background(_poll_memory(engine)),
+        engine.background(_every(engine, _TRIM_S, engine.trim_memory)),
+        engine.background(_every(engine, _RECLAIM_S, engine.reclaim)),
+        engine.background(_every(engine, _HOUSEKEEP_S, sessions.housekeep)),
+        engine.background(_every(engine, _REPORT_S, sessions.report_absent)),
+        engine.background(_every(engine, _DEAD_LETTERS_S, engine.report_dead_letters)),
+        engine.background(Compaction(engine).run()),
+        engine.background(_every(engine, _POLL_S, authorization.poll)),
+        engine.background(_every(engine, _POLL_S, garbage.poll)),
     ]
     reloads = [authorization.reload] if users_file is not None else []
     if credentials is not None:
-        timers.append(asyncio.create_task(_every(_POLL_S, credentials.poll)))
+        timers.append(engine.background(_every(engine, _POLL_S, credentials.poll)))
         reloads.append(credentials.reload)
     garbage.start()
     try:
@@ -342,8 +342,9 @@ async def _poll_memory(engine: Engine) -> None:
         poll()
 
 
-async def _every(seconds: float, work: Callable[[], object]) -> None:
-    """Repeats a small piece of work."""
+async def _every(engine: Engine, seconds: float, work: Callable[[], object]) -> None:
+    """Repeats a small piece of work, whose errors are logged or end the broker."""
+    guarded = engine.or_fail(work)
     while True:
         await asyncio.sleep(seconds)
-        work()
+        guarded()

@@ -59,9 +59,15 @@ class LoopCallback(Generic[T]):
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Runs blocking work on a thread that ends with it; the loop's own threads would stay."""
-    with ThreadPoolExecutor(1, thread_name_prefix="ackq-close") as one:
+    """Runs blocking work on a thread that ends with it; the loop's own threads would stay.
+
+    When this is cancelled, the work goes on in its thread and nobody waits for it.
+    """
+    one = ThreadPoolExecutor(1, thread_name_prefix="ackq-close")
+    try:
         return await asyncio.get_running_loop().run_in_executor(one, work)
+    finally:
+        one.shutdown(wait=False)
 
 
 def refuse_coroutine(callback: object, name: str, remedy: str) -> None:

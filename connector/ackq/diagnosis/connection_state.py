@@ -48,9 +48,10 @@ def check_connection(facts: BrokerFacts) -> list[Finding]:
     """One finding for each step on the way."""
     ended = _way_ends(facts)
     if ended is not None:
-        return [ended]
+        return [ended, *_proxy(facts)]
     assert facts.info is not None
     return [
+        *_proxy(facts),
         _ok("endpoint", f"The broker at {facts.endpoint} answers{_how(facts)}."),
         *_certificate(facts, facts.info),
         *_serving(facts),
@@ -121,6 +122,17 @@ def _way_ends(facts: BrokerFacts) -> Finding | None:
         ),
     )
     return next((_problem(*rest) for failed, *rest in steps if failed), None)
+
+
+def _proxy(facts: BrokerFacts) -> Iterator[Finding]:
+    if facts.proxy:
+        yield Finding(
+            "proxy",
+            Severity.NOTE,
+            f"Calls to {facts.endpoint} go through the proxy that the variable {facts.proxy} names;"
+            " doctor's own steps for name, TCP and TLS do not.",
+            "Around it: name the host in the variable no_proxy.",
+        )
 
 
 def _tls_remedy(error: str) -> str:

@@ -100,10 +100,12 @@ class BrokerFacts:
         queue: The queue to look at; empty: none was named.
         queue_error: Why it could not be looked at; empty: it could.
         queue_denied: Whether a permission is missing for it.
+        proxy: The environment variable whose proxy the client's calls go through; empty: none.
     """
 
     endpoint: str
     tls: bool = False
+    proxy: str = ""
     resolve_error: str = ""
     connect_error: str = ""
     tls_error: str = ""

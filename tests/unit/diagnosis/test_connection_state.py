@@ -57,6 +57,18 @@ def test_where_the_way_ends(facts, code, remedy):
     assert remedy in finding.remedy
 
 
+@pytest.mark.parametrize("facts", [SOUND, replace(UNKNOWN, connect_error="refused")])
+def test_a_proxy(facts):
+    """A9: it is named, whether the way ends before the broker or not."""
+    (finding,) = [
+        each
+        for each in check_connection(replace(facts, proxy="https_proxy"))
+        if each.code == "proxy"
+    ]
+    assert "the variable https_proxy names" in finding.sentence
+    assert "no_proxy" in finding.remedy
+
+
 @pytest.mark.parametrize(
     ("error", "remedy"),
     [

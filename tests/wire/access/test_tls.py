@@ -3,7 +3,9 @@
 import datetime as dt
 import ssl
 import subprocess
+import urllib.request
 from contextlib import contextmanager
+from http import HTTPStatus
 
 import grpc
 import pytest
@@ -218,3 +220,46 @@ def test_a_wrong_token_over_tls(files, tmp_path):
             assert isinstance(error_of(refused.value)[0], errors.UnauthenticatedError)
         with Client(broker.endpoint, token, ca=files.ca) as client:
             info(client)
+
+
+def by_grpc(broker, files, client):
+    """Whether a client with this certificate is let in by gRPC."""
+    with Client(broker.endpoint, ca=files.ca, cert=client) as called:
+        try:
+            info(called)
+        except grpc.RpcError:
+            return False
+        return True
+
+
+def by_https(broker, files, client):
+    """Whether a client with this certificate is let in by HTTPS."""
+    context = ssl.create_default_context(cadata=files.ca.decode())
+    client.configure_cert(context)
+    try:
+        answer = urllib.request.urlopen(
+            f"https://{broker.http_endpoint}/livez", context=context, timeout=20
+        )
+    except OSError:
+        return False
+    return answer.status == HTTPStatus.OK
+
+
+def changes_authority(files, authority):
+    """The file of the clients' authority is replaced."""
+    authority.cert_pem.write_to_path(files.client_ca.with_suffix(".new"))
+    files.client_ca.with_suffix(".new").replace(files.client_ca)
+
+
+@pytest.mark.parametrize("lets_in", [by_grpc, by_https])
+def test_a_replaced_authority_of_clients(files, tmp_path, lets_in):
+    """A6: through each door a certificate of the former one is refused, and the next one let in."""
+    former, present = trustme.CA(), trustme.CA()
+    old, new = (each.issue_cert("client") for each in (former, present))
+    changes_authority(files, former)
+    env = files.environment(ACKQ_BROKER_TLS_CLIENT_CA=str(files.client_ca))
+    with ackq_broker.embedded(tmp_path / "data", sync=False, env=env, http=True) as broker:
+        assert [lets_in(broker, files, each) for each in (old, new)] == [True, False]
+        changes_authority(files, present)
+        until(lambda: lets_in(broker, files, new))
+        assert not lets_in(broker, files, old)

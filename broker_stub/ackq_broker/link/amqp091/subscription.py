@@ -95,6 +95,8 @@ class QueueSubscription:
             asyncio.create_task(self._acknowledge(), name="link-acks"),
             asyncio.create_task(self._bound_bytes(), name="link-window"),
         ]
+        for task in self._tasks:
+            task.add_done_callback(self._on_task_end)
 
     async def deliver(self) -> Deliveries:
         """Everything that came, up to a bound; waits for the first. Raises CutError."""
@@ -305,6 +307,12 @@ class QueueSubscription:
             return
         error = closing.exception() or ConnectionError("the channel was closed")
         self._end(cut_of(error, self._address, self._queue))
+
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        """A task that fails ends the subscription, as the cut that it would come to."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._end(cut_of(error, self._address, self._queue))
 
     def _end(self, cut: CutError) -> None:
         if self._cut is None and not self._closing:

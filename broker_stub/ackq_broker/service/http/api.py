@@ -183,8 +183,9 @@ class Api:
                 f"Nothing was purged: type the queue's name, '{name}', to confirm.", queue=name
             )
         asked = admin_pb2.PurgeQueueRequest(queue=name)
-        with self._context.acting(request, f"{_ADMIN}PurgeQueue", asked):
-            return {"purged": (await self._context.admin.purge_queue(asked)).purged}
+        purge = self._context.admin.purge_queue
+        done = await self._context.act(request, f"{_ADMIN}PurgeQueue", asked, purge)
+        return {"purged": done.purged}
 
     async def redrive(self, request: web.Request) -> dict[str, Any]:
         """Moves dead letters back, as many as fit a record; `more`: ask again (Q6)."""
@@ -194,8 +195,8 @@ class Api:
             last_position=_number(given, "last_position"),
             max_messages=_number(given, "max_messages"),
         )
-        with self._context.acting(request, f"{_ADMIN}Redrive", asked):
-            done = await self._context.admin.redrive(asked)
+        redrive = self._context.admin.redrive
+        done = await self._context.act(request, f"{_ADMIN}Redrive", asked, redrive)
         return {field.name: getattr(done, field.name) for field in done.DESCRIPTOR.fields}
 
     async def release(self, request: web.Request) -> dict[str, Any]:
@@ -204,8 +205,8 @@ class Api:
         asked = sessions_pb2.ReleaseSessionRequest(
             session=_named(given.get("session")), fence=given.get("fence") is True
         )
-        with self._context.acting(request, f"{_SESSIONS}ReleaseSession", asked):
-            done = await self._context.sessions.release_session(asked)
+        release = self._context.sessions.release_session
+        done = await self._context.act(request, f"{_SESSIONS}ReleaseSession", asked, release)
         return {"released": done.released, "dropped": done.dropped}
 
     async def _body(self, request: web.Request) -> dict[str, Any]:

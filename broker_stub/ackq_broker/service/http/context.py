@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from google.protobuf.message import Message
 
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 _SCHEME: Final = "bearer "
+
+C = TypeVar("C", bound=Message)
+T = TypeVar("T")
 
 
 class View(NamedTuple):
@@ -102,12 +104,17 @@ class Context:
         self.authorization.check_whole(caller, name, call)
         return caller
 
-    @contextmanager
-    def acting(self, request: web.Request, method: str, call: Message) -> Iterator[None]:
-        """Checks a request, and audits what is done in the `with` block; arguments as `check`."""
+    async def act(
+        self,
+        request: web.Request,
+        method: str,
+        call: C,
+        work: Callable[[C], Coroutine[Any, Any, T]],
+    ) -> T:
+        """Checks a request, does and audits its act; arguments as `check`, and what does it."""
         caller = self.check(request, method, call)
-        with self.authorization.audited(caller, method.replace("/", "."), call):
-            yield
+        name = method.replace("/", ".")
+        return await self.authorization.audited(caller, name, call, work(call))
 
     def caller(self, request: web.Request, method: str) -> Caller:
         """Whoever sent a request; raises UnauthenticatedError."""

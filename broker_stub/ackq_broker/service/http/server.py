@@ -99,7 +99,7 @@ class HttpServer:
             ssl=secured,
             ssl_handshake_timeout=_IDLE_S if secured is not None else None,
         )
-        self._polling = asyncio.create_task(_poll(UnreadAnswers(), serving))
+        self._polling = context.engine.background(_poll(UnreadAnswers(), serving))
 
     async def close(self) -> None:
         """Ends what is under way after a second, and gives the address back."""

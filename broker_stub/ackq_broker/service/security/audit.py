@@ -1,7 +1,7 @@
 """The audit (A8): a JSON line for each refusal and each administrative act, with who.
 
-It goes to the logger `ackq.audit`, and so to the broker's log. Refusals of one user or address are
-a line a second; the next line says how many were left out.
+It goes to the logger `ackq.audit`, and so to the broker's log, whatever the level of the log.
+Refusals of one user or address are a line a second; the next line counts those left out.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ class Audit:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        _log.setLevel(logging.INFO)
         self._refused: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
-    def act(self, user: str, peer: str, method: str, request: Any, error: AckqError | None) -> None:
-        """An administrative act, done or failed."""
+    def act(self, user: str, peer: str, method: str, request: Any, result: str) -> None:
+        """An administrative act; `result` is `done`, or the code of its error."""
         self._write(
             "act",
             call=_short(method),
             user=user,
             peer=peer,
             request=_fields(request),
-            result=error.code if error is not None else "done",
+            result=result,
         )
 
     def refused(self, user: str, peer: str, method: str, error: AckqError) -> None:

@@ -6,11 +6,11 @@ that `visible` has not filtered. Without one everything is allowed to `Caller.an
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from itertools import compress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from ackq.errors import (
     AckqError,
@@ -34,6 +34,8 @@ from ackq_broker.service.security.users_file import UsersFile
 _log = logging.getLogger(__name__)
 
 _BEARER: Final = "bearer "
+
+T = TypeVar("T")
 
 
 class Known(Objects, Owned, Protocol):
@@ -149,21 +151,33 @@ class Authorization:
                 _check_link(request.link, response)
         return response
 
-    @contextmanager
-    def audited(self, caller: Caller, method: str, request: Any) -> Iterator[None]:
-        """The audit of what is done in the `with` block, if it is an administrative act (A8)."""
+    async def audited(
+        self, caller: Caller, method: str, request: Any, work: Coroutine[Any, Any, T]
+    ) -> T:
+        """Does the work of a call; audits it if it is an administrative act (A8).
+
+        An act goes on when its caller cancels the call, so that the audit has what came of it.
+        """
         if caller.rights is None or method not in ACTS:
-            yield
-            return
-        failure: AckqError | None = None
+            return await work
+        act = asyncio.ensure_future(self._act(caller, method, request, work))
+        act.add_done_callback(_retrieve)
+        return await asyncio.shield(act)
+
+    async def _act(
+        self, caller: Caller, method: str, request: Any, work: Coroutine[Any, Any, T]
+    ) -> T:
+        result = "failed"
         try:
-            yield
+            response = await work
+            result = "done"
         except AckqError as error:
-            failure = error
+            result = error.code
             raise
         finally:
-            if not isinstance(failure, PermissionDeniedError):  # else `refused` tells of it
-                self._audit.act(caller.name, caller.peer, method, request, failure)
+            if result != PermissionDeniedError.code:  # `refused` has written that
+                self._audit.act(caller.name, caller.peer, method, request, result)
+        return response
 
     def refused(self, caller: Caller | None, peer: str, method: str, error: AckqError) -> None:
         """Puts a refusal into the audit (A8)."""
@@ -204,6 +218,12 @@ def bearer(metadata: Mapping[str, str | bytes]) -> str | None:
     if not isinstance(value, str) or not value.lower().startswith(_BEARER):
         return None
     return value[len(_BEARER) :].strip()
+
+
+def _retrieve(act: asyncio.Future[Any]) -> None:
+    """Takes the error of an act whose caller has gone: the audit has it."""
+    if not act.cancelled():
+        act.exception()
 
 
 def _rights(users: Users) -> dict[str, Rights]:

@@ -39,9 +39,10 @@ class TlsFiles(NamedTuple):
 
 
 class _LoadedFiles(NamedTuple):
-    """Files that fit each other, with the end of the certificate."""
+    """Files that fit each other, for gRPC and for HTTPS, with the end of the certificate."""
 
     configuration: grpc.ServerCertificateConfiguration
+    https: ssl.SSLContext
     not_after: datetime
 
 
@@ -61,7 +62,6 @@ class Credentials:
         self._seen = self._versions()
         self._failure: InvalidArgumentError | None = None
         self._loaded = _load(files)
-        self._https: list[ssl.SSLContext] = []
         self._warned = datetime.min.replace(tzinfo=UTC)
         self._warn()
 
@@ -79,13 +79,16 @@ class Credentials:
         )
 
     def https(self) -> ssl.SSLContext:
-        """What HTTPS serves with; each new connection gets the certificate as of then."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        if self._files.client_ca is not None:
-            context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(self._files.client_ca)
-        context.load_cert_chain(self._files.cert, self._files.key)
-        self._https.append(context)
+        """What HTTPS serves with; each new connection has the files as of then.
+
+        A context cannot forget an authority, so each handshake goes on with the present one.
+        """
+        context = _https(self._files)
+
+        def present(connection: ssl.SSLObject, _name: str | None, _context: object) -> None:
+            connection.context = self._loaded.https
+
+        context.sni_callback = present
         return context
 
     def poll(self) -> None:
@@ -114,8 +117,6 @@ class Credentials:
         """
         self._failure = None
         self._loaded = _load(self._files)
-        for context in self._https:
-            context.load_cert_chain(self._files.cert, self._files.key)
         return f"the certificate {self._files.cert} is valid until {_utc(self.not_after)}"
 
     def _warn(self) -> None:
@@ -156,8 +157,29 @@ def _load(files: TlsFiles) -> _LoadedFiles:
             raise _unfit(
                 "--tls-client-ca", files.client_ca, "holds no certificate in PEM"
             ) from error
+    try:
+        https = _https(files)
+    except (OSError, ssl.SSLError) as error:
+        reason = (getattr(error, "reason", "") or str(error)).lower().replace("_", " ")
+        raise _unfit("--tls-cert", files.cert, f"cannot be served: {reason}") from error
     configuration = grpc.ssl_server_certificate_configuration([(key, chain)], roots)
-    return _LoadedFiles(configuration, certificate.not_valid_after_utc)
+    return _LoadedFiles(configuration, https, certificate.not_valid_after_utc)
+
+
+def _https(files: TlsFiles) -> ssl.SSLContext:
+    """A context of the files as they are now.
+
+    Without session tickets: a client that comes back with one shows no certificate, and its
+    authority may have been replaced.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.num_tickets = 0
+    context.options |= ssl.OP_NO_TICKET
+    if files.client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(files.client_ca)
+    context.load_cert_chain(files.cert, files.key)
+    return context
 
 
 def _check_valid(option: str, path: Path, certificate: x509.Certificate) -> None:

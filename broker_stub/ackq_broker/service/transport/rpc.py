@@ -113,8 +113,8 @@ class _Bridge:
     async def unary(self, _: object, context: _Context) -> Any:
         async def run(caller: Caller) -> Any:
             request = await self._only(context, caller)
-            with self._authorization.audited(caller, self._name, request):
-                response = await self._call(request)
+            work = self._call(request)
+            response = await self._authorization.audited(caller, self._name, request, work)
             return self._authorization.visible(caller, request, response)
 
         return await self._guard(context, run)

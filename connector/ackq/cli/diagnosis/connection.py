@@ -5,6 +5,7 @@ Invariant: each step is tried when those before it succeeded, and none changes a
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import time
@@ -15,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from ackq import __version__
 from ackq.cli.context import Target
 from ackq.client import Admin, Security
+from ackq.client.connection.security import proxy_variable
 from ackq.diagnosis.installation_facts import BrokerFacts
 from ackq.errors import AckqError, status_of
 
@@ -33,7 +35,13 @@ class _Handshake(NamedTuple):
 def gather_connection(target: Target, queue: str) -> BrokerFacts:
     """How far the way to the broker goes; asks it for its time and, when named, for a queue."""
     security = target.security or Security()
-    facts = BrokerFacts(target.endpoint, tls=security.tls, client_version=__version__, queue=queue)
+    facts = BrokerFacts(
+        target.endpoint,
+        tls=security.tls,
+        proxy=proxy_variable(target.endpoint, tls=security.tls, environment=os.environ),
+        client_version=__version__,
+        queue=queue,
+    )
     if not target.endpoint.startswith("unix:"):
         facts = _reached(facts, security)
         if facts.resolve_error or facts.connect_error or facts.tls_error:

@@ -16,7 +16,7 @@ import grpc
 
 from ackq import limits
 from ackq.client.connection.authorization import authorized
-from ackq.client.connection.security import Security
+from ackq.client.connection.security import Security, is_local
 from ackq.errors import InvalidArgumentError
 
 _PLAIN: Final = Security()
@@ -76,6 +76,10 @@ _OPTIONS: Final = (
     # old one's back-off.
     ("grpc.use_local_subchannel_pool", 1),
 )
+
+# A9: what `http_proxy` names would see the token of a plain connection, and does not know this
+# machine's loopback.
+_NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
 
 _LARGEST_PORT: Final = 65_535
 
@@ -195,7 +199,7 @@ def _connect(endpoint: str, security: Security) -> grpc.Channel:
 
 def _transport(endpoint: str, security: Security) -> grpc.Channel:
     if not security.tls:
-        return grpc.insecure_channel(endpoint, options=_OPTIONS)
+        return grpc.insecure_channel(endpoint, options=(*_OPTIONS, _NO_PROXY))
     from ackq.client.connection import handshake  # noqa: PLC0415 - ssl, which plain text spares
 
     handshake.check_files(security)
@@ -205,6 +209,8 @@ def _transport(endpoint: str, security: Security) -> grpc.Channel:
         certificate_chain=_pem(security.cert),
     )
     options: list[tuple[str, str | int]] = [*_OPTIONS]
+    if is_local(endpoint):
+        options.append(_NO_PROXY)
     if security.server_name:
         options.append(("grpc.ssl_target_name_override", security.server_name))
     return grpc.secure_channel(endpoint, credentials, options=options)

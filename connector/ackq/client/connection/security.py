@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -83,6 +84,22 @@ def is_local(endpoint: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def proxy_variable(endpoint: str, *, tls: bool, environment: Mapping[str, str]) -> str:
+    """The environment variable that names the proxy of an endpoint; empty: no proxy is used (A9).
+
+    No proxy for plain text, nor for this machine; else as gRPC has it.
+    """
+    if not tls or is_local(endpoint):
+        return ""
+    excluded = environment.get("no_grpc_proxy") or environment.get("no_proxy") or ""
+    host = host_of(endpoint)
+    suffixes = (each.strip() for each in excluded.split(","))
+    if any(each and host.endswith(each) for each in suffixes):
+        return ""
+    names = ("grpc_proxy", "https_proxy", "http_proxy")
+    return next((name for name in names if environment.get(name)), "")
 
 
 def host_of(endpoint: str) -> str:

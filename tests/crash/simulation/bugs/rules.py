@@ -33,18 +33,6 @@ RULES = (
         ),
     ),
     Bug(
-        "empty_opening_not_known",
-        "S11",
-        "the batch of an opening, which has no rows, is not remembered",
-        (
-            Line(
-                planned.name_empty,
-                "if not command.query_id or done:",
-                "if True:",
-            ),
-        ),
-    ),
-    Bug(
         "accepted_numbers_not_in_snapshot",
         "P10",
         "a snapshot does not have the numbers that a publisher's answers may be missing for",

@@ -5,6 +5,7 @@ import pickle
 import pytest
 
 from ackq.client import Security
+from ackq.client.connection.security import proxy_variable
 from ackq.errors import InvalidArgumentError
 
 SECRET = "s3cr3t-t0ken"
@@ -62,3 +63,23 @@ def test_a_token_leaves_this_machine_encrypted_only(endpoint):
         Security(**given, tls=True).check_endpoint(endpoint)
         Security(**given, insecure=True).check_endpoint(endpoint)
     Security().check_endpoint(endpoint)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "tls", "environment", "variable"),
+    [
+        ("127.0.0.1:1", True, {"https_proxy": "x"}, ""),
+        ("localhost:1", True, {"http_proxy": "x"}, ""),
+        ("unix:/x", False, {"http_proxy": "x"}, ""),
+        ("broker:1", False, {"http_proxy": "x", "https_proxy": "x", "grpc_proxy": "x"}, ""),
+        ("broker:1", True, {"http_proxy": "x"}, "http_proxy"),
+        ("broker:1", True, {"http_proxy": "x", "https_proxy": "x"}, "https_proxy"),
+        ("broker:1", True, {"https_proxy": "x", "grpc_proxy": "x"}, "grpc_proxy"),
+        ("broker.corp:1", True, {"https_proxy": "x", "no_proxy": "other, .corp"}, ""),
+        ("broker:1", True, {"https_proxy": "x", "no_grpc_proxy": "broker"}, ""),
+        ("broker:1", True, {}, ""),
+    ],
+)
+def test_which_proxy_calls_go_through(endpoint, tls, environment, variable):
+    """A9: none for plain text and for this machine."""
+    assert proxy_variable(endpoint, tls=tls, environment=environment) == variable

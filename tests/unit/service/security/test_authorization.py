@@ -1,11 +1,11 @@
 """The one place: who calls, what is checked, what is shown and written down."""
 
+import asyncio
 import json
-import logging
 
 import pytest
 
-from ackq.errors import PermissionDeniedError, UnauthenticatedError
+from ackq.errors import PermissionDeniedError, QueueNotFoundError, UnauthenticatedError
 from ackq.v1 import admin_pb2
 from ackq_broker.core import Core
 from ackq_broker.service.security import users
@@ -71,24 +71,61 @@ def test_new_users_count_at_once(guarded, path):
         guarded.authenticate(TOKEN, PEER)
 
 
+async def done(answer=None, error=None):
+    if error is not None:
+        raise error
+    return answer
+
+
 def test_acts_are_written_down(guarded, caplog):
     """A8: done or failed, but not when refused, which is a line of its own."""
-    caplog.set_level(logging.INFO, "ackq.audit")
     app, request = guarded.authenticate(TOKEN, PEER), admin_pb2.PurgeQueueRequest(queue="q")
-    with guarded.audited(app, PURGE, request):
-        pass
-    with pytest.raises(PermissionDeniedError), guarded.audited(app, PURGE, request):
-        raise PermissionDeniedError("x")
-    with guarded.audited(Caller.anonymous, PURGE, request):
-        pass
-    with guarded.audited(app, "ackq.v1.AdminService.ListQueues", request):
-        pass
+
+    def act(work, caller=app, method=PURGE):
+        return asyncio.run(guarded.audited(caller, method, request, work))
+
+    assert act(done(7)) == 7
+    with pytest.raises(PermissionDeniedError):
+        act(done(error=PermissionDeniedError("x")))
+    with pytest.raises(QueueNotFoundError):
+        act(done(error=QueueNotFoundError("x")))
+    act(done(), Caller.anonymous)
+    act(done(), method="ackq.v1.AdminService.ListQueues")
+    lines = [json.loads(record.getMessage()) for record in caplog.records]
+    assert [(line["user"], line["call"], line["result"]) for line in lines] == [
+        ("app", "AdminService.PurgeQueue", "done"),
+        ("app", "AdminService.PurgeQueue", "queue_not_found"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "result"), [(None, "done"), (QueueNotFoundError("x"), "queue_not_found")]
+)
+def test_a_cancelled_act_is_written_down_as_it_ended(guarded, caplog, error, result):
+    """A8: the act goes on without its caller."""
+    app, request = guarded.authenticate(TOKEN, PEER), admin_pb2.PurgeQueueRequest(queue="q")
+
+    async def cancelled():
+        begun, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def work():
+            begun.set()
+            await goes_on.wait()
+            await done(error=error)
+
+        call = asyncio.create_task(guarded.audited(app, PURGE, request, work()))
+        await begun.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert caplog.records == []
+        goes_on.set()
+        (act,) = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.wait([act])
+
+    asyncio.run(cancelled())
     (line,) = (json.loads(record.getMessage()) for record in caplog.records)
-    assert (line["user"], line["call"], line["result"]) == (
-        "app",
-        "AdminService.PurgeQueue",
-        "done",
-    )
+    assert line["result"] == result
 
 
 def test_whole_lists_are_for_observers(guarded, path):

@@ -4,6 +4,11 @@ import datetime as dt
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from ackq.errors import InvalidArgumentError
 from ackq_broker.service.security.certificates import Credentials, TlsFiles
@@ -76,6 +81,38 @@ def test_authorities_of_clients(files, tmp_path):
         Credentials(files._replace(client_ca=clients))
     trustme.CA().cert_pem.write_to_path(clients)
     assert Credentials(files._replace(client_ca=clients)).server() is not None
+
+
+def test_a_certificate_that_openssl_refuses(files, caplog):
+    """A6: it is refused as any other wrong file, and the next one is read."""
+    issue(files, not_after=in_days(30))
+    credentials = Credentials(files)
+    weak(files)
+    for expected in (0, 1, 1):
+        credentials.poll()
+        assert len(caplog.records) == expected
+    assert "cannot be served: ee key too small. The broker goes on" in caplog.text
+    issue(files, not_after=in_days(40))
+    credentials.poll()
+    assert credentials.not_after == in_days(40)
+
+
+def weak(files):
+    """A certificate with a key of 1,024 bits."""
+    key = rsa.generate_private_key(65537, 1024)  # noqa: S505 - the point
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(in_days(-1))
+        .not_valid_after(in_days(30))
+        .sign(key, hashes.SHA256())
+    )
+    files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    files.cert.write_bytes(certificate.public_bytes(Encoding.PEM))
 
 
 def test_it_ends_soon(files, caplog):

@@ -1,0 +1,64 @@
+"""Threads and tasks: no executor blocks a loop, and no task dies without a word."""
+
+import ast
+
+from tests.structure.product import modules, unjustified
+
+# Tasks whose creator awaits them, or takes their result.
+AWAITED = {
+    "ackq.client.consuming.async_channel:__init__": "its close awaits it",
+    "ackq_broker.link.amqp091.subscription:start": "their end ends the subscription",
+    "ackq_broker.link.amqp091.target:publish": "it gathers the confirms",
+    "ackq_broker.link.inbound:_open": "it awaits or cancels it",
+    "ackq_broker.link.inbound:run": "it logs each error and goes on",
+    "ackq_broker.link.outbound:add": "its callback takes the result",
+    "ackq_broker.link.outbound:or_cut": "it takes the result",
+    "ackq_broker.link.runner:run": "it waits for all links",
+    "ackq_broker.link.stopping:unless": "it takes the result",
+    "ackq_broker.link.transfer:_take": "its callback takes the result",
+    "ackq_broker.link.transfer:run": "the first to end ends the transfer",
+    "ackq_broker.service.blocks.sending:build_ahead": "it takes the result",
+    "ackq_broker.service.engine.engine:background": "its exception ends the broker",
+    "ackq_broker.service.security.authorization:audited": "its caller or the audit has its result",
+    "ackq_broker.service.transport.stream_buffers:alongside": "the first to end ends all",
+}
+
+
+def functions():
+    """(module, function, whether it is async) of the product; an inner one by itself."""
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield name, node
+
+
+def calls(node):
+    """Calls in a function, by the name of what is called."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Call):
+            called = each.func
+            yield called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+
+
+def test_no_executor_is_a_context_in_async_code():
+    """Its end waits for its threads: a cancelled coroutine would hold the loop as long."""
+    found = [
+        f"{module}:{node.name}"
+        for module, node in functions()
+        if isinstance(node, ast.AsyncFunctionDef)
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.With)
+        for item in inner.items
+        if "ThreadPoolExecutor" in ast.unparse(item.context_expr)
+    ]
+    assert found == []
+
+
+def test_each_task_is_watched():
+    """A background task logs and goes on, or ends the broker: `Engine.background` starts it."""
+    found = {
+        f"{module}:{node.name}"
+        for module, node in functions()
+        if {"create_task", "ensure_future"} & set(calls(node))
+    }
+    assert unjustified(found, AWAITED) == []

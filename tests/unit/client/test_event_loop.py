@@ -1,0 +1,36 @@
+"""Blocking work beside an event loop."""
+
+import asyncio
+import threading
+
+import pytest
+
+from ackq.client.event_loop import in_thread
+
+
+def test_work_in_a_thread_gives_its_result():
+    """Also its error."""
+    assert asyncio.run(in_thread(lambda: 7)) == 7
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(in_thread(lambda: 1 / 0))
+
+
+def test_a_cancelled_wait_leaves_the_work_to_its_thread():
+    """The loop goes on while the work, which cannot be interrupted, does."""
+    go_on, done = threading.Event(), threading.Event()
+
+    def work():
+        go_on.wait()
+        done.set()
+
+    async def cancelled():
+        waiting = asyncio.create_task(in_thread(work))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not done.is_set()
+        go_on.set()
+
+    asyncio.run(cancelled())
+    assert done.wait(60)
