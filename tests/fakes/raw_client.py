@@ -337,11 +337,11 @@ class Client:
 class PublishCall:
     """One publish stream: requests are sent as the test says, answers are read one by one."""
 
-    def __init__(self, client, publisher_id, *, resume=False, mode=1):
+    def __init__(self, client, publisher_id, *, mode=1, **fields):
         self.publisher_id = publisher_id
         self._requests = queue.Queue()
         self._answered = set()
-        opening = publishing_pb2.PublishOpen(publisher_id=publisher_id, mode=mode, resume=resume)
+        opening = publishing_pb2.PublishOpen(publisher_id=publisher_id, mode=mode, **fields)
         self.send(publishing_pb2.PublishHeader(lowest_unanswered=1, open=opening))
         self.call = client.publishing.Publish(
             iter(self._requests.get, None), timeout=TIMEOUT_S, wait_for_ready=True

@@ -24,6 +24,7 @@ SMALL = {
     },
     "ackq/client/blocks": {"small_arrays": "without pandas"},
     "ackq/client/connection": {
+        "attempts": "what three kinds of streams share",
         "errors": "gRPC's errors as ours",
         "health": "the health check",
         "security": "credentials; Spark imports it without gRPC",

@@ -1,9 +1,11 @@
 """Streams that are fenced by an open of their own client, of an earlier call, which came late.
 
-A network may bring what a connection sent long after the client left it, and gave up the call.
+A network may bring what a connection sent long after the client left it, and gave up the call. An
+open that another process made, which is a copy of the client's, ends the client instead.
 """
 
 import asyncio
+import importlib
 import secrets
 from contextlib import suppress
 from types import SimpleNamespace
@@ -20,6 +22,12 @@ from tests.fakes.raw_client import error_of
 from tests.fakes.raw_link import SOURCE, RawLink, columns
 
 SOON_S = 30
+COPY = {"attempt": b"of a copy"}
+
+
+def last_attempt(stream):
+    """The fields of an open that the client itself made."""
+    return {"attempt": bytes.fromhex(stream._attempts._made[-1])}
 
 
 def in_queue(own):
@@ -40,7 +48,7 @@ def test_publisher(own, broker):
     wanted = [b"%05d" % at for at in range(5_000)]
     with Publisher(broker.endpoint, routing_key="q") as out:
         futures = [out.publish(body) for body in wanted[:4_999]]
-        with own.publisher(out._stream._publisher_id) as late:
+        with own.publisher(out._stream._publisher_id, **last_attempt(out._stream)) as late:
             futures.append(out.publish(wanted[-1]))
             wait_fenced(late)
         numbers = [each.result(SOON_S).number for each in futures]
@@ -55,7 +63,8 @@ def test_transactional_publisher(own, broker):
         out.publish(b"before")
         assert out.commit(SOON_S).messages == 1
         mode = publishing_pb2.PUBLISH_MODE_TRANSACTION
-        with own.publisher(out._stream._publisher_id, mode=mode) as late:
+        late_open = last_attempt(out._stream)
+        with own.publisher(out._stream._publisher_id, mode=mode, **late_open) as late:
             with suppress(errors.TransactionRolledBackError):  # part of it was sent before
                 out.publish_batch(rows)
                 out.commit(SOON_S)
@@ -72,7 +81,7 @@ def test_channel(own, broker):
     own.publish(b"a", b"b")
     with Channel(broker.endpoint) as channel:
         first, second = channel.get("q", 2)
-        with own.consume(channel._stream._channel_id) as late:
+        with own.consume(channel._stream._channel_id, **last_attempt(channel._stream)) as late:
             wait_fenced(late)
         first.accept()
         second.accept().result(SOON_S)
@@ -92,9 +101,92 @@ def test_link(own, broker, monkeypatch):
         ):
             await link.subscribe(lambda: 0)
             await link.store(1, **columns([1]))
-            late = RawLink(own, token=token)
+            late = RawLink(own, token=token, **last_attempt(link._stream))
             await asyncio.to_thread(wait_fenced, late)
             await link.store(2, **columns([2]))
 
     asyncio.run(main())
     assert len(in_queue(own)) == 2
+
+
+def test_copied_publisher(own, broker):
+    """P10: one that a copy fenced ends: what it sent on would be taken for what the copy sent."""
+    out = Publisher(broker.endpoint, routing_key="q")
+    out.publish(b"before").result(SOON_S)
+    with own.publisher(out._stream._publisher_id, resume=True, **COPY):
+        with pytest.raises(errors.OutcomeUnknownError, match="was copied"):
+            out.publish(b"behind").result(SOON_S)
+        with pytest.raises(errors.ClosedError):
+            out.publish(b"more")
+    with pytest.raises(errors.OutcomeUnknownError):
+        out.close()
+    assert in_queue(own) == [b"before"]
+
+
+def test_two_copies_publish(own, broker, monkeypatch):
+    """P10: of what two processes publish under one id, all that is confirmed is in the queue."""
+    token = secrets.token_bytes(16)
+    module = importlib.import_module("ackq.client.publishing.stream")
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "secrets", SimpleNamespace(token_bytes=lambda _: token))
+        copies = [Publisher(broker.endpoint, routing_key="q") for _ in range(2)]
+    confirmed, ended = [], set()
+    for number in range(20):
+        for at, copy in enumerate(copies):
+            body = b"%d %d" % (at, number)
+            try:
+                copy.publish(body).result(SOON_S)
+                confirmed.append(body)
+            except (errors.FencedError, errors.OutcomeUnknownError, errors.ClosedError):
+                ended.add(at)
+    assert len(ended) == 1
+    assert in_queue(own) == sorted(confirmed)
+    for copy in copies:
+        with suppress(errors.AckqError):
+            copy.close()
+
+
+def test_copied_channel(own, broker):
+    """C11: one that a copy fenced ends."""
+    own.publish(b"a")
+    with Channel(broker.endpoint) as channel:
+        channel.get("q", 1)
+        pull = until_refused(lambda: channel.get("q", 1), errors.AckqError)
+        with own.consume(channel._stream._channel_id, **COPY):
+            assert "was copied" in pull()
+
+
+def until_refused(act, error):
+    """What a call is refused with; it is repeated until it is."""
+
+    def repeat():
+        while True:
+            try:
+                act()
+            except error as refused:
+                return refused.message
+
+    return repeat
+
+
+def test_copied_link(own, broker, monkeypatch):
+    """L1: one whose token another process has ends when that one opens it."""
+    token = secrets.token_bytes(16)
+    monkeypatch.setattr(async_link, "secrets", SimpleNamespace(token_bytes=lambda _: token))
+
+    async def store(link):
+        for first in range(1, 1_000_000):
+            await link.store(first, **columns([first]))
+
+    async def main():
+        async with (
+            asyncio.timeout(SOON_S),
+            AsyncLink(broker.endpoint, link="l", source=SOURCE, queue="q") as link,
+        ):
+            await link.subscribe(lambda: 0)
+            copy = RawLink(own, token=token, **COPY)
+            with pytest.raises(errors.FencedError, match="newer stream"):
+                await store(link)
+            copy.call.cancel()
+
+    asyncio.run(main())

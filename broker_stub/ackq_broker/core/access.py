@@ -14,7 +14,7 @@ class SessionAccess(NamedTuple):
     """What a caller needs to use a session.
 
     `queues` are those that it reads and those of the messages that can be fetched. `token` is its
-    holder's, empty when there is none.
+    holder's, empty when there is none; `user` is who opened it.
     """
 
     session: str
@@ -22,6 +22,7 @@ class SessionAccess(NamedTuple):
     epoch: int
     token: bytes
     queues: tuple[str, ...]
+    user: str = ""
 
 
 def sessions(state: State, name: str, incarnation: str) -> list[SessionAccess]:
@@ -40,6 +41,7 @@ def _access(state: State, name: str) -> SessionAccess:
         session.epoch,
         session.holder.token,
         tuple(state.queues[each].name for each in queue_ids if each in state.queues),
+        session.user,
     )
 
 

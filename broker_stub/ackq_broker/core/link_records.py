@@ -12,7 +12,8 @@ class LinkOpened(Record, frozen=True, tag="link_opened"):
     """A link is new, or has another holder, or other options.
 
     Another holder begins an epoch, and ends the subscription of the one before (L1). `ack` is a
-    value of `commands.LinkAck`.
+    value of `commands.LinkAck`. A link that is nobody's belongs to the `user` from here on; empty
+    where there are no users (A10).
     """
 
     link: str
@@ -25,6 +26,7 @@ class LinkOpened(Record, frozen=True, tag="link_opened"):
     at_us: int
     drop_ambiguous: bool = False
     reject_there: bool = False
+    user: str = ""
 
 
 class LinkSubscribed(Record, frozen=True, tag="link_subscribed"):

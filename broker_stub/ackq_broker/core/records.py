@@ -100,11 +100,15 @@ class QueueUnbound(Record, frozen=True, tag="queue_unbound"):
 
 
 class PublisherOpened(Record, frozen=True, tag="publisher_opened"):
-    """A publisher has a stream, in the mode that it keeps (P1)."""
+    """A publisher has a stream, in the mode that it keeps (P1).
+
+    One that is nobody's belongs to the `user` from here on; empty where there are no users (A10).
+    """
 
     publisher_id: bytes
     label: str
     transactional: bool = False
+    user: str = ""
 
 
 class PublisherClosed(Record, frozen=True, tag="publisher_closed"):
@@ -273,7 +277,8 @@ class WriterAssigned(Record, frozen=True, tag="writer_assigned"):
 class SessionOpened(Record, frozen=True, tag="session_opened"):
     """A new incarnation; the lease of the one it replaces, if any, was requeued.
 
-    It succeeds an incarnation that was forgotten when a checkpoint stands at tag 0 of that one.
+    It succeeds an incarnation that was forgotten when a checkpoint stands at tag 0 of that one. It
+    belongs to the `user`; empty where there are no users (A10).
     """
 
     session: str
@@ -286,6 +291,7 @@ class SessionOpened(Record, frozen=True, tag="session_opened"):
     queue_pattern: str = ""
     timeout_ms: int = 0
     succeeds: str = ""
+    user: str = ""
 
 
 class SessionAdvanced(Record, frozen=True, tag="session_advanced"):

@@ -42,14 +42,16 @@ class ConsumeRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[ChannelOpen, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., settle: _Optional[_Union[Settle, _Mapping]] = ..., transport_ack: _Optional[_Union[TransportAck, _Mapping]] = ..., prefetch: _Optional[_Union[Prefetch, _Mapping]] = ..., get: _Optional[_Union[Get, _Mapping]] = ..., heartbeat: _Optional[_Union[ChannelHeartbeat, _Mapping]] = ...) -> None: ...
 
 class ChannelOpen(_message.Message):
-    __slots__ = ("channel_id", "window_messages", "label")
+    __slots__ = ("channel_id", "window_messages", "label", "attempt")
     CHANNEL_ID_FIELD_NUMBER: _ClassVar[int]
     WINDOW_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     channel_id: bytes
     window_messages: int
     label: str
-    def __init__(self, channel_id: _Optional[bytes] = ..., window_messages: _Optional[int] = ..., label: _Optional[str] = ...) -> None: ...
+    attempt: bytes
+    def __init__(self, channel_id: _Optional[bytes] = ..., window_messages: _Optional[int] = ..., label: _Optional[str] = ..., attempt: _Optional[bytes] = ...) -> None: ...
 
 class Subscribe(_message.Message):
     __slots__ = ("consumer", "queue", "prefetch", "outcomes", "no_ack", "renewed", "message_ids")

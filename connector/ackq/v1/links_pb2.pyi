@@ -38,7 +38,7 @@ class LinkHeader(_message.Message):
     def __init__(self, open: _Optional[_Union[LinkOpen, _Mapping]] = ..., subscribe: _Optional[_Union[LinkSubscribe, _Mapping]] = ..., deliveries: _Optional[_Union[LinkDeliveries, _Mapping]] = ..., heartbeat: _Optional[_Union[LinkHeartbeat, _Mapping]] = ...) -> None: ...
 
 class LinkOpen(_message.Message):
-    __slots__ = ("link", "holder", "source", "queue", "ack", "drop_ambiguous", "reject_there")
+    __slots__ = ("link", "holder", "source", "queue", "ack", "drop_ambiguous", "reject_there", "attempt")
     LINK_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,7 @@ class LinkOpen(_message.Message):
     ACK_FIELD_NUMBER: _ClassVar[int]
     DROP_AMBIGUOUS_FIELD_NUMBER: _ClassVar[int]
     REJECT_THERE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     link: str
     holder: _sessions_pb2.Holder
     source: str
@@ -53,7 +54,8 @@ class LinkOpen(_message.Message):
     ack: LinkAck
     drop_ambiguous: bool
     reject_there: bool
-    def __init__(self, link: _Optional[str] = ..., holder: _Optional[_Union[_sessions_pb2.Holder, _Mapping]] = ..., source: _Optional[str] = ..., queue: _Optional[str] = ..., ack: _Optional[_Union[LinkAck, str]] = ..., drop_ambiguous: bool = ..., reject_there: bool = ...) -> None: ...
+    attempt: bytes
+    def __init__(self, link: _Optional[str] = ..., holder: _Optional[_Union[_sessions_pb2.Holder, _Mapping]] = ..., source: _Optional[str] = ..., queue: _Optional[str] = ..., ack: _Optional[_Union[LinkAck, str]] = ..., drop_ambiguous: bool = ..., reject_there: bool = ..., attempt: _Optional[bytes] = ...) -> None: ...
 
 class LinkSubscribe(_message.Message):
     __slots__ = ()

@@ -44,18 +44,22 @@ class PublishHeader(_message.Message):
     def __init__(self, lowest_unanswered: _Optional[int] = ..., open: _Optional[_Union[PublishOpen, _Mapping]] = ..., data: _Optional[_Union[PublishData, _Mapping]] = ..., probe: _Optional[_Union[PublishProbe, _Mapping]] = ..., commit: _Optional[_Union[PublishTransaction, _Mapping]] = ..., rollback: _Optional[_Union[PublishTransaction, _Mapping]] = ..., close: _Optional[_Union[PublishClose, _Mapping]] = ...) -> None: ...
 
 class PublishOpen(_message.Message):
-    __slots__ = ("publisher_id", "mode", "resume", "window_messages", "label")
+    __slots__ = ("publisher_id", "mode", "resume", "window_messages", "label", "attempt", "next_number")
     PUBLISHER_ID_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
     WINDOW_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_NUMBER_FIELD_NUMBER: _ClassVar[int]
     publisher_id: bytes
     mode: PublishMode
     resume: bool
     window_messages: int
     label: str
-    def __init__(self, publisher_id: _Optional[bytes] = ..., mode: _Optional[_Union[PublishMode, str]] = ..., resume: bool = ..., window_messages: _Optional[int] = ..., label: _Optional[str] = ...) -> None: ...
+    attempt: bytes
+    next_number: int
+    def __init__(self, publisher_id: _Optional[bytes] = ..., mode: _Optional[_Union[PublishMode, str]] = ..., resume: bool = ..., window_messages: _Optional[int] = ..., label: _Optional[str] = ..., attempt: _Optional[bytes] = ..., next_number: _Optional[int] = ...) -> None: ...
 
 class PublishData(_message.Message):
     __slots__ = ("first_number", "rows", "exchange", "mandatory", "ack_immediately", "messages", "transaction_id", "commit_messages")

@@ -42,7 +42,8 @@ class LinkProcess:
 
     def subscribe(self) -> int:
         """Consumes anew there."""
-        self.subscription = self.harness.do(c.SubscribeLink(self.name, self.opened.epoch))
+        command = c.SubscribeLink(self.name, self.opened.epoch, self.opened.stream)
+        self.subscription = self.harness.do(command)
         self.number, self.proven = 1, 0
         return self.subscription
 
@@ -71,6 +72,7 @@ class LinkProcess:
             "payload_bytes": sum(map(len, bodies)),
             "sizes": mixed([len(body) for body in bodies]),
             "proven": self.proven,
+            "stream": self.opened.stream,
             **changes,
         }
         return c.StoreLinked(
@@ -107,9 +109,8 @@ class LinkProcess:
 
     def outcomes(self, **options: Any) -> tuple[list[int], set[int]]:
         """The positions that have a permit now, and those of them that are to be rejected."""
-        command = c.PermitLinked(
-            self.name, self.opened.epoch, self.subscription, proven=self.proven, **options
-        )
+        options = {"proven": self.proven, "stream": self.opened.stream, **options}
+        command = c.PermitLinked(self.name, self.opened.epoch, self.subscription, **options)
         reply = self.harness.do(command)
         return reply.positions.tolist(), set(reply.rejected)
 

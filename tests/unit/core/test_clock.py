@@ -92,7 +92,7 @@ def test_retention_counts_from_now(ahead: Harness) -> None:
     (session,) = ahead.core.sessions()
     assert session.floor_tag == 1
     assert len(ahead.core.batches(10)) == 1
-    assert ahead.do(c.OpenPublisher(b"2" * 16, resume=True)) is None
+    assert ahead.do(c.OpenPublisher(b"2" * 16, resume=True)) == 1
     ahead.do(c.ClosePublisherStream(b"2" * 16))
     ahead.housekeep_after(2 * DAY_US)
     assert ahead.core.batches(10) == []

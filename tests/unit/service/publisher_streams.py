@@ -28,11 +28,13 @@ class Stream:
         await self.reads.wait()
         self.answers.append(response.header)
 
-    def send(self, block=b"", **kind):
-        self._requests.put_nowait(frame.Frame(pb.PublishHeader(lowest_unanswered=1, **kind), block))
+    def send(self, block=b"", *, lowest=1, **kind):
+        header = pb.PublishHeader(lowest_unanswered=lowest, **kind)
+        self._requests.put_nowait(frame.Frame(header, block))
 
-    def open(self, *, mode=CONFIRM, **fields):
-        self.send(open=pb.PublishOpen(publisher_id=PUBLISHER, mode=mode, **fields))
+    def open(self, *, mode=CONFIRM, lowest=1, **fields):
+        opening = pb.PublishOpen(publisher_id=PUBLISHER, mode=mode, **fields)
+        self.send(open=opening, lowest=lowest)
 
     def publish(self, number, routing_key="q", *, body=b"x", data=None, **constants):
         """One message; `data` are further fields of the frame."""

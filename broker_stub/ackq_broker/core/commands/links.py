@@ -39,7 +39,8 @@ class OpenLink(Command):
 
     Errors: AlreadyHeldError (another holder is live), QueueNotFoundError, PreconditionFailedError
     (L13; or the link of this name has another source, queue or key), HistoryChangedError (L27),
-    InvalidArgumentError (`reject_there` with `stored`), LimitError.
+    InvalidArgumentError (`reject_there` with `stored`), PermissionDeniedError (it is another
+    user's), LimitError.
 
     Attributes:
         source: The other broker's queue, in words without credentials; the same for the life of
@@ -49,6 +50,7 @@ class OpenLink(Command):
         reject_there: What is rejected here is rejected there, and no dead letter here (L28).
         incumbent_live: Whether the present holder counts as live; only the service can know.
         new_incarnation: 32 hex digits, for a link that is new.
+        user: Who opens it (A10); empty where there are no users.
     """
 
     link: str
@@ -60,6 +62,7 @@ class OpenLink(Command):
     reject_there: bool = False
     incumbent_live: bool = False
     new_incarnation: str = ""
+    user: str = ""
 
 
 class OpenedLink(NamedTuple):
@@ -71,6 +74,8 @@ class OpenedLink(NamedTuple):
         paused: An operator paused the link (L25).
         runs: Its deliveries below `next_number` that are not proven, by number: what permits of
             their positions mean to a stream that has not seen them stored.
+        stream: The number of this opening: commands of a stream that was opened earlier are refused
+            (L1).
     """
 
     incarnation: str
@@ -79,6 +84,7 @@ class OpenedLink(NamedTuple):
     next_number: int
     paused: bool
     runs: tuple[LinkedRun, ...] = ()
+    stream: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +95,14 @@ class SubscribeLink(Command):
     subscription before that is not proven is in doubt.
 
     Errors: FencedError, LinkNotFoundError.
+
+    Attributes:
+        stream: Of whom it comes, as `OpenedLink` has it.
     """
 
     link: str
     epoch: int
+    stream: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +128,7 @@ class StoreLinked(Command):
         sizes: As in `Publish`. A TTL that a message has there rules nothing here (L13).
         proven: How many acknowledgements of this subscription, in the order in which they were
             permitted, the other broker is proven to have applied (L10).
+        stream: As in `SubscribeLink`.
     """
 
     link: str
@@ -134,6 +145,7 @@ class StoreLinked(Command):
     lowest_unanswered: int = 1
     proven: int = 0
     sizes: Int64s | None = None
+    stream: int = 1
 
 
 class LinkedRun(NamedTuple):
@@ -179,6 +191,7 @@ class PermitLinked(Command):
         again: Also those of this subscription that had one and are not proven: their answer may
             have been lost with a stream.
         proven: As in `StoreLinked`.
+        stream: As in `SubscribeLink`.
     """
 
     link: str
@@ -186,6 +199,7 @@ class PermitLinked(Command):
     subscription: int
     again: bool = False
     proven: int = 0
+    stream: int = 1
 
 
 class PermittedLinked(NamedTuple):

@@ -15,16 +15,27 @@ from ackq_broker.core.record_fields import Expiry, Unroutable
 
 @dataclass(frozen=True, slots=True)
 class OpenPublisher(Command):
-    """Reply: None. Makes the publisher's state; what an older stream had not committed is dropped.
+    """Makes the publisher's state; what an older stream had not committed is dropped.
+
+    Reply: int, the lowest number that the broker knows of no publish (P10).
 
     Errors: PublisherForgottenError (a `resume` of an id that is not known), WrongModeError (it was
-    opened in the other mode before: P1), LimitError.
+    opened in the other mode before: P1), PermissionDeniedError (it is another user's), FencedError
+    (another process has published under its id), LimitError.
+
+    Attributes:
+        user: Who opens it (A10); empty where there are no users.
+        lowest_unanswered: Of the client; `next_number`: the lowest that it has given to no publish;
+            0: it does not say.
     """
 
     publisher_id: bytes
     resume: bool = False
     label: str = ""
     transactional: bool = False
+    user: str = ""
+    lowest_unanswered: int = 1
+    next_number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ class Advance(Command):
         session_timeout_ms: How long the holder may be absent before its lease is requeued; 0 for no
             timeout (S5). The service measures it, and decides `DetachSession`.
         refuse_unread: Refuse to accept a lease of which nothing was fetched or settled (S11).
+        user: Whom a session that is opened belongs to (A10); empty where there are no users.
     """
 
     session: str
@@ -57,6 +58,7 @@ class Advance(Command):
     new_incarnation: str = ""
     queue_pattern: str = ""
     refuse_unread: bool = False
+    user: str = ""
 
 
 class Chunk(NamedTuple):

@@ -30,7 +30,7 @@ from ackq_broker.core.state.state import State
 def store(state: State, command: commands.StoreLinked, now_us: int) -> Decision:
     """L5-L7, L9, L11: stores or matches what was not stored before, and answers every row."""
     assert len(command.keys) == len(command.checks) == command.rows > 0
-    link = holder.find(state, command.link, command.epoch)
+    link = holder.find(state, command.link, command.epoch, command.stream)
     holder.check_subscription(link, command.subscription)
     _check_numbers(link, command)
     permits.check_proven(link, command.proven)

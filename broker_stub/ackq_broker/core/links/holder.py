@@ -13,6 +13,7 @@ from ackq.errors import (
     InvalidArgumentError,
     LimitError,
     LinkNotFoundError,
+    PermissionDeniedError,
     PreconditionFailedError,
 )
 from ackq_broker.core import commands, history, records
@@ -20,6 +21,7 @@ from ackq_broker.core.checks import (
     check_characters,
     check_length,
     check_new,
+    foreign,
     holder_fields,
     holder_text,
     queue_named,
@@ -45,8 +47,18 @@ def open_link(state: State, command: commands.OpenLink, now_us: int) -> Decision
             link=command.link,
         )
     found = state.links.get(command.link)
-    if found is None:
-        return _make(state, command, now_us)
+    decision = (
+        _make(state, command, now_us) if found is None else _again(state, found, command, now_us)
+    )
+    # From here on, though it is not on disk: what an older stream permits now would be told to
+    # nobody, and be proven in the name of what comes later.
+    stream = state.link_streams[command.link] = state.link_streams.get(command.link, 0) + 1
+    return Decision(decision.records, decision.reply._replace(stream=stream))
+
+
+def _again(state: State, found: Link, command: commands.OpenLink, now_us: int) -> Decision:
+    """A link that is there, for its holder or the next one."""
+    _check_user(found, command.user)
     _check_history(state, found)
     _check_free(found, command)
     queue = queue_named(state, command.queue)
@@ -72,7 +84,8 @@ def open_link(state: State, command: commands.OpenLink, now_us: int) -> Decision
         answers.unproven_runs(found) if going_on else (),
     )
     options = (found.ack, found.drop_ambiguous, found.reject_there)
-    if same and options == (command.ack, command.drop_ambiguous, command.reject_there):
+    claimed = found.user or not command.user
+    if same and claimed and options == (command.ack, command.drop_ambiguous, command.reject_there):
         return Decision(reply=reply)
     holder = found.holder if same else _holder(command.holder, now_us)
     record = records.LinkOpened(
@@ -86,6 +99,7 @@ def open_link(state: State, command: commands.OpenLink, now_us: int) -> Decision
         now_us,
         command.drop_ambiguous,
         command.reject_there,
+        command.user,
     )
     return Decision((record,), reply)
 
@@ -107,11 +121,12 @@ def apply_opened(state: State, _sequence: int, record: records.LinkOpened) -> No
     link.ack = LinkAck(record.ack)
     link.drop_ambiguous = record.drop_ambiguous
     link.reject_there = record.reject_there
+    link.user = link.user or record.user
 
 
 def subscribe(state: State, command: commands.SubscribeLink, now_us: int) -> Decision:
     """L17: the link consumes anew."""
-    link = find(state, command.link, command.epoch)
+    link = find(state, command.link, command.epoch, command.stream)
     return Decision((records.LinkSubscribed(link.name, now_us),), link.subscription + 1)
 
 
@@ -129,13 +144,13 @@ def link_named(state: State, name: str) -> Link:
     return link
 
 
-def find(state: State, name: str, epoch: int) -> Link:
-    """The link that a caller of this epoch holds.
+def find(state: State, name: str, epoch: int, stream: int) -> Link:
+    """The link that a caller of this epoch holds, by its newest stream.
 
     Raises:
         LinkNotFoundError: It was removed.
         HistoryChangedError: It was opened in an older history (L27).
-        FencedError: Another holder took it over (L1).
+        FencedError: Another holder took it over, or the same opened a newer stream (L1).
     """
     link = link_named(state, name)
     _check_history(state, link)
@@ -148,6 +163,10 @@ def find(state: State, name: str, epoch: int) -> Link:
             epoch=epoch,
             current_epoch=link.epoch,
             **holder_fields(link.holder),
+        )
+    if stream != state.link_streams.get(name, stream):
+        raise FencedError(
+            f"A newer stream of link '{link.name}' replaced this one.", link=link.name, epoch=epoch
         )
     return link
 
@@ -188,6 +207,7 @@ def _make(state: State, command: commands.OpenLink, now_us: int) -> Decision:
         now_us,
         command.drop_ambiguous,
         command.reject_there,
+        command.user,
     )
     return Decision((record,), OpenedLink(command.new_incarnation, 1, 0, 1, False))
 
@@ -204,6 +224,16 @@ def _check_history(state: State, link: Link) -> None:
         f"Or {_REMOVE.format(link.name + ' --forget')}, and begin anew: what the other broker "
         "still has is then stored, whether it was here before or not.",
     )
+
+
+def _check_user(link: Link, user: str) -> None:
+    """A10: refuses another user than the link's, and does not say more; PermissionDeniedError."""
+    if foreign(link.user, user):
+        missing = f"the link '{link.name}', which is another user's"
+        raise PermissionDeniedError(
+            f"The user '{user}' does not have {missing}. Give yours another name.",
+            permission=missing,
+        )
 
 
 def _check_free(link: Link, command: commands.OpenLink) -> None:

@@ -54,6 +54,7 @@ def apply_removed(state: State, _sequence: int, record: records.LinkRemoved) -> 
     """Forgets the link; its messages stay in the queue."""
     link = state.links.pop(record.link)
     state.queues[link.queue_id].links.discard(link.name)
+    state.link_streams.pop(link.name, None)
 
 
 def infos(state: State, name: str) -> list[LinkInfo]:

@@ -19,7 +19,7 @@ from ackq_broker.core.state.state import State
 
 def permit(state: State, command: commands.PermitLinked, now_us: int) -> Decision:
     """L9, L10: permits what is settled and was not permitted yet."""
-    link = holder.find(state, command.link, command.epoch)
+    link = holder.find(state, command.link, command.epoch, command.stream)
     holder.check_subscription(link, command.subscription)
     check_proven(link, command.proven)
     queue = state.queues[link.queue_id]

@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from ackq.errors import LimitError, PublisherForgottenError, WrongModeError
+from ackq.errors import (
+    FencedError,
+    LimitError,
+    PermissionDeniedError,
+    PublisherForgottenError,
+    WrongModeError,
+)
 from ackq_broker.core import commands, history, records
-from ackq_broker.core.checks import utc
+from ackq_broker.core.checks import foreign, utc
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.publishing import writer_batches
 from ackq_broker.core.state.state import Publisher, State
@@ -30,10 +36,12 @@ def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) 
             "Or open a new publisher; the outcome of what this one has unconfirmed is unknown.",
         )
         check_mode(known, transactional=command.transactional)
-        if not known.closed_us:
+        _check_user(known, command.user)
+        _check_copy(known, command)
+        if not known.closed_us and (known.user or not command.user):
             # A newer stream: what the older one had not committed is dropped.
             left = (records.TransactionRolledBack(known.publisher_id),) if known.transaction else ()
-            return Decision(left)
+            return Decision(left, known.shown)
     elif len(state.publishers) >= MAX_PUBLISHERS:
         raise LimitError(
             f"The publisher was not opened: the broker remembers {MAX_PUBLISHERS} publishers, its "
@@ -41,8 +49,10 @@ def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) 
             "later: close publishers, and use fewer, longer-lived ones.",
             limit=MAX_PUBLISHERS,
         )
-    record = records.PublisherOpened(command.publisher_id, command.label, command.transactional)
-    return Decision((record,))
+    record = records.PublisherOpened(
+        command.publisher_id, command.label, command.transactional, command.user
+    )
+    return Decision((record,), known.shown if known is not None else 1)
 
 
 def apply_publisher_opened(state: State, _sequence: int, record: records.PublisherOpened) -> None:
@@ -54,9 +64,13 @@ def apply_publisher_opened(state: State, _sequence: int, record: records.Publish
             record.label,
             transactional=record.transactional,
             history=state.history,
+            user=record.user,
         )
     else:
         assert known.transactional == record.transactional
+        assert not foreign(known.user, record.user)
+        drop_transaction(state, known)
+        known.user = known.user or record.user
         known.closed_us = 0
         known.label = record.label
 
@@ -110,6 +124,37 @@ def check_mode(publisher: Publisher, *, transactional: bool) -> None:
             f"{modes[transactional]} mode. Make another publisher for that.",
             publisher=publisher.publisher_id.hex(),
             mode=modes[publisher.transactional],
+        )
+
+
+def _check_user(publisher: Publisher, user: str) -> None:
+    """A10: refuses another user than the publisher's; raises PermissionDeniedError."""
+    if foreign(publisher.user, user):
+        missing = f"the publisher {publisher.publisher_id.hex()}, which is another user's"
+        raise PermissionDeniedError(
+            f"The user '{user}' does not have {missing}. Open a new publisher.", permission=missing
+        )
+
+
+def _check_copy(publisher: Publisher, command: commands.OpenPublisher) -> None:
+    """P10: refuses a copy of a publisher, which knows less than this broker has of it.
+
+    Two processes that count from one number take each other's publishes for their own, and what
+    one of them sends would be confirmed and in no queue.
+    """
+    if not command.next_number:
+        return
+    behind = (
+        publisher.lowest_unanswered > command.lowest_unanswered
+        or publisher.highest >= command.next_number
+    )
+    if behind or (publisher.used and not command.resume):
+        raise FencedError(
+            f"Another process has published under the id {publisher.publisher_id.hex()}, with "
+            "numbers that this one has not used: one of them is a copy of the other, as of a "
+            "machine that was restored. Open a new publisher in each; the outcome of what this one "
+            "has unconfirmed is unknown.",
+            publisher=publisher.publisher_id.hex(),
         )
 
 

@@ -118,8 +118,10 @@ def add_queue(state: State, queue: Queue) -> None:
 def delete_queue(state: State, command: commands.DeleteQueue, _now_us: int) -> Decision:
     """Q4: refuses a queue in use, unless forced; unacked messages stay until settled."""
     queue = queue_named(state, command.queue)
-    if queue.links:
-        raise _linked(queue, "deleted", min(queue.links))
+    links = sorted(queue.links)
+    kept = [name for name in links if not command.force or len(state.links[name].entries)]
+    if kept:
+        raise _linked(queue, "deleted", kept[0])
     if command.if_empty and queue.messages:
         raise InUseError(
             f"The queue '{queue.name}' was not deleted: it holds "
@@ -132,7 +134,8 @@ def delete_queue(state: State, command: commands.DeleteQueue, _now_us: int) -> D
         raise _in_use(state, queue)
     waiting = len(queue.ready) + len(queue.delayed)
     return Decision(
-        (records.QueueDeleted(queue.queue_id),), DeletedQueue(waiting, len(queue.unacked))
+        (*map(records.LinkRemoved, links), records.QueueDeleted(queue.queue_id)),
+        DeletedQueue(waiting, len(queue.unacked)),
     )
 
 

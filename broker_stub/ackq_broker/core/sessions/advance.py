@@ -279,6 +279,7 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
         queue_pattern=command.queue_pattern,
         timeout_ms=command.session_timeout_ms,
         succeeds=command.incarnation,
+        user=command.user,
     )
     parts = make_segments(taken, 0)
     reply = Advanced(
@@ -325,6 +326,7 @@ def apply_session_opened(state: State, sequence: int, record: records.SessionOpe
         succeeds=record.succeeds,
         # The opening is batch 0. A lease of it is batch 0 as well.
         planned=QueryBatch("", -1 if record.leased else 0, sequence, record.session, 0, 0),
+        user=record.user,
     )
     state.sessions[session.name] = session
     state.incarnations[session.incarnation] = session.name

@@ -121,6 +121,7 @@ def link_image(_name: str, link: Link) -> object:
         "incarnation": link.incarnation,
         "holder": link.holder,
         "source": link.source,
+        "user": link.user,
         "epoch": link.epoch,
         "queue_id": link.queue_id,
         "ack": link.ack.value,

@@ -149,6 +149,7 @@ class _LinkImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reject_there: bool = False
     rejected: BitMap64 = msgspec.field(default_factory=BitMap64)
     subscribed_us: int = 0
+    user: str = ""
 
 
 class _Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -178,7 +179,7 @@ _LINK_FIELDS: Final = (
     *("epoch", "queue_id", "drop_ambiguous", "paused", "opened_us", "history", "subscription"),
     *("subscribed", "fresh_from", "next_number", "lowest_unanswered", "content", "bound"),
     *("subscribed_us", "waiting", "proved", "fresh_proven", "redelivered", "doubt", "counts"),
-    *("reject_there", "rejected"),
+    *("reject_there", "rejected", "user"),
 )
 
 _DECODER: Final[msgspec.msgpack.Decoder[_Image]] = msgspec.msgpack.Decoder(

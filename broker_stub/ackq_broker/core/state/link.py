@@ -115,6 +115,7 @@ class Link:
         "subscribed",
         "subscribed_us",
         "subscription",
+        "user",
         "waiting",
     )
 
@@ -123,6 +124,7 @@ class Link:
         self.incarnation = incarnation
         self.holder = holder
         self.source = source
+        self.user = ""
         self.epoch = 1
         self.queue_id = 0
         self.ack = LinkAck.SETTLED

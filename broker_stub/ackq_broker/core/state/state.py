@@ -65,6 +65,7 @@ class Publisher(msgspec.Struct, forbid_unknown_fields=True):
         committed_id: The transaction committed last, of `committed_messages` (P13); empty for none.
         committed_returned: The numbers of it that were returned, by exchange (P7).
         history: The number of the history in which it was opened first (Q8).
+        user: Whom it belongs to; empty: nobody (A10).
     """
 
     publisher_id: bytes
@@ -79,6 +80,22 @@ class Publisher(msgspec.Struct, forbid_unknown_fields=True):
     committed_messages: int = 0
     history: int = 0
     committed_returned: dict[str, BitMap64] = msgspec.field(default_factory=dict)
+    user: str = ""
+
+    @property
+    def highest(self) -> int:
+        """The highest number that was placed, and is not known to be answered; 0 for none."""
+        return max((seen.max() for seen in (self.accepted, self.transient) if seen), default=0)
+
+    @property
+    def shown(self) -> int:
+        """The lowest number of which the broker knows nothing."""
+        return max(self.lowest_unanswered, self.highest + 1)
+
+    @property
+    def used(self) -> bool:
+        """Whether anything was published, as far as the broker knows."""
+        return self.shown > 1 or bool(self.committed_id)
 
 
 class Stage(msgspec.Struct, forbid_unknown_fields=True):
@@ -307,6 +324,8 @@ class Session(msgspec.Struct, forbid_unknown_fields=True):
             None for a session of an older version that was not fetched since.
         counted: Batches without rows that the present holder has reported.
         named: The last epoch in which a task named the latest batch, as of then.
+        user: Who opened it; empty where that is not known. Whose it is when its queues are gone
+            (A10).
     """
 
     name: str
@@ -330,6 +349,7 @@ class Session(msgspec.Struct, forbid_unknown_fields=True):
     planned: QueryBatch | None = None
     counted: int = 0
     named: int = 0
+    user: str = ""
 
     def held(self) -> dict[int, BitMap64]:
         """The messages of the outstanding lease by queue id, holes left out."""
@@ -362,7 +382,8 @@ class State:
     The tables hold items that change in place, each in one table: a snapshot that is being taken
     captures an item before `apply` gets it (`snapshot.cut`).
     Volatile, and no part of a snapshot: `labels` (of the fetch that came last, by session),
-    `signals`, the dead blocks not yet drained, and `route_cache`.
+    `link_streams` (the number of the newest, by link: no stream outlives the process), `signals`,
+    the dead blocks not yet drained, and `route_cache`.
     """
 
     sequence: int = 0
@@ -391,6 +412,7 @@ class State:
     runs: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     outcome_stages: dict[bytes, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
+    link_streams: dict[str, int] = field(default_factory=dict)
     signals: Signals = field(default_factory=Signals)
     route_cache: RouteCache = field(default_factory=RouteCache)
 

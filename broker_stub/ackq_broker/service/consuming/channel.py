@@ -46,8 +46,8 @@ class AttachedStream(Protocol):
     def answer(self, header: pb.ConsumeHeader, sequence: int) -> None:
         """Sends a header once `sequence` is on disk, behind everything put before it."""
 
-    def fence(self) -> None:
-        """Fences the stream: another one took the channel over."""
+    def fence(self, attempt: bytes) -> None:
+        """Fences the stream: this opening of the channel is newer."""
 
 
 @dataclass(slots=True)
@@ -79,6 +79,7 @@ class BrokerChannel:
         channel_id: 16 random bytes that the client chose.
         window_messages: The transport window.
         label: Shown to operators.
+        user: Whom it belongs to (A10); empty where there are no users.
     """
 
     def __init__(
@@ -88,8 +89,10 @@ class BrokerChannel:
         channel_id: bytes,
         window_messages: int,
         label: str,
+        user: str = "",
     ) -> None:
         self.channel_id = channel_id
+        self.user = user
         self.instance = secrets.token_bytes(16)
         self.label = label
         self.window = TransportWindow(window_messages)

@@ -13,8 +13,9 @@ from functools import partial
 from typing import Final
 
 from ackq import limits
-from ackq.errors import AckqError, InvalidArgumentError
+from ackq.errors import AckqError, InvalidArgumentError, PermissionDeniedError
 from ackq.v1 import consuming_pb2 as pb
+from ackq_broker.core.checks import foreign
 from ackq_broker.service.consuming.channel import BrokerChannel
 from ackq_broker.service.consuming.consumer import BrokerConsumer
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
@@ -22,7 +23,7 @@ from ackq_broker.service.consuming.stream import ConsumeStream, Response
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.security.callers import current
 from ackq_broker.service.security.permissions import Need
-from ackq_broker.service.transport.fields import shorten
+from ackq_broker.service.transport.fields import check_attempt, shorten
 from ackq_broker.service.transport.rpc import Read, Write
 
 _ID_BYTES: Final = 16
@@ -100,6 +101,7 @@ class ConsumingService:
             opening.channel_id,
             _window(opening),
             shorten(opening.label),
+            current.get().user,
         )
         self._channels[opening.channel_id] = channel
         return channel
@@ -110,7 +112,7 @@ class ConsumingService:
         if timer is not None:
             timer.cancel()
         if channel.stream is not None:
-            channel.stream.fence()
+            channel.stream.fence(opening.attempt)
             channel.detach()
         channel.window.messages = _window(opening)
 
@@ -147,12 +149,20 @@ def _opening(request: pb.ConsumeRequest | None) -> pb.ChannelOpen:
         raise InvalidArgumentError(
             f"A channel id has {_ID_BYTES} random bytes, not {len(request.open.channel_id)}."
         )
+    check_attempt(request.open.attempt)
     return request.open
 
 
 def _check_readable(channel: BrokerChannel) -> None:
-    """Refuses to go on with consumers and pulls of what the caller may not read by now (A1, A2)."""
-    current.get().require(Need("read", "queue", queue) for queue in sorted(channel.queues))
+    """Refuses another user's channel (A10), and what the caller may not read by now (A1, A2)."""
+    caller = current.get()
+    if foreign(channel.user, caller.user):
+        missing = f"the channel {channel.channel_id.hex()}, which is another user's"
+        raise PermissionDeniedError(
+            f"The user '{caller.user}' does not have {missing}. Open a new channel.",
+            permission=missing,
+        )
+    caller.require(Need("read", "queue", queue) for queue in sorted(channel.queues))
 
 
 def _window(opening: pb.ChannelOpen) -> int:

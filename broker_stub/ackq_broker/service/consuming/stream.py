@@ -129,13 +129,15 @@ class ConsumeStream:
         """Sends a header once `sequence` is on disk, behind everything put before it."""
         self._put(header, sequence)
 
-    def fence(self) -> None:
-        """Fences this stream: another one took the channel over."""
+    def fence(self, attempt: bytes) -> None:
+        """Fences this stream: this opening of the channel is newer (C11)."""
         self._requests.fail(
             FencedError(
                 f"A newer stream of channel {self._channel.channel_id.hex()} replaced this one; go"
-                " on there.",
+                " on there. If this process has no other, it was copied with its channel, as a"
+                " machine that is restored is: open a new one.",
                 channel=self._channel.channel_id.hex(),
+                attempt=attempt.hex(),
             )
         )
 

@@ -46,7 +46,7 @@ class PreparedDeliveries(NamedTuple):
     sizes: Int64s | None
     block: Bulk
 
-    def command(self, link: str, epoch: int) -> commands.StoreLinked:
+    def command(self, link: str, epoch: int, stream: int) -> commands.StoreLinked:
         """The command that stores them."""
         return commands.StoreLinked(
             link=link,
@@ -63,6 +63,7 @@ class PreparedDeliveries(NamedTuple):
             lowest_unanswered=self.lowest_unanswered,
             proven=self.proven,
             sizes=self.sizes,
+            stream=stream,
         )
 
 

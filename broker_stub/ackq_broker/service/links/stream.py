@@ -22,7 +22,6 @@ from ackq.errors import (
     NackError,
 )
 from ackq.v1 import links_pb2 as pb
-from ackq.v1 import sessions_pb2
 from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.service.engine.engine import Engine
@@ -31,9 +30,15 @@ from ackq_broker.service.engine.in_flight import StreamBytes
 from ackq_broker.service.links import deliveries
 from ackq_broker.service.links.info import ACK_OF_WIRE
 from ackq_broker.service.links.numbers import DeliveryNumbers
+from ackq_broker.service.security.callers import current
 from ackq_broker.service.sessions.info import holder_info
 from ackq_broker.service.sessions.liveness import HolderConnection, Liveness
-from ackq_broker.service.transport.fields import check_identifier, error_detail, shorten
+from ackq_broker.service.transport.fields import (
+    check_attempt,
+    check_identifier,
+    error_detail,
+    shorten,
+)
 from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 
@@ -79,7 +84,8 @@ class EdgeStream:
         self._read = read
         self._write = write
         self._link = ""
-        self._epoch = 0
+        self._epoch = self._stream = 0
+        self._fence: AckqError | None = None  # nothing more of this stream is decided
         self._subscription = 0
         self._proven = 0
         self._next_number = 1  # of the first delivery that was not stored
@@ -123,7 +129,8 @@ class EdgeStream:
                     self._liveness.fenced(self._link)  # it said that it goes: nobody waits for it
 
     def fence(self, error: AckqError) -> None:
-        """Ends the stream with an error before it handles anything more."""
+        """Ends the stream with an error before it handles, or permits, anything more."""
+        self._fence = error
         self._requests.fail(error)
 
     @property
@@ -152,6 +159,7 @@ class EdgeStream:
             raise InvalidArgumentError(
                 "A link has a name, a source and a queue; one of them is missing."
             )
+        check_attempt(opening.attempt)
         check_identifier("link's name", opening.link, limits.MAX_NAME_BYTES)
         check_identifier("source", opening.source, limits.MAX_LINK_SOURCE_BYTES)
         if opening.ack not in ACK_OF_WIRE:
@@ -171,14 +179,15 @@ class EdgeStream:
                 reject_there=opening.reject_there,
                 incumbent_live=self._liveness.live(opening.link),
                 new_incarnation=secrets.token_hex(16),
+                user=current.get().user,
             )
         )
         opened: commands.OpenedLink = ticket.reply
-        self._link, self._epoch = opening.link, opened.epoch
+        self._link, self._epoch, self._stream = opening.link, opened.epoch, opened.stream
         older = self._live.get(self._link)
         self._live[self._link] = self
         if older is not None:
-            older.fence(self._fenced(older, opening.holder))
+            older.fence(self._fenced(older, opening))
         self._subscription, self._next_number = opened.subscription, opened.next_number
         self._paused = opened.paused
         self._again = bool(opened.subscription)
@@ -212,8 +221,9 @@ class EdgeStream:
             ticket.sequence,
         )
 
-    def _fenced(self, older: EdgeStream, holder: sessions_pb2.Holder) -> FencedError:
+    def _fenced(self, older: EdgeStream, opening: pb.LinkOpen) -> FencedError:
         """What ends an older stream of the link: of another process, or of this one (L1)."""
+        holder = opening.holder
         if older._epoch == self._epoch:
             text = f"A newer stream of link '{self._link}' replaced this one."
         else:
@@ -223,7 +233,13 @@ class EdgeStream:
                 f" {older._epoch}."
                 " End it: what it has not acknowledged is delivered to the other one."
             )
-        return FencedError(text, link=self._link, epoch=self._epoch)
+        attempt = opening.attempt.hex()
+        return FencedError(text, link=self._link, epoch=self._epoch, attempt=attempt)
+
+    def _check(self) -> None:
+        """Raises what fenced this stream: a newer one has told its link what is permitted (L10)."""
+        if self._fence is not None:
+            raise self._fence
 
     # --- requests ---
 
@@ -259,6 +275,7 @@ class EdgeStream:
         return bool(requests)
 
     async def _handle(self, request: Request) -> None:
+        self._check()
         kind = request.header.WhichOneof("kind")
         if kind == "deliveries":
             await self._store(request)
@@ -280,7 +297,7 @@ class EdgeStream:
 
     def _subscribe(self) -> None:
         self._subscription, sequence = self._engine.decide(
-            commands.SubscribeLink(self._link, self._epoch)
+            commands.SubscribeLink(self._link, self._epoch, self._stream)
         )
         self._numbers.clear()
         self._proven = self._told_proven = self._held = 0
@@ -307,8 +324,9 @@ class EdgeStream:
             else deliveries.decode(request, now_us)
         )
         await self._engine.wait_writable()
+        self._check()
         self._learn(sent.subscription, sent.proven)
-        command = delivered.command(self._link, self._epoch)
+        command = delivered.command(self._link, self._epoch, self._stream)
         try:
             self._engine.check_taking()
             reply, sequence = self._engine.decide(command, delivered.block)
@@ -372,6 +390,7 @@ class EdgeStream:
 
     def _permit(self) -> None:
         """Permits what is settled now; the link is told once that is on disk (L10)."""
+        self._check()
         reply, sequence = self._engine.decide(
             commands.PermitLinked(
                 self._link,
@@ -379,6 +398,7 @@ class EdgeStream:
                 self._subscription,
                 again=self._again,
                 proven=self._proven,
+                stream=self._stream,
             )
         )
         self._again, self._told_proven, self._held = False, self._proven, reply.held

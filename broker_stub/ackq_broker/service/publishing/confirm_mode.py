@@ -108,8 +108,18 @@ class ConfirmModeStream(PublisherStream[_Answer]):
             self._refuse(_bitmap(numbers[refusal.rows]), refusal.reason)
 
     def _received(self, request: Request, last: int) -> BitMap64:
-        """Adds the numbers of a request to those pending; returns the repeated ones."""
+        """Adds the numbers of a request to those pending; returns the repeated ones.
+
+        Raises:
+            InvalidArgumentError: It calls numbers answered that this stream has not shown (P10).
+        """
         header = request.header
+        if header.lowest_unanswered > self._shown:
+            raise InvalidArgumentError(
+                f"The publisher calls its numbers below {header.lowest_unanswered} answered, and"
+                f" its stream has shown those below {self._shown}."
+            )
+        self._shown = max(self._shown, last + 1)
         return self._pending.received(
             header.data.first_number,
             last,

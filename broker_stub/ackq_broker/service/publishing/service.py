@@ -54,14 +54,16 @@ class PublishingService:
         write: Write[frame.Frame[pb.PublishAnswer]],
     ) -> None:
         """Serves a publisher's stream in its mode (P1)."""
-        opening = await read_opening(read)
+        header = await read_opening(read)
+        opening = header.open
         stream = _STREAMS.get(opening.mode)
         if stream is None:
             raise InvalidArgumentError(
                 f"A publisher was opened in mode {opening.mode}; it must be PUBLISH_MODE_CONFIRM or"
                 " PUBLISH_MODE_TRANSACTION."
             )
-        await stream(self._engine, self._live, opening, read, write).run()
+        shown = header.lowest_unanswered
+        await stream(self._engine, self._live, opening, shown, read, write).run()
 
     def blocked(self) -> int:
         """How many publishers were told to wait (P14)."""

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from hashlib import blake2b
 from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -29,8 +30,8 @@ from ackq_broker.core import commands
 from ackq_broker.service.blocks import coalescing, ingest, validation
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.engine.in_flight import StreamBytes
-from ackq_broker.service.security.callers import check_targets
-from ackq_broker.service.transport.fields import error_detail, shorten
+from ackq_broker.service.security.callers import check_targets, current
+from ackq_broker.service.transport.fields import check_attempt, error_detail, shorten
 from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 
@@ -56,8 +57,9 @@ _TURN_S: Final = 0.005
 class PublisherInfo(NamedTuple):
     """A publisher with a stream, as an operator sees it.
 
-    `unsent_answers` wait for the disk or for their client; `blocked` is why it is told to wait
-    (P14), empty while it is not; `since_us` is when the stream began.
+    `publisher` is a digest of its id, which is for its owner alone (A10). `unsent_answers` wait for
+    the disk or for their client; `blocked` is why it is told to wait (P14), empty while it is not;
+    `since_us` is when the stream began.
     """
 
     publisher: str
@@ -76,6 +78,7 @@ class PublisherStream(ABC, Generic[A]):
         live: The live stream of each publisher id, shared by all streams: a newer stream fences the
             older (P10).
         opening: As `read_opening` gave it.
+        shown: What the opening calls its lowest unanswered number.
         read: The next request.
         write: Sends an answer.
     """
@@ -87,12 +90,14 @@ class PublisherStream(ABC, Generic[A]):
         engine: Engine,
         live: dict[bytes, PublisherStream[A]],
         opening: pb.PublishOpen,
+        shown: int,
         read: Read[Request],
         write: Write[Response],
     ) -> None:
         self._engine = engine
         self._live = live
         self._opening = opening
+        self._shown = max(shown, 1)
         self._read = read
         self._write = write
         self._publisher_id = opening.publisher_id
@@ -108,7 +113,7 @@ class PublisherStream(ABC, Generic[A]):
     def info(self) -> PublisherInfo:
         """The publisher as an operator sees it."""
         return PublisherInfo(
-            publisher=self._publisher_id.hex(),
+            publisher=blake2b(self._publisher_id, digest_size=8).hexdigest(),
             label=shorten(self._opening.label),
             transactional=self.TRANSACTIONAL,
             unsent_answers=len(self._responses),
@@ -123,17 +128,21 @@ class PublisherStream(ABC, Generic[A]):
             AckqError: The stream ends with this status.
         """
         # Decided first: a stream that is refused, for its mode for instance, fences no other.
-        _, opened = self._engine.decide(
+        shown, opened = self._engine.decide(
             commands.OpenPublisher(
                 self._publisher_id,
                 self._opening.resume,
                 shorten(self._opening.label),
                 self.TRANSACTIONAL,
+                current.get().user,
+                self._shown,
+                self._opening.next_number,
             )
         )
+        self._shown = max(self._shown, shown)
         older = self._live.get(self._publisher_id)
         if older is not None:
-            older.fence()
+            older.fence(self._opening.attempt)
         self._live[self._publisher_id] = self
         try:
             await self._engine.sync_gate.wait(opened)
@@ -158,14 +167,16 @@ class PublisherStream(ABC, Generic[A]):
         """Whether the publisher was told to wait (P14)."""
         return bool(self._blocked)
 
-    def fence(self) -> None:
-        """Fences this stream: a newer one of its publisher was opened (P10)."""
+    def fence(self, attempt: bytes) -> None:
+        """Fences this stream: this opening of its publisher is newer (P10)."""
         self._fenced = True
         self._requests.fail(
             FencedError(
                 f"A newer stream of publisher {self._publisher_id.hex()} replaced this one; publish"
-                " there.",
+                " there. If this process has no other, it was copied with its publisher, as a"
+                " machine that is restored is: open a new one.",
                 publisher=self._publisher_id.hex(),
+                attempt=attempt.hex(),
             )
         )
 
@@ -320,7 +331,7 @@ class PublisherStream(ABC, Generic[A]):
         self._notify(frame.Frame(answer))
 
 
-async def read_opening(read: Read[Request]) -> pb.PublishOpen:
+async def read_opening(read: Read[Request]) -> pb.PublishHeader:
     """The first request of a stream, which must be an open; raises InvalidArgumentError."""
     request = await read()
     if request is None or request.header.WhichOneof("kind") != "open":
@@ -330,7 +341,8 @@ async def read_opening(read: Read[Request]) -> pb.PublishOpen:
         raise InvalidArgumentError(
             f"A publisher id has {_ID_BYTES} random bytes, not {len(opening.publisher_id)}."
         )
-    return opening
+    check_attempt(opening.attempt)
+    return request.header
 
 
 def numbers_of(group: list[Request]) -> Numbers:

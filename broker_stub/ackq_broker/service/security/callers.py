@@ -16,6 +16,7 @@ from ackq_broker.service.security.permissions import (
     OBSERVER,
     OPERATOR,
     SOMETHING,
+    USER,
     Need,
     target_needs,
 )
@@ -61,7 +62,7 @@ class Rights:
         """Finds the answers to many needs at once, which are asked for next."""
         names: dict[str, list[str]] = {}
         for need in needs:
-            if need.kind and need.kind != SOMETHING:
+            if need.kind and need.kind not in {SOMETHING, USER}:
                 names.setdefault(need.permission, []).append(need.name)
         for permission, asked in names.items():
             self.allow_each(permission, asked)
@@ -112,6 +113,8 @@ class Caller:
             return True
         if not need.kind:
             return self.rights.acts_as(need.permission)
+        if need.kind == USER:
+            return need.name == self.user or self.rights.acts_as(OPERATOR)
         if need.kind == SOMETHING:
             return self.rights.allow_something(need.permission)
         seen = need.permission == ANY and self.rights.acts_as(OBSERVER)

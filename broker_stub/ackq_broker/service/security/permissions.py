@@ -31,6 +31,8 @@ OPERATOR: Final = "operator"
 ANY: Final = "any permission"
 # The kind of a need that a permission on anything at all meets.
 SOMETHING: Final = "something"
+# The kind of a need that its user meets, and an operator.
+USER: Final = "user"
 
 
 class Need(NamedTuple):
@@ -82,6 +84,7 @@ Needs = Iterable[Need]
 _SMALL_BYTES: Final = 64 * limits.KIB
 _UNKNOWN: Final = Need("", shown="a permission for this call")
 _WRITE_SOMETHING: Final = Need("write", SOMETHING, shown="write on any queue or exchange")
+_READ_SOMETHING: Final = Need("read", SOMETHING, shown="read on any queue")
 _PROOF: Final = Need("", shown="the key of the lease's holder (older versions of ackq have none)")
 
 
@@ -114,6 +117,8 @@ def _session_needs(session: SessionAccess) -> Iterator[Need]:
     """What reading a session takes."""
     for queue in session.queues:
         yield Need("read", "queue", queue, _queues_of(session.session))
+    if not session.queues:  # they were deleted, and it is still whose it was
+        yield Need("", USER, session.user, _queues_of(session.session))
 
 
 def _queues_of(session: str) -> str:
@@ -175,11 +180,14 @@ def _consume(request: consuming_pb2.ConsumeRequest, _: Objects) -> Needs:
         return (Need("read", "queue", request.subscribe.queue),)
     if kind == "get":
         return (Need("read", "queue", request.get.queue),)
-    return ()
+    return (_READ_SOMETHING,) if kind == "open" else ()
 
 
 def _publish(request: frame.Frame[publishing_pb2.PublishHeader], _: Objects) -> Iterator[Need]:
-    if request.header.WhichOneof("kind") == "data":
+    kind = request.header.WhichOneof("kind")
+    if kind == "open":
+        yield _WRITE_SOMETHING
+    elif kind == "data":
         data = request.header.data
         yield from _frame_needs(data.exchange, request.block)
         yield from target_needs(data.exchange, (each.routing_key for each in data.messages))
@@ -299,10 +307,13 @@ def _of_run(request: Any, objects: Objects, user: str) -> Iterator[Need]:
             yield from _session_needs(session)
 
 
-def _link(request: frame.Frame[links_pb2.LinkHeader], _: Objects) -> Needs:
+def _link(request: frame.Frame[links_pb2.LinkHeader], objects: Objects) -> Iterator[Need]:
     if request.header.WhichOneof("kind") == "open":
-        return (Need("write", "queue", request.header.open.queue),)
-    return ()
+        opening = request.header.open
+        yield Need("write", "queue", opening.queue)
+        queue = objects.link_queue(opening.link)
+        if queue:  # by its name, which may be guessed; whose it is the core says (A10)
+            yield Need("write", "queue", queue, f"write on the queue of link '{opening.link}'")
 
 
 def _of_link(

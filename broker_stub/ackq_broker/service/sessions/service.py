@@ -326,6 +326,7 @@ class SessionsService:
                 session_timeout_ms=request.session_timeout_ms,
                 queue_pattern=request.queue_pattern,
                 refuse_unread=request.refuse_unread,
+                user=current.get().user,
                 incumbent_live=self._liveness.live(incumbent),
                 new_incarnation="" if known else secrets.token_hex(16),
             )

@@ -16,6 +16,7 @@ from ackq.wire.outcomes import FROM_WIRE
 
 # The most bytes of a client's own names: of its label, host, application, writer.
 _LABEL_BYTES: Final = 4 * limits.MAX_NAME_BYTES
+_ATTEMPT_BYTES: Final = 16
 _ELLIPSIS: Final = "..."
 # gRPC drops a call with more than 8 KiB of metadata, and the error with it. The message is in there
 # twice, once with up to three bytes for each of its own.
@@ -31,6 +32,14 @@ def shorten(text: str, most: int = _LABEL_BYTES) -> str:
     if len(data) <= most:
         return text
     return data[: most - len(_ELLIPSIS)].decode(errors="ignore") + _ELLIPSIS
+
+
+def check_attempt(attempt: bytes) -> None:
+    """Checks the name of an opening (P10); raises InvalidArgumentError."""
+    if len(attempt) > _ATTEMPT_BYTES:
+        raise InvalidArgumentError(
+            f"An opening has an attempt of {_ATTEMPT_BYTES} bytes at most, not {len(attempt)}."
+        )
 
 
 def check_identifier(what: str, text: str, most: int = _LABEL_BYTES) -> None:

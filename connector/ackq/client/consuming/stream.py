@@ -17,6 +17,7 @@ import grpc
 
 from ackq import limits
 from ackq.client.connection import calls
+from ackq.client.connection.attempts import Attempts
 from ackq.client.connection.duplex import DuplexStream
 from ackq.client.connection.security import Security
 from ackq.client.consuming.answers import Answer, ChannelAnswers
@@ -28,7 +29,6 @@ from ackq.client.ranges import Range
 from ackq.errors import (
     AckqError,
     ClosedError,
-    FencedError,
     InternalError,
     PreconditionFailedError,
     StaleDeliveryTagError,
@@ -110,6 +110,7 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         self.wakers: set[Callable[[], None]] = set()
         self._label = label
         self._channel_id = secrets.token_bytes(16)  # C11: names the channel across streams
+        self._attempts = Attempts()
         self._renews = reconnect_timeout_ms > 0
         self._reconnect_s = reconnect_timeout_ms / 1000 if self._renews else _RESUMABLE_S
         self._on_reconnect = on_reconnect
@@ -341,6 +342,7 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
             channel_id=self._channel_id,
             window_messages=self._state.settings.window_messages,
             label=self._label,
+            attempt=self._attempts.new(),
         )
         requests = self._requests(call_number, pb.ConsumeRequest(open=opening))
         return calls.consume(channel, requests)
@@ -416,8 +418,8 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         closed = self._renews and self._disconnected_at is not None and type(error) is ClosedError
         if closed:
             self._leave_connection()  # what this client sent has not arrived
-        # Nobody else has this channel id: an open of an earlier call reached the broker late.
-        return closed or isinstance(error, FencedError) or super()._may_reconnect(error)
+        # By an open of an earlier call, which reached the broker late; else another process has it.
+        return closed or self._attempts.fenced(error) or super()._may_reconnect(error)
 
     def _given_up(self, error: AckqError) -> AckqError:
         return super()._given_up(error) if self._disconnected_at is None else self._gone()

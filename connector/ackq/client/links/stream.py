@@ -12,10 +12,11 @@ from typing import Any
 import grpc
 
 from ackq.client.connection import calls, errors, retry
+from ackq.client.connection.attempts import Attempts
 from ackq.client.connection.duplex import DuplexStream
 from ackq.client.connection.security import Security
 from ackq.client.links.state import LinkState, SendHeartbeat, SendPart, SendSubscribe
-from ackq.errors import AckqError, AlreadyHeldError, ClosedError, FencedError
+from ackq.errors import AckqError, AlreadyHeldError, ClosedError
 from ackq.v1 import links_pb2 as pb
 from ackq.wire import frame
 
@@ -50,7 +51,8 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
         super().__init__(endpoint, security, self.state, retry_total_ms=retry_total_ms)
         self.failure: AckqError | None = None
         self.wakers: set[Callable[[], None]] = set()
-        self._opening = frame.encode(pb.LinkHeader(open=opening).SerializeToString(), b"")
+        self._opening = opening
+        self._attempts = Attempts()
         self._held = retry.HolderBackoff()
 
     # --- called by the application's thread ---
@@ -107,7 +109,10 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
     def _connect(
         self, channel: grpc.Channel, call_number: int
     ) -> calls.AnswerStream[pb.LinkResponse]:
-        return calls.link(channel, self._requests(call_number, self._opening))
+        self._opening.attempt = self._attempts.new()
+        header = pb.LinkHeader(open=self._opening)
+        opening = frame.encode(header.SerializeToString(), b"")
+        return calls.link(channel, self._requests(call_number, opening))
 
     def _encode(self, action: Any) -> bytes | None:
         if isinstance(action, SendPart):
@@ -147,14 +152,11 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
             self._wake()
 
     def _may_reconnect(self, error: AckqError) -> bool:
-        if isinstance(error, FencedError):
-            # By a stream of this process: an open of an earlier call reached the edge late.
-            opened = self.state.opened
-            return opened is None or error.fields.get("epoch") == str(opened.epoch)
         if isinstance(error, AlreadyHeldError):
             # Once it was opened, another process took the link over: it is fenced (L1).
             return self.state.opened is None
-        return errors.is_transient(error)
+        # By an open of an earlier call, which reached the edge late; else another process runs it.
+        return self._attempts.fenced(error) or errors.is_transient(error)
 
     def _reconnect_wait_s(self) -> float | None:
         if isinstance(self._outage, AlreadyHeldError):

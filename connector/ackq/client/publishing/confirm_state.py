@@ -163,6 +163,11 @@ class ConfirmState(PublishState):
         return self.unconfirmed.lowest_unanswered
 
     @property
+    def next_number(self) -> int:
+        """The lowest number that no publish has (P10)."""
+        return self.unconfirmed.next_number
+
+    @property
     def window_messages(self) -> int:
         """Most unconfirmed messages (P11)."""
         return self.settings.window_messages

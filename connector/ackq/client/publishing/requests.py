@@ -71,6 +71,8 @@ def opening(
     *,
     mode: pb.PublishMode,
     resume: bool,
+    attempt: bytes,
+    next_number: int,
     lowest_unanswered: int,
     window_messages: int,
     label: str,
@@ -84,6 +86,8 @@ def opening(
             resume=resume,
             window_messages=window_messages,
             label=label,
+            attempt=attempt,
+            next_number=next_number,
         ),
     )
     return frame.encode(header.SerializeToString())

@@ -78,6 +78,11 @@ class PublishState(ABC):
         """The lowest number without an answer, for an open (P10)."""
 
     @property
+    def next_number(self) -> int:
+        """The lowest number that no publish has, for an open (P10)."""
+        return self.lowest_unanswered
+
+    @property
     @abstractmethod
     def window_messages(self) -> int:
         """The window that an open announces (P11)."""

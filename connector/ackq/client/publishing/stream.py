@@ -18,6 +18,7 @@ import grpc
 from ackq import limits
 from ackq.client.blocks import encoding
 from ackq.client.connection import calls
+from ackq.client.connection.attempts import Attempts
 from ackq.client.connection.duplex import DuplexStream
 from ackq.client.connection.security import Security
 from ackq.client.publishing import requests
@@ -30,7 +31,7 @@ from ackq.client.publishing.notifications import (
     OnReturn,
 )
 from ackq.client.publishing.state import PublishState
-from ackq.errors import AckqError, ClosedError, FencedError, PreconditionFailedError
+from ackq.errors import AckqError, ClosedError, PreconditionFailedError
 from ackq.v1 import publishing_pb2 as pb
 
 S = TypeVar("S", bound=PublishState)
@@ -80,6 +81,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
         encoding.text_bytes("label", arguments["label"])
         self._label = arguments["label"] or f"{socket.gethostname()}:{os.getpid()}"
         self._publisher_id = secrets.token_bytes(16)  # P10: never chosen by a user
+        self._attempts = Attempts()
         self._known = False  # to the broker: a stream was opened
         self.max_message_bytes = limits.MAX_MESSAGE_BYTES  # until the broker announces less
         self._failure: AckqError | None = None  # why the publisher has ended
@@ -184,14 +186,17 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
         return super()._reconnect_wait_s()
 
     def _may_reconnect(self, error: AckqError) -> bool:
-        # Nobody else has this publisher id: an open of an earlier call reached the broker late.
-        return isinstance(error, FencedError) or super()._may_reconnect(error)
+        # By an open of an earlier call, which reached the broker late; else another process has
+        # this publisher's id and numbers, as in a copy of its machine.
+        return self._attempts.fenced(error) or super()._may_reconnect(error)
 
     def _connect(self, channel: grpc.Channel, call_number: int) -> calls.AnswerStream[Answer]:
         opening = requests.opening(
             self._publisher_id,
             mode=self.mode,
             resume=self._known,
+            attempt=self._attempts.new(),
+            next_number=self._state.next_number,
             lowest_unanswered=self._state.lowest_unanswered,
             window_messages=self._state.window_messages,
             label=self._label,

@@ -81,7 +81,7 @@ def test_a_consumer_goes_on_with_tags_behind_those_before(broker, heard, caplog)
         assert new[2].accept().result(SOON_S) == 1
         assert it.acknowledge(new[1]).result(SOON_S) == 2
     before, after = broker.consuming.streams
-    assert before[0] == after[0]
+    assert before[0].open.channel_id == after[0].open.channel_id
     assert fake.kinds(after)[1:3] == ["prefetch", "subscribe"]
     assert after[1].prefetch == pb.Prefetch(messages=20)
     (subscribe,) = (each.subscribe for each in after if each.HasField("subscribe"))

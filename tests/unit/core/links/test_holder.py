@@ -1,5 +1,7 @@
 """Who runs a link, from where to where (L1, L13, L17, L27)."""
 
+from dataclasses import replace
+
 import pytest
 from pyroaring import BitMap64
 
@@ -12,6 +14,7 @@ from ackq.errors import (
     InvalidArgumentError,
     LimitError,
     LinkNotFoundError,
+    PermissionDeniedError,
     PreconditionFailedError,
     QueueNotFoundError,
 )
@@ -35,7 +38,7 @@ def test_another_holder_fences_the_one_before(process: LinkProcess) -> None:
     accept(process.harness, 1)
     assert process.permit() == [1]
     opened = process.open(holder=BOB)
-    assert opened == ("a" * 32, 2, 0, 1, False, ())
+    assert opened == ("a" * 32, 2, 0, 1, False, (), 2)
     info = process.info()
     assert (info.subscription, info.in_doubt) == (0, 1)
     for command in (
@@ -47,6 +50,56 @@ def test_another_holder_fences_the_one_before(process: LinkProcess) -> None:
             process.harness.do(command)
     assert process.subscribe() == 2
     assert expanded(process.store(["a", "b"])) == [(1, 1, True, True), (2, 2, True, False)]
+
+
+def test_an_older_stream_of_the_same_holder_is_fenced(process: LinkProcess) -> None:
+    """L1, L10: what it would permit is told to nobody; a restart ends all streams."""
+    process.store(["a", "b"])
+    accept(process.harness, 1)
+    old, number = process.opened.stream, process.number
+    assert process.open().stream == old + 1
+    for command in (
+        c.SubscribeLink("l", 1, old),
+        c.PermitLinked("l", 1, 1, stream=old),
+        replace(process.command(["c"]), stream=old),
+    ):
+        with pytest.raises(FencedError, match="newer stream"):
+            process.harness.do(command)
+    assert (process.permit(again=True), process.number) == ([1], number)
+    process.harness.restart()
+    assert process.open().stream == 1
+    assert process.permit(again=True) == [1]
+
+
+def test_another_user_does_not_open_a_link(process: LinkProcess) -> None:
+    """A10, L1: nor learns who runs it; what nobody owns belongs to who opens it first."""
+    process.open(user="alice")
+    for live in (True, False):
+        with pytest.raises(PermissionDeniedError, match="another user's") as refused:
+            process.open(user="mallory", holder=BOB, incumbent_live=live)
+        assert "host" not in refused.value.message
+    process.harness.restart()
+    with pytest.raises(PermissionDeniedError):
+        process.open(user="mallory")
+    process.open(user="alice", holder=BOB, incumbent_live=False)
+
+
+def test_a_forced_delete_takes_links_that_brought_nothing(process: LinkProcess) -> None:
+    """L13: of one that has entries the queue stays."""
+    harness = process.harness
+    with pytest.raises(InUseError):
+        harness.do(c.DeleteQueue("q"))
+    process.store(["a"])
+    with pytest.raises(InUseError):
+        harness.do(c.DeleteQueue("q", force=True))
+    harness.declare("other")
+    idle = LinkProcess(harness, "idle", queue="other")
+    with pytest.raises(InUseError):
+        harness.do(c.DeleteQueue("other"))
+    harness.do(c.DeleteQueue("other", force=True))
+    harness.restart()
+    with pytest.raises(LinkNotFoundError):
+        idle.subscribe()
 
 
 def test_a_live_holder_is_named(process: LinkProcess) -> None:

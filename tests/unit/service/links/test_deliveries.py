@@ -29,7 +29,7 @@ def decode(rows=2, block=None, **changes):
 
 def test_columns():
     """L2, L4: a key of two words and a check of one for each row."""
-    command = decode().command("l", 7)
+    command = decode().command("l", 7, 2)
     assert (command.link, command.epoch, command.subscription) == ("l", 7, 3)
     assert (command.first_number, command.rows, command.payload_bytes) == (5, 2, 3)
     assert (command.lowest_unanswered, command.proven) == (4, 2)

@@ -307,8 +307,8 @@ async def test_publish_numbers_have_bounds(number):
 @pytest.mark.parametrize("free_bytes", [0, 1 << 60])
 async def test_numbers_far_apart_take_no_memory(free_bytes):
     """I6, P10: two frames with 2^60 numbers between them cost two rows, on a full disk as well."""
-    async with opened() as (engine, stream, _):
-        far = 1 << 60
+    far = 1 << 60
+    async with opened(lowest=far) as (engine, stream, _):
         data = pb.PublishData(first_number=far, rows=1)
         header = pb.PublishHeader(lowest_unanswered=far, data=data)
         stream._requests.put_nowait(frame.Frame(header, encoded(body=[b"x"], routing_key="q")))
@@ -321,6 +321,37 @@ async def test_numbers_far_apart_take_no_memory(free_bytes):
         unread = [answer for answer in stream.answers if answer.HasField("nack")]
         assert [answer.nack.first_number for answer in unread] == [far + 1] * (not free_bytes)
         assert engine.core.queues("q")[0].ready == 1 + bool(free_bytes)
+
+
+async def test_numbers_that_the_stream_has_not_shown_are_not_answered():
+    """P10: a frame cannot call answered what never came: publishes of these would be dropped."""
+    async with opened() as (engine, stream, _):
+        stream.publish(1)
+        stream.publish(2)
+        await disk(engine)
+        data = pb.PublishData(first_number=3, rows=1)
+        stream.send(encoded(body=[b"x"], routing_key="q"), lowest=3, data=data)
+        await disk(engine)
+        stream.send(encoded(body=[b"x"], routing_key="q"), lowest=5, data=data)
+        with pytest.raises(errors.InvalidArgumentError, match="has shown those below 4"):
+            await stream.task
+        assert engine.core.queues("q")[0].ready == 3
+
+
+async def test_the_attempt_that_fenced():
+    """P10: the error of a fenced stream names the opening that did it."""
+    async with opened() as (engine, stream, service):
+        newer = Stream(service)
+        newer.open(attempt=b"newer")
+        await disk(engine)
+        with pytest.raises(errors.FencedError) as fenced:
+            await stream.task
+        assert fenced.value.fields["attempt"] == b"newer".hex()
+        await newer.finish()
+        long = Stream(service)
+        long.open(attempt=bytes(17))
+        with pytest.raises(errors.InvalidArgumentError, match="16 bytes"):
+            await long.task
 
 
 async def test_a_frame_of_too_many_rows_is_nacked_unread():

@@ -83,7 +83,10 @@ def test_the_writer_of_a_stage():
 def test_the_queue_of_a_link():
     """A2: its process writes there, an operator configures; what is not there is as hidden."""
     opening = links_pb2.LinkHeader(open=links_pb2.LinkOpen(link="l", queue="a"))
-    assert found("LinksService.Link", frame.Frame(opening)) == ["write on queue 'a'"]
+    assert found("LinksService.Link", frame.Frame(opening)) == [
+        "write on queue 'a'",
+        "write on the queue of link 'l'",
+    ]
     beat = links_pb2.LinkHeader(heartbeat=links_pb2.LinkHeartbeat())
     assert found("LinksService.Link", frame.Frame(beat)) == []
     for name in ("l", "none"):

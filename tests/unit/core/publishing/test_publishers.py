@@ -1,0 +1,68 @@
+"""Publishers: whose they are, and copies of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ackq.errors import FencedError, PermissionDeniedError
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import Harness
+
+ID = b"i" * 16
+
+
+def opened(harness: Harness, **options: Any) -> int:
+    """What the broker says of the numbers of a publisher that is opened."""
+    shown: int = harness.do(c.OpenPublisher(ID, **options))
+    return shown
+
+
+def publish(harness: Harness, number: int, lowest: int = 1) -> None:
+    command = harness.command(["q"], numbers=[number], lowest=lowest)
+    harness.do(replace(command, publisher_id=ID))
+
+
+def test_another_user_does_not_open_a_publisher(harness: Harness) -> None:
+    """A10, P10: who learns its id cannot use it, after a restart as before."""
+    opened(harness, user="alice")
+    for _ in range(2):
+        for user in ("mallory", "bob"):
+            with pytest.raises(PermissionDeniedError, match="another user's"):
+                opened(harness, user=user, resume=True)
+        opened(harness, user="alice", resume=True)
+        harness.do(c.ClosePublisherStream(ID))
+        harness.restart()
+
+
+def test_a_publisher_that_is_nobodys(harness: Harness) -> None:
+    """A10: of an older version, or of a time without users: it belongs to who opens it first."""
+    opened(harness)
+    opened(harness, user="alice", resume=True)
+    with pytest.raises(PermissionDeniedError):
+        opened(harness, user="mallory", resume=True)
+    opened(harness, resume=True)  # without users nothing is compared
+    assert harness.core._state.publishers[ID].user == "alice"
+
+
+def test_a_copy_of_a_publisher(harness: Harness) -> None:
+    """P10: who has fewer numbers than were accepted under the id is a copy."""
+    harness.declare("q")
+    opened(harness, next_number=1)
+    publish(harness, 1)
+    publish(harness, 2)
+    for copy in (
+        {"next_number": 2, "resume": True},
+        {"next_number": 3},
+        {"next_number": 1},
+    ):
+        with pytest.raises(FencedError, match="copy"):
+            opened(harness, **copy)
+    assert opened(harness, next_number=3, resume=True) == 3
+    publish(harness, 3, lowest=3)
+    with pytest.raises(FencedError):
+        opened(harness, next_number=9, resume=True, lowest_unanswered=2)
+    assert opened(harness, next_number=9, resume=True, lowest_unanswered=3) == 4
+    assert opened(harness) == 4  # a client that does not say
