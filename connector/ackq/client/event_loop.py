@@ -64,10 +64,11 @@ async def in_thread(work: Callable[[], T]) -> T:
     When this is cancelled, the work goes on in its thread and nobody waits for it.
     """
     one = ThreadPoolExecutor(1, thread_name_prefix="ackq-close")
+    doing = asyncio.get_running_loop().run_in_executor(one, work)
     try:
-        return await asyncio.get_running_loop().run_in_executor(one, work)
+        return await doing
     finally:
-        one.shutdown(wait=False)
+        one.shutdown(wait=not doing.cancelled())
 
 
 def refuse_coroutine(callback: object, name: str, remedy: str) -> None:
