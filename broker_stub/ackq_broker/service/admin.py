@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Final
+from typing import Any, Final
 
 from ackq import __version__
 from ackq.errors import InvalidArgumentError, QueueNotFoundError
@@ -114,8 +114,9 @@ class AdminService:
 
     async def declare_queue(self, request: pb.DeclareQueueRequest) -> pb.DeclareQueueResponse:
         """Creates a queue, or confirms that it exists; idempotent (Q1)."""
-        reply: commands.DeclaredQueue = await self._engine.call(
-            commands.DeclareQueue(request.queue, _properties(request.properties), request.passive)
+        reply: commands.DeclaredQueue = await self._declare(
+            commands.DeclareQueue(request.queue, _properties(request.properties), request.passive),
+            check=request.check,
         )
         return pb.DeclareQueueResponse(
             queue_id=reply.queue_id, created=reply.created, warnings=reply.warnings
@@ -192,8 +193,9 @@ class AdminService:
                 f"Exchange '{request.exchange}' needs a type: direct, fanout or topic.",
                 exchange=request.exchange,
             )
-        created: bool = await self._engine.call(
-            commands.DeclareExchange(request.exchange, _KIND[request.type], request.durable)
+        created: bool = await self._declare(
+            commands.DeclareExchange(request.exchange, _KIND[request.type], request.durable),
+            check=request.check,
         )
         return pb.DeclareExchangeResponse(created=created)
 
@@ -209,10 +211,17 @@ class AdminService:
 
     async def bind(self, request: pb.BindRequest) -> pb.BindResponse:
         """Binds a queue to an exchange."""
-        created: bool = await self._engine.call(
-            commands.Bind(request.exchange, request.queue, request.binding_key)
+        created: bool = await self._declare(
+            commands.Bind(request.exchange, request.queue, request.binding_key), check=request.check
         )
         return pb.BindResponse(created=created)
+
+    async def _declare(self, command: commands.Command, *, check: bool) -> Any:
+        """The reply to a command; a check leaves it at that, or at the refusal (O7)."""
+        if not check:
+            return await self._engine.call(command)
+        engine = self._engine
+        return await engine.query(lambda: engine.core.decide(command, engine.clock.now_us()).reply)
 
     async def unbind(self, request: pb.UnbindRequest) -> pb.UnbindResponse:
         """Removes a binding."""

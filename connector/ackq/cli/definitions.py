@@ -11,15 +11,21 @@ Invariant: an import changes nothing that is there. It compares everything befor
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.output import as_dict, print_json
-from ackq.errors import InvalidArgumentError, PropertiesDifferError
+from ackq.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    PropertiesDifferError,
+)
 
 if TYPE_CHECKING:
     from ackq.client import Admin
@@ -66,7 +72,7 @@ def import_(target: Target, *, file: TextIO, dry_run: bool) -> None:
     wanted = _read(file)
     with target.admin() as admin:
         there = _declared(admin)
-        differences = list(_differences(wanted, there))
+        differences = list(_differences(wanted, there)) or _refusals(admin, wanted)
         if differences:
             more = len(differences) - _SHOWN
             shown = differences[:_SHOWN] + ([f"and {more} more"] if more > 0 else [])
@@ -163,20 +169,54 @@ def _flat(definition: Definition) -> Definition:
     return {**{k: v for k, v in definition.items() if k != "properties"}, **properties}
 
 
+def _refusals(admin: Admin, wanted: Mapping[str, Mapping[Key, Definition]]) -> list[str]:
+    """What the broker would refuse, of what is there as well, which this user may not see."""
+    found = []
+    for step in _steps({kind: list(each.values()) for kind, each in wanted.items()}):
+        try:
+            step(admin, check=True)
+        except NotFoundError:
+            pass  # of a binding to what the file makes before it
+        except PermissionDeniedError as error:
+            raise PermissionDeniedError(f"Nothing was made. {error.message}") from error
+        except PropertiesDifferError as error:
+            found.append(error.message.rstrip("."))
+    return found
+
+
 def _make(admin: Admin, missing: Mapping[str, list[Definition]]) -> None:
-    """Declares what is missing, dead-letter queues before the queues that name them."""
-    targets = [_flat(each).get("dead_letter_queue") for each in missing["queues"]]
-    for each in sorted(missing["queues"], key=lambda one: one["queue"] not in targets):
-        with _known(f"queue '{each['queue']}'"):
-            admin.declare_queue(each["queue"], **each.get("properties", {}))
-    for each in missing["exchanges"]:
-        with _known(f"exchange '{each['exchange']}'"):
-            admin.declare_exchange(
-                each["exchange"], each.get("type", "topic"), durable=each.get("durable", True)
-            )
-    for each in missing["bindings"]:
-        with _known(f"a binding of queue '{each['queue']}'"):
-            admin.bind(each["exchange"], each["queue"], each["binding_key"])
+    """Declares what is missing."""
+    for step in _steps(missing):
+        step(admin, check=False)
+
+
+def _steps(wanted: Mapping[str, list[Definition]]) -> Iterator[Callable[..., None]]:
+    """What makes each definition: dead-letter queues before the queues that name them."""
+    targets = [_flat(each).get("dead_letter_queue") for each in wanted["queues"]]
+    for each in sorted(wanted["queues"], key=lambda one: one["queue"] not in targets):
+        yield partial(_make_queue, each)
+    for each in wanted["exchanges"]:
+        yield partial(_make_exchange, each)
+    for each in wanted["bindings"]:
+        yield partial(_make_binding, each)
+
+
+def _make_queue(each: Definition, admin: Admin, *, check: bool) -> None:
+    with _known(f"queue '{each['queue']}'"):
+        admin.declare_queue(each["queue"], **each.get("properties", {}), check=check)
+
+
+def _make_exchange(each: Definition, admin: Admin, *, check: bool) -> None:
+    with _known(f"exchange '{each['exchange']}'"):
+        durable = each.get("durable", True)
+        admin.declare_exchange(
+            each["exchange"], each.get("type", "topic"), durable=durable, check=check
+        )
+
+
+def _make_binding(each: Definition, admin: Admin, *, check: bool) -> None:
+    with _known(f"a binding of queue '{each['queue']}'"):
+        admin.bind(each["exchange"], each["queue"], each["binding_key"], check=check)
 
 
 @contextmanager

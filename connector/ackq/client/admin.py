@@ -140,6 +140,7 @@ class Admin:
         redelivery_delay_max_ms: int = 0,
         drop_on_limit: bool = False,
         passive: bool = False,
+        check: bool = False,
     ) -> pb.DeclareQueueResponse:
         """Declares a queue: makes it, or checks that it exists with these properties (Q1).
 
@@ -160,6 +161,8 @@ class Admin:
             redelivery_delay_max_ms: Largest one.
             drop_on_limit: Without a dead-letter queue: drop at the delivery limit.
             passive: Only check that it exists.
+            check: Do nothing, and answer or raise as if it had been done; needs a broker that
+                knows this.
 
         Returns:
             Its id, whether it is new, and warnings, which are logged as well: properties that do
@@ -184,9 +187,11 @@ class Admin:
             redelivery_delay_max_ms=redelivery_delay_max_ms,
             drop_on_limit=drop_on_limit,
         )
-        request = pb.DeclareQueueRequest(queue=name, properties=properties, passive=passive)
+        request = pb.DeclareQueueRequest(
+            queue=name, properties=properties, passive=passive, check=check
+        )
         declared = self._call("AdminService/DeclareQueue", request, pb.DeclareQueueResponse)
-        for warning in declared.warnings:
+        for warning in () if check else declared.warnings:
             _log.warning("%s", warning)
         return declared
 
@@ -312,14 +317,17 @@ class Admin:
     # --- exchanges and bindings ---
 
     def declare_exchange(
-        self, name: str, kind: str = "topic", *, durable: bool = True
+        self, name: str, kind: str = "topic", *, durable: bool = True, check: bool = False
     ) -> pb.DeclareExchangeResponse:
-        """Declares an exchange of kind "direct", "fanout" or "topic" (Q2).
+        """Declares an exchange of kind "direct", "fanout" or "topic" (Q2); `check` as for a queue.
 
         Raises PropertiesDifferError, InvalidArgumentError.
         """
         request = pb.DeclareExchangeRequest(
-            exchange=name, type=_choice(EXCHANGE_KINDS, "kind", kind), durable=durable
+            exchange=name,
+            type=_choice(EXCHANGE_KINDS, "kind", kind),
+            durable=durable,
+            check=check,
         )
         return self._call("AdminService/DeclareExchange", request, pb.DeclareExchangeResponse)
 
@@ -340,12 +348,16 @@ class Admin:
             self._call("AdminService/ListExchanges", request, pb.ListExchangesResponse).exchanges
         )
 
-    def bind(self, exchange: str, queue: str, binding_key: str = "") -> bool:
-        """Binds a queue to an exchange; False: it was bound.
+    def bind(
+        self, exchange: str, queue: str, binding_key: str = "", *, check: bool = False
+    ) -> bool:
+        """Binds a queue to an exchange; False: it was bound. `check` as for a queue.
 
         Raises ExchangeNotFoundError, QueueNotFoundError.
         """
-        request = pb.BindRequest(exchange=exchange, queue=queue, binding_key=binding_key)
+        request = pb.BindRequest(
+            exchange=exchange, queue=queue, binding_key=binding_key, check=check
+        )
         return self._call("AdminService/Bind", request, pb.BindResponse).created
 
     def unbind(self, exchange: str, queue: str, binding_key: str = "") -> bool:

@@ -145,14 +145,16 @@ class QueueProperties(_message.Message):
     def __init__(self, durable: bool = ..., max_length: _Optional[int] = ..., max_bytes: _Optional[int] = ..., overflow: _Optional[_Union[Overflow, str]] = ..., message_ttl_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., delivery_limit: _Optional[int] = ..., dead_letter_queue: _Optional[str] = ..., redelivery_delay_ms: _Optional[int] = ..., redelivery_delay_max_ms: _Optional[int] = ..., drop_on_limit: bool = ...) -> None: ...
 
 class DeclareQueueRequest(_message.Message):
-    __slots__ = ("queue", "properties", "passive")
+    __slots__ = ("queue", "properties", "passive", "check")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     PASSIVE_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     queue: str
     properties: QueueProperties
     passive: bool
-    def __init__(self, queue: _Optional[str] = ..., properties: _Optional[_Union[QueueProperties, _Mapping]] = ..., passive: bool = ...) -> None: ...
+    check: bool
+    def __init__(self, queue: _Optional[str] = ..., properties: _Optional[_Union[QueueProperties, _Mapping]] = ..., passive: bool = ..., check: bool = ...) -> None: ...
 
 class DeclareQueueResponse(_message.Message):
     __slots__ = ("queue_id", "created", "warnings")
@@ -357,14 +359,16 @@ class ConsumerInfo(_message.Message):
     def __init__(self, consumer: _Optional[str] = ..., channel: _Optional[str] = ..., prefetch: _Optional[int] = ..., unacked: _Optional[int] = ..., no_ack: bool = ..., has_room: bool = ..., connected: bool = ...) -> None: ...
 
 class DeclareExchangeRequest(_message.Message):
-    __slots__ = ("exchange", "type", "durable")
+    __slots__ = ("exchange", "type", "durable", "check")
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     DURABLE_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     exchange: str
     type: ExchangeType
     durable: bool
-    def __init__(self, exchange: _Optional[str] = ..., type: _Optional[_Union[ExchangeType, str]] = ..., durable: bool = ...) -> None: ...
+    check: bool
+    def __init__(self, exchange: _Optional[str] = ..., type: _Optional[_Union[ExchangeType, str]] = ..., durable: bool = ..., check: bool = ...) -> None: ...
 
 class DeclareExchangeResponse(_message.Message):
     __slots__ = ("created",)
@@ -415,14 +419,16 @@ class Binding(_message.Message):
     def __init__(self, queue: _Optional[str] = ..., binding_key: _Optional[str] = ...) -> None: ...
 
 class BindRequest(_message.Message):
-    __slots__ = ("exchange", "queue", "binding_key")
+    __slots__ = ("exchange", "queue", "binding_key", "check")
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     BINDING_KEY_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     exchange: str
     queue: str
     binding_key: str
-    def __init__(self, exchange: _Optional[str] = ..., queue: _Optional[str] = ..., binding_key: _Optional[str] = ...) -> None: ...
+    check: bool
+    def __init__(self, exchange: _Optional[str] = ..., queue: _Optional[str] = ..., binding_key: _Optional[str] = ..., check: bool = ...) -> None: ...
 
 class BindResponse(_message.Message):
     __slots__ = ("created",)

@@ -16,7 +16,7 @@ from ackq_broker.service.blocks import ingest
 from ackq_broker.service.blocks.coalescing import size_of
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.engine.in_flight import StreamBytes
-from ackq_broker.service.security.callers import check_targets, current
+from ackq_broker.service.security.callers import check_parts, current
 from ackq_broker.service.transport.fields import check_identifier, shorten
 from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
@@ -137,12 +137,13 @@ class StageStream:
         prepared = await self._engine.run(lambda: _prepare(request, now_us))
         if prepared.refusals:
             raise prepared.refusals[0].reason
+        exchange = request.header.data.exchange
+        await check_parts(exchange, [part.routes for part in prepared.parts])
         for part in prepared.parts:
-            check_targets(request.header.data.exchange, part.routes)
             if len(self._stored) > _UNREAD_REPORTS:
                 await self._stored.drained()  # it does not read them, and is not read from (I6)
             await self._engine.wait_writable()
-            await self._engine.match(request.header.data.exchange, part.routes)
+            await self._engine.match(exchange, part.routes)
             self._store_part(request.header.data, part)
 
     def _store_part(self, data: pb.StageData, part: ingest.PreparedPart) -> None:

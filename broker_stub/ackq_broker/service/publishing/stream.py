@@ -30,7 +30,7 @@ from ackq_broker.core import commands
 from ackq_broker.service.blocks import coalescing, ingest, validation
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.engine.in_flight import StreamBytes
-from ackq_broker.service.security.callers import check_targets, current
+from ackq_broker.service.security.callers import check_parts, current
 from ackq_broker.service.transport.fields import check_attempt, error_detail, shorten
 from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
@@ -246,7 +246,11 @@ class PublisherStream(ABC, Generic[A]):
     async def _prepare(self, group: list[Request]) -> ingest.Prepared | None:
         """The parts and refusals of frames that came together; None: fenced meanwhile.
 
-        Then the next take raises, and the publisher sends the rows again on the newer stream.
+        Then the next take raises, and the publisher sends the rows again on the newer stream. Each
+        part may be published by the caller: none is when one may not (A3).
+
+        Raises:
+            PermissionDeniedError: The caller may not publish to a target of a row.
         """
         await self._read_answers()
         await self._backpressure()
@@ -257,15 +261,11 @@ class PublisherStream(ABC, Generic[A]):
             work = partial(_prepared, group, self._engine.clock.now_us(), keyed=keyed)
             prepared = await self._engine.run(work) if large else work()
             if self._engine.core.keyed(exchange) <= keyed:  # else it was declared anew meanwhile
+                await check_parts(exchange, [part.routes for part in prepared.parts])
                 return None if self._fenced else prepared
 
     async def _ready(self, exchange: str, part: ingest.PreparedPart) -> bool:
-        """Returns when a part can be decided at once; False: fenced meanwhile, as `_prepare`.
-
-        Raises:
-            PermissionDeniedError: The caller may not publish there.
-        """
-        check_targets(exchange, part.routes)
+        """Returns when a part can be decided at once; False: fenced meanwhile, as `_prepare`."""
         await self._engine.match(exchange, part.routes)
         return not self._fenced
 

@@ -1,0 +1,88 @@
+"""Calls with parts: each part is checked before the first takes effect (A3, O7)."""
+
+import json
+import secrets
+
+import pytest
+from click.testing import CliRunner
+
+from ackq.cli.commands import ackq
+from ackq.cli.failure import ExitStatus
+from ackq.errors import PermissionDeniedError
+from ackq.v1 import admin_pb2, publishing_pb2
+from tests.fakes.blocks import encoded
+from tests.fakes.raw_client import refused_with
+from tests.wire.access.conftest import add_user
+from tests.wire.access.test_users import known, until
+
+ROWS = 10_001
+
+
+@pytest.fixture
+def guarded(guarded):
+    """A broker with the queues `ok-0` and `other`, and a user who may use the first alone."""
+    permissions = dict.fromkeys(("configure", "write", "read"), "ok-.*")
+    guarded.tokens["app"] = add_user(guarded.path, "app", **permissions)
+    until(lambda: known(guarded, "app"))
+    with guarded.client("master") as master:
+        master.declare("ok-0")
+        master.declare("other", message_ttl_ms=1000)
+    return guarded
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+def test_a_frame_with_more_keys_than_a_part_takes(guarded, mode):
+    """A3: of 10,001 rows the last is forbidden, and none is in a queue."""
+    keys = [f"ok-{number}" for number in range(ROWS - 1)]
+    block = encoded(routing_key=[*keys, "secret"], body=[b"x"] * ROWS)
+    opening = publishing_pb2.PublishOpen(publisher_id=secrets.token_bytes(16), mode=mode)
+    data = publishing_pb2.PublishData(first_number=1, rows=ROWS)
+    if mode == 2:
+        data.transaction_id, data.commit_messages = secrets.token_bytes(16), ROWS
+    requests = [
+        publishing_pb2.PublishRequest(header=publishing_pb2.PublishHeader(open=opening)),
+        publishing_pb2.PublishRequest(header=publishing_pb2.PublishHeader(data=data), block=block),
+    ]
+
+    def publish(client):
+        return list(client.publishing.Publish(iter(requests)))
+
+    with guarded.client("app") as app, guarded.client("master") as master:
+        error = refused_with(PermissionDeniedError, publish, app)
+        assert error.fields["permission"] == "write on queue 'secret'"
+        assert master.queue("ok-0").published == 0
+
+
+def test_a_declaration_that_is_only_checked(guarded):
+    """O7: it answers as if it were done, and does nothing."""
+    with guarded.client("master") as master:
+        request = admin_pb2.DeclareQueueRequest(queue="new", check=True)
+        assert master.admin.DeclareQueue(request).created
+        exchange = admin_pb2.DeclareExchangeRequest(exchange="x", type=1, check=True)
+        assert master.admin.DeclareExchange(exchange).created
+        assert master.admin.DeclareQueue(request).created
+        master.admin.DeclareExchange(admin_pb2.DeclareExchangeRequest(exchange="x", type=1))
+        binding = admin_pb2.BindRequest(exchange="x", queue="ok-0", binding_key="k", check=True)
+        assert master.admin.Bind(binding).created
+        assert master.admin.Bind(binding).created
+
+
+@pytest.mark.parametrize(
+    ("user", "told", "status"),
+    [
+        ("app", "does not have configure on queue 'other'", ExitStatus.DENIED),
+        ("master", "message_ttl_ms is 1000, asked for 0.", ExitStatus.REFUSED),
+    ],
+)
+def test_an_import_that_cannot_be_made_whole(guarded, tmp_path, user, told, status):
+    """O7: by a user who does not see all of it; and of a file that leaves a property out."""
+    file = tmp_path / "definitions.json"
+    queues = [{"queue": name, "properties": {"durable": True}} for name in ("ok-1", "other")]
+    file.write_text(json.dumps({"format": 1, "queues": queues}))
+    command = ["--endpoint", guarded.broker.endpoint, "definitions", "import", str(file)]
+    ran = CliRunner().invoke(ackq, command, env={"ACKQ_TOKEN": guarded.tokens[user]})
+    assert ran.exit_code == status
+    assert told in ran.stderr
+    with guarded.client("master") as master:
+        listed = master.admin.ListQueues(admin_pb2.ListQueuesRequest()).queues
+        assert [each.queue for each in listed] == ["ok-0", "other"]
