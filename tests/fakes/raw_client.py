@@ -46,6 +46,16 @@ def error_of(call_error):
     return from_code(detail.code, detail.message, dict(detail.fields)), call_error.code().name
 
 
+def denial_in(answers):
+    """The first refusal in answers to publishes, of a publish or of a commit; None for none."""
+    for answer in answers:
+        kind = answer.header.WhichOneof("kind")
+        if kind in {"nack", "transaction"} and getattr(answer.header, kind).HasField("reason"):
+            reason = getattr(answer.header, kind).reason
+            return from_code(reason.code, reason.message, dict(reason.fields))
+    return None
+
+
 def refused(call, *args, **fields):
     """The error that a call must fail with, and its gRPC status name."""
     with pytest.raises(grpc.RpcError) as failed:

@@ -19,7 +19,7 @@ import ackq_broker
 from ackq.errors import PermissionDeniedError, UnauthenticatedError
 from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2
 from tests.fakes.blocks import encoded
-from tests.fakes.raw_client import Client, error_of, refused_with
+from tests.fakes.raw_client import Client, denial_in, error_of, refused_with
 from tests.wire.access.conftest import add_user
 from tests.wire.access.test_users import known, until
 
@@ -152,7 +152,7 @@ def test_a_refusal_costs_less_than_the_request(guarded):
     frames, block = 30, encoded(body=[b"x" * 100] * 10_000, routing_key="q")
 
     def publish(client):
-        """Publishes a frame on a stream of its own; what the stream ends with."""
+        """Publishes a frame on a stream of its own; the type of its refusal."""
         opening = publishing_pb2.PublishOpen(publisher_id=secrets.token_bytes(16), mode=1)
         data = publishing_pb2.PublishData(first_number=1, rows=10_000)
         requests = [
@@ -164,10 +164,10 @@ def test_a_refusal_costs_less_than_the_request(guarded):
             ),
         ]
         try:
-            list(client.publishing.Publish(iter(requests), timeout=60))
+            denied = denial_in(client.publishing.Publish(iter(requests), timeout=60))
         except grpc.RpcError as refused:
             return type(error_of(refused)[0])
-        return None
+        return denied and type(denied)
 
     cost_s, ends = {}, {}
     guarded.tokens["nobody"] = "ackq_wrong"

@@ -11,7 +11,7 @@ from ackq.cli.failure import ExitStatus
 from ackq.errors import PermissionDeniedError
 from ackq.v1 import admin_pb2, publishing_pb2
 from tests.fakes.blocks import encoded
-from tests.fakes.raw_client import refused_with
+from tests.fakes.raw_client import denial_in
 from tests.wire.access.conftest import add_user
 from tests.wire.access.test_users import known, until
 
@@ -44,11 +44,9 @@ def test_a_frame_with_more_keys_than_a_part_takes(guarded, mode):
         publishing_pb2.PublishRequest(header=publishing_pb2.PublishHeader(data=data), block=block),
     ]
 
-    def publish(client):
-        return list(client.publishing.Publish(iter(requests)))
-
     with guarded.client("app") as app, guarded.client("master") as master:
-        error = refused_with(PermissionDeniedError, publish, app)
+        error = denial_in(app.publishing.Publish(iter(requests)))
+        assert type(error) is PermissionDeniedError
         assert error.fields["permission"] == "write on queue 'secret'"
         assert master.queue("ok-0").published == 0
 

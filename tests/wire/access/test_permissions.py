@@ -17,7 +17,7 @@ from ackq.v1 import (
 from ackq.wire.fetch_key import fetch_key
 from ackq_broker.service.security.permissions import TABLE
 from tests.fakes.blocks import encoded
-from tests.fakes.raw_client import TIMEOUT_S, error_of
+from tests.fakes.raw_client import TIMEOUT_S, denial_in, error_of
 from tests.wire.access.conftest import KINDS, add_user
 from tests.wire.access.test_users import known, until
 
@@ -361,10 +361,12 @@ CASES = [
 
 
 def outcome(client, name, requests):
-    """Calls an RPC to its end; the error that it ends with, None for none."""
+    """Calls an RPC to its end; the error that it ends with, or a publish has; None for none."""
     service, method = name.split(".")
     call = getattr(getattr(client, STUBS[service]), method)
     try:
+        if method == "Publish":
+            return denial_in(call(requests, timeout=TIMEOUT_S))
         if METHODS[f"ackq.v1.{name}"].server_streaming:
             list(call(requests, timeout=TIMEOUT_S))
         else:

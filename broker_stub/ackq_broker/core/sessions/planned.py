@@ -20,7 +20,7 @@ MAX_QUERIES: Final = 10_000
 _NO_TAGS: Final = (0, 0)
 
 
-class BatchKey(NamedTuple):
+class PlannedBatch(NamedTuple):
     """A batch of a user's query."""
 
     user: str
@@ -159,7 +159,7 @@ def apply_planned(state: State, sequence: int, record: records.BatchPlanned) -> 
     session.counted = record.counted
     if record.named:
         name(session, record.batch_id)
-    key = BatchKey(record.user, record.query_id, record.batch_id)
+    key = PlannedBatch(record.user, record.query_id, record.batch_id)
     remember(state, session, key, sequence, _NO_TAGS)
 
 
@@ -174,7 +174,7 @@ def apply_accepted(state: State, sequence: int, session: Session, lease: Lease) 
     known = session.planned
     if known is not None and not lease.readers:
         tags = lease.floor + 1, lease.segments[-1].last_tag
-        key = BatchKey(known.user, known.query_id, known.batch_id + 1)
+        key = PlannedBatch(known.user, known.query_id, known.batch_id + 1)
         remember(state, session, key, sequence, tags)
 
 
@@ -189,7 +189,7 @@ def known_batch(state: State, query_id: str, user: str) -> QueryBatch | None:
 
 
 def remember(
-    state: State, session: Session, key: BatchKey, sequence: int, tags: tuple[int, int]
+    state: State, session: Session, key: PlannedBatch, sequence: int, tags: tuple[int, int]
 ) -> None:
     """Notes a planned batch, of its session and its query, unless a later one is known."""
     batch = QueryBatch(key.query_id, key.batch_id, sequence, session.name, *tags, key.user)

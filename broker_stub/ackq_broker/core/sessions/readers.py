@@ -92,7 +92,7 @@ def apply_noted(state: State, sequence: int, record: records.FetchNoted) -> None
     lease.readers = (*lease.readers, _reader(record))[-_MOST_READERS:]
     index(state, session)
     planned.name(session, record.batch_id)
-    key = planned.BatchKey(record.user, record.query_id, record.batch_id)
+    key = planned.PlannedBatch(record.user, record.query_id, record.batch_id)
     tags = lease.floor + 1, lease.segments[-1].last_tag
     planned.remember(state, session, key, sequence, tags)
 

@@ -18,6 +18,7 @@ from ackq.errors import (
     AckqError,
     DiskFullError,
     InvalidArgumentError,
+    PermissionDeniedError,
     PublisherForgottenError,
     WrongModeError,
 )
@@ -27,6 +28,7 @@ from ackq_broker.core import commands
 from ackq_broker.service.blocks import coalescing, ingest
 from ackq_broker.service.publishing.pending_confirms import PendingConfirms, ranges
 from ackq_broker.service.publishing.stream import (
+    DeniedFrame,
     Numbers,
     PublisherStream,
     Request,
@@ -35,6 +37,7 @@ from ackq_broker.service.publishing.stream import (
     numbers_of,
     too_many_rows,
 )
+from ackq_broker.service.security.callers import current
 from ackq_broker.service.transport.fields import error_detail
 
 # The most numbers of a probe: far over any window, and a bitmap of them still takes 100 KB.
@@ -92,12 +95,29 @@ class ConfirmModeStream(PublisherStream[_Answer]):
                 self._received(request, last)
                 self._refuse(_span(first, last), too_many)
             return
-        numbers = numbers_of(group)
+        numbers_of(group)  # checks them
         in_progress = BitMap64()
         for request in group:
             last = request.header.data.first_number + coalescing.rows_of(request) - 1
             in_progress |= self._received(request, last)
-        prepared = await self._prepare(group)
+        await self._place(group, in_progress)
+
+    async def _place(self, group: list[Request], in_progress: BitMap64) -> None:
+        """Publishes rows of frames; one that the caller may not publish is nacked whole (A3)."""
+        numbers = numbers_of(group)
+        try:
+            denied = [each.error for each in group if isinstance(each, DeniedFrame)]
+            if denied:
+                raise denied[0]
+            prepared = await self._prepare(group)
+        except PermissionDeniedError as error:
+            if len(group) > 1:
+                for request in group:
+                    await self._place([request], in_progress)
+                return
+            current.get().denied(error)
+            self._refuse_new(_bitmap(numbers) - in_progress, error)
+            return
         if prepared is None:
             return
         for part in prepared.parts:

@@ -25,7 +25,7 @@ from ackq_broker.service.publishing.transaction_mode import TransactionModeStrea
 from ackq_broker.service.security.callers import current
 from ackq_broker.service.security.users import check_name
 from ackq_broker.service.transport.fields import check_identifier
-from ackq_broker.service.transport.rpc import Read, Write
+from ackq_broker.service.transport.rpc import Denied, Read, Write
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class PublishingService:
 
     async def publish(
         self,
-        read: Read[frame.Frame[pb.PublishHeader]],
+        read: Read[frame.Frame[pb.PublishHeader] | Denied],
         write: Write[frame.Frame[pb.PublishAnswer]],
     ) -> None:
         """Serves a publisher's stream in its mode (P1)."""

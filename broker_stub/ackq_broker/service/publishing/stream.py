@@ -22,6 +22,7 @@ from ackq.errors import (
     BrokerUnavailableError,
     FencedError,
     InvalidArgumentError,
+    PermissionDeniedError,
     UnroutableError,
 )
 from ackq.v1 import publishing_pb2 as pb
@@ -32,7 +33,7 @@ from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.engine.in_flight import StreamBytes
 from ackq_broker.service.security.callers import check_parts, current
 from ackq_broker.service.transport.fields import check_attempt, error_detail, shorten
-from ackq_broker.service.transport.rpc import Read, Write
+from ackq_broker.service.transport.rpc import Denied, Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 
 Request = frame.Frame[pb.PublishHeader]
@@ -52,6 +53,19 @@ _RETURNED_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
 _UNREAD_ANSWERS: Final = 10_000
 # What comes together on one stream is handled for so long, and then the other streams have a turn.
 _TURN_S: Final = 0.005
+
+
+class DeniedFrame(frame.Frame[pb.PublishHeader]):
+    """A data frame that its caller may not publish: it is refused, and the stream goes on."""
+
+    error: PermissionDeniedError
+
+    @classmethod
+    def of(cls, denied: Denied) -> DeniedFrame:
+        """The frame of a refused request."""
+        made = cls(*denied.request)
+        made.error = denied.error
+        return made
 
 
 class PublisherInfo(NamedTuple):
@@ -91,7 +105,7 @@ class PublisherStream(ABC, Generic[A]):
         live: dict[bytes, PublisherStream[A]],
         opening: pb.PublishOpen,
         shown: int,
-        read: Read[Request],
+        read: Read[Request | Denied],
         write: Write[Response],
     ) -> None:
         self._engine = engine
@@ -207,6 +221,8 @@ class PublisherStream(ABC, Generic[A]):
         request = await in_flight.next(self._read)
         if request is None:
             return False
+        if isinstance(request, Denied):
+            request = DeniedFrame.of(request)
         size = coalescing.size_of(request)
         in_flight.add(size)
         await self._requests.put(request, size)
@@ -331,9 +347,11 @@ class PublisherStream(ABC, Generic[A]):
         self._notify(frame.Frame(answer))
 
 
-async def read_opening(read: Read[Request]) -> pb.PublishHeader:
+async def read_opening(read: Read[Request | Denied]) -> pb.PublishHeader:
     """The first request of a stream, which must be an open; raises InvalidArgumentError."""
     request = await read()
+    if isinstance(request, Denied):
+        raise request.error
     if request is None or request.header.WhichOneof("kind") != "open":
         raise InvalidArgumentError("The first request on a publish stream must be an open.")
     opening = request.header.open

@@ -18,6 +18,7 @@ from ackq.errors import (
     InvalidArgumentError,
     NackError,
     NotFoundError,
+    PermissionDeniedError,
     TransactionRolledBackError,
     WrongModeError,
 )
@@ -28,6 +29,7 @@ from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.record_fields import Unroutable
 from ackq_broker.service.blocks import coalescing, ingest
 from ackq_broker.service.publishing.stream import (
+    DeniedFrame,
     Numbers,
     PublisherStream,
     Request,
@@ -36,12 +38,23 @@ from ackq_broker.service.publishing.stream import (
     return_of,
     too_many_rows,
 )
+from ackq_broker.service.security.callers import current
 from ackq_broker.service.transport.fields import error_detail
 
 _ID_BYTES: Final = 16
 # Rows of a transaction that are buffered for its end. With them a small transaction is appended at
 # once and costs one sync; staged on arrival, it costs two. Rolled back, none.
 _BUFFER_BYTES: Final = 64 * limits.KIB
+
+
+# What refuses a commit, and leaves the stream alone.
+_REFUSES_COMMIT: Final = (
+    InvalidArgumentError,
+    NackError,
+    NotFoundError,
+    PermissionDeniedError,
+    TransactionRolledBackError,
+)
 
 
 class _Refused(NamedTuple):
@@ -98,9 +111,13 @@ class TransactionModeStream(PublisherStream[Response]):
                 " another publisher in confirm mode."
             )
         _check_id(transaction_id)
-        self._buffered += group
+        for request in group:
+            if isinstance(request, DeniedFrame):
+                self._deny(transaction_id, request.error)
+        allowed = [request for request in group if not isinstance(request, DeniedFrame)]
+        self._buffered += allowed
         self._engine.buffering.add(self._publisher_id)
-        self._buffered_bytes += sum(map(coalescing.size_of, group))
+        self._buffered_bytes += sum(map(coalescing.size_of, allowed))
         messages = group[-1].header.data.commit_messages
         if messages:
             commit = pb.PublishTransaction(transaction_id=transaction_id, messages=messages)
@@ -121,6 +138,8 @@ class TransactionModeStream(PublisherStream[Response]):
                     await self._stage(group)
                 except (NackError, NotFoundError) as refusal:
                     self._refuse(transaction_id, refusal)
+                except PermissionDeniedError as error:
+                    self._deny(transaction_id, error)
 
     async def _stage(self, group: list[Request]) -> None:
         """Stages the rows of frames of one block; raises why one of them is refused."""
@@ -165,6 +184,11 @@ class TransactionModeStream(PublisherStream[Response]):
             rows = bitmaps.row_array(reply.returned).astype(np.int64)
             self._responses.put(self._return(named[rows], rows, part, data.exchange), sequence)
 
+    def _deny(self, transaction_id: bytes, error: PermissionDeniedError) -> None:
+        """Refuses a transaction with a frame that its caller may not publish (A3)."""
+        current.get().denied(error)
+        self._refuse(transaction_id, error)
+
     def _refuse(self, transaction_id: bytes, reason: AckqError) -> None:
         """Rolls back at once, which frees its rows; the commit is answered with the reason."""
         self._refused = _Refused(transaction_id, reason)
@@ -184,7 +208,7 @@ class TransactionModeStream(PublisherStream[Response]):
         answer = pb.PublishTransaction(transaction_id=commit.transaction_id)
         try:
             committed = self._committed(commit)
-        except (NackError, NotFoundError, InvalidArgumentError, TransactionRolledBackError) as no:
+        except _REFUSES_COMMIT as no:
             # Rows of a transaction that cannot be committed are dropped.
             self._engine.decide(commands.RollbackTransaction(self._publisher_id))
             answer.reason.CopyFrom(error_detail(no))

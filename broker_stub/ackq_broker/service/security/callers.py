@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from itertools import islice
 from typing import ClassVar, Final
@@ -83,20 +83,28 @@ class Rights:
         return bool(role) and self.user.role in (role, OPERATOR)
 
 
+def _nowhere(_: PermissionDeniedError) -> None:
+    """Without users there is no audit."""
+
+
 class Caller:
     """Who makes a call.
 
     Args:
         peer: Where the call comes from, as gRPC names it.
         rights: The user's; None: the broker has no users, and anybody may do anything.
+
+    Attributes:
+        denied: Puts a refusal that the call itself answers into the audit (A8).
     """
 
-    __slots__ = ("peer", "rights")
+    __slots__ = ("denied", "peer", "rights")
     anonymous: ClassVar[Caller]
 
     def __init__(self, peer: str, rights: Rights | None) -> None:
         self.peer = peer
         self.rights = rights
+        self.denied: Callable[[PermissionDeniedError], None] = _nowhere
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
@@ -43,6 +43,17 @@ Request_co = TypeVar("Request_co", covariant=True)
 Response_contra = TypeVar("Response_contra", contravariant=True)
 
 _Context = aio.ServicerContext[Any, Any]
+
+
+# Methods that answer a request which its caller may not make; others end with the refusal.
+_ANSWER_DENIED: Final = frozenset({"ackq.v1.PublishingService.Publish"})
+
+
+class Denied(NamedTuple):
+    """A request that its caller may not make, read by a method that answers it."""
+
+    request: Any
+    error: PermissionDeniedError
 
 
 class Read(Protocol[Request_co]):
@@ -164,7 +175,12 @@ class _Bridge:
             if data is aio.EOF:  # type: ignore[attr-defined] # the stubs lack it
                 return None
             request = await self._parser.parse(data)
-            self._authorization.check(caller, self._name, request)
+            try:
+                self._authorization.check(caller, self._name, request)
+            except PermissionDeniedError as error:
+                if self._name not in _ANSWER_DENIED:
+                    raise
+                return Denied(request, error)
             return request
 
         return read
@@ -173,6 +189,9 @@ class _Bridge:
         caller = None
         try:
             caller = await self._access.caller(context)
+            if caller.rights is not None:
+                audit = self._authorization.refused
+                caller.denied = partial(audit, caller, context.peer(), self._name)
             current.set(caller)  # each call is a task of its own
             return await run(caller)
         except (UnauthenticatedError, PermissionDeniedError) as error:

@@ -1,0 +1,116 @@
+"""Publishes that a user may not make: each is refused by itself, in every client (A3, P8)."""
+
+import asyncio
+import json
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from ackq.cli.commands import ackq
+from ackq.cli.failure import ExitStatus
+from ackq.client import AsyncPublisher, Publisher, Security, TransactionalPublisher
+from ackq.errors import PermissionDeniedError
+from tests.wire.access.conftest import add_user
+from tests.wire.access.test_users import known, until
+
+
+@pytest.fixture
+def endpoint(guarded):
+    """A broker with queues `good` and `bad`, of which the user `app` may write to the first."""
+    guarded.tokens["app"] = add_user(guarded.path, "app", write="good")
+    until(lambda: known(guarded, "app"))
+    with guarded.client("master") as master:
+        for name in ("good", "bad"):
+            master.declare(name)
+    return guarded.broker.endpoint
+
+
+@pytest.fixture
+def security(guarded, endpoint):  # noqa: ARG001 - which adds the user
+    return Security(token=guarded.tokens["app"])
+
+
+def published(guarded):
+    """How many messages came to each queue."""
+    with guarded.client("master") as master:
+        return [master.queue(name).published for name in ("good", "bad")]
+
+
+def test_a_message(guarded, endpoint, security):
+    """P8: what is published before and behind it is confirmed, on the same stream."""
+    with Publisher(endpoint, security=security) as publisher:
+        for key in ("good", "bad", "good"):
+            error = publisher.publish(b"x", routing_key=key).exception(60)
+            assert type(error) is (PermissionDeniedError if key == "bad" else type(None))
+        with pytest.raises(PermissionDeniedError, match="write on queue 'bad'"):
+            publisher.flush()
+        publisher.publish(b"x", routing_key="good").result(60)
+    assert published(guarded) == [3, 0]
+
+
+@pytest.mark.parametrize("rows", [3, 20_000])
+def test_a_batch(guarded, endpoint, security, rows):
+    """A3: none of its frame is in a queue; frames of allowed rows alone are."""
+    batch = pa.RecordBatch.from_pydict({"body": [b"x" * 100] * rows})
+    with Publisher(endpoint, security=security) as publisher:
+        good = publisher.publish_batch(batch, routing_key="good")
+        bad = publisher.publish_batch(batch, routing_key="bad")
+        good.result(60)
+        with pytest.raises(PermissionDeniedError):
+            bad.result(60)
+        with pytest.raises(PermissionDeniedError):
+            publisher.flush()
+    assert published(guarded) == [rows, 0]
+
+
+def test_by_asyncio(guarded, endpoint, security):
+    """P8."""
+
+    async def publish():
+        async with AsyncPublisher(endpoint, security=security) as publisher:
+            await publisher.publish(b"x", routing_key="good")
+            with pytest.raises(PermissionDeniedError):
+                await publisher.publish(b"x", routing_key="bad")
+            await publisher.publish(b"x", routing_key="good")
+            with pytest.raises(PermissionDeniedError):
+                await publisher.flush()
+
+    asyncio.run(publish())
+    assert published(guarded) == [2, 0]
+
+
+def test_a_transaction(guarded, endpoint, security):
+    """P13: its commit is refused, nothing of it is visible, and the next one goes on."""
+    with TransactionalPublisher(endpoint, security=security) as publisher:
+        for key in ("good", "bad"):
+            publisher.publish(b"x", routing_key=key)
+        with pytest.raises(PermissionDeniedError):
+            publisher.commit()
+        assert published(guarded) == [0, 0]
+        publisher.publish(b"x", routing_key="good")
+        publisher.commit()
+    assert published(guarded) == [1, 0]
+
+
+def test_by_command(guarded, endpoint, security):
+    """A3: the status says that a permission is missing."""
+    asked = ["--endpoint", endpoint, "publish", "bad", "x"]
+    result = CliRunner().invoke(ackq, asked, env={"ACKQ_TOKEN": security.token})
+    assert (result.exit_code, published(guarded)) == (ExitStatus.DENIED, [0, 0])
+    assert "write on queue 'bad'" in result.output
+
+
+def test_refusals_are_audited(guarded, endpoint, security):
+    """A8: also those that a stream answers."""
+    with Publisher(endpoint, security=security) as publisher:
+        assert publisher.publish(b"x", routing_key="bad").exception(60) is not None
+        with pytest.raises(PermissionDeniedError):
+            publisher.flush()
+    lines = [
+        json.loads(line.partition("ackq.audit ")[2])
+        for line in guarded.broker.log_file.read_text().splitlines()
+        if "ackq.audit" in line
+    ]
+    denied = [line for line in lines if line["event"] == "refused" and line["user"] == "app"]
+    assert [line["reason"] for line in denied] == ["write on queue 'bad'"]
