@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from ackq import limits
-from ackq.errors import InvalidArgumentError, QueueNotFoundError
+from ackq.errors import InvalidArgumentError, LimitError, QueueNotFoundError
 from ackq_broker.core.record_fields import Holder
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
@@ -116,3 +117,30 @@ def foreign(owner: str, user: str) -> bool:
     without users nothing is compared.
     """
     return bool(owner and user and owner != user)
+
+
+class _Owned(Protocol):
+    """What has a user; empty for nobody."""
+
+    user: str
+
+
+def check_share(what: str, user: str, most: int, there: int | Mapping[Any, _Owned]) -> None:
+    """A5: refuses a user more than its share of a bound of all; raises LimitError.
+
+    Args:
+        what: In words.
+        user: Who wants one more; empty where there are no users.
+        most: The bound.
+        there: How many the user has; or all, which are counted when they could be that many.
+    """
+    share = limits.user_share(most)
+    if not user or (there if isinstance(there, int) else len(there)) < share:
+        return
+    if isinstance(there, int) or sum(each.user == user for each in there.values()) >= share:
+        raise LimitError(
+            f"The user '{user}' is at its share of {share} {what}; all users together have {most}. "
+            "Use fewer, or end some.",
+            user=user,
+            limit=share,
+        )

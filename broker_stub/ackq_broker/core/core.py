@@ -6,7 +6,7 @@ or over a snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, KeysView, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
 
@@ -145,7 +145,7 @@ class Core:
         """The names that the pattern of a session finds (S10)."""
         return access.queues_like(self._state, pattern)
 
-    def queue_names(self) -> Iterable[str]:
+    def queue_names(self) -> Collection[str]:
         """The names of all queues."""
         return self._state.queue_ids
 

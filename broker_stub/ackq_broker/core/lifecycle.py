@@ -120,7 +120,7 @@ def housekeep(state: State, command: commands.Housekeep, now_us: int) -> Decisio
 def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
     """Removes all of it."""
     for publisher_id in record.publishers:
-        del state.publishers[publisher_id]
+        publishers.forget(state, publisher_id)
     writer_batches.drop_stages(state, record.stages)
     for name in record.replays:
         accept.release_kept(state, state.sessions[name])

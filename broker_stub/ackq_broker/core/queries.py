@@ -288,11 +288,9 @@ def exchanges(state: State) -> list[ExchangeInfo]:
             exchange.kind,
             exchange.durable,
             tuple(
-                sorted(
-                    (state.queues[queue_id].name, key)
-                    for key, queue_ids in exchange.bindings.items()
-                    for queue_id in queue_ids
-                )
+                (state.queues[queue_id].name, key)
+                for key, queue_ids in exchange.bindings.items()
+                for queue_id in queue_ids
             ),
         )
         for name, exchange in sorted(state.exchanges.items())

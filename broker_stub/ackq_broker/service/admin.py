@@ -205,9 +205,11 @@ class AdminService:
         return pb.DeleteExchangeResponse(bindings=bindings)
 
     async def list_exchanges(self, _: pb.ListExchangesRequest) -> pb.ListExchangesResponse:
-        """All exchanges with their bindings."""
+        """All exchanges with their bindings; they are put together beside the event loop (I6)."""
         found = await self._engine.query(self._engine.core.exchanges)
-        return pb.ListExchangesResponse(exchanges=[_exchange_info(each) for each in found])
+        return await self._engine.run(
+            lambda: pb.ListExchangesResponse(exchanges=list(map(_exchange_info, found)))
+        )
 
     async def bind(self, request: pb.BindRequest) -> pb.BindResponse:
         """Binds a queue to an exchange."""
@@ -317,5 +319,7 @@ def _exchange_info(exchange: commands.ExchangeInfo) -> pb.ExchangeInfo:
         exchange=exchange.exchange,
         type=_KIND_OUT[exchange.kind],
         durable=exchange.durable,
-        bindings=[pb.Binding(queue=queue, binding_key=key) for queue, key in exchange.bindings],
+        bindings=[
+            pb.Binding(queue=queue, binding_key=key) for queue, key in sorted(exchange.bindings)
+        ],
     )

@@ -185,7 +185,10 @@ async def _serve(
         reserve_bytes=options.reserve_bytes,
     )
     engine = recovered.engine
-    connections = ("grpc.max_allowed_incoming_connections", for_connections(descriptors))
+    connections = (
+        "grpc.max_allowed_incoming_connections",
+        for_connections(descriptors, len(options.listen)),
+    )
     server = aio.server(
         options=(*_OPTIONS, connections), maximum_concurrent_rpcs=limits.MAX_STREAMS + _CALLS
     )

@@ -21,6 +21,7 @@ from ackq_broker.core.checks import (
     check_characters,
     check_length,
     check_new,
+    check_share,
     foreign,
     holder_fields,
     holder_text,
@@ -189,6 +190,7 @@ def _make(state: State, command: commands.OpenLink, now_us: int) -> Decision:
     check_length("The source of the link", command.source, limits.MAX_LINK_SOURCE_BYTES)
     queue = queue_named(state, command.queue)
     _check_target(queue)
+    check_share("links", command.user, limits.MAX_LINKS, state.links)
     if len(state.links) >= limits.MAX_LINKS:
         raise LimitError(
             f"The link '{command.link}' was not opened: the broker has {limits.MAX_LINKS} links, "

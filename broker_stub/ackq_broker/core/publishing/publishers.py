@@ -5,8 +5,7 @@ Invariant: a publisher without a stream has no open transaction (P13).
 
 from __future__ import annotations
 
-from typing import Final
-
+from ackq import limits
 from ackq.errors import (
     FencedError,
     LimitError,
@@ -15,12 +14,10 @@ from ackq.errors import (
     WrongModeError,
 )
 from ackq_broker.core import commands, history, records
-from ackq_broker.core.checks import foreign, utc
+from ackq_broker.core.checks import check_share, foreign, utc
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.publishing import writer_batches
 from ackq_broker.core.state.state import Publisher, State
-
-MAX_PUBLISHERS: Final = 1_000_000
 
 
 def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) -> Decision:
@@ -42,13 +39,17 @@ def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) 
             # A newer stream: what the older one had not committed is dropped.
             left = (records.TransactionRolledBack(known.publisher_id),) if known.transaction else ()
             return Decision(left, known.shown)
-    elif len(state.publishers) >= MAX_PUBLISHERS:
+    elif len(state.publishers) >= limits.MAX_PUBLISHERS:
         raise LimitError(
-            f"The publisher was not opened: the broker remembers {MAX_PUBLISHERS} publishers, its "
-            "limit. One that is closed is forgotten at once, and one whose stream was cut 7 days "
-            "later: close publishers, and use fewer, longer-lived ones.",
-            limit=MAX_PUBLISHERS,
+            "The publisher was not opened: the broker remembers "
+            f"{limits.MAX_PUBLISHERS} publishers, its limit. One that is closed is forgotten "
+            "at once, and one whose stream was cut 7 days later: close publishers, "
+            "and use fewer, longer-lived ones.",
+            limit=limits.MAX_PUBLISHERS,
         )
+    else:
+        own = state.publishers_of[command.user]
+        check_share("publishers", command.user, limits.MAX_PUBLISHERS, own)
     record = records.PublisherOpened(
         command.publisher_id, command.label, command.transactional, command.user
     )
@@ -66,11 +67,15 @@ def apply_publisher_opened(state: State, _sequence: int, record: records.Publish
             history=state.history,
             user=record.user,
         )
+        state.publishers_of[record.user] += 1
     else:
         assert known.transactional == record.transactional
         assert not foreign(known.user, record.user)
         drop_transaction(state, known)
-        known.user = known.user or record.user
+        if record.user and not known.user:
+            state.publishers_of[""] -= 1
+            state.publishers_of[record.user] += 1
+            known.user = record.user
         known.closed_us = 0
         known.label = record.label
 
@@ -87,7 +92,13 @@ def apply_publisher_closed(state: State, _sequence: int, record: records.Publish
     """Starts the retention, or forgets the publisher."""
     end_stream(state, state.publishers[record.publisher_id], record.at_us)
     if record.finished:
-        del state.publishers[record.publisher_id]
+        forget(state, record.publisher_id)
+
+
+def forget(state: State, publisher_id: bytes) -> None:
+    """Nothing is known of the publisher any more."""
+    state.publishers_of[state.publishers[publisher_id].user] -= 1
+    del state.publishers[publisher_id]
 
 
 def end_stream(state: State, publisher: Publisher, at_us: int) -> None:

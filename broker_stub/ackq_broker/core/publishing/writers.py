@@ -19,13 +19,10 @@ from ackq.errors import (
     WriterNotFoundError,
 )
 from ackq_broker.core import commands, history, records
-from ackq_broker.core.checks import foreign, plural, utc
+from ackq_broker.core.checks import check_share, foreign, plural, utc
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.state.state import Stage, State, Writer
 
-# Measured at the bound: 86 MiB of memory and 29 MiB of a snapshot; 685 and 271 where each has 32
-# runs that are remembered.
-MAX_WRITERS: Final = 100_000
 # Measured: 150 MiB, and 27 MiB of a snapshot.
 MAX_FORGOTTEN: Final = 1_000_000
 
@@ -47,6 +44,7 @@ def find(state: State, name: str, user: str) -> Writer | None:
     writer = state.writers.get(name)
     if writer is None:
         _check_new(state, name)
+        check_share("writers", user, limits.MAX_WRITERS, state.writers)
     else:
         check_user(writer, user)
         history.check(
@@ -175,14 +173,15 @@ def _check_new(state: State, name: str) -> None:
             writer=name,
             forgotten_us=forgotten_us,
         )
-    if len(state.writers) >= MAX_WRITERS:
+    if len(state.writers) >= limits.MAX_WRITERS:
         raise LimitError(
-            f"The writer '{name}' was not let in: the broker remembers {MAX_WRITERS} writers, its "
-            "limit. One is each checkpoint that writes, each txnAppId with its target, and for an "
-            "hour each write without txnAppId. `ackq writer list --idle-days 30` shows those that "
+            f"The writer '{name}' was not let in: the broker remembers "
+            f"{limits.MAX_WRITERS} writers, its limit. One is each checkpoint that writes, "
+            "each txnAppId with its target, and for an hour each write "
+            "without txnAppId. `ackq writer list --idle-days 30` shows those that "
             "were not heard of for long, and `ackq writer forget` forgets what will not write "
             "again.",
-            limit=MAX_WRITERS,
+            limit=limits.MAX_WRITERS,
         )
 
 

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from ackq import limits
 from ackq.errors import InvalidArgumentError, LimitError
 from ackq_broker.core import commands, records
-from ackq_broker.core.checks import ANONYMOUS_PREFIX, check_duration, check_new
+from ackq_broker.core.checks import ANONYMOUS_PREFIX, check_duration, check_new, check_share
 from ackq_broker.core.commands import Advanced, Attached, Decision
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.dead_letters import RemovalPlan
@@ -249,6 +249,8 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
     check_new("session", name)
     queue_ids = queues.find(state, command)
     old = state.sessions.get(name)
+    if old is None:
+        check_share("sessions", command.user, limits.MAX_SESSIONS, state.sessions)
     if old is None and len(state.sessions) >= limits.MAX_SESSIONS:
         raise LimitError(
             f"The session '{name}' was not opened: the broker has {limits.MAX_SESSIONS} sessions, "

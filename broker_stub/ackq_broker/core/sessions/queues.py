@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Final
 
 from ackq import limits
@@ -25,6 +26,8 @@ from ackq_broker.core.state.state import Session, State
 
 # Pairs of a queue and its dead-letter queue that a warning names.
 _MOST_NAMED: Final = 10
+# Other sessions of the same queues that an advance looks at.
+_MOST_OTHERS: Final = 1_000
 
 
 def find(state: State, command: Advance, *, accepting: Session | None = None) -> tuple[int, ...]:
@@ -91,9 +94,12 @@ def enter(state: State, session: Session, queue_ids: tuple[int, ...]) -> None:
 
 
 def others(state: State, queue_ids: tuple[int, ...], name: str) -> tuple[str, ...]:
-    """The other sessions on these queues; which of them are live, the service knows."""
-    names = {other for queue_id in queue_ids for other in state.queues[queue_id].sessions}
-    return tuple(sorted(names - {name}))
+    """The other sessions on these queues; which of them are live, the service knows.
+
+    Of more than `_MOST_OTHERS` some: an advance costs no more, however many others opened (I6).
+    """
+    every = chain.from_iterable(state.queues[queue_id].sessions for queue_id in queue_ids)
+    return tuple(sorted(set(islice(every, _MOST_OTHERS)) - {name}))
 
 
 def leased_elsewhere(

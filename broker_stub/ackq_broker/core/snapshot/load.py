@@ -329,6 +329,7 @@ def _index(state: State) -> None:
         state.stages_of.setdefault(stage.writer, set()).add(stage.stage_id)
         _index_staged(state, stage.blocks, stage.batch)
     for publisher in state.publishers.values():
+        state.publishers_of[publisher.user] += 1
         if publisher.transaction is not None:
             _index_staged(state, publisher.transaction.blocks)
 

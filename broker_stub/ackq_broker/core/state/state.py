@@ -6,6 +6,7 @@ clock or from chance.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
 
@@ -376,8 +377,9 @@ class State:
     number `admitted_history` is refused (Q8).
     `forgotten` has the digests of the writers that an operator had forgotten, and when that was.
     `queue_ids`, `dead_letters_to` (ids of queues by the name of their dead-letter queue),
-    `incarnations` (to session names), `stages_of` (by writer), `runs` (names of the sessions that a
-    user's run of a query reads) and `outcome_stages` (to session names) are indexes.
+    `publishers_of` (how many, by user), `incarnations` (to session names), `stages_of` (by writer),
+    `runs` (names of the sessions that a user's run of a query reads) and `outcome_stages`
+    (to session names) are indexes.
     `queries` is by user, then by query id.
     The tables hold items that change in place, each in one table: a snapshot that is being taken
     captures an item before `apply` gets it (`snapshot.cut`).
@@ -398,6 +400,7 @@ class State:
     dead_letters_to: dict[str, set[int]] = field(default_factory=dict)
     exchanges: MutableMapping[str, Exchange] = field(default_factory=dict)
     publishers: MutableMapping[bytes, Publisher] = field(default_factory=dict)
+    publishers_of: Counter[str] = field(default_factory=Counter)
     writers: MutableMapping[str, Writer] = field(default_factory=dict)
     stages: MutableMapping[bytes, Stage] = field(default_factory=dict)
     stages_of: dict[str, set[bytes]] = field(default_factory=dict)

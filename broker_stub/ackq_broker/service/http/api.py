@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from ackq import limits
 from ackq.errors import AckqError, InvalidArgumentError, SessionNotFoundError
 from ackq.v1 import admin_pb2, sessions_pb2
 from ackq_broker.core.commands import SessionInfo
@@ -281,7 +282,10 @@ async def _body(request: web.Request) -> dict[str, Any]:
     if request.content_type != _JSON:
         raise InvalidArgumentError(f"The request must be {_JSON}, not {request.content_type}.")
     try:
-        given = msgspec.json.decode(await request.read())
+        async with asyncio.timeout(limits.FIRST_REQUEST_MS / 1000):
+            given = msgspec.json.decode(await request.read())
+    except TimeoutError as error:
+        raise web.HTTPRequestTimeout(text="The body of the request did not come.\n") from error
     except (msgspec.DecodeError, RecursionError, web.RequestPayloadError) as error:
         raise InvalidArgumentError(f"The request is not JSON: {error}") from error
     if not isinstance(given, dict):

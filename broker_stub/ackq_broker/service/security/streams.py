@@ -70,8 +70,9 @@ class OpenStreams:
         if caller.rights is None:
             return
         most, own = caller.rights.user.limits, self._of_users.get(caller.name, set())
-        if most.streams and len(own) >= most.streams:
-            raise over_limit(caller, "streams", most.streams, "Close some, or share them.")
+        streams = most.streams or limits.user_share(limits.MAX_STREAMS)
+        if len(own) >= streams:
+            raise over_limit(caller, "streams", streams, "Close some, or share them.")
         if most.connections:
             peers = {each.caller.peer for each in own}
             if caller.peer not in peers and len(peers) >= most.connections:

@@ -6,9 +6,10 @@ from their opening on, while the broker runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
+from ackq import limits
 from ackq_broker.service.security.callers import Caller
 from ackq_broker.service.security.streams import over_limit
 
@@ -16,7 +17,7 @@ from ackq_broker.service.security.streams import over_limit
 class Owned(Protocol):
     """What the broker has that counts."""
 
-    def queue_names(self) -> Iterable[str]:
+    def queue_names(self) -> Collection[str]:
         """The names of all queues."""
         ...
 
@@ -36,8 +37,9 @@ class Usage:
         """Checks a request that was permitted; raises LimitError."""
         assert caller.rights is not None
         most = caller.rights.user.limits
-        if most.queues and method == "ackq.v1.AdminService.DeclareQueue" and not request.passive:
-            self._check_queues(caller, request.queue, most.queues)
+        if method == "ackq.v1.AdminService.DeclareQueue" and not request.passive:
+            queues = most.queues or limits.user_share(limits.MAX_QUEUES)
+            self._check_queues(caller, request.queue, queues)
         if most.staged_bytes and method == "ackq.v1.PublishingService.Stage":
             self._check_stage(caller, request, most.staged_bytes)
 
@@ -45,7 +47,7 @@ class Usage:
         assert caller.rights is not None
         assert self._owned is not None
         names = self._owned.queue_names()
-        if name in names:
+        if name in names or len(names) < most:
             return
         own = sum(caller.rights.user.configure.matches_each(list(names)))
         if own >= most:

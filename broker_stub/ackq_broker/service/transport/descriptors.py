@@ -23,6 +23,6 @@ def raise_limit() -> int:
     return wanted
 
 
-def for_connections(limit: int) -> int:
-    """The descriptors that clients may take."""
-    return limit - min(_RESERVED, limit * 3 // 4)
+def for_connections(limit: int, listeners: int) -> int:
+    """The descriptors that clients may take of each listener: gRPC counts them for each."""
+    return max(1, (limit - min(_RESERVED, limit * 3 // 4)) // listeners)

@@ -318,7 +318,7 @@ def test_a_publisher_that_is_finished_is_forgotten_at_once(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, *, transactional: bool
 ) -> None:
     """P10, I6: whoever has all answers leaves nothing, so that no number of them is too many."""
-    monkeypatch.setattr("ackq_broker.core.publishing.publishers.MAX_PUBLISHERS", 2)
+    monkeypatch.setattr("ackq.limits.MAX_PUBLISHERS", 2)
     before = harness.core._state.publishers.keys()
     for number in range(10):
         name = f"{number}".encode().ljust(16)
@@ -357,7 +357,7 @@ def test_the_number_of_publishers_is_bounded(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I6: a new one over the limit is refused; a known one opens again."""
-    monkeypatch.setattr("ackq_broker.core.publishing.publishers.MAX_PUBLISHERS", 1)
+    monkeypatch.setattr("ackq.limits.MAX_PUBLISHERS", 1)
     with pytest.raises(LimitError, match="1 publishers"):
         harness.do(c.OpenPublisher(b"other".ljust(16)))
     harness.do(c.ClosePublisherStream(PUBLISHER))

@@ -115,7 +115,7 @@ def test_the_number_of_writers_is_bounded(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I6, K3: a new one is refused with the remedy; known ones go on, and forgetting makes room."""
-    monkeypatch.setattr("ackq_broker.core.publishing.writers.MAX_WRITERS", 2)
+    monkeypatch.setattr("ackq.limits.MAX_WRITERS", 2)
     harness.commit("a", 1)
     stage = harness.stage("b", 1, ["q"], name="b")
     for refused in (c.OpenStage(ID, "new", 1, "run"), c.CommitBatch("new", 1, "run", "", ())):

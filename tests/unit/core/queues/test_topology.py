@@ -202,7 +202,7 @@ def test_a_deleted_exchange_takes_its_bindings(harness: Harness) -> None:
     """Q2: the reply counts them."""
     harness.declare("a", "b")
     harness.bind("x", "direct", a="k", b="k")
-    assert harness.core.exchanges()[0].bindings == (("a", "k"), ("b", "k"))
+    assert set(harness.core.exchanges()[0].bindings) == {("a", "k"), ("b", "k")}
     assert harness.do(c.DeleteExchange("x")) == 2
     with pytest.raises(ExchangeNotFoundError):
         harness.do(c.Bind("x", "a", "k"))

@@ -27,4 +27,5 @@ def test_the_soft_limit_is_raised_to_the_hard_one(monkeypatch, limits, set_to, e
 @pytest.mark.parametrize(("limit", "connections"), [(64, 16), (1024, 768), (1 << 20, 1048320)])
 def test_connections_leave_some_for_the_journal(limit, connections):
     """I6: a quarter of few, and all but 256 of many."""
-    assert descriptors.for_connections(limit) == connections
+    assert descriptors.for_connections(limit, 1) == connections
+    assert descriptors.for_connections(limit, 2) == connections // 2

@@ -1,0 +1,87 @@
+"""Shares of the bounds of all (A5, I6): what one user may have at most."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ackq import limits
+from ackq.errors import LimitError
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import ALICE, Harness
+from tests.unit.core.link_process import LinkProcess
+
+MOST = 4
+# Each bound of what the broker keeps for all users, and where the share of one is checked.
+BOUNDS = {
+    "MAX_PUBLISHERS": "core",
+    "MAX_WRITERS": "core",
+    "MAX_SESSIONS": "core",
+    "MAX_LINKS": "core",
+    "MAX_STREAMS": "service.security.streams",
+    "MAX_QUEUES": "service.security.usage",
+    "MAX_EXCHANGES": "open: they are `configure`d, by few",
+    "MAX_BINDINGS": "open: they need `write` on a queue and `read` on an exchange",
+    "MAX_HTTP_CONNECTIONS": "of one address: MAX_HTTP_CONNECTIONS_EACH",
+}
+# Bounds of one thing, one request or one client.
+OWN = {
+    *("MAX_MESSAGE_BYTES", "MAX_FRAME_BYTES", "MAX_FRAME_ROWS", "MAX_HEADER_BYTES"),
+    *("MAX_NAME_BYTES", "MAX_ROUTING_KEY_BYTES", "MAX_DISTINCT_ROUTES_PER_FRAME"),
+    *("MAX_REQUEST_BYTES", "MAX_REQUEST_FIELDS", "MAX_TOPIC_WORDS", "MAX_TRANSACTION_MESSAGES"),
+    *("MAX_ADVANCE_WAIT_MS", "MAX_LEASE_CHUNKS", "MAX_OUTCOME_STAGE_TAGS"),
+    *("MAX_OUTCOME_STAGE_GROUPS", "MAX_OUTCOME_STAGE_BYTES", "MAX_SETTLE_RANGES"),
+    *("MAX_CHANNEL_WINDOW_MESSAGES", "MAX_CONSUMERS_PER_CHANNEL", "MAX_SETTLE_RUNS"),
+    *("MAX_LINK_SOURCE_BYTES", "MAX_LINK_ENTRIES", "MAX_PUBLISHED_AT_US", "MAX_TTL_MS"),
+    *("MAX_TOPIC_STEPS", "MAX_BLOCK_STEPS", "MAX_BLOCK_QUEUES", "MAX_HTTP_CONNECTIONS_EACH"),
+    *("MAX_GROUP_BYTES", "MAX_UNSYNCED_BYTES"),
+}
+
+
+def test_each_bound_has_a_share_or_is_of_one() -> None:
+    """A5: who adds a bound says here how a user gets a share of it."""
+    every = {name for name in vars(limits) if name.startswith("MAX_")}
+    assert every == set(BOUNDS) | OWN
+
+
+def opened(harness: Harness, kind: str, number: int, user: str) -> None:
+    """One more thing of a user."""
+    name = f"{user}-{number}"
+    if kind == "MAX_PUBLISHERS":
+        harness.do(c.OpenPublisher(name.encode().ljust(16), user=user))
+    elif kind == "MAX_WRITERS":
+        harness.do(c.OpenStage(name.encode().ljust(16), name, 0, "run", user=user))
+    elif kind == "MAX_SESSIONS":
+        incarnation = name.ljust(32, "0")
+        harness.do(c.Advance(name, "", ALICE, ("q",), 0, new_incarnation=incarnation, user=user))
+    else:
+        LinkProcess(harness, name, user=user)
+
+
+@pytest.mark.parametrize("kind", sorted(name for name in BOUNDS if BOUNDS[name] == "core"))
+def test_the_share_of_a_user(harness: Harness, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A5, I6: at its half a user gets no more, and others do; after a restart as before."""
+    harness.declare("q")
+    there = len(harness.core._state.publishers) if kind == "MAX_PUBLISHERS" else 0
+    monkeypatch.setattr(limits, kind, MOST + there)
+    half = limits.user_share(MOST + there)
+    for number in range(half):
+        opened(harness, kind, number, "mallory")
+    for _ in range(2):
+        with pytest.raises(LimitError, match="share"):
+            opened(harness, kind, half, "mallory")
+        harness.restart()
+    opened(harness, kind, 0, "alice")
+
+
+def test_a_publisher_that_ends_is_none(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A5, P10: closed and finished, or taken by its user, it counts for who has it."""
+    monkeypatch.setattr(limits, "MAX_PUBLISHERS", 3)  # the harness has one
+    own = c.OpenPublisher(b"o" * 16, user="alice")
+    harness.do(own)
+    with pytest.raises(LimitError):
+        harness.do(replace(own, publisher_id=b"n" * 16))
+    harness.do(c.ClosePublisherStream(b"o" * 16, finished=True))
+    harness.do(replace(own, publisher_id=b"n" * 16))
+    assert harness.core._state.publishers_of["alice"] == 1
