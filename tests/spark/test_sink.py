@@ -140,6 +140,19 @@ def test_at_least_once(kit):
     assert kit.bodies("out") == N
 
 
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_text_that_is_not_utf8_is_named(kit, fails, guarantee):
+    """P8: of bytes that were cast to a string; a body may be any bytes."""
+    kit.declare("in", "out")
+    kit.publish("in", b"fine", b"\xff\xfe")
+    rows = kit.source("in").selectExpr("body", "cast(body as string) as message_id")
+    told = fails(kit.sink(rows, "cp", queue="out", guarantee=guarantee))
+    assert "Column 'message_id' has text that is not UTF-8" in told
+    bodies = kit.source("in").selectExpr("cast(body as string) as body")
+    kit.run(kit.sink(bodies, "other", queue="out", guarantee=guarantee))
+    assert sorted(kit.bodies("out")) == [b"fine", b"\xff\xfe"]
+
+
 def test_exchange_and_routing_key_columns(kit):
     """Rows find their queues through an exchange by the columns that say so."""
     kit.declare("in", "even", "odd")

@@ -37,6 +37,8 @@ _MESSAGE: Final = 5
 _BATCH: Final = 5
 
 _UNSIGNED: Final = struct.Struct("<I")
+# As Arrow words it.
+_NOT_UTF8: Final = "Invalid UTF8"
 _SHORT: Final = struct.Struct("<H")
 _LONG: Final = struct.Struct("<q")
 
@@ -57,18 +59,35 @@ def read(arrow: memoryview, schema: pa.Schema, rows: int) -> pa.RecordBatch:
         rows: As many as it must have.
 
     Raises:
-        MalformedBlockError: It is no such batch; says what is wrong.
+        MalformedBlockError: It is no such batch; says what is wrong. Its field `column` names a
+            column with text that is not UTF-8, where nothing else was found wrong.
     """
     try:
         message = pa.ipc.read_message(pa.py_buffer(arrow))
         _check(message, arrow, _layout(schema), rows)
         batch = pa.ipc.read_record_batch(message, schema)
+        _check_text(batch)
         batch.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, EOFError, TypeError, struct.error) as error:
         # EOFError is how pyarrow meets a batch that is cut, struct.error how we meet a table that
         # is shorter than Message.fbs has it.
         raise MalformedBlockError(f"The block's Arrow batch is not valid: {error}") from error
     return batch
+
+
+def _check_text(batch: pa.RecordBatch) -> None:
+    """Raises MalformedBlockError, which names the column, for text that is not UTF-8."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            if _NOT_UTF8 not in str(error):
+                raise
+            raise MalformedBlockError(
+                f"The block's Arrow batch is not valid: column '{name}' has text that is not"
+                " UTF-8.",
+                column=name,
+            ) from error
 
 
 @cache

@@ -105,6 +105,25 @@ def test_malformed_frames_end_the_stream(client, count, block):
     client.publish(b"fine")
 
 
+@pytest.mark.parametrize("name", ["message_id", "routing_key"])
+def test_text_that_is_not_utf8_refuses_its_frame_alone(client, name):
+    """P8: in one block with others, and by itself; what is beside it is confirmed."""
+    good = encoded(body=[b"a"], message_id=["1"], routing_key=["q"])
+    columns = {"body": [b"b"], "message_id": ["1"], "routing_key": ["q"]}
+    text = columns[name][0].encode()
+    bad = encoded(**columns | {name: ["\x7f" * len(text)]}).replace(b"\x7f" * len(text), b"\xff")
+    with client.publisher() as stream:
+        for number, block in enumerate([good, bad, good], 1):
+            stream.send_data(number, 1, block)
+        stream.half_close()
+        answers = [each.header for each in stream.call]
+        (nack,) = [each.nack for each in answers if each.HasField("nack")]
+        assert (nack.first_number, nack.last_number) == (2, 2)
+        assert reason(nack) is errors.MalformedBlockError
+        assert f"'{name}'" in nack.reason.message
+    assert client.browse()[0] == [b"a"] * 2
+
+
 def test_the_opening_announces_the_limits(client):
     """I6: a publisher learns what the broker takes, and which history it is in."""
     info = client.admin.ServerInfo(admin_pb2.ServerInfoRequest())

@@ -18,6 +18,7 @@ from ackq.errors import (
     AckqError,
     DiskFullError,
     InvalidArgumentError,
+    MalformedBlockError,
     PermissionDeniedError,
     PublisherForgottenError,
     WrongModeError,
@@ -103,20 +104,18 @@ class ConfirmModeStream(PublisherStream[_Answer]):
         await self._place(group, in_progress)
 
     async def _place(self, group: list[Request], in_progress: BitMap64) -> None:
-        """Publishes rows of frames; one that the caller may not publish is nacked whole (A3)."""
+        """Publishes rows of frames.
+
+        A frame that the caller may not publish (A3), or with text that is no UTF-8 (P8), is nacked.
+        """
         numbers = numbers_of(group)
         try:
-            denied = [each.error for each in group if isinstance(each, DeniedFrame)]
-            if denied:
-                raise denied[0]
+            _check_denied(group)
             prepared = await self._prepare(group)
-        except PermissionDeniedError as error:
-            if len(group) > 1:
-                for request in group:
-                    await self._place([request], in_progress)
-                return
-            current.get().denied(error)
-            self._refuse_new(_bitmap(numbers) - in_progress, error)
+        except (PermissionDeniedError, MalformedBlockError) as error:
+            if isinstance(error, MalformedBlockError) and "column" not in error.fields:
+                raise  # no frame of the protocol
+            await self._refuse_alone(group, in_progress, error)
             return
         if prepared is None:
             return
@@ -126,6 +125,18 @@ class ConfirmModeStream(PublisherStream[_Answer]):
             self._publish_part(group[-1].header, numbers, part, in_progress)
         for refusal in prepared.refusals:
             self._refuse(_bitmap(numbers[refusal.rows]), refusal.reason)
+
+    async def _refuse_alone(
+        self, group: list[Request], in_progress: BitMap64, error: AckqError
+    ) -> None:
+        """Refuses a frame; of several each is tried by itself, to refuse the ones at fault."""
+        if len(group) > 1:
+            for request in group:
+                await self._place([request], in_progress)
+            return
+        if isinstance(error, PermissionDeniedError):
+            current.get().denied(error)
+        self._refuse_new(_bitmap(numbers_of(group)) - in_progress, error)
 
     def _received(self, request: Request, last: int) -> BitMap64:
         """Adds the numbers of a request to those pending; returns the repeated ones.
@@ -266,6 +277,13 @@ class ConfirmModeStream(PublisherStream[_Answer]):
                     first_number=first, last_number=last, reason=error_detail(reason)
                 )
                 yield frame.Frame(pb.PublishAnswer(nack=nack))
+
+
+def _check_denied(group: list[Request]) -> None:
+    """Raises the refusal of a frame that was denied when it was read."""
+    for request in group:
+        if isinstance(request, DeniedFrame):
+            raise request.error
 
 
 def _now_s() -> float:

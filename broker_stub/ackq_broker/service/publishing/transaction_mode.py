@@ -16,6 +16,7 @@ from ackq import limits
 from ackq.errors import (
     AckqError,
     InvalidArgumentError,
+    MalformedBlockError,
     NackError,
     NotFoundError,
     PermissionDeniedError,
@@ -140,6 +141,10 @@ class TransactionModeStream(PublisherStream[Response]):
                     self._refuse(transaction_id, refusal)
                 except PermissionDeniedError as error:
                     self._deny(transaction_id, error)
+                except MalformedBlockError as error:
+                    if "column" not in error.fields:
+                        raise  # no frame of the protocol
+                    self._refuse(transaction_id, error)
 
     async def _stage(self, group: list[Request]) -> None:
         """Stages the rows of frames of one block; raises why one of them is refused."""

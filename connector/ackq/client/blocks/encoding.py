@@ -269,7 +269,7 @@ def publishable(batch: pa.RecordBatch, *, routing_key: str = "") -> pa.RecordBat
     Raises:
         SchemaError: A column is unknown, missing (`body`) or of a type that cannot be converted
             without loss.
-        InvalidArgumentError: A routing key is over the limit.
+        InvalidArgumentError: A routing key is over the limit, or a text is not UTF-8.
     """
     _check_names(batch.schema.names)
     arrays: dict[str, pa.Array] = {}
@@ -280,6 +280,7 @@ def publishable(batch: pa.RecordBatch, *, routing_key: str = "") -> pa.RecordBat
         if name != "body" and column.null_count == len(column):
             continue
         column = _conform(name, column, columns.STORED[name][1])
+        _check_text(name, column)
         if name == "headers" and column.null_count:
             column = pc.coalesce(column, empty_maps(1)[0])
         elif name == "routing_key":
@@ -357,6 +358,37 @@ def _conform(name: str, column: pa.Array, expected: pa.DataType) -> pa.Array:
         expected=expected,
         found=found,
     )
+
+
+def _check_text(name: str, column: pa.Array) -> None:
+    """Refuses text that is not UTF-8, which Spark makes of bytes: it would fail its whole frame.
+
+    Raises InvalidArgumentError, which names the column and the first such row.
+    """
+    if name == "headers":
+        first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        texts = [column.keys[first:last], column.items[first:last]]
+    else:
+        texts = [column] if pa.types.is_string(column.type) else []
+    try:
+        for text in texts:
+            text.validate(full=True)
+    except pa.ArrowInvalid:
+        row = next(row for row in range(len(column)) if not _is_text(column.slice(row, 1)))
+        raise InvalidArgumentError(
+            f"Column '{name}' has text that is not UTF-8 in row {row}, as a cast of bytes to a"
+            " string makes it. Encode it before publishing, for instance as base64.",
+            column=name,
+            row=row,
+        ) from None
+
+
+def _is_text(cell: pa.Array) -> bool:
+    try:
+        cell.to_pylist()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _converts(name: str, found: pa.DataType) -> bool:

@@ -160,6 +160,47 @@ def test_long_routing_key_in_a_column_is_refused():
         encoding.publishable(batch(body=[b""], routing_key=["k" * 256]))
 
 
+def text_of(*values):
+    """A column of text as Spark makes it of bytes, whatever they are."""
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        *(
+            (name, text_of(b"a", None, b"\xff", b"\xfe"))
+            for name in (*encoding.TEXTS, "routing_key")
+        ),
+        (
+            "headers",
+            pa.MapArray.from_arrays(
+                [0, 1, 2, 3, 4], pa.array("abcd"), text_of(b"a", b"b", b"\xff", b"\xfe")
+            ),
+        ),
+        (
+            "headers",
+            pa.MapArray.from_arrays(
+                [0, 1, 2, 3, 4], text_of(b"a", b"b", b"\xff", b"\xfe"), pa.array("abcd")
+            ),
+        ),
+    ],
+)
+def test_text_that_is_not_utf8_names_column_and_row(name, column):
+    """P8: it would be refused with its whole frame; also in a slice."""
+    messages = batch(body=[b"x"] * 4, **{name: column})
+    with pytest.raises(errors.InvalidArgumentError, match=f"'{name}' .* in row 2"):
+        encoding.publishable(messages)
+    with pytest.raises(errors.InvalidArgumentError, match=f"'{name}' .* in row 1"):
+        encoding.publishable(messages.slice(1))
+    assert encoding.publishable(messages.slice(0, 2)).num_rows == 2
+
+
+def test_a_body_may_be_any_bytes():
+    """Also as a column of text, as Spark makes it with `cast(body as string)`."""
+    assert encoding.publishable(batch(body=text_of(b"\xff"))).column(0).to_pylist() == [b"\xff"]
+
+
 def test_cut_follows_bytes_and_rows():
     """Frames of about the target; a row larger than the target goes alone."""
     sizes = [10, 10, 10, 50, 10, 10]
