@@ -160,7 +160,10 @@ def _as_binary(column: pa.Array) -> pa.Array:
 
 
 def _joined_headers(column: pa.MapArray) -> pa.Array:
-    """The headers of each row as a text, by their names; null where the row has none at all."""
+    """The headers of each row as a text, by their names; null where the row has none.
+
+    Whether a row without headers has an empty map or none depends on the other rows of its batch.
+    """
     if column.offset:
         column = pa.concat_arrays([column])
     counts = np.diff(np.asarray(column.offsets))
@@ -182,7 +185,7 @@ def _joined_headers(column: pa.MapArray) -> pa.Array:
         null_replacement="",
     )
     lists = pa.ListArray.from_arrays(column.offsets, entries)
-    return pc.if_else(column.is_valid(), pc.binary_join(lists, ";"), None)
+    return pc.if_else(pa.array(counts > 0), pc.binary_join(lists, ";"), None)
 
 
 def _length(texts: pa.Array) -> pa.Array:

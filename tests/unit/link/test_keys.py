@@ -28,7 +28,6 @@ DIFFERENT = [
     rows(body=[b"x"], correlation_id=["a"]),
     rows(body=[b"x"], reply_to=["a"]),
     rows(body=[b"xa"], message_id=[""]),
-    rows(body=[b"x"], headers=[[]]),
     rows(body=[b"x"], headers=[[("a", "b")]]),
     rows(body=[b"x"], headers=[[("a", "b"), ("c", "d")]]),
     rows(body=[b"x"], headers=[[("a", "bc"), ("", "d")]]),

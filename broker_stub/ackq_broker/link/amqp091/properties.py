@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
-from pamqp import commands
+from pamqp import commands, encode
 
 from ackq.wire.columns import HEADERS, TIMESTAMP
 
@@ -46,7 +46,24 @@ _NOT_SENT: Final = frozenset({"user_id"})
 _DELIVERY_COUNT: Final = "x-delivery-count"
 _OF_DELIVERY: Final = frozenset({_DELIVERY_COUNT, "x-acquired-count"})
 
+# Of a header's name; the library cuts a longer one.
+_NAME_BYTES: Final = 128
+# A short string has 255 bytes, and a character has 4 at most.
+_SHORT_CHARACTERS: Final = 63
+# Headers by which RabbitMQ routes.
+_LISTS: Final = frozenset({"CC", "BCC"})
+
 Properties = commands.Basic.Properties
+
+
+def _table_value(
+    value: Any, of_library: Callable[[Any], bytes] = encode.encode_table_value
+) -> bytes:
+    """A value of a field table: a float as a double, of which the library keeps 32 bits."""
+    return b"d" + encode.double(value) if isinstance(value, float) else of_library(value)
+
+
+encode.encode_table_value = _table_value
 
 
 def to_rows(bodies: Sequence[bytes], properties: Sequence[Properties]) -> pa.RecordBatch:
@@ -67,8 +84,14 @@ def to_rows(bodies: Sequence[bytes], properties: Sequence[Properties]) -> pa.Rec
     return pa.RecordBatch.from_pydict(columns)
 
 
-def from_rows(rows: pa.RecordBatch, message_ids: Sequence[str]) -> Iterable[Properties]:
-    """The properties of delivered rows, each with the message id that it is published under."""
+def from_rows(
+    rows: pa.RecordBatch, message_ids: Sequence[str]
+) -> Iterable[Properties | ValueError]:
+    """The properties of delivered rows, each with the message id that it is published under.
+
+    A row that AMQP cannot carry gives the error in their place, before anything of it is sent:
+    where the library fails to encode a message, it has counted that as published.
+    """
     names = set(rows.schema.names)
     empty = [None] * rows.num_rows
     texts = [
@@ -81,17 +104,44 @@ def from_rows(rows: pa.RecordBatch, message_ids: Sequence[str]) -> Iterable[Prop
     for message_id, correlation_id, reply_to, content_type, pairs, time in zip(
         message_ids, *texts, headers, times, strict=True
     ):
-        table, extra = _table(pairs) if pairs else (None, {})
-        yield Properties(
-            message_id=message_id,
-            correlation_id=correlation_id,
-            reply_to=reply_to,
-            content_type=content_type,
-            headers=table,
-            timestamp=time,
-            delivery_mode=_PERSISTENT,
-            **extra,
-        )
+        texts_of_row = (message_id, correlation_id, reply_to, content_type)
+        try:
+            table, extra = _table(pairs) if pairs else (None, {})
+            made = Properties(
+                message_id=message_id,
+                correlation_id=correlation_id,
+                reply_to=reply_to,
+                content_type=content_type,
+                headers=table,
+                timestamp=time,
+                delivery_mode=_PERSISTENT,
+                **extra,
+            )
+            if pairs or time is not None or any(map(_may_be_long, texts_of_row)):
+                _check_table(table or {}, extra)
+                made.marshal()
+        except Exception as error:  # noqa: BLE001 - whatever the library makes of a value
+            yield ValueError(f"{type(error).__name__}: {error}")
+        else:
+            yield made
+
+
+def _may_be_long(text: str | None) -> bool:
+    """Whether a text may have more bytes than a short string takes."""
+    return text is not None and len(text) > _SHORT_CHARACTERS
+
+
+def _check_table(table: dict[str, Any], extra: dict[str, Any]) -> None:
+    """Refuses what the library cuts without a word, and what RabbitMQ closes the channel for."""
+    for name in table:
+        if len(name.encode()) > _NAME_BYTES:
+            raise ValueError(f"the header name '{name[:32]}...' has over {_NAME_BYTES} bytes")
+    for name in _LISTS & table.keys():
+        if not isinstance(table[name], list):
+            raise TypeError(f"the header '{name}' is no list of routing keys")
+    expiration = extra.get("expiration")
+    if expiration is not None and not (isinstance(expiration, str) and expiration.isdecimal()):
+        raise ValueError(f"the expiration {expiration!r} is no number of milliseconds")
 
 
 def delivery_counts(properties: Sequence[Properties]) -> Sequence[int]:
@@ -127,14 +177,14 @@ def _headers(table: dict[str, Any], extra: dict[str, Any]) -> list[tuple[str, st
         if isinstance(value, str):
             pairs.append((name, value))
         else:
-            pairs.append((name, json.dumps(value, default=_encoded)))
+            pairs.append((name, _json(value)))
             coded.append(name)
     if coded or EXTRA_HEADER in table:
-        extra = {**extra, _JSON_HEADERS: coded}
+        extra = {**extra, _JSON_HEADERS: sorted(coded)}
     if extra:
         # A header of that name, which came through a link before, is replaced.
         pairs = [pair for pair in pairs if pair[0] != EXTRA_HEADER]
-        pairs.append((EXTRA_HEADER, json.dumps(extra, default=_encoded)))
+        pairs.append((EXTRA_HEADER, _json(extra)))
     return pairs
 
 
@@ -162,6 +212,22 @@ def _table(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, Any] | None, dic
     return {**table, **coded} or None, properties
 
 
+def _json(value: object) -> str:
+    """A value as JSON, the same for equal tables: a broker may order the fields otherwise (L3)."""
+    return json.dumps(_escaped(value), default=_encoded, sort_keys=True)
+
+
+def _escaped(value: object) -> object:
+    """A value in which no table of one field looks like what `_encoded` gives."""
+    if isinstance(value, dict):
+        only = next(iter(value)) if len(value) == 1 else ""
+        mark = "!" if str(only).startswith("!") else ""
+        return {f"{mark}{name}": _escaped(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_escaped(each) for each in value]
+    return value
+
+
 def _encoded(value: object) -> object:
     """What JSON has no word for."""
     if isinstance(value, bytes | bytearray):
@@ -176,8 +242,10 @@ def _encoded(value: object) -> object:
 def _decoded(value: dict[str, Any]) -> object:
     if len(value) == 1:
         ((kind, text),) = value.items()
+        if kind.startswith("!!"):
+            return {kind[1:]: text}
         if kind == "!bytes":
-            return base64.b64decode(text)
+            return bytearray(base64.b64decode(text))  # the library writes no bytes
         if kind == "!timestamp":
             return datetime.fromtimestamp(text, UTC)
         if kind == "!decimal":

@@ -113,7 +113,11 @@ class ExchangeProducer:
         self._channel.closing.remove_done_callback(self._on_closed)
         await self._connection.close()
 
-    async def _publish(self, body: bytes | None, key: str, properties: Properties) -> object:
+    async def _publish(
+        self, body: bytes | None, key: str, properties: Properties | ValueError
+    ) -> object:
+        if isinstance(properties, ValueError):
+            raise properties
         return await self._channel.basic_publish(
             body or b"",
             exchange=self._target.exchange,

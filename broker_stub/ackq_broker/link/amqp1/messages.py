@@ -30,6 +30,7 @@ from typing import Any, Final
 import proton
 import pyarrow as pa
 
+from ackq import limits
 from ackq.wire.columns import HEADERS, TIMESTAMP
 from ackq_broker.link.amqp1 import sections, typed
 from ackq_broker.link.amqp1.sections import Section
@@ -78,9 +79,10 @@ _UNREADABLE: Final = (
     proton.ProtonException,
     ValueError,
     TypeError,
-    OverflowError,
+    ArithmeticError,
     AttributeError,
     AssertionError,
+    RecursionError,
 )
 _DURABLE: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
 
@@ -151,7 +153,10 @@ class Incoming:
                 if kind:
                     extra[f"{name}_type"] = kind
         if items[_CREATED] is not None:
-            self.created = _EPOCH + timedelta(milliseconds=int(items[_CREATED]))
+            created_us = 1000 * int(items[_CREATED])
+            if not limits.MIN_PUBLISHED_AT_US <= created_us <= limits.MAX_PUBLISHED_AT_US:
+                raise ValueError("a creation time that the edge does not take")
+            self.created = _EPOCH + timedelta(microseconds=created_us)
         for name, place in _PLACES.items():
             value = items[place]
             if value is not None:
@@ -159,14 +164,19 @@ class Incoming:
                 extra[name] = int(bare) if type(bare) is proton.uint else typed.simple(bare)
 
     def _keep_whole(self, raw: bytes) -> None:
-        """Keeps the message as it is, without what another delivery of it would change (L3)."""
+        """Keeps the message as it is, without what another delivery of it would change (L3).
+
+        Its ids stay columns, so that its key is that of its id (L2).
+        """
         self.texts, self.created = {}, None
         start = 0
-        with suppress(ValueError):
+        with suppress(*_UNREADABLE):
             for section in sections.split(raw):
-                if section.code not in _OF_DELIVERY:
-                    break
-                start = section.end
+                if section.code in _OF_DELIVERY:
+                    start = section.end
+                elif section.code == sections.PROPERTIES:
+                    self._read_properties(_items(raw, section, _PROPERTIES), {})
+        self.created = None
         self.body = raw[start:]
         self.headers = [(EXTRA_HEADER, json.dumps({_BODY: _WHOLE}))]
 
@@ -218,8 +228,15 @@ class Outgoing:
         """The bytes of a row. Raises ValueError for one that AMQP 1.0 cannot carry."""
         body: bytes = self._bodies[row] or b""
         pairs = self._headers[row] or ()
-        application, extra = _application(pairs)
+        try:
+            application, extra = _application(pairs)
+        except _UNREADABLE as error:
+            raise ValueError(str(error) or type(error).__name__) from error
         if extra == {_BODY: _WHOLE}:
+            if self._duplicate_ids:
+                identity = duplicate_id(self._ids[row], body, pairs)
+                with suppress(ValueError):  # bytes that are no message go out as they came
+                    body = sections.with_property(body, DUPLICATE_ID, identity)
             return _DURABLE + body
         message = self._message
         message.clear()
@@ -347,9 +364,9 @@ def _headers(application: Mapping[str, Any], extra: dict[str, Any]) -> list[tupl
         if kind != typed.JSON:
             types[str(name)] = kind
     if coded:
-        extra[_JSON_HEADERS] = coded
+        extra[_JSON_HEADERS] = sorted(coded)
     if types:
-        extra[_TYPES] = types
+        extra[_TYPES] = dict(sorted(types.items()))
     if EXTRA_HEADER in application:  # it came through a link before
         extra = {**_parsed(str(application[EXTRA_HEADER])), **extra}
         pairs = [pair for pair in pairs if pair[0] != EXTRA_HEADER]

@@ -26,6 +26,9 @@ _ULONG: Final = 0x80
 _FIXED: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 _SIZED: Final = {0xA: 1, 0xC: 1, 0xE: 1, 0xB: 4, 0xD: 4, 0xF: 4}
 _BINARY: Final = {0xA0: 2, 0xB0: 5}
+# Bytes of the size of a map, and of its count.
+_MAP32: Final = 0xD1
+_MAPS: Final = {0xC1: 1, _MAP32: 4}
 
 
 class Section(NamedTuple):
@@ -66,6 +69,31 @@ def binary(message: bytes, section: Section) -> bytes:
     return message[section.value + head : section.end]
 
 
+def with_property(message: bytes, name: str, text: str) -> bytes:
+    """A message with one more application property; both are texts below 2^32 bytes.
+
+    Raises ValueError for bytes that are no message.
+    """
+    entry = b"".join(
+        b"\xb1" + len(each).to_bytes(4, "big") + each for each in (name.encode(), text.encode())
+    )
+    found = list(split(message))
+    at = next((each.start for each in found if each.code >= APPLICATION_PROPERTIES), len(message))
+    end, count, entries = at, 0, b""
+    for section in found:
+        if section.code == APPLICATION_PROPERTIES:
+            width = _MAPS.get(message[section.value])
+            if width is None:
+                raise ValueError("application properties that are no map")
+            first = section.value + 1 + width
+            count = int.from_bytes(message[first : first + width], "big")
+            entries, end = message[first + width : section.end], section.end
+    size = (4 + len(entries) + len(entry)).to_bytes(4, "big")
+    head = bytes((_DESCRIBED, _SMALL_ULONG, APPLICATION_PROPERTIES, _MAP32))
+    made = head + size + (count + 2).to_bytes(4, "big") + entries + entry
+    return message[:at] + made + message[end:]
+
+
 def _descriptor(message: bytes, at: int) -> tuple[int, int]:
     if message[at] == _SMALL_ULONG:
         return message[at + 1], at + 2
@@ -75,6 +103,17 @@ def _descriptor(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _end(message: bytes, at: int) -> int:
+    """Where a value ends; a described value is its descriptor and what it describes."""
+    values = 1
+    while values:
+        if message[at] == _DESCRIBED:
+            at, values = at + 1, values + 1
+        else:
+            at, values = _plain_end(message, at), values - 1
+    return at
+
+
+def _plain_end(message: bytes, at: int) -> int:
     kind = message[at] >> 4
     fixed = _FIXED.get(kind)
     if fixed is not None:

@@ -14,6 +14,7 @@ needs("proton", "amqp1")
 
 import proton  # noqa: E402
 
+from ackq_broker.link.amqp1 import sections  # noqa: E402
 from ackq_broker.link.amqp1.messages import (  # noqa: E402
     DUPLICATE_ID,
     EXTRA_HEADER,
@@ -22,6 +23,7 @@ from ackq_broker.link.amqp1.messages import (  # noqa: E402
     duplicate_id,
     to_rows,
 )
+from ackq_broker.link.keys import KeyRule, fingerprints  # noqa: E402
 
 FULL = {
     "id": "m",
@@ -139,11 +141,51 @@ def test_several_data_sections():
     ids=["footer", "described", "described property"],
 )
 def test_what_has_no_form_here(raw):
-    """It is kept whole, without its header, and goes out as it came."""
+    """L2, L23: it is kept whole, with its id beside it, and goes out as it came, with its id."""
     kept = Incoming(raw)
     assert dict(kept.headers)[EXTRA_HEADER] == '{"body": "message"}'
+    assert kept.texts == {"message_id": "1"}
     rows = to_rows([kept])
-    assert Outgoing(rows, ["x"], duplicate_ids=True).encoded(0) == raw
+    assert KeyRule().of(rows).content is None
+    assert Outgoing(rows, ["1"], duplicate_ids=False).encoded(0) == raw
+    sent = Outgoing(rows, ["1"], duplicate_ids=True).encoded(0)
+    pairs = rows.column("headers").to_pylist()[0]
+    assert sent == sections.with_property(raw, DUPLICATE_ID, duplicate_id("1", kept.body, pairs))
+
+
+@pytest.mark.parametrize("properties", [None, {"a": "b"}, {f"n{n}": "x" * 50 for n in range(20)}])
+def test_one_more_application_property(properties):
+    """As the library reads it: in a message without any, with a short map and with a long one."""
+    raw = message(b"x", id="1", properties=properties)
+    read = proton.Message()
+    read.decode(sections.with_property(raw, "name", "text"))
+    assert read.properties == {**(properties or {}), "name": "text"}
+    assert (read.id, read.body) == ("1", b"x")
+
+
+VALUES = st.one_of(st.text(max_size=4), st.integers(0, 99), st.booleans(), st.binary(max_size=3))
+MESSAGES = st.fixed_dictionaries(
+    {"id": st.one_of(st.none(), st.text(min_size=1, max_size=3))},
+    optional={
+        "properties": st.dictionaries(st.text(min_size=1, max_size=3), VALUES, max_size=4),
+        "priority": st.integers(0, 9),
+        "subject": st.text(min_size=1, max_size=3),
+        "correlation_id": st.text(min_size=1, max_size=3),
+        "creation_time": st.integers(1, 99),
+    },
+)
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=4), st.data())
+def test_a_fingerprint_is_of_the_message_alone(messages, data):
+    """L3: not of its batch, the order of its properties or how often it was delivered."""
+    made = [message(**each) for each in messages]
+    together = fingerprints(to_rows([Incoming(raw) for raw in made]))
+    for given_, found in zip(messages, together, strict=True):
+        order = data.draw(st.permutations(sorted(given_.get("properties", ()))))
+        properties = {name: given_["properties"][name] for name in order}
+        again = message(**{**given_, "properties": properties or None}, delivery_count=3)
+        assert fingerprints(to_rows([Incoming(again)])) == [found]
 
 
 @given(st.binary(max_size=80))

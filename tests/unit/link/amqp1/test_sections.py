@@ -39,7 +39,7 @@ def test_a_value_of_a_fixed_width(value):
         HEADER[:-1],
         DATA[:-1],
         b"\x00\x53\x75\xb0\xff\xff\xff\xff",
-        b"\x00\x53\x77\x00\x53\x01\x40",
+        b"\x00\x53\x77\x00\x53\x01",
     ],
 )
 def test_what_is_no_message(message):
