@@ -44,6 +44,7 @@ from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.sessions.service import SessionsService
 from ackq_broker.service.transport.access import Access, HealthOfUsers, add_reflection
 from ackq_broker.service.transport.descriptors import for_connections, raise_limit
+from ackq_broker.service.transport.first_reads import FirstReads
 from ackq_broker.service.transport.listening import Address, bind, check_free
 from ackq_broker.service.transport.rpc import service_handler
 
@@ -185,14 +186,18 @@ async def _serve(
         reserve_bytes=options.reserve_bytes,
     )
     engine = recovered.engine
-    connections = (
-        "grpc.max_allowed_incoming_connections",
-        for_connections(descriptors, len(options.listen)),
-    )
     server = aio.server(
-        options=(*_OPTIONS, connections), maximum_concurrent_rpcs=limits.MAX_STREAMS + _CALLS
+        options=(
+            *_OPTIONS,
+            (
+                "grpc.max_allowed_incoming_connections",
+                for_connections(descriptors, len(options.listen)),
+            ),
+        ),
+        maximum_concurrent_rpcs=limits.MAX_STREAMS + _CALLS,
     )
     authorization = Authorization(engine.core, users_file)
+    first_reads = FirstReads(engine.in_flight.limit, uptime)
     sessions = SessionsService(engine, Liveness(uptime))
     links = LinksService(engine, Liveness(uptime))
     dispatcher, tick_timer = ConsumerDispatcher(engine), TickTimer(engine)
@@ -217,7 +222,7 @@ async def _serve(
             publishing_pb2.DESCRIPTOR: publishing,
             sessions_pb2.DESCRIPTOR: sessions,
         },
-        Access(authorization),
+        Access(authorization, first_reads),
     )
     listening = tuple(bind(each, _add_port(server, each, credentials)) for each in options.listen)
     await wait_synced(recovered)
@@ -231,7 +236,7 @@ async def _serve(
         engine.background(_every(engine, _POLL_S, engine.poll_disk)),
         engine.background(_every(engine, limits.UPTIME_TICK_MS / 1000, uptime.tick)),
         engine.background(_every(engine, _POLL_S, sessions.detach_absent)),
-        engine.background(_poll_memory(engine)),
+        engine.background(_poll_memory(engine, first_reads)),
         engine.background(_every(engine, _TRIM_S, engine.trim_memory)),
         engine.background(_every(engine, _RECLAIM_S, engine.reclaim)),
         engine.background(_every(engine, _HOUSEKEEP_S, sessions.housekeep)),
@@ -337,12 +342,13 @@ def _add_secure_port(server: aio.Server, credentials: grpc.ServerCredentials, ad
     return server.add_secure_port(address, credentials)
 
 
-async def _poll_memory(engine: Engine) -> None:
+async def _poll_memory(engine: Engine, first_reads: FirstReads) -> None:
     """Polls the memory of the process, the sooner the more is in flight."""
     poll = engine.or_fail(engine.poll_memory)
     while True:
         await asyncio.sleep(engine.in_flight.poll_s)
         poll()
+        first_reads.poll(engine.in_flight.used_bytes())
 
 
 async def _every(engine: Engine, seconds: float, work: Callable[[], object]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import grpc
 from grpc import aio
@@ -15,6 +16,9 @@ from ackq.errors import AckqError, UnauthenticatedError, status_of
 from ackq_broker.service.security.authorization import Authorization, bearer
 from ackq_broker.service.security.callers import Caller
 from ackq_broker.service.security.logins import LoginFailures
+from ackq_broker.service.transport.first_reads import FirstReads
+
+_ANY_BYTES: Final = 1 << 62
 
 
 class Access:
@@ -22,10 +26,19 @@ class Access:
 
     Args:
         authorization: Knows the users; None: there are none.
+        first_reads: Reads the first request of each call; None: without a bound.
+
+    Attributes:
+        first_reads: As given.
     """
 
-    def __init__(self, authorization: Authorization | None = None) -> None:
+    def __init__(
+        self,
+        authorization: Authorization | None = None,
+        first_reads: FirstReads | None = None,
+    ) -> None:
         self.authorization = authorization or Authorization()
+        self.first_reads = first_reads or FirstReads(_ANY_BYTES, time.monotonic)
         self._failures = LoginFailures()
 
     async def caller(self, context: aio.ServicerContext[Any, Any]) -> Caller:

@@ -166,7 +166,9 @@ class _Bridge:
 
     def _reader(self, context: _Context, caller: Caller) -> Callable[[], Awaitable[Any]]:
         """Reads and checks requests; the first one has to come in time (I6)."""
-        read_next: Callable[[], Awaitable[Any]] = partial(_first, context)
+        first = partial(_first, context)
+        who = caller.user or context.peer()
+        read_next: Callable[[], Awaitable[Any]] = partial(self._access.first_reads.read, who, first)
 
         async def read() -> Any:
             nonlocal read_next

@@ -101,6 +101,9 @@ class Context:
     async def read(self):
         return self._request
 
+    def peer(self):
+        return "peer"
+
     async def abort(self, code, details, trailing_metadata):
         self.aborted = (code, details, dict(trailing_metadata))
         raise AbortedError

@@ -209,6 +209,9 @@ class Call:
         channel = self._method.name == "Consume"
         self._note(OPENED if channel and kind == "opened" else kind)
 
+    def peer(self):
+        return "peer"
+
     async def abort(self, *_):
         self._note(ERROR)
         raise AbortedError

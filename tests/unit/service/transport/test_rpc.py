@@ -62,7 +62,7 @@ async def test_a_client_that_goes_while_its_error_is_sent_is_no_failure():
 
     handlers = rpc.service_handler(SERVICE, Mock(publish=fails), synced)
     handler = handlers.service(Mock(method="/ackq.v1.PublishingService/Publish"))
-    context = AsyncMock()
+    context = AsyncMock(peer=Mock(return_value="peer"))
     context.abort.side_effect = aio.InternalError("Failed to execute a batch")
     with pytest.raises(asyncio.CancelledError):
         await handler.stream_stream(None, context)

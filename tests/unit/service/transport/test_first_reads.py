@@ -1,0 +1,96 @@
+"""First requests of calls: a few of each caller at a time, and none that is slow for long."""
+
+import asyncio
+
+import pytest
+
+from ackq import limits
+from ackq.errors import BrokerUnavailableError
+from ackq_broker.service.transport.first_reads import FirstReads
+
+LIMIT = 12 * limits.MAX_FRAME_BYTES  # three at a time
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Call:
+    """A call that has begun; `came` ends its read."""
+
+    def __init__(self, reads, who):
+        self.began = False
+        self.came = asyncio.Event()
+        self.task = asyncio.create_task(reads.read(who, self._read))
+
+    async def _read(self):
+        self.began = True
+        await self.came.wait()
+        return "request"
+
+
+async def turn():
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_a_caller_waits_for_its_own_alone():
+    """I6: the fourth waits, and is read when one of the first is done; others are not."""
+    reads = FirstReads(LIMIT, Clock())
+    calls = [Call(reads, "mallory") for _ in range(5)]
+    other = Call(reads, "alice")
+    await turn()
+    assert [each.began for each in (*calls, other)] == [True] * 3 + [False] * 2 + [True]
+    calls[0].came.set()
+    await turn()
+    assert [each.began for each in calls] == [True] * 4 + [False]
+    for each in (*calls, other):
+        each.came.set()
+    assert await asyncio.gather(*(each.task for each in (*calls, other))) == ["request"] * 6
+    assert not reads._taken
+    assert not reads._waiting
+
+
+async def test_those_that_are_slow():
+    """I6: they let others begin, and end when the process uses three quarters of its limit."""
+    clock = Clock()
+    reads = FirstReads(LIMIT, clock)
+    slow = [Call(reads, "mallory") for _ in range(3)]
+    waiting = Call(reads, "mallory")
+    await turn()
+    clock.now = 0.4
+    reads.poll(LIMIT)
+    await turn()
+    assert not waiting.began
+    clock.now = 0.6
+    reads.poll(LIMIT // 2)
+    await turn()
+    assert waiting.began
+    assert not any(each.task.done() for each in slow)
+    reads.poll(LIMIT)
+    for each in slow:
+        with pytest.raises(BrokerUnavailableError, match="was not complete"):
+            await each.task
+    waiting.came.set()
+    assert await waiting.task == "request"
+    assert not reads._taken
+
+
+async def test_a_call_that_goes_while_it_waits():
+    """I6: its place is the next one's, whether it had its turn or not."""
+    reads = FirstReads(LIMIT, Clock())
+    calls = [Call(reads, "mallory") for _ in range(6)]
+    await turn()
+    calls[3].task.cancel()
+    calls[0].came.set()
+    calls[1].task.cancel()
+    await turn()
+    assert [each.began for each in calls] == [True, True, True, False, True, True]
+    calls[2].came.set()
+    for each in calls[4:]:
+        each.came.set()
+    await asyncio.gather(*(each.task for each in calls), return_exceptions=True)
+    assert not reads._taken
