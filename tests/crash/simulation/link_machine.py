@@ -7,8 +7,9 @@ sets the clock both stay as long as they are, because a step of it may be believ
 
 from types import SimpleNamespace
 
-from ackq.client.connection import duplex
+from ackq.client.connection import attempts, duplex
 from ackq.client.links import async_link, state, stream
+from ackq.limits import MIN_UNSYNCED_BYTES
 from ackq_broker.core.state import link
 from ackq_broker.link import backoff, inbound, transfer
 from tests.crash.simulation.clients.link_stream import SimulatedLinkStream, WatchedLink, in_loop
@@ -19,10 +20,12 @@ MEMORY_S = 2
 def patches(world):
     """The limits by name, and (module, name, value) of what links see instead of the machine."""
     chance = world.random("link machine")
-    machine_limits = {}
+    # So few that streams wait for a slow disk, as they do for 16 MiB of a real one.
+    least = chance.choice((1_000, 4_000, MIN_UNSYNCED_BYTES))
+    machine_limits = {"MIN_UNSYNCED_BYTES": least, "MAX_UNSYNCED_BYTES": 4 * least}
     short = ()
     if not world.clock_jumps:
-        machine_limits = {"LINK_ACK_GRACE_S": MEMORY_S, "LINK_DOUBT_S": MEMORY_S}
+        machine_limits |= {"LINK_ACK_GRACE_S": MEMORY_S, "LINK_DOUBT_S": MEMORY_S}
         short = ((link, "_HOUR_US", 500_000),)
     secrets = SimpleNamespace(token_bytes=chance.randbytes)
     clock = SimpleNamespace(monotonic=lambda: world.kernel.now_s)
@@ -31,6 +34,8 @@ def patches(world):
         (async_link, "LinkStream", SimulatedLinkStream),
         (async_link, "in_thread", in_loop),
         (async_link, "secrets", secrets),
+        (attempts, "secrets", secrets),
+        (attempts, "time", SimpleNamespace(time_ns=lambda: int(world.kernel.now_s * 1e9))),
         (async_link, "socket", SimpleNamespace(gethostname=lambda: "machine")),
         (async_link, "os", SimpleNamespace(getpid=lambda: 2)),
         (duplex, "grpc_channel", lambda *_: None),

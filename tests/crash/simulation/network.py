@@ -29,11 +29,11 @@ _REFUSED_S = 0.05
 
 
 class Refused(Exception):  # noqa: N818 - an answer
-    """The broker refused: the status's name, the error's code and its message."""
+    """The broker refused: the status's name, the error's code, its message and fields."""
 
-    def __init__(self, status, code, message):
+    def __init__(self, status, code, message, fields):
         super().__init__(f"{status} {code}: {message}")
-        self.status, self.code, self.message = status, code, message
+        self.status, self.code, self.message, self.fields = status, code, message, fields
 
 
 class Cut(Exception):  # noqa: N818 - an event
@@ -184,7 +184,8 @@ class Call:
                 return None
             status, text, detail = data
             error = messages_pb2.ErrorDetail.FromString(detail) if detail else None
-            raise Refused(status, error.code if error else "", text)
+            fields = dict(error.fields) if error else {}
+            raise Refused(status, error.code if error else "", text, fields)
         self.responses.popleft()
         self.unread -= 1
         if self.unread <= connection.window and self.room is not None and not self.room.done():

@@ -25,4 +25,4 @@ def raise_limit() -> int:
 
 def for_connections(limit: int, listeners: int) -> int:
     """The descriptors that clients may take of each listener: gRPC counts them for each."""
-    return max(1, (limit - min(_RESERVED, limit * 3 // 4)) // listeners)
+    return max(1, (limit - min(_RESERVED, limit * 3 // 4)) // max(1, listeners))

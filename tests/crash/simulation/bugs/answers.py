@@ -87,9 +87,9 @@ ANSWERS = (
         "a declare is answered when it is decided",
         (
             Line(
-                AdminService.declare_queue,
-                "await self._engine.call(",
-                "(lambda command: self._engine.decide(command).reply)(",
+                AdminService._declare,
+                "await self._engine.call(command)",
+                "self._engine.decide(command).reply",
             ),
         ),
     ),

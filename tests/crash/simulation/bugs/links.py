@@ -211,7 +211,7 @@ LINKS = (
         "another process runs a link in the epoch of the one before",
         (
             Line(
-                holder.open_link,
+                holder._again,
                 "epoch = found.epoch if same else found.epoch + 1",
                 "epoch = found.epoch",
             ),
@@ -224,6 +224,15 @@ LINKS = (
         (
             Line(holder.find, "if epoch != link.epoch:", "if False:"),
             Line(EdgeStream._open, "if older is not None:", "if False:"),
+        ),
+    ),
+    _Bug(
+        "older_stream_permits",
+        "L10",
+        "a stream that a newer one of its process fenced goes on deciding permits",
+        (
+            Line(holder.find, "if stream != state.link_streams.get(name, stream):", "if False:"),
+            Line(EdgeStream._permit, "self._check()", "pass"),
         ),
     ),
 )

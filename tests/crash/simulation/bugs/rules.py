@@ -57,6 +57,12 @@ RULES = (
         ),
     ),
     Bug(
+        "copy_of_publisher_goes_on",
+        "P10",
+        "a process publishes under the id and the numbers of another one, of which it is a copy",
+        (Line(publishers._check_copy, "if not command.next_number:", "if True:"),),
+    ),
+    Bug(
         "publisher_forgotten_too_early",
         "P10",
         "a publisher is forgotten as soon as its stream is cut",

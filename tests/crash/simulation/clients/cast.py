@@ -16,6 +16,8 @@ _OUTCOMES = (
     {"accepted": 2, "failed": 5, "rejected": 1, "released": 2},
 )
 _FANOUT = 2
+# How often the second of two publishers is a copy of the first.
+_COPIES = 1 / 2
 
 
 class Cast:
@@ -67,18 +69,23 @@ class Cast:
             chosen = ["query", rng.choice(kinds[2:])]
         # The rows of a batch are the same only as far as they are persistent (K2).
         transient = 0.0 if "query" in chosen else rng.choice((0.0, 0.2))
-        for number in range(rng.choice((1, 1, 2))):
-            self._add(
-                Publisher(
-                    world,
-                    oracle,
-                    f"p{number}",
-                    routes,
-                    rng.choice((6, 12, 20)),
-                    ttl_ms=ttl_ms,
-                    transient=transient,
-                )
+        publishers = [
+            Publisher(
+                world,
+                oracle,
+                f"p{number}",
+                routes,
+                rng.choice((6, 12, 20)),
+                ttl_ms=ttl_ms,
+                transient=transient,
             )
+            for number in range(rng.choice((1, 1, 2)))
+        ]
+        # Of a generator of its own: the other worlds of all seeds stay what they were.
+        if len(publishers) > 1 and world.random("copies").random() < _COPIES:
+            publishers[1].copy_of(publishers[0])
+        for client in publishers:
+            self._add(client)
         for kind in chosen:
             getattr(self, f"_add_{kind}")()
         self._add(Watcher(world, oracle, "watcher"))

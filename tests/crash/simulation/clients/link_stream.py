@@ -107,7 +107,8 @@ class SimulatedLinkStream(LinkStream):
 
     async def _send_all(self, stream):
         try:
-            await stream.write(pb.LinkRequest.FromString(self._opening))
+            self._opening.attempt = self._attempts.new()
+            await stream.write(pb.LinkRequest(header=pb.LinkHeader(open=self._opening)))
             while True:
                 now = self._process.now_s()
                 action = self._state.next_action(now)
@@ -144,7 +145,7 @@ class _Wakers(dict):
 
 def _error_of(refusal):
     if refusal.code:
-        return from_code(refusal.code, refusal.message, {})
+        return from_code(refusal.code, refusal.message, refusal.fields)
     return errors.unavailable("the edge", refusal.status)
 
 

@@ -39,7 +39,14 @@ class Publisher(Client):
         self._ttl_ms = ttl_ms
         self._transient = transient
         self._made = 0
+        self._copied = False
+        self._attempts = []
         self._anew()
+
+    def copy_of(self, other):
+        """This process is a copy of another one: it has its id, and counts from 1 as well."""
+        self._id = other._id
+        self._copied = other._copied = True
 
     def _anew(self):
         self._id = self.token()
@@ -55,7 +62,12 @@ class Publisher(Client):
             except Cut:
                 pass
             except Refused as refusal:
-                if refusal.code in ("publisher_forgotten", "history_changed"):
+                own = refusal.fields.get("attempt") in self._attempts
+                if self._copied and (
+                    refusal.code == "publisher_forgotten" or (refusal.code == "fenced" and not own)
+                ):
+                    self._anew()  # what is unanswered has an unknown outcome (P10)
+                elif refusal.code in ("publisher_forgotten", "history_changed"):
                     self.oracle.wrong(f"P10: {self.name} was forgotten: {refusal}")
                     self._anew()
                 elif refusal.code != "fenced" and not self.excuses(refusal):
@@ -64,8 +76,15 @@ class Publisher(Client):
 
     async def _stream(self):
         self._stream_now = stream = self.open("Publish")
+        attempt = f"{self.name}/{len(self._attempts)}".encode()[:16]
+        self._attempts.append(attempt.hex())
         opening = publishing_pb2.PublishOpen(
-            publisher_id=self._id, mode=CONFIRM, resume=self._known, window_messages=30
+            publisher_id=self._id,
+            mode=CONFIRM,
+            resume=self._known,
+            window_messages=30,
+            attempt=attempt,
+            next_number=self._number + 1,
         )
         await self._write(open=opening)
         answer = (await self.patiently(stream.read())).header
