@@ -30,6 +30,12 @@ def last_attempt(stream):
     return {"attempt": bytes.fromhex(stream._attempts._made[-1])}
 
 
+def last_open(publisher):
+    """The same of a publisher, which says the attempts before."""
+    before = publisher._attempts.before()
+    return {**last_attempt(publisher), "attempts_before": before, "resume": True}
+
+
 def in_queue(own):
     found, _ = own.browse()
     return sorted(found)
@@ -48,7 +54,7 @@ def test_publisher(own, broker):
     wanted = [b"%05d" % at for at in range(5_000)]
     with Publisher(broker.endpoint, routing_key="q") as out:
         futures = [out.publish(body) for body in wanted[:4_999]]
-        with own.publisher(out._stream._publisher_id, **last_attempt(out._stream)) as late:
+        with own.publisher(out._stream._publisher_id, **last_open(out._stream)) as late:
             futures.append(out.publish(wanted[-1]))
             wait_fenced(late)
         numbers = [each.result(SOON_S).number for each in futures]
@@ -63,7 +69,7 @@ def test_transactional_publisher(own, broker):
         out.publish(b"before")
         assert out.commit(SOON_S).messages == 1
         mode = publishing_pb2.PUBLISH_MODE_TRANSACTION
-        late_open = last_attempt(out._stream)
+        late_open = last_open(out._stream)
         with own.publisher(out._stream._publisher_id, mode=mode, **late_open) as late:
             with suppress(errors.TransactionRolledBackError):  # part of it was sent before
                 out.publish_batch(rows)
@@ -113,7 +119,7 @@ def test_copied_publisher(own, broker):
     """P10: one that a copy fenced ends: what it sent on would be taken for what the copy sent."""
     out = Publisher(broker.endpoint, routing_key="q")
     out.publish(b"before").result(SOON_S)
-    with own.publisher(out._stream._publisher_id, resume=True, **COPY):
+    with own.publisher(out._stream._publisher_id, resume=True, attempt=b""):
         with pytest.raises(errors.OutcomeUnknownError, match="was copied"):
             out.publish(b"behind").result(SOON_S)
         with pytest.raises(errors.ClosedError):

@@ -103,12 +103,14 @@ class PublisherOpened(Record, frozen=True, tag="publisher_opened"):
     """A publisher has a stream, in the mode that it keeps (P1).
 
     One that is nobody's belongs to the `user` from here on; empty where there are no users (A10).
+    The `attempt` names the opening; empty where its client did not.
     """
 
     publisher_id: bytes
     label: str
     transactional: bool = False
     user: str = ""
+    attempt: bytes = b""
 
 
 class PublisherClosed(Record, frozen=True, tag="publisher_closed"):

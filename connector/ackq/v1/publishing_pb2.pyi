@@ -44,7 +44,7 @@ class PublishHeader(_message.Message):
     def __init__(self, lowest_unanswered: _Optional[int] = ..., open: _Optional[_Union[PublishOpen, _Mapping]] = ..., data: _Optional[_Union[PublishData, _Mapping]] = ..., probe: _Optional[_Union[PublishProbe, _Mapping]] = ..., commit: _Optional[_Union[PublishTransaction, _Mapping]] = ..., rollback: _Optional[_Union[PublishTransaction, _Mapping]] = ..., close: _Optional[_Union[PublishClose, _Mapping]] = ...) -> None: ...
 
 class PublishOpen(_message.Message):
-    __slots__ = ("publisher_id", "mode", "resume", "window_messages", "label", "attempt", "next_number")
+    __slots__ = ("publisher_id", "mode", "resume", "window_messages", "label", "attempt", "next_number", "attempts_before")
     PUBLISHER_ID_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class PublishOpen(_message.Message):
     LABEL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NEXT_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_BEFORE_FIELD_NUMBER: _ClassVar[int]
     publisher_id: bytes
     mode: PublishMode
     resume: bool
@@ -59,7 +60,8 @@ class PublishOpen(_message.Message):
     label: str
     attempt: bytes
     next_number: int
-    def __init__(self, publisher_id: _Optional[bytes] = ..., mode: _Optional[_Union[PublishMode, str]] = ..., resume: bool = ..., window_messages: _Optional[int] = ..., label: _Optional[str] = ..., attempt: _Optional[bytes] = ..., next_number: _Optional[int] = ...) -> None: ...
+    attempts_before: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, publisher_id: _Optional[bytes] = ..., mode: _Optional[_Union[PublishMode, str]] = ..., resume: bool = ..., window_messages: _Optional[int] = ..., label: _Optional[str] = ..., attempt: _Optional[bytes] = ..., next_number: _Optional[int] = ..., attempts_before: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class PublishData(_message.Message):
     __slots__ = ("first_number", "rows", "exchange", "mandatory", "ack_immediately", "messages", "transaction_id", "commit_messages")

@@ -27,6 +27,7 @@ class OpenPublisher(Command):
         user: Who opens it (A10); empty where there are no users.
         lowest_unanswered: Of the client; `next_number`: the lowest that it has given to no publish;
             0: it does not say.
+        attempt: Names this opening; `attempts_before`: those of the same client.
     """
 
     publisher_id: bytes
@@ -36,6 +37,8 @@ class OpenPublisher(Command):
     user: str = ""
     lowest_unanswered: int = 1
     next_number: int = 0
+    attempt: bytes = b""
+    attempts_before: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) 
         check_mode(known, transactional=command.transactional)
         _check_user(known, command.user)
         _check_copy(known, command)
-        if not known.closed_us and (known.user or not command.user):
+        changed = command.attempt != known.attempt or (command.user and not known.user)
+        if not known.closed_us and not changed:
             # A newer stream: what the older one had not committed is dropped.
             left = (records.TransactionRolledBack(known.publisher_id),) if known.transaction else ()
             return Decision(left, known.shown)
@@ -51,7 +52,11 @@ def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) 
         own = state.publishers_of[command.user]
         check_share("publishers", command.user, limits.MAX_PUBLISHERS, own)
     record = records.PublisherOpened(
-        command.publisher_id, command.label, command.transactional, command.user
+        command.publisher_id,
+        command.label,
+        command.transactional,
+        command.user,
+        command.attempt,
     )
     return Decision((record,), known.shown if known is not None else 1)
 
@@ -66,6 +71,7 @@ def apply_publisher_opened(state: State, _sequence: int, record: records.Publish
             transactional=record.transactional,
             history=state.history,
             user=record.user,
+            attempt=record.attempt,
         )
         state.publishers_of[record.user] += 1
     else:
@@ -78,6 +84,7 @@ def apply_publisher_opened(state: State, _sequence: int, record: records.Publish
             known.user = record.user
         known.closed_us = 0
         known.label = record.label
+        known.attempt = record.attempt
 
 
 def close_stream(state: State, command: commands.ClosePublisherStream, now_us: int) -> Decision:
@@ -153,16 +160,18 @@ def _check_copy(publisher: Publisher, command: commands.OpenPublisher) -> None:
     Two processes that count from one number take each other's publishes for their own, and what
     one of them sends would be confirmed and in no queue.
     """
-    if not command.next_number:
+    if not command.attempt:
         return
-    behind = (
+    other = publisher.attempt and publisher.attempt not in command.attempts_before
+    behind = command.next_number and (
         publisher.lowest_unanswered > command.lowest_unanswered
         or publisher.highest >= command.next_number
     )
-    if behind or (publisher.used and not command.resume):
+    if other or behind or (publisher.used and not command.resume):
         raise FencedError(
             f"Another process has published under the id {publisher.publisher_id.hex()}, with "
-            "numbers that this one has not used: one of them is a copy of the other, as of a "
+            "an opening or numbers that this one does not know: one of them is a copy of the "
+            "other, as of a "
             "machine that was restored. Open a new publisher in each; the outcome of what this one "
             "has unconfirmed is unknown.",
             publisher=publisher.publisher_id.hex(),

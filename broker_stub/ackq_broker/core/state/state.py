@@ -67,6 +67,7 @@ class Publisher(msgspec.Struct, forbid_unknown_fields=True):
         committed_returned: The numbers of it that were returned, by exchange (P7).
         history: The number of the history in which it was opened first (Q8).
         user: Whom it belongs to; empty: nobody (A10).
+        attempt: Of its last opening.
     """
 
     publisher_id: bytes
@@ -82,6 +83,7 @@ class Publisher(msgspec.Struct, forbid_unknown_fields=True):
     history: int = 0
     committed_returned: dict[str, BitMap64] = msgspec.field(default_factory=dict)
     user: str = ""
+    attempt: bytes = b""
 
     @property
     def highest(self) -> int:

@@ -151,6 +151,8 @@ class PublisherStream(ABC, Generic[A]):
                 current.get().user,
                 self._shown,
                 self._opening.next_number,
+                self._opening.attempt,
+                tuple(self._opening.attempts_before),
             )
         )
         self._shown = max(self._shown, shown)

@@ -14,6 +14,7 @@ from ackq.errors import AckqError, FencedError
 
 # A network holds back an opening for minutes at most, and a client opens every 0.1 s at most.
 _REMEMBERED: Final = 10_000
+_SHOWN: Final = 100
 _RANDOM_BYTES: Final = 8
 
 
@@ -22,6 +23,10 @@ class Attempts:
 
     def __init__(self) -> None:
         self._made = deque[str](maxlen=_REMEMBERED)
+
+    def before(self) -> list[bytes]:
+        """The names of the last openings, to show that an opening is of the same client (P10)."""
+        return [bytes.fromhex(name) for name in list(self._made)[-_SHOWN:]]
 
     def new(self) -> bytes:
         """The name of one more opening.

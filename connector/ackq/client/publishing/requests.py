@@ -6,7 +6,7 @@ Every frame carries the lowest unanswered number: the broker forgets accepted nu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ackq.client.connection.duplex import Finish, Wait
@@ -72,6 +72,7 @@ def opening(
     mode: pb.PublishMode,
     resume: bool,
     attempt: bytes,
+    attempts_before: Sequence[bytes],
     next_number: int,
     lowest_unanswered: int,
     window_messages: int,
@@ -87,6 +88,7 @@ def opening(
             window_messages=window_messages,
             label=label,
             attempt=attempt,
+            attempts_before=attempts_before,
             next_number=next_number,
         ),
     )

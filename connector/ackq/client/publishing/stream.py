@@ -195,6 +195,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
             self._publisher_id,
             mode=self.mode,
             resume=self._known,
+            attempts_before=self._attempts.before(),
             attempt=self._attempts.new(),
             next_number=self._state.next_number,
             lowest_unanswered=self._state.lowest_unanswered,

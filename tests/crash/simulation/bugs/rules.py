@@ -60,7 +60,7 @@ RULES = (
         "copy_of_publisher_goes_on",
         "P10",
         "a process publishes under the id and the numbers of another one, of which it is a copy",
-        (Line(publishers._check_copy, "if not command.next_number:", "if True:"),),
+        (Line(publishers._check_copy, "if not command.attempt:", "if True:"),),
     ),
     Bug(
         "publisher_forgotten_too_early",

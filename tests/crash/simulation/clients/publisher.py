@@ -85,6 +85,7 @@ class Publisher(Client):
             window_messages=30,
             attempt=attempt,
             next_number=self._number + 1,
+            attempts_before=map(bytes.fromhex, self._attempts[:-1]),
         )
         await self._write(open=opening)
         answer = (await self.patiently(stream.read())).header

@@ -50,7 +50,8 @@ def test_a_publisher_that_is_nobodys(harness: Harness) -> None:
 def test_a_copy_of_a_publisher(harness: Harness) -> None:
     """P10: who has fewer numbers than were accepted under the id is a copy."""
     harness.declare("q")
-    opened(harness, next_number=1)
+    me = {"attempt": b"1", "attempts_before": (b"0", b"1")}
+    opened(harness, next_number=1, **me)
     publish(harness, 1)
     publish(harness, 2)
     for copy in (
@@ -59,10 +60,23 @@ def test_a_copy_of_a_publisher(harness: Harness) -> None:
         {"next_number": 1},
     ):
         with pytest.raises(FencedError, match="copy"):
-            opened(harness, **copy)
-    assert opened(harness, next_number=3, resume=True) == 3
+            opened(harness, **me, **copy)
+    assert opened(harness, next_number=3, resume=True, **me) == 3
     publish(harness, 3, lowest=3)
     with pytest.raises(FencedError):
-        opened(harness, next_number=9, resume=True, lowest_unanswered=2)
-    assert opened(harness, next_number=9, resume=True, lowest_unanswered=3) == 4
+        opened(harness, next_number=9, resume=True, lowest_unanswered=2, **me)
+    assert opened(harness, next_number=9, resume=True, lowest_unanswered=3, **me) == 4
     assert opened(harness) == 4  # a client that does not say
+
+
+def test_a_copy_that_was_opened_meanwhile(harness: Harness) -> None:
+    """P10: who does not know the last opening is not who made it, though it has the numbers."""
+    harness.declare("q")
+    opened(harness, attempt=b"a1", next_number=1)
+    opened(harness, attempt=b"b1", attempts_before=(b"a1",), next_number=1)
+    publish(harness, 1)
+    harness.restart()
+    with pytest.raises(FencedError, match="copy"):
+        opened(harness, attempt=b"a2", attempts_before=(b"a1",), next_number=2, resume=True)
+    again = {"attempts_before": (b"a1", b"b1", b"b2"), "next_number": 2, "resume": True}
+    assert opened(harness, attempt=b"b3", **again) == 2
