@@ -139,6 +139,34 @@ def test_kills(rabbit, edge, links):
     assert accepting.ids == list(range(count))
 
 
+# Of each a few messages, one kind after the other in turn, so that a frame has all of them.
+HEADERS = [
+    None,
+    {"b": "text", "a": "text"},
+    {"b": 1, "a": 2},
+    {"retries": 0, "async": True, "many": 2**40},
+    {"table": {"b": 1, "a": [1, {"d": 2, "c": None}]}, "bytes": b"\xff\x00"},
+]
+
+
+def test_a_kill_with_headers_of_all_types(rabbit, edge, links):
+    """L3, L6: RabbitMQ orders headers anew with a delivery count; each message is matched."""
+    each = 8
+    for number in range(each * len(HEADERS)):
+        headers = HEADERS[number % len(HEADERS)]
+        priority = 1 if number % 3 == 0 else None
+        rabbit.publish([number], headers=headers, priority=priority)
+    count = each * len(HEADERS)
+    link = inbound(links, rabbit, edge)
+    eventually(lambda: edge.ready == count)
+    for kill in (1, 2):
+        link.kill()
+        link.start()
+        eventually(lambda kill=kill: info(edge).matched_held == kill * count)
+    assert link.stop() == 0
+    assert (sorted(edge.ids), info(edge).id_reused) == (list(range(count)), 0)
+
+
 @pytest.mark.parametrize("identical", [False, True])
 def test_kills_without_ids(rabbit, rabbitmq_dialect, edge, links, identical):
     """L6, L7: nothing is lost; at most the acknowledgements in doubt are doubled, and counted."""

@@ -50,6 +50,30 @@ def test_all_go_out_in_order(rabbit, edge, links):
     assert there[301][0].message_id.split(":")[0::3] == ["ackq", "302"]
 
 
+POISON = [
+    {"amqp-properties": '{"json-headers":["h"]}', "h": '{"!decimal":"x"}'},
+    {"amqp-properties": '{"priority":3000}'},
+    {"amqp-properties": '{"expiration":"60s"}'},
+    {"CC": "a text"},
+]
+
+
+def test_messages_that_amqp_cannot_carry(rabbit, edge, links):
+    """L22: each is refused by itself, and what is before and behind it goes out once."""
+    with Publisher(edge.endpoint, routing_key="q") as publisher:
+        for number in range(40):
+            headers = POISON[number // 10] if number % 10 == 5 else {"a": "b"}
+            publisher.publish(str(number), message_id=str(number), headers=headers)
+    link = outbound(links, rabbit, edge)
+    good = [number for number in range(40) if number % 10 != 5]
+    eventually(lambda: rabbit.ready == len(good))
+    assert link.stop() == 0
+    assert sorted(int(properties.message_id) for properties, _ in rabbit.take()) == good
+    eventually(lambda: edge.total == len(POISON))  # each waits before it is tried again
+    assert "AMQP cannot carry it" in link.log
+    assert '"link_cut"' not in link.log
+
+
 def test_kills(rabbit, edge, links):
     """L22: in mid-flow, again and again; nothing is lost, and the doubles are bounded."""
     count, kills = 1_500, 3
