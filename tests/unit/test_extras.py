@@ -1,14 +1,36 @@
 """Which extra a missing module asks for."""
 
+import json
+from importlib import metadata
+from types import SimpleNamespace
+
 import pytest
 
 from ackq import extras
 
+FOLDER = {"url": "file:///opt/a%20b", "dir_info": {}}
+EDITABLE = {"url": "file:///opt/ackq", "dir_info": {"editable": True}}
+WHEEL = {"url": "file:///opt/ackq-0.1.0-py3-none-any.whl", "archive_info": {}}
+UNKNOWN = "'CHECKOUT[cli]'  (CHECKOUT: a checkout of ackq, or its wheel)"
 
-def test_the_extra_is_named():
-    """The line names the part, the module and the command to run."""
+
+@pytest.mark.parametrize(
+    ("found", "installs"),
+    [
+        (json.dumps(FOLDER), "'/opt/a b[cli]'"),
+        (json.dumps(EDITABLE), "-e '/opt/ackq[cli]'"),
+        (json.dumps(WHEEL), "'/opt/ackq-0.1.0-py3-none-any.whl[cli]'"),
+        (json.dumps({"url": "https://host/ackq.whl"}), UNKNOWN),
+        ("{", UNKNOWN),
+        (None, UNKNOWN),
+    ],
+)
+def test_the_extra_is_named(monkeypatch, found, installs):
+    """The line names the part, the module, and the installation's own source: never an index."""
+    distribution = SimpleNamespace(read_text=lambda _: found)
+    monkeypatch.setattr(metadata, "distribution", lambda _: distribution)
     text = extras.missing(ModuleNotFoundError(name="click.core"), "The command ackq", "cli")
-    assert text == "The command ackq needs 'click': run  pip install 'ackq[cli]'"
+    assert text == f"The command ackq needs 'click': run  pip install {installs}"
 
 
 @pytest.mark.parametrize("name", ["ackq", "ackq.client.missing", "ackq_broker.core"])

@@ -178,7 +178,7 @@ def _version(facts: BrokerFacts, info: pb.ServerInfoResponse) -> Iterator[Findin
         "version",
         f"The broker has version {info.version}, this client {facts.client_version}. An older "
         "broker refuses what it does not know.",
-        f"pip install 'ackq=={info.version}', or upgrade the broker",
+        f"Install version {info.version} of the client, or upgrade the broker.",
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from ackq.diagnosis.finding import Finding, Severity
 from ackq.diagnosis.installation_facts import MachineFacts, PythonFacts
+from ackq.extras import SOURCES
 
 _LOWEST_JAVA: Final = 17
 _LOWEST_PYTHON: Final = (3, 11)
@@ -45,7 +46,7 @@ def _pyspark(facts: MachineFacts) -> Iterator[Finding]:
             "pyspark-missing",
             "PySpark is not installed in this Python: the client and this command work, the Spark "
             "source and sink do not.",
-            "pip install 'ackq[spark]'",
+            f"pip install 'CHECKOUT[spark]' (CHECKOUT: {SOURCES})",
         )
     elif not _PYSPARK[0] <= _numbers(version)[:2] < _PYSPARK[1]:
         yield _problem(
@@ -142,7 +143,7 @@ def _worker(facts: MachineFacts) -> Iterator[Finding]:
             "worker-python-packages",
             f"{who} ({worker.path}), which cannot import {', '.join(worker.missing)}: Spark's "
             f"workers need them.{unless}",
-            f"{here}; or: {worker.path} -m pip install ackq",
+            f"{here}; or: {worker.path} -m pip install CHECKOUT (CHECKOUT: {SOURCES})",
         )
     else:
         yield _ok("worker-python", f"{who}: Python {worker.version} with what workers need.")
