@@ -6,6 +6,7 @@ can hold.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -36,6 +37,7 @@ _CHECKPOINTS: Final = "spark.sql.streaming.checkpointFileManagerClass"
 _BY_FILE_SYSTEM: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+_log: Final = logging.getLogger("ackq.spark")
 _WORKER: Final = Path(__file__).with_name("worker_python")
 
 
@@ -51,7 +53,8 @@ def configure(
     files without starting processes, and in this process's environment the interpreter of
     Spark's Python workers: this one, where PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON name none.
     Bounds that the user has set stay, and so does Spark's own bound in bytes if batches of
-    that many rows might be too large without it.
+    that many rows might be too large without it. Where a session runs already, a line in the log
+    says what stays as it is.
 
     Args:
         builder: As from `SparkSession.builder`. Settings made on it, before or afterwards, win, as
@@ -77,6 +80,7 @@ def configure(
             f"max_message_bytes is {max_message_bytes}; it is a size in bytes, 1 or more.",
             max_message_bytes=max_message_bytes,
         )
+    _warn_of_running()
     given = {**_submitted(), **getattr(builder, "_options", {})}
     _bound_batches(builder, given, max_message_bytes)
     local = _is_local(str(given.get("spark.master", "")))
@@ -86,6 +90,26 @@ def configure(
         fast_workers = local and _can_wrap()
     _choose_interpreter(os.environ, wrap=fast_workers)
     return builder
+
+
+def _warn_of_running() -> None:
+    """Says what a session that runs keeps: its JVM got its environment when it started."""
+    # A Connect client has no contexts, and there is no public way to look at the present one.
+    contexts = getattr(pyspark, "SparkContext", None)
+    context = getattr(contexts, "_active_spark_context", None)
+    if context is None:
+        return
+    environment = context._jvm.java.lang.System.getenv()  # noqa: SLF001
+    named = environment.get("PYSPARK_DRIVER_PYTHON") or environment.get("PYSPARK_PYTHON")
+    if named:
+        return
+    _log.warning(
+        "A Spark session runs already, so its Python workers stay as they are: Spark starts"
+        " 'python3' for them, which finds ackq only if that is this Python. If a query fails with"
+        " DATA_SOURCE_NOT_FOUND, end this program or kernel, and start it again with configure"
+        " before getOrCreate(), or with: export PYSPARK_PYTHON=%s",
+        sys.executable,
+    )
 
 
 def _submitted() -> dict[str, str]:

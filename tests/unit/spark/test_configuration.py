@@ -2,8 +2,11 @@
 
 import os
 import sys
+from types import SimpleNamespace
 
+import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 from ackq.errors import InvalidArgumentError
 from ackq.spark import configuration
@@ -149,3 +152,17 @@ def test_no_wrapper_for_another_spark(monkeypatch, tmp_path):
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     configure(Builder(spark_master="local[2]"))
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [({}, True), ({"PYSPARK_PYTHON": "x"}, False), ({"PYSPARK_DRIVER_PYTHON": "x"}, False)],
+)
+def test_a_session_that_runs_keeps_its_interpreter(monkeypatch, caplog, environment, told):
+    """K9: its JVM has its environment since it started; the line says what to type."""
+    system = SimpleNamespace(getenv=lambda: environment)
+    jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(System=system)))
+    context = SimpleNamespace(_jvm=jvm)
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", context)
+    configure(SparkSession.builder)
+    assert (f"export PYSPARK_PYTHON={sys.executable}" in caplog.text) == told
