@@ -42,7 +42,9 @@ class RemoteAddress:
         if not self.password_file:
             return self.password
         try:
-            return Path(self.password_file).read_text(encoding="utf-8").strip()
+            # All of the first line: a password may begin and end with blanks.
+            text = Path(self.password_file).read_text(encoding="utf-8")
+            return text.partition("\n")[0].removesuffix("\r")
         except (OSError, ValueError) as error:
             raise InvalidArgumentError(
                 f"The password file {self.password_file} cannot be read:"

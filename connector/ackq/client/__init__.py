@@ -111,3 +111,8 @@ def __getattr__(name: str) -> object:
     value = getattr(import_module(f"{__name__}.{home}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """The public names, for notebooks and shells that complete them."""
+    return sorted({*globals(), *_HOME})

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from ackq import client
+
 
 def test_importing_security_needs_no_grpc():
     """Spark imports options in processes that never talk to a broker."""
@@ -29,3 +31,8 @@ def test_old_names_work_and_say_the_new_one(old, new):
 
     with pytest.warns(DeprecationWarning, match=f"'{new}'"):
         assert getattr(ackq.client, old) is getattr(ackq.client, new)
+
+
+def test_public_names_are_listed():
+    """A notebook completes them before they are imported."""
+    assert {"Publisher", "Admin", "AsyncChannel", "Security"} <= set(dir(client))

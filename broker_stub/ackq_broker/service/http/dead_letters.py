@@ -82,7 +82,9 @@ class DeadLetterCounts:
             if known is None or self._clock() >= fresh_until_s:
                 known, busy_s = await self._count(queue)
                 fresh_s = max(_FRESH_S, busy_s * _SHARE)
-                self._counted[queue] = (self._clock() + fresh_s, known)
+                now = self._clock()
+                fresh = {name: each for name, each in self._counted.items() if each[0] > now}
+                self._counted = {**fresh, queue: (now + fresh_s, known)}
             return known
 
     async def of_all(self, queues: Iterable[str]) -> list[DeadLetters]:

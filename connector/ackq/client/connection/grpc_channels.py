@@ -171,10 +171,12 @@ def _check_endpoint(endpoint: object) -> None:
             problem = "has no host"
         elif "//" in host and not host.startswith("dns:"):
             problem = "is a URL"
+        elif ":" in host.removeprefix("dns:") and not host.endswith("]"):
+            problem = "has an IPv6 address without brackets"
     if problem:
         raise InvalidArgumentError(
             f"The endpoint '{endpoint}' {problem}; write it as host:port, "
-            "for instance 127.0.0.1:5775.",
+            "for instance 127.0.0.1:5775 or [::1]:5775.",
             endpoint=endpoint,
         )
 

@@ -43,6 +43,8 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         ("localhost:0", "has no port between 1 and 65535"),
         (":5775", "has no host"),
         ("http://localhost:5775", "is a URL"),
+        ("::1:5775", "has an IPv6 address without brackets"),
+        ("fe80::1:5775", "has an IPv6 address without brackets"),
         (None, "is a NoneType"),
     ],
 )

@@ -67,3 +67,12 @@ async def test_a_queue_that_went_is_left_out():
     """M5: the table that named it was older."""
     world = World(d=[])
     assert [each.queue for each in await world.counts.of_all(["c", "d"])] == ["d"]
+
+
+async def test_counts_that_are_not_fresh_are_forgotten():
+    """M5, I6: of whatever queues were asked for, one after the other."""
+    world = World(**{f"q{number}": [("a", "rejected", "x", 1)] for number in range(50)})
+    for number in range(50):
+        await world.counts.of(f"q{number}")
+        world.now_s += 0.5
+    assert len(world.counts._counted) <= 3
