@@ -143,12 +143,13 @@ def test_at_least_once(kit):
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
 def test_text_that_is_not_utf8_is_named(kit, fails, guarantee):
     """P8: of bytes that were cast to a string; a body may be any bytes."""
-    kit.declare("in", "out")
-    kit.publish("in", b"fine", b"\xff\xfe")
+    kit.declare("in", "more", "out")
+    for queue in ("in", "more"):
+        kit.publish(queue, b"fine", b"\xff\xfe")
     rows = kit.source("in").selectExpr("body", "cast(body as string) as message_id")
     told = fails(kit.sink(rows, "cp", queue="out", guarantee=guarantee))
     assert "Column 'message_id' has text that is not UTF-8" in told
-    bodies = kit.source("in").selectExpr("cast(body as string) as body")
+    bodies = kit.source("more").selectExpr("cast(body as string) as body")
     kit.run(kit.sink(bodies, "other", queue="out", guarantee=guarantee))
     assert sorted(kit.bodies("out")) == [b"fine", b"\xff\xfe"]
 
