@@ -9,7 +9,7 @@ def test_the_sessions_of_a_name_and_an_incarnation(harness: Harness) -> None:
     harness.declare_filled("q", 2)
     lease = harness.lease("q").reply
     (found,) = harness.core.session_access("s", lease.incarnation)
-    assert found == ("s", lease.incarnation, lease.epoch, ALICE.token, ("q",))
+    assert found == ("s", lease.incarnation, lease.epoch, ALICE.token, ("q",), "")
     assert harness.core.session_access("", lease.incarnation) == [found]
     assert harness.core.session_access("s", "unknown") == [found]
     assert harness.core.session_access("", "") == []
