@@ -63,5 +63,5 @@ def test_what_is_refused(link, change, remedy):
 def test_without_the_library(monkeypatch):
     """The extra is named."""
     monkeypatch.setitem(sys.modules, "proton", None)
-    with pytest.raises(InvalidArgumentError, match=r"pip install 'ackq\[amqp1\]'"):
+    with pytest.raises(InvalidArgumentError, match=r"pip install .*\[amqp1\]'"):
         configuration.of_flags(INBOUND)
