@@ -2,12 +2,14 @@
 
 The first writes the messages of SOURCE to TARGET, the second rejects them there.
 
-Invariant: the first attempt of partition 0 has sent all its rows before it hangs, so a query ends
-only by another attempt. Every attempt leaves a file QUERY-PARTITION-ATTEMPT in ATTEMPTS.
+Invariant: the first attempt of partition 0 has sent all its rows before it hangs, and another
+attempt of partition 0 waits for that, so a query ends only by another attempt, and only once both
+have sent all rows. Every attempt leaves a file QUERY-PARTITION-ATTEMPT in ATTEMPTS.
 """
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,6 +38,8 @@ def slow(name: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBa
             Path(attempts, "{}-{}-{}".format(name, *attempt)).touch()
             if attempt == (0, 0):
                 threading.Event().wait()
+            while attempt[0] == 0 and not Path(attempts, f"{name}-0-0").exists():
+                time.sleep(0.05)
 
     return hand_on
 

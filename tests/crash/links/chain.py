@@ -129,7 +129,9 @@ class Chain(FaultRun):
         info = links[IN]
         if not info.live or info.held or info.settled:
             return f"the link: {info}"
-        return "some are ready in RabbitMQ" if self._left_there() else ""
+        # What RabbitMQ has delivered and the link not yet stored is in no queue's count.
+        known = len(self.publishing.confirmed)
+        return f"{self.accepted} of {known} written" if self.accepted < known else ""
 
     # --- inside ---
 
