@@ -1,12 +1,13 @@
 """All targets by name, and what some need around their examples."""
 
-from tests.fuzz import answers, blocks, calls, journals, texts
+from tests.fuzz import answers, blocks, calls, journals, links, texts
 
 TARGETS = {
     **answers.TARGETS,
     **blocks.TARGETS,
     **calls.TARGETS,
     **journals.TARGETS,
+    **links.TARGETS,
     **texts.TARGETS,
 }
 AROUND = calls.AROUND

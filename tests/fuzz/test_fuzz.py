@@ -5,7 +5,7 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from tests.fuzz import answers, blocks, calls, journals, texts
+from tests.fuzz import answers, blocks, calls, journals, links, texts
 from tests.fuzz.targets import AROUND, TARGETS
 
 SEED = 20
@@ -14,6 +14,7 @@ EXAMPLES = {
     **dict.fromkeys(blocks.TARGETS, 200),
     **dict.fromkeys(texts.TARGETS, 100),
     **dict.fromkeys(journals.TARGETS, 15),
+    **dict.fromkeys(links.TARGETS, 500),
     **dict.fromkeys(answers.TARGETS, 10),
     **dict.fromkeys(calls.TARGETS, 50),
     "coalesced": 60,

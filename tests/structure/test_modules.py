@@ -67,6 +67,7 @@ SMALL = {
     "ackq/wire": {
         "allocator": "mallopt by ctypes",
         "fetch_key": "rule A4",
+        "held_bytes": "a data structure",
         "outcomes": "the enum's numbers",
     },
     "ackq_broker/cli": {
@@ -172,6 +173,7 @@ SMALL = {
     "ackq_broker/link/amqp091": {
         "dispatch": "what the library makes tasks of",
         "single_active": "rule L17",
+        "stream_queue": "rule L14",
     },
     "ackq_broker/link/amqp1": {"sections": "bytes alone"},
     "ackq_broker/service/transport": {"access": "rule A1", "descriptors": "rule I6"},

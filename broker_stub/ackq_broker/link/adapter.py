@@ -25,12 +25,16 @@ class CutError(Exception):
         reason: What ended it, in words without credentials.
         refusal: The error it is when it happens at the start, where nothing is to be waited for: a
             queue that does not exist, a permission that is missing, a certificate.
+        by_message: The other broker closed because of what was sent, and would do so again.
     """
 
-    def __init__(self, reason: str, refusal: AckqError | None = None) -> None:
+    def __init__(
+        self, reason: str, refusal: AckqError | None = None, *, by_message: bool = False
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.refusal = refusal
+        self.by_message = by_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,10 @@ class SourceSubscription(Protocol):
         """
         ...
 
+    def set_aside(self, tag: int) -> None:
+        """A delivery stays unacknowledged as long as the subscription; its bytes count no more."""
+        ...
+
     async def remaining(self) -> Remaining | None:
         """What the queue has left (L18).
 
@@ -203,13 +211,20 @@ class PublishedRows:
 
     Attributes:
         confirmed: The rows that the other broker has, by their number in the batch.
-        refused: Why it has not taken others: returned as unroutable, nacked, or not encodable.
-        cut: Set when the connection ended; rows that are in neither of the above are in doubt.
+        refused: Why it has not taken others, and may take them later: returned, or nacked.
+        unfit: Why it never takes others: what the protocol, or this broker, cannot carry.
+        cut: Set when the connection ended; rows that are in none of the above are in doubt.
     """
 
     confirmed: Sequence[int]
     refused: Mapping[int, str] = field(default_factory=dict)
+    unfit: Mapping[int, str] = field(default_factory=dict)
     cut: CutError | None = None
+
+    @property
+    def answered(self) -> int:
+        """How many rows are not in doubt."""
+        return len(self.confirmed) + len(self.refused) + len(self.unfit)
 
 
 class Producer(Protocol):

@@ -220,7 +220,7 @@ class Inbound:
         before, early = False, 0
         while True:
             await self._ready(edge, stop)
-            stored = self.counters.stored
+            progress = self._progress
             try:
                 subscription = await unless(stop, self.source.subscribe())
                 before = True
@@ -231,13 +231,18 @@ class Inbound:
                 if cut.refusal is not None and not before:
                     raise cut.refusal from None
                 lost, early = cut, 0
-            if self.counters.stored > stored:
+            if self._progress > progress:
                 retry.reset()
             if not holding.half_spent:
                 sparing.reset()
             if lost is not None:
                 wait = sparing if holding.half_spent else retry
                 await after_cut(self.name, wait, stop, lost, self.counters.cuts)
+
+    @property
+    def _progress(self) -> int:
+        """Grows with what a cut does not bring again."""
+        return self.counters.stored - self.counters.matched + self.counters.settled
 
     async def _ready(self, edge: AsyncLink, stop: asyncio.Event) -> None:
         """Waits while the link is paused or the edge away: what comes then would only be held."""
@@ -271,6 +276,8 @@ class Inbound:
             self.counters,
             early,
             vanished=self.vanished,
+            reject_unfit=self.rules.on_reject is OnReject.DISCARD
+            or bool(holding.limits.dead_letters),
         )
         requeue = False
         try:

@@ -1,14 +1,15 @@
 """The outbound link: from a queue of the edge to another broker. Rules L17, L22, L23.
 
 Invariant: a message is accepted at the edge after its confirm came, and no return before it; what
-is refused there goes back to its queue for a while, and what is in doubt goes back to its place.
+is refused there goes back to its queue for a while, what can never go out is a dead letter of the
+edge, and what is in doubt goes back to its place.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,6 +24,7 @@ from ackq_broker.link.adapter import CutError, Producer, PublishedRows, PublishT
 from ackq_broker.link.backoff import RetryDelay
 from ackq_broker.link.edge import Edge
 from ackq_broker.link.events import log
+from ackq_broker.link.message_ids import message_ids
 from ackq_broker.link.stopping import StoppedError, unless
 from ackq_broker.link.waiting import EDGE_PATIENCE_MS, STOP_GRACE_S, after_cut, for_edge
 
@@ -30,6 +32,10 @@ from ackq_broker.link.waiting import EDGE_PATIENCE_MS, STOP_GRACE_S, after_cut, 
 _BATCHES: Final = 4
 _REFUSED_FIRST_S: Final = 1.0
 _REFUSED_MOST_S: Final = 60.0
+# Messages that are remembered because they ended a connection.
+_KNOWN: Final = 10_000
+# So many cuts without a confirm between them, and rows go one by one.
+_FRUITLESS: Final = 2
 # Of a settlement from before the edge's channel was renewed: the message is delivered again.
 _STALE: Final = (StaleDeliveryTagError, UnknownDeliveryTagError, ClosedError)
 
@@ -41,6 +47,7 @@ class OutboundCounters:
     Attributes:
         published: Rows that the other broker confirmed.
         refused: Rows that it returned or nacked, each time.
+        unfit: Rows that it can never take, each time.
         cuts: Connections to it that ended.
         stale: Confirmed rows whose accept came too late at the edge: they are published again.
         doubts: Rows without an answer at a cut: they are published again, under the same id.
@@ -48,6 +55,7 @@ class OutboundCounters:
 
     published: int = 0
     refused: int = 0
+    unfit: int = 0
     cuts: int = 0
     stale: int = 0
     doubts: int = 0
@@ -61,12 +69,18 @@ class Outbound:
         name: The link's.
         target: Where they go.
         edge: Where they come from.
+
+    Attributes:
+        alone: So many rows go one by one, since one of them may end the connection.
+        known: Why messages that ended a connection can never go out, by their ids, the newest.
     """
 
     name: str
     target: PublishTarget
     edge: Edge
     counters: OutboundCounters = field(default_factory=OutboundCounters)
+    alone: int = field(default=0, init=False)
+    known: dict[str, str] = field(default_factory=dict, init=False)
 
     @property
     def guarantee(self) -> str:
@@ -80,7 +94,7 @@ class Outbound:
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until a stop. Raises AckqError when waiting mends nothing."""
         backoff = RetryDelay()
-        before = False
+        before, fruitless = False, 0
         try:
             await for_edge(self.name, self.edge, stop)
             while True:
@@ -101,8 +115,12 @@ class Outbound:
                     self._log_doubts(self.counters.doubts - doubts)
                     if cut.refusal is not None and not self.counters.published:
                         raise cut.refusal from None
+                    fruitless += 1
                     if self.counters.published > published:
                         backoff.reset()
+                        fruitless = 0
+                    if cut.by_message or fruitless >= _FRUITLESS:
+                        self.alone = self.target.limits.window_messages
                     await after_cut(self.name, backoff, stop, cut, self.counters.cuts)
                 finally:
                     await producer.close()
@@ -116,6 +134,13 @@ class Outbound:
                 f"stopped, {self.counters.published} rows published",
                 **vars(self.counters),
             )
+
+    def found_unfit(self, message_id: str, reason: str) -> None:
+        """The message that ended the connection is known; the others go together again."""
+        self.alone = 0
+        while len(self.known) >= _KNOWN:
+            self.known.pop(next(iter(self.known)))
+        self.known[message_id] = reason
 
     def _log_doubts(self, doubts: int) -> None:
         if doubts:
@@ -146,15 +171,23 @@ class Outbound:
                 channel.consume(
                     self.edge.queue,
                     mode="client",
-                    outcomes=[Outcome.RELEASED],
+                    outcomes=[Outcome.RELEASED, Outcome.REJECTED],
                     prefetch=window,
+                    prefetch_bytes=self.target.limits.window_bytes,
                     message_ids=True,
                 ),
             )
             most = max(1, window // _BATCHES)
             while True:
-                rows = await unless(stop, flight.or_cut(consumer.receive_batch(most)))
+                wanted = 1 if self.alone else most
+                rows = await unless(stop, flight.or_cut(consumer.receive_batch(wanted)))
+                rows = await flight.fit(consumer, rows)
+                if not rows.num_rows:
+                    continue
                 await unless(stop, flight.add(consumer, rows), STOP_GRACE_S)
+                if self.alone:
+                    await unless(stop, flight.answered(), STOP_GRACE_S)
+                    self.alone -= 1
         finally:
             await flight.finish(STOP_GRACE_S)
             with suppress(AckqError):
@@ -191,6 +224,25 @@ class _RowsUnderWay:
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
+    async def fit(self, consumer: AsyncConsumer, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that are not known to end a connection; sets the others aside."""
+        known = self._link.known
+        if not known:
+            return rows
+        ids = message_ids(rows)
+        await self._set_aside(
+            consumer, rows, {row: known[each] for row, each in enumerate(ids) if each in known}
+        )
+        left = [row for row, each in enumerate(ids) if each not in known]
+        return rows.take(pa.array(left, pa.int64()))
+
+    async def answered(self) -> None:
+        """Returns when nothing is under way; raises CutError."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._cut.done():
+            raise self._cut.result()
+
     async def finish(self, timeout_s: float) -> None:
         """Waits for the answers under way; what has none then is in doubt."""
         if self._tasks:
@@ -202,14 +254,20 @@ class _RowsUnderWay:
 
     async def _publish(self, consumer: AsyncConsumer, rows: pa.RecordBatch) -> None:
         published = await self._producer.publish(rows)
-        if published.cut is not None:
-            answered = len(published.confirmed) + len(published.refused)
-            self._link.counters.doubts += rows.num_rows - answered
+        cut, unfit = published.cut, dict(published.unfit)
+        if cut is not None and cut.by_message and self._link.alone and not published.answered:
+            unfit[0] = cut.reason  # the one row that was under way
+            self._link.found_unfit(message_ids(rows)[0], cut.reason)
+        elif cut is not None:
+            self._link.counters.doubts += rows.num_rows - published.answered
         await self._accept(consumer, rows, published)
-        if published.cut is None:
-            self._release(consumer, rows, published)
+        await self._set_aside(consumer, rows, unfit)
+        if published.refused and cut is None:
+            self._release(consumer, rows, published.refused, self._refused.next_s())
+        elif cut is None:
+            self._refused.reset()
         elif not self._cut.done():
-            self._cut.set_result(published.cut)
+            self._cut.set_result(cut)
 
     async def _accept(
         self, consumer: AsyncConsumer, rows: pa.RecordBatch, published: PublishedRows
@@ -225,29 +283,57 @@ class _RowsUnderWay:
         except _STALE:
             self._link.counters.stale += len(confirmed)
 
-    def _release(
-        self, consumer: AsyncConsumer, rows: pa.RecordBatch, published: PublishedRows
+    async def _set_aside(
+        self, consumer: AsyncConsumer, rows: pa.RecordBatch, unfit: Mapping[int, str]
     ) -> None:
-        """Requeues what was refused, for twice as long each time, with a bound."""
-        if not published.refused:
-            self._refused.reset()
+        """Dead-letters what can never go out; without a dead-letter queue it goes back (L22)."""
+        if not unfit:
             return
-        wait_s = self._refused.next_s()
-        reason = next(iter(published.refused.values()))
-        self._link.counters.refused += len(published.refused)
+        link = self._link
+        link.counters.unfit += len(unfit)
+        try:
+            dead = (await link.edge.queue_info()).properties.dead_letter_queue
+        except AckqError:
+            dead = ""
+        if not dead:
+            self._release(consumer, rows, unfit, _REFUSED_MOST_S)
+            return
+        for row, reason in unfit.items():
+            log(
+                logging.WARNING,
+                link.name,
+                "unfit",
+                f"a message of '{link.edge.queue}' can never go out, and is a dead letter in"
+                f" '{dead}': {printable(reason)}",
+                message_id=message_ids(rows)[row],
+                reason=reason,
+            )
+            with suppress(*_STALE):
+                await consumer.settle(rows.slice(row, 1), Outcome.REJECTED, reason=reason)
+
+    def _release(
+        self,
+        consumer: AsyncConsumer,
+        rows: pa.RecordBatch,
+        refused: Mapping[int, str],
+        wait_s: float,
+    ) -> None:
+        """Requeues rows for a while."""
+        reason = next(iter(refused.values()))
+        self._link.counters.refused += len(refused)
         log(
             logging.WARNING,
             self._link.name,
             "refused",
-            f"{len(published.refused)} messages go back to '{self._link.edge.queue}' for"
+            f"{len(refused)} messages go back to '{self._link.edge.queue}' for"
             f" {wait_s:.1f} s, the first for: {printable(reason)}",
-            refused=len(published.refused),
+            refused=len(refused),
             reason=reason,
             wait_s=wait_s,
         )
         with suppress(*_STALE):
             consumer.settle(
-                rows.take(pa.array(sorted(published.refused))),
+                rows.take(pa.array(sorted(refused))),
                 Outcome.RELEASED,
                 delay_ms=int(1000 * wait_s),
             )

@@ -1,7 +1,8 @@
 """A subscription of an inbound link: from deliveries to acknowledgements. Rules L9, L15, L26, L28.
 
 Invariant: a delivery is acknowledged or rejected there when the edge permits it, and in no other
-place of this program: `permits` returns, then `settle` or `reject` is called.
+place of this program: `permits` returns, then `settle` or `reject` is called. What the edge cannot
+take is rejected only where the other broker keeps what is rejected, or may drop it (L29).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import time
 from bisect import bisect_right
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ackq.client import AsyncLink
@@ -23,6 +24,7 @@ from ackq_broker.link.adapter import CutError, Deliveries, Limits, SourceSubscri
 from ackq_broker.link.events import log
 from ackq_broker.link.hold_policy import HoldPolicy, OnMaxHold
 from ackq_broker.link.keys import KeyRule
+from ackq_broker.link.set_aside import SetAside, unfit
 from ackq_broker.link.stopping import StoppedError
 from ackq_broker.link.vanished import Redelivery, VanishedCount
 from ackq_broker.link.waiting import STOP_GRACE_S
@@ -67,6 +69,8 @@ class InboundCounters:
         without_id: Keyed by their content though ids were asked for (L2).
         renewals: Subscriptions that were given back because of their age (L15).
         cuts: Subscriptions that ended.
+        set_aside: Deliveries that the edge cannot take, each time (L29).
+        set_aside_reason: Why, of the last of them.
     """
 
     taken: int = 0
@@ -79,6 +83,8 @@ class InboundCounters:
     without_id: int = 0
     renewals: int = 0
     cuts: int = 0
+    set_aside: int = 0
+    set_aside_reason: str = ""
 
 
 class Transfer:
@@ -94,6 +100,7 @@ class Transfer:
         counters: Of the link.
         early: So many redelivered messages are acknowledged as soon as they are matched (L15).
         vanished: Of the link.
+        reject_unfit: Whether what the edge cannot take is rejected there (L29).
     """
 
     def __init__(
@@ -108,6 +115,7 @@ class Transfer:
         early: int = 0,
         *,
         vanished: VanishedCount | None = None,
+        reject_unfit: bool = False,
     ) -> None:
         self._name = name
         self._edge = edge
@@ -119,6 +127,9 @@ class Transfer:
         self._early = early
         self._vanished = vanished or VanishedCount()
         self._redelivery = Redelivery()
+        self._reject_unfit = reject_unfit
+        self._aside = SetAside()
+        self._settlements = 0
         self._number = 0
         self._proven = 0
         self._acknowledged = asyncio.Event()
@@ -186,13 +197,47 @@ class Transfer:
             self._receiving = True
             deliveries = await self._subscription.deliver()
             self._receiving = False
-            self._note(deliveries)
-            self._unsent = deliveries.rows.num_rows
+            refused = unfit(deliveries.rows)
+            parts = [*self._aside.parts(deliveries, refused)]
+            for row, reason in refused.items():
+                self._set_aside(deliveries.first_tag + row, reason)
+            for part in parts:
+                self._note(part)
+            self._unsent = sum(part.rows.num_rows for part in parts)
             await self._unpaused()
             self._unsent = 0
-            task = asyncio.create_task(self._store(deliveries))
-            self._stores.add(task)
-            task.add_done_callback(self._stored)
+            tasks = [asyncio.create_task(self._store(part)) for part in parts]
+            self._stores.update(tasks)
+            for task in tasks:
+                task.add_done_callback(self._stored)
+            for _ in tasks[1:]:  # each gives one back
+                await self._room.acquire()
+            if not tasks:
+                self._room.release()
+
+    def _set_aside(self, tag: int, reason: str) -> None:
+        """Rejects there what the edge cannot take, or leaves it unacknowledged (L29)."""
+        self._counters.set_aside += 1
+        self._counters.set_aside_reason = reason
+        if self._reject_unfit:
+            self._subscription.reject(tag, tag)
+            self._settlements += 1
+            self._aside.rejected(self._settlements)
+            became = "it is rejected there"
+        else:
+            self._subscription.set_aside(tag)
+            became = (
+                "it stays there, and comes again at each connection. Take it out there; or give its"
+                " queue a dead-letter exchange, or the link on-reject=discard, and it is rejected"
+            )
+        log(
+            logging.WARNING,
+            self._name,
+            "set_aside",
+            f"a message cannot come: {reason}. {became}",
+            tag=tag,
+            reason=reason,
+        )
 
     async def _unpaused(self) -> None:
         while self._edge.paused:
@@ -209,7 +254,10 @@ class Transfer:
         self._batch_times.append(time.monotonic())
         self._holding.saw(deliveries.delivery_counts)
         self._counters.redelivered += sum(deliveries.redelivered)
-        self._proven = self._subscription.proven
+        self._note_proven()
+
+    def _note_proven(self) -> None:
+        self._proven = self._aside.proven(self._subscription.proven)
 
     async def _store(self, deliveries: Deliveries) -> None:
         rows = deliveries.rows
@@ -259,17 +307,18 @@ class Transfer:
             if permits.subscription != self._edge.subscription:
                 continue
             for (first, last), rejected in permits.outcomes:
+                settle = self._subscription.reject if rejected else self._subscription.settle
+                for tags in self._aside.tags(first, last):
+                    settle(*tags)
+                self._settlements += last - first + 1
                 if rejected:
-                    self._subscription.reject(first, last)
                     self._counters.rejected += last - first + 1
-                else:
-                    self._subscription.settle(first, last)
                 self._held.remove(first, last)
                 self._held_count -= last - first + 1
                 self._counters.settled += last - first + 1
                 at = bisect_right(self._batch_firsts, first) - 1
                 self._turnaround_s = time.monotonic() - self._batch_times[at]
-            self._proven = self._subscription.proven
+            self._note_proven()
             self._acknowledged.set()
 
     async def _finish(self, taking: asyncio.Task[None]) -> None:
@@ -299,7 +348,7 @@ class Transfer:
                     await self._edge.changed()
             except TimeoutError:
                 pass
-            self._proven = self._subscription.proven
+            self._note_proven()
             now = time.monotonic()
             self._edge.report(self._figures())
             self._pause(now)
@@ -316,7 +365,10 @@ class Transfer:
         while not self._redelivery.complete:
             await asyncio.sleep(_LOOK_S)
             if self._redelivery.looking and self._edge.missing:
-                self._redelivery.looked(await self._subscription.remaining())
+                found = await self._subscription.remaining()
+                if found is not None:
+                    found = replace(found, last_tag=self._aside.number(found.last_tag))
+                self._redelivery.looked(found)
         await self._edge.refresh()  # behind what is stored by now
         while True:
             self._count_vanished()
@@ -431,6 +483,8 @@ class Transfer:
             renewals=self._counters.renewals,
             vanished=self.vanished,
             limited_by=self.limited_by,
+            set_aside=self._counters.set_aside,
+            set_aside_reason=self._counters.set_aside_reason,
         )
         if (lives := self._holding.lives_left) is not None:
             report.lives_left = lives

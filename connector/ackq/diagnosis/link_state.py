@@ -93,6 +93,13 @@ def _flow(link: pb.LinkInfo, name: str) -> Iterator[Finding]:
         yield Finding(
             "link-limited", Severity.NOTE, f"{name} is limited by its {link.report.limited_by}."
         )
+    if link.report.set_aside:
+        yield Finding(
+            "link-set-aside",
+            Severity.WARNING,
+            f"{name} cannot bring a message of {link.source}: {link.report.set_aside_reason}.",
+            "The link's log says what became of it.",
+        )
     if link.report.HasField("lives_left"):
         lives = link.report.lives_left
         yield Finding(

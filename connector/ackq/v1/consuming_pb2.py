@@ -25,47 +25,47 @@ _sym_db = _symbol_database.Default()
 from ackq.v1 import messages_pb2 as ackq_dot_v1_dot_messages__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x61\x63kq/v1/consuming.proto\x12\x07\x61\x63kq.v1\x1a\x16\x61\x63kq/v1/messages.proto\"\xdb\x02\n\x0e\x43onsumeRequest\x12$\n\x04open\x18\x01 \x01(\x0b\x32\x14.ackq.v1.ChannelOpenH\x00\x12\'\n\tsubscribe\x18\x02 \x01(\x0b\x32\x12.ackq.v1.SubscribeH\x00\x12+\n\x0bunsubscribe\x18\x03 \x01(\x0b\x32\x14.ackq.v1.UnsubscribeH\x00\x12!\n\x06settle\x18\x04 \x01(\x0b\x32\x0f.ackq.v1.SettleH\x00\x12.\n\rtransport_ack\x18\x05 \x01(\x0b\x32\x15.ackq.v1.TransportAckH\x00\x12%\n\x08prefetch\x18\x06 \x01(\x0b\x32\x11.ackq.v1.PrefetchH\x00\x12\x1b\n\x03get\x18\x07 \x01(\x0b\x32\x0c.ackq.v1.GetH\x00\x12.\n\theartbeat\x18\x08 \x01(\x0b\x32\x19.ackq.v1.ChannelHeartbeatH\x00\x42\x06\n\x04kind\"Z\n\x0b\x43hannelOpen\x12\x12\n\nchannel_id\x18\x01 \x01(\x0c\x12\x17\n\x0fwindow_messages\x18\x02 \x01(\r\x12\r\n\x05label\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\x0c\"\x98\x01\n\tSubscribe\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\t\x12\r\n\x05queue\x18\x02 \x01(\t\x12\x10\n\x08prefetch\x18\x03 \x01(\r\x12\"\n\x08outcomes\x18\x04 \x03(\x0e\x32\x10.ackq.v1.Outcome\x12\x0e\n\x06no_ack\x18\x05 \x01(\x08\x12\x0f\n\x07renewed\x18\x06 \x01(\x08\x12\x13\n\x0bmessage_ids\x18\x07 \x01(\x08\"\x1f\n\x0bUnsubscribe\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\t\"\xa6\x01\n\x06Settle\x12\x14\n\x0c\x64\x65livery_tag\x18\x01 \x01(\x04\x12\x10\n\x08multiple\x18\x02 \x01(\x08\x12!\n\x07outcome\x18\x03 \x01(\x0e\x32\x10.ackq.v1.Outcome\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x10\n\x08\x64\x65lay_ms\x18\x05 \x01(\x04\x12\x0e\n\x06number\x18\x06 \x01(\x04\x12\x11\n\tfirst_tag\x18\x07 \x03(\x04\x12\x0c\n\x04rows\x18\x08 \x03(\r\"$\n\x0cTransportAck\x12\x14\n\x0c\x64\x65livery_tag\x18\x01 \x01(\x04\".\n\x08Prefetch\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\t\x12\x10\n\x08messages\x18\x02 \x01(\r\"F\n\x03Get\x12\r\n\x05queue\x18\x01 \x01(\t\x12\x10\n\x08messages\x18\x02 \x01(\r\x12\x0e\n\x06number\x18\x03 \x01(\x04\x12\x0e\n\x06no_ack\x18\x04 \x01(\x08\"\x12\n\x10\x43hannelHeartbeat\"H\n\x0f\x43onsumeResponse\x12&\n\x06header\x18\x01 \x01(\x0b\x32\x16.ackq.v1.ConsumeHeader\x12\r\n\x05\x62lock\x18\x0f \x01(\x0c\"\x96\x02\n\rConsumeHeader\x12(\n\x06opened\x18\x01 \x01(\x0b\x32\x16.ackq.v1.ChannelOpenedH\x00\x12%\n\x08\x64\x65livery\x18\x02 \x01(\x0b\x32\x11.ackq.v1.DeliveryH\x00\x12#\n\x07settled\x18\x03 \x01(\x0b\x32\x10.ackq.v1.SettledH\x00\x12&\n\tget_empty\x18\x04 \x01(\x0b\x32\x11.ackq.v1.GetEmptyH\x00\x12/\n\tcancelled\x18\x05 \x01(\x0b\x32\x1a.ackq.v1.ConsumerCancelledH\x00\x12.\n\theartbeat\x18\x06 \x01(\x0b\x32\x19.ackq.v1.ChannelHeartbeatH\x00\x42\x06\n\x04kind\"\x81\x01\n\rChannelOpened\x12\"\n\x08outcomes\x18\x01 \x03(\x0e\x32\x10.ackq.v1.Outcome\x12\x14\n\x0cheartbeat_ms\x18\x02 \x01(\r\x12\x0f\n\x07resumed\x18\x03 \x01(\x08\x12\x13\n\x0bsettle_runs\x18\x04 \x01(\x08\x12\x10\n\x08instance\x18\x05 \x01(\x0c\"U\n\x08\x44\x65livery\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\t\x12#\n\x04runs\x18\x02 \x01(\x0b\x32\x15.ackq.v1.DeliveryRuns\x12\x12\n\nget_number\x18\x03 \x01(\x04\"*\n\x07Settled\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07settled\x18\x02 \x01(\x04\"\x1a\n\x08GetEmpty\x12\x0e\n\x06number\x18\x01 \x01(\x04\"K\n\x11\x43onsumerCancelled\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\t\x12$\n\x06reason\x18\x02 \x01(\x0b\x32\x14.ackq.v1.ErrorDetail*x\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n\x10OUTCOME_ACCEPTED\x10\x01\x12\x12\n\x0eOUTCOME_FAILED\x10\x02\x12\x14\n\x10OUTCOME_REJECTED\x10\x03\x12\x14\n\x10OUTCOME_RELEASED\x10\x04\x32T\n\x10\x43onsumingService\x12@\n\x07\x43onsume\x12\x17.ackq.v1.ConsumeRequest\x1a\x18.ackq.v1.ConsumeResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x61\x63kq/v1/consuming.proto\x12\x07\x61\x63kq.v1\x1a\x16\x61\x63kq/v1/messages.proto\"\xdb\x02\n\x0e\x43onsumeRequest\x12$\n\x04open\x18\x01 \x01(\x0b\x32\x14.ackq.v1.ChannelOpenH\x00\x12\'\n\tsubscribe\x18\x02 \x01(\x0b\x32\x12.ackq.v1.SubscribeH\x00\x12+\n\x0bunsubscribe\x18\x03 \x01(\x0b\x32\x14.ackq.v1.UnsubscribeH\x00\x12!\n\x06settle\x18\x04 \x01(\x0b\x32\x0f.ackq.v1.SettleH\x00\x12.\n\rtransport_ack\x18\x05 \x01(\x0b\x32\x15.ackq.v1.TransportAckH\x00\x12%\n\x08prefetch\x18\x06 \x01(\x0b\x32\x11.ackq.v1.PrefetchH\x00\x12\x1b\n\x03get\x18\x07 \x01(\x0b\x32\x0c.ackq.v1.GetH\x00\x12.\n\theartbeat\x18\x08 \x01(\x0b\x32\x19.ackq.v1.ChannelHeartbeatH\x00\x42\x06\n\x04kind\"Z\n\x0b\x43hannelOpen\x12\x12\n\nchannel_id\x18\x01 \x01(\x0c\x12\x17\n\x0fwindow_messages\x18\x02 \x01(\r\x12\r\n\x05label\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\x0c\"\xb0\x01\n\tSubscribe\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\t\x12\r\n\x05queue\x18\x02 \x01(\t\x12\x10\n\x08prefetch\x18\x03 \x01(\r\x12\"\n\x08outcomes\x18\x04 \x03(\x0e\x32\x10.ackq.v1.Outcome\x12\x0e\n\x06no_ack\x18\x05 \x01(\x08\x12\x0f\n\x07renewed\x18\x06 \x01(\x08\x12\x13\n\x0bmessage_ids\x18\x07 \x01(\x08\x12\x16\n\x0eprefetch_bytes\x18\x08 \x01(\x04\"\x1f\n\x0bUnsubscribe\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\t\"\xa6\x01\n\x06Settle\x12\x14\n\x0c\x64\x65livery_tag\x18\x01 \x01(\x04\x12\x10\n\x08multiple\x18\x02 \x01(\x08\x12!\n\x07outcome\x18\x03 \x01(\x0e\x32\x10.ackq.v1.Outcome\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x10\n\x08\x64\x65lay_ms\x18\x05 \x01(\x04\x12\x0e\n\x06number\x18\x06 \x01(\x04\x12\x11\n\tfirst_tag\x18\x07 \x03(\x04\x12\x0c\n\x04rows\x18\x08 \x03(\r\"$\n\x0cTransportAck\x12\x14\n\x0c\x64\x65livery_tag\x18\x01 \x01(\x04\".\n\x08Prefetch\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\t\x12\x10\n\x08messages\x18\x02 \x01(\r\"F\n\x03Get\x12\r\n\x05queue\x18\x01 \x01(\t\x12\x10\n\x08messages\x18\x02 \x01(\r\x12\x0e\n\x06number\x18\x03 \x01(\x04\x12\x0e\n\x06no_ack\x18\x04 \x01(\x08\"\x12\n\x10\x43hannelHeartbeat\"H\n\x0f\x43onsumeResponse\x12&\n\x06header\x18\x01 \x01(\x0b\x32\x16.ackq.v1.ConsumeHeader\x12\r\n\x05\x62lock\x18\x0f \x01(\x0c\"\x96\x02\n\rConsumeHeader\x12(\n\x06opened\x18\x01 \x01(\x0b\x32\x16.ackq.v1.ChannelOpenedH\x00\x12%\n\x08\x64\x65livery\x18\x02 \x01(\x0b\x32\x11.ackq.v1.DeliveryH\x00\x12#\n\x07settled\x18\x03 \x01(\x0b\x32\x10.ackq.v1.SettledH\x00\x12&\n\tget_empty\x18\x04 \x01(\x0b\x32\x11.ackq.v1.GetEmptyH\x00\x12/\n\tcancelled\x18\x05 \x01(\x0b\x32\x1a.ackq.v1.ConsumerCancelledH\x00\x12.\n\theartbeat\x18\x06 \x01(\x0b\x32\x19.ackq.v1.ChannelHeartbeatH\x00\x42\x06\n\x04kind\"\x81\x01\n\rChannelOpened\x12\"\n\x08outcomes\x18\x01 \x03(\x0e\x32\x10.ackq.v1.Outcome\x12\x14\n\x0cheartbeat_ms\x18\x02 \x01(\r\x12\x0f\n\x07resumed\x18\x03 \x01(\x08\x12\x13\n\x0bsettle_runs\x18\x04 \x01(\x08\x12\x10\n\x08instance\x18\x05 \x01(\x0c\"U\n\x08\x44\x65livery\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\t\x12#\n\x04runs\x18\x02 \x01(\x0b\x32\x15.ackq.v1.DeliveryRuns\x12\x12\n\nget_number\x18\x03 \x01(\x04\"*\n\x07Settled\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07settled\x18\x02 \x01(\x04\"\x1a\n\x08GetEmpty\x12\x0e\n\x06number\x18\x01 \x01(\x04\"K\n\x11\x43onsumerCancelled\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\t\x12$\n\x06reason\x18\x02 \x01(\x0b\x32\x14.ackq.v1.ErrorDetail*x\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n\x10OUTCOME_ACCEPTED\x10\x01\x12\x12\n\x0eOUTCOME_FAILED\x10\x02\x12\x14\n\x10OUTCOME_REJECTED\x10\x03\x12\x14\n\x10OUTCOME_RELEASED\x10\x04\x32T\n\x10\x43onsumingService\x12@\n\x07\x43onsume\x12\x17.ackq.v1.ConsumeRequest\x1a\x18.ackq.v1.ConsumeResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ackq.v1.consuming_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_OUTCOME']._serialized_start=1760
-  _globals['_OUTCOME']._serialized_end=1880
+  _globals['_OUTCOME']._serialized_start=1784
+  _globals['_OUTCOME']._serialized_end=1904
   _globals['_CONSUMEREQUEST']._serialized_start=61
   _globals['_CONSUMEREQUEST']._serialized_end=408
   _globals['_CHANNELOPEN']._serialized_start=410
   _globals['_CHANNELOPEN']._serialized_end=500
   _globals['_SUBSCRIBE']._serialized_start=503
-  _globals['_SUBSCRIBE']._serialized_end=655
-  _globals['_UNSUBSCRIBE']._serialized_start=657
-  _globals['_UNSUBSCRIBE']._serialized_end=688
-  _globals['_SETTLE']._serialized_start=691
-  _globals['_SETTLE']._serialized_end=857
-  _globals['_TRANSPORTACK']._serialized_start=859
-  _globals['_TRANSPORTACK']._serialized_end=895
-  _globals['_PREFETCH']._serialized_start=897
-  _globals['_PREFETCH']._serialized_end=943
-  _globals['_GET']._serialized_start=945
-  _globals['_GET']._serialized_end=1015
-  _globals['_CHANNELHEARTBEAT']._serialized_start=1017
-  _globals['_CHANNELHEARTBEAT']._serialized_end=1035
-  _globals['_CONSUMERESPONSE']._serialized_start=1037
-  _globals['_CONSUMERESPONSE']._serialized_end=1109
-  _globals['_CONSUMEHEADER']._serialized_start=1112
-  _globals['_CONSUMEHEADER']._serialized_end=1390
-  _globals['_CHANNELOPENED']._serialized_start=1393
-  _globals['_CHANNELOPENED']._serialized_end=1522
-  _globals['_DELIVERY']._serialized_start=1524
-  _globals['_DELIVERY']._serialized_end=1609
-  _globals['_SETTLED']._serialized_start=1611
-  _globals['_SETTLED']._serialized_end=1653
-  _globals['_GETEMPTY']._serialized_start=1655
-  _globals['_GETEMPTY']._serialized_end=1681
-  _globals['_CONSUMERCANCELLED']._serialized_start=1683
-  _globals['_CONSUMERCANCELLED']._serialized_end=1758
-  _globals['_CONSUMINGSERVICE']._serialized_start=1882
-  _globals['_CONSUMINGSERVICE']._serialized_end=1966
+  _globals['_SUBSCRIBE']._serialized_end=679
+  _globals['_UNSUBSCRIBE']._serialized_start=681
+  _globals['_UNSUBSCRIBE']._serialized_end=712
+  _globals['_SETTLE']._serialized_start=715
+  _globals['_SETTLE']._serialized_end=881
+  _globals['_TRANSPORTACK']._serialized_start=883
+  _globals['_TRANSPORTACK']._serialized_end=919
+  _globals['_PREFETCH']._serialized_start=921
+  _globals['_PREFETCH']._serialized_end=967
+  _globals['_GET']._serialized_start=969
+  _globals['_GET']._serialized_end=1039
+  _globals['_CHANNELHEARTBEAT']._serialized_start=1041
+  _globals['_CHANNELHEARTBEAT']._serialized_end=1059
+  _globals['_CONSUMERESPONSE']._serialized_start=1061
+  _globals['_CONSUMERESPONSE']._serialized_end=1133
+  _globals['_CONSUMEHEADER']._serialized_start=1136
+  _globals['_CONSUMEHEADER']._serialized_end=1414
+  _globals['_CHANNELOPENED']._serialized_start=1417
+  _globals['_CHANNELOPENED']._serialized_end=1546
+  _globals['_DELIVERY']._serialized_start=1548
+  _globals['_DELIVERY']._serialized_end=1633
+  _globals['_SETTLED']._serialized_start=1635
+  _globals['_SETTLED']._serialized_end=1677
+  _globals['_GETEMPTY']._serialized_start=1679
+  _globals['_GETEMPTY']._serialized_end=1705
+  _globals['_CONSUMERCANCELLED']._serialized_start=1707
+  _globals['_CONSUMERCANCELLED']._serialized_end=1782
+  _globals['_CONSUMINGSERVICE']._serialized_start=1906
+  _globals['_CONSUMINGSERVICE']._serialized_end=1990
 # @@protoc_insertion_point(module_scope)

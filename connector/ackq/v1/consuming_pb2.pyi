@@ -54,7 +54,7 @@ class ChannelOpen(_message.Message):
     def __init__(self, channel_id: _Optional[bytes] = ..., window_messages: _Optional[int] = ..., label: _Optional[str] = ..., attempt: _Optional[bytes] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("consumer", "queue", "prefetch", "outcomes", "no_ack", "renewed", "message_ids")
+    __slots__ = ("consumer", "queue", "prefetch", "outcomes", "no_ack", "renewed", "message_ids", "prefetch_bytes")
     CONSUMER_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     PREFETCH_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +62,7 @@ class Subscribe(_message.Message):
     NO_ACK_FIELD_NUMBER: _ClassVar[int]
     RENEWED_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    PREFETCH_BYTES_FIELD_NUMBER: _ClassVar[int]
     consumer: str
     queue: str
     prefetch: int
@@ -69,7 +70,8 @@ class Subscribe(_message.Message):
     no_ack: bool
     renewed: bool
     message_ids: bool
-    def __init__(self, consumer: _Optional[str] = ..., queue: _Optional[str] = ..., prefetch: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, str]]] = ..., no_ack: bool = ..., renewed: bool = ..., message_ids: bool = ...) -> None: ...
+    prefetch_bytes: int
+    def __init__(self, consumer: _Optional[str] = ..., queue: _Optional[str] = ..., prefetch: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, str]]] = ..., no_ack: bool = ..., renewed: bool = ..., message_ids: bool = ..., prefetch_bytes: _Optional[int] = ...) -> None: ...
 
 class Unsubscribe(_message.Message):
     __slots__ = ("consumer",)

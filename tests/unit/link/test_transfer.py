@@ -8,6 +8,7 @@ import pytest
 from ackq.client.links.deliveries import Permits, StoredDeliveries, StoredRun
 from ackq.client.ranges import Range
 from ackq.errors import BrokerUnavailableError, ClosedError, PreconditionFailedError
+from ackq.limits import MAX_MESSAGE_BYTES
 from ackq_broker.link.adapter import CutError, Deliveries, Limits, QueueLimits, Remaining
 from ackq_broker.link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
 from ackq_broker.link.keys import KeyRule
@@ -22,6 +23,7 @@ class Subscription:
         self.coming = asyncio.Queue()
         self.settled = []
         self.rejected = []
+        self.aside = []
         self.proven = 0
         self.left = None
         self._tag = 0
@@ -43,6 +45,9 @@ class Subscription:
 
     def reject(self, first, last):
         self.rejected.append((first, last))
+
+    def set_aside(self, tag):
+        self.aside.append(tag)
 
     async def remaining(self):
         return self.left
@@ -103,7 +108,7 @@ class Edge:
 class Running:
     """A transfer under way."""
 
-    def __init__(self, early=0, limits=None, **rules):
+    def __init__(self, early=0, limits=None, *, reject_unfit=False, **rules):
         self.source, self.edge, self.counters = Subscription(), Edge(), InboundCounters()
         self.holding = HoldPolicy(HoldRules(**rules))
         self.holding.limits = limits or QueueLimits()
@@ -116,6 +121,7 @@ class Running:
             self.holding,
             self.counters,
             early,
+            reject_unfit=reject_unfit,
         )
         self.stop = asyncio.Event()
         self.task = asyncio.create_task(self.transfer.run(self.stop))
@@ -329,5 +335,35 @@ def test_what_limits_it():
         running.stop.set()
         with pytest.raises(StoppedError):
             await running.task
+
+    run(test)
+
+
+LARGE = b"x" * MAX_MESSAGE_BYTES
+
+
+@pytest.mark.parametrize("rejects", [True, False])
+def test_what_the_edge_cannot_take_is_set_aside(rejects):
+    """L29: rejected there or left there; the others are stored, settled and proven as ever."""
+
+    async def test():
+        running = Running(reject_unfit=rejects)
+        running.source.bring(b"a", LARGE, b"b")
+        running.source.bring(LARGE)
+        running.source.bring(b"c")
+        await running.until(lambda: running.counters.stored == 3)
+        assert [stored[:2] for stored in running.edge.stored] == [(1, 1), (2, 1), (3, 1)]
+        assert running.source.rejected == ([(2, 2), (4, 4)] if rejects else [])
+        assert running.source.aside == ([] if rejects else [2, 4])
+        running.edge.permit((1, 3))
+        await running.until(lambda: running.counters.settled == 3)
+        assert running.source.settled == [(1, 1), (3, 3), (5, 5)]
+        running.source.proven = 4 if rejects else 2
+        running.edge.change()
+        await running.until(lambda: running.edge.proven() == 2)
+        await running.until(lambda: running.edge.reports)
+        assert running.edge.reports[-1].set_aside == 2
+        assert "67108864" in running.edge.reports[-1].set_aside_reason
+        running.task.cancel()
 
     run(test)

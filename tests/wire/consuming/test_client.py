@@ -368,3 +368,18 @@ def test_a_message_without_an_id_has_one_for_who_asks(running, admin, orders):
     assert second == "mine"
     assert first.startswith(f"ackq:{history}:")
     assert (first.rpartition(":")[2], third.rpartition(":")[2]) == ("1", "3")
+
+
+def test_prefetch_in_bytes(running, orders):
+    """C8: at so many unacked bytes nothing more is delivered; a settlement opens it again."""
+    with Publisher(running.endpoint, routing_key=orders) as out:
+        for _ in range(8):
+            out.publish(b"x" * 300_000)
+    with Channel(running.endpoint) as channel:
+        consumer = channel.consume(orders, mode="client", prefetch_bytes=700_000)
+        held = [consumer.receive(SOON_S) for _ in range(3)]
+        assert Admin(running.endpoint).queue(orders).unacked == 3
+        assert channel.get(orders, no_ack=True)  # answered behind what the consumer was delivered
+        assert consumer.receive(0) is None
+        held[0].accept().result(SOON_S)
+        assert consumer.receive(SOON_S) is not None

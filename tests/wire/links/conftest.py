@@ -131,7 +131,7 @@ class LinkProcess:
         self._config = folder / "link.toml"
         self._log = folder / "link.log"
         edge, name = keys.pop("edge"), keys.pop("name", "link")
-        lines = [f"{name.replace('_', '-')} = {json.dumps(value)}" for name, value in keys.items()]
+        lines = [f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in keys.items()]
         self._config.write_text(
             "\n".join([f"[edge]\nendpoint = {edge!r}", "[[link]]", f"name = {name!r}", *lines])
         )

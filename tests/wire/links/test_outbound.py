@@ -14,7 +14,7 @@ PREFETCH = 50
 SHARE = PREFETCH // 4
 
 
-def outbound(links, rabbit, edge, port=None, endpoint=None):
+def outbound(links, rabbit, edge, port=None, endpoint=None, **keys):
     return links(
         edge=endpoint or edge.endpoint,
         direction="out",
@@ -22,6 +22,7 @@ def outbound(links, rabbit, edge, port=None, endpoint=None):
         broker_queue=rabbit.queue,
         queue="q",
         prefetch=PREFETCH,
+        **keys,
     )
 
 

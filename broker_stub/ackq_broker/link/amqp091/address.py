@@ -16,7 +16,13 @@ from aiormq.exceptions import (
     AuthenticationError,
     ChannelAccessRefused,
     ChannelNotFoundEntity,
+    ChannelPreconditionFailed,
+    ConnectionFrameError,
+    ConnectionInternalError,
     ConnectionNotAllowed,
+    ConnectionNotImplemented,
+    ConnectionSyntaxError,
+    ConnectionUnexpectedFrame,
     IncompatibleProtocolError,
     InvalidFrameError,
     ProbableAuthenticationError,
@@ -99,6 +105,11 @@ class AmqpConnection:
         words = re.findall(r"\d+", str(properties.get("version", "")))
         return tuple(int(word) for word in words[:3])
 
+    @property
+    def frame_bytes(self) -> int:
+        """Most bytes of a frame; 0: it is not bounded."""
+        return self._connection.connection_tune.frame_max
+
     async def close(self) -> None:
         """Ends both; never raises."""
         await _close(self._connection)
@@ -148,7 +159,18 @@ def cut_of(error: BaseException, address: BrokerAddress, place: str = "") -> Cut
     if refusal is not None:
         return CutError(refusal.message, refusal)
     said = " ".join(str(each) for each in error.args) or type(error).__name__
-    return CutError(f"{address.url}: {said}")
+    return CutError(f"{address.url}: {said}", by_message=isinstance(error, _BY_MESSAGE))
+
+
+# What RabbitMQ closes a channel or connection with for a message that it cannot take.
+_BY_MESSAGE: Final = (
+    ChannelPreconditionFailed,
+    ConnectionFrameError,
+    ConnectionInternalError,
+    ConnectionNotImplemented,
+    ConnectionSyntaxError,
+    ConnectionUnexpectedFrame,
+)
 
 
 def _refusal(error: BaseException, address: BrokerAddress, place: str) -> AckqError | None:

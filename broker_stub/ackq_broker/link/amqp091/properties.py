@@ -1,87 +1,166 @@
-"""AMQP properties and headers as the product's message columns, and back, one to one.
+"""AMQP properties and headers as the product's message columns, and back, byte for byte.
 
 | AMQP | column |
 |---|---|
-| message_id, correlation_id, reply_to, content_type | the same |
-| timestamp (seconds) | published_at |
+| message_id, correlation_id, reply_to, content_type | the same; one that is not UTF-8 in base64, one that is empty in `amqp-properties` |
+| timestamp (seconds) | published_at; one that no calendar has, also in `amqp-properties` |
 | a header that is a text | the header |
 | headers of the delivery: x-delivery-count, x-acquired-count | none |
-| a header of another type | the header, as JSON; its name is in `amqp-properties` |
-| content_encoding, expiration, priority, type, user_id, app_id | in the header `amqp-properties` |
+| a header of another type | the header, as JSON; its name, and the types of its numbers, are in `amqp-properties` |
+| content_encoding, expiration, priority, type, user_id, app_id, cluster_id | in the header `amqp-properties` |
+| headers with two of one name, a name that is not UTF-8, or too deep for JSON | also whole in `amqp-properties` |
+| delivery_mode | none: all are stored persistent, and go out so |
 
-`amqp-properties` is a JSON object, and absent where it would be empty. Neither delivery_mode nor
-expiration rule a message here: all are stored persistent, and none expires by what it says there.
-"""
+`amqp-properties` is a JSON object, and absent where it would be empty. No expiration rules a message
+here. An empty table of headers counts as none: a quorum queue adds `x-delivery-count` to either.
+"""  # noqa: E501 - a table
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
-from decimal import Decimal
+import struct
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from pamqp import commands, encode
+import pyarrow.compute as pc
+from pamqp.header import ContentHeader
 
+from ackq.limits import MAX_PUBLISHED_AT_US, MIN_PUBLISHED_AT_US
 from ackq.wire.columns import HEADERS, TIMESTAMP
+from ackq_broker.link.amqp091 import fields
 
 EXTRA_HEADER: Final = "amqp-properties"
 _JSON_HEADERS: Final = "json-headers"
+_TYPES: Final = "field-types"
+_TABLE: Final = "table"
+_MALFORMED: Final = "malformed"
 _TEXTS: Final = ("message_id", "correlation_id", "reply_to", "content_type")
-# Properties without a column: their name in `amqp-properties`, and in the client library.
-_EXTRAS: Final = {
-    "content_encoding": "content_encoding",
-    "expiration": "expiration",
-    "priority": "priority",
-    "type": "message_type",
-    "user_id": "user_id",
-    "app_id": "app_id",
+_TEXT: Final = "text"
+# Properties without a column.
+_EXTRAS: Final = (
+    "content_encoding",
+    "expiration",
+    "priority",
+    "type",
+    "user_id",
+    "app_id",
+    "cluster_id",
+)
+# In the order of their flags, from the highest.
+_KINDS: Final = {
+    "content_type": _TEXT,
+    "content_encoding": _TEXT,
+    "headers": _TABLE,
+    "delivery_mode": ">B",
+    "priority": ">B",
+    "correlation_id": _TEXT,
+    "reply_to": _TEXT,
+    "expiration": _TEXT,
+    "message_id": _TEXT,
+    "timestamp": ">q",
+    "type": _TEXT,
+    "user_id": _TEXT,
+    "app_id": _TEXT,
+    "cluster_id": _TEXT,
 }
+_FLAGS: Final = [(name, kind, 1 << (15 - at)) for at, (name, kind) in enumerate(_KINDS.items())]
+_MORE_FLAGS: Final = 1
+_SIZES: Final = {">B": 1, ">q": 8}
 _PERSISTENT: Final = 2
 # Not the sender's to say: a broker refuses a message that names another user.
 _NOT_SENT: Final = frozenset({"user_id"})
 # Of the delivery, not of the message: a quorum queue adds them.
-_DELIVERY_COUNT: Final = "x-delivery-count"
-_OF_DELIVERY: Final = frozenset({_DELIVERY_COUNT, "x-acquired-count"})
+_DELIVERY_COUNT: Final = b"x-delivery-count"
+_OF_DELIVERY: Final = frozenset({_DELIVERY_COUNT, b"x-acquired-count"})
 
-# Of a header's name; the library cuts a longer one.
-_NAME_BYTES: Final = 128
-# A short string has 255 bytes, and a character has 4 at most.
-_SHORT_CHARACTERS: Final = 63
+_SHORT_BYTES: Final = 255
+_MAX_EXPIRATION_MS: Final = 2**32 - 1
 # Headers by which RabbitMQ routes.
-_LISTS: Final = frozenset({"CC", "BCC"})
+_LISTS: Final = frozenset({b"CC", b"BCC"})
+# Before the base64 of a text that is not UTF-8.
+_MARK: Final = "!bytes:"
 
-Properties = commands.Basic.Properties
-
-
-def _table_value(
-    value: Any, of_library: Callable[[Any], bytes] = encode.encode_table_value
-) -> bytes:
-    """A value of a field table: a float as a double, of which the library keeps 32 bits."""
-    return b"d" + encode.double(value) if isinstance(value, float) else of_library(value)
+# The start of a content header: class, weight, size of the body.
+_HEADER_START: Final = struct.Struct(">HHQ")
 
 
-encode.encode_table_value = _table_value
+class Properties:
+    """Flags and properties as they are on the wire, in place of the library's class.
+
+    The library decodes some values to others, and takes what it cannot decode for a broken
+    connection.
+    """
+
+    __slots__ = ("_message_id", "wire")
+
+    def __init__(self, wire: bytes, message_id: str | None = None) -> None:
+        self.wire = wire
+        self._message_id = message_id
+
+    @property
+    def message_id(self) -> str | None:
+        """The id, as in its column; the library asks for it of what is sent and returned."""
+        if self._message_id is None:
+            raw = _unpacked(self.wire).get("message_id")
+            self._message_id = _shown(raw) if raw else None
+        return self._message_id
+
+    def marshal(self) -> bytes:
+        """What the library sends."""
+        return self.wire
+
+
+def _keep(header: ContentHeader, data: bytes) -> None:
+    """Reads a content header; its properties stay as they came."""
+    header.class_id, header.weight, header.body_size = _HEADER_START.unpack_from(data)
+    header.properties = Properties(data[_HEADER_START.size :])  # type: ignore[assignment]
+
+
+ContentHeader.unmarshal = _keep  # type: ignore[method-assign, assignment]
 
 
 def to_rows(bodies: Sequence[bytes], properties: Sequence[Properties]) -> pa.RecordBatch:
     """Messages as the columns to publish; those that no message uses are left out."""
     columns: dict[str, pa.Array] = {"body": pa.array(bodies, pa.binary())}
+    unpacked = [_unpacked(each.wire) for each in properties]
+    extras: dict[int, dict[str, Any]] = {}
     for name in _TEXTS:
-        texts = [getattr(each, name) for each in properties]
-        if any(text is not None for text in texts):
-            columns[name] = pa.array(texts, pa.string())
-    headers = [_of_message(each.headers) for each in properties]
-    extras = _extras(properties)
-    if extras or any(headers):
-        pairs = [_headers(table, extras.get(row, {})) for row, table in enumerate(headers)]
+        texts = [each.get(name) for each in unpacked]
+        if any(texts) or b"" in texts:
+            columns[name] = _column(name, texts, extras)
+    _note_extras(unpacked, extras)
+    pairs = _note_headers(unpacked, extras)
+    if extras or any(pairs):
+        for row, extra in extras.items():
+            pairs[row] = [*pairs[row], (EXTRA_HEADER, json.dumps(extra, sort_keys=True))]
         columns["headers"] = pa.array(pairs, HEADERS)
-    times = [each.timestamp for each in properties]
+    times = [each.get("timestamp") for each in unpacked]
     if any(time is not None for time in times):
-        columns["published_at"] = pa.array(list(map(_utc, times)), TIMESTAMP)
-    return pa.RecordBatch.from_pydict(columns)
+        columns["published_at"] = pa.array(
+            [None if time is None else _time_us(time) for time in times], pa.int64()
+        ).cast(TIMESTAMP)
+    return pa.RecordBatch.from_pydict({name: columns[name] for name in _ORDER if name in columns})
+
+
+_ORDER: Final = ("body", *_TEXTS, "headers", "published_at")
+
+
+def delivery_counts(properties: Sequence[Properties]) -> Sequence[int]:
+    """How often each was delivered before, which only quorum queues tell; empty: none is told."""
+    counts = [_delivery_count(_table_of(each)) for each in properties]
+    if all(count is None for count in counts):
+        return ()
+    return [count or 0 for count in counts]
+
+
+def has_header(properties: Properties, name: bytes) -> bool:
+    """Whether a message has a header."""
+    try:
+        return any(each == name for each, _ in fields.split(_table_of(properties)))
+    except ValueError:
+        return False
 
 
 def from_rows(
@@ -89,8 +168,7 @@ def from_rows(
 ) -> Iterable[Properties | ValueError]:
     """The properties of delivered rows, each with the message id that it is published under.
 
-    A row that AMQP cannot carry gives the error in their place, before anything of it is sent:
-    where the library fails to encode a message, it has counted that as published.
+    A row that AMQP cannot carry gives the error in their place, before anything of it is sent.
     """
     names = set(rows.schema.names)
     empty = [None] * rows.num_rows
@@ -100,160 +178,288 @@ def from_rows(
         if name != "message_id"
     ]
     headers = rows.column("headers").to_pylist() if "headers" in names else empty
-    times = rows.column("published_at").to_pylist() if "published_at" in names else empty
-    for message_id, correlation_id, reply_to, content_type, pairs, time in zip(
-        message_ids, *texts, headers, times, strict=True
-    ):
-        texts_of_row = (message_id, correlation_id, reply_to, content_type)
+    times = empty
+    if "published_at" in names:
+        times = rows.column("published_at").cast(pa.int64()).to_pylist()
+    for pairs, time, *of_row in zip(headers, times, message_ids, *texts, strict=True):
         try:
             table, extra = _table(pairs) if pairs else (None, {})
-            made = Properties(
-                message_id=message_id,
-                correlation_id=correlation_id,
-                reply_to=reply_to,
-                content_type=content_type,
-                headers=table,
-                timestamp=time,
-                delivery_mode=_PERSISTENT,
-                **extra,
-            )
-            if pairs or time is not None or any(map(_may_be_long, texts_of_row)):
-                _check_table(table or {}, extra)
-                made.marshal()
-        except Exception as error:  # noqa: BLE001 - whatever the library makes of a value
+            values: dict[str, Any] = dict(zip(_TEXTS, of_row, strict=True))
+            values = {name: _raw(name, text, extra) for name, text in values.items()}
+            values |= {name: _sent(extra[name]) for name in _EXTRAS if name in extra}
+            values |= {"headers": table, "timestamp": _seconds(time, extra)}
+            values["delivery_mode"] = _PERSISTENT
+            _check_expiration(values.get("expiration"))
+            made = Properties(_pack(values), of_row[0])
+        except (ValueError, TypeError, LookupError, AttributeError, struct.error) as error:
             yield ValueError(f"{type(error).__name__}: {error}")
         else:
             yield made
 
 
-def _may_be_long(text: str | None) -> bool:
-    """Whether a text may have more bytes than a short string takes."""
-    return text is not None and len(text) > _SHORT_CHARACTERS
+# --- the wire ---
 
 
-def _check_table(table: dict[str, Any], extra: dict[str, Any]) -> None:
-    """Refuses what the library cuts without a word, and what RabbitMQ closes the channel for."""
-    for name in table:
-        if len(name.encode()) > _NAME_BYTES:
-            raise ValueError(f"the header name '{name[:32]}...' has over {_NAME_BYTES} bytes")
-    for name in _LISTS & table.keys():
-        if not isinstance(table[name], list):
-            raise TypeError(f"the header '{name}' is no list of routing keys")
-    expiration = extra.get("expiration")
-    if expiration is not None and not (isinstance(expiration, str) and expiration.isdecimal()):
-        raise ValueError(f"the expiration {expiration!r} is no number of milliseconds")
-
-
-def delivery_counts(properties: Sequence[Properties]) -> Sequence[int]:
-    """How often each was delivered before, which only quorum queues tell; empty: none is told."""
-    counts = [(each.headers or {}).get(_DELIVERY_COUNT) for each in properties]
-    if all(count is None for count in counts):
-        return ()
-    return [count if isinstance(count, int) else 0 for count in counts]
-
-
-def _of_message(table: dict[str, Any] | None) -> dict[str, Any]:
-    if not table:
-        return {}
-    return {name: value for name, value in table.items() if name not in _OF_DELIVERY}
-
-
-def _extras(properties: Sequence[Properties]) -> dict[int, dict[str, Any]]:
-    """The properties without a column, by row; only rows that have one."""
-    found: dict[int, dict[str, Any]] = {}
-    for name, attribute in _EXTRAS.items():
-        for row, each in enumerate(properties):
-            value = getattr(each, attribute)
-            if value is not None:
-                found.setdefault(row, {})[name] = value
+def _unpacked(wire: bytes) -> dict[str, Any]:
+    """Texts and tables as bytes, the others as numbers; all in one where they cannot be told."""
+    found: dict[str, Any] = {}
+    flags, at = int.from_bytes(wire[:2]), 2
+    for name, kind, flag in _FLAGS:
+        if not flags & flag:
+            continue
+        if kind == _TEXT:
+            begin = at + 1
+            at = begin + int.from_bytes(wire[at:begin])
+            found[name] = wire[begin:at]
+        elif kind == _TABLE:
+            begin = at + 4
+            at = begin + int.from_bytes(wire[at:begin])
+            found[name] = wire[begin:at]
+        else:
+            begin, at = at, at + _SIZES[kind]
+            if at <= len(wire):
+                (found[name],) = struct.unpack(kind, wire[begin:at])
+    if at != len(wire) or flags & _MORE_FLAGS:
+        return {_MALFORMED: wire}
     return found
 
 
-def _headers(table: dict[str, Any], extra: dict[str, Any]) -> list[tuple[str, str]]:
-    """A field table as text headers; `extra` gets the names of those that are JSON."""
-    pairs = []
-    coded = []
-    for name, value in table.items():
-        if isinstance(value, str):
-            pairs.append((name, value))
+def _pack(values: dict[str, Any]) -> bytes:
+    """The reverse of `_unpacked`; a table has its length before it."""
+    flags, parts = 0, []
+    for name, kind, flag in _FLAGS:
+        value = values.get(name)
+        if value is None:
+            continue
+        flags |= flag
+        if kind == _TEXT:
+            if len(value) > _SHORT_BYTES:
+                raise ValueError(f"its {name} has {len(value)} bytes; AMQP takes {_SHORT_BYTES}")
+            parts.append(bytes((len(value),)) + value)
+        elif kind == _TABLE:
+            parts.append(value)
         else:
-            pairs.append((name, _json(value)))
-            coded.append(name)
-    if coded or EXTRA_HEADER in table:
-        extra = {**extra, _JSON_HEADERS: sorted(coded)}
-    if extra:
-        # A header of that name, which came through a link before, is replaced.
-        pairs = [pair for pair in pairs if pair[0] != EXTRA_HEADER]
-        pairs.append((EXTRA_HEADER, _json(extra)))
-    return pairs
+            parts.append(struct.pack(kind, value))
+    return flags.to_bytes(2) + b"".join(parts)
 
 
-def _table(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+# --- in ---
+
+
+def _column(name: str, texts: list[bytes | None], extras: dict[int, dict[str, Any]]) -> pa.Array:
+    """A column of texts; what a column does not hold is noted."""
+    try:
+        column = pa.array([text or None for text in texts], pa.binary()).cast(pa.string())
+        plain = b"" not in texts and not pc.any(pc.starts_with(column, _MARK)).as_py()
+    except pa.ArrowInvalid:
+        column = pa.array([_shown(text) if text else None for text in texts], pa.string())
+        plain = False
+    for row, text in enumerate(texts if not plain else ()):
+        # A message whose id is empty has none, and gets one on its way out.
+        if text is not None and (_is_marked(text) if text else name != "message_id"):
+            extras.setdefault(row, {})[name] = _json_text(text)
+    return column
+
+
+def _note_extras(unpacked: Sequence[dict[str, Any]], extras: dict[int, dict[str, Any]]) -> None:
+    """Notes the properties without a column, by row; only rows that have one."""
+    for row, each in enumerate(unpacked):
+        for name in each.keys() & _NOTED:
+            value = each[name]
+            if name == "timestamp":
+                if _time_us(value) == value * 10**6:
+                    continue
+            elif isinstance(value, bytes):
+                value = _base64(value) if name == _MALFORMED else _json_text(value)
+            extras.setdefault(row, {})[name] = value
+
+
+_NOTED: Final = frozenset({*_EXTRAS, "timestamp", _MALFORMED})
+
+
+def _note_headers(
+    unpacked: Sequence[dict[str, Any]], extras: dict[int, dict[str, Any]]
+) -> list[list[tuple[str, str]]]:
+    """The headers of each row as texts; notes what they do not tell."""
+    found = []
+    for row, each in enumerate(unpacked):
+        pairs, noted = _headers(each.get("headers", b""))
+        found.append(pairs)
+        if noted:
+            extras.setdefault(row, {}).update(noted)
+    return found
+
+
+def _headers(table: bytes) -> tuple[list[tuple[str, str]], dict[str, Any]]:
+    """A field table as text headers, and what is noted of it."""
+    pairs: dict[str, str] = {}
+    coded, types, whole = [], {}, False
+    try:
+        found = [field for field in fields.split(table) if field[0] not in _OF_DELIVERY]
+    except ValueError:
+        return [], {_TABLE: _base64(len(table).to_bytes(4) + table)}
+    for raw, value in found:
+        try:
+            name = raw.decode()
+            decoded, letters = fields.decode(value)
+        except ValueError:
+            whole = True
+            continue
+        if name in pairs or name == EXTRA_HEADER:
+            whole = True
+            continue
+        if isinstance(decoded, str):
+            pairs[name] = decoded
+            continue
+        pairs[name] = json.dumps(decoded)
+        coded.append(name)
+        if letters:
+            types[name] = letters
+    noted: dict[str, Any] = {_JSON_HEADERS: sorted(coded)} if coded else {}
+    if types:
+        noted[_TYPES] = types
+    if whole:
+        noted[_TABLE] = _base64(_canonical(fields.join(found)[4:]))
+    return list(pairs.items()), noted
+
+
+def _canonical(table: bytes) -> bytes:
+    try:
+        return fields.canonical(table)
+    except ValueError:
+        return len(table).to_bytes(4) + table
+
+
+def _table_of(properties: Properties) -> bytes:
+    table: bytes = _unpacked(properties.wire).get("headers", b"")
+    return table
+
+
+def _delivery_count(table: bytes) -> int | None:
+    try:
+        count = dict(fields.split(table)).get(_DELIVERY_COUNT)
+        number = fields.decode(count)[0] if count is not None else None
+    except ValueError:
+        return None
+    return number if isinstance(number, int) else None
+
+
+def _time_us(time: int) -> int:
+    """Microseconds of a timestamp in seconds; some write a thousandth or less of one."""
+    time_us = time * 10**6
+    while not MIN_PUBLISHED_AT_US <= time_us <= MAX_PUBLISHED_AT_US:
+        time_us //= 1000
+    return time_us
+
+
+def _shown(text: bytes) -> str:
+    """A text as in its column."""
+    return _MARK + _base64(text) if _is_marked(text) else text.decode()
+
+
+def _is_marked(text: bytes) -> bool:
+    """Whether it is not UTF-8, or looks like what stands for such a one."""
+    try:
+        return text.decode().startswith(_MARK)
+    except UnicodeDecodeError:
+        return True
+
+
+def _json_text(text: bytes) -> object:
+    """A text as JSON."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return {"!bytes": _base64(text)}
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+# --- out ---
+
+
+def _table(pairs: Sequence[tuple[str, str]]) -> tuple[bytes | None, dict[str, Any]]:
     """The field table of text headers, and the properties that are among them."""
-    table: dict[str, Any] = dict(pairs)
-    text = table.pop(EXTRA_HEADER, None)
-    if text is None:
-        return table, {}
+    texts = dict(pairs)
+    noted = texts.pop(EXTRA_HEADER, None)
+    extra = _noted(noted, texts) if noted is not None else {}
+    if not extra:  # none, or an application's own header of that name
+        texts = dict(pairs)
+    if _MALFORMED in extra:
+        raise ValueError("its properties came malformed")
+    for name in _NOT_SENT:
+        extra.pop(name, None)
+    if _TABLE in extra:
+        table = base64.b64decode(extra[_TABLE])
+        if int.from_bytes(table[:4]) != len(table) - 4:
+            raise ValueError("its headers came cut")
+    elif texts:
+        coded, types = extra.get(_JSON_HEADERS, ()), extra.get(_TYPES, {})
+        table = fields.join(
+            [
+                (
+                    fields.check_name(name.encode()),
+                    fields.encode(fields.loads(text), types.get(name, ""))
+                    if name in coded
+                    else fields.encode(text),
+                )
+                for name, text in texts.items()
+            ]
+        )
+    else:
+        return None, extra
+    _check_lists(table)
+    return table, extra
+
+
+def _noted(text: str, headers: dict[str, str]) -> dict[str, Any]:
+    """What stands in `amqp-properties`; empty: it is an application's own text."""
     try:
         extra = dict(json.loads(text))
-        coded = {
-            name: json.loads(table[name], object_hook=_decoded)
-            for name in extra.get(_JSON_HEADERS, ())
-        }
-        properties = {
-            attribute: extra[name]
-            for name, attribute in _EXTRAS.items()
-            if name in extra and name not in _NOT_SENT
-        }
-    except (ValueError, KeyError, TypeError):
-        return dict(pairs), {}
-    if not extra:  # as above, an application's own header of that name
-        return dict(pairs), {}
-    return {**table, **coded} or None, properties
+        ours = all(isinstance(headers[name], str) for name in extra.get(_JSON_HEADERS, ()))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return {}
+    return extra if ours else {}
 
 
-def _json(value: object) -> str:
-    """A value as JSON, the same for equal tables: a broker may order the fields otherwise (L3)."""
-    return json.dumps(_escaped(value), default=_encoded, sort_keys=True)
+def _check_lists(table: bytes) -> None:
+    """Refuses what RabbitMQ closes the channel for."""
+    for name, value in fields.split(table[4:]):
+        if name in _LISTS and not _is_list_of_texts(value):
+            raise ValueError(f"the header '{name.decode()}' is no list of routing keys")
 
 
-def _escaped(value: object) -> object:
-    """A value in which no table of one field looks like what `_encoded` gives."""
-    if isinstance(value, dict):
-        only = next(iter(value)) if len(value) == 1 else ""
-        mark = "!" if str(only).startswith("!") else ""
-        return {f"{mark}{name}": _escaped(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_escaped(each) for each in value]
-    return value
+def _check_expiration(text: bytes | None) -> None:
+    if text is not None and not (text.isdigit() and int(text) <= _MAX_EXPIRATION_MS):
+        raise ValueError(f"the expiration {text.decode()!r} is no number of milliseconds")
 
 
-def _encoded(value: object) -> object:
-    """What JSON has no word for."""
-    if isinstance(value, bytes | bytearray):
-        return {"!bytes": base64.b64encode(value).decode("ascii")}
-    if isinstance(value, datetime):
-        return {"!timestamp": int(value.timestamp())}
-    if isinstance(value, Decimal):
-        return {"!decimal": str(value)}
-    return {"!text": str(value)}
+def _is_list_of_texts(field: bytes) -> bool:
+    value = fields.decode(field)[0]
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-def _decoded(value: dict[str, Any]) -> object:
-    if len(value) == 1:
-        ((kind, text),) = value.items()
-        if kind.startswith("!!"):
-            return {kind[1:]: text}
-        if kind == "!bytes":
-            return bytearray(base64.b64decode(text))  # the library writes no bytes
-        if kind == "!timestamp":
-            return datetime.fromtimestamp(text, UTC)
-        if kind == "!decimal":
-            return Decimal(text)
-        if kind == "!text":
-            return text
-    return value
+def _raw(name: str, text: str | None, extra: dict[str, Any]) -> bytes | None:
+    """The text of a column as it came in, or was published."""
+    noted = extra.get(name)
+    if noted is None:
+        return None if text is None else text.encode()
+    raw: bytes = _sent(noted)
+    # An application may have given it another since.
+    return raw if (_shown(raw) if raw else None) == (text or None) else (text or "").encode()
 
 
-def _utc(time: datetime | None) -> datetime | None:
-    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
+def _sent(noted: Any) -> Any:
+    """The value of a noted property: text as bytes, or a number."""
+    if isinstance(noted, dict):
+        return base64.b64decode(noted["!bytes"])
+    return noted.encode() if isinstance(noted, str) else noted
+
+
+def _seconds(time_us: int | None, extra: dict[str, Any]) -> int | None:
+    noted = extra.get("timestamp")
+    if isinstance(noted, int) and _time_us(noted) == time_us:
+        return noted
+    return None if time_us is None else time_us // 10**6

@@ -11,8 +11,8 @@ from typing import Final
 
 from yarl import URL
 
-from ackq_broker.link.adapter import Limits, QueueLimits
-from ackq_broker.link.amqp091 import single_active
+from ackq_broker.link.adapter import CutError, Limits, QueueLimits
+from ackq_broker.link.amqp091 import single_active, stream_queue
 from ackq_broker.link.amqp091.address import BrokerAddress, connect, cut_of
 from ackq_broker.link.amqp091.management import Management
 from ackq_broker.link.amqp091.subscription import QueueSubscription, Seen
@@ -65,7 +65,8 @@ class QueueSource:
         nothing of a queue; its version and the headers of what it redelivered tell a little.
 
         Raises:
-            CutError: The broker is away; or, with a refusal, there is no such queue.
+            CutError: The broker is away; or, with a refusal, there is no such queue, or it is a
+                stream.
         """
         connection = await connect(self.address, self.name, confirms=False)
         try:
@@ -79,7 +80,11 @@ class QueueSource:
         learnt = QueueLimits()
         if self.management is not None:
             learnt = await self.management.queue_limits(self.address, self.queue)
-        return self.limits_of(learnt)
+        limits = self.limits_of(learnt)
+        if limits.kind == stream_queue.STREAM:
+            refusal = stream_queue.refusal(self.queue)
+            raise CutError(refusal.message, refusal)
+        return limits
 
     async def subscribe(self) -> QueueSubscription:
         """Connects and consumes. Raises CutError, with a refusal where waiting mends nothing."""

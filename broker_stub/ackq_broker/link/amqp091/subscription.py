@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -16,11 +15,13 @@ from typing import Final
 from aiormq.abc import DeliveredMessage
 from pamqp import commands
 
+from ackq.wire.held_bytes import HeldBytes
 from ackq_broker.link.adapter import CutError, Deliveries, Limits, Remaining
+from ackq_broker.link.amqp091 import stream_queue
 from ackq_broker.link.amqp091.acknowledgements import Acknowledgements, Credit
 from ackq_broker.link.amqp091.address import AmqpConnection, BrokerAddress, cut_of
 from ackq_broker.link.amqp091.dispatch import take_at_once
-from ackq_broker.link.amqp091.properties import Properties, delivery_counts, to_rows
+from ackq_broker.link.amqp091.properties import Properties, delivery_counts, has_header, to_rows
 
 # Acks leave when so much time has passed, or so large a part of the window waits for them.
 ACK_DELAY_S: Final = 0.05
@@ -72,8 +73,10 @@ class QueueSubscription:
         self._properties: list[Properties] = []
         self._redelivered: list[bool] = []
         self._last_tag = 0
+        self._checked = False
         self._acks = Acknowledgements()
         self._held = HeldBytes()
+        self._waiting_bytes = 0  # of deliveries that are in no batch yet
         self._received_bytes = 0
         self._consumer: _Consumer | None = None
         self._cancelled = ""
@@ -99,14 +102,28 @@ class QueueSubscription:
             task.add_done_callback(self._on_task_end)
 
     async def deliver(self) -> Deliveries:
-        """Everything that came, up to a bound; waits for the first. Raises CutError."""
+        """Everything that came, up to a bound; waits for the first.
+
+        Raises:
+            CutError: The subscription ended.
+            PreconditionFailedError: It is a stream's.
+        """
         while True:
             if self._cut is not None:
                 raise self._cut
             if self._bodies:
+                if not self._checked:
+                    await self._check_kind()
                 return self._taken()
             self._arrived.clear()
             await self._arrived.wait()
+
+    async def _check_kind(self) -> None:
+        """Refuses a stream, which its first delivery gives away."""
+        self._checked = True
+        offset = has_header(self._properties[0], stream_queue.OFFSET_HEADER)
+        if offset and await stream_queue.is_stream(self._address, self._queue):
+            raise stream_queue.refusal(self._queue)
 
     def settle(self, first_tag: int, last_tag: int) -> None:
         """Acknowledges a range, at most every 50 ms or quarter of the window (L12)."""
@@ -115,6 +132,11 @@ class QueueSubscription:
     def reject(self, first_tag: int, last_tag: int) -> None:
         """Rejects a range there without requeue: its dead-letter exchange gets it (L13)."""
         self._settle(first_tag, last_tag, rejected=True)
+
+    def set_aside(self, tag: int) -> None:
+        """Leaves a delivery unacknowledged, outside the window of bytes (L29)."""
+        self._held.remove(tag, tag)
+        self._flow.set()
 
     @property
     def proven(self) -> int:
@@ -177,12 +199,12 @@ class QueueSubscription:
         self._acks.delivered(credit)
         body = message.body
         self._bodies.append(body)
-        self._properties.append(message.header.properties)
+        self._properties.append(message.header.properties)  # type: ignore[arg-type]
         self._redelivered.append(message.delivery.redelivered)  # type: ignore[union-attr]
         size = len(body)
         self._received_bytes += size
-        self._held.waiting += size
-        if self._held.total >= self._limits.window_bytes:
+        self._waiting_bytes += size
+        if self._held_bytes >= self._limits.window_bytes:
             self._flow.set()
         if len(self._bodies) == 1:
             self._arrived.set()
@@ -207,7 +229,8 @@ class QueueSubscription:
             counts,
         )
         del self._bodies[:rows], self._properties[:rows], self._redelivered[:rows]
-        self._held.taken(taken.first_tag, taken.last_tag, size)
+        self._waiting_bytes -= size
+        self._held.add(taken.first_tag, taken.last_tag, size)
         return taken
 
     # --- acknowledgements ---
@@ -215,7 +238,7 @@ class QueueSubscription:
     def _settle(self, first: int, last: int, *, rejected: bool) -> None:
         assert last <= self._last_tag - len(self._bodies), "not delivered"
         self._acks.settle(first, last, rejected=rejected)
-        self._held.settled(first, last)
+        self._held.remove(first, last)
         self._flow.set()
         self._ack_due.set()
 
@@ -279,13 +302,18 @@ class QueueSubscription:
             while True:
                 await self._flow.wait()
                 self._flow.clear()
-                if self._consumer is not None and self._held.total >= limits.window_bytes:
+                if self._consumer is not None and self._held_bytes >= limits.window_bytes:
                     consumer, self._consumer = self._consumer, None
                     await self._cancel(consumer)
-                elif self._consumer is None and self._held.total <= limits.window_bytes // 2:
+                elif self._consumer is None and self._held_bytes <= limits.window_bytes // 2:
                     await self._consume(self._fitting)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing more is delivered
             self._end(cut_of(error, self._address, self._queue))
+
+    @property
+    def _held_bytes(self) -> int:
+        """The bytes of what is delivered and not settled."""
+        return self._waiting_bytes + self._held.total
 
     @property
     def _fitting(self) -> int:
@@ -333,48 +361,3 @@ class _Consumer:
     async def on_message(self, message: DeliveredMessage) -> None:
         """A delivery."""
         self._subscription.take(message, self._credit)
-
-
-class HeldBytes:
-    """The bytes of what is delivered and not settled.
-
-    Of a batch that is settled in part, the rows count with their mean.
-
-    Attributes:
-        waiting: Of deliveries that are in no batch yet.
-    """
-
-    def __init__(self) -> None:
-        self.waiting = 0
-        self._in_batches = 0
-        self._firsts: list[int] = []
-        # By batch: the rows and the bytes that are not settled.
-        self._left: list[tuple[int, int]] = []
-
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return self.waiting + self._in_batches
-
-    def taken(self, first: int, last: int, size: int) -> None:
-        """So many of those that wait are a batch now."""
-        self.waiting -= size
-        self._in_batches += size
-        self._firsts.append(first)
-        self._left.append((last - first + 1, size))
-
-    def settled(self, first: int, last: int) -> None:
-        """A range is settled."""
-        firsts = self._firsts
-        at = bisect_right(firsts, first) - 1
-        while first <= last:
-            end = min(last, firsts[at + 1] - 1 if at + 1 < len(firsts) else last)
-            rows, size = self._left[at]
-            freed = size * (end - first + 1) // rows
-            self._in_batches -= freed
-            if rows > end - first + 1:
-                self._left[at] = (rows - (end - first + 1), size - freed)
-                at += 1
-            else:
-                del firsts[at], self._left[at]
-            first = end + 1

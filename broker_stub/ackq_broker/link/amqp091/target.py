@@ -23,6 +23,8 @@ from ackq_broker.link.message_ids import message_ids
 
 _CALL_S: Final = 20.0
 _RETURNED: Final = "returned: no queue there takes it"
+# Of a content header, beside its properties.
+_FRAME_BYTES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +120,15 @@ class ExchangeProducer:
     ) -> object:
         if isinstance(properties, ValueError):
             raise properties
+        most = self._connection.frame_bytes
+        if most and len(properties.wire) + _FRAME_BYTES > most:
+            size = len(properties.wire)
+            raise ValueError(f"its properties have {size} bytes, and a frame there {most}")
         return await self._channel.basic_publish(
             body or b"",
             exchange=self._target.exchange,
             routing_key=key,
-            properties=properties,
+            properties=properties,  # type: ignore[arg-type]
             mandatory=True,
             wait=False,
         )
@@ -137,7 +143,7 @@ class ExchangeProducer:
         self, tasks: Sequence[asyncio.Task[object]], ids: Sequence[str]
     ) -> PublishedRows:
         confirmed = []
-        refused = {}
+        refused, unfit = {}, {}
         for row, (task, message_id) in enumerate(zip(tasks, ids, strict=True)):
             if not task.done() or task.cancelled():
                 continue  # in doubt
@@ -149,10 +155,10 @@ class ExchangeProducer:
             elif isinstance(error, DeliveryError):
                 refused[row] = "nacked by the broker"
             elif isinstance(error, ValueError | TypeError):
-                refused[row] = f"AMQP cannot carry it: {error}"
+                unfit[row] = f"AMQP cannot carry it: {error}"
             elif self._cut is None:
                 self._end(cut_of(error or ConnectionError("no answer"), self._target.address))
-        return PublishedRows(confirmed, refused, self._cut)
+        return PublishedRows(confirmed, refused, unfit, self._cut)
 
     def _on_return(self, message: DeliveredMessage) -> None:
         message_id = message.header.properties.message_id

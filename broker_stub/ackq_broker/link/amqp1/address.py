@@ -84,9 +84,22 @@ def cut_of(address: Amqp1Address, error: BaseException | Condition, place: str =
         kind, sentence = _REFUSALS[error.name]
         message = sentence.format(user=address.user or address.mechanism, place=place, said=said)
         return CutError(f"{address.url}: {message}", kind(f"{address.url}: {message}"))
-    return CutError(f"{address.url}: {said}")
+    return CutError(f"{address.url}: {said}", by_message=error.name in _BY_MESSAGE)
 
 
+# What a broker ends a link or connection with for a message that it cannot take.
+_BY_MESSAGE: Final = frozenset(
+    {
+        "amqp:connection:framing-error",
+        "amqp:decode-error",
+        "amqp:frame-size-too-small",
+        "amqp:internal-error",
+        "amqp:invalid-field",
+        "amqp:link:message-size-exceeded",
+        "amqp:not-implemented",
+        "amqp:precondition-failed",
+    }
+)
 # Not the specification's: names of what the connection itself tells.
 SASL_FAILED: Final = "ackq:sasl"
 OTHER_PROTOCOL: Final = "ackq:protocol"

@@ -219,6 +219,13 @@ class Amqp1Subscription:
 
     # --- settlements ---
 
+    def set_aside(self, tag: int) -> None:
+        """Leaves a delivery unsettled, outside the window (L29)."""
+        _, size = self._held.pop(tag)
+        self._held_bytes -= size
+        self._give_credit()
+        self._connection.flush()
+
     def _decide(self, first_tag: int, last_tag: int, state: int) -> None:
         if self._cut is not None:
             return

@@ -61,10 +61,13 @@ class _Batch:
     answered: asyncio.Future[None]
     confirmed: list[int] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
+    unfit: dict[int, str] = field(default_factory=dict)
 
-    def answer(self, row: int, refusal: str) -> None:
+    def answer(self, row: int, refusal: str, *, unfit: bool = False) -> None:
         """Notes a row's answer; empty: confirmed."""
-        if refusal:
+        if unfit:
+            self.unfit[row] = refusal
+        elif refusal:
             self.refused[row] = refusal
         else:
             self.confirmed.append(row)
@@ -99,7 +102,7 @@ class Amqp1Producer:
                 await batch.answered
             finally:
                 self._batches.remove(batch)
-        return PublishedRows(batch.confirmed, batch.refused, self._cut)
+        return PublishedRows(batch.confirmed, batch.refused, batch.unfit, self._cut)
 
     async def close(self) -> None:
         """Ends the connection."""
@@ -112,10 +115,11 @@ class Amqp1Producer:
             try:
                 message = outgoing.encoded(row)
             except ValueError as error:
-                batch.answer(row, f"AMQP 1.0 cannot carry it: {error}")
+                batch.answer(row, f"AMQP 1.0 cannot carry it: {error}", unfit=True)
                 continue
             if most and len(message) > most:
-                batch.answer(row, f"it has {len(message)} bytes; the broker takes {most}")
+                told = f"it has {len(message)} bytes; the broker takes {most}"
+                batch.answer(row, told, unfit=True)
                 continue
             self._tag += 1
             tag = str(self._tag)

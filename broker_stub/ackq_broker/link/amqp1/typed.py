@@ -131,5 +131,6 @@ _RESTORED: Final[dict[str, Callable[[Any], Any]]] = {
     "map": lambda pairs: {restore(key): restore(each) for key, each in pairs},
     # Of AMQP 0-9-1.
     "decimal": lambda text: float(Decimal(text)),
+    "longstr": base64.b64decode,
     "text": str,
 }

@@ -373,7 +373,9 @@ class BrokerChannel:
         )
         self._unacked.last_tag = delivery.last_tag
         if not no_ack:
-            self._unacked.assign(owner, delivery.first_tag, delivery.messages)
+            self._unacked.assign(
+                owner, delivery.first_tag, delivery.messages, delivery.payload_bytes
+            )
             self.delivery_times.note(delivery.first_tag, self._engine.clock.now_us())
         self.window.add(delivery)
         self.stream.deliver(delivery, sequence)

@@ -11,6 +11,7 @@ from ackq import limits
 from ackq.errors import AckqError, InvalidArgumentError, InvalidOperationError
 from ackq.outcomes import Outcome
 from ackq.v1 import consuming_pb2 as pb
+from ackq.wire.held_bytes import HeldBytes
 from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.service.consuming.unacked import UnackedOwner
 
@@ -27,6 +28,7 @@ class ConsumerConfig(NamedTuple):
     outcomes: frozenset[Outcome]
     no_ack: bool
     message_ids: bool = False
+    prefetch_bytes: int = 0
 
     def compatible(self, other: ConsumerConfig) -> bool:
         """Whether both are equal but for the prefetch, which can be changed."""
@@ -61,6 +63,7 @@ def decode_config(request: pb.Subscribe) -> ConsumerConfig:
         frozenset(FROM_WIRE[outcome] for outcome in request.outcomes),
         request.no_ack,
         request.message_ids,
+        request.prefetch_bytes,
     )
 
 
@@ -87,7 +90,8 @@ class BrokerConsumer:
     def __init__(self, channel: DeliveringChannel, config: ConsumerConfig) -> None:
         self.config = config
         self.prefetch = config.prefetch
-        self.owner = UnackedOwner(config.name, config.outcomes)
+        held = HeldBytes() if config.prefetch_bytes else None
+        self.owner = UnackedOwner(config.name, config.outcomes, held)
         self._channel = channel
 
     @property
@@ -124,6 +128,9 @@ class BrokerConsumer:
         self._channel.cancel(self, reason)
 
     def _own_room(self) -> int:
+        held = self.owner.held
+        if held is not None and held.total >= self.config.prefetch_bytes:
+            return 0
         if not self.prefetch or self.config.no_ack:
             return _UNLIMITED
         return max(0, self.prefetch - self.owner.unacked)

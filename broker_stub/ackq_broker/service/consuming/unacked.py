@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 
 from ackq.errors import OutcomeNotSupportedError
 from ackq.outcomes import Outcome
+from ackq.wire.held_bytes import HeldBytes
 from ackq_broker.core.columns import bitmaps
 
 
@@ -22,15 +23,19 @@ class UnackedOwner:
         outcomes: Those that its messages may be settled with (C5).
         tags: Its unacked tags.
         unacked: Their number, kept so that nothing has to count them (C16).
+        held: Their bytes; None: nothing bounds them.
     """
 
-    __slots__ = ("name", "outcomes", "tags", "unacked")
+    __slots__ = ("held", "name", "outcomes", "tags", "unacked")
 
-    def __init__(self, name: str, outcomes: Iterable[Outcome]) -> None:
+    def __init__(
+        self, name: str, outcomes: Iterable[Outcome], held: HeldBytes | None = None
+    ) -> None:
         self.name = name
         self.outcomes = frozenset((Outcome.ACCEPTED, *outcomes))
         self.tags = BitMap64()
         self.unacked = 0
+        self.held = held
 
 
 class UnackedTags:
@@ -51,12 +56,14 @@ class UnackedTags:
         # Owners with tags, also of consumers that have ended.
         self._owners: dict[UnackedOwner, None] = {}
 
-    def assign(self, owner: UnackedOwner, first_tag: int, messages: int) -> None:
-        """Gives an owner consecutive tags."""
+    def assign(self, owner: UnackedOwner, first_tag: int, messages: int, size: int) -> None:
+        """Gives an owner consecutive tags, whose messages have so many payload bytes."""
         self.outstanding.add_range(first_tag, first_tag + messages)
         self._owners.setdefault(owner)
         owner.tags.add_range(first_tag, first_tag + messages)
         owner.unacked += messages
+        if owner.held is not None:
+            owner.held.add(first_tag, first_tag + messages - 1, size)
         if owner is not self.pulled:
             self.prefetched += messages
 
@@ -95,6 +102,10 @@ class UnackedTags:
             if not count:
                 continue
             touched.append(owner)
+            if owner.held is not None:
+                firsts, counts = bitmaps.runs(owner.tags & tags)
+                for first, rows in zip(firsts.tolist(), counts.tolist(), strict=True):
+                    owner.held.remove(first, first + rows - 1)
             owner.tags -= tags
             owner.unacked -= count
             if owner is not self.pulled:

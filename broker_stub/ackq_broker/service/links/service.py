@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from ackq.errors import LinkNotFoundError
 from ackq.v1 import links_pb2 as pb
 from ackq_broker.core import commands
+from ackq_broker.core.commands import LinkAck
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.engine.events import event
 from ackq_broker.service.links.info import link_info
@@ -64,6 +66,21 @@ class LinksService:
             refusal=stream.refusal if stream is not None else "",
             report=stream.report if stream is not None else None,
         )
+
+    def half_window(self, queues: Sequence[str]) -> int:
+        """Half of what may be ready in queues that links with `ack=settled` fill.
+
+        0: not all are filled so, or there is more in them.
+        """
+        windows, core = dict.fromkeys(queues, 0), self._engine.core
+        for name, stream in self._live.items():
+            link = core.link(name)
+            if link.queue in windows and link.ack is LinkAck.SETTLED:
+                windows[link.queue] += stream.report.window_messages
+        total = sum(windows.values())
+        if not all(windows.values()) or sum(map(core.ready, windows)) > total:
+            return 0
+        return -(-total // 2)
 
     def live(self, link: str) -> bool:
         """Whether the holder of a link counts as live (L1)."""

@@ -433,6 +433,7 @@ def _flags(said: list[bool]) -> list[int]:
 def _checked(report: pb.LinkReport) -> pb.LinkReport:
     """A report whose texts are within their bounds (I6)."""
     report.limited_by = shorten(report.limited_by, _WORD_BYTES)
+    report.set_aside_reason = shorten(report.set_aside_reason, 4 * _WORD_BYTES)
     return report
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final
@@ -46,10 +47,17 @@ class SessionsService:
     Args:
         engine: Decides and reads.
         liveness: Which holders count as live (S3).
+        half_window: Half of what links bring to queues before they wait; 0: no bound is known.
     """
 
-    def __init__(self, engine: Engine, liveness: Liveness) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        liveness: Liveness,
+        half_window: Callable[[Sequence[str]], int] = lambda _: 0,
+    ) -> None:
         self._engine = engine
+        self._half_window = half_window
         self._liveness = LivenessStreams(engine, liveness)
 
     async def horizon(self, _: pb.HorizonRequest) -> pb.HorizonResponse:
@@ -321,6 +329,8 @@ class SessionsService:
         known = request.incarnation and request.start_tag
         incumbent = self._liveness.incumbent(request.session, request.incarnation)
         before = self._engine.core.incumbent(request.session, request.incarnation)
+        # The other half is here when this one is accepted, and its link brings another (K5).
+        half = max(self._half_window(request.queues), request.min_messages)
         ticket = self._engine.decide(
             commands.Advance(
                 session=request.session,
@@ -328,7 +338,7 @@ class SessionsService:
                 holder=holder_info(request.holder),
                 queues=tuple(request.queues),
                 start_tag=request.start_tag,
-                max_messages=request.max_messages,
+                max_messages=min(request.max_messages, half or request.max_messages),
                 max_bytes=request.max_bytes,
                 min_messages=request.min_messages,
                 max_delay_ms=request.max_delay_ms,

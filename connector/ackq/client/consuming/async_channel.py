@@ -73,12 +73,13 @@ class AsyncChannel(ChannelBase):
         mode: AcknowledgeMode | str = AcknowledgeMode.AUTO,
         outcomes: Iterable[Outcome | str] = (),
         prefetch: int = limits.CONSUMER_PREFETCH_MESSAGES,
+        prefetch_bytes: int = 0,
         columns: Sequence[str] | None = None,
         message_ids: bool = False,
     ) -> AsyncConsumer:
         """As `Channel.consume`; a task runs the callback, and awaits what it returns."""
         arguments = ConsumeArguments(
-            queue, mode, outcomes, prefetch, columns, message_ids=message_ids
+            queue, mode, outcomes, prefetch, prefetch_bytes, columns, message_ids=message_ids
         )
         check_callback(callback)
         self._stream.refuse_fork()

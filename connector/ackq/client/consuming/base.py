@@ -147,6 +147,7 @@ class ChannelBase:
             outcomes=arguments.outcomes,
             no_ack=arguments.mode is AcknowledgeMode.NONE,
             message_ids=arguments.message_ids,
+            prefetch_bytes=arguments.prefetch_bytes,
         )
         self._stream.nudge()
         settler = Settler(self._stream, self._state, arguments.mode, arguments.outcomes)
@@ -250,18 +251,21 @@ class ConsumeArguments:
         mode: AcknowledgeMode | str,
         outcomes: Iterable[Outcome | str],
         prefetch: int,
+        prefetch_bytes: int,
         columns: Sequence[str] | None,
         *,
         message_ids: bool,
     ) -> None:
         check_queue(queue)
         check_count("prefetch", prefetch, least=0)
+        check_count("prefetch_bytes", prefetch_bytes, least=0)
         encoding.check_flag("message_ids", message_ids)
         self.message_ids = message_ids
         self.queue = queue
         self.mode = mode_of(mode)
         self.outcomes = declared(outcomes)
         self.prefetch = prefetch
+        self.prefetch_bytes = prefetch_bytes
         self.columns = tuple(wire_columns.DELIVERED) if columns is None else tuple(columns)
         decoding.schema(self.columns)
 

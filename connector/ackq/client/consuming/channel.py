@@ -94,6 +94,7 @@ class Channel(ChannelBase):
         mode: AcknowledgeMode | str = AcknowledgeMode.AUTO,
         outcomes: Iterable[Outcome | str] = (),
         prefetch: int = limits.CONSUMER_PREFETCH_MESSAGES,
+        prefetch_bytes: int = 0,
         columns: Sequence[str] | None = None,
         message_ids: bool = False,
     ) -> Consumer:
@@ -108,6 +109,8 @@ class Channel(ChannelBase):
             outcomes: The negative outcomes it may settle with (C5).
             prefetch: Maximum of unacked messages; 0: unlimited (C8). Without acks (NONE) only the
                 transport window bounds the messages on their way.
+            prefetch_bytes: At this many unacked payload bytes nothing more is delivered; 0:
+                unlimited (C8).
             columns: Of `receive_batch`, names of `ackq.wire.columns.DELIVERED`; None: all.
             message_ids: A message that was published without an id is delivered with one, the same
                 each time (L23).
@@ -120,7 +123,7 @@ class Channel(ChannelBase):
             ClosedError: The channel is closed, or was disconnected for too long.
         """
         arguments = ConsumeArguments(
-            queue, mode, outcomes, prefetch, columns, message_ids=message_ids
+            queue, mode, outcomes, prefetch, prefetch_bytes, columns, message_ids=message_ids
         )
         check_callback(callback)
         refuse_coroutine(callback, "callback", "use AsyncChannel")

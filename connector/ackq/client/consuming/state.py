@@ -165,6 +165,7 @@ class ChannelState:
         outcomes: frozenset[Outcome],
         no_ack: bool,
         message_ids: bool = False,
+        prefetch_bytes: int = 0,
     ) -> Subscription:
         """Starts a consumer.
 
@@ -191,6 +192,7 @@ class ChannelState:
             outcomes=[] if no_ack else sorted(TO_WIRE[each] for each in negative),
             no_ack=no_ack,
             message_ids=message_ids,
+            prefetch_bytes=prefetch_bytes,
         )
         subscription = Subscription(request, outcomes)
         self._subscriptions[request.consumer] = subscription

@@ -10,9 +10,9 @@ from pamqp.header import ContentHeader
 from ackq.errors import InvalidArgumentError
 from ackq_broker.link.adapter import CutError, Limits
 from ackq_broker.link.amqp091.address import BrokerAddress
-from ackq_broker.link.amqp091.properties import Properties
 from ackq_broker.link.amqp091.source import QueueSource
-from ackq_broker.link.amqp091.subscription import HeldBytes, QueueSubscription, Seen
+from ackq_broker.link.amqp091.subscription import QueueSubscription, Seen
+from tests.unit.link.amqp091.wire import sent
 
 
 class Channel:
@@ -66,7 +66,7 @@ class Channel:
     async def message(self, tag, body=b"x", *, redelivered=False, consumer=None, **properties):
         consumer = consumer or f"c{self.consumer}"
         delivery = commands.Basic.Deliver(consumer, tag, redelivered, "", "q")
-        header = ContentHeader(0, len(body), Properties(**properties))
+        header = ContentHeader(0, len(body), sent(**properties))
         await self.consumers[consumer](DeliveredMessage(delivery, header, body, self))
 
 
@@ -288,20 +288,6 @@ def test_the_window_in_bytes():
         await subscription.close()
 
     run(test)
-
-
-def test_the_bytes_that_are_held():
-    """L19: of a batch that is settled in part and in any order, by the mean of its rows."""
-    held = HeldBytes()
-    held.waiting = 100
-    held.taken(1, 4, 40)
-    held.taken(5, 7, 60)
-    held.settled(4, 5)
-    assert held.total == 100 - 10 - 20
-    held.settled(1, 3)
-    assert held.total == 40
-    held.settled(6, 7)
-    assert held.total == 0
 
 
 @pytest.mark.parametrize("prefetch", [0, -1, 65_536])

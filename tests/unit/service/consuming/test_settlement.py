@@ -148,7 +148,7 @@ def test_runs_are_as_their_tags_one_by_one(tags, outcome, settled_before):
 def test_a_command_for_each_way_to_settle():
     """C15: settlements are coalesced by outcome, reason and delay, where those mean something."""
     unacked = UnackedTags()
-    unacked.assign(UnackedOwner("c", Outcome), 1, 100)
+    unacked.assign(UnackedOwner("c", Outcome), 1, 100, 0)
     unacked.last_tag = 100
     batch = SettlementBatch(unacked)
     for tag in range(1, 51):
@@ -173,7 +173,7 @@ def test_a_command_for_each_way_to_settle():
 def test_runs_are_one_command():
     """C15: whatever else is settled the same way with them."""
     unacked = UnackedTags()
-    unacked.assign(UnackedOwner("c", Outcome), 1, 100_000)
+    unacked.assign(UnackedOwner("c", Outcome), 1, 100_000, 0)
     unacked.last_tag = 100_000
     batch = SettlementBatch(unacked)
     for first in range(2, 30_000, 8192):
@@ -188,9 +188,9 @@ def test_a_settlement_returns_the_owners_of_its_tags():
     """C8: a settlement opens the prefetch of each owner by the tags of it that it settled."""
     unacked = UnackedTags()
     one, other = UnackedOwner("one", ()), UnackedOwner("other", ())
-    unacked.assign(one, 1, 3)
-    unacked.assign(other, 4, 3)
-    unacked.assign(unacked.pulled, 7, 2)
+    unacked.assign(one, 1, 3, 0)
+    unacked.assign(other, 4, 3, 0)
+    unacked.assign(unacked.pulled, 7, 2, 0)
     assert unacked.prefetched == 6
     touched = unacked.remove(BitMap64([2, 3, 4, 7]))
     assert touched == [one, other, unacked.pulled]

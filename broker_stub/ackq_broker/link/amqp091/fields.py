@@ -1,0 +1,305 @@
+"""Field tables of AMQP 0-9-1 as JSON values, and back, with the type of each field.
+
+A text is a JSON text, a number a JSON number, and what JSON has no word for is an object of one
+key: `!bytes`, `!longstr` (a text that is not UTF-8), `!timestamp`, `!decimal`, `!double`, `!float`
+(those that are not finite). The types of numbers stand beside the value, a letter each, in the
+order of the value: so a reader of JSON finds `{"count": 1}` and not the width of its field.
+
+Invariant: `encode(decode(field))` is the field, but for the order of the fields of nested tables,
+which are sorted by name, since a broker may order them otherwise (L3).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import struct
+from collections.abc import Callable, Iterator
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+_NUMBERS: Final = {
+    "b": ">b",
+    "B": ">B",
+    "s": ">h",
+    "u": ">H",
+    "I": ">i",
+    "i": ">I",
+    "l": ">q",
+    "L": ">q",
+    "f": ">f",
+    "d": ">d",
+}
+_NONFINITE: Final = {"f": "!float", "d": "!double"}
+_SIZES: Final = {
+    **{ord(tag): struct.calcsize(each) for tag, each in _NUMBERS.items()},
+    ord("t"): 1,
+    ord("D"): 5,
+    ord("T"): 8,
+    ord("V"): 0,
+}
+_SIZED: Final = frozenset(b"SxAF")
+_DEFAULT_FLOAT: Final = "d"
+_INT_32: Final = range(-(2**31), 2**31)
+_NAME_BYTES: Final = 255
+# What makes no sense as a value: of the decoder and of `struct`, `json` and `decimal`.
+_UNREADABLE: Final = (ValueError, TypeError, struct.error, OverflowError, RecursionError)
+_UNREADABLE_ALL: Final = (*_UNREADABLE, InvalidOperation, AttributeError, KeyError)
+
+
+def split(table: bytes) -> list[tuple[bytes, bytes]]:
+    """The fields of a table without its length: names, and values with their tag.
+
+    Raises:
+        ValueError: It is cut, or has a type that AMQP does not know.
+    """
+    found, at = [], 0
+    while at < len(table):
+        begin = at + 1 + table[at]
+        end = _end(table, begin)
+        found.append((table[at + 1 : begin], table[begin:end]))
+        at = end
+    return found
+
+
+def join(fields: list[tuple[bytes, bytes]]) -> bytes:
+    """A table, with its length, of names and values with their tag."""
+    parts = [bytes((len(name),)) + name + value for name, value in fields]
+    return _sized(b"".join(parts))
+
+
+def canonical(table: bytes) -> bytes:
+    """A table, with its length, whose fields are sorted by name, those of nested tables as well.
+
+    The order of two fields of one name is theirs; a table nested too deep stays as it is.
+
+    Raises:
+        ValueError: As `split`.
+    """
+    try:
+        return _sorted_table(table)
+    except RecursionError:
+        return join(sorted(split(table), key=_by_name))
+
+
+def decode(field: bytes) -> tuple[Any, str]:
+    """A value with its tag as (JSON value, letters of its numbers).
+
+    The letters are "" where `encode` chooses the same without them.
+
+    Raises:
+        ValueError: It has no JSON form: names that are not UTF-8 or double, a nesting too deep.
+    """
+    letters: list[str] = []
+    try:
+        value = _decode(field, letters)
+        chosen = [_chosen(number) for number in _numbers(value)]
+    except _UNREADABLE as error:
+        raise ValueError(f"a field that has no JSON form: {error}") from error
+    return value, "" if letters == chosen else "".join(letters)
+
+
+def encode(value: object, letters: str = "") -> bytes:
+    """The value with its tag of what `decode` gave.
+
+    Raises:
+        ValueError: It is no such value, or is out of its type's range.
+    """
+    try:
+        return _encode(value, iter(letters))
+    except _UNREADABLE_ALL as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def loads(text: str) -> Any:
+    """The JSON value of a text. Raises ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("a value nested too deep") from error
+
+
+# --- decoding ---
+
+
+def _end(data: bytes, at: int) -> int:
+    """Where the value ends whose tag stands at a place."""
+    tag = data[at : at + 1]
+    if tag and tag[0] in _SIZED:
+        size = 4 + int.from_bytes(data[at + 1 : at + 5])
+    else:
+        size = _SIZES.get(tag[0], -1) if tag else -1
+    if size < 0 or at + 1 + size > len(data):
+        raise ValueError(f"a field of type {tag!r} that is cut, or unknown")
+    return at + 1 + size
+
+
+def _items(array: bytes) -> Iterator[bytes]:
+    """The values of an array without its length, with their tag."""
+    at = 0
+    while at < len(array):
+        end = _end(array, at)
+        yield array[at:end]
+        at = end
+
+
+def _sorted_table(table: bytes) -> bytes:
+    return join([(name, _sorted_inside(each)) for name, each in sorted(split(table), key=_by_name)])
+
+
+def _sorted_inside(field: bytes) -> bytes:
+    if field[:1] == b"F":
+        return b"F" + _sorted_table(field[5:])
+    if field[:1] == b"A":
+        return b"A" + _sized(b"".join(map(_sorted_inside, _items(field[5:]))))
+    return field
+
+
+def _by_name(field: tuple[bytes, bytes]) -> bytes:
+    return field[0]
+
+
+def _decode(field: bytes, letters: list[str]) -> Any:
+    tag = chr(field[0])
+    if tag in _NUMBERS:
+        return _decode_number(tag, field[1:], letters)
+    if tag == "F":
+        return _decode_table(field[5:], letters)
+    if tag == "A":
+        return [_decode(each, letters) for each in _items(field[5:])]
+    return _PLAIN[tag](field[1:])
+
+
+def _decode_number(tag: str, data: bytes, letters: list[str]) -> Any:
+    number: float
+    (number,) = struct.unpack(_NUMBERS[tag], data)
+    if tag in _NONFINITE and not math.isfinite(number):
+        return {_NONFINITE[tag]: data.hex()}
+    letters.append(tag)
+    return number
+
+
+def _decode_text(data: bytes) -> Any:
+    try:
+        return data[4:].decode()
+    except UnicodeDecodeError:
+        return {"!longstr": _base64(data[4:])}
+
+
+def _decode_decimal(data: bytes) -> Any:
+    return {"!decimal": str(Decimal(int.from_bytes(data[1:])).scaleb(-data[0]))}
+
+
+_PLAIN: Final[dict[str, Callable[[bytes], Any]]] = {
+    "S": _decode_text,
+    "t": lambda data: data != b"\0",
+    "x": lambda data: {"!bytes": _base64(data[4:])},
+    "T": lambda data: {"!timestamp": int.from_bytes(data)},
+    "D": _decode_decimal,
+    "V": lambda _: None,
+}
+
+
+def _decode_table(table: bytes, letters: list[str]) -> dict[str, Any]:
+    fields = sorted(split(table))
+    values = {name.decode(): _decode(value, letters) for name, value in fields}
+    if len(values) < len(fields):
+        raise ValueError("two fields of one name")
+    if len(values) == 1:
+        ((name, value),) = values.items()
+        if name.startswith("!"):  # it looks like what stands for a type
+            return {f"!{name}": value}
+    return values
+
+
+def _numbers(value: object) -> Iterator[int | float]:
+    """The numbers of a value that have a letter, in its order."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _numbers(each)
+    elif isinstance(value, dict) and not _mark(value):
+        for each in value.values():
+            yield from _numbers(each)
+
+
+def _chosen(number: float) -> str:
+    """The letter of a number that has none."""
+    if isinstance(number, int):
+        return "I" if number in _INT_32 else "l"
+    return _DEFAULT_FLOAT
+
+
+def _mark(value: dict[str, Any]) -> str:
+    """The type that a table stands for; "" if it is a table."""
+    only = next(iter(value)) if len(value) == 1 else ""
+    return only if only.startswith("!") and not only.startswith("!!") else ""
+
+
+# --- encoding ---
+
+
+def _encode(value: Any, letters: Iterator[str]) -> bytes:
+    if isinstance(value, str):
+        return b"S" + _sized(value.encode())
+    if isinstance(value, bool):
+        return b"t\x01" if value else b"t\x00"
+    if isinstance(value, int | float):
+        letter = next(letters, "") or _chosen(value)
+        return letter.encode() + struct.pack(_NUMBERS[letter], value)
+    if isinstance(value, list):
+        return b"A" + _sized(b"".join([_encode(each, letters) for each in value]))
+    return b"V" if value is None else _encode_table(value, letters)
+
+
+def _encode_table(value: dict[str, Any], letters: Iterator[str]) -> bytes:
+    mark = _mark(value)
+    if mark in _MARKED:
+        return _MARKED[mark](value[mark])
+    fields = []
+    for name, each in value.items():
+        plain = name[1:] if len(value) == 1 and name.startswith("!!") else name
+        fields.append((check_name(plain.encode()), _encode(each, letters)))
+    return b"F" + join(fields)
+
+
+def check_name(name: bytes) -> bytes:
+    """The name of a field. Raises ValueError for one that is too long."""
+    if len(name) > _NAME_BYTES:
+        shown = name[:32].decode(errors="replace")
+        raise ValueError(f"the header name '{shown}...' has over {_NAME_BYTES} bytes")
+    return name
+
+
+def _sized(data: bytes) -> bytes:
+    return len(data).to_bytes(4) + data
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _encode_decimal(text: str) -> bytes:
+    number = Decimal(text)
+    sign, digits, exponent = number.as_tuple()
+    if sign or not isinstance(exponent, int):
+        raise ValueError(f"the decimal {text} is none of AMQP 0-9-1")
+    if exponent > 0:
+        exponent, digits = 0, digits + (0,) * exponent
+    return b"D" + struct.pack(">BI", -exponent, int("".join(map(str, digits))))
+
+
+_MARKED: Final[dict[str, Callable[[Any], bytes]]] = {
+    "!bytes": lambda text: b"x" + _sized(base64.b64decode(text)),
+    "!longstr": lambda text: b"S" + _sized(base64.b64decode(text)),
+    "!timestamp": lambda seconds: b"T" + struct.pack(">Q", int(seconds)),
+    "!decimal": _encode_decimal,
+    "!float": lambda text: b"f" + bytes.fromhex(text),
+    "!double": lambda text: b"d" + bytes.fromhex(text),
+    # Of AMQP 1.0.
+    "!text": lambda text: b"S" + _sized(text.encode()),
+    "!symbol": lambda text: b"S" + _sized(text.encode()),
+    "!uuid": lambda text: b"S" + _sized(text.encode()),
+}

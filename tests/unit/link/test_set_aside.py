@@ -1,0 +1,72 @@
+"""What the edge cannot take, and the numbers of the others."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ackq import limits
+from ackq.wire.columns import HEADERS
+from ackq_broker.link.adapter import Deliveries
+from ackq_broker.link.set_aside import SetAside, unfit
+
+
+@given(st.sets(st.integers(1, 30)), st.data())
+def test_numbers_have_no_gap(aside, data):
+    """L29: those of the edge run on, and lead back to the tags that were not set aside."""
+    numbering = SetAside()
+    for tag in sorted(aside):
+        numbering.add(tag)
+    kept = [tag for tag in range(1, 31) if tag not in aside]
+    assert [numbering.number(tag) for tag in kept] == list(range(1, len(kept) + 1))
+    if kept:
+        first = data.draw(st.integers(1, len(kept)))
+        last = data.draw(st.integers(first, len(kept)))
+        found = [tag for begin, end in numbering.tags(first, last) for tag in range(begin, end + 1)]
+        assert found == kept[first - 1 : last]
+
+
+@given(st.lists(st.booleans(), max_size=20))
+def test_a_rejection_is_no_permit(own):
+    """L10, L29: what is proven counts the settlements that the edge permitted."""
+    numbering = SetAside()
+    for ordinal, aside in enumerate(own, start=1):
+        if aside:
+            numbering.rejected(ordinal)
+    for proven in range(len(own) + 1):
+        assert numbering.proven(proven) == own[:proven].count(False)
+
+
+def test_the_parts_between():
+    rows = pa.record_batch({"body": pa.array([b"a", b"b", b"c", b"d"])})
+    numbering = SetAside()
+    taken = Deliveries(rows, 1, [False, True, False, True], 4, [0, 1, 2, 3])
+    parts = list(numbering.parts(taken, {1: "large", 3: "large"}))
+    assert [(part.first_tag, part.rows.to_pydict()["body"]) for part in parts] == [
+        (1, [b"a"]),
+        (2, [b"c"]),
+    ]
+    assert [(part.redelivered, part.delivery_counts) for part in parts] == [
+        ([False], [0]),
+        ([False], [2]),
+    ]
+    (rest,) = numbering.parts(Deliveries(rows, 5, [False] * 4, 4), {})
+    assert (rest.first_tag, rest.last_tag) == (3, 6)
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        ({"body": [b"x" * limits.MAX_MESSAGE_BYTES, b"x"]}, [0]),
+        ({"body": [b"x", b"x" * (limits.MAX_MESSAGE_BYTES - 1000)]}, []),
+        ({"headers": [[], [("h", "x" * limits.MAX_HEADER_BYTES)]]}, [1]),
+        ({"headers": [[], [("h", "x" * (limits.MAX_HEADER_BYTES - 1))]]}, []),
+    ],
+)
+def test_what_the_edge_cannot_take(columns, found):
+    """I6: by its own bounds."""
+    arrays = {"body": pa.array([b"", b""])} | {
+        name: pa.array(values, HEADERS if name == "headers" else pa.binary())
+        for name, values in columns.items()
+    }
+    assert list(unfit(pa.RecordBatch.from_pydict(arrays))) == found

@@ -1,0 +1,67 @@
+"""Leases of a queue that a link fills (K6)."""
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+
+from ackq.client import Admin, AsyncLink, Publisher, Session, holder
+from ackq.v1 import links_pb2
+from ackq.v1 import sessions_pb2 as pb
+from tests.wire.links.conftest import eventually
+
+WINDOW = 10
+
+
+@pytest.fixture
+def reader(edge):
+    """Advances a session, and returns how many rows it leases."""
+    session, reading, at = Session(edge.endpoint), holder("test"), {}
+
+    def lease(**keys):
+        found = session.advance(
+            pb.AdvanceRequest(holder=reading, queues=["q"], max_messages=1_000, **keys, **at)
+        )
+        rows = found.end_tag - at.get("start_tag", 0)
+        at.update(session=found.session, incarnation=found.incarnation, start_tag=found.end_tag)
+        return rows
+
+    assert lease() == 0  # it opens
+    return lease
+
+
+async def filled(endpoint, ack, check):
+    """A link that has brought its window and told it; `check` runs beside it."""
+    there = {"link": "there", "source": "amqp://there/orders", "queue": "q"}
+    async with AsyncLink(endpoint, **there, ack=ack) as link:
+        await link.subscribe(lambda: 0)
+        rows = pa.record_batch({"body": [b"x"] * WINDOW})
+        await link.store(1, rows, keys=bytes(range(160)), checks=bytes(8 * WINDOW))
+        link.report(links_pb2.LinkReport(window_messages=WINDOW))
+
+        def told():
+            with Admin(endpoint) as admin:
+                return admin.link("there").report.window_messages == WINDOW
+
+        await asyncio.to_thread(eventually, told)
+        await asyncio.to_thread(check)
+
+
+@pytest.mark.parametrize(
+    ("ack", "more", "leases"),
+    [
+        ("settled", 0, [5, 5, 0]),
+        ("stored", 0, [10, 0]),
+        ("settled", 1, [11, 0]),  # another publisher's: it is no window
+    ],
+)
+def test_a_lease_is_half_of_a_window(edge, reader, ack, more, leases):
+    """K6: so that the other half is there when it is accepted."""
+
+    def check():
+        with Publisher(edge.endpoint, routing_key="q") as publisher:
+            for _ in range(more):
+                publisher.publish(b"own")
+        assert [reader() for _ in leases] == leases
+
+    asyncio.run(filled(edge.endpoint, ack, check))

@@ -1,0 +1,241 @@
+"""What a link does with each message that an ordinary client may send, with a real RabbitMQ."""
+
+import asyncio
+import struct
+from contextlib import asynccontextmanager
+
+import aiormq
+import pytest
+
+from ackq.client import Admin, Publisher
+from ackq.limits import MAX_MESSAGE_BYTES
+from ackq_broker.link.amqp091 import fields
+from ackq_broker.link.amqp091.properties import _unpacked
+from tests.unit.link.amqp091.wire import message, same, sent, table_of
+from tests.wire.links.conftest import Rabbit, eventually
+from tests.wire.links.test_inbound import events, inbound, info
+from tests.wire.links.test_outbound import delayed, outbound
+
+
+def big(number):
+    return struct.pack(">q", number)
+
+
+def nested(depth):
+    """A table that many deep, with its length."""
+    table = fields.join([])
+    for _ in range(depth):
+        table = fields.join([(b"a", b"F" + table)])
+    return table
+
+
+EACH_TYPE = {
+    "b": b"b\x05", "B": b"B\xff", "s": b"s\x00\x05", "u": b"u\xff\xff", "i": b"i\xff\xff\xff\xff",
+    "I": b"I\0\0\0\x05", "l": b"l" + big(5), "f": b"f" + struct.pack(">f", 0.1),
+    "d": b"d" + struct.pack(">d", 1e300),
+    "D": b"D\x02\0\0\0\x96", "T": b"T" + big(1_732_500_000_000_000_000), "t": b"t\x01", "V": b"V",
+    "x": b"x\0\0\0\x02\xff\x00", "S": b"S\0\0\0\x01\xff", "F": b"F" + fields.join([]),
+    "A": b"A\0\0\0\x09" + b"l" + big(5),
+    "m": b"F" + fields.join([(b"!bytes", b"S\0\0\0\x01a")]),
+}  # fmt: skip
+MESSAGES = {
+    "plain": sent(),
+    "timestamp in microseconds": message(timestamp=1_732_500_000_000_000),
+    "timestamp before 1970": message(timestamp=-5),
+    "message id not UTF-8": message(message_id=b"\xff\xfe"),
+    "texts not UTF-8": message(content_type=b"\xff", correlation_id=b"\xfe", app_id=b"\xfd"),
+    "empty texts": message(content_type=b"", correlation_id=b"", reply_to=b"", type=b""),
+    "cluster": message(cluster_id=b"c"),
+    "headers of each type": message(headers=table_of(**EACH_TYPE)),
+    "header name not UTF-8": message(headers=fields.join([(b"\xff", b"V")])[4:]),
+    "header name of 200 bytes": message(headers=fields.join([(b"n" * 200, b"V")])[4:]),
+    "two headers of one name": message(headers=fields.join([(b"a", b"V"), (b"a", b"t\1")])[4:]),
+    "tables nested 900 deep": message(headers=nested(900)[4:]),
+    "own amqp-properties": message(headers=table_of(**{"amqp-properties": b"S\0\0\0\2{}"})),
+}
+
+
+@asynccontextmanager
+async def channel_of(rabbit):
+    connection = await aiormq.connect(f"amqp://127.0.0.1:{rabbit.port}")
+    try:
+        yield await connection.channel()
+    finally:
+        await connection.close()
+
+
+async def publish(rabbit, messages):
+    async with channel_of(rabbit) as channel:
+        for number, each in enumerate(messages):
+            await channel.basic_publish(
+                str(number).encode(), routing_key=rabbit.queue, properties=each
+            )
+
+
+async def taken(rabbit, count):
+    """The properties of messages by their bodies."""
+    async with channel_of(rabbit) as channel:
+        found = [await channel.basic_get(rabbit.queue, no_ack=True) for _ in range(count)]
+    return {int(each.body): each.header.properties for each in found}
+
+
+def with_id(number, properties):
+    """The same with an id and a time, where it has none: the library, and the edge, give it one."""
+    given = {"message_id": b"%d" % number, "timestamp": 5}
+    return message(**given | _unpacked(properties.wire))
+
+
+@pytest.fixture
+def beyond(rabbitmq_dialect):
+    """A second queue there, for what comes out again."""
+    queue = Rabbit(rabbitmq_dialect.port, "classic")
+    yield queue
+    queue.delete()
+
+
+def test_each_message_comes_out_as_it_went_in(rabbit, beyond, edge, links):
+    """L13: byte by byte, in by a link and out by another; no message ends a connection."""
+    given = [with_id(number, each) for number, each in enumerate(MESSAGES.values())]
+    asyncio.run(publish(rabbit, given))
+    coming = inbound(links, rabbit, edge, ack="stored")
+    eventually(lambda: edge.ready == len(given))
+    going = outbound(links, beyond, edge)
+    eventually(lambda: beyond.ready == len(given))
+    assert (coming.stop(), going.stop()) == (0, 0)
+    assert not events(coming, "cut")
+    assert not events(going, "cut")
+    back = asyncio.run(taken(beyond, len(given)))
+    different = [
+        name for number, name in enumerate(MESSAGES) if not same(given[number], back[number])
+    ]
+    assert different == []
+
+
+def test_a_message_that_the_edge_cannot_take(rabbit, edge, links):
+    """L29: it stays there, and what is before and behind it comes and is acknowledged."""
+    rabbit.publish([0])
+    rabbit.publish_bodies([b"x" * (MAX_MESSAGE_BYTES + 1)])
+    rabbit.publish([1, 2])
+    link = inbound(links, rabbit, edge, ack="stored")
+    eventually(lambda: edge.ready == 3)
+    eventually(lambda: info(edge).permitted == 3)
+    eventually(lambda: info(edge).report.set_aside == 1)
+    assert link.stop() == 0
+    assert edge.ids == [0, 1, 2]
+    eventually(lambda: rabbit.ready == 1)
+    assert not events(link, "cut")
+    assert "it stays there" in events(link, "set_aside")[0]["message"]
+
+
+def test_it_is_rejected_where_the_user_says_so(rabbit, edge, links):
+    """L29: with on-reject=discard, and so to the dead letters there, if there are some."""
+    rabbit.publish([0])
+    rabbit.publish_bodies([b"x" * (MAX_MESSAGE_BYTES + 1)])
+    rabbit.publish([1])
+    link = inbound(links, rabbit, edge, on_reject="discard")
+    eventually(lambda: edge.ready == 2)
+    eventually(lambda: info(edge).report.set_aside == 1)
+    assert link.stop() == 0
+    eventually(lambda: rabbit.ready == 2)  # those that nobody has accepted here
+
+
+def test_a_stream_is_refused(rabbitmq_dialect, edge, links):
+    """L14: by its first delivery; a queue's message with a header of that name is none."""
+    stream = Rabbit(rabbitmq_dialect.port, "stream")
+    queue = Rabbit(rabbitmq_dialect.port, "classic")
+    try:
+        link = inbound(links, stream, edge)
+        eventually(lambda: events(link, "connected"))
+        stream.publish([0])
+        eventually(lambda: link.ended == 2)
+        assert "is a stream" in link.log
+        assert edge.total == 0
+        queue.publish([1], headers={"x-stream-offset": 5})
+        other = inbound(links, queue, edge, name="other")
+        eventually(lambda: edge.ready == 1)
+        assert other.stop() == 0
+    finally:
+        stream.delete()
+        queue.delete()
+
+
+@pytest.fixture
+def small_messages(rabbitmq_dialect):
+    """A RabbitMQ that closes the channel for a message of over 10,000 bytes."""
+    node = rabbitmq_dialect._server
+    before = node.control("eval", "application:get_env(rabbit, max_message_size).")
+    size = before.strip().removeprefix("{ok,").removesuffix("}")
+    set_size(node, 10_000)
+    yield
+    set_size(node, size)
+
+
+def set_size(node, size):
+    node.control("eval", f"application:set_env(rabbit, max_message_size, {size}).")
+
+
+@pytest.mark.usefixtures("small_messages")
+@pytest.mark.parametrize("dead_letters", [True, False])
+def test_a_message_for_which_the_broker_closes(classic, edge, links, dead_letters):
+    """L22: it is known after one more cut, and is the only one that does not go out."""
+    with Admin(edge.endpoint) as admin:
+        if dead_letters:
+            admin.declare_queue("dead")
+            admin.delete_queue("q")
+            admin.declare_queue("q", dead_letter_queue="dead")
+    with Publisher(edge.endpoint, routing_key="q") as publisher:
+        for number in range(60):
+            body = b"x" * 20_000 if number in {20, 25} else b"%d" % number
+            publisher.publish(body, message_id=str(number))
+    link = outbound(links, classic, edge)
+    good = sorted({*range(60)} - {20, 25})
+    eventually(lambda: len(set(ids(classic))) == len(good))
+    if dead_letters:
+        with Admin(edge.endpoint) as admin:
+            eventually(lambda: admin.queue("dead").ready == 2)
+            rows = [row for batch in admin.browse("dead") for row in batch.to_pylist()]
+        assert sorted(row["message_id"] for row in rows) == ["20", "25"]
+        assert all("larger than" in dict(row["headers"])["ackq-dead-reason"] for row in rows)
+        assert edge.total == 0
+    else:
+        eventually(lambda: delayed(edge) == 2)
+    assert link.stop() == 0
+    assert len(events(link, "cut")) <= 4
+
+
+def ids(rabbit):
+    """What is ready there, without taking it."""
+
+    def work(channel):
+        found = []
+        while True:
+            method, properties, _ = channel.basic_get(rabbit.queue)
+            if method is None:
+                return found
+            found.append(properties.message_id)
+
+    return rabbit.call(work)
+
+
+def test_properties_too_large_for_a_frame(classic, edge, links):
+    """L22: RabbitMQ would end the connection; it is refused before it is sent."""
+    with Publisher(edge.endpoint, routing_key="q") as publisher:
+        publisher.publish(b"large", message_id="1", headers={"h": "x" * 200_000})
+        publisher.publish(b"small", message_id="2")
+    link = outbound(links, classic, edge)
+    eventually(lambda: classic.ready == 1)
+    eventually(lambda: delayed(edge) == 1)
+    assert link.stop() == 0
+    assert not events(link, "cut")
+    assert "a frame there 131072" in link.log
+
+
+def test_a_link_holds_so_many_bytes(classic, edge, links):
+    """L22, C8: what is under way is bounded by bytes as well, and everything goes out."""
+    with Publisher(edge.endpoint, routing_key="q") as publisher:
+        for number in range(20):
+            publisher.publish(b"x" * 300_000, message_id=str(number))
+    link = outbound(links, classic, edge, window_bytes=1_000_000)
+    eventually(lambda: classic.ready == 20)
+    assert link.stop() == 0
+    assert sorted(map(int, ids(classic))) == list(range(20))
