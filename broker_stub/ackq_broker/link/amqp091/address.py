@@ -12,17 +12,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import aiormq
+from aiormq import exceptions
 from aiormq.exceptions import (
     AuthenticationError,
     ChannelAccessRefused,
     ChannelNotFoundEntity,
-    ChannelPreconditionFailed,
-    ConnectionFrameError,
-    ConnectionInternalError,
     ConnectionNotAllowed,
-    ConnectionNotImplemented,
-    ConnectionSyntaxError,
-    ConnectionUnexpectedFrame,
     IncompatibleProtocolError,
     InvalidFrameError,
     ProbableAuthenticationError,
@@ -164,13 +159,10 @@ def cut_of(error: BaseException, address: BrokerAddress, place: str = "") -> Cut
 
 # What RabbitMQ closes a channel or connection with for a message that it cannot take.
 _BY_MESSAGE: Final = (
-    ChannelPreconditionFailed,
-    ConnectionFrameError,
-    ConnectionInternalError,
-    ConnectionNotImplemented,
-    ConnectionSyntaxError,
-    ConnectionUnexpectedFrame,
-)
+    exceptions.ChannelPreconditionFailed, exceptions.ConnectionFrameError,
+    exceptions.ConnectionInternalError, exceptions.ConnectionNotImplemented,
+    exceptions.ConnectionSyntaxError, exceptions.ConnectionUnexpectedFrame,
+)  # fmt: skip
 
 
 def _refusal(error: BaseException, address: BrokerAddress, place: str) -> AckqError | None:

@@ -72,15 +72,15 @@ def join(fields: list[tuple[bytes, bytes]]) -> bytes:
 def canonical(table: bytes) -> bytes:
     """A table, with its length, whose fields are sorted by name, those of nested tables as well.
 
-    The order of two fields of one name is theirs; a table nested too deep stays as it is.
-
-    Raises:
-        ValueError: As `split`.
+    The order of two fields of one name is theirs; what cannot be split stays as it is, and so does
+    what is nested too deep.
     """
     try:
         return _sorted_table(table)
     except RecursionError:
         return join(sorted(split(table), key=_by_name))
+    except ValueError:
+        return _sized(table)
 
 
 def decode(field: bytes) -> tuple[Any, str]:
@@ -299,7 +299,5 @@ _MARKED: Final[dict[str, Callable[[Any], bytes]]] = {
     "!float": lambda text: b"f" + bytes.fromhex(text),
     "!double": lambda text: b"d" + bytes.fromhex(text),
     # Of AMQP 1.0.
-    "!text": lambda text: b"S" + _sized(text.encode()),
-    "!symbol": lambda text: b"S" + _sized(text.encode()),
-    "!uuid": lambda text: b"S" + _sized(text.encode()),
+    **dict.fromkeys(("!text", "!symbol", "!uuid"), lambda text: b"S" + _sized(text.encode())),
 }

@@ -38,39 +38,22 @@ _TABLE: Final = "table"
 _MALFORMED: Final = "malformed"
 _TEXTS: Final = ("message_id", "correlation_id", "reply_to", "content_type")
 _TEXT: Final = "text"
-# Properties without a column.
-_EXTRAS: Final = (
-    "content_encoding",
-    "expiration",
-    "priority",
-    "type",
-    "user_id",
-    "app_id",
-    "cluster_id",
-)
 # In the order of their flags, from the highest.
 _KINDS: Final = {
-    "content_type": _TEXT,
-    "content_encoding": _TEXT,
-    "headers": _TABLE,
-    "delivery_mode": ">B",
-    "priority": ">B",
-    "correlation_id": _TEXT,
-    "reply_to": _TEXT,
-    "expiration": _TEXT,
-    "message_id": _TEXT,
-    "timestamp": ">q",
-    "type": _TEXT,
-    "user_id": _TEXT,
-    "app_id": _TEXT,
+    "content_type": _TEXT, "content_encoding": _TEXT, "headers": _TABLE, "delivery_mode": ">B",
+    "priority": ">B", "correlation_id": _TEXT, "reply_to": _TEXT, "expiration": _TEXT,
+    "message_id": _TEXT, "timestamp": ">q", "type": _TEXT, "user_id": _TEXT, "app_id": _TEXT,
     "cluster_id": _TEXT,
-}
+}  # fmt: skip
+# Those without a column.
+_EXTRAS: Final = _KINDS.keys() - {*_TEXTS, "headers", "delivery_mode", "timestamp"}
 _FLAGS: Final = [(name, kind, 1 << (15 - at)) for at, (name, kind) in enumerate(_KINDS.items())]
 _MORE_FLAGS: Final = 1
-_SIZES: Final = {">B": 1, ">q": 8}
+_SIZES: Final = {">B": 1, ">q": 8, _TEXT: 1, _TABLE: 4}  # of texts and tables: of their length
+_SIZED: Final = {_TEXT, _TABLE}
 _PERSISTENT: Final = 2
 # Not the sender's to say: a broker refuses a message that names another user.
-_NOT_SENT: Final = frozenset({"user_id"})
+_NOT_SENT: Final = "user_id"
 # Of the delivery, not of the message: a quorum queue adds them.
 _DELIVERY_COUNT: Final = b"x-delivery-count"
 _OF_DELIVERY: Final = frozenset({_DELIVERY_COUNT, b"x-acquired-count"})
@@ -130,11 +113,8 @@ def to_rows(bodies: Sequence[bytes], properties: Sequence[Properties]) -> pa.Rec
         texts = [each.get(name) for each in unpacked]
         if any(texts) or b"" in texts:
             columns[name] = _column(name, texts, extras)
-    _note_extras(unpacked, extras)
-    pairs = _note_headers(unpacked, extras)
-    if extras or any(pairs):
-        for row, extra in extras.items():
-            pairs[row] = [*pairs[row], (EXTRA_HEADER, json.dumps(extra, sort_keys=True))]
+    pairs = [_pairs(each, extras.get(row, {})) for row, each in enumerate(unpacked)]
+    if any(pairs):
         columns["headers"] = pa.array(pairs, HEADERS)
     times = [each.get("timestamp") for each in unpacked]
     if any(time is not None for time in times):
@@ -207,18 +187,13 @@ def _unpacked(wire: bytes) -> dict[str, Any]:
     for name, kind, flag in _FLAGS:
         if not flags & flag:
             continue
-        if kind == _TEXT:
-            begin = at + 1
-            at = begin + int.from_bytes(wire[at:begin])
-            found[name] = wire[begin:at]
-        elif kind == _TABLE:
-            begin = at + 4
+        begin = at + _SIZES[kind]
+        if kind in _SIZED:
             at = begin + int.from_bytes(wire[at:begin])
             found[name] = wire[begin:at]
         else:
-            begin, at = at, at + _SIZES[kind]
-            if at <= len(wire):
-                (found[name],) = struct.unpack(kind, wire[begin:at])
+            found[name] = int.from_bytes(wire[at:begin], signed=kind == ">q")
+            at = begin
     if at != len(wire) or flags & _MORE_FLAGS:
         return {_MALFORMED: wire}
     return found
@@ -261,73 +236,49 @@ def _column(name: str, texts: list[bytes | None], extras: dict[int, dict[str, An
     return column
 
 
-def _note_extras(unpacked: Sequence[dict[str, Any]], extras: dict[int, dict[str, Any]]) -> None:
-    """Notes the properties without a column, by row; only rows that have one."""
-    for row, each in enumerate(unpacked):
-        for name in each.keys() & _NOTED:
-            value = each[name]
-            if name == "timestamp":
-                if _time_us(value) == value * 10**6:
-                    continue
-            elif isinstance(value, bytes):
-                value = _base64(value) if name == _MALFORMED else _json_text(value)
-            extras.setdefault(row, {})[name] = value
+def _pairs(unpacked: dict[str, Any], extra: dict[str, Any]) -> list[tuple[str, str]]:
+    """The headers of a message as texts, with what they, and its columns, do not tell."""
+    for name in unpacked.keys() & _EXTRAS:
+        value = unpacked[name]
+        extra[name] = _json_text(value) if isinstance(value, bytes) else value
+    time = unpacked.get("timestamp", 0)
+    if _time_us(time) != time * 10**6:
+        extra["timestamp"] = time
+    if _MALFORMED in unpacked:
+        extra[_MALFORMED] = _base64(unpacked[_MALFORMED])
+    pairs = _headers(unpacked.get("headers", b""), extra)
+    return [*pairs, (EXTRA_HEADER, json.dumps(extra, sort_keys=True))] if extra else pairs
 
 
-_NOTED: Final = frozenset({*_EXTRAS, "timestamp", _MALFORMED})
-
-
-def _note_headers(
-    unpacked: Sequence[dict[str, Any]], extras: dict[int, dict[str, Any]]
-) -> list[list[tuple[str, str]]]:
-    """The headers of each row as texts; notes what they do not tell."""
-    found = []
-    for row, each in enumerate(unpacked):
-        pairs, noted = _headers(each.get("headers", b""))
-        found.append(pairs)
-        if noted:
-            extras.setdefault(row, {}).update(noted)
-    return found
-
-
-def _headers(table: bytes) -> tuple[list[tuple[str, str]], dict[str, Any]]:
-    """A field table as text headers, and what is noted of it."""
+def _headers(table: bytes, extra: dict[str, Any]) -> list[tuple[str, str]]:
+    """A field table as text headers; notes what they do not tell."""
     pairs: dict[str, str] = {}
-    coded, types, whole = [], {}, False
+    types = {}
     try:
         found = [field for field in fields.split(table) if field[0] not in _OF_DELIVERY]
     except ValueError:
-        return [], {_TABLE: _base64(len(table).to_bytes(4) + table)}
+        extra[_TABLE] = _base64(fields.canonical(table))
+        return []
     for raw, value in found:
         try:
             name = raw.decode()
             decoded, letters = fields.decode(value)
         except ValueError:
-            whole = True
             continue
         if name in pairs or name == EXTRA_HEADER:
-            whole = True
             continue
-        if isinstance(decoded, str):
-            pairs[name] = decoded
-            continue
-        pairs[name] = json.dumps(decoded)
-        coded.append(name)
+        pairs[name] = decoded if isinstance(decoded, str) else json.dumps(decoded)
+        if not isinstance(decoded, str):
+            extra.setdefault(_JSON_HEADERS, []).append(name)
         if letters:
             types[name] = letters
-    noted: dict[str, Any] = {_JSON_HEADERS: sorted(coded)} if coded else {}
     if types:
-        noted[_TYPES] = types
-    if whole:
-        noted[_TABLE] = _base64(_canonical(fields.join(found)[4:]))
-    return list(pairs.items()), noted
-
-
-def _canonical(table: bytes) -> bytes:
-    try:
-        return fields.canonical(table)
-    except ValueError:
-        return len(table).to_bytes(4) + table
+        extra[_TYPES] = types
+    if len(pairs) < len(found):
+        extra[_TABLE] = _base64(fields.canonical(fields.join(found)[4:]))
+    if _JSON_HEADERS in extra:
+        extra[_JSON_HEADERS].sort()
+    return list(pairs.items())
 
 
 def _table_of(properties: Properties) -> bytes:
@@ -389,8 +340,7 @@ def _table(pairs: Sequence[tuple[str, str]]) -> tuple[bytes | None, dict[str, An
         texts = dict(pairs)
     if _MALFORMED in extra:
         raise ValueError("its properties came malformed")
-    for name in _NOT_SENT:
-        extra.pop(name, None)
+    extra.pop(_NOT_SENT, None)
     if _TABLE in extra:
         table = base64.b64decode(extra[_TABLE])
         if int.from_bytes(table[:4]) != len(table) - 4:

@@ -88,18 +88,11 @@ def cut_of(address: Amqp1Address, error: BaseException | Condition, place: str =
 
 
 # What a broker ends a link or connection with for a message that it cannot take.
-_BY_MESSAGE: Final = frozenset(
-    {
-        "amqp:connection:framing-error",
-        "amqp:decode-error",
-        "amqp:frame-size-too-small",
-        "amqp:internal-error",
-        "amqp:invalid-field",
-        "amqp:link:message-size-exceeded",
-        "amqp:not-implemented",
-        "amqp:precondition-failed",
-    }
-)
+_BY_MESSAGE: Final = {
+    "amqp:connection:framing-error", "amqp:decode-error", "amqp:frame-size-too-small",
+    "amqp:internal-error", "amqp:invalid-field", "amqp:link:message-size-exceeded",
+    "amqp:not-implemented", "amqp:precondition-failed",
+}  # fmt: skip
 # Not the specification's: names of what the connection itself tells.
 SASL_FAILED: Final = "ackq:sasl"
 OTHER_PROTOCOL: Final = "ackq:protocol"
