@@ -263,3 +263,18 @@ def test_a_replaced_authority_of_clients(files, tmp_path, lets_in):
         changes_authority(files, present)
         until(lambda: lets_in(broker, files, new))
         assert not lets_in(broker, files, old)
+
+
+class NoCertificate:
+    """A client that shows none."""
+
+    def configure_cert(self, context):
+        """Leaves the context as it is."""
+
+
+def test_https_lets_nobody_in_without_a_certificate(files, tmp_path):
+    """A6: where a client authority is given."""
+    env = files.environment(ACKQ_BROKER_TLS_CLIENT_CA=str(files.client_ca))
+    with ackq_broker.embedded(tmp_path / "data", sync=False, env=env, http=True) as broker:
+        assert not by_https(broker, files, NoCertificate())
+        assert by_https(broker, files, files.authority.issue_cert("client"))

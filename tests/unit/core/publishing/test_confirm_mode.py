@@ -243,6 +243,15 @@ def test_numbers_below_the_lowest_unanswered_are_forgotten_and_stay_answered(
     assert harness.ready("q") == 4
 
 
+def test_the_lowest_unanswered_itself_is_placed(harness: Harness) -> None:
+    """P10: what is below it was answered; it was not, so a late frame that has both places it."""
+    harness.declare("q")
+    harness.publish_to("q", 1, numbers=[1])
+    harness.publish_to("q", 1, numbers=[3], lowest=2)
+    harness.publish_to("q", 2, numbers=[1, 2], lowest=1)
+    assert harness.ready("q") == 3
+
+
 def test_a_number_below_its_own_frame_s_lowest_unanswered_is_refused(harness: Harness) -> None:
     """P10: it could be neither placed nor confirmed truthfully."""
     harness.declare("q")

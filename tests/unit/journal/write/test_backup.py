@@ -78,6 +78,34 @@ def test_backups_of_a_new_directory_are_on_the_disk(data, tmp_path):
         assert {tmp_path, tmp_path / "new", tmp_path / "new" / "backups"} < set(disk.synced)
 
 
+def test_a_backup_is_on_the_disk_before_it_has_its_name(data, target):
+    """O5: its files, and their names in its directory; then its own name."""
+
+    class Disk(ListingDisk):
+        def rename(self, source, name):
+            if name == target:
+                inside = {path.name for path in files if path.parent == source}
+                said.append((names[source] == set(source.iterdir()), inside))
+            super().rename(source, name)
+
+        def sync_file(self, fd):
+            files.add(Path(f"/proc/self/fd/{fd}").readlink())
+            super().sync_file(fd)
+
+        def sync_directory(self, directory):
+            names[directory] = set(directory.iterdir())
+            super().sync_directory(directory)
+
+    said, files, names = [], set(), {}
+    with opened(data, disk=Disk()) as running:
+        running.append_blocks(1, 3)
+        back_up(running, target)
+        ((directory, synced),) = said
+        assert directory
+        # The others are links to segments that the broker has synced.
+        assert segment_files(target)[-1].name in synced
+
+
 def test_what_dies_afterwards_stays_in_the_backup(data, target):
     """O5: segments of the broker go, and new ones are written over dead ones, but over none that a
     backup has as well.
