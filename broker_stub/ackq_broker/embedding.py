@@ -63,12 +63,7 @@ class EmbeddedBroker:
         self._child: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
+        return self.start()
 
     def __exit__(
         self,
@@ -113,6 +108,19 @@ class EmbeddedBroker:
         assert self._child is not None, "the broker was not started"
         self._child.kill()
         self._reap()
+
+    def start(self) -> Self:
+        """Starts it, for a notebook, where `with` cannot span cells; `stop` ends it.
+
+        Raises:
+            BrokerUnavailableError: It did not start; the message has the end of its log.
+        """
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
 
     def restart(self, env: Mapping[str, str] | None = None) -> None:
         """Starts it again on the same port and data; shuts it down cleanly first if it runs.

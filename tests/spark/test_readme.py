@@ -1,12 +1,19 @@
 """The code of the READMEs runs as it stands, but for names and paths (K8, K9)."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from tests.optional import needs
 from tests.spark import cluster
 
 ROOT = cluster.readme("README.md")
+TIMEOUT_S = 300
 CONNECTOR = cluster.readme("connector/README.md")
-EXAMPLE, READ, WRITE, SETTLE = cluster.readme_blocks(ROOT, "python")
+PROGRAM = "".join(cluster.readme_blocks(ROOT, "python"))
 SORT, DECODE = (text for text in cluster.readme_blocks(CONNECTOR, "python") if "settle(" in text)
 
 
@@ -35,20 +42,68 @@ def reader(kit):
     return Reader(kit)
 
 
-def test_the_first_example(reader):
-    """K9: what is in one queue is in the other."""
-    reader.kit.publish("orders", b"1", b"2")
-    reader.run(EXAMPLE)
-    assert reader.kit.bodies("invoices") == [b"1", b"2"]
+LOOK = """
+query.processAllAvailable()
+query.stop()
+print("good", admin.queue("good").ready, "refused", admin.queue("refused").ready)
+broker.stop()
+"""
 
 
-def test_read_write_settle(reader):
-    """K8: rows are written, read, and the bad ones rejected."""
-    (reader.kit.folder / "orders.json").write_text('{"id": 1}\n{"name": "n"}\n')
-    for block in (READ, WRITE, SETTLE):
-        reader.run(block)
-    assert reader.kit.bodies("good") == [b'{"id":1}']
-    assert reader.kit.dead_letters() == [(b'{"name":"n"}', "no id")]
+def found(printed):
+    """The lines of a program that are its own."""
+    return [line for line in printed.splitlines() if line == "1" or line.startswith("good")]
+
+
+EXPECTED = ["1", "good 1 refused 1"]
+
+
+def test_the_readme_as_a_program(tmp_path):
+    """K8, K9: from an empty folder, without a broker, in an environment that is not activated."""
+    (tmp_path / "program.py").write_text(PROGRAM + LOOK)
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env=not_activated(),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert found(done.stdout) == EXPECTED
+
+
+def test_the_readme_in_a_notebook(tmp_path):
+    """K9: a cell for each block, in a kernel of an environment that is not activated."""
+    needs("ipykernel", "test")
+    from jupyter_client.manager import start_new_kernel
+
+    printed = []
+    cells = [*cluster.readme_blocks(ROOT, "python"), LOOK]
+    manager, client = start_new_kernel(
+        cwd=str(tmp_path), env=not_activated(), startup_timeout=TIMEOUT_S
+    )
+    try:
+        for cell in cells:
+            reply = client.execute_interactive(
+                cell,
+                timeout=TIMEOUT_S,
+                output_hook=lambda message: printed.append(message["content"].get("text", "")),
+            )
+            assert reply["content"]["status"] == "ok", reply["content"]
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    assert found("".join(printed)) == EXPECTED
+
+
+def not_activated():
+    """The environment of a shell in which nobody activated anything."""
+    folder = str(Path(sys.executable).parent)
+    path = [each for each in os.environ["PATH"].split(os.pathsep) if each != folder]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    return kept | {"PATH": os.pathsep.join(path)}
 
 
 def test_an_outcome_for_each_row(reader):
