@@ -27,7 +27,7 @@ _WIRE = commands.Basic.Properties(
 ).marshal()
 _NOTED = {
     "json-headers": ["n"],
-    "field-types": {"n": "s"},
+    "field-types": {"n": "s.l"},
     "priority": 3,
     "expiration": "60",
     "timestamp": 5,

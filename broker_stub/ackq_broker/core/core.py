@@ -316,11 +316,6 @@ class Core:
         found = self._state.sessions.get(name) if name is not None else None
         return (found.incarnation, found.holder.token) if found is not None else None
 
-    def holder_of(self, session: str) -> bytes | None:
-        """The token of a session's holder; None when there is no such session."""
-        found = self._state.sessions.get(session)
-        return found.holder.token if found is not None else None
-
     def ready_total(self, session: str) -> int:
         """How many messages are ready in a session's queues, cheaply; 0 without such a session."""
         found = self._state.sessions.get(session)

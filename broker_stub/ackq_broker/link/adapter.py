@@ -68,7 +68,6 @@ class QueueLimits:
         kind: What it calls the queue: `classic`, `quorum`, `anycast` ...; empty when not known.
         consumer_timeout_s: A delivery that is held for longer ends its consumer; 0: none does.
         delivery_limit: A message is dropped or dead-lettered at so many deliveries; 0: never.
-        cut_counts: Whether a cut counts as a delivery of each message that was held.
         requeue_counts: Whether `close(requeue=True)` does.
         dead_letters: Whether what is dropped for any reason goes to another queue.
         rejected_again: Whether what is rejected is delivered again (L28).
@@ -81,7 +80,6 @@ class QueueLimits:
     kind: str = ""
     consumer_timeout_s: float | None = None
     delivery_limit: int | None = None
-    cut_counts: bool = True
     requeue_counts: bool = True
     dead_letters: bool | None = None
     rejected_again: bool = False

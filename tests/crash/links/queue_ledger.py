@@ -82,7 +82,7 @@ class QueueLedger:
             doubled = sum(times.values()) - len(times)
             strange = len(set(times) - known)
             if self.combination.content == "ids":
-                strange += sum(body != b"body %d" % int(name) for name, body in rows)
+                strange += sum(body.split()[1] != name.encode() for name, body in rows)
         return Verdict(
             len(self.confirmed), len(self.unknown), len(rows), lost, doubled, allowed, strange
         )

@@ -4,6 +4,8 @@ import random
 import threading
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import pika
 import pika.exceptions
@@ -13,6 +15,26 @@ from tests.wire.links.accepting import Accepting
 # A publisher waits while so many messages of a queue are on their way.
 ON_THE_WAY = 200
 BATCH = 20
+
+
+# Of each type that RabbitMQ's own clients send.
+VALUES = (
+    "text", "", 5, -(2**40), True, None, 1.5, Decimal("1.5"), datetime(2026, 11, 22, tzinfo=UTC),
+    b"\xff\x00", [1, "a", {"b": 2}], {"x": {"z": "w", "y": 1}, "a": []},
+)  # fmt: skip
+MORE = {"priority": 3, "type": "t", "app_id": "a", "correlation_id": "c", "content_type": "x/y"}
+
+
+def drawn(rng):
+    """Properties beside the id: none, or some, with headers of each type (L3)."""
+    names = rng.sample("abcdef", rng.choice((0, 0, 1, 2, 6)))
+    more = {name: value for name, value in MORE.items() if rng.random() < 0.2}
+    return {"headers": {name: rng.choice(VALUES) for name in names} or None, **more}
+
+
+def padding(rng):
+    """What follows a body: mostly nothing, up to 1 MiB."""
+    return b" " + b"x" * rng.choice((0, 0, 0, 0, 100, 100, 10_000, rng.choice((0, 0, 0, 1 << 20))))
 
 
 class Side(threading.Thread):
@@ -59,7 +81,10 @@ class Publishing(Side):
                 continue
             for _ in range(self.rng.randint(1, BATCH)):
                 number, name, body = ledger.next()
-                properties = pika.BasicProperties(delivery_mode=2, message_id=name)
+                more = {}
+                if each.content != "identical":
+                    body, more = body + padding(self.rng), drawn(self.rng)
+                properties = pika.BasicProperties(delivery_mode=2, message_id=name, **more)
                 ledger.unknown.append(number)
                 channel.basic_publish("", each.name, body, properties)
                 ledger.unknown.pop()

@@ -12,11 +12,10 @@ which are sorted by name, since a broker may order them otherwise (L3).
 from __future__ import annotations
 
 import base64
-import json
 import math
 import struct
 from collections.abc import Callable, Iterator
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 
 _NUMBERS: Final = {
@@ -40,12 +39,10 @@ _SIZES: Final = {
     ord("V"): 0,
 }
 _SIZED: Final = frozenset(b"SxAF")
-_DEFAULT_FLOAT: Final = "d"
+# In place of the letter of a number whose type is the one that is chosen for it.
+_CHOSEN: Final = "."
 _INT_32: Final = range(-(2**31), 2**31)
 _NAME_BYTES: Final = 255
-# What makes no sense as a value: of the decoder and of `struct`, `json` and `decimal`.
-_UNREADABLE: Final = (ValueError, TypeError, struct.error, OverflowError, RecursionError)
-_UNREADABLE_ALL: Final = (*_UNREADABLE, InvalidOperation, AttributeError, KeyError)
 
 
 def split(table: bytes) -> list[tuple[bytes, bytes]]:
@@ -86,7 +83,7 @@ def canonical(table: bytes) -> bytes:
 def decode(field: bytes) -> tuple[Any, str]:
     """A value with its tag as (JSON value, letters of its numbers).
 
-    The letters are "" where `encode` chooses the same without them.
+    A letter is "." where `encode` chooses the type without it; "" if all are.
 
     Raises:
         ValueError: It has no JSON form: names that are not UTF-8 or double, a nesting too deep.
@@ -94,30 +91,19 @@ def decode(field: bytes) -> tuple[Any, str]:
     letters: list[str] = []
     try:
         value = _decode(field, letters)
-        chosen = [_chosen(number) for number in _numbers(value)]
-    except _UNREADABLE as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"a field that has no JSON form: {error}") from error
-    return value, "" if letters == chosen else "".join(letters)
+    text = "".join(letters)
+    return value, text if text.strip(_CHOSEN) else ""
 
 
-def encode(value: object, letters: str = "") -> bytes:
+def encode(value: Any, letters: str = "") -> bytes:
     """The value with its tag of what `decode` gave.
 
     Raises:
-        ValueError: It is no such value, or is out of its type's range.
+        Exception: It is no such value, or is out of its type's range.
     """
-    try:
-        return _encode(value, iter(letters))
-    except _UNREADABLE_ALL as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
-
-
-def loads(text: str) -> Any:
-    """The JSON value of a text. Raises ValueError."""
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError("a value nested too deep") from error
+    return _encode(value, iter(letters))
 
 
 # --- decoding ---
@@ -176,7 +162,7 @@ def _decode_number(tag: str, data: bytes, letters: list[str]) -> Any:
     (number,) = struct.unpack(_NUMBERS[tag], data)
     if tag in _NONFINITE and not math.isfinite(number):
         return {_NONFINITE[tag]: data.hex()}
-    letters.append(tag)
+    letters.append(_CHOSEN if tag == _chosen(number) else tag)
     return number
 
 
@@ -213,23 +199,11 @@ def _decode_table(table: bytes, letters: list[str]) -> dict[str, Any]:
     return values
 
 
-def _numbers(value: object) -> Iterator[int | float]:
-    """The numbers of a value that have a letter, in its order."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        yield value
-    elif isinstance(value, list):
-        for each in value:
-            yield from _numbers(each)
-    elif isinstance(value, dict) and not _mark(value):
-        for each in value.values():
-            yield from _numbers(each)
-
-
 def _chosen(number: float) -> str:
     """The letter of a number that has none."""
     if isinstance(number, int):
         return "I" if number in _INT_32 else "l"
-    return _DEFAULT_FLOAT
+    return "d"
 
 
 def _mark(value: dict[str, Any]) -> str:
@@ -247,7 +221,7 @@ def _encode(value: Any, letters: Iterator[str]) -> bytes:
     if isinstance(value, bool):
         return b"t\x01" if value else b"t\x00"
     if isinstance(value, int | float):
-        letter = next(letters, "") or _chosen(value)
+        letter = next(letters, _CHOSEN).replace(_CHOSEN, _chosen(value))
         return letter.encode() + struct.pack(_NUMBERS[letter], value)
     if isinstance(value, list):
         return b"A" + _sized(b"".join([_encode(each, letters) for each in value]))

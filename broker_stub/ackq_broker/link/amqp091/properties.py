@@ -135,14 +135,6 @@ def delivery_counts(properties: Sequence[Properties]) -> Sequence[int]:
     return [count or 0 for count in counts]
 
 
-def has_header(properties: Properties, name: bytes) -> bool:
-    """Whether a message has a header."""
-    try:
-        return any(each == name for each, _ in fields.split(_table_of(properties)))
-    except ValueError:
-        return False
-
-
 def from_rows(
     rows: pa.RecordBatch, message_ids: Sequence[str]
 ) -> Iterable[Properties | ValueError]:
@@ -150,31 +142,30 @@ def from_rows(
 
     A row that AMQP cannot carry gives the error in their place, before anything of it is sent.
     """
-    names = set(rows.schema.names)
-    empty = [None] * rows.num_rows
-    texts = [
-        rows.column(name).to_pylist() if name in names else empty
-        for name in _TEXTS
-        if name != "message_id"
-    ]
-    headers = rows.column("headers").to_pylist() if "headers" in names else empty
-    times = empty
-    if "published_at" in names:
-        times = rows.column("published_at").cast(pa.int64()).to_pylist()
-    for pairs, time, *of_row in zip(headers, times, message_ids, *texts, strict=True):
+    columns = [_values(rows, name) for name in ("headers", "published_at", *_TEXTS[1:])]
+    for message_id, pairs, time, *texts in zip(message_ids, *columns, strict=True):
         try:
             table, extra = _table(pairs) if pairs else (None, {})
-            values: dict[str, Any] = dict(zip(_TEXTS, of_row, strict=True))
-            values = {name: _raw(name, text, extra) for name, text in values.items()}
-            values |= {name: _sent(extra[name]) for name in _EXTRAS if name in extra}
+            values = {name: _sent(extra[name]) for name in _EXTRAS & extra.keys()}
+            for name, text in zip(_TEXTS, (message_id, *texts), strict=True):
+                values[name] = _raw(name, text, extra)
             values |= {"headers": table, "timestamp": _seconds(time, extra)}
             values["delivery_mode"] = _PERSISTENT
             _check_expiration(values.get("expiration"))
-            made = Properties(_pack(values), of_row[0])
-        except (ValueError, TypeError, LookupError, AttributeError, struct.error) as error:
+            made = Properties(_pack(values), message_id)
+        except Exception as error:  # noqa: BLE001 - whatever a value is, it is this row's alone
             yield ValueError(f"{type(error).__name__}: {error}")
         else:
             yield made
+
+
+def _values(rows: pa.RecordBatch, name: str) -> list[Any]:
+    """A column, a time in microseconds; of one that is not there, None for each row."""
+    if name not in rows.schema.names:
+        return [None] * rows.num_rows
+    column = rows.column(name)
+    found: list[Any] = (column.cast(pa.int64()) if name == "published_at" else column).to_pylist()
+    return found
 
 
 # --- the wire ---
@@ -263,12 +254,13 @@ def _headers(table: bytes, extra: dict[str, Any]) -> list[tuple[str, str]]:
         try:
             name = raw.decode()
             decoded, letters = fields.decode(value)
-        except ValueError:
+            text = decoded if isinstance(decoded, str) else json.dumps(decoded)
+        except (ValueError, RecursionError):
             continue
         if name in pairs or name == EXTRA_HEADER:
             continue
-        pairs[name] = decoded if isinstance(decoded, str) else json.dumps(decoded)
-        if not isinstance(decoded, str):
+        pairs[name] = text
+        if text is not decoded:
             extra.setdefault(_JSON_HEADERS, []).append(name)
         if letters:
             types[name] = letters
@@ -351,7 +343,7 @@ def _table(pairs: Sequence[tuple[str, str]]) -> tuple[bytes | None, dict[str, An
             [
                 (
                     fields.check_name(name.encode()),
-                    fields.encode(fields.loads(text), types.get(name, ""))
+                    fields.encode(json.loads(text), types.get(name, ""))
                     if name in coded
                     else fields.encode(text),
                 )
@@ -377,18 +369,15 @@ def _noted(text: str, headers: dict[str, str]) -> dict[str, Any]:
 def _check_lists(table: bytes) -> None:
     """Refuses what RabbitMQ closes the channel for."""
     for name, value in fields.split(table[4:]):
-        if name in _LISTS and not _is_list_of_texts(value):
-            raise ValueError(f"the header '{name.decode()}' is no list of routing keys")
+        if name in _LISTS:
+            keys = fields.decode(value)[0]
+            if not isinstance(keys, list) or not all(isinstance(each, str) for each in keys):
+                raise ValueError(f"the header '{name.decode()}' is no list of routing keys")
 
 
 def _check_expiration(text: bytes | None) -> None:
     if text is not None and not (text.isdigit() and int(text) <= _MAX_EXPIRATION_MS):
         raise ValueError(f"the expiration {text.decode()!r} is no number of milliseconds")
-
-
-def _is_list_of_texts(field: bytes) -> bool:
-    value = fields.decode(field)[0]
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 def _raw(name: str, text: str | None, extra: dict[str, Any]) -> bytes | None:

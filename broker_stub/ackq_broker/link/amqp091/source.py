@@ -123,7 +123,6 @@ class QueueSource:
             kind=kind,
             consumer_timeout_s=timeout_s,
             delivery_limit=limit,
-            cut_counts=kind != CLASSIC,
             requeue_counts=kind != CLASSIC and self.seen.version < _FREE_NACK_SINCE,
             dead_letters=(
                 told.dead_letters if told.dead_letters is not None else learnt.dead_letters

@@ -21,7 +21,7 @@ from ackq_broker.link.amqp091 import stream_queue
 from ackq_broker.link.amqp091.acknowledgements import Acknowledgements, Credit
 from ackq_broker.link.amqp091.address import AmqpConnection, BrokerAddress, cut_of
 from ackq_broker.link.amqp091.dispatch import take_at_once
-from ackq_broker.link.amqp091.properties import Properties, delivery_counts, has_header, to_rows
+from ackq_broker.link.amqp091.properties import Properties, delivery_counts, to_rows
 
 # Acks leave when so much time has passed, or so large a part of the window waits for them.
 ACK_DELAY_S: Final = 0.05
@@ -121,7 +121,7 @@ class QueueSubscription:
     async def _check_kind(self) -> None:
         """Refuses a stream, which its first delivery gives away."""
         self._checked = True
-        offset = has_header(self._properties[0], stream_queue.OFFSET_HEADER)
+        offset = stream_queue.OFFSET_HEADER in self._properties[0].wire
         if offset and await stream_queue.is_stream(self._address, self._queue):
             raise stream_queue.refusal(self._queue)
 

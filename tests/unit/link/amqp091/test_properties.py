@@ -198,7 +198,7 @@ def extra(text, *pairs):
     [
         (extra('{"json-headers":["h"]}', ("h", '{"!decimal":"x"}')), "InvalidOperation"),
         (extra('{"json-headers":["h"]}', ("h", '{"!timestamp":1e300}')), "error"),
-        (extra('{"json-headers":["h"]}', ("h", "[" * 100_000)), "too deep"),
+        (extra('{"json-headers":["h"]}', ("h", "[" * 100_000)), "RecursionError"),
         (extra('{"priority":3000}'), "error"),
         (extra('{"priority":"3"}'), "error"),
         (extra('{"priority":3,"table":"AA=="}'), "ValueError"),
