@@ -125,21 +125,22 @@ def _worker(facts: MachineFacts) -> Iterator[Finding]:
     here = f"export PYSPARK_PYTHON={mine.path}"
     who = f"{worker.named_by} is {worker.program}" if worker.named_by else _unnamed(worker)
     # `configure` names this interpreter where the environment names none.
-    wrong = _problem if worker.named_by else _warning
     unless = "" if worker.named_by else " Without `ackq.spark.configure`, a query fails."
     if not worker.path:
-        yield wrong("worker-python-missing", f"{who}, and there is no such program.{unless}", here)
+        yield _problem(
+            "worker-python-missing", f"{who}, and there is no such program.{unless}", here
+        )
     elif worker.error:
-        yield wrong("worker-python-broken", f"{who}, which fails: {worker.error}.{unless}", here)
+        yield _problem("worker-python-broken", f"{who}, which fails: {worker.error}.{unless}", here)
     elif _numbers(worker.version)[:2] != _numbers(mine.version)[:2]:
-        yield wrong(
+        yield _problem(
             "worker-python-version",
             f"{who}: that is Python {worker.version}, and this one is {mine.version}. Spark refuses"
             f" workers of another version.{unless}",
             here,
         )
     elif worker.missing:
-        yield wrong(
+        yield _problem(
             "worker-python-packages",
             f"{who} ({worker.path}), which cannot import {', '.join(worker.missing)}: Spark's "
             f"workers need them.{unless}",

@@ -94,12 +94,16 @@ def test_what_is_broken(facts, code, words):
     assert found[code].remedy
 
 
-def test_what_may_break():
-    """A warning: it works with `configure`, or with the jobs."""
+def test_an_interpreter_that_only_configure_names():
+    """A problem, which says so: the first program of a new user fails without it."""
     unnamed = PythonFacts("", "python3", "/usr/bin/python3", "3.12.0")
-    assert worst(replace(SOUND, worker=unnamed))["worker-python-version"].severity is (
-        Severity.WARNING
-    )
+    found = worst(replace(SOUND, worker=unnamed))["worker-python-version"]
+    assert found.severity is Severity.PROBLEM
+    assert "Without `ackq.spark.configure`, a query fails" in found.sentence
+
+
+def test_what_may_break():
+    """A warning: it works with the jobs."""
     reduced = JavaFacts(program="/j", version="25", incubator=False)
     assert worst(replace(SOUND, java=reduced))["java-reduced"].severity is Severity.WARNING
     rows = {"spark.sql.execution.arrow.maxRecordsPerBatch": "-1"}

@@ -294,6 +294,13 @@ def test_a_broker_with_tls_and_users(tmp_path, authority):
 # --- the command ---
 
 
+@pytest.fixture
+def sound_machine(monkeypatch):
+    """Spark's workers are started with this Python."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+
+
+@pytest.mark.usefixtures("sound_machine")
 def test_a_sound_broker(run, endpoint):
     """Q9: exit status 0 where nothing is broken; JSON has a code for each finding."""
     run("queue", "declare", "orders")
@@ -305,6 +312,7 @@ def test_a_sound_broker(run, endpoint):
     assert f"The broker at {endpoint} answers" in run("doctor").stdout
 
 
+@pytest.mark.usefixtures("sound_machine")
 def test_a_broken_one_has_status_1():
     """Q9: so that a script can ask."""
     with socket.create_server(("127.0.0.1", 0)) as held:

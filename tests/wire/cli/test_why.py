@@ -38,10 +38,14 @@ def queue(admin, request):
 
 
 def findings(run, queue):
-    """The findings on a queue, by code."""
-    found = read(run("why", queue, "--json"))
+    """The findings on a queue, by code; the exit status says whether one is a problem."""
+    result = run("why", queue, "--json")
+    found = read(result, result.exit_code)
     assert found["queue"] == queue
-    return {each["code"]: each for each in found["findings"]}
+    codes = {each["code"]: each for each in found["findings"]}
+    problem = any(each["severity"] == "problem" for each in codes.values())
+    assert result.exit_code == (0 if not problem else 3 if "queue-missing" in codes else 1)
+    return codes
 
 
 def lease(endpoint, queue, **fields):

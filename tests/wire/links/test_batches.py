@@ -48,20 +48,22 @@ async def filled(endpoint, ack, check):
 
 
 @pytest.mark.parametrize(
-    ("ack", "more", "leases"),
+    ("ack", "more", "least", "leases"),
     [
-        ("settled", 0, [5, 5, 0]),
-        ("stored", 0, [10, 0]),
-        ("settled", 1, [11, 0]),  # another publisher's: it is no window
+        ("settled", 0, 0, [5, 5, 0]),
+        ("stored", 0, 0, [10, 0]),
+        ("settled", 1, 0, [11, 0]),  # another publisher's: it is no window
+        ("settled", 0, 7, [7]),
+        ("stored", 0, 7, [10]),
     ],
 )
-def test_a_lease_is_half_of_a_window(edge, reader, ack, more, leases):
+def test_a_lease_is_half_of_a_window(edge, reader, ack, more, least, leases):
     """K6: so that the other half is there when it is accepted."""
 
     def check():
         with Publisher(edge.endpoint, routing_key="q") as publisher:
             for _ in range(more):
                 publisher.publish(b"own")
-        assert [reader() for _ in leases] == leases
+        assert [reader(min_messages=least) for _ in leases] == leases
 
     asyncio.run(filled(edge.endpoint, ack, check))

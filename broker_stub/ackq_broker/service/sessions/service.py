@@ -330,7 +330,8 @@ class SessionsService:
         incumbent = self._liveness.incumbent(request.session, request.incarnation)
         before = self._engine.core.incumbent(request.session, request.incarnation)
         # The other half is here when this one is accepted, and its link brings another (K5).
-        half = max(self._half_window(request.queues), request.min_messages)
+        half = self._half_window(request.queues)
+        most = max(half, request.min_messages) if half else request.max_messages
         ticket = self._engine.decide(
             commands.Advance(
                 session=request.session,
@@ -338,7 +339,7 @@ class SessionsService:
                 holder=holder_info(request.holder),
                 queues=tuple(request.queues),
                 start_tag=request.start_tag,
-                max_messages=min(request.max_messages, half or request.max_messages),
+                max_messages=min(request.max_messages, most),
                 max_bytes=request.max_bytes,
                 min_messages=request.min_messages,
                 max_delay_ms=request.max_delay_ms,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import click
 
 from ackq.cli.context import Target, connected
 from ackq.cli.diagnosis.findings import print_findings
+from ackq.cli.failure import ExitStatus
 from ackq.cli.output import print_json
 from ackq.client import Admin
+from ackq.diagnosis.finding import broken
 from ackq.diagnosis.queue_facts import QueueFacts
 from ackq.diagnosis.queue_state import diagnose, summary
 from ackq.errors import QueueNotFoundError, SessionNotFoundError, UnsupportedError
@@ -24,7 +27,10 @@ _MOST_SESSIONS = 50
 @click.argument("name", metavar="QUEUE")
 @connected
 def why(target: Target, *, name: str) -> None:
-    """Say why the queue QUEUE stands still: who holds what, since when, and what to do."""
+    """Say why the queue QUEUE stands still: who holds what, since when, and what to do.
+
+    Exit status 1 when nothing goes on without somebody's doing, 3 when there is no such queue.
+    """
     with target.admin() as admin:
         facts = gather(admin, name)
     findings = diagnose(facts)
@@ -32,9 +38,11 @@ def why(target: Target, *, name: str) -> None:
         print_json(
             {"queue": name, "findings": [each.as_dict() for each in findings]},
         )
-        return
-    click.echo(printable(summary(facts)))
-    print_findings(findings)
+    else:
+        click.echo(printable(summary(facts)))
+        print_findings(findings)
+    if broken(findings):
+        sys.exit(ExitStatus.FAILED if facts.queue is not None else ExitStatus.NOT_FOUND)
 
 
 def gather(admin: Admin, name: str) -> QueueFacts:
