@@ -505,6 +505,6 @@ class Core:
         """The queues of these names, in their order; those that are gone are left out."""
         return queries.queue_infos(self._state, names)
 
-    def exchanges(self) -> list[ExchangeInfo]:
-        """The exchanges by name."""
+    def exchanges(self) -> Iterator[ExchangeInfo | None]:
+        """The exchanges by name; None is a step in the middle of one."""
         return queries.exchanges(self._state)

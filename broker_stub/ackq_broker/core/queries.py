@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import nsmallest
 from itertools import islice
+from typing import Final
 
 import numpy as np
 from pyroaring import BitMap, BitMap64
@@ -34,6 +35,9 @@ from ackq_broker.core.sessions.queues import name_pattern
 from ackq_broker.core.state.placements import Rows
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import Lease, Session, StagedRows, State
+
+# Bindings that are listed in one step, of about 1 us each.
+_BINDINGS: Final = 2_000
 
 
 def fetch(
@@ -280,21 +284,21 @@ def _staged(state: State) -> Iterator[StagedRows]:
             yield from publisher.transaction.blocks
 
 
-def exchanges(state: State) -> list[ExchangeInfo]:
-    """The exchanges by name, but for the default one, which has no bindings of its own."""
-    return [
-        ExchangeInfo(
-            name,
-            exchange.kind,
-            exchange.durable,
-            tuple(
-                (state.queues[queue_id].name, key)
-                for key, queue_ids in exchange.bindings.items()
-                for queue_id in queue_ids
-            ),
-        )
-        for name, exchange in sorted(state.exchanges.items())
-    ]
+def exchanges(state: State) -> Iterator[ExchangeInfo | None]:
+    """The exchanges by name, but for the default one, which has no bindings of its own.
+
+    The state may change between two steps; None is a step in the middle of many bindings.
+    """
+    for name in sorted(state.exchanges):
+        if (exchange := state.exchanges.get(name)) is None:
+            continue  # it was deleted meanwhile
+        bound = [(each, key) for key, queues in exchange.bindings.items() for each in queues]
+        found: list[tuple[str, str]] = []
+        for first in range(0, len(bound), _BINDINGS):
+            part = bound[first : first + _BINDINGS]
+            found += [(state.queues[each].name, key) for each, key in part if each in state.queues]
+            yield None
+        yield ExchangeInfo(name, exchange.kind, exchange.durable, tuple(found))
 
 
 def unfinished(state: State, buffering: AbstractSet[bytes]) -> Unfinished:

@@ -205,8 +205,13 @@ class AdminService:
         return pb.DeleteExchangeResponse(bindings=bindings)
 
     async def list_exchanges(self, _: pb.ListExchangesRequest) -> pb.ListExchangesResponse:
-        """All exchanges with their bindings; they are put together beside the event loop (I6)."""
-        found = await self._engine.query(self._engine.core.exchanges)
+        """All exchanges with their bindings; they are put together in small steps (I6)."""
+        found = []
+        for each in self._engine.core.exchanges():
+            if each is not None:
+                found.append(each)
+            await asyncio.sleep(0)
+        await self._engine.wait_synced()
         return await self._engine.run(
             lambda: pb.ListExchangesResponse(exchanges=list(map(_exchange_info, found)))
         )

@@ -203,6 +203,23 @@ def test_a_message_for_which_the_broker_closes(classic, edge, links, dead_letter
     assert len(events(link, "cut")) <= 4
 
 
+def test_an_alarm_there_is_told(rabbitmq_dialect, classic, edge, links):
+    """L22: RabbitMQ blocks publishers; the link says why it stands still, and goes on."""
+    node = rabbitmq_dialect._server
+    link = outbound(links, classic, edge)
+    eventually(lambda: events(link, "connected"))
+    node.control("set_vm_memory_high_watermark", "0.000001")
+    try:
+        edge.publish([0])
+        eventually(lambda: events(link, "blocked"))
+        assert "low on memory" in events(link, "blocked")[0]["reason"]
+    finally:
+        node.control("set_vm_memory_high_watermark", "0.4")
+    eventually(lambda: events(link, "unblocked"))
+    eventually(lambda: classic.ready == 1)
+    assert link.stop() == 0
+
+
 def ids(rabbit):
     """What is ready there, without taking it."""
 
@@ -230,8 +247,8 @@ def test_properties_too_large_for_a_frame(classic, edge, links):
     assert "a frame there 131072" in link.log
 
 
-def test_a_link_holds_so_many_bytes(classic, edge, links):
-    """L22, C8: what is under way is bounded by bytes as well, and everything goes out."""
+def test_a_small_window_of_bytes_stalls_nothing(classic, edge, links):
+    """L22: each message is under way alone, or with few, and all go out."""
     with Publisher(edge.endpoint, routing_key="q") as publisher:
         for number in range(20):
             publisher.publish(b"x" * 300_000, message_id=str(number))

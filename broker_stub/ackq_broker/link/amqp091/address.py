@@ -6,6 +6,7 @@ Invariant: no `repr`, message or log shows a password, wherever it was said.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import ssl
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from aiormq.exceptions import (
     InvalidFrameError,
     ProbableAuthenticationError,
 )
+from pamqp.commands import Connection
 from yarl import URL
 
 from ackq.errors import (
@@ -31,8 +33,10 @@ from ackq.errors import (
     PermissionDeniedError,
     UnauthenticatedError,
 )
+from ackq.text import printable
 from ackq_broker.link.adapter import CutError
 from ackq_broker.link.address import RemoteAddress
+from ackq_broker.link.events import log
 from ackq_broker.link.tls import tls_failure
 
 _SCHEMES: Final = ("amqp", "amqps")
@@ -84,6 +88,26 @@ def parse_url(text: str) -> tuple[str, str | None, str | None]:
     return str(bare), url.user, url.password
 
 
+class _Connection(aiormq.Connection):
+    """Says when the broker takes no publishes, which the library waits through."""
+
+    link = ""
+
+    # Names of the library's own.
+    async def _Connection__handle_connection_blocked(  # noqa: N802
+        self, frame: Connection.Blocked
+    ) -> None:
+        told = f"publishes nothing: the broker has an alarm ({frame.reason}), and blocks publishers"
+        log(logging.WARNING, self.link, "blocked", printable(told), reason=frame.reason)
+        await super()._Connection__handle_connection_blocked(frame)  # type: ignore[misc]
+
+    async def _Connection__handle_connection_unblocked(  # noqa: N802
+        self, frame: Connection.Unblocked
+    ) -> None:
+        log(logging.INFO, self.link, "unblocked", "the broker takes messages again")
+        await super()._Connection__handle_connection_unblocked(frame)  # type: ignore[misc]
+
+
 class AmqpConnection:
     """A connection with one channel, closed together."""
 
@@ -113,11 +137,12 @@ class AmqpConnection:
 async def connect(address: BrokerAddress, name: str, *, confirms: bool) -> AmqpConnection:
     """Connects and opens a channel; `name` is shown to operators there. Raises CutError."""
     context = address.tls.context() if address.secure else None
-    connection = aiormq.Connection(
+    connection = _Connection(
         address.connect_url(),
         context=context,
         client_properties={"connection_name": f"ackq link {name}"},
     )
+    connection.link = name
     try:
         async with asyncio.timeout(_CONNECT_S):
             await connection.connect()

@@ -11,7 +11,7 @@ from ackq.errors import (
     QueueNotFoundError,
 )
 from ackq_broker.core import commands as c
-from ackq_broker.core import records
+from ackq_broker.core import queries, records
 from tests.unit.core.harness import Harness, block_rows, labels
 
 
@@ -194,7 +194,7 @@ def test_a_deleted_queue_takes_its_bindings(harness: Harness) -> None:
     harness.bind("x", "fanout", a="")
     harness.do(c.DeleteQueue("a"))
     harness.declare("a")
-    assert harness.core.exchanges() == [c.ExchangeInfo("x", "fanout", True, ())]
+    assert list(harness.core.exchanges()) == [c.ExchangeInfo("x", "fanout", True, ())]
     assert list(harness.publish(["k"], exchange="x").returned) == [1]
 
 
@@ -202,11 +202,32 @@ def test_a_deleted_exchange_takes_its_bindings(harness: Harness) -> None:
     """Q2: the reply counts them."""
     harness.declare("a", "b")
     harness.bind("x", "direct", a="k", b="k")
-    assert set(harness.core.exchanges()[0].bindings) == {("a", "k"), ("b", "k")}
+    assert {pair for each in harness.core.exchanges() if each for pair in each.bindings} == {
+        ("a", "k"),
+        ("b", "k"),
+    }
     assert harness.do(c.DeleteExchange("x")) == 2
     with pytest.raises(ExchangeNotFoundError):
         harness.do(c.Bind("x", "a", "k"))
-    assert harness.core.exchanges() == []
+    assert list(harness.core.exchanges()) == []
+
+
+def test_exchanges_are_listed_in_steps(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I6: what is deleted between two of them is left out."""
+    monkeypatch.setattr(queries, "_BINDINGS", 2)
+    names = [f"q{at}" for at in range(5)]
+    harness.declare(*names)
+    harness.bind("x", "fanout", **dict.fromkeys(names, ""))
+    harness.bind("y", "fanout", q0="")
+    steps = harness.core.exchanges()
+    assert next(steps) is None
+    harness.do(c.DeleteQueue("q4"))
+    harness.do(c.DeleteExchange("y"))
+    rest = list(steps)
+    assert rest[:2] == [None, None]
+    (found,) = rest[2:]
+    assert found is not None
+    assert {queue for queue, _ in found.bindings} == {"q0", "q1", "q2", "q3"}
 
 
 def test_purge_takes_ready_messages_only(harness: Harness) -> None:

@@ -68,5 +68,3 @@ def test_the_service_learns_whom_a_call_would_meet(reader: Reader) -> None:
     assert core.incumbent("", incarnation) == (incarnation, ALICE.token)
     assert core.incumbent("s", "unknown") is None
     assert core.incumbent("unknown", "") is None
-    assert core.holder_of("s") == ALICE.token
-    assert core.holder_of("unknown") is None
