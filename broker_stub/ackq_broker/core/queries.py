@@ -36,7 +36,7 @@ from ackq_broker.core.state.placements import Rows
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import Lease, Session, StagedRows, State
 
-# Bindings that are listed in one step, of about 1 us each.
+# Bindings that are listed in one step.
 _BINDINGS: Final = 2_000
 
 

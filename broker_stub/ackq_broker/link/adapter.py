@@ -160,7 +160,7 @@ class SourceSubscription(Protocol):
         ...
 
     def set_aside(self, tag: int) -> None:
-        """A delivery stays unacknowledged as long as the subscription; its bytes count no more."""
+        """Leaves a delivery unacknowledged until the subscription ends, outside of its window."""
         ...
 
     async def remaining(self) -> Remaining | None:

@@ -20,7 +20,7 @@ from ackq_broker.link.edge import Edge
 from ackq_broker.link.events import log
 from ackq_broker.link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
 from ackq_broker.link.keys import KeyRule
-from ackq_broker.link.rejections import OnReject, check_rejections
+from ackq_broker.link.rejections import OnReject, check_rejections, rejects_unfit
 from ackq_broker.link.stopping import StoppedError, unless
 from ackq_broker.link.transfer import GivenBackError, InboundCounters, Transfer
 from ackq_broker.link.vanished import VanishedCount
@@ -276,8 +276,7 @@ class Inbound:
             self.counters,
             early,
             vanished=self.vanished,
-            reject_unfit=self.rules.on_reject is OnReject.DISCARD
-            or bool(holding.limits.dead_letters),
+            reject_unfit=rejects_unfit(self.rules.on_reject, holding.limits),
         )
         requeue = False
         try:

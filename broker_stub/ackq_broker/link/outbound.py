@@ -256,7 +256,8 @@ class _RowsUnderWay:
         published = await self._producer.publish(rows)
         cut, unfit = published.cut, dict(published.unfit)
         if cut is not None and cut.by_message and self._link.alone and not published.answered:
-            unfit[0] = cut.reason  # the one row that was under way
+            assert rows.num_rows == 1, "rows go one by one"
+            unfit[0] = cut.reason
             self._link.found_unfit(message_ids(rows)[0], cut.reason)
         elif cut is not None:
             self._link.counters.doubts += rows.num_rows - published.answered

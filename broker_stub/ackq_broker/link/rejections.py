@@ -24,6 +24,12 @@ class OnReject(StrEnum):
         return self is not OnReject.HERE
 
 
+def rejects_unfit(on_reject: OnReject, limits: QueueLimits) -> bool:
+    """Whether a message that the edge cannot take is rejected there, and not left there (L29)."""
+    kept = on_reject is OnReject.DISCARD or limits.dead_letters is True
+    return kept and not limits.rejected_again
+
+
 def check_rejections(link: str, queue: str, on_reject: OnReject, limits: QueueLimits) -> str:
     """What is not known of a queue where this link rejects; empty: nothing.
 

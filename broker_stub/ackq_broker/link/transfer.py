@@ -206,13 +206,13 @@ class Transfer:
             self._unsent = sum(part.rows.num_rows for part in parts)
             await self._unpaused()
             self._unsent = 0
-            tasks = [asyncio.create_task(self._store(part)) for part in parts]
-            self._stores.update(tasks)
-            for task in tasks:
+            for part in parts:
+                task = asyncio.create_task(self._store(part))
+                self._stores.add(task)
                 task.add_done_callback(self._stored)
-            for _ in tasks[1:]:  # each gives one back
-                await self._room.acquire()
-            if not tasks:
+            if parts:
+                task.add_done_callback(lambda _: self._room.release())
+            else:
                 self._room.release()
 
     def _set_aside(self, tag: int, reason: str) -> None:
@@ -294,7 +294,6 @@ class Transfer:
 
     def _stored(self, task: asyncio.Task[None]) -> None:
         self._stores.discard(task)
-        self._room.release()
         if not task.cancelled() and task.exception() is not None and not self._failed.done():
             self._failed.set_exception(task.exception())  # type: ignore[arg-type]
 

@@ -131,7 +131,9 @@ class Chain(FaultRun):
             return f"the link: {info}"
         # What RabbitMQ has delivered and the link not yet stored is in no queue's count.
         known = len(self.publishing.confirmed)
-        return f"{self.accepted} of {known} written" if self.accepted < known else ""
+        if self.accepted < known:
+            return f"{self.accepted} of {known} written"
+        return "some are ready in RabbitMQ" if self._left_there() else ""
 
     # --- inside ---
 

@@ -32,11 +32,6 @@ def drawn(rng):
     return {"headers": {name: rng.choice(VALUES) for name in names} or None, **more}
 
 
-def padding(rng):
-    """What follows a body: mostly nothing, up to 1 MiB."""
-    return b" " + b"x" * rng.choice((0, 0, 0, 0, 100, 100, 10_000, rng.choice((0, 0, 0, 1 << 20))))
-
-
 class Side(threading.Thread):
     """A thread of the world, whose failure the world reports."""
 
@@ -83,7 +78,7 @@ class Publishing(Side):
                 number, name, body = ledger.next()
                 more = {}
                 if each.content != "identical":
-                    body, more = body + padding(self.rng), drawn(self.rng)
+                    more = drawn(self.rng)
                 properties = pika.BasicProperties(delivery_mode=2, message_id=name, **more)
                 ledger.unknown.append(number)
                 channel.basic_publish("", each.name, body, properties)

@@ -4,7 +4,7 @@ import pytest
 
 from ackq.errors import PreconditionFailedError
 from ackq_broker.link.adapter import QueueLimits
-from ackq_broker.link.rejections import OnReject, check_rejections
+from ackq_broker.link.rejections import OnReject, check_rejections, rejects_unfit
 
 REMEDY = "rabbitmqctl set_policy dlx"
 
@@ -48,3 +48,20 @@ def test_a_broker_that_delivers_again(on_reject):
     """L28: a rejection that is none would bring the message here for ever."""
     with pytest.raises(PreconditionFailedError, match="again and again"):
         unsure(on_reject, dead_letters=True, rejected_again=True)
+
+
+@pytest.mark.parametrize(
+    ("on_reject", "limits", "rejects"),
+    [
+        ("here", {}, False),
+        ("here", {"dead_letters": False}, False),
+        ("here", {"dead_letters": True}, True),
+        ("here", {"dead_letters": True, "rejected_again": True}, False),
+        ("there", {"dead_letters": None}, False),
+        ("discard", {}, True),
+        ("discard", {"rejected_again": True}, False),
+    ],
+)
+def test_what_the_edge_cannot_take_is_rejected_where_that_ends_it(on_reject, limits, rejects):
+    """L29: where it is kept, or may be dropped, and does not come again."""
+    assert rejects_unfit(OnReject(on_reject), QueueLimits(**limits)) is rejects

@@ -128,7 +128,7 @@ _ORDER: Final = ("body", *_TEXTS, "headers", "published_at")
 
 
 def delivery_counts(properties: Sequence[Properties]) -> Sequence[int]:
-    """How often each was delivered before, which only quorum queues tell; empty: none is told."""
+    """The header x-delivery-count of each message, else 0; empty where no message has it."""
     counts = [_delivery_count(_table_of(each)) for each in properties]
     if all(count is None for count in counts):
         return ()
@@ -386,8 +386,8 @@ def _raw(name: str, text: str | None, extra: dict[str, Any]) -> bytes | None:
     if noted is None:
         return None if text is None else text.encode()
     raw: bytes = _sent(noted)
-    # An application may have given it another since.
-    return raw if (_shown(raw) if raw else None) == (text or None) else (text or "").encode()
+    unchanged = (text or "") == (_shown(raw) if raw else "")
+    return raw if unchanged else (text or "").encode()  # an application gave it another since
 
 
 def _sent(noted: Any) -> Any:

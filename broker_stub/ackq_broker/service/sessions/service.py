@@ -329,7 +329,7 @@ class SessionsService:
         known = request.incarnation and request.start_tag
         incumbent = self._liveness.incumbent(request.session, request.incarnation)
         before = self._engine.core.incumbent(request.session, request.incarnation)
-        # The other half is here when this one is accepted, and its link brings another (K5).
+        # The other half is here when this one is accepted, and its link brings another (K6).
         half = self._half_window(request.queues)
         most = max(half, request.min_messages) if half else request.max_messages
         ticket = self._engine.decide(
