@@ -24,6 +24,7 @@ from ackq_broker.link.adapter import CutError, Producer, PublishedRows, PublishT
 from ackq_broker.link.backoff import RetryDelay
 from ackq_broker.link.edge import Edge
 from ackq_broker.link.events import log
+from ackq_broker.link.keys import fingerprints
 from ackq_broker.link.message_ids import message_ids
 from ackq_broker.link.stopping import StoppedError, unless
 from ackq_broker.link.waiting import EDGE_PATIENCE_MS, STOP_GRACE_S, after_cut, for_edge
@@ -72,7 +73,8 @@ class Outbound:
 
     Attributes:
         alone: So many rows go one by one, since one of them may end the connection.
-        known: Why messages that ended a connection can never go out, by their ids, the newest.
+        known: Why messages that ended a connection can never go out, by their fingerprints (two may
+            have one id); the newest.
     """
 
     name: str
@@ -80,7 +82,7 @@ class Outbound:
     edge: Edge
     counters: OutboundCounters = field(default_factory=OutboundCounters)
     alone: int = field(default=0, init=False)
-    known: dict[str, str] = field(default_factory=dict, init=False)
+    known: dict[bytes, str] = field(default_factory=dict, init=False)
 
     @property
     def guarantee(self) -> str:
@@ -135,12 +137,12 @@ class Outbound:
                 **vars(self.counters),
             )
 
-    def found_unfit(self, message_id: str, reason: str) -> None:
-        """The message that ended the connection is known; the others go together again."""
+    def found_unfit(self, fingerprint: bytes, reason: str) -> None:
+        """Remembers the message that ended the connection; the others go together again."""
         self.alone = 0
         while len(self.known) >= _KNOWN:
             self.known.pop(next(iter(self.known)))
-        self.known[message_id] = reason
+        self.known[fingerprint] = reason
 
     def _log_doubts(self, doubts: int) -> None:
         if doubts:
@@ -229,11 +231,11 @@ class _RowsUnderWay:
         known = self._link.known
         if not known:
             return rows
-        ids = message_ids(rows)
+        prints = fingerprints(rows)
         await self._set_aside(
-            consumer, rows, {row: known[each] for row, each in enumerate(ids) if each in known}
+            consumer, rows, {row: known[each] for row, each in enumerate(prints) if each in known}
         )
-        left = [row for row, each in enumerate(ids) if each not in known]
+        left = [row for row, each in enumerate(prints) if each not in known]
         return rows.take(pa.array(left, pa.int64()))
 
     async def answered(self) -> None:
@@ -258,7 +260,7 @@ class _RowsUnderWay:
         if cut is not None and cut.by_message and self._link.alone and not published.answered:
             assert rows.num_rows == 1, "rows go one by one"
             unfit[0] = cut.reason
-            self._link.found_unfit(message_ids(rows)[0], cut.reason)
+            self._link.found_unfit(fingerprints(rows)[0], cut.reason)
         elif cut is not None:
             self._link.counters.doubts += rows.num_rows - published.answered
         await self._accept(consumer, rows, published)
