@@ -8,7 +8,7 @@ import pytest
 
 from tests.crash.links.faults import Faults
 from tests.crash.links.fire import burn
-from tests.crash.links.queue_ledger import Combination, QueueLedger
+from tests.crash.links.queue_ledger import Combination, QueueLedger, body_of
 from tests.crash.links.summary import lines
 from tests.crash.links.world import ALL
 from tests.wire.brokers import rabbitmq_server
@@ -57,7 +57,8 @@ def ledger(combination, confirmed=3, unknown=0):
 
 
 def rows(*numbers, ids=True):
-    return [(str(n) if ids else None, b"body %d" % n) for n in numbers]
+    """The id (None without) and the body of the messages with these numbers, as accepted."""
+    return [(str(number) if ids else None, body_of(number)) for number in numbers]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,8 @@ def rows(*numbers, ids=True):
         (rows(0, 2), 1, 0, True),
         (rows(0, 1, 2, 2), 0, 1, True),
         (rows(0, 1, 2, 4), 0, 0, True),
-        ([*rows(0, 1), ("2", b"body 1")], 1, 1, True),
+        ([*rows(0, 1), ("2", body_of(1))], 1, 1, True),
+        ([*rows(0, 1), ("2", body_of(2) + b"x")], 0, 0, True),
     ],
 )
 def test_messages_with_ids(found, lost, doubled, wrong):
