@@ -149,6 +149,18 @@ class Core:
         """The names of all queues."""
         return self._state.queue_ids
 
+    def exchange_names(self) -> Collection[str]:
+        """The names of all exchanges."""
+        return self._state.exchanges
+
+    def bindings(self) -> int:
+        """The number of all bindings."""
+        return self._state.bindings
+
+    def bindings_of_queues(self) -> dict[str, int]:
+        """The number of bindings of each queue, by its name."""
+        return {queue.name: len(queue.bindings) for queue in self._state.queues.values()}
+
     def committed_target(self, writer: str) -> str:
         """Where a writer's last batch went; empty where that is not known."""
         return access.committed_target(self._state, writer)

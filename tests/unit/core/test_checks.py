@@ -21,8 +21,8 @@ BOUNDS = {
     "MAX_LINKS": "core",
     "MAX_STREAMS": "service.security.streams",
     "MAX_QUEUES": "service.security.usage",
-    "MAX_EXCHANGES": "open: they are `configure`d, by few",
-    "MAX_BINDINGS": "open: they need `write` on a queue and `read` on an exchange",
+    "MAX_EXCHANGES": "service.security.usage",
+    "MAX_BINDINGS": "service.security.usage",
     "MAX_HTTP_CONNECTIONS": "of one address: MAX_HTTP_CONNECTIONS_EACH",
 }
 # Bounds of one thing, one request or one client.

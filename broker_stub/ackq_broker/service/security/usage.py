@@ -1,12 +1,14 @@
-"""What a user has of queues and staged bytes (A5); streams and connections are counted as they are.
+"""A user's queues, exchanges, bindings and staged bytes (A5); streams are counted as they are.
 
-Queues belong to nobody: a user's are those that its permission `configure` names. Stages are known
-from their opening on, while the broker runs.
+Queues and exchanges have no owner: a user's are those that its permission `configure` names, and
+its bindings are those of the queues that `write` names. Stages are known from their opening on,
+while the broker runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import compress
 from typing import Any, Protocol
 
 from ackq import limits
@@ -19,6 +21,18 @@ class Owned(Protocol):
 
     def queue_names(self) -> Collection[str]:
         """The names of all queues."""
+        ...
+
+    def exchange_names(self) -> Collection[str]:
+        """The names of all exchanges."""
+        ...
+
+    def bindings(self) -> int:
+        """The number of all bindings."""
+        ...
+
+    def bindings_of_queues(self) -> dict[str, int]:
+        """The number of bindings of each queue, by its name."""
         ...
 
     def staged_bytes(self, stage_ids: Iterable[bytes]) -> dict[bytes, int]:
@@ -38,25 +52,44 @@ class Usage:
         assert caller.rights is not None
         most = caller.rights.user.limits
         if method == "ackq.v1.AdminService.DeclareQueue" and not request.passive:
-            queues = most.queues or limits.user_share(limits.MAX_QUEUES)
-            self._check_queues(caller, request.queue, queues)
+            names = self._known.queue_names()
+            _check_names(
+                caller,
+                request.queue,
+                names,
+                "queues",
+                most.queues or limits.user_share(limits.MAX_QUEUES),
+            )
+        if method == "ackq.v1.AdminService.DeclareExchange":
+            names = self._known.exchange_names()
+            _check_names(
+                caller,
+                request.exchange,
+                names,
+                "exchanges",
+                limits.user_share(limits.MAX_EXCHANGES),
+            )
+        if method == "ackq.v1.AdminService.Bind":
+            self._check_bindings(caller, limits.user_share(limits.MAX_BINDINGS))
         if most.staged_bytes and method == "ackq.v1.PublishingService.Stage":
             self._check_stage(caller, request, most.staged_bytes)
 
-    def _check_queues(self, caller: Caller, name: str, most: int) -> None:
-        assert caller.rights is not None
+    @property
+    def _known(self) -> Owned:
         assert self._owned is not None
-        names = self._owned.queue_names()
-        if name in names or len(names) < most:
+        return self._owned
+
+    def _check_bindings(self, caller: Caller, most: int) -> None:
+        assert caller.rights is not None
+        if self._known.bindings() < most:
             return
-        own = sum(caller.rights.user.configure.matches_each(list(names)))
-        if own >= most:
-            raise over_limit(caller, "queues", most, "Delete some that nothing uses.")
+        counts = self._known.bindings_of_queues()
+        if sum(compress(counts.values(), caller.rights.user.write.matches_each([*counts]))) >= most:
+            raise over_limit(caller, "bindings", most, "Remove some.")
 
     def _check_stage(self, caller: Caller, request: Any, most: int) -> None:
-        assert self._owned is not None
         own = self._stages.setdefault(caller.name, set())
-        there = self._owned.staged_bytes(own)
+        there = self._known.staged_bytes(own)
         kind = request.header.WhichOneof("kind")
         if kind == "open":
             # The stage is opened before anything else can ask.
@@ -68,3 +101,13 @@ class Usage:
                 most,
                 "Commit or abort what is staged, or write less at a time.",
             )
+
+
+def _check_names(caller: Caller, name: str, names: Collection[str], what: str, most: int) -> None:
+    """Refuses a new name to a user whose `configure` names as many as it may have."""
+    assert caller.rights is not None
+    if name in names or len(names) < most:
+        return
+    own = sum(caller.rights.user.configure.matches_each(list(names)))
+    if own >= most:
+        raise over_limit(caller, what, most, "Delete some that nothing uses.")
