@@ -26,6 +26,11 @@ _HTTP: Final = re.compile(rb" http=(\S+:\d+)\n\Z")
 _START_S: Final = 60.0
 _STOP_S: Final = 30.0
 _LOG_TAIL_BYTES: Final = 4096
+_EMPTY_LOG: Final = (
+    "Its log is empty, as it is when a limit of this process or container ends it: `ulimit -a`"
+    " shows them. It needs 1 GiB of address space (`ulimit -v`) and 512 MiB of memory; raise the"
+    " limit."
+)
 
 
 class EmbeddedBroker:
@@ -152,11 +157,11 @@ class EmbeddedBroker:
         line = self._first_line()
         ready = _READY.search(line)
         if ready is None:
-            cause = "" if self.alive() else f" (exit status {self._child.returncode})"
+            cause = "" if self.alive() else _end_in_words(self._child.returncode)
             self.kill()
             raise BrokerUnavailableError(
-                f"The embedded broker on {self.data_dir} did not start{cause}. Its log ends:\n"
-                f"{self._log_tail()}",
+                f"The embedded broker on {self.data_dir} did not start{cause}. "
+                + (f"Its log ends:\n{tail}" if (tail := self._log_tail()) else _EMPTY_LOG),
                 data=self.data_dir,
             )
         self._listen = ready[1].decode()
@@ -195,6 +200,13 @@ class EmbeddedBroker:
     def _log_tail(self) -> str:
         data = self.log_file.read_bytes()
         return data[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
+
+
+def _end_in_words(status: int) -> str:
+    """How a child ended, for the middle of a sentence: its exit status, or the signal's name."""
+    return (
+        f" (exit status {status})" if status >= 0 else f" (ended by {signal.Signals(-status).name})"
+    )
 
 
 def start_child(

@@ -14,6 +14,7 @@ import pytest
 
 import ackq_broker
 from ackq.errors import BrokerUnavailableError
+from ackq_broker import embedding
 from ackq_broker.embedding import EmbeddedBroker
 from tests.fakes.raw_client import Client
 from tests.wire.operations.processes import command, environment, run
@@ -228,6 +229,18 @@ def test_embedded_shows_why_it_did_not_start(tmp_path):
         second = EmbeddedBroker(tmp_path / "data")
         with pytest.raises(BrokerUnavailableError, match="in use by process"):
             second.__enter__()
+
+
+def test_embedded_under_a_limit_names_the_limit(tmp_path, monkeypatch):
+    """Design 5: of a child that a signal ends before it logs anything the likely cause is named."""
+
+    def aborted(_, log, **__):
+        ends = "import os; os.abort()"
+        return subprocess.Popen([sys.executable, "-c", ends], stdout=subprocess.PIPE, stderr=log)
+
+    monkeypatch.setattr(embedding, "start_child", aborted)
+    with pytest.raises(BrokerUnavailableError, match=r"ended by SIGABRT.* log is empty.*ulimit -v"):
+        ackq_broker.embedded(tmp_path / "data").start()
 
 
 def test_embedded_ends_with_its_parent(tmp_path):
