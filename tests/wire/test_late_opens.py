@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from ackq import errors
-from ackq.client import AsyncLink, Channel, Publisher, TransactionalPublisher
+from ackq.client import AsyncLink, Channel, Proof, Publisher, TransactionalPublisher
 from ackq.client.links import async_link
 from ackq.v1 import publishing_pb2
 from tests.fakes.raw_client import error_of
@@ -105,7 +105,7 @@ def test_link(own, broker, monkeypatch):
             asyncio.timeout(SOON_S),
             AsyncLink(broker.endpoint, link="l", source=SOURCE, queue="q") as link,
         ):
-            await link.subscribe(lambda: 0)
+            await link.subscribe(Proof)
             await link.store(1, **columns([1]))
             late = RawLink(own, token=token, **last_attempt(link._stream))
             await asyncio.to_thread(wait_fenced, late)
@@ -189,7 +189,7 @@ def test_copied_link(own, broker, monkeypatch):
             asyncio.timeout(SOON_S),
             AsyncLink(broker.endpoint, link="l", source=SOURCE, queue="q") as link,
         ):
-            await link.subscribe(lambda: 0)
+            await link.subscribe(Proof)
             copy = RawLink(own, token=token, **COPY)
             with pytest.raises(errors.FencedError, match="newer stream"):
                 await store(link)

@@ -11,11 +11,12 @@ import asyncio
 import logging
 import time
 from bisect import bisect_right
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from ackq.client import AsyncLink
+from ackq.client import AsyncLink, Proof
 from ackq.client.ranges import Ranges
 from ackq.errors import AckqError, ClosedError, PreconditionFailedError
 from ackq.text import printable
@@ -87,6 +88,18 @@ class InboundCounters:
     set_aside_reason: str = ""
 
 
+class SettledRange(NamedTuple):
+    """Consecutive deliveries that were settled there.
+
+    Attributes:
+        end: How many settlements that the edge permitted there are up to and with these.
+        last: The number of the last of these deliveries.
+    """
+
+    end: int
+    last: int
+
+
 class Transfer:
     """Moves the deliveries of one subscription.
 
@@ -131,7 +144,8 @@ class Transfer:
         self._aside = SetAside()
         self._settlements = 0
         self._number = 0
-        self._proven = 0
+        self._proof = Proof()
+        self._settled = deque([SettledRange(0, 0)])
         self._acknowledged = asyncio.Event()
         self._held = Ranges()
         self._held_count = 0
@@ -156,7 +170,7 @@ class Transfer:
             StoppedError: A stop came; what was under way at the edge is answered.
             AckqError: The edge ended the link.
         """
-        await self._edge.subscribe(lambda: self._proven)
+        await self._edge.subscribe(lambda: self._proof)
         self._holding.subscribed()
         tasks = [
             asyncio.create_task(each)
@@ -257,7 +271,12 @@ class Transfer:
         self._note_proven()
 
     def _note_proven(self) -> None:
-        self._proven = self._aside.proven(self._subscription.proven)
+        """Learns which permits are proven to be settled, and names the last one (L10)."""
+        proven = self._aside.proven(self._subscription.proven)
+        while self._settled[0].end < proven:
+            self._settled.popleft()
+        end, last = self._settled[0]
+        self._proof = Proof(proven, last - (end - proven))
 
     async def _store(self, deliveries: Deliveries) -> None:
         rows = deliveries.rows
@@ -310,6 +329,7 @@ class Transfer:
                 for tags in self._aside.tags(first, last):
                     settle(*tags)
                 self._settlements += last - first + 1
+                self._settled.append(SettledRange(self._settled[-1].end + last - first + 1, last))
                 if rejected:
                     self._counters.rejected += last - first + 1
                 self._held.remove(first, last)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ackq.client.consuming.stream import Reconnected as Reconnected
     from ackq.client.links.async_link import AsyncLink as AsyncLink
     from ackq.client.links.deliveries import Permits as Permits
+    from ackq.client.links.deliveries import Proof as Proof
     from ackq.client.links.deliveries import StoredDeliveries as StoredDeliveries
     from ackq.client.outcomes import AcknowledgeMode as AcknowledgeMode
     from ackq.client.publishing.async_publisher import AsyncPublisher as AsyncPublisher
@@ -73,6 +74,7 @@ _HOME = {
     "Outcome": "outcomes",
     "OutcomeStage": "sessions.outcomes",
     "Permits": "links.deliveries",
+    "Proof": "links.deliveries",
     "Publisher": "publishing.publisher",
     "Reconnected": "consuming.stream",
     "Returned": "publishing.receipts",

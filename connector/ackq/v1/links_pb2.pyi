@@ -62,7 +62,7 @@ class LinkSubscribe(_message.Message):
     def __init__(self) -> None: ...
 
 class LinkDeliveries(_message.Message):
-    __slots__ = ("subscription", "first_number", "rows", "lowest_unanswered", "keys", "checks", "content", "redelivered", "proven", "at_once")
+    __slots__ = ("subscription", "first_number", "rows", "lowest_unanswered", "keys", "checks", "content", "redelivered", "proven", "at_once", "proven_number")
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +73,7 @@ class LinkDeliveries(_message.Message):
     REDELIVERED_FIELD_NUMBER: _ClassVar[int]
     PROVEN_FIELD_NUMBER: _ClassVar[int]
     AT_ONCE_FIELD_NUMBER: _ClassVar[int]
+    PROVEN_NUMBER_FIELD_NUMBER: _ClassVar[int]
     subscription: int
     first_number: int
     rows: int
@@ -83,17 +84,20 @@ class LinkDeliveries(_message.Message):
     redelivered: bytes
     proven: int
     at_once: bytes
-    def __init__(self, subscription: _Optional[int] = ..., first_number: _Optional[int] = ..., rows: _Optional[int] = ..., lowest_unanswered: _Optional[int] = ..., keys: _Optional[bytes] = ..., checks: _Optional[bytes] = ..., content: _Optional[bytes] = ..., redelivered: _Optional[bytes] = ..., proven: _Optional[int] = ..., at_once: _Optional[bytes] = ...) -> None: ...
+    proven_number: int
+    def __init__(self, subscription: _Optional[int] = ..., first_number: _Optional[int] = ..., rows: _Optional[int] = ..., lowest_unanswered: _Optional[int] = ..., keys: _Optional[bytes] = ..., checks: _Optional[bytes] = ..., content: _Optional[bytes] = ..., redelivered: _Optional[bytes] = ..., proven: _Optional[int] = ..., at_once: _Optional[bytes] = ..., proven_number: _Optional[int] = ...) -> None: ...
 
 class LinkHeartbeat(_message.Message):
-    __slots__ = ("subscription", "proven", "report")
+    __slots__ = ("subscription", "proven", "report", "proven_number")
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     PROVEN_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
+    PROVEN_NUMBER_FIELD_NUMBER: _ClassVar[int]
     subscription: int
     proven: int
     report: LinkReport
-    def __init__(self, subscription: _Optional[int] = ..., proven: _Optional[int] = ..., report: _Optional[_Union[LinkReport, _Mapping]] = ...) -> None: ...
+    proven_number: int
+    def __init__(self, subscription: _Optional[int] = ..., proven: _Optional[int] = ..., report: _Optional[_Union[LinkReport, _Mapping]] = ..., proven_number: _Optional[int] = ...) -> None: ...
 
 class LinkReport(_message.Message):
     __slots__ = ("window_messages", "reconnects", "renewals", "vanished", "lives_left", "limited_by", "set_aside", "set_aside_reason")

@@ -33,6 +33,14 @@ class LinkProcess:
         self.subscription = 0
         self.number = 1
         self.proven = 0
+        self._numbers: dict[int, int] = {}  # of the last delivery at each position
+        self._permitted: dict[int, None] = {}  # the numbers that have a permit, in their order
+
+    @property
+    def proven_number(self) -> int:
+        """The number of the delivery whose acknowledgement is the last of those proven (L10)."""
+        numbers = list(self._permitted)
+        return numbers[self.proven - 1] if 0 < self.proven <= len(numbers) else 0
 
     def open(self, **changes: Any) -> c.OpenedLink:
         """Opens its stream; changes stay."""
@@ -45,6 +53,8 @@ class LinkProcess:
         command = c.SubscribeLink(self.name, self.opened.epoch, self.opened.stream)
         self.subscription = self.harness.do(command)
         self.number, self.proven = 1, 0
+        self._numbers.clear()
+        self._permitted.clear()
         return self.subscription
 
     def command(
@@ -72,6 +82,7 @@ class LinkProcess:
             "payload_bytes": sum(map(len, bodies)),
             "sizes": mixed([len(body) for body in bodies]),
             "proven": self.proven,
+            "proven_number": self.proven_number,
             "stream": self.opened.stream,
             **changes,
         }
@@ -93,6 +104,10 @@ class LinkProcess:
             if not run[2] and reply.block_id is not None:
                 self.harness.labels[reply.block_id, row] = bodies[row]
         self.number = max(self.number, command.first_number + len(bodies))
+        for number, position, _, permitted in expanded(reply):
+            self._numbers[position] = number
+            if permitted:
+                self._permitted[number] = None
         return reply
 
     def positions(self, bodies: Iterable[str], **options: Any) -> list[int]:
@@ -109,9 +124,16 @@ class LinkProcess:
 
     def outcomes(self, **options: Any) -> tuple[list[int], set[int]]:
         """The positions that have a permit now, and those of them that are to be rejected."""
-        options = {"proven": self.proven, "stream": self.opened.stream, **options}
+        options = {
+            "proven": self.proven,
+            "proven_number": self.proven_number,
+            "stream": self.opened.stream,
+            **options,
+        }
         command = c.PermitLinked(self.name, self.opened.epoch, self.subscription, **options)
         reply = self.harness.do(command)
+        positions = reply.positions.tolist()
+        self._permitted |= dict.fromkeys(self._numbers.get(each, 0) for each in positions)
         return reply.positions.tolist(), set(reply.rejected)
 
     def prove(self, more: int) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pyarrow as pa
 import pytest
 
-from ackq.client.links.deliveries import Permits, StoredDeliveries, StoredRun
+from ackq.client.links.deliveries import Permits, Proof, StoredDeliveries, StoredRun
 from ackq.client.ranges import Range
 from ackq.errors import BrokerUnavailableError, ClosedError, PreconditionFailedError
 from ackq.limits import MAX_MESSAGE_BYTES
@@ -68,8 +68,8 @@ class Edge:
         self._changed = asyncio.Event()
         self.error = None
 
-    async def subscribe(self, proven):
-        self.proven = proven
+    async def subscribe(self, proof):
+        self.proof = proof
         self.subscription += 1
         return self.subscription
 
@@ -220,10 +220,17 @@ def test_what_is_proven_is_told():
         running = Running()
         running.source.bring(b"a")
         await running.until(lambda: running.counters.stored == 1)
-        assert running.edge.proven() == 0
-        running.source.proven = 1
-        running.source.bring(b"b")
-        await running.until(lambda: running.edge.proven() == 1)
+        assert running.edge.proof() == Proof(0, 0)
+        running.source.bring(*[b"b"] * 9)
+        await running.until(lambda: running.counters.stored == 10)
+        running.edge.permit((4, 6))
+        running.edge.permit((1, 2))
+        await running.until(lambda: running.counters.settled == 5)
+        for proven, number in ((1, 4), (3, 6), (4, 1), (5, 2)):
+            running.source.proven = proven
+            running.edge.change()
+            await running.until(lambda: running.edge.proof().proven == proven)  # noqa: B023
+            assert running.edge.proof().number == number
         running.stop.set()
         with pytest.raises(StoppedError):
             await running.task
@@ -360,7 +367,7 @@ def test_what_the_edge_cannot_take_is_set_aside(rejects):
         assert running.source.settled == [(1, 1), (3, 3), (5, 5)]
         running.source.proven = 4 if rejects else 2
         running.edge.change()
-        await running.until(lambda: running.edge.proven() == 2)
+        await running.until(lambda: running.edge.proof() == Proof(2, 2))
         await running.until(lambda: running.edge.reports)
         assert running.edge.reports[-1].set_aside == 2
         assert "67108864" in running.edge.reports[-1].set_aside_reason

@@ -5,7 +5,7 @@ import asyncio
 import pyarrow as pa
 import pytest
 
-from ackq.client import Admin, AsyncLink, Publisher, Session, holder
+from ackq.client import Admin, AsyncLink, Proof, Publisher, Session, holder
 from ackq.v1 import links_pb2
 from ackq.v1 import sessions_pb2 as pb
 from tests.wire.links.conftest import eventually
@@ -34,7 +34,7 @@ async def filled(endpoint, ack, check):
     """A link that has brought its window and told it; `check` runs beside it."""
     there = {"link": "there", "source": "amqp://there/orders", "queue": "q"}
     async with AsyncLink(endpoint, **there, ack=ack) as link:
-        await link.subscribe(lambda: 0)
+        await link.subscribe(Proof)
         rows = pa.record_batch({"body": [b"x"] * WINDOW})
         await link.store(1, rows, keys=bytes(range(160)), checks=bytes(8 * WINDOW))
         link.report(links_pb2.LinkReport(window_messages=WINDOW))

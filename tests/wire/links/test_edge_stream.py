@@ -7,7 +7,7 @@ import pytest
 
 import ackq_broker
 from ackq import errors, limits
-from ackq.client import Admin, AsyncLink, Channel, close_channels
+from ackq.client import Admin, AsyncLink, Channel, Proof, close_channels
 from ackq.v1 import links_pb2 as pb
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import TIMEOUT_S, Client, refused_with
@@ -77,7 +77,7 @@ def test_from_a_delivery_to_its_permit(edge):
 
     async def main():
         async with make_link(edge.endpoint) as link:
-            assert await link.subscribe(lambda: 0) == link.subscription
+            assert await link.subscribe(Proof) == link.subscription
             stored = await store(link, 1, [1, 2, 3])
             assert (stored.rows, stored.matched, stored.permitted) == (3, 0, 0)
             assert bodies(edge.endpoint) == [1, 2, 3]
@@ -97,11 +97,11 @@ def test_what_is_delivered_again(edge):
 
     async def main():
         async with make_link(edge.endpoint) as link:
-            await link.subscribe(lambda: 0)
+            await link.subscribe(Proof)
             await store(link, 1, [1, 2, 3])
             accept(edge.endpoint, 1)
             assert await permitted(link, 1) == [1]
-            await link.subscribe(lambda: 0)
+            await link.subscribe(Proof)
             again = await store(link, 1, [1, 2, 3, 4], redelivered=[True] * 3 + [False])
             assert (again.matched, again.permitted) == (3, 1)
             assert await permitted(link, 1) == [1]
@@ -115,7 +115,7 @@ def test_stored_is_enough(edge):
 
     async def main():
         async with make_link(edge.endpoint, ack="stored") as link:
-            await link.subscribe(lambda: 0)
+            await link.subscribe(Proof)
             assert (await store(link, 1, [1, 2])).permitted == 2
             assert await permitted(link, 2) == [1, 2]
 
@@ -127,7 +127,7 @@ def test_some_at_once(edge):
 
     async def main():
         async with make_link(edge.endpoint) as link:
-            await link.subscribe(lambda: 0)
+            await link.subscribe(Proof)
             stored = await store(link, 1, [1, 2, 3], at_once=[False, True, False])
             assert [run.permitted for run in stored.runs] == [False, True, False]
             assert await permitted(link, 1) == [2]
@@ -142,7 +142,7 @@ def test_many_under_way_keep_their_order(edge):
 
     async def main():
         async with make_link(edge.endpoint) as link:
-            await link.subscribe(lambda: 0)
+            await link.subscribe(Proof)
             ids = range(1, 30_001)
             starts = range(0, len(ids), 1_000)
             answers = await asyncio.gather(
@@ -174,7 +174,7 @@ def test_a_kill_between_stored_and_answered(sync, tmp_path):
 
         restarted = asyncio.create_task(restart())
         async with make_link(broker.endpoint) as link:
-            await link.subscribe(lambda: 0)
+            await link.subscribe(Proof)
             for number in range(1, 9):
                 await store(link, number, [number])
             await restarted
@@ -192,7 +192,7 @@ def test_permits_after_a_kill(edge):
 
     async def main():
         async with make_link(edge.endpoint) as link:
-            await link.subscribe(lambda: 0)
+            await link.subscribe(Proof)
             await store(link, 1, [1, 2, 3, 4])
             accept(edge.endpoint, 2)
             assert await permitted(link, 2) == [1, 2]
@@ -236,7 +236,7 @@ def test_a_holder_that_was_cut_off_is_fenced(edge):
             assert first.stored().rows == [1]
             first.call.cancel()
             async with asyncio.timeout(WAIT_S), make_link(edge.endpoint) as link:
-                await link.subscribe(lambda: 0)
+                await link.subscribe(Proof)
                 assert (await store(link, 1, [1])).matched == 1
                 again = RawLink(raw, token=first.token)
                 refusal = again.error()
@@ -259,7 +259,7 @@ def test_a_full_queue(edge):
 
     async def main():
         async with make_link(edge.endpoint, queue="q2") as link:
-            await link.subscribe(lambda: 0)
+            await link.subscribe(Proof)
             waiting = [
                 asyncio.create_task(store(link, 1, [1, 2, 3, 4, 5])),
                 asyncio.create_task(store(link, 6, [6])),
@@ -286,7 +286,7 @@ def test_a_broker_that_is_drained(edge):
 
     async def main():
         async with make_link(edge.endpoint) as link:
-            await link.subscribe(lambda: 0)
+            await link.subscribe(Proof)
             with Admin(edge.endpoint) as admin:
                 admin.drain()
                 waiting = asyncio.create_task(store(link, 1, [1]))
@@ -309,7 +309,7 @@ def test_a_link_is_paused(edge):
     async def main():
         with Admin(edge.endpoint) as admin:
             async with make_link(edge.endpoint) as link:
-                await link.subscribe(lambda: 0)
+                await link.subscribe(Proof)
                 await store(link, 1, [1])
                 changed = asyncio.create_task(link.changed())
                 assert admin.pause_link("l")
@@ -333,7 +333,7 @@ def test_a_link_is_removed(edge):
     async def main():
         with Admin(edge.endpoint) as admin:
             async with make_link(edge.endpoint) as link:
-                await link.subscribe(lambda: 0)
+                await link.subscribe(Proof)
                 await store(link, 1, [1, 2])
                 accept(edge.endpoint, 1)
                 assert await permitted(link, 1) == [1]
@@ -359,7 +359,7 @@ def test_what_its_process_tells(edge, monkeypatch):
     async def main():
         with Admin(edge.endpoint) as admin:
             async with make_link(edge.endpoint) as link:
-                await link.subscribe(lambda: 0)
+                await link.subscribe(Proof)
                 link.report(pb.LinkReport(window_messages=9, lives_left=2, limited_by="window"))
                 await store(link, 1, [1, 2])
                 await eventually(lambda: admin.link("l").report.window_messages == 9)

@@ -128,6 +128,7 @@ class StoreLinked(Command):
         sizes: As in `Publish`. A TTL that a message has there rules nothing here (L13).
         proven: How many acknowledgements of this subscription, in the order in which they were
             permitted, the other broker is proven to have applied (L10).
+        proven_number: The number of the delivery that the last of these is for; 0: none is proven.
         stream: As in `SubscribeLink`.
     """
 
@@ -144,6 +145,7 @@ class StoreLinked(Command):
     at_once: BitMap = field(default_factory=BitMap)
     lowest_unanswered: int = 1
     proven: int = 0
+    proven_number: int = 0
     sizes: Int64s | None = None
     stream: int = 1
 
@@ -190,7 +192,7 @@ class PermitLinked(Command):
     Attributes:
         again: Also those of this subscription that had one and are not proven: their answer may
             have been lost with a stream.
-        proven: As in `StoreLinked`.
+        proven: As in `StoreLinked`; `proven_number` as well.
         stream: As in `SubscribeLink`.
     """
 
@@ -199,6 +201,7 @@ class PermitLinked(Command):
     subscription: int
     again: bool = False
     proven: int = 0
+    proven_number: int = 0
     stream: int = 1
 
 

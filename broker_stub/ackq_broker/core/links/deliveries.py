@@ -33,7 +33,7 @@ def store(state: State, command: commands.StoreLinked, now_us: int) -> Decision:
     link = holder.find(state, command.link, command.epoch, command.stream)
     holder.check_subscription(link, command.subscription)
     _check_numbers(link, command)
-    permits.check_proven(link, command.proven)
+    permits.check_proof(link, command.proven, command.proven_number)
     known = min(link.next_number - command.first_number, command.rows)
     before = command.first_number + known
     runs = answers.known_runs(link, command.first_number, before - 1) if known else ()
@@ -160,7 +160,8 @@ def _part(
     if overflowing(queue, selected, size):
         more = overflowing(queue, selected, size, queue.demand().without_acks)
         if more:
-            raise queue_full(queue, selected, size, more)
+            # What is matched needs no room: it is not to wait for the first row that has none.
+            raise queue_full(queue, selected, size, more, leading=more.min())
     part = enqueue.make_parts({queue.queue_id: selected}, size)[queue.queue_id]
     return msgspec.structs.replace(part, first_position=queue.next_position)
 

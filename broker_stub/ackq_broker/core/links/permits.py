@@ -21,7 +21,7 @@ def permit(state: State, command: commands.PermitLinked, now_us: int) -> Decisio
     """L9, L10: permits what is settled and was not permitted yet."""
     link = holder.find(state, command.link, command.epoch, command.stream)
     holder.check_subscription(link, command.subscription)
-    check_proven(link, command.proven)
+    check_proof(link, command.proven, command.proven_number)
     queue = state.queues[link.queue_id]
     new = link.waiting if link.ack is LinkAck.STORED else queue.gone(link.waiting)
     proven = link.provable(command.proven)
@@ -48,8 +48,15 @@ def apply_permitted(state: State, _sequence: int, record: records.LinkPermitted)
     link.forget_due(state.queues[link.queue_id], record.at_us)
 
 
-def check_proven(link: Link, proven: int) -> None:
-    """L10: refuses the proof of more than was permitted; raises InvalidArgumentError."""
+def check_proof(link: Link, proven: int, number: int) -> None:
+    """L10: refuses a proof that the permits contradict.
+
+    A link that was not given some permits counts later ones in their place: then the delivery that
+    it names is of another batch than its count says.
+
+    Raises:
+        InvalidArgumentError: More is proven than was permitted, or the last of it has another name.
+    """
     if proven > link.permitted():
         raise InvalidArgumentError(
             f"The link '{link.name}' says that {proven} acknowledgements of this subscription are "
@@ -57,4 +64,13 @@ def check_proven(link: Link, proven: int) -> None:
             "subscription, in the order of their permits.",
             link=link.name,
             permitted=link.permitted(),
+        )
+    if proven > link.proved and not link.names(proven, number):
+        raise InvalidArgumentError(
+            f"The link '{link.name}' says that {proven} acknowledgements of this subscription are "
+            f"proven, the last of them of delivery {number}, which has another place among the "
+            "permits: the link lacks a permit. Start it again: it consumes anew, and nothing is "
+            "stored twice.",
+            link=link.name,
+            number=number,
         )

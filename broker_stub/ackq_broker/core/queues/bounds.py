@@ -101,9 +101,18 @@ def bounded(queue: Queue) -> bool:
 
 
 def queue_full(
-    queue: Queue, rows: BitMap, size: BlockSize, refused: BitMap | None = None
+    queue: Queue,
+    rows: BitMap,
+    size: BlockSize,
+    refused: BitMap | None = None,
+    *,
+    leading: int | None = None,
 ) -> QueueFullError:
-    """The error for rows of which some, or all, are refused, with the figures from before them."""
+    """The error for rows of which some, or all, are refused, with the figures from before them.
+
+    `leading` is how many of the first rows of the frame may be sent again by themselves; None: as
+    many as fit.
+    """
     properties = queue.properties
     bounds = [
         f"{queue.messages + queue.staged} of at most {properties.max_length} messages"
@@ -121,7 +130,7 @@ def queue_full(
         f"together.{_staged(queue)} Its overflow is reject-publish: consume from it, purge it, or "
         "publish again later.",
         queue=queue.name,
-        fitting=fitting,
+        fitting=fitting if leading is None else leading,
     )
 
 

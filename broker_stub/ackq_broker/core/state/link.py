@@ -195,6 +195,20 @@ class Link:
         ends = np.cumsum([batch.size for batch in self.batches]) + self.proved
         return int(np.count_nonzero(ends <= proven))
 
+    def names(self, proven: int, number: int) -> bool:
+        """Whether the permit with that ordinal may be of the delivery with that number (L10)."""
+        end = self.proved
+        for batch in self.batches:
+            end += batch.size
+            if end >= proven:
+                _, positions = self.delivered(number, number)
+                # What was forgotten since has no position any more.
+                lost = len(batch.positions) < batch.size and not self.permits & bitmaps.of(
+                    positions
+                )
+                return lost or bool(batch.positions & bitmaps.of(positions))
+        return False
+
     def permitted(self) -> int:
         """How many permits this subscription has had."""
         return self.proved + sum(batch.size for batch in self.batches)

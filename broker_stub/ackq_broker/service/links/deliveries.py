@@ -43,6 +43,7 @@ class PreparedDeliveries(NamedTuple):
     at_once: BitMap
     lowest_unanswered: int
     proven: int
+    proven_number: int
     sizes: Int64s | None
     block: Bulk
 
@@ -62,6 +63,7 @@ class PreparedDeliveries(NamedTuple):
             at_once=self.at_once,
             lowest_unanswered=self.lowest_unanswered,
             proven=self.proven,
+            proven_number=self.proven_number,
             sizes=self.sizes,
             stream=stream,
         )
@@ -106,6 +108,7 @@ def decode(request: Request, now_us: int) -> PreparedDeliveries:
         at_once=at_once,
         lowest_unanswered=sent.lowest_unanswered,
         proven=sent.proven,
+        proven_number=sent.proven_number,
         sizes=part.sizes,
         block=part.block,
     )
@@ -119,7 +122,11 @@ def _check_numbers(sent: pb.LinkDeliveries) -> None:
             f" {sent.lowest_unanswered}, make no sense: they count from 1, and have at least one"
             " row."
         )
-    if last > _LARGEST_NUMBER or sent.proven > last or sent.subscription > _LARGEST_NUMBER:
+    if (
+        last > _LARGEST_NUMBER
+        or max(sent.proven, sent.proven_number) > last
+        or sent.subscription > _LARGEST_NUMBER
+    ):
         raise InvalidArgumentError(
             f"Deliveries {sent.first_number} to {last} of subscription {sent.subscription}, with"
             f" {sent.proven} proven, make no sense: no more are proven than were delivered, and"

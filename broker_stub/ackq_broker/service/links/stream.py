@@ -87,7 +87,7 @@ class EdgeStream:
         self._epoch = self._stream = 0
         self._fence: AckqError | None = None  # nothing more of this stream is decided
         self._subscription = 0
-        self._proven = 0
+        self._proof = (0, 0)  # how many acknowledgements, and of which delivery the last is
         self._next_number = 1  # of the first delivery that was not stored
         self._refusal: AckqError | None = None  # of the deliveries from there on
         self._report = pb.LinkReport()
@@ -95,7 +95,7 @@ class EdgeStream:
         self._held = 0
         self._paused = False
         self._again = False
-        self._told_proven = 0
+        self._used_proof = self._proof
         self._requests = RequestBuffer[Request](_REQUESTS_BYTES)
         self._responses = ResponseBuffer[pb.LinkResponse](engine.sync_gate)
 
@@ -281,7 +281,7 @@ class EdgeStream:
             await self._store(request)
         elif kind == "heartbeat":
             beat = request.header.heartbeat
-            self._learn(beat.subscription, beat.proven)
+            self._learn(beat)
             if beat.HasField("report"):
                 self._report = _checked(beat.report)
             if self._subscription and len(self._numbers):
@@ -300,15 +300,16 @@ class EdgeStream:
             commands.SubscribeLink(self._link, self._epoch, self._stream)
         )
         self._numbers.clear()
-        self._proven = self._told_proven = self._held = 0
+        self._proof = self._used_proof = (0, 0)
+        self._held = 0
         self._next_number, self._refusal, self._again = 1, None, False
         subscribed = pb.LinkSubscribed(subscription=self._subscription)
         self._responses.put(pb.LinkResponse(subscribed=subscribed), sequence)
 
-    def _learn(self, subscription: int, proven: int) -> None:
-        """Learns how many acknowledgements of the present subscription are proven (L10)."""
-        if subscription == self._subscription:
-            self._proven = max(self._proven, proven)
+    def _learn(self, sent: pb.LinkDeliveries | pb.LinkHeartbeat) -> None:
+        """Learns which acknowledgements of the present subscription are proven (L10)."""
+        if sent.subscription == self._subscription:
+            self._proof = max(self._proof, (sent.proven, sent.proven_number))
 
     async def _store(self, request: Request) -> None:
         """Stores deliveries, or refuses them and what follows them."""
@@ -325,7 +326,7 @@ class EdgeStream:
         )
         await self._engine.wait_writable()
         self._check()
-        self._learn(sent.subscription, sent.proven)
+        self._learn(sent)
         command = delivered.command(self._link, self._epoch, self._stream)
         try:
             self._engine.check_taking()
@@ -343,7 +344,7 @@ class EdgeStream:
         new = [run for run in runs if run.first_number >= self._next_number]
         self._numbers.add(run for run in new if not run.permitted)
         self._next_number = max(self._next_number, sent.first_number + sent.rows)
-        self._refusal, self._told_proven = None, self._proven
+        self._refusal, self._used_proof = None, self._proof
         answer = pb.LinkStored(
             first_number=sent.first_number,
             rows=[run.rows for run in runs],
@@ -379,8 +380,8 @@ class EdgeStream:
         while True:
             if in_flight.held or self._engine.in_flight.reason:
                 self._liveness.heard(connection)  # its signs of life wait to be read here
-            waits = self._again or len(self._numbers) or self._proven > self._told_proven
-            news = looked_at != self._engine.core.sequence or self._proven > self._told_proven
+            waits = self._again or len(self._numbers) or self._proof > self._used_proof
+            news = looked_at != self._engine.core.sequence or self._proof > self._used_proof
             if not (self._subscription and waits and news):
                 await self._engine.wait_changed(_IDLE_S)
                 continue
@@ -397,11 +398,12 @@ class EdgeStream:
                 self._epoch,
                 self._subscription,
                 again=self._again,
-                proven=self._proven,
+                proven=self._proof[0],
+                proven_number=self._proof[1],
                 stream=self._stream,
             )
         )
-        self._again, self._told_proven, self._held = False, self._proven, reply.held
+        self._again, self._used_proof, self._held = False, self._proof, reply.held
         if not len(reply.positions):
             return
         first, last, rejected = self._numbers.take(reply.positions, reply.rejected)

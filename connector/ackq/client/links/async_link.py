@@ -25,6 +25,7 @@ from ackq.client.links.deliveries import (
     Columns,
     Complete,
     Permits,
+    Proof,
     StoredDeliveries,
     parts,
 )
@@ -49,7 +50,7 @@ class AsyncLink:
         >>> async def main():
         ...     there = {"link": "there", "source": "amqp://there/orders", "queue": "orders"}
         ...     async with AsyncLink(endpoint, **there, ack="stored") as link:
-        ...         await link.subscribe(lambda: 0)  # what the other broker has proven
+        ...         await link.subscribe(Proof)  # nothing is proven yet
         ...         rows = pa.record_batch({"body": [b"d", b"e"]})
         ...         stored = await link.store(1, rows, keys=bytes(32), checks=bytes(16))
         ...         return stored.rows, (await link.permits()).ranges
@@ -144,12 +145,12 @@ class AsyncLink:
 
     # --- deliveries ---
 
-    async def subscribe(self, proven: Callable[[], int]) -> int:
+    async def subscribe(self, proof: Callable[[], Proof]) -> int:
         """Begins a subscription, whose deliveries count from 1; the one before is over (L17).
 
         Args:
-            proven: How many acknowledgements of this subscription, in the order of their permits,
-                the other broker is proven to have applied (L10); asked on another thread.
+            proof: Returns which acknowledgements of this subscription the other broker is proven to
+                have applied (L10); called on another thread.
 
         Returns:
             Its number.
@@ -160,7 +161,7 @@ class AsyncLink:
         result: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         with self._stream.lock:
             self._stream.check()
-            self._state.subscribe(proven, _resolver(result))
+            self._state.subscribe(proof, _resolver(result))
             self._stream.changed()
         return await result
 

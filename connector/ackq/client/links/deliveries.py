@@ -63,6 +63,18 @@ class StoredDeliveries(NamedTuple):
         return sum(run.rows for run in self.runs if run.permitted)
 
 
+class Proof(NamedTuple):
+    """What the remote broker is proven to have applied of a subscription's acknowledgements (L10).
+
+    Attributes:
+        proven: How many acknowledgements, in the order of their permits.
+        number: The number of the delivery that the last of them is for; 0 with `proven` 0.
+    """
+
+    proven: int = 0
+    number: int = 0
+
+
 class Permits(NamedTuple):
     """What may be acknowledged, or is to be rejected, at the other broker now.
 
@@ -160,7 +172,7 @@ class LinkPart:
         )
         return first, second
 
-    def encoded(self, subscription: int, lowest_unanswered: int, proven: int) -> bytes:
+    def encoded(self, subscription: int, lowest_unanswered: int, proof: Proof) -> bytes:
         """The frame of this part."""
         header = pb.LinkHeader(
             deliveries=pb.LinkDeliveries(
@@ -168,7 +180,8 @@ class LinkPart:
                 first_number=self.numbers.first,
                 rows=self.rows,
                 lowest_unanswered=lowest_unanswered,
-                proven=proven,
+                proven=proof.proven,
+                proven_number=proof.number,
                 **self.beside.part(self.offset, self.offset + self.rows),
             )
         )

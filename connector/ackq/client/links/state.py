@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from ackq import limits
 from ackq.client.connection.duplex import Finish, Wait
-from ackq.client.links.deliveries import LinkPart, StoredDeliveries, StoredRun
+from ackq.client.links.deliveries import LinkPart, Proof, StoredDeliveries, StoredRun
 from ackq.client.ranges import Range, Ranges
 from ackq.errors import (
     AckqError,
@@ -40,14 +40,14 @@ class SendPart(NamedTuple):
     part: LinkPart
     subscription: int
     lowest_unanswered: int
-    proven: int
+    proof: Proof
 
 
 class SendHeartbeat(NamedTuple):
     """Give a sign of life."""
 
     subscription: int
-    proven: int
+    proof: Proof
     report: pb.LinkReport | None
 
 
@@ -93,8 +93,8 @@ class LinkState:
         self.finishing = False
         self.ended: AckqError | None = None
         self.report: pb.LinkReport | None = None
-        self._proven: Callable[[], int] = _none
-        self._subscribing: tuple[Callable[[], int], Subscribed] | None = None
+        self._proof: Callable[[], Proof] = Proof
+        self._subscribing: tuple[Callable[[], Proof], Subscribed] | None = None
         self._subscribe_sent = False
         # Parts in the order of their numbers: sent and not answered, refused, to be sent.
         self._in_flight: deque[LinkPart] = deque()
@@ -115,10 +115,10 @@ class LinkState:
 
     # --- what the application does ---
 
-    def subscribe(self, proven: Callable[[], int], subscribed: Subscribed) -> None:
+    def subscribe(self, proof: Callable[[], Proof], subscribed: Subscribed) -> None:
         """Begins a subscription: all of the one before is forgotten."""
         self._abandon(ClosedError("Another subscription of the link began; deliver anew."))
-        self._subscribing, self._subscribe_sent = (proven, subscribed), False
+        self._subscribing, self._subscribe_sent = (proof, subscribed), False
         self.permits, self.rejected, self._unpermitted = [], [], Ranges()
         self._next_number, self.held, self.refusal, self.ended = 1, 0, None, None
         self.missing = 0
@@ -180,11 +180,11 @@ class LinkState:
         due = self._waiting and not self._refused and now < self._retry_at
         return Wait(min(self._heartbeat_at, self._retry_at) if due else self._heartbeat_at)
 
-    def _told(self) -> tuple[int, int]:
+    def _told(self) -> tuple[int, Proof]:
         """The present subscription, and what is proven of it."""
         if not self.may_store:
-            return 0, 0
-        return self.subscription, self._proven()
+            return 0, Proof()
+        return self.subscription, self._proof()
 
     # --- answers and disconnects ---
 
@@ -222,7 +222,7 @@ class LinkState:
     def on_subscribed(self, subscription: int) -> None:
         """The subscription that was asked for began."""
         if self._subscribing is not None and self._subscribe_sent:
-            self._proven, subscribed = self._subscribing
+            self._proof, subscribed = self._subscribing
             self._subscribing, self.subscription = None, subscription
             subscribed(subscription)
 
@@ -333,7 +333,3 @@ def _stored(answer: pb.LinkStored) -> StoredDeliveries:
         runs.append(StoredRun(number, rows, position, *map(bool, flags)))
         number += rows
     return StoredDeliveries(tuple(runs))
-
-
-def _none() -> int:
-    return 0

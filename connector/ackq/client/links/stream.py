@@ -116,9 +116,14 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
 
     def _encode(self, action: Any) -> bytes | None:
         if isinstance(action, SendPart):
-            return action.part.encoded(action.subscription, action.lowest_unanswered, action.proven)
+            return action.part.encoded(action.subscription, action.lowest_unanswered, action.proof)
         if isinstance(action, SendHeartbeat):
-            beat = pb.LinkHeartbeat(**action._asdict())
+            beat = pb.LinkHeartbeat(
+                subscription=action.subscription,
+                proven=action.proof.proven,
+                proven_number=action.proof.number,
+                report=action.report,
+            )
             header = pb.LinkHeader(heartbeat=beat)
         else:
             assert isinstance(action, SendSubscribe)

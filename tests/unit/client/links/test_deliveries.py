@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from ackq import limits
-from ackq.client.links.deliveries import Columns, StoredDeliveries, StoredRun, parts
+from ackq.client.links.deliveries import Columns, Proof, StoredDeliveries, StoredRun, parts
 from ackq.client.ranges import Range
 from ackq.errors import ClosedError, InvalidArgumentError, MessageTooLargeError, SchemaError
 from ackq.v1 import links_pb2 as pb
@@ -23,7 +23,7 @@ def made(rows, count, *, first=1, **changes):
 
 
 def header_of(part):
-    header, _ = frame.split(part.encoded(1, 1, 0))
+    header, _ = frame.split(part.encoded(1, 1, Proof()))
     return pb.LinkHeader.FromString(bytes(header)).deliveries
 
 
@@ -31,11 +31,11 @@ def test_one_frame():
     """L5: what the edge reads is what was delivered."""
     flags = [True, False, True]
     (part,) = made(batch(body=[b"a", b"b", b"c"]), 3, first=5, content=flags)
-    data = part.encoded(subscription=2, lowest_unanswered=4, proven=3)
+    data = part.encoded(subscription=2, lowest_unanswered=4, proof=Proof(3, 7))
     header, content = frame.split(data)
     found = pb.LinkHeader.FromString(bytes(header)).deliveries
     assert (found.subscription, found.first_number, found.rows) == (2, 5, 3)
-    assert (found.lowest_unanswered, found.proven) == (4, 3)
+    assert (found.lowest_unanswered, found.proven, found.proven_number) == (4, 3, 7)
     assert found.keys == b"".join(b"%016d" % each for each in range(3))
     assert found.checks == b"".join(b"%08d" % each for each in range(3))
     assert (found.content, found.redelivered) == (b"\x05", b"")

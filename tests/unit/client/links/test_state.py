@@ -4,7 +4,7 @@ import pytest
 
 from ackq import limits
 from ackq.client.connection.duplex import Finish, Wait
-from ackq.client.links.deliveries import Columns, parts
+from ackq.client.links.deliveries import Columns, Proof, parts
 from ackq.client.links.state import LinkState, SendHeartbeat, SendPart, SendSubscribe
 from ackq.client.ranges import Range
 from ackq.errors import (
@@ -28,7 +28,7 @@ class World:
         self.state = LinkState()
         self.results = {}
         self.subscriptions = []
-        self.proven = 0
+        self.proof = Proof()
         self.open()
         self.subscribe(1)
 
@@ -37,7 +37,7 @@ class World:
         assert isinstance(self.next(), SendHeartbeat | SendSubscribe)
 
     def subscribe(self, number):
-        self.state.subscribe(lambda: self.proven, self.subscriptions.append)
+        self.state.subscribe(lambda: self.proof, self.subscriptions.append)
         assert isinstance(self.next(), SendSubscribe)
         self.state.on_subscribed(number)
 
@@ -85,7 +85,7 @@ def world():
 def test_nothing_goes_before_the_stream_is_open():
     """L1: and then the subscription goes first."""
     state = LinkState()
-    state.subscribe(lambda: 0, lambda _: None)
+    state.subscribe(Proof, lambda _: None)
     assert state.next_action(5.0) == Wait(None)
     assert not state.may_store
     state.on_opened(pb.LinkOpened(incarnation="i", epoch=1, history="h"))
@@ -97,11 +97,11 @@ def test_deliveries_go_in_order_with_what_is_proven(world):
     world.add(1, 2)
     world.add(3, 1)
     first = world.next()
-    assert (first.subscription, first.lowest_unanswered, first.proven) == (1, 1, 0)
+    assert (first.subscription, first.lowest_unanswered, first.proof) == (1, 1, Proof())
     assert first.part.numbers == Range(1, 2)
-    world.proven = 7
+    world.proof = Proof(7, 8)
     second = world.next()
-    assert (second.lowest_unanswered, second.proven) == (1, 7)
+    assert (second.lowest_unanswered, second.proof) == (1, Proof(7, 8))
     world.stored(1, (2, 10, 0))
     world.add(4, 1)
     assert world.next().lowest_unanswered == 3
@@ -165,7 +165,7 @@ def test_the_edge_ends_a_subscription(world):
     assert world.results[1] is world.state.ended
     assert not world.state.may_store
     world.next(50.0)
-    world.state.subscribe(lambda: 0, world.subscriptions.append)
+    world.state.subscribe(Proof, world.subscriptions.append)
     assert world.state.ended is None
 
 
@@ -247,7 +247,7 @@ def test_a_subscription_forgets_the_one_before(world):
     world.add(3, 1)
     assert isinstance(world.next(), SendPart)
     world.state.held = 3
-    world.state.subscribe(lambda: 0, world.subscriptions.append)
+    world.state.subscribe(Proof, world.subscriptions.append)
     assert isinstance(world.results[1], ClosedError)
     assert isinstance(world.results[3], ClosedError)
     assert not world.state.may_store
@@ -263,7 +263,7 @@ def test_a_subscription_forgets_the_one_before(world):
 
 def test_a_subscribe_that_was_cut_goes_again(world):
     """L17: its answer may be lost; deliveries wait for one."""
-    world.state.subscribe(lambda: 0, world.subscriptions.append)
+    world.state.subscribe(Proof, world.subscriptions.append)
     assert isinstance(world.next(), SendSubscribe)
     world.state.on_disconnect()
     world.state.on_opened(pb.LinkOpened(incarnation="i", epoch=1, history="h", subscription=2))
@@ -274,20 +274,20 @@ def test_a_subscribe_that_was_cut_goes_again(world):
 
 def test_heartbeats_say_what_is_proven(world):
     """L10: also of a link that delivers nothing; of none before a subscription."""
-    world.proven = 4
+    world.proof = Proof(4, 4)
     beat = world.next(BEAT_S)
-    assert beat == SendHeartbeat(1, 4, None)
+    assert beat == SendHeartbeat(1, Proof(4, 4), None)
     assert world.next(BEAT_S) == Wait(2 * BEAT_S)
-    world.state.subscribe(lambda: 9, lambda _: None)
+    world.state.subscribe(lambda: Proof(9, 9), lambda _: None)
     world.next(BEAT_S)
-    assert world.next(2 * BEAT_S) == SendHeartbeat(0, 0, None)
+    assert world.next(2 * BEAT_S) == SendHeartbeat(0, Proof(), None)
 
 
 def test_the_state_of_the_link(world):
     """L18, L25: what the edge says of it; the next subscription has to be told anew."""
     world.state.on_state(pb.LinkState(paused=True, held=4, missing=3))
     assert (world.state.paused, world.state.held, world.state.missing) == (True, 4, 3)
-    world.state.subscribe(lambda: 0, lambda _: None)
+    world.state.subscribe(Proof, lambda _: None)
     assert (world.state.held, world.state.missing) == (0, 0)
 
 
@@ -308,7 +308,7 @@ def test_another_epoch_ends_the_link(world):
 def test_the_end_of_a_link(world):
     """L1: what waits has the error, and nothing is sent any more."""
     world.add(1, 1)
-    world.state.subscribe(lambda: 0, world.subscriptions.append)
+    world.state.subscribe(Proof, world.subscriptions.append)
     error = FencedError("Another one runs it.")
     world.state.fail(error)
     assert world.subscriptions[-1] is error

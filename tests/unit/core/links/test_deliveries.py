@@ -138,12 +138,19 @@ def test_a_full_queue_keeps_nothing_of_a_frame(harness: Harness) -> None:
     process.store(["a", "b"])
     process.subscribe()
     before = harness.core.snapshot()
-    with pytest.raises(QueueFullError, match="has room for 1 only"):
+    with pytest.raises(QueueFullError, match="has room for 1 only") as refusal:
         process.store(["a", "x", "y"])
+    assert refusal.value.fields["fitting"] == "2"
+    process.store(["z"])
+    process.subscribe()
+    before = harness.core.snapshot()
+    with pytest.raises(QueueFullError, match="is full") as refusal:
+        process.store(["a", "b", "x", "z"])
+    assert refusal.value.fields["fitting"] == "2"
     assert harness.core.snapshot() == before
     assert process.matched(["a", "b"]) == [True, True]
     accept(harness, 1)
-    assert process.positions(["x", "y"]) == [3, 4]
+    assert process.positions(["x"]) == [4]
 
 
 def test_entries_have_a_bound(process: LinkProcess, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,7 @@ def test_a_batch_is_proven_whole(process: LinkProcess) -> None:
     assert process.info().proven == 0
     process.prove(1)
     assert (process.info().proven, process.info().unproven) == (2, 1)
-    process.store(["d"], proven=3)
+    process.store(["d"], proven=3, proven_number=3)
     assert process.info().unproven == 0
 
 
@@ -124,6 +124,24 @@ def test_more_than_was_permitted_cannot_be_proven(process: LinkProcess) -> None:
         process.permit()
     with pytest.raises(InvalidArgumentError, match="0 were permitted"):
         process.store(["b"])
+
+
+def test_a_proof_names_its_last_delivery(process: LinkProcess) -> None:
+    """L10: a link that lacks permits counts later ones in their place, and is refused."""
+    process.store(["a", "b", "c", "d"])
+    accept(process.harness, 1, 2)
+    process.permit()  # the answer is lost, and the link does not know it
+    accept(process.harness, 3, 4)
+    process.permit()
+    for number in (3, 4, 5, 0):
+        wrong = {"proven": 2, "proven_number": number}
+        with pytest.raises(InvalidArgumentError, match=f"of delivery {number}, .* lacks a permit"):
+            process.permit(**wrong)
+        with pytest.raises(InvalidArgumentError, match="lacks a permit"):
+            process.store(["e"], **wrong)
+    assert process.info().proven == 0
+    process.permit(proven=2, proven_number=1)
+    assert process.info().proven == 2
 
 
 def test_a_proven_entry_is_forgotten_by_later_proofs(process: LinkProcess) -> None:

@@ -21,6 +21,7 @@ def decode(rows=2, block=None, **changes):
         "keys": bytes(range(16 * rows)),
         "checks": bytes(range(8 * rows)),
         "proven": 2,
+        "proven_number": 3,
     }
     data = encoded(body=[b"a", b"bc"][:rows]) if block is None else block
     sent = pb.LinkDeliveries(**(fields | changes))
@@ -32,7 +33,7 @@ def test_columns():
     command = decode().command("l", 7, 2)
     assert (command.link, command.epoch, command.subscription) == ("l", 7, 3)
     assert (command.first_number, command.rows, command.payload_bytes) == (5, 2, 3)
-    assert (command.lowest_unanswered, command.proven) == (4, 2)
+    assert (command.lowest_unanswered, command.proven, command.proven_number) == (4, 2, 3)
     assert command.keys.dtype == command.checks.dtype == np.uint64
     assert command.keys.tobytes() == bytes(range(32))
     assert command.checks.tobytes() == bytes(range(16))
