@@ -15,8 +15,6 @@ from ackq_broker.core import records
 from ackq_broker.core.core import Core
 from ackq_broker.journal import Journal, dump, repair, verify
 from ackq_broker.service.engine.snapshot import unpack_state
-from ackq_broker.trace.replay import replay
-from ackq_broker.trace.search import search
 from tests.fuzz.mutations import mutated, some_bytes
 
 GOLDEN = Path(__file__).parent.parent / "wire/operations/golden"
@@ -101,12 +99,11 @@ def opened(directory):
 
 
 def data_directory(rng):
-    """Q7, I2: verify, dump, trace, open and repair: each reads it or says why not."""
+    """Q7, I2: verify, dump, open and repair: each reads it or says why not."""
     directory = damaged_directory(rng)
     for read in (
         lambda: verify(directory),
         lambda: list(dump(directory)),
-        lambda: replay(directory, search(directory, "m1")),
     ):
         # What the commands say in a line.
         with suppress(AckqError, OSError):

@@ -84,7 +84,6 @@ SMALL = {
         "clock": "rule Q8",
         "history": "rule Q8",
         "link_records": "records of rules L",
-        "places": "what a trace asks of a state",
     },
     "ackq_broker/core/columns": {
         "deadlines": "a data structure",

@@ -19,7 +19,6 @@ LAYERS = {
     "journal": ROOT / "broker_stub/ackq_broker/journal",
     "link": ROOT / "broker_stub/ackq_broker/link",
     "service": ROOT / "broker_stub/ackq_broker/service",
-    "trace": ROOT / "broker_stub/ackq_broker/trace",
 }
 STARTS = {"subprocess", "multiprocessing", "embedded", "EmbeddedBroker", "os.kill", "os.fork"}
 

@@ -13,7 +13,6 @@ from ackq_broker.cli.history import accept_history, new_history
 from ackq_broker.cli.journal import dump, repair, verify
 from ackq_broker.cli.link import link
 from ackq_broker.cli.serve import serve
-from ackq_broker.cli.trace import trace
 from ackq_broker.cli.users import user
 
 
@@ -24,7 +23,7 @@ def main() -> None:
 
 
 _COMMANDS = (
-    *(serve, verify, dump, repair, trace, new_history, accept_history),
+    *(serve, verify, dump, repair, new_history, accept_history),
     *(set_clock, user, link),
 )
 for _command in _COMMANDS:

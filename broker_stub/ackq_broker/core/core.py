@@ -12,7 +12,7 @@ from itertools import islice
 
 from pyroaring import BitMap, BitMap64
 
-from ackq_broker.core import access, commands, history, holdings, places, queries
+from ackq_broker.core import access, commands, history, holdings, queries
 from ackq_broker.core.checks import queue_named
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands import (
@@ -476,20 +476,6 @@ class Core:
         With a position `first_tag` is the tag of the message there.
         """
         return holdings.holding(self._state, queue, keeper, position)
-
-    # --- a message's place ---
-
-    def places(self, block_id: int, row: int) -> list[places.Place]:
-        """Q9: where a row of a block is a message, or is kept for a replay."""
-        return places.places(self._state, block_id, row)
-
-    def state_at(self, queue_id: int, position: int) -> str:
-        """Q9: the state of the message at a position of a queue, `places.GONE` for none."""
-        return places.state_at(self._state, queue_id, position)
-
-    def holder_at(self, queue_id: int, position: int) -> tuple[str, int] | None:
-        """Q9: who has the message at a position unacked, in words, and its tag there."""
-        return places.holder_at(self._state, queue_id, position)
 
     def waiting(self, queue: str) -> commands.Waiting:
         """Q9: what waits for something else than a consumer; raises QueueNotFoundError."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ackq.diagnosis.wording import argument, count, duration
+from ackq.diagnosis.wording import count, duration
 from ackq.v1 import admin_pb2 as pb
 from ackq.v1 import sessions_pb2
 
@@ -76,14 +76,6 @@ def not_found(message_id: str, looked_at: int, queues: Sequence[str]) -> str:
         f"No message with the id '{message_id}' is in a queue now: {count(looked_at, 'message')} in"
         f" {where} were looked at. It was never published here, or it has left: accepted, dropped "
         "or expired."
-    )
-
-
-def history_hint(message_id: str) -> str:
-    """Where the rest of the story is."""
-    return (
-        "The whole story, as far as the journal still has it, on the broker's machine: "
-        f"ackq-broker trace --data DIR {argument(message_id)}"
     )
 
 

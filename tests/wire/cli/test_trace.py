@@ -1,15 +1,11 @@
-"""`ackq trace` against real brokers, and with Delta tables (Q9)."""
-
-import json
+"""`ackq trace` against real brokers (Q9)."""
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from ackq.cli.diagnosis.delta_table import find_in_delta
 from ackq.cli.diagnosis.trace import _search
 from ackq.client import Channel, Publisher
-from ackq.errors import InvalidArgumentError, PermissionDeniedError
+from ackq.errors import PermissionDeniedError
 from tests.wire.cli.conftest import read
 
 SOON_S = 30
@@ -52,7 +48,6 @@ def test_a_message_on_its_way(run, endpoint, open_lease, queue):
     assert dead["dead_letter"]["queue"] == queue
     gone = run("trace", "b").stdout
     assert "No message with the id 'b' is in a queue now" in gone
-    assert "ackq-broker trace --data DIR b" in gone
     open_lease(queue)
     (leased,) = read(run("trace", "leased", "--queue", queue, "--json"))["found"]
     assert (leased["session"], leased["delivery_tag"], leased["attempts"]) == (queue, 1, 1)
@@ -96,122 +91,3 @@ def test_queues_that_are_closed_to_the_user(admin, endpoint, queue):
     assert ([hit.queue for hit in found.hits], found.closed) == ([queue], ["secret"])
     with pytest.raises(PermissionDeniedError):
         _search(guarded, ("secret",), "m")
-
-
-# --- Delta ---
-
-
-class Table:
-    """A Delta table as Delta's protocol describes it: a log of actions, and Parquet files."""
-
-    def __init__(self, root, column="message_id", mapped=""):
-        self.root = root
-        self._physical = mapped or column
-        (root / "_delta_log").mkdir(parents=True)
-        self._number = -1
-        metadata = {"delta.columnMapping.physicalName": mapped} if mapped else {}
-        field = {"name": column, "type": "string", "nullable": True, "metadata": metadata}
-        schema = json.dumps({"type": "struct", "fields": [field]})
-        self.commit({"metaData": {"id": "t", "schemaString": schema}}, operation="CREATE TABLE")
-
-    def commit(self, *actions, operation="STREAMING UPDATE", **parameters):
-        self._number += 1
-        info = {"timestamp": 1_357_034_400_000 + self._number, "operation": operation}
-        lines = [{"commitInfo": {**info, "operationParameters": parameters}}, *actions]
-        name = f"_delta_log/{self._number:020d}.json"
-        (self.root / name).write_text("\n".join(map(json.dumps, lines)) + "\n")
-        return self._number
-
-    def file(self, *ids, stats=True, **fields):
-        """Writes a file with these ids; the action that adds it."""
-        path = f"part {len(list(self.root.glob('*.parquet')))}.parquet"
-        pq.write_table(pa.table({self._physical: list(ids)}), self.root / path)
-        extremes = {
-            "minValues": {self._physical: min(ids)},
-            "maxValues": {self._physical: max(ids)},
-        }
-        said = {"stats": json.dumps({"numRecords": len(ids), **extremes})} if stats else {}
-        # As Delta writes paths.
-        return {"add": {"path": path.replace(" ", "%20"), "dataChange": True, **said, **fields}}
-
-    def append(self, *ids, batch_id=0, **fields):
-        return self.commit(self.file(*ids, **fields), queryId="Q", epochId=str(batch_id))
-
-
-def test_the_version_that_brought_it(tmp_path):
-    """Q9: with query and micro-batch, the file, and the version that rewrote that."""
-    table = Table(tmp_path / "t")
-    table.append("a", "b", batch_id=0)
-    second = table.append("c", "d", "d", batch_id=1)
-    (version,) = find_in_delta(str(tmp_path / "t"), "d", "message_id").versions
-    assert (version.number, version.operation, version.query_id) == (
-        second,
-        "STREAMING UPDATE",
-        "Q",
-    )
-    assert (version.batch_id, version.rows, version.removed_in) == (1, 2, -1)
-    # OPTIMIZE brings the rows in another file, which is no change of data.
-    rewritten = table.file("a", "b", "c", "d", "d", dataChange=False)
-    third = table.commit(
-        {"remove": {"path": "part%201.parquet", "dataChange": False}},
-        rewritten,
-        operation="OPTIMIZE",
-    )
-    (version,) = find_in_delta(str(tmp_path / "t"), "d", "message_id").versions
-    assert (version.number, version.removed_in) == (second, third)
-
-
-def test_what_a_table_has_no_more(tmp_path):
-    """Q9: a file that was vacuumed, and commits that were cleaned up, are said."""
-    table = Table(tmp_path / "t")
-    table.append("a")
-    (tmp_path / "t/part 0.parquet").unlink()
-    assert (finds := find_in_delta(str(tmp_path / "t"), "a", "message_id")).versions == []
-    assert (finds.gone, finds.first, finds.last) == (1, 0, 1)
-    kept = table.file("k")
-    table.append("z", stats=False)
-    log = tmp_path / "t/_delta_log"
-    add = {**kept["add"], "stats": None}
-    pq.write_table(pa.table({"add": [add, None]}), log / f"{1:020d}.checkpoint.parquet")
-    for number in (0, 1):
-        (log / f"{number:020d}.json").unlink()
-    finds = find_in_delta(str(tmp_path / "t"), "k", "message_id")
-    assert [version.number for version in finds.versions] == [-1]
-    assert [v.number for v in find_in_delta(str(tmp_path / "t"), "z", "message_id").versions] == [2]
-
-
-def test_columns_of_a_table(tmp_path):
-    """Q9: another name, one that column mapping renamed, a transaction of foreachBatch."""
-    table = Table(tmp_path / "t", column="id", mapped="col-7")
-    txn = {"txn": {"appId": "app", "version": 9}}
-    table.commit(table.file("a"), txn, operation="WRITE")
-    (version,) = find_in_delta(str(tmp_path / "t"), "a", "id").versions
-    assert (version.query_id, version.batch_id) == ("app", 9)
-    with pytest.raises(InvalidArgumentError, match="no column 'message_id'; it has id"):
-        find_in_delta(str(tmp_path / "t"), "a", "message_id")
-
-
-def test_what_is_no_table(tmp_path):
-    """Q9: a wrong path is said."""
-    for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(InvalidArgumentError, match="is no Delta table"):
-            find_in_delta(str(path), "a", "message_id")
-    (tmp_path / "_delta_log").mkdir()
-    with pytest.raises(InvalidArgumentError, match="no commit"):
-        find_in_delta(str(tmp_path), "a", "message_id")
-
-
-def test_the_command_with_a_table(run, endpoint, queue, tmp_path):
-    """Q9: one answer for broker and table."""
-    table = Table(tmp_path / "t")
-    table.append("m", batch_id=4)
-    publish(endpoint, queue, "m")
-    text = run("trace", "m", "--queue", queue, "--delta", str(tmp_path / "t")).stdout
-    assert f"In queue '{queue}' at position 1" in text
-    assert (
-        "has it since version 1 of 2013-01-01 10:00:00 UTC, STREAMING UPDATE, micro-batch 4" in text
-    )
-    found = read(run("trace", "no", "--queue", queue, "--delta", str(tmp_path / "t"), "--json"))
-    assert found["delta"]["versions"] == []
-    text = run("trace", "no", "--queue", queue, "--delta", str(tmp_path / "t")).stdout
-    assert "does not have it in versions 0 to 1" in text

@@ -1,10 +1,9 @@
-"""`ackq trace`: where a message is now, and which version of a Delta table has it (Q9)."""
+"""`ackq trace`: where a message is now (Q9)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 import pyarrow as pa
@@ -13,13 +12,10 @@ import pyarrow.compute as pc
 from ackq.cli.context import Target, connected
 from ackq.cli.output import print_json
 from ackq.client import Admin
-from ackq.diagnosis.message_path import Hit, history_hint, not_found, path_of
+from ackq.diagnosis.message_path import Hit, not_found, path_of
 from ackq.diagnosis.wording import count
 from ackq.errors import PermissionDeniedError, QueueNotFoundError, SessionNotFoundError
 from ackq.text import printable
-
-if TYPE_CHECKING:
-    from ackq.cli.diagnosis.delta_table import Finds, Version
 
 # Messages of one call: what the broker decides of it at once stays short (I6).
 _SLICE: Final = 10_000
@@ -33,22 +29,12 @@ _SHOWN: Final = 20
 @click.option(
     "--queue", "queues", multiple=True, metavar="NAME", help="Look only here; repeatable."
 )
-@click.option("--delta", metavar="TABLE", help="Also say which version of this Delta table has it.")
-@click.option(
-    "--id-column",
-    default="message_id",
-    show_default=True,
-    metavar="NAME",
-    help="The column of the Delta table with the message id.",
-)
 @connected
 def trace(
     target: Target,
     *,
     message_id: str,
     queues: tuple[str, ...],
-    delta: str | None,
-    id_column: str,
 ) -> None:
     """Say where the message MESSAGE_ID is: in which queue, who holds it, why it died.
 
@@ -57,7 +43,6 @@ def trace(
     with target.admin() as admin:
         names = queues or tuple(each.queue for each in admin.queues())
         hits, looked_at, closed = _search(admin, names, message_id)
-    finds = _find_in_delta(delta, message_id, id_column) if delta else None
     if target.as_json:
         print_json(
             {
@@ -65,7 +50,6 @@ def trace(
                 "looked_at": looked_at,
                 "closed": closed,
                 "found": [hit.as_dict() for hit in hits],
-                "delta": None if finds is None else _as_dict(finds),
             }
         )
         return
@@ -77,10 +61,6 @@ def trace(
     if closed:
         some = ", ".join(f"'{name}'" for name in closed[:_SHOWN])
         click.echo(printable(f"Not open to this user: {count(len(closed), 'queue')} ({some})."))
-    if finds is not None and delta is not None:
-        for sentence in _of_delta(delta, finds):
-            click.echo(printable(sentence))
-    click.echo(printable(history_hint(message_id)))
 
 
 class _Searched(NamedTuple):
@@ -153,54 +133,3 @@ def _hit(admin: Admin, name: str, position: int, message_id: str) -> list[Hit]:
         except SessionNotFoundError:
             holding = None
     return [Hit(name, row, holding, session)]
-
-
-# --- Delta ---
-
-
-def _find_in_delta(table: str, message_id: str, column: str) -> Finds:
-    """See `find_in_delta`; its libraries are loaded for this alone."""
-    from ackq.cli.diagnosis.delta_table import find_in_delta  # noqa: PLC0415 - half a second
-
-    return find_in_delta(table, message_id, column)
-
-
-def _of_delta(table: str, finds: Finds) -> Iterator[str]:
-    for version in finds.versions:
-        yield _version(table, version)
-    if not finds.versions:
-        yield (
-            f"Delta table '{table}' does not have it in versions {finds.first} to {finds.last}: "
-            f"{count(finds.looked_at, 'file')} were read."
-        )
-    if finds.gone:
-        yield f"{count(finds.gone, 'file')} of older versions were deleted since (VACUUM)."
-
-
-def _version(table: str, version: Version) -> str:
-    number = f"version {version.number}" if version.number >= 0 else "a version that is cleaned up"
-    at = datetime.fromtimestamp(version.at_us // 1_000_000, UTC)
-    when = f" of {at:%Y-%m-%d %H:%M:%S} UTC" if version.at_us else ""
-    by = f", {version.operation}" if version.operation else ""
-    batch = (
-        f", micro-batch {version.batch_id} of query {version.query_id}" if version.query_id else ""
-    )
-    gone = (
-        f"; version {version.removed_in} rewrote or deleted that file"
-        if version.removed_in >= 0
-        else ""
-    )
-    return (
-        f"Delta table '{table}' has it since {number}{when}{by}{batch}: "
-        f"{count(version.rows, 'row')} in {version.file}{gone}."
-    )
-
-
-def _as_dict(finds: Finds) -> dict[str, Any]:
-    return {
-        "versions": [version._asdict() for version in finds.versions],
-        "looked_at": finds.looked_at,
-        "first": finds.first,
-        "last": finds.last,
-        "gone": finds.gone,
-    }
