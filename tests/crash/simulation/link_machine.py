@@ -15,6 +15,13 @@ from ackq_broker.link import backoff, inbound, transfer
 from tests.crash.simulation.clients.link_stream import SimulatedLinkStream, WatchedLink, in_loop
 
 MEMORY_S = 2
+_STANDSTILLS = 0.2
+
+
+def stands_still(world):
+    """Whether the disk of this world stands still now and then while the link is cut off."""
+    # Of a generator of its own: the other worlds of all seeds stay what they were.
+    return world.random("standstill").random() < _STANDSTILLS
 
 
 def patches(world):
@@ -22,6 +29,8 @@ def patches(world):
     chance = world.random("link machine")
     # So few that streams wait for a slow disk, as they do for 16 MiB of a real one.
     least = chance.choice((1_000, 4_000, MIN_UNSYNCED_BYTES))
+    if stands_still(world):
+        least = 500
     machine_limits = {"MIN_UNSYNCED_BYTES": least, "MAX_UNSYNCED_BYTES": 4 * least}
     short = ()
     if not world.clock_jumps:

@@ -229,10 +229,11 @@ LINKS = (
     _Bug(
         "older_stream_permits",
         "L10",
-        "a stream that a newer one of its process fenced goes on deciding permits",
+        "a fenced stream goes on deciding permits, and a proof is a count alone",
         (
             Line(holder.find, "if stream != state.link_streams.get(name, stream):", "if False:"),
             Line(EdgeStream._permit, "self._check()", "pass"),
+            Line(permits.check_proof, "proven > link.proved and", "False and"),
         ),
     ),
 )

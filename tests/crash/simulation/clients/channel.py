@@ -37,6 +37,9 @@ class Consumer(Client):
         no_ack: Without acks (C10).
     """
 
+    # It looks at what it holds, and gives a sign of life, when nothing came for so long.
+    quiet_s = 3.0
+
     def __init__(self, world, oracle, name, queues, weights, *, no_ack=False):
         super().__init__(world, oracle, name)
         self._queues = queues
@@ -139,13 +142,13 @@ class Consumer(Client):
         quiet = 0
         while True:
             try:
-                response = await self.patiently(stream.read(), 3.0)
+                response = await self.patiently(stream.read(), self.quiet_s)
             except Silent:
                 if self.world.closing:
                     break
                 quiet += 1
                 self.finished = True
-                if quiet > 5:  # no heartbeat: the connection is dead
+                if quiet * self.quiet_s > 15:  # no heartbeat: the connection is dead
                     raise
                 await self._write(heartbeat=consuming_pb2.ChannelHeartbeat())
                 await self._busy()

@@ -11,17 +11,19 @@ from tests.crash.simulation.clients.cast import Cast
 from tests.crash.simulation.clients.channel import Consumer
 from tests.crash.simulation.clients.links import (
     ForeignPublisher,
+    Hoarder,
     Lightning,
     LinkOperator,
     LinkWatcher,
     Runner,
+    Standstill,
     Weather,
 )
 from tests.crash.simulation.clients.operator import Watcher
 from tests.crash.simulation.clients.publisher import Publisher
 from tests.crash.simulation.clients.session import Query
 from tests.crash.simulation.elsewhere import Elsewhere, ElsewhereRules
-from tests.crash.simulation.link_machine import MEMORY_S
+from tests.crash.simulation.link_machine import MEMORY_S, stands_still
 from tests.crash.simulation.oracle.history import QueueRules
 from tests.crash.simulation.oracle.ledger import Oracle
 from tests.crash.simulation.oracle.link_books import INBOX, LinkBooks, TallyBooks, TallyOracle
@@ -81,6 +83,8 @@ class LinkCast(Cast):
             max_hold_s=None if self._keyless else rng.choice((None, None, 0.4, 1.5)),
             on_max_hold=rng.choice((None, OnMaxHold.RENEW, OnMaxHold.STORE)),
         )
+        if stands_still(world):
+            holding = HoldRules()  # an age of less than a standstill has nothing ever done
         early = bool(limit) or (
             holding.max_hold_s is not None and holding.on_max_hold is OnMaxHold.STORE
         )
@@ -101,30 +105,30 @@ class LinkCast(Cast):
             holding=holding,
             on_reject=on_reject,
         )
+        window = rng.choice((1, 2, 5, 12))
+        if stands_still(world):
+            window = 20
         self.runner = Runner(
+            world, oracle, "runner", self.elsewhere, self.books, link_rules, window
+        )
+        publisher = ForeignPublisher(
             world,
             oracle,
-            "runner",
+            "there",
             self.elsewhere,
             self.books,
-            link_rules,
-            rng.choice((1, 2, 5, 12)),
+            rng.choice((10, 20, 40)),
+            names=rng.choice((1, 2, 4)) if self._kind == "alike" else 0,
+            ids=self._kind == "ids",
         )
-        self._add(
-            ForeignPublisher(
-                world,
-                oracle,
-                "there",
-                self.elsewhere,
-                self.books,
-                rng.choice((10, 20, 40)),
-                names=rng.choice((1, 2, 4)) if self._kind == "alike" else 0,
-                ids=self._kind == "ids",
-            )
-        )
+        self._add(publisher)
         self._add(self.runner)
         if rng.random() < 0.8:
             self._add(Weather(world, oracle, "weather", self.elsewhere, deaths=self._deaths))
+        if stands_still(world):
+            hoarder = Hoarder(world, oracle, "hoarder", [INBOX], {"accepted": 1})
+            self._add(hoarder)
+            self._add(Standstill(world, oracle, "standstill", publisher, self.runner, hoarder))
         if rng.random() < 0.4:
             self._add(Lightning(world, oracle, "lightning", self.books))
         if self._removes or rng.random() < 0.3:

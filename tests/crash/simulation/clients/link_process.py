@@ -88,10 +88,10 @@ class LinkProcess:
         for channel in self._channels:
             channel.cut()
 
-    def cut_edge(self):
-        """Its connections to the edge break."""
+    def cut_edge(self, late_s=None):
+        """Its connections to the edge break; the edge notices so much later (None: by chance)."""
         for connection in self._connections:
-            connection.cut(server_after_s=self.late_s())
+            connection.cut(server_after_s=self.late_s() if late_s is None else late_s)
 
     def _thaw(self):
         self._frozen = False

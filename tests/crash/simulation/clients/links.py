@@ -4,6 +4,7 @@ from contextlib import suppress
 
 from ackq.errors import AckqError
 from ackq.v1 import links_pb2
+from tests.crash.simulation.clients.channel import Consumer
 from tests.crash.simulation.clients.client import Client, Ended
 from tests.crash.simulation.clients.link_process import LinkProcess
 from tests.crash.simulation.clients.wire import body_of
@@ -12,6 +13,10 @@ from tests.crash.simulation.network import Cut, Refused
 LINK = "link"
 # How a process of a link may end by itself: another one runs it, an operator removed it.
 _REMOVALS = 30
+# How many messages have the id of the one before, with another content.
+_SAME_ID = 0.1
+# The disk stands still when a consumer holds so many messages.
+_HOARD = 4
 # So long at most a process goes on that another one was started beside.
 _ZOMBIE_S = 4.0
 _ENDS = ("fenced", "already_held", "link_not_found", "closed")
@@ -45,20 +50,24 @@ class ForeignPublisher(Troublemaker):
         self._count = count
         self._names = names
         self._ids = ids
+        self._made = 0
+        self._message_id = ""
 
     async def work(self):
-        made = 0
-        message_id = ""
-        while made < self._count:
+        while self._made < self._count:
             for _ in range(self.rng.choice((1, 1, 3, 6))):
-                name = f"m{self.rng.randrange(self._names) if self._names else made}"
-                body = body_of(name, 0 if self._names else self.rng.choice((0, 20, 100, 800)))
-                if self._ids and not (message_id and self.sometimes(0.1)):
-                    message_id = f"id-{made}"
-                self._books.published(name, body, made)
-                self._elsewhere.publish(name, body, message_id)
-                made += 1
+                self.publish(self.rng)
             await self.pause(self.pace_s)
+
+    def publish(self, rng, sizes=(0, 20, 100, 800)):
+        """Publishes a message whose body has one of these sizes, if it has a content of its own."""
+        name = f"m{rng.randrange(self._names) if self._names else self._made}"
+        body = body_of(name, 0 if self._names else rng.choice(sizes))
+        if self._ids and not (self._message_id and rng.random() < _SAME_ID):
+            self._message_id = f"id-{self._made}"
+        self._books.published(name, body, self._made)
+        self._elsewhere.publish(name, body, self._message_id)
+        self._made += 1
 
 
 class Weather(Troublemaker):
@@ -194,6 +203,61 @@ class Runner(Troublemaker):
         for process in self.processes:
             process.kill()
         return self.start()
+
+
+class Hoarder(Consumer):
+    """Holds up to 8 messages; accepts one now and then while `settles` is true, at the end all."""
+
+    quiet_s = 0.2
+    settles = False
+
+    @property
+    def held(self):
+        """How many messages it has."""
+        return len(self._held)
+
+    async def _busy(self):
+        while self._held and self.world.calm:
+            await self._settle()
+        if self._held and self.settles:
+            await self._settle()
+
+    def _prefetch(self, _):
+        return 8
+
+
+class Standstill(Troublemaker):
+    """Lets the edge's disk stand still, and cuts the link's side of its connection meanwhile.
+
+    The link connects again while its old stream at the edge still waits for the disk.
+
+    Args:
+        publisher: Fills what may wait for the disk.
+        runner: Whose newest process is cut off.
+        hoarder: Accepts what it has while both streams of the link run.
+    """
+
+    def __init__(self, world, oracle, name, publisher, runner, hoarder):
+        super().__init__(world, oracle, name)
+        self._publisher = publisher
+        self._runner = runner
+        self._hoarder = hoarder
+
+    async def work(self):
+        self.finished = True
+        while True:
+            await self.pause(0.5)
+            if self._hoarder.held < _HOARD:
+                continue
+            still_s = self.rng.choice((4.0, 6.0))
+            self.world.slow_disk(still_s, still_s)
+            for _ in range(6):
+                self._publisher.publish(self.rng, (800,))
+                await self.pause(0.2)
+            self._runner.processes[-1].cut_edge(late_s=2 * still_s)
+            self._hoarder.settles = True
+            await self.world.sleep(0.8 * still_s)
+            self._hoarder.settles = False
 
 
 class LinkWatcher(Client):
