@@ -46,6 +46,7 @@ LONG = (
     "tests/crash/links/test_end_to_end.py",
     "tests/crash/links/test_fire.py",
     "tests/crash/test_ledger.py",
+    "tests/crash/half_checkpoints/test_half_checkpoints.py",
     "tests/crash/test_consuming_ledger.py",
     "tests/spark/test_secrets.py",
     "tests/spark/test_delta.py",

@@ -27,3 +27,9 @@ def with_slow_disk(folder, bytes_per_s):
     """Has the journal's syncs take as long as on a disk of that rate; `folder` is empty."""
     Path(folder, "slow-disk").write_text(str(bytes_per_s))
     return with_faults(folder)
+
+
+def with_change(folder, program):
+    """Has the process run a program at its start that changes the product; `folder` is its own."""
+    Path(folder, "change.py").write_text(program)
+    return with_faults(folder)

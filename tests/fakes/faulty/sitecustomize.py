@@ -1,11 +1,12 @@
 """A machine with faults for a broker process: Python runs this at its start, found on PYTHONPATH.
 
-Invariant: disk, clock and limits are its own unless a file in the folder that the environment names
-says otherwise.
+Invariant: disk, clock, limits and code are its own unless a file in the folder that the environment
+names says otherwise.
 """
 
 import json
 import os
+import runpy
 import time
 from pathlib import Path
 
@@ -67,6 +68,14 @@ def _slow_down():
     Disk.write, Disk.sync_data = counted_write, slow_sync
 
 
+def _change():
+    """`change.py`: a program that changes the product, as a bug would."""
+    file = _faults / "change.py"
+    if file.exists():
+        runpy.run_path(str(file))
+
+
 os.statvfs, time.time_ns = _full_disk, _wrong_clock
 _set_limits()
 _slow_down()
+_change()

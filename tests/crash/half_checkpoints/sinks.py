@@ -1,0 +1,82 @@
+"""Sinks that write each batch of a query once: they record the id of each, and skip what they have.
+
+Invariant: rows and id of a batch are recorded together, for batches without rows too, as Delta does
+with `txnAppId` and `txnVersion`.
+"""
+
+from collections import Counter
+
+
+class SinkDiedError(Exception):
+    """The sink ends its query, before or after it wrote."""
+
+
+class ListSink:
+    """A sink in memory, which no power loss takes.
+
+    Args:
+        reads: It reads the rows also of a batch that it skips.
+    """
+
+    def __init__(self, *, reads):
+        self.reads = reads
+        self.latest = {}
+        self.rows = Counter()
+        self.figures = Counter()
+        self.checkpoint = None
+        self.dies = ""
+
+    def __call__(self, rows, batch):
+        """`foreachBatch`."""
+        self.figures["batches"] += 1
+        query = self.checkpoint.query
+        known = batch <= self.latest.get(query, -1)
+        if self.reads:
+            rows = rows.persist()
+            rows.count()
+        self._die("before")
+        empty = self._write(rows, query, batch, known=known)
+        if not known:
+            self.latest[query] = batch
+        self.figures["skipped" if known else "empty" if empty else "with rows"] += 1
+        self._die("after")
+
+    def _die(self, when):
+        if self.dies == when:
+            self.dies = ""
+            self.figures["sink died"] += 1
+            raise SinkDiedError(when)
+
+    def _write(self, rows, _query, _batch, *, known):
+        """Writes the rows unless they are known; gives whether there are none."""
+        names = [] if known else [row.message_id for row in rows.collect()]
+        self.rows.update(names)
+        return not names
+
+    def written(self):
+        """How often each message is there."""
+        return self.rows
+
+
+class DeltaSink(ListSink):
+    """A Delta table, which knows by itself what it has."""
+
+    def __init__(self, spark, folder, *, reads):
+        super().__init__(reads=reads)
+        self.spark = spark
+        self.table = str(folder / "table")
+
+    def _write(self, rows, query, batch, *, known):
+        before = 0 if known else self.written().total()
+        writer = rows.write.format("delta").mode("append")
+        writer.option("txnAppId", query).option("txnVersion", batch).save(self.table)
+        return not known and self.written().total() == before
+
+    def written(self):
+        """How often each message is in the table."""
+        from delta.tables import DeltaTable
+
+        if not DeltaTable.isDeltaTable(self.spark, self.table):
+            return Counter()
+        found = self.spark.read.format("delta").load(self.table).collect()
+        return Counter(row.message_id for row in found)

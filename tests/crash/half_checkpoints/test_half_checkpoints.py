@@ -1,0 +1,40 @@
+"""A few sequences of the ledger of half checkpoints, in a process of their own; also with a bug."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[3]
+SEQUENCES, SEED = 8, 3
+
+
+def figures(*more):
+    """The exit status of a run, and its last line's figures."""
+    command = [sys.executable, "-m", "tests.crash.half_checkpoints", "--delta", "0"]
+    command += ["--sequences", str(SEQUENCES), "--seed", str(SEED), *more]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    told = dict(re.findall(r"([a-z][a-z ]+) (\d+)", ended.stdout.splitlines()[-1]))
+    print(ended.stdout, ended.stderr)
+    return ended.returncode, {name: int(count) for name, count in told.items()}
+
+
+def test_half_a_checkpoint_loses_and_doubles_nothing():
+    """S2, S9, S11, K1, K5: batches with rows and without; what is refused is not lost."""
+    status, told = figures()
+    assert (status, told["lost"], told["doubled"], told["failed"]) == (0, 0, 0, 0)
+    assert told["sequences"] == SEQUENCES
+    assert told["power losses"] > SEQUENCES
+    assert told["empty"] > 0
+    assert told["messages"] > 0
+
+
+def test_the_ledger_finds_the_rule_missing():
+    """S11: without it batches come again with other rows, and the sink skips them."""
+    status, told = figures("--planted")
+    assert status == 1
+    assert told["lost"] > 0
