@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from ackq.errors import AckqError
-from ackq_broker.cli.log import configure_log, refuse
+from ackq_broker.cli.log import configure_log, refusing
 from ackq_broker.service.engine import recovery
 
 _SECOND_US = 1_000_000
@@ -18,6 +17,7 @@ _SECOND_US = 1_000_000
 @click.option(
     "--data", "directory", required=True, type=click.Path(path_type=Path), help="Data directory."
 )
+@refusing()
 def set_clock(directory: Path) -> None:
     """Set the time of a stopped broker back to the machine's clock, once that is right.
 
@@ -31,10 +31,7 @@ def set_clock(directory: Path) -> None:
     letters, stay as they were written. Nothing else changes, and the history stays.
     """
     configure_log()
-    try:
-        back_us = asyncio.run(recovery.set_clock(directory))
-    except (AckqError, OSError) as error:
-        refuse(error)
+    back_us = asyncio.run(recovery.set_clock(directory))
     if back_us:
         click.echo(f"the broker's time was set back by {back_us // _SECOND_US} s, to now")
     else:

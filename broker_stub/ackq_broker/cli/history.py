@@ -7,8 +7,7 @@ from typing import Final
 
 import click
 
-from ackq.errors import AckqError
-from ackq_broker.cli.log import refuse, run
+from ackq_broker.cli.log import refusing, run
 from ackq_broker.core import commands
 from ackq_broker.journal.tools.new_history import begin_new_history
 from ackq_broker.service.engine import recovery
@@ -20,6 +19,7 @@ _DATA: Final = click.option(
 
 @click.command("new-history")
 @_DATA
+@refusing()
 def new_history(directory: Path) -> None:
     """Say that a data directory was restored from a copy, where the broker cannot tell.
 
@@ -27,10 +27,7 @@ def new_history(directory: Path) -> None:
     a virtual machine, or a copy that was made while the broker ran. Publishers, sessions and
     writers from before are refused from then on, until the history is accepted.
     """
-    try:
-        history_id = begin_new_history(directory)
-    except (AckqError, OSError) as error:
-        refuse(error)
+    history_id = begin_new_history(directory)
     click.echo(f"the next start serves history {history_id}")
 
 

@@ -8,8 +8,7 @@ from typing import Final
 
 import click
 
-from ackq.errors import AckqError
-from ackq_broker.cli.log import refuse, run
+from ackq_broker.cli.log import refusing, run
 from ackq_broker.journal.tools.dump import dump as dump_journal
 from ackq_broker.journal.tools.repair import repair as repair_journal
 from ackq_broker.journal.tools.verify import verify as verify_journal
@@ -21,12 +20,10 @@ _DIRECTORY: Final = click.argument("directory", type=click.Path(path_type=Path))
 
 @click.command()
 @_DIRECTORY
+@refusing()
 def verify(directory: Path) -> None:
     """Check a journal that no broker has open; change nothing. Exit status 1 when it is damaged."""
-    try:
-        report = verify_journal(directory)
-    except (AckqError, OSError) as error:
-        refuse(error)
+    report = verify_journal(directory)
     for flaw in report.flaws:
         click.echo(f"damaged: {flaw.path} byte {flaw.offset}: {flaw.reason}")
     for block_id in report.lost_blocks:
@@ -43,16 +40,11 @@ def verify(directory: Path) -> None:
 
 @click.command()
 @_DIRECTORY
+@refusing()
 def dump(directory: Path) -> None:
     """Print every file, group and record of a journal; also beside a running broker."""
-    try:
-        for line in dump_journal(directory):
-            click.echo(line)
-    except BrokenPipeError:
-        # The reader, `head` perhaps, has seen enough; click ends quietly.
-        raise
-    except (AckqError, OSError) as error:
-        refuse(error)
+    for line in dump_journal(directory):
+        click.echo(line)
 
 
 @click.command()
@@ -62,16 +54,14 @@ def dump(directory: Path) -> None:
     help="Whether to keep the files as they were, in a folder of the data directory.",
 )
 @_DIRECTORY
+@refusing()
 def repair(*, directory: Path, keep_damaged: bool) -> None:
     """Make a damaged journal open again, without what cannot be read, as a new history.
 
     Messages that cannot be read leave their queues. Publishers, sessions and writers from before
     are refused until the history is accepted.
     """
-    try:
-        done = repair_journal(directory, keep_damaged=keep_damaged)
-    except (AckqError, OSError) as error:
-        refuse(error)
+    done = repair_journal(directory, keep_damaged=keep_damaged)
     if not (done.changed or done.lost_blocks):
         click.echo("The journal is sound; nothing was changed.")
         return

@@ -7,7 +7,8 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
 import click
@@ -82,8 +83,17 @@ def set_level(level: str) -> None:
 def run(work: Coroutine[None, None, None]) -> None:
     """Runs work on an event loop; an error ends the program with one line."""
     configure_log()
-    try:
+    with refusing():
         asyncio.run(work)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Ends the program with one line where what is done inside fails; also a decorator."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # the reader, `head` perhaps, has seen enough; click ends quietly
     except (AckqError, OSError) as error:
         refuse(error)
 

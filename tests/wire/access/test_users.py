@@ -234,6 +234,56 @@ def test_the_commands_for_users(tmp_path):
     assert run("user", "remove", "app", "--users", path)[0] == 2
 
 
+def test_a_token_that_is_changed_while_programs_run(app):
+    """A1: both count until the old one is ended, then the new one alone; no restart."""
+    old = app.tokens["app"]
+    status, new, _ = run("user", "set-token", "app", "--users", app.path, "--keep-old")
+    app.tokens.update(old=old, new=new.strip())
+    until(lambda: known(app, "new"))
+    assert (status, known(app, "old")) == (0, True)
+    assert run("user", "set-token", "app", "--users", app.path, "--end-old")[:2] == (
+        0,
+        "user app: the newest token alone counts\n",
+    )
+    until(lambda: not known(app, "old"))
+    assert known(app, "new")
+    app.tokens["newest"] = run("user", "set-token", "app", "--users", app.path)[1].strip()
+    until(lambda: known(app, "newest"))
+    assert not known(app, "new")
+
+
+def test_permissions_that_are_changed(app):
+    """A1, A2: what is given changes, the rest stays, and a wrong expression changes nothing."""
+    line = "app role=observer configure='q.*' write='' read='q.*'\n"
+    changed = run(
+        "user", "set-permissions", "app", "--users", app.path, "--write", "", "--role", "observer"
+    )
+    assert changed == (0, line, "")
+    with app.client("app") as client:
+        until(lambda: not may_write(client))
+    before = app.path.read_text()
+    status, _, said = run("user", "set-permissions", "app", "--users", app.path, "--read", "(?=a)")
+    assert (status, "no regular expression of RE2's" in said) == (2, True)
+    status, _, said = run("user", "set-permissions", "app", "--users", app.path)
+    assert (status, "Say what changes" in said) == (2, True)
+    for command in (["set-token"], ["set-permissions", "--read", "q"]):
+        status, _, said = run("user", *command, "nobody", "--users", app.path)
+        assert (status, "There is no user 'nobody'" in said) == (2, True)
+    assert app.path.read_text() == before
+    assert known(app, "app")
+
+
+def may_write(client):
+    """Whether a client may publish to anything."""
+    try:
+        with client.publisher():
+            return True
+    except grpc.RpcError as failed:
+        if isinstance(error_of(failed)[0], errors.PermissionDeniedError):
+            return False
+        raise
+
+
 def test_a_queue_that_joins_a_waiting_session(app):
     """A2, S10: what a pattern finds by then is leased by the next call, which asks."""
     fields = {"queues": [], "queue_pattern": "*q", "max_messages": 10}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +29,8 @@ def add(path: Path, user: User) -> None:
         raise InvalidArgumentError(
             f"There is a user '{user.name}' already; remove it first.", user=user.name
         )
-    table = tomlkit.table()
-    table["tokens"] = list(user.tokens)
-    table["role"] = user.role
-    for permission in PERMISSIONS:
-        table[permission] = getattr(user, permission).text
-    taken = {name: most for name, most in msgspec.structs.asdict(user.limits).items() if most}
-    if taken:
-        table["limits"] = tomlkit.inline_table()
-        table["limits"].update(taken)
-    users[user.name] = table
+    users[user.name] = tomlkit.table()
+    users[user.name].update(_fields(user))
     _write(path, document)
 
 
@@ -48,10 +42,51 @@ def remove(path: Path, name: str) -> None:
         InvalidArgumentError: The file cannot be read.
     """
     document = _read(path)
-    if name not in document.get("users", {}):
-        raise NotFoundError(f"There is no user '{name}' in {path}.", user=name)
+    _table(document, path, name)
     del document["users"][name]
     _write(path, document)
+
+
+def change(path: Path, name: str, changes: Callable[[User], Mapping[str, Any]]) -> User:
+    """Changes a user in a file; lines of what stays the same, and of others, stay as they are.
+
+    Args:
+        path: The file.
+        name: The user's.
+        changes: The new values of fields of the user as it was.
+
+    Returns:
+        The user as it is now.
+
+    Raises:
+        NotFoundError: There is no user of that name.
+        InvalidArgumentError: The file cannot be read.
+    """
+    document = _read(path)
+    table, before = _table(document, path, name), load(path).by_name[name]
+    after = replace(before, **changes(before))
+    old = _fields(before)
+    table.update({key: value for key, value in _fields(after).items() if old.get(key) != value})
+    _write(path, document)
+    return after
+
+
+def _fields(user: User) -> dict[str, Any]:
+    """The table of a user as TOML has it."""
+    found: dict[str, Any] = {"tokens": list(user.tokens), "role": user.role}
+    found.update((each, getattr(user, each).text) for each in PERMISSIONS)
+    limits = {name: most for name, most in msgspec.structs.asdict(user.limits).items() if most}
+    if limits:
+        found["limits"] = tomlkit.inline_table()
+        found["limits"].update(limits)
+    return found
+
+
+def _table(document: Any, path: Path, name: str) -> Any:
+    """The table of a user; raises NotFoundError."""
+    if name not in document.get("users", {}):
+        raise NotFoundError(f"There is no user '{name}' in {path}.", user=name)
+    return document["users"][name]
 
 
 def _read(path: Path) -> Any:

@@ -35,6 +35,28 @@ def test_the_rest_stays(tmp_path):
     assert path.read_text().rstrip() == text.rstrip()
 
 
+def test_a_change_leaves_every_other_line(tmp_path):
+    """A1: comments, other users, fields that stay or are not there; the user is as told."""
+    path = tmp_path / "users.toml"
+    token = users.hash_of("old")
+    text = f"""# of the shop
+[users.app]  # since 2013
+read = 'orders'  # theirs
+tokens = ["{token}"]
+
+[users.other]
+read = 'orders'
+"""
+    path.write_text(text)
+    changes = {"read": NamePattern("bills"), "role": "observer"}
+    changed = users_editor.change(path, "app", lambda _: changes)
+    assert changed == users.load(path).by_name["app"]
+    assert changed == users.User("app", (token,), "observer", read=NamePattern("bills"))
+    new = text.replace("'orders'  # theirs", '"bills"  # theirs')
+    new = new.replace(f'["{token}"]\n', f'["{token}"]\nrole = "observer"\n')
+    assert path.read_text() == new
+
+
 def test_who_may_read_the_file_stays(tmp_path):
     """A1: else the broker, another user, would not see who was removed; a link stays one, too."""
     path, link = tmp_path / "users.toml", tmp_path / "link"
@@ -67,6 +89,8 @@ def test_what_cannot_be_changed(tmp_path):
         users_editor.add(path, user("a b"))
     with pytest.raises(NotFoundError, match="There is no user 'other'"):
         users_editor.remove(path, "other")
+    with pytest.raises(NotFoundError, match="There is no user 'other'"):
+        users_editor.change(path, "other", lambda _: {})
     assert path.read_text() == before
     path.write_text("[users.app]\nrole = 'king'")
     with pytest.raises(InvalidArgumentError, match="is wrong about user 'app'"):
