@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +12,9 @@ import click
 
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.output import age, as_dict, plain_row, preview, print_fields, print_json, print_table
+from ackq.cli.parameters import confirm, yes_option
+from ackq.diagnosis.wording import count
+from ackq.errors import AlreadyHeldError, SessionNotFoundError
 from ackq.outcomes import Outcome
 
 if TYPE_CHECKING:
@@ -57,6 +61,12 @@ def _joined(ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
+_COLUMNS: Final = (
+    *("SESSION", "QUEUES", "LEASED", "TAGS", "HOLES", "SETTLED", "LEASE AGE", "STATE"),
+    *("HOLDER", "BATCH", "ATTACHES"),
+)
+
+
 @click.group(cls=Group)
 def session() -> None:
     """Show the sessions of readers such as Spark queries, and free what they hold."""
@@ -77,19 +87,7 @@ def list_sessions(target: Target, *, finished: bool) -> None:
         print_json([as_dict(each) for each in found])
         return
     print_table(
-        (
-            "SESSION",
-            "QUEUES",
-            "LEASED",
-            "TAGS",
-            "HOLES",
-            "SETTLED",
-            "LEASE AGE",
-            "STATE",
-            "HOLDER",
-            "BATCH",
-            "ATTACHES",
-        ),
+        _COLUMNS,
         (
             (
                 each.session,
@@ -200,7 +198,7 @@ def reject(
 
 
 @session.command()
-@click.argument("name")
+@click.argument("name", required=False)
 @click.option(
     "--tags",
     metavar="TAGS",
@@ -209,26 +207,70 @@ def reject(
 )
 @click.option("--fence", is_flag=True, help=_FENCE)
 @click.option("--incarnation", default="", help=f"With --tags: {_INCARNATION}")
+@click.option("--finished", is_flag=True, help="All that are finished, in place of NAME; asks.")
+@click.option("--dry-run", is_flag=True, help="With --finished: only list them.")
+@yes_option
 @connected
-def release(target: Target, *, name: str, tags: Tags | None, fence: bool, incarnation: str) -> None:
+def release(
+    target: Target, *, name: str | None, finished: bool, dry_run: bool, yes: bool, **settling: Any
+) -> None:
     """Put what the session NAME has leased back into its queues; without --tags, end the session.
 
     The messages are delivered again, to whoever reads next: without --tags, release only what no
     query will resume.
+
+    Finished are the sessions of queries without the option `session` that hold nothing and whose
+    query was heard of last over a day ago. One that comes back with its checkpoint later is
+    refused; one that comes back meanwhile keeps its session.
     """
+    of_one = name or any(settling.values())
+    if of_one if finished else not name or dry_run or yes:
+        raise click.UsageError("Say NAME; or --finished alone, or with --dry-run or --yes.")
     with target.admin() as admin:
-        if tags is not None:
-            done = admin.settle_session(
-                name, Outcome.RELEASED, tags, fence=fence, incarnation=incarnation
-            )
+        if name is None:
+            _release_finished(target, admin, dry_run=dry_run, yes=yes)
+        elif settling["tags"] is not None:
+            done = admin.settle_session(name, Outcome.RELEASED, settling.pop("tags"), **settling)
             _print_settled(target, name, Outcome.RELEASED, done)
-            return
-        back = admin.release_session(name, fence=fence)
+        else:
+            back = admin.release_session(name, fence=settling["fence"])
+            if target.as_json:
+                print_json({"session": name, **as_dict(back)})
+                return
+            lost = f", {back.dropped} dropped, {_DELETED}" if back.dropped else ""
+            click.echo(f"session '{name}' released: {back.released} messages put back{lost}")
+
+
+def _release_finished(target: Target, admin: Admin, *, dry_run: bool, yes: bool) -> None:
+    """Ends the finished sessions, or lists them."""
+    # In this order: what a query takes up between the two is not finished.
+    every, others = admin.sessions(finished=True), {each.session for each in admin.sessions()}
+    found = [each for each in every if each.session not in others]
+    if not dry_run and found:
+        sessions = count(len(found), "finished session")
+        confirm(f"Release {sessions}? A checkpoint that comes back is refused then.", yes=yes)
+        found = [each for each in found if _release_idle(admin, each)]
     if target.as_json:
-        print_json({"session": name, **as_dict(back)})
-    else:
-        lost = f", {back.dropped} dropped, {_DELETED}" if back.dropped else ""
-        click.echo(f"session '{name}' released: {back.released} messages put back{lost}")
+        print_json({"sessions": [each.session for each in found], "released": not dry_run})
+        return
+    if found:
+        cells = ((each.session, list(each.queues), each.query_id) for each in found)
+        print_table(("SESSION", "QUEUES", "QUERY"), cells)
+    done = "to release" if dry_run else "released"
+    click.echo(f"{count(len(found), 'finished session')} {done}")
+
+
+def _release_idle(admin: Admin, listed: pb.SessionInfo) -> bool:
+    """Ends a session that is as it was listed; False: its query came back, or it is gone."""
+    with suppress(SessionNotFoundError, AlreadyHeldError):
+        now, as_listed = (
+            (each.incarnation, each.epoch, each.end_tag)
+            for each in (admin.session(listed.session), listed)
+        )
+        if now == as_listed:
+            admin.release_session(listed.session)
+            return True
+    return False
 
 
 def _leased(admin: Admin, name: str, tags: Tags, limit: int) -> Iterator[dict[str, Any]]:

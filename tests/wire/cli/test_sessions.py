@@ -1,11 +1,21 @@
 """`ackq session` against a real broker: what a lease holds, and freeing parts of it."""
 
-import pytest
+import time
 
+import pytest
+from click.testing import CliRunner
+
+from ackq.cli.commands import ackq
 from ackq.cli.failure import ExitStatus
 from ackq.cli.output import as_dict, print_fields
 from ackq.v1 import sessions_pb2
+from ackq_broker import embedded
+from tests.fakes import machine
+from tests.fakes.raw_client import Client, holder
 from tests.wire.cli.conftest import failed, read
+
+# Long enough to stay live while a command runs.
+HEARTBEAT_MS = 5_000
 
 
 @pytest.fixture
@@ -145,6 +155,47 @@ def test_reject_without_a_dead_letter_queue_needs_discard(run, open_lease, admin
     done = run("session", "reject", name, "--tags", "1", "--fence", "--discard")
     assert done.stdout == f"session '{name}': 1 message rejected, 1 dropped\n"
     assert leased(run, name) == [(2, "b")]
+
+
+@pytest.fixture
+def ended(tmp_path):
+    """A broker that calls a session finished at once, and a raw client; queue `q` has messages."""
+    low = {"FINISHED_SESSION_S": 0, "HEARTBEAT_MS": HEARTBEAT_MS}
+    with (
+        embedded(sync=False, env=machine.with_limits(tmp_path, low)) as broker,
+        Client(broker.endpoint) as client,
+    ):
+        client.declare()
+        client.publish(b"a", b"b")
+        yield broker, client
+
+
+def test_finished_sessions_are_released(ended):
+    """S8: after a question, and none that is live, holds a lease or has a name."""
+    broker, client = ended
+
+    def run(*arguments):
+        given = ["--endpoint", broker.endpoint, "session", "release", "--finished", *arguments]
+        return CliRunner().invoke(ackq, given)
+
+    def opened(**fields):
+        return client.advance(holder(), **{"session": "", **fields}).session
+
+    gone, named = opened(), opened(session="named")
+    leased = opened(open_and_lease=True)
+    while client.session(gone).live or client.session(leased).live:
+        time.sleep(0.1)
+    live = opened()
+    listed = run("--dry-run")
+    assert listed.stdout.splitlines()[1:] == [f"{gone}  q", "1 finished session to release"]
+    asked = run()
+    assert (asked.exit_code, "Nobody can be asked here" in asked.stderr) == (2, True)
+    assert client.session(gone).session == gone
+    assert read(run("--yes", "--json")) == {"sessions": [gone], "released": True}
+    assert read(run("--json", "--yes")) == {"sessions": [], "released": True}
+    left = client.sessions.ListSessions(sessions_pb2.ListSessionsRequest(finished=True)).sessions
+    assert {each.session for each in left} == {named, leased, live}
+    assert client.queue().unacked == 2
 
 
 def test_a_map_is_a_json_object(capsys):

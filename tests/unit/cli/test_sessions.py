@@ -1,0 +1,98 @@
+"""`ackq session release --finished`: what is left alone."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from ackq import client, errors
+from ackq.cli.sessions import session
+from ackq.v1 import sessions_pb2 as pb
+
+
+class Admin:
+    """A broker with sessions by name; what happens to one while the command runs is scripted."""
+
+    def __init__(self, **meanwhile):
+        self.meanwhile = meanwhile
+        self.released = []
+
+    def __call__(self, *_, **__):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def sessions(self, *, finished=False):
+        names = ("a", "b", "z") if finished else ("z",)
+        return [pb.SessionInfo(session=name, incarnation="1", epoch=3) for name in names]
+
+    def session(self, name):
+        happened = self.meanwhile.get(name, {})
+        if isinstance(happened, Exception):
+            raise happened
+        return pb.SessionInfo(**{"session": name, "incarnation": "1", "epoch": 3, **happened})
+
+    def release_session(self, name, *, fence=False):
+        if name in self.meanwhile:
+            raise errors.AlreadyHeldError("A live holder is attached.")
+        assert not fence
+        self.released.append(name)
+
+
+@pytest.fixture
+def run(monkeypatch):
+    def invoke(admin, *arguments):
+        monkeypatch.setattr(client, "Admin", admin)
+        return CliRunner().invoke(session, ["release", *arguments])
+
+    return invoke
+
+
+@pytest.mark.parametrize(
+    "happened",
+    [
+        {"epoch": 4},
+        {"incarnation": "2"},
+        {"end_tag": 5},
+        {"live": True},
+        errors.SessionNotFoundError("It is gone."),
+    ],
+)
+def test_what_a_query_took_up_meanwhile_stays(run, happened):
+    """S8: it came back after the list was made; the others are released all the same."""
+    admin = Admin(a=happened)
+    done = run(admin, "--finished", "--yes", "--json")
+    assert json.loads(done.stdout)["data"] == {"sessions": ["b"], "released": True}
+    assert admin.released == ["b"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["a", "--finished"],
+        ["a", "--dry-run"],
+        ["a", "--yes"],
+        ["--finished", "--fence"],
+        ["--finished", "--tags", "1", "--dry-run"],
+        ["a", "--finished", "--tags", "1"],
+        ["--tags", "1"],
+    ],
+)
+def test_what_does_not_go_together(run, arguments):
+    """S8: a dry run of one session would not be one; nothing is released."""
+    admin = Admin()
+    refused = run(admin, *arguments)
+    assert (refused.exit_code, "Say NAME" in refused.output) == (2, True)
+    assert admin.released == []
+
+
+def test_a_dry_run_releases_nothing(run):
+    """S8: it lists what the command would release."""
+    admin = Admin()
+    assert "2 finished sessions to release" in run(admin, "--finished", "--dry-run").stdout
+    assert admin.released == []
