@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _POLL_S: Final = 0.5
 _SAY_S: Final = 5.0
+_COLUMNS: Final = (
+    *("LINK", "SOURCE", "QUEUE", "ACK", "STATE", "HELD", "OLDEST", "UNPROVEN", "IN DOUBT"),
+    *("TAKEN", "MATCHED", "PERMITTED", "HOLDER"),
+)
 
 
 @click.group(cls=Group)
@@ -39,21 +43,7 @@ def list_links(target: Target) -> None:
         print_json([as_dict(each) for each in found])
         return
     print_table(
-        (
-            "LINK",
-            "SOURCE",
-            "QUEUE",
-            "ACK",
-            "STATE",
-            "HELD",
-            "OLDEST",
-            "UNPROVEN",
-            "IN DOUBT",
-            "TAKEN",
-            "MATCHED",
-            "PERMITTED",
-            "HOLDER",
-        ),
+        _COLUMNS,
         (
             (
                 each.link,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import codecs
 import json
+import shutil
 import sys
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
+from itertools import accumulate
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 # Bytes of a body that a table shows at most.
 PREVIEW_BYTES: Final = 80
 _GAP: Final = "  "
+# Columns of a text that a terminal shows, however narrow it is.
+_LEAST: Final = 16
 # The secret of a holder is never shown (sessions.proto).
 _HIDDEN: Final = frozenset({"token"})
 
@@ -65,7 +70,10 @@ def print_line(body: bytes) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on stdout, integers right-aligned; a line is as long as it has to be."""
+    """A table on stdout, integers right-aligned; of texts a terminal shows what it has room for.
+
+    Else a line is as long as it has to be.
+    """
     # A library that lays tables out took 6 s for 2,000 lines.
     values = list(rows)
     numeric = [
@@ -73,6 +81,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         for at in range(len(columns))
     ]
     lines = [tuple(columns), *(tuple(map(_cell, line)) for line in values)]
+    if sys.stdout.isatty():
+        lines = fitted(lines, shutil.get_terminal_size().columns, numeric)
     widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
     printed = [
         _GAP.join(
@@ -84,6 +94,38 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     printed[0] = click.style(printed[0], bold=True)
     # click writes in any locale, and takes colours out of what is no terminal.
     click.echo("\n".join(printed))
+
+
+def fitted(
+    lines: Sequence[Sequence[str]], room: int, whole: Sequence[bool]
+) -> list[tuple[str, ...]]:
+    """Lines of cells that take so many columns of a terminal, the widest cells cut alike.
+
+    Args:
+        lines: As many cells each; a gap is between two.
+        room: Columns of the terminal.
+        whole: Of each cell of a line, whether it is never cut.
+    """
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    room -= len(_GAP) * (len(widths) - 1)
+    most = max(widths)
+    while sum(widths) > room and most > _LEAST:
+        most -= 1
+        widths = [w if kept else min(w, most) for w, kept in zip(widths, whole, strict=True)]
+    return [tuple(map(elided, line, widths)) for line in lines]
+
+
+def elided(text: str, room: int) -> str:
+    """A text without its middle, where it takes more columns of a terminal than there are."""
+    if _width(text) <= room:
+        return text
+    head = _start(text, room // 2)
+    return f"{head}…{_start(text[::-1], room - 1 - _width(head))[::-1]}"
+
+
+def _start(text: str, room: int) -> str:
+    """As much of the start of a text as fits."""
+    return text[: bisect_right(list(accumulate(map(_width, text))), room)]
 
 
 def print_fields(fields: Mapping[str, object]) -> None:

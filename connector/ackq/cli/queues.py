@@ -23,6 +23,10 @@ _SORTS: Final[dict[str, Callable[[pb.QueueInfo], int]]] = {
     "bytes": lambda each: each.payload_bytes,
     "oldest": lambda each: each.oldest_age_ms,
 }
+_COLUMNS: Final = (
+    *("QUEUE", "READY", "UNACKED", "DELAYED", "STAGED", "BYTES", "OLDEST", "DURABLE"),
+    *("CONSUMERS", "SESSIONS", "DEAD LETTERS"),
+)
 
 
 @click.group(cls=Group)
@@ -141,19 +145,7 @@ def list_queues(
         print_json([as_dict(each) for each in found])
         return
     print_table(
-        (
-            "QUEUE",
-            "READY",
-            "UNACKED",
-            "DELAYED",
-            "STAGED",
-            "BYTES",
-            "OLDEST",
-            "DURABLE",
-            "CONSUMERS",
-            "SESSIONS",
-            "DEAD LETTERS",
-        ),
+        _COLUMNS,
         (
             (
                 each.queue,

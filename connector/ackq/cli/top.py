@@ -15,7 +15,7 @@ import click
 
 from ackq import units
 from ackq.cli.context import Target, connected
-from ackq.cli.output import age, print_json_line, print_table
+from ackq.cli.output import age, fitted, print_json_line, print_table
 from ackq.cli.queue_rates import Look, QueueRow, rows
 from ackq.errors import AckqError, InvalidArgumentError
 from ackq.text import printable
@@ -125,7 +125,8 @@ def _watch(admin: Admin, endpoint: str, seconds: float, count: int | None) -> No
             found = rows(now, before)
             room = max(console.height - _HEAD_LINES, 1)
             shown = found[: min(count or room, room)]
-            live.update(screen(endpoint, now, shown, len(found), error), refresh=True)
+            drawn = screen(endpoint, now, shown, len(found), error, console.width)
+            live.update(drawn, refresh=True)
             # A thread of its own: a broker that is away is asked for a long time, and `q` counts.
             Thread(target=_answer, args=(admin, seconds, answers), daemon=True).start()
             while answers.empty():
@@ -148,7 +149,7 @@ def _answer(admin: Admin, seconds: float, answers: SimpleQueue[Look | AckqError]
 
 
 def screen(
-    endpoint: str, now: Look, shown: Sequence[QueueRow], queues: int, error: str
+    endpoint: str, now: Look, shown: Sequence[QueueRow], queues: int, error: str, width: int
 ) -> RenderableType:
     """What the terminal shows: a line about the broker, and a table."""
     from rich.console import Group  # noqa: PLC0415
@@ -170,9 +171,11 @@ def screen(
         table.add_column(
             name, justify="left" if left else "right", no_wrap=True, overflow="ellipsis"
         )
-    for row in shown:
+    cells = [tuple(map(printable, _cells(row))) for row in shown]
+    whole = [name not in _LEFT for name in _COLUMNS]
+    for row, line in zip(shown, fitted([_COLUMNS, *cells], width, whole)[1:], strict=True):
         style = "yellow" if row.oldest_age_ms > _OLD_MS else ""
-        table.add_row(*(Text(printable(cell)) for cell in _cells(row)), style=style)
+        table.add_row(*map(Text, line), style=style)
     return Group(*lines, table)
 
 

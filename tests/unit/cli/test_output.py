@@ -1,6 +1,10 @@
 """Tables, and protobuf messages as plain values."""
 
-from ackq.cli.output import as_dict, preview, print_table
+import sys
+
+import pytest
+
+from ackq.cli.output import as_dict, elided, preview, print_table
 from ackq.v1 import admin_pb2, publishing_pb2, sessions_pb2
 
 
@@ -29,6 +33,47 @@ def test_a_table_is_aligned_by_what_a_terminal_shows(capsys):
         "日本      7  x",
         "e\u0301a     1000",
     ]
+
+
+LONG = "q" * 100 + "-" + "z" * 149
+
+
+@pytest.mark.parametrize(("columns", "shown"), [("100", 36), ("40", 16)])
+def test_a_terminal_gets_a_table_of_its_width(capsys, monkeypatch, columns, shown):
+    """M4: long texts lose their middle alike, numbers nothing; a narrow one shows 16 columns."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", columns)
+    rows = [(LONG, 123_456_789_012_345_678, LONG, "a"), ("short", 1, "b", "c")]
+    print_table(("QUEUE", "READY", "SESSIONS", "DEAD"), rows)
+    printed = capsys.readouterr().out
+    head, long, short = printed.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+    name, ready, sessions, dead = long.split()
+    assert (len(name), ready, name, dead) == (shown, "123456789012345678", sessions, "a")
+    assert name.startswith("q" * (shown // 2))
+    assert name.endswith("…" + "z" * (shown - shown // 2 - 1))
+    assert len(long) <= max(int(columns), 16 + 2 + 18 + 2 + 16 + 2 + 4)
+    assert long.rindex("a") == short.rindex("c") == head.index("DEAD")
+
+
+def test_what_is_no_terminal_gets_all(capsys, monkeypatch):
+    """M4: whatever the width of one is."""
+    monkeypatch.setenv("COLUMNS", "40")
+    print_table(("QUEUE", "SESSIONS"), [(LONG, LONG)])
+    assert capsys.readouterr().out.splitlines()[1] == f"{LONG}  {LONG}"
+
+
+@pytest.mark.parametrize(
+    ("text", "room", "shown"),
+    [
+        ("abcdef", 6, "abcdef"),
+        ("abcdefg", 6, "abc…fg"),
+        ("日本日本", 6, "日…本"),
+        ("e\u0301" * 5, 5, "e\u0301" * 5),
+    ],
+)
+def test_an_elided_text_takes_no_more_than_its_room(text, room, shown):
+    """M4: as a terminal counts columns."""
+    assert elided(text, room) == shown
 
 
 def test_an_empty_table_has_its_header(capsys):
