@@ -100,12 +100,9 @@ def set_token(*, name: str, path: Path, keep_old: bool, end_old: bool) -> None:
         raise click.UsageError("--keep-old makes a new token, and --end-old makes none.")
     made = "" if end_old else users.new_token()
 
-    def tokens(before: users.User) -> dict[str, tuple[str, ...]]:
-        if end_old:
-            return {"tokens": before.tokens[:1]}
-        return {"tokens": (users.hash_of(made), *(before.tokens if keep_old else ()))}
-
-    users_editor.change(path, name, tokens)
+    new = () if end_old else (users.hash_of(made),)
+    kept = None if keep_old else int(end_old)
+    users_editor.change(path, name, lambda before: {"tokens": (*new, *before.tokens[:kept])})
     click.echo(made or f"user {printable(name)}: the newest token alone counts")
 
 

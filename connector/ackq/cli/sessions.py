@@ -260,15 +260,12 @@ def _release_finished(target: Target, admin: Admin, *, dry_run: bool, yes: bool)
     click.echo(f"{count(len(found), 'finished session')} {done}")
 
 
-def _release_idle(admin: Admin, listed: pb.SessionInfo) -> bool:
+def _release_idle(admin: Admin, was: pb.SessionInfo) -> bool:
     """Ends a session that is as it was listed; False: its query came back, or it is gone."""
     with suppress(SessionNotFoundError, AlreadyHeldError):
-        now, as_listed = (
-            (each.incarnation, each.epoch, each.end_tag)
-            for each in (admin.session(listed.session), listed)
-        )
-        if now == as_listed:
-            admin.release_session(listed.session)
+        now = admin.session(was.session)
+        if (now.incarnation, now.epoch, now.end_tag) == (was.incarnation, was.epoch, was.end_tag):
+            admin.release_session(was.session)
             return True
     return False
 
