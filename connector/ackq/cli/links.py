@@ -11,8 +11,7 @@ import click
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.output import age, as_dict, print_fields, print_json, print_table, say
 from ackq.cli.parameters import Duration
-from ackq.diagnosis.finding import ordered
-from ackq.diagnosis.link_state import held_up
+from ackq.diagnosis.link_state import sentences
 from ackq.diagnosis.wording import count
 from ackq.errors import PreconditionFailedError
 from ackq.text import printable
@@ -73,7 +72,7 @@ def show(target: Target, *, name: str) -> None:
     with target.admin() as admin:
         found = admin.link(name)
     fields = as_dict(found)
-    reasons = _reasons(found)
+    reasons = sentences(found)
     if target.as_json:
         print_json({**fields, "held_up": reasons})
         return
@@ -147,11 +146,6 @@ def remove(target: Target, *, name: str, forget: bool) -> None:
     click.echo(f"link '{name}' removed{doubled}")
 
 
-def _reasons(link: pb.LinkInfo) -> list[str]:
-    """What holds a link up, the worst first."""
-    return [f"{each.sentence} {each.remedy}".rstrip() for each in ordered(held_up(link))]
-
-
 def _drained(
     look: Callable[[], pb.LinkInfo], timeout_ms: int | None, *, as_json: bool
 ) -> pb.LinkInfo:
@@ -169,7 +163,7 @@ def _drained(
         if timeout_ms is not None and now_s >= began_s + timeout_ms / 1000:
             raise PreconditionFailedError(
                 f"The link '{found.link}' still holds {found.held + found.settled} messages after"
-                f" {timeout_ms / 1000:g} s, and stays paused. {' '.join(_reasons(found))}",
+                f" {timeout_ms / 1000:g} s, and stays paused. {' '.join(sentences(found))}",
                 link=found.link,
                 held=found.held,
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ackq.diagnosis.finding import Finding, Severity
+from ackq.diagnosis.finding import Finding, Severity, ordered
 from ackq.diagnosis.wording import argument, count, duration
 
 if TYPE_CHECKING:
@@ -38,6 +38,11 @@ def held_up(link: pb.LinkInfo) -> Iterator[Finding]:
             f"{name} has {count(link.in_doubt, 'acknowledgement')} of broken connections in doubt:"
             " what the other broker delivers again of these is matched, and acknowledged again.",
         )
+
+
+def sentences(link: pb.LinkInfo) -> list[str]:
+    """What holds a link up, with the remedies, the worst first."""
+    return [f"{each.sentence} {each.remedy}".rstrip() for each in ordered(held_up(link))]
 
 
 def _vanished(link: pb.LinkInfo, name: str) -> Iterator[Finding]:

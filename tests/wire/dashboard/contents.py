@@ -5,12 +5,18 @@ import threading
 from contextlib import contextmanager
 
 from ackq.client import Channel, Publisher
-from ackq.v1 import admin_pb2, sessions_pb2
+from ackq.v1 import admin_pb2, links_pb2, sessions_pb2
 from tests.fakes.raw_client import TIMEOUT_S, Client, holder
+from tests.fakes.raw_link import RawLink
 
 HOSTILE = '<img src=x onerror="document.title=1">'
 HIDDEN = "pay\u202eload\u200b"
 QUERY = "0d8f4c1e-7b7a-4b3e-9c56-6f6b1f3a2c11"
+# Names of a length that no line of a phone has.
+LONG_QUEUE, LONG_SESSION, LONG_LINK = "q" * 255, "s" * 250, "l" * 250
+LONG_SOURCE = f"amqp://there/{'o' * 250}"
+# The same process comes back at once.
+_TOKEN = b"t" * 16
 REASONS = ("no id", "amount is negative", HOSTILE)
 
 
@@ -36,6 +42,8 @@ def filled(endpoint):
         _publish(endpoint)
         _kill(client)
         _lease(client)
+        for name, queue in (("gone", "flow"), (LONG_LINK, LONG_QUEUE)):
+            RawLink(client, token=_TOKEN, link=name, queue=queue, source=LONG_SOURCE).close()
         with Channel(endpoint, label="worker-3:4711") as channel, _alive(client):
             consumer = channel.consume("invoices", mode="client", prefetch=40)
             for _ in range(40):
@@ -53,7 +61,7 @@ def _declare(client):
     client.declare("flow")
     client.declare(HOSTILE)
     client.declare("hidden")
-    client.declare("q" * 255)
+    client.declare(LONG_QUEUE)
     client.declare("late", delivery_limit=1, dead_letter_queue="orders.dead")
     for name, kind in (("events", 3), (HOSTILE, 1)):
         client.admin.DeclareExchange(
@@ -143,6 +151,33 @@ def _lease(client):
         )
     )
     client.open(holder(HOSTILE), session=HOSTILE, queues=[HOSTILE])
+    client.advance(holder("r" * 250), session=LONG_SESSION, queues=[LONG_QUEUE])
+
+
+@contextmanager
+def linked(client):
+    """Keeps the link with the long name live; it holds two messages and has set one aside."""
+    opening = {"link": LONG_LINK, "queue": LONG_QUEUE, "source": LONG_SOURCE}
+    link = RawLink(client, token=_TOKEN, **opening)
+    subscription = link.subscribe()
+    link.deliver(subscription, 1, [1, 2])
+    link.stored()
+    report = links_pb2.LinkReport(window_messages=9, set_aside=1, set_aside_reason=f"bad {HOSTILE}")
+    alive = links_pb2.LinkHeartbeat(subscription=subscription, report=report)
+    ended = threading.Event()
+
+    def beats():
+        while not ended.wait(1):
+            link.send(heartbeat=alive)
+
+    thread = threading.Thread(target=beats)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        link.close()
 
 
 @contextmanager

@@ -6,13 +6,23 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from ackq.client import Publisher
-from tests.wire.dashboard.contents import HOSTILE, QUERY
+from ackq.v1 import links_pb2
+from tests.wire.dashboard.contents import (
+    HOSTILE,
+    LONG_LINK,
+    LONG_QUEUE,
+    LONG_SESSION,
+    LONG_SOURCE,
+    QUERY,
+    linked,
+)
 from tests.wire.dashboard.page import Page
 
 NONE = "\N{EN DASH}"
 VIEWS = (
     *("queues", "queue/orders", "queue/orders.dead", "peek/orders.dead", "sessions"),
-    *("dead", "publishers", "queue/nothing"),
+    *("links", "link/gone", f"link/{LONG_LINK}", f"queue/{LONG_QUEUE}", f"peek/{LONG_QUEUE}"),
+    *("dead", "publishers", "queue/nothing", "link/nothing"),
 )
 
 
@@ -48,8 +58,8 @@ def test_sorted_and_filtered_at_the_broker(page):
     """M5: by the headings, by part of a name, and by what there is to see."""
     page.open()
     page.click("#main th[title*='ever published'] button")
+    page.says("th[aria-sort=descending]", "Published")
     page.until(lambda: names(page)[0] == "orders")
-    assert page.find("th[aria-sort=descending]").text.startswith("Published")
     page.type("#filter", "ORD")
     page.until(lambda: names(page) == ["orders", "orders.dead"])
     page.choose("#show", "With dead letters")
@@ -117,6 +127,46 @@ def test_sessions_say_who_is_away(page):
     page.open("sessions")
     page.until(lambda: "no reader" in page.row("Sessions, the oldest lease first", "billing")[0])
     assert "live" in page.row("Sessions, the oldest lease first", "nightly")[0]
+
+
+@pytest.fixture
+def live_link(contents):
+    with linked(contents):
+        yield LONG_LINK
+
+
+def test_links(page, live_link):
+    """M5, L26: what each holds, its state, and why a message of it was set aside."""
+    page.open("links")
+    caption = "Links, the oldest held message first"
+    page.until(lambda: "set aside" in page.row(caption, live_link)[0])
+    long = page.row(caption, live_link)
+    assert "live" in long[0]
+    assert long[1:4] == [LONG_SOURCE, LONG_QUEUE, "2"]
+    assert long[7:] == ["h · process 1"]
+    assert page.find(".badge.bad").get_attribute("title") == f"bad {HOSTILE}"
+    assert "absent" in page.row(caption, "gone")[0]
+    page.type("#filter", "GONE")
+    page.until(lambda: len(page.rows(caption)) == 1)
+    page.click("tbody a")
+    page.until(lambda: page.texts("h1") == ["gone"])
+    page.says(".note", "nobody runs it")
+
+
+def test_a_link(page, live_link):
+    """M5, L26: each fact that `ackq link show` has, what holds it up in words, and its report."""
+    page.open(f"link/{live_link}")
+    page.says(".note", f"cannot bring a message of {LONG_SOURCE}: bad {HOSTILE}.")
+    facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd"), strict=True))
+    missing = {field.name for field in links_pb2.LinkInfo.DESCRIPTOR.fields} - {
+        each.replace(" ", "_") for each in facts
+    }
+    assert missing == {"holder", "report", "opened_us", "held_oldest_age_ms"}
+    assert {"opened", "held oldest age"} <= facts.keys()
+    assert (facts["ack"], facts["held"], facts["paused"]) == ("settled", "2", "no")
+    assert (facts["set aside reason"], facts["window messages"]) == (f"bad {HOSTILE}", "9")
+    assert (facts["host"], facts["application"]) == ("h", "test")
+    assert "token" not in facts
 
 
 def test_publishers(page, served):
@@ -271,6 +321,42 @@ def test_a_redrive_of_some(page, contents):
     contents.delete("graves", force=True)
 
 
+def test_a_redrive_by_cause_and_reason_to_another_queue(page, contents):
+    """M5, Q6: as `ackq queue redrive` has them; the known reasons are offered."""
+    contents.declare("tombs")
+    contents.declare("lived", dead_letter_queue="tombs")
+    contents.declare("check")
+    contents.publish(*(b"%d" % number for number in range(4)), queue="lived")
+    with contents.consume() as channel:
+        channel.get(4, queue="lived")
+        for number, message in enumerate(channel.deliveries(4)):
+            reason = "no price" if number % 2 else "no id"
+            channel.settled(channel.settle(message.tag, 3, reason=reason))
+    page.open("queue/tombs")
+    page.click("#redrive")
+    page.says("dialog", "This moves 4 dead letters back to the queues they came from")
+    page.choose("#cause", "expired")
+    page.type("#reason", "no price")
+    page.type("#to", "check")
+    page.says("dialog", "those of the cause expired for exactly this reason to check")
+    offered = page.script(
+        "return [...document.querySelectorAll('#reasons option')].map((o) => o.value)"
+    )
+    assert sorted(offered) == ["no id", "no price"]
+    page.click("#confirm")
+    page.says("#toast", "Redrove 0 messages of tombs to check.")
+    page.click("#redrive")
+    page.choose("#cause", "rejected")
+    page.type("#reason", "no price")
+    page.type("#to", "check")
+    page.click("#confirm")
+    page.says("#toast", "Redrove 2 messages of tombs to check.")
+    assert contents.browse("check")[0] == [b"1", b"3"]
+    assert contents.browse("tombs")[0] == [b"0", b"2"]
+    for name in ("lived", "tombs", "check"):
+        contents.delete(name, force=True)
+
+
 def test_a_release_of_a_live_reader_asks_twice(page, contents):
     """M5, S8: it names the process that it would end."""
     page.open("sessions")
@@ -333,7 +419,7 @@ def test_by_keyboard(page):
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("width", [375, 320])
+@pytest.mark.parametrize("width", [360, 320])
 def test_on_a_phone(page, view, width):
     """M5: nothing is wider than the screen, and no figure is missing."""
     page.resize(width, 812)
@@ -343,6 +429,34 @@ def test_on_a_phone(page, view, width):
         summary.click()
         page.find(".inside")
         assert page.script("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize(
+    ("view", "button", "said"),
+    [
+        (f"queue/{LONG_QUEUE}", "#purge", LONG_QUEUE),
+        ("dead", "button[aria-label='Redrive orders.dead']", "orders.dead"),
+    ],
+)
+def test_a_dialog_on_a_phone(page, view, button, said):
+    """M5: it fits, with a name of any length on its buttons."""
+    page.resize(360, 812)
+    page.open(view)
+    page.click(button)
+    page.says("dialog[open]", said)
+    assert page.script("return document.documentElement.scrollWidth") <= 360
+    assert page.script(
+        "const d = document.querySelector('dialog'); return d.scrollWidth <= d.clientWidth"
+    )
+
+
+def test_a_long_name_has_its_whole(page):
+    """M5: a list shows two lines of it, and the whole as a tooltip."""
+    page.resize(360, 812)
+    page.open("sessions")
+    assert page.find(f"bdi[title='{LONG_SESSION}']")
+    page.open("queues")
+    assert page.find(f"bdi[title='{LONG_QUEUE}']")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -407,6 +521,7 @@ def test_for_a_screen_reader(page, view):
     assert page.find("#toast").get_attribute("aria-live") == "polite"
     assert page.find("#announcer").get_attribute("role") == "alert"
     assert len(page.all("[aria-current=page]")) == 1
+    assert len(page.all("h1")) == 1
 
 
 def test_a_refresh_leaves_what_is_there(page):
@@ -429,6 +544,29 @@ def test_a_refresh_leaves_what_is_there(page):
 
 
 # --- the broker goes, and there is nothing ---
+
+
+def test_without_users_nobody_signs_in(page):
+    """M5, A1: no name, and no way out, though an older token is in the tab."""
+    page.open()
+    page.script("sessionStorage.setItem('ackq-token', 'old')")
+    page.browser.refresh()
+    page.row("Queues", "orders")
+    page.says(".live", "Live")
+    assert page.texts(".side") == ["Live\n?"]
+    page.script("sessionStorage.clear()")
+
+
+def test_what_is_not_updated_is_not_live(page):
+    """M5: a peek, and a broker that takes long; what is not there is looked for again."""
+    page.open("peek/orders.dead")
+    page.says(".live", "Not updated")
+    page.open("queue/nothing", ".refused")
+    page.says(".live", "Live")
+    page.open()
+    page.says(".live", "Live")
+    page.script("window.fetch = () => new Promise(() => {})")
+    page.says(".live", "Waiting")
 
 
 def test_a_broker_that_goes_and_comes_back(browser, tmp_path):

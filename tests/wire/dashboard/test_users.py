@@ -8,6 +8,7 @@ import pytest
 import ackq_broker
 from ackq.client import Admin, Channel, Security
 from tests.fakes.raw_client import Client, holder
+from tests.fakes.raw_link import RawLink
 from tests.wire.access.conftest import Guarded, add_master, add_user
 from tests.wire.dashboard.page import Page
 
@@ -22,6 +23,7 @@ def guarded(tmp_path_factory):
         "watcher": add_user(path, "watcher", role="observer"),
         "tenant": add_user(path, "tenant", read="tenant[.].*"),
         "writer": add_user(path, "writer", write="dead"),
+        "keeper": add_user(path, "keeper", read="graves|void", configure="graves|void"),
     }
     env = {"ACKQ_BROKER_USERS": str(path)}
     with ackq_broker.embedded(folder / "data", http=True, env=env) as running:
@@ -32,6 +34,16 @@ def guarded(tmp_path_factory):
                 master.publish(b"1", b"2", queue=name)
             for session, queues in (("theirs", ["tenant.b"]), ("mixed", ["tenant.a", "other"])):
                 master.open(holder(), session=session, queues=queues, max_messages=1)
+            for name, queue in (("theirs", "tenant.a"), ("hidden", "other")):
+                RawLink(master, link=name, queue=queue).close()
+            for name in ("graves", "void", "tenant.void"):
+                master.declare(name)
+            master.declare("grave", dead_letter_queue="graves")
+            master.publish(b"1", queue="grave")
+            with master.consume() as channel:
+                channel.get(1, queue="grave")
+                (message,) = channel.deliveries(1)
+                channel.settled(channel.settle(message.tag, 3, reason="why"))
         yield found
 
 
@@ -51,7 +63,10 @@ def ask(guarded, user, path, body=None):
         connection.close()
 
 
-LOOKS = ("broker", "queues", "queue?name=other", "sessions", "publishers", "dead_letters")
+LOOKS = (
+    *("broker", "queues", "queue?name=other", "sessions", "links", "publishers"),
+    "dead_letters",
+)
 
 
 @pytest.mark.parametrize("path", [*LOOKS, "peek?queue=other"])
@@ -79,15 +94,54 @@ def test_a_user_sees_its_own_queues(guarded):
     """A2: rows, totals, sessions, and no count of anything else."""
     _, queues = ask(guarded, "tenant", "/api/queues")
     assert ([row["queue"] for row in queues["rows"]], queues["total"]) == (
-        ["tenant.a", "tenant.b"],
-        2,
+        ["tenant.a", "tenant.b", "tenant.void"],
+        3,
     )
     _, broker = ask(guarded, "tenant", "/api/broker")
-    assert (broker["totals"]["queues"], "sessions" in broker) == (2, False)
+    assert (broker["totals"]["queues"], "sessions" in broker) == (3, False)
     _, sessions = ask(guarded, "tenant", "/api/sessions")
     assert ([row["session"] for row in sessions["rows"]], sessions["total"]) == (["theirs"], 1)
     _, one = ask(guarded, "tenant", "/api/queue?name=tenant.a")
     assert (one["ready"] + one["unacked"], one["readers"]) == (2, [])
+
+
+def test_a_user_sees_links_of_its_own_queues(guarded):
+    """A2, L26: as `ackq link list` does; one that is hidden is not there."""
+    _, links = ask(guarded, "tenant", "/api/links")
+    assert ([row["link"] for row in links["rows"]], links["total"]) == (["theirs"], 1)
+    assert ask(guarded, "tenant", "/api/links?name=hidden")[1]["rows"] == []
+    _, links = ask(guarded, "watcher", "/api/links?name=hidden")
+    (row,) = links["rows"]
+    assert (row["queue"], "token" in row["holder"], "report" in row) == ("other", False, False)
+    assert "nobody runs it" in row["held_up"][0]
+
+
+@pytest.mark.parametrize("user", ["master", "watcher", "tenant", "writer", "keeper"])
+def test_what_is_offered_is_what_is_allowed(guarded, user):
+    """M5, A2: of each action on a queue, and of releases; and to ask is no refusal in the audit."""
+    _, broker = ask(guarded, user, "/api/broker")
+    refused = ask(guarded, user, "/api/release", {"session": "nobody"})[0] == 403
+    assert (broker["user"], broker["may_release"]) == (user, not refused)
+    assert ("publishers" in broker) == (ask(guarded, user, "/api/publishers")[0] == 200)
+    for queue in ("tenant.void", "void"):
+        status, one = ask(guarded, user, f"/api/queue?name={queue}")
+        tried = {
+            "peek": ask(guarded, user, f"/api/peek?queue={queue}"),
+            "purge": ask(guarded, user, "/api/purge", {"queue": queue, "confirm": queue}),
+            "redrive": ask(guarded, user, "/api/redrive", {"queue": queue}),
+        }
+        done = [act for act, (status, _) in tried.items() if status == 200]
+        assert done == (one["may"] if status == 200 else [])
+    for row in ask(guarded, user, "/api/dead_letters")[1]["rows"]:
+        assert row["may"] == ask(guarded, user, f"/api/queue?name={row['queue']}")[1]["may"]
+
+
+def test_to_ask_what_may_be_done_is_no_refusal(guarded):
+    """A8: the audit has what somebody tried."""
+    before = guarded.broker.log_file.read_text().count('"refused"')
+    assert ask(guarded, "watcher", "/api/queue?name=other")[1]["may"] == []
+    assert ask(guarded, "watcher", "/api/broker")[1]["may_release"] is False
+    assert guarded.broker.log_file.read_text().count('"refused"') == before
 
 
 @pytest.mark.parametrize(
@@ -132,11 +186,20 @@ def test_signing_in_and_out(browser, guarded):
     """M5, A1: a wrong token is refused in the dialog; a right one stays in its tab alone."""
     page = Page(browser, guarded.broker.http_endpoint)
     page.open(wanted="dialog[open]")
+    page.says(".live", "Not signed in")
+    assert page.texts("h1") == ["Queues"]
+    assert page.all(".user") == []
     sign_in(page, "guess")
     page.says("dialog .refusal", "belongs to no user")
+    page.says(".live", "Not signed in")
     page.find("#token").clear()
     sign_in(page, guarded.tokens["watcher"])
     page.row("Queues", "other")
+    page.says(".user", "watcher")
+    page.says(".live", "Live")
+    page.resize(360, 812)
+    assert page.script("return document.documentElement.scrollWidth") <= 360
+    page.resize(1280)
     assert page.script("return Object.values(sessionStorage)") == [guarded.tokens["watcher"]]
     assert page.script("return [localStorage.length, document.cookie]") == [0, ""]
     browser.refresh()
@@ -144,6 +207,8 @@ def test_signing_in_and_out(browser, guarded):
     page.click(".side button")
     page.find("dialog[open] #token")
     assert page.rows("Queues") is None
+    page.says(".live", "Not signed in")
+    assert page.all(".user") == []
     assert page.script("return sessionStorage.length") == 0
     page.check_console()
 
@@ -151,18 +216,47 @@ def test_signing_in_and_out(browser, guarded):
 def test_a_refusal_is_shown(browser, guarded):
     """M5, A3: of an action in its dialog, which stays; of a view in its place."""
     page = Page(browser, guarded.broker.http_endpoint)
-    page.open("queue/other", "dialog[open]")
-    sign_in(page, guarded.tokens["watcher"])
-    page.click("#purge")
-    page.type("#typed", "other")
+    page.open("queue/graves", "dialog[open]")
+    sign_in(page, guarded.tokens["keeper"])
+    page.click("#redrive")
+    page.type("#to", "other")
     page.click("#confirm")
-    page.says("dialog .refusal", "read on queue 'other'")
+    page.says("dialog .refusal", "write on queue 'other'")
     assert page.find("dialog .refusal").get_attribute("role") == "alert"
     page.click("#cancel")
-    page.click("#peek")
+    page.script("location.hash = '#/peek/other'")
     page.says(".refused", "read on queue 'other'")
+    page.says(".live", "Not updated")
     with Client(guarded.broker.endpoint, guarded.tokens["master"]) as master:
         assert master.queue("other").published == 2
+        assert master.queue("graves").ready == 1
+    page.click(".side button")
+    page.find("dialog[open] #token")
+    page.check_console()
+
+
+@pytest.mark.parametrize(
+    ("user", "queue", "offered", "release"),
+    [
+        ("master", "tenant.b", ["peek", "purge"], True),
+        ("tenant", "tenant.b", ["peek", "purge"], False),
+        ("watcher", "tenant.b", [], False),
+        ("watcher", "graves", [], False),
+        ("keeper", "graves", ["peek", "redrive", "purge"], False),
+    ],
+)
+def test_nothing_is_offered_that_is_refused(browser, guarded, user, queue, offered, release):
+    """M5, A2: no button, no key and no tab of what this user may not do."""
+    page = Page(browser, guarded.broker.http_endpoint)
+    page.open(f"queue/{queue}", "dialog[open]")
+    sign_in(page, guarded.tokens[user])
+    page.until(lambda: page.texts("h1") == [queue] and page.all(".facts"))
+    assert [each.get_attribute("id") for each in page.all(".title .actions > *")] == offered
+    assert bool(page.all("[aria-label='Release session theirs']")) is release
+    whole = user in {"master", "watcher"}
+    assert ("Publishers" in " ".join(page.texts("nav a"))) is whole
+    page.press("gp")
+    assert page.script("return location.hash").startswith("#/publishers" if whole else "#/queue/")
     page.click(".side button")
     page.find("dialog[open] #token")
     page.check_console()

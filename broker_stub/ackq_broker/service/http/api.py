@@ -19,7 +19,7 @@ from aiohttp import web
 
 from ackq import limits
 from ackq.errors import AckqError, InvalidArgumentError, SessionNotFoundError
-from ackq.v1 import admin_pb2, sessions_pb2
+from ackq.v1 import admin_pb2, links_pb2, sessions_pb2
 from ackq_broker.core.commands import SessionInfo
 from ackq_broker.service.http import views
 from ackq_broker.service.http.context import Context, View
@@ -32,6 +32,12 @@ _Answer = Callable[[web.Request], Awaitable[Any]]
 
 _ADMIN: Final = "ackq.v1.AdminService."
 _SESSIONS: Final = "ackq.v1.SessionsService."
+# What a user may do to a queue, by the call that it takes.
+_ACTS: Final = {
+    "peek": (f"{_ADMIN}Browse", admin_pb2.BrowseRequest),
+    "purge": (f"{_ADMIN}PurgeQueue", admin_pb2.PurgeQueueRequest),
+    "redrive": (f"{_ADMIN}Redrive", admin_pb2.RedriveRequest),
+}
 _MOST: Final = 100
 _JSON: Final = "application/json"
 _FILES: Final = {
@@ -48,6 +54,7 @@ _PAGE_HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
 }
+_RELEASE: Final = (f"{_SESSIONS}ReleaseSession", sessions_pb2.ReleaseSessionRequest())
 
 
 def add_routes(app: web.Application, context: Context) -> None:
@@ -55,8 +62,9 @@ def add_routes(app: web.Application, context: Context) -> None:
     for path, (name, kind) in _FILES.items():
         app.router.add_get(path, _file(name, kind))
     api = Api(context)
-    for name in ("broker", "queues", "queue", "sessions", "publishers", "dead_letters", "peek"):
+    for name in ("broker", "queues", "queue", "sessions", "links", "publishers", "dead_letters"):
         app.router.add_get(f"/api/{name}", _json(context, getattr(api, name)))
+    app.router.add_get("/api/peek", _json(context, api.peek))
     for name in ("purge", "redrive", "release"):
         app.router.add_post(f"/api/{name}", _json(context, getattr(api, name)))
 
@@ -73,23 +81,27 @@ class Api:
         self._sessions = Listing(
             context.engine, core.session_names, lambda name: core.sessions(name)[0]
         )
+        self._links = Listing(context.engine, core.link_names, context.links.look)
 
     # --- what is seen ---
 
     async def broker(self, request: web.Request) -> dict[str, Any]:
-        """The broker, and the sums of the queues that the caller is shown."""
+        """The broker, who asks, and the sums of the queues that the caller is shown."""
         asked = admin_pb2.ServerInfoRequest()
-        self._context.check(request, f"{_ADMIN}ServerInfo", asked)
+        caller = self._context.check(request, f"{_ADMIN}ServerInfo", asked)
         view = self._view(request)
         info = await self._context.admin.server_info(asked)
         table = await self._queues.get(view)
         others = {
             "sessions": len(self._engine.core.session_names()),
+            "links": len(self._engine.core.link_names()),
             "publishers": self._context.publishing.publishers(0)[1],
         }
         return {
-            **{field.name: getattr(info, field.name) for field in info.DESCRIPTOR.fields},
+            **views.plain(info),
             **(others if view.shows is None else {}),
+            "user": caller.user,
+            "may_release": self._context.may(caller, *_RELEASE),
             "totals": table.totals,
             "taken_us": table.listed.taken_us,
             "read_ms": table.listed.busy_s * 1000,
@@ -125,6 +137,7 @@ class Api:
             "reader_count": len(found.sessions),
             **views.holdings(held),
             "dead": dead.as_dict() if dead is not None else None,
+            "may": self._may(request, name),
             "taken_us": now_us,
         }
 
@@ -140,6 +153,13 @@ class Api:
             "total": shown,
             "taken_us": listed.taken_us,
         }
+
+    async def links(self, request: web.Request) -> dict[str, Any]:
+        """The links, those first that have held messages for the longest time; or one."""
+        view, listed = self._view(request), await self._links.get()
+        first, query = _number(request.query, "offset"), request.query
+        found = await self._engine.run(partial(_found_links, listed.rows, view, query, first))
+        return {**found, "taken_us": listed.taken_us}
 
     async def publishers(self, request: web.Request) -> dict[str, Any]:
         """The publishers that have a stream, and why they are blocked; for who sees all queues."""
@@ -160,7 +180,7 @@ class Api:
         table, rows, matched = await self._queues.page(view, wanted)
         found = await self._dead_letters.of_all(row.queue for row in rows if view.reads(row.queue))
         return {
-            "rows": [each.as_dict() for each in found],
+            "rows": [each.as_dict() | {"may": self._may(request, each.queue)} for each in found],
             "total": matched,
             "taken_us": table.listed.taken_us,
         }
@@ -195,10 +215,13 @@ class Api:
             queue=_named(given.get("queue")),
             last_position=_number(given, "last_position"),
             max_messages=_number(given, "max_messages"),
+            cause=str(given.get("cause", "")),
+            reason=str(given.get("reason", "")),
+            to_queue=str(given.get("to_queue", "")),
         )
         redrive = self._context.admin.redrive
         done = await self._context.act(request, f"{_ADMIN}Redrive", asked, redrive)
-        return {field.name: getattr(done, field.name) for field in done.DESCRIPTOR.fields}
+        return views.plain(done)
 
     async def release(self, request: web.Request) -> dict[str, Any]:
         """Requeues a session's lease, also of a live holder if `fence` is set (S5, S8)."""
@@ -218,6 +241,13 @@ class Api:
     def _view(self, request: web.Request) -> View:
         """The queues that whoever sent a request is shown; raises UnauthenticatedError."""
         return View.of(self._context.caller(request, f"{_ADMIN}ListQueues"))
+
+    def _may(self, request: web.Request, queue: str) -> list[str]:
+        """Those of `_ACTS` that whoever sent a request may do to a queue."""
+        caller, may = self._context.caller(request, request.path), self._context.may
+        return [
+            act for act, (method, kind) in _ACTS.items() if may(caller, method, kind(queue=queue))
+        ]
 
     async def _session_rows(
         self, request: web.Request, names: Iterable[str]
@@ -247,6 +277,23 @@ def _found_sessions(
         if part in row.session.casefold() or any(part in name.casefold() for name in row.queues)
     ]
     return len(rows), sorted(found, key=lambda row: row.leased_at_us if row.leased else 1 << 62)
+
+
+def _found_links(
+    rows: tuple[links_pb2.LinkInfo, ...], view: View, query: Mapping[str, str], first: int
+) -> dict[str, Any]:
+    """A page of the links that are shown, or the one that is named."""
+    name, part, shows = query.get("name"), query.get("filter", "").casefold(), view.shows
+    shown = [each for each in rows if shows is None or shows([each.queue])[0]]
+    found = [
+        each
+        for each in shown
+        if name in (None, each.link)
+        and any(part in text.casefold() for text in (each.link, each.source, each.queue))
+    ]
+    found.sort(key=lambda each: -each.held_oldest_age_ms)
+    page = [views.link_row(each) for each in found[first : first + _MOST]]
+    return {"rows": page, "matched": len(found), "total": len(shown)}
 
 
 def _page_request(query: Mapping[str, str]) -> PageRequest:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from google.protobuf.message import Message
 
-from ackq.errors import UnauthenticatedError
+from ackq.errors import PermissionDeniedError, UnauthenticatedError
 from ackq_broker.core.commands.views import QueueUse
 from ackq_broker.service.admin import AdminService
 from ackq_broker.service.engine.engine import Engine
@@ -103,6 +104,13 @@ class Context:
         caller = self.caller(request, name)
         self.authorization.check_whole(caller, name, call)
         return caller
+
+    def may(self, caller: Caller, method: str, call: Message) -> bool:
+        """Whether a caller may make a gRPC call; that it may not is no line of the audit."""
+        with suppress(PermissionDeniedError):
+            self.authorization.check(caller, method, call)
+            return True
+        return False
 
     async def act(
         self,

@@ -1,4 +1,4 @@
-"""What the dashboard is told of queues, sessions and publishers: plain values for JSON.
+"""What the dashboard is told of queues, sessions, links and publishers: plain values for JSON.
 
 Invariant: the token of a holder is never among them (S3), and names are as their clients gave them:
 the page shows them as text.
@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ackq.v1 import admin_pb2, sessions_pb2
+from google.protobuf.message import Message
+
+from ackq.diagnosis.link_state import sentences
+from ackq.v1 import admin_pb2, links_pb2, sessions_pb2
 from ackq_broker.core.commands import QueueInfo, QueueUse
 from ackq_broker.service.engine.clock import age_ms
 from ackq_broker.service.http.queue_table import is_full
@@ -19,8 +22,6 @@ _OF_A_SESSION: Final = (
     *("session", "queue_pattern", "live", "detached", "attaches", "epoch", "floor_tag", "end_tag"),
     *("holes", "settled", "query_id", "batch_id", "run_id", "session_timeout_ms"),
 )
-# Not its token.
-_OF_A_HOLDER: Final = ("host", "pid", "application", "since_us")
 _MOST_HOLDINGS: Final = 100
 _OF_A_HOLDING: Final = ("channel", "messages", "age_ms", "quiet_ms", "connected")
 _OF_A_CONSUMER: Final = (
@@ -71,9 +72,23 @@ def session_row(session: sessions_pb2.SessionInfo) -> dict[str, Any]:
         "queue_count": len(session.queues),
         "leased": 0 if session.detached else session.leased,
         "lease_age_ms": session.lease_age_ms if session.leased else 0,
-        "holder": {name: getattr(session.holder, name) for name in _OF_A_HOLDER}
-        if session.HasField("holder")
-        else None,
+        "holder": plain(session.holder) if session.HasField("holder") else None,
+    }
+
+
+def link_row(link: links_pb2.LinkInfo) -> dict[str, Any]:
+    """A link with its holder, what its process told last, and in words what holds it up (L26)."""
+    return {**plain(link), "held_up": sentences(link)}
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """A message as JSON has it, without bytes (such as a holder's token) and what is not set."""
+    return {
+        field.name: plain(value) if isinstance(value, Message) else value
+        for field in message.DESCRIPTOR.fields
+        if field.type != field.TYPE_BYTES
+        and (not field.has_presence or message.HasField(field.name))
+        for value in (getattr(message, field.name),)
     }
 
 

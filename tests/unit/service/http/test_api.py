@@ -26,7 +26,9 @@ class Sessions:
 async def test_others_are_served_between_two_sessions():
     """M5, I6: a hundred rows in one piece kept everybody waiting for 13 ms and more."""
     sessions, seen = Sessions(), set()
-    context = Context(HeldEngine(), None, None, sessions, None, Authorization())
+    context = Context(
+        HeldEngine(), None, None, sessions, SimpleNamespace(look=None), Authorization()
+    )
     request = SimpleNamespace(headers={}, remote="")
 
     async def others():

@@ -219,6 +219,7 @@ const state = {
   refusal: null,
   seen: 0,
   gone: 0,
+  late: false,
   filter: "",
   show: "all",
   sort: "age",
@@ -261,10 +262,17 @@ const VIEWS = {
   queue: { title: "Queue", path: () => `api/queue?${new URLSearchParams({ name: state.route.name })}`, draw: drawQueue },
   peek: { title: "Peek", path: () => `api/peek?${new URLSearchParams({ queue: state.route.name, from: state.route.query.get("from") ?? 0, count: PEEK_ROWS })}`, draw: drawPeek, once: true },
   sessions: { title: "Sessions", path: () => `api/sessions?${new URLSearchParams({ filter: state.filter, offset: state.offset })}`, draw: drawSessions },
+  links: { title: "Links", path: () => `api/links?${new URLSearchParams({ filter: state.filter, offset: state.offset })}`, draw: drawLinks },
+  link: { title: "Link", path: () => `api/links?${new URLSearchParams({ name: state.route.name })}`, draw: drawLink },
   dead: { title: "Dead letters", path: () => "api/dead_letters", draw: drawDeadLetters },
   publishers: { title: "Publishers", path: () => "api/publishers", draw: drawPublishers },
 };
-const TABS = { queues: "Queues", sessions: "Sessions", dead: "Dead letters", publishers: "Publishers" };
+const TABS = { queues: "Queues", sessions: "Sessions", links: "Links", dead: "Dead letters", publishers: "Publishers" };
+
+/** The views that the user may see: publishers are shown to observers alone. */
+function tabs() {
+  return Object.keys(TABS).filter((id) => id !== "publishers" || state.broker?.publishers !== undefined);
+}
 
 function readRoute() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
@@ -299,11 +307,14 @@ let polls = 0;
 async function poll() {
   clearTimeout(timer);
   const mine = ++polls;
+  const late = setTimeout(() => { state.late = mine === polls; draw(); }, 2 * POLL_MS);
   const { view } = state.route;
   const settled = VIEWS[view].once && state.data;
   const asked = [ask("api/broker"), settled ? Promise.resolve(state.data) : ask(VIEWS[view].path())];
   const [broker, data] = await Promise.allSettled(asked);
+  clearTimeout(late);
   if (mine !== polls) return;
+  state.late = false;
   const failure = [broker, data].map((each) => each.reason).find((each) => each && !(each instanceof Refusal));
   let refused = null;
   if (failure) {
@@ -314,7 +325,10 @@ async function poll() {
     Object.assign(state, { gone: 0, seen: Date.now() });
     refused = broker.reason?.status === 401 ? broker.reason : data.reason ?? null;
     if (broker.value) state.broker = { ...broker.value, kept: looked("totals", broker.value.taken_us, broker.value.totals) };
-    if (refused?.status === 401) signIn(state.token ? refused.message : "");
+    if (refused?.status === 401) {
+      state.broker = null;
+      signIn(state.token ? refused.message : "");
+    }
     else if (refused && refused.message !== state.refusal?.message) say(refused.message);
     if (data.value) state.data = data.value;
     if (refused?.status === 404 || refused?.status === 403) state.data = null;
@@ -357,22 +371,33 @@ function draw() {
 function drawHeader() {
   const { broker } = state;
   const { view } = state.route;
-  const current = view === "queue" || view === "peek" ? "queues" : view;
-  const counts = broker && { queues: broker.totals.queues, sessions: broker.sessions, dead: broker.totals.dead_letters_held, publishers: broker.publishers };
-  const tabs = Object.entries(TABS).map(([id, label]) =>
-    h("a", { key: id, href: `#/${id}`, "aria-current": id === current ? "page" : undefined }, label,
+  const current = { queue: "queues", peek: "queues", link: "links" }[view] ?? view;
+  const counts = broker && { queues: broker.totals.queues, sessions: broker.sessions, links: broker.links, dead: broker.totals.dead_letters_held, publishers: broker.publishers };
+  const entries = tabs().map((id) =>
+    h("a", { key: id, href: `#/${id}`, "aria-current": id === current ? "page" : undefined }, TABS[id],
       counts && counts[id] > 0 && h("span", { class: `count${(id === "dead" && counts[id]) || (id === "publishers" && broker.blocked) ? " alarm" : ""}` }, short.format(counts[id]))));
-  const live = state.gone ? ["gone", "No answer"] : state.seen ? ["", "Live"] : ["waiting", "Connecting"];
+  const live = liveness();
   return [
     h("a", { key: "brand", class: "brand", href: "#/queues" },
       h("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, h("rect", { width: 16, height: 16, rx: 4, fill: "#2a6fdb" }), h("path", { d: "M4 5h8M4 8h8M4 11h5", stroke: "#fff", "stroke-width": 1.6, "stroke-linecap": "round" })),
       "ackq", h("small", {}, location.host, broker && ` · ${broker.version}`)),
-    h("nav", { key: "nav", "aria-label": "Views" }, tabs),
+    h("nav", { key: "nav", "aria-label": "Views" }, entries),
     h("div", { key: "side", class: "side" },
       h("span", { class: `live ${live[0]}`, title: state.seen ? `Last answer ${new Date(state.seen).toLocaleTimeString("sv")}` : undefined }, live[1]),
-      state.token && h("button", { key: "out", class: "plain small", onclick: signOut }, "Sign out"),
+      broker?.user && h("span", { key: "user", class: "user", title: `Signed in as ${broker.user}` }, named(broker.user)),
+      broker?.user && h("button", { key: "out", class: "plain small", onclick: signOut }, "Sign out"),
       h("button", { key: "help", class: "small", onclick: showKeys, title: "Keyboard shortcuts (?)", "aria-label": "Keyboard shortcuts" }, "?")),
   ];
+}
+
+/** Whether what is shown is what the broker has now: a class, and a word. */
+function liveness() {
+  if (state.gone) return ["gone", "No answer"];
+  if (state.refusal?.status === 401) return ["waiting", "Not signed in"];
+  if (state.refusal && state.refusal.status !== 404) return ["waiting", "Not updated"];
+  if (!state.data && !state.refusal) return ["waiting", "Connecting"];
+  if (state.late) return ["waiting", "Waiting"];
+  return VIEWS[state.route.view].once && state.data ? ["waiting", "Not updated"] : ["", "Live"];
 }
 
 function drawBanners() {
@@ -383,7 +408,7 @@ function drawBanners() {
       h("span", {}, state.seen ? `What you see is from ${new Date(state.seen).toLocaleTimeString("sv")}. ` : "", "This page asks again every two seconds.")));
   }
   if (broker?.blocked) {
-    found.push(h("div", { key: "blocked", class: "banner bad" }, h("strong", {}, "Publishers are blocked."), h("span", {}, visible(broker.blocked)), h("a", { href: "#/publishers" }, "Show them")));
+    found.push(h("div", { key: "blocked", class: "banner bad" }, h("strong", {}, "Publishers are blocked."), h("span", {}, visible(broker.blocked)), broker.publishers !== undefined && h("a", { href: "#/publishers" }, "Show them")));
   }
   if (broker?.held_back) {
     found.push(h("div", { key: "held", class: "banner warn" }, h("strong", {}, `${plural(broker.held_back, "client")} of an older history ${broker.held_back === 1 ? "is" : "are"} refused.`),
@@ -397,15 +422,16 @@ function drawBanners() {
 
 function drawMain() {
   const { view, name } = state.route;
+  const heading = h("h1", { key: "h1", class: "hidden" }, name ? named(name) : VIEWS[view].title);
   if (state.refusal?.status === 401) {
-    return empty("Sign in to see this broker", [h("button", { class: "primary", onclick: () => signIn("") }, "Sign in")]);
+    return [heading, empty("Sign in to see this broker", [h("button", { class: "primary", onclick: () => signIn("") }, "Sign in")])];
   }
   if (state.refusal && !state.data) {
     const gone = state.refusal.status === 404;
-    return empty(gone ? h("span", {}, `${view === "sessions" ? "Session" : "Queue"} `, named(name), " is not there") : "Refused",
-      [h("span", { class: "refused" }, visible(state.refusal.message)), h("a", { href: "#/queues" }, "All queues")]);
+    return [heading, empty(gone ? h("span", {}, "Queue ", named(name), " is not there") : "Refused",
+      [h("span", { class: "refused" }, visible(state.refusal.message)), h("a", { href: "#/queues" }, "All queues")])];
   }
-  if (!state.data) return state.gone ? empty("Waiting for the broker", []) : [h("p", { key: "loading", class: "muted" }, "Loading…")];
+  if (!state.data) return [heading, state.gone ? empty("Waiting for the broker", []) : h("p", { key: "loading", class: "muted" }, "Loading…")];
   return VIEWS[view].draw(state.data);
 }
 
@@ -435,12 +461,13 @@ function table(caption, columns, rows, options = {}) {
 }
 
 function panel(title, head, ...body) {
-  return h("section", { key: title, class: "panel", "aria-label": title }, h("div", { class: "head" }, h("h2", {}, title), head), body);
+  const heading = title === VIEWS[state.route.view].title ? "h1" : "h2";
+  return h("section", { key: title, class: "panel", "aria-label": title }, h("div", { class: "head" }, h(heading, {}, title), head), body);
 }
 
 function pager(data) {
   const last = Math.min(state.offset + data.rows.length, data.matched);
-  const step = data.rows.length && state.route.view === "sessions" ? 100 : PAGE_ROWS;
+  const step = data.rows.length && state.route.view !== "queues" ? 100 : PAGE_ROWS;
   const turn = (offset) => () => { state.offset = Math.max(0, offset); poll(); };
   return h("div", { key: "pager", class: "pager" },
     h("span", { class: "number" }, data.matched ? `${whole.format(state.offset + 1)}–${whole.format(last)} of ${whole.format(data.matched)}` : "None", data.matched < data.total ? ` that match, ${whole.format(data.total)} in all` : ""),
@@ -540,9 +567,9 @@ function drawQueue(data) {
       h("p", { class: "crumbs" }, h("a", { href: "#/queues" }, "Queues"), " /"),
       h("div", { class: "title" }, h("h1", {}, named(data.queue)), data.full && badge("bad", "full"), !data.durable && badge("", "not durable"),
         h("div", { class: "actions" },
-          h("a", { class: "button", id: "peek", href: `#/peek/${encodeURIComponent(data.queue)}` }, "Peek"),
-          data.dead_letters_held > 0 && h("button", { key: "redrive", id: "redrive", onclick: () => confirmRedrive(data.queue, data.dead_letters_held) }, "Redrive…"),
-          h("button", { key: "purge", id: "purge", class: "danger", disabled: !data.ready, title: data.ready ? undefined : "No ready message", onclick: () => confirmPurge(data) }, "Purge…")))),
+          data.may.includes("peek") && h("a", { key: "peek", class: "button", id: "peek", href: `#/peek/${encodeURIComponent(data.queue)}` }, "Peek"),
+          data.dead && data.may.includes("redrive") && h("button", { key: "redrive", id: "redrive", onclick: () => confirmRedrive(data.dead) }, "Redrive…"),
+          data.may.includes("purge") && h("button", { key: "purge", id: "purge", class: "danger", disabled: !data.ready, title: data.ready ? undefined : "No ready message", onclick: () => confirmPurge(data) }, "Purge…")))),
     tiles("Now", data, kept, null),
     panel("Who holds messages", null, drawHolders(data)),
     data.dead && drawDead(data.dead, false),
@@ -578,7 +605,7 @@ function sessionColumns(more) {
     { label: "Query", wide: true, class: "id", cell: (row) => (row.query_id ? named(row.query_id) : h("span", { class: "zero" }, "not known")) },
     { label: "Reader", wide: true, cell: (row) => (row.holder ? [named(row.holder.host), ` · process ${row.holder.pid}`, row.holder.application && [" · ", named(row.holder.application)]] : h("span", { class: "zero" }, "none")) },
     ...more,
-    { label: "", wide: true, class: "actions-cell", cell: (row) => (row.all ?? row.leased) > 0 && h("button", { class: "small", "aria-label": `Release session ${visible(row.session)}`, onclick: () => confirmRelease(row) }, "Release…") },
+    { label: "", wide: true, class: "actions-cell", cell: (row) => state.broker?.may_release && (row.all ?? row.leased) > 0 && h("button", { class: "small", "aria-label": `Release session ${visible(row.session)}`, onclick: () => confirmRelease(row) }, "Release…") },
   ];
 }
 
@@ -618,8 +645,8 @@ function drawDead(dead, titled) {
   const head = [
     badge("bad", plural(dead.messages, "message")),
     titled && h("span", { key: "spring", class: "spring" }),
-    titled && h("a", { key: "peek", class: "button", href: `#/peek/${encodeURIComponent(dead.queue)}` }, "Peek"),
-    titled && h("button", { key: "redrive", "aria-label": `Redrive ${visible(dead.queue)}`, onclick: () => confirmRedrive(dead.queue, dead.messages) }, "Redrive…"),
+    titled && dead.may.includes("peek") && h("a", { key: "peek", class: "button", href: `#/peek/${encodeURIComponent(dead.queue)}` }, "Peek"),
+    titled && dead.may.includes("redrive") && h("button", { key: "redrive", "aria-label": `Redrive ${visible(dead.queue)}`, onclick: () => confirmRedrive(dead) }, "Redrive…"),
   ];
   const title = titled ? link("queue", dead.queue) : "Dead letters by cause";
   return h("section", { key: `dead ${dead.queue}`, class: "panel", "aria-label": titled ? `Dead letters in ${visible(dead.queue)}` : "Dead letters by cause" },
@@ -649,6 +676,45 @@ function drawSessions(data) {
   return [panel("Sessions", filterBox("Filter by session or queue"),
     data.rows.length ? table("Sessions, the oldest lease first", sessionColumns([queues]), data.rows, { key: (row) => row.session }) : h("p", { class: "note" }, "No session matches."),
     pager(data))];
+}
+
+function linkState(row) {
+  if (!row.live) return badge("warn", "absent", "Nobody runs it");
+  if (row.paused) return badge("", "paused", "An operator paused it");
+  return row.refusal ? badge("bad", "refused", "The queue takes nothing from it") : badge("ok", "live");
+}
+
+function drawLinks(data) {
+  if (!data.total) return [h("h1", { key: "h1" }, "Links"), ...empty("No links", [h("span", {}, "A link brings messages from a queue of another broker:"), h("pre", {}, "ackq-broker link --help")])];
+  return [panel("Links", filterBox("Filter by link, source or queue"), data.rows.length ? table("Links, the oldest held message first", [
+    { label: "Link", wide: true, class: "name-cell", cell: (row) => [link("link", row.link, clamped(row.link)), " ", linkState(row), " ", row.report?.set_aside > 0 && badge("bad", "set aside", visible(row.report.set_aside_reason))] },
+    { label: "Source", wide: true, class: "id", cell: (row) => clamped(row.source) },
+    { label: "Queue", wide: true, class: "name-cell", cell: (row) => link("queue", row.queue, clamped(row.queue)) },
+    { label: "Held", n: true, cell: (row) => count(row.held), title: "In the queue, and not acknowledged at the other broker" },
+    { label: "Oldest", n: true, cell: (row) => age(row.held_oldest_age_ms), title: "Age of the oldest message that is held" },
+    { label: "In doubt", n: true, cell: (row) => count(row.in_doubt), title: "Acknowledgements of broken connections that are not proven" },
+    { label: "Taken", n: true, cell: (row) => count(row.taken) },
+    { label: "Run by", wide: true, cell: (row) => (row.holder ? [named(row.holder.host), ` · process ${row.holder.pid}`] : h("span", { class: "zero" }, "nobody")) },
+  ], data.rows, { key: (row) => row.link }) : h("p", { class: "note" }, "No link matches."), pager(data))];
+}
+
+/** A field of a link by its name, as `ackq link show` has it. */
+function linkFact([name, value]) {
+  const shown = name === "ack" ? (value === 2 ? "stored" : "settled") : typeof value === "boolean" ? (value ? "yes" : "no") : typeof value === "string" ? named(value || "–")
+    : name.endsWith("_ms") ? age(value) : name.endsWith("_us") ? time(value) : count(value);
+  return h("div", { key: name }, h("dt", {}, name.replace(/_(ms|us)$/, "").replaceAll("_", " ")), h("dd", {}, shown));
+}
+
+function drawLink(data) {
+  const { name } = state.route;
+  const [row] = data.rows;
+  const title = [h("p", { class: "crumbs" }, h("a", { href: "#/links" }, "Links"), " /"), h("div", { class: "title" }, h("h1", {}, named(name)), row && linkState(row))];
+  if (!row) return [h("div", { key: "title" }, title), empty("This link is not there", [])];
+  const { holder, report, held_up, ...fields } = row;
+  const facts = (label, of) => panel(label, null, of ? h("dl", { class: "facts" }, Object.entries(of).map(linkFact)) : h("p", { class: "note" }, "Nobody runs it."));
+  return [h("div", { key: "title" }, title),
+    panel("What holds it up", null, held_up.length ? held_up.map((each) => h("p", { key: each, class: "note" }, h("bdi", {}, visible(each)))) : h("p", { class: "note" }, "Nothing holds it up.")),
+    facts("The link", fields), h("div", { key: "two", class: "two" }, facts("Last report", report), facts("Run by", holder))];
 }
 
 function drawPublishers(data) {
@@ -879,27 +945,36 @@ function confirmPurge(queue) {
   });
 }
 
-function confirmRedrive(queue, messages) {
+function confirmRedrive({ queue, messages, reasons }) {
+  const text = (id, label, more) => h("label", { key: id, class: "field" }, h("span", {}, label), h("input", { id, value: state.dialog[id], oninput: typed(id), autocomplete: "off", autocapitalize: "off", spellcheck: "false", ...more }));
   openDialog({
     title: `redrive ${queue}`,
     heading: ["Redrive ", named(queue), "?"],
     button: ["Redrive ", named(queue)],
+    cause: "",
+    reason: "",
+    to: "",
     most: "",
     ready: (dialog) => /^\d*$/.test(dialog.most) && dialog.most !== "0",
     body: (dialog) => [
-      h("p", {}, `This moves ${plural(messages, "dead letter")} back to the queues they came from, the oldest first. What has no room there stays.`),
-      h("label", { class: "field" }, h("span", {}, "At most so many (all, unless given)"), h("input", { id: "most", inputmode: "numeric", value: dialog.most, oninput: typed("most") })),
+      h("p", {}, dialog.cause || dialog.reason ? "This moves those" : `This moves ${plural(messages, "dead letter")}`, dialog.cause && [" of the cause ", CAUSES[dialog.cause]], dialog.reason && [" for exactly this reason"],
+        dialog.to ? [" to ", named(dialog.to)] : " back to the queues they came from", ", the oldest first. What has no room there stays."),
+      h("label", { class: "field" }, h("span", {}, "Only what died of"), h("select", { id: "cause", value: dialog.cause, onchange: typed("cause") }, [["", "any cause"], ...Object.entries(CAUSES)].map(([value, label]) => h("option", { key: value, value }, label)))),
+      text("reason", "Only what died for this reason (any, unless given)", { list: "reasons" }),
+      h("datalist", { key: "reasons", id: "reasons" }, [...new Set(reasons.map((row) => row.reason))].map((value) => h("option", { key: value, value }))),
+      text("to", "To this queue (where they came from, unless given)"),
+      text("most", "At most so many (all, unless given)", { inputmode: "numeric" }),
       dialog.moved > 0 && h("p", { key: "moved", role: "status" }, `${plural(dialog.moved, "message")} moved so far.`),
     ],
     act: async (dialog) => {
       let [moved, last] = [0, 0];
       const most = Number(dialog.most) || 0;
       for (;;) {
-        const done = await ask("api/redrive", { queue, last_position: last, max_messages: most && most - moved });
+        const done = await ask("api/redrive", { queue, cause: dialog.cause, reason: dialog.reason, to_queue: dialog.to, last_position: last, max_messages: most && most - moved });
         moved += done.messages;
         last = done.last_position;
         dialog.moved = moved;
-        if (!done.more || (most && moved >= most)) return `Redrove ${plural(moved, "message")} of ${queue}${done.left ? `; ${whole.format(done.left)} stay` : ""}.`;
+        if (!done.more || (most && moved >= most)) return `Redrove ${plural(moved, "message")} of ${queue}${dialog.to ? ` to ${dialog.to}` : ""}${done.left ? `; ${whole.format(done.left)} stay` : ""}.`;
         drawDialog();
       }
     },
@@ -968,7 +1043,7 @@ function signOut() {
 
 const KEYS = [
   [["/"], "Filter"], [["j", "k"], "Next and previous row"], [["Enter"], "Open the row"], [["[", "]"], "Previous and next page"],
-  [["g", "q"], "Queues"], [["g", "s"], "Sessions"], [["g", "d"], "Dead letters"], [["g", "p"], "Publishers"],
+  [["g", "q"], "Queues"], [["g", "s"], "Sessions"], [["g", "l"], "Links"], [["g", "d"], "Dead letters"], [["g", "p"], "Publishers"],
   [["p"], "Peek into this queue"], [["r"], "Ask the broker now"], [["Esc"], "Close; back to the queue, back to the queues"], [["?"], "This list"],
 ];
 
@@ -1000,13 +1075,13 @@ function press(event) {
   if (key === "Escape") {
     if (inField) target.blur();
     else if (state.route.view === "peek") location.hash = `#/queue/${encodeURIComponent(state.route.name)}`;
-    else if (state.route.view === "queue") location.hash = "#/queues";
+    else if (state.route.view === "queue" || state.route.view === "link") location.hash = `#/${state.route.view}s`;
     return;
   }
   if (inField) return;
   const after = Date.now() - prefix < 1200;
   prefix = 0;
-  const goes = { q: "queues", s: "sessions", d: "dead", p: "publishers" };
+  const goes = { q: "queues", s: "sessions", l: "links", d: "dead", p: "publishers" };
   const does = {
     "/": () => document.getElementById("filter")?.focus(),
     j: () => move(1),
@@ -1018,8 +1093,9 @@ function press(event) {
     r: () => { if (VIEWS[state.route.view].once) state.data = null; poll(); },
     "?": showKeys,
   };
-  if (after && goes[key]) location.hash = `#/${goes[key]}`;
-  else if (Object.hasOwn(does, key)) does[key]();
+  if (after && goes[key]) {
+    if (tabs().includes(goes[key])) location.hash = `#/${goes[key]}`;
+  } else if (Object.hasOwn(does, key)) does[key]();
   else return;
   event.preventDefault();
 }
