@@ -52,7 +52,11 @@ def main() -> int:
     if args.endpoint is not None:
         job = repair if args.repair else move
     return workspace.run(
-        "redrive", lambda work: job(args, work), verbose=args.verbose, with_spark=job is not move
+        "redrive",
+        lambda work: job(args, work),
+        verbose=args.verbose,
+        with_spark=job is not move,
+        checkpoint=args.checkpoint,
     )
 
 

@@ -207,6 +207,28 @@ def test_an_interrupt_leaves_nothing(scratch: Path):
 
 
 @pytest.mark.usefixtures("any_java")
+@pytest.mark.parametrize(
+    ("checkpoint", "said"),
+    [
+        (None, "This run leaves no checkpoint: the next one begins anew."),
+        ("/data/c", "A run with the checkpoint /data/c goes on from here."),
+    ],
+)
+def test_an_interrupt_promises_the_checkpoint_that_stays(
+    scratch: Path, capsys: pytest.CaptureFixture[str], checkpoint: str | None, said: str
+):
+    """A temporary one is removed with the folder."""
+
+    def interrupt(work: Workspace) -> int:
+        (work.folder / "checkpoint").mkdir()
+        raise KeyboardInterrupt
+
+    assert workspace.run("x", interrupt, verbose=False, checkpoint=checkpoint) == 130
+    assert capsys.readouterr().out == f"Interrupted. {said}\n"
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.usefixtures("any_java")
 def test_an_interrupt_that_also_ends_the_screen_leaves_nothing(
     scratch: Path, monkeypatch: pytest.MonkeyPatch
 ):
