@@ -69,6 +69,16 @@ def unread(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
             f"{names}, and no query is connected to it.",
             "Start the query with its checkpoint again.",
         )
+    elif facts.sources:
+        names = ", ".join(f"'{name}'" for name in facts.sources[:_SHOWN])
+        yield Finding(
+            "dead-letters-wait",
+            Severity.NOTE,
+            f"{ready}, the oldest for {age}: dead letters of {names}, which wait for an operator. "
+            "Nobody reads the queue, and nobody has to.",
+            f"See why they died: ackq queue peek {argument(queue.queue)}; to bring them back: "
+            f"ackq queue redrive {argument(queue.queue)}",
+        )
     else:
         yield Finding(
             "no-consumer",

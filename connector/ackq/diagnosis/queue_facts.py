@@ -20,6 +20,7 @@ class QueueFacts:
         sessions: The sessions that read it or hold some of it, by name.
         batches: Batches of writers that have rows staged for it.
         dead_letters: Its dead-letter queue; None: it has none, or there is none of that name.
+        sources: The queues whose dead letters it takes.
         links: The links that bring messages to it.
         serving: Whether the broker says that it serves: False while it starts or stops.
     """
@@ -31,6 +32,7 @@ class QueueFacts:
     sessions: dict[str, sessions_pb2.SessionInfo] = field(default_factory=dict)
     batches: tuple[publishing_pb2.BatchInfo, ...] = ()
     dead_letters: pb.QueueInfo | None = None
+    sources: tuple[str, ...] = ()
     serving: bool = True
     links: tuple[links_pb2.LinkInfo, ...] = ()
 

@@ -19,7 +19,9 @@ PROBLEM, WARNING, NOTE, OK = (
 
 def facts(*, properties=(), holdings=None, broker=None, sessions=(), batches=(), **queue):
     """Facts of queue `q`, which is durable unless told; `sessions` read it."""
-    rest = {name: queue.pop(name) for name in ("dead_letters", "serving") if name in queue}
+    rest = {
+        name: queue.pop(name) for name in ("dead_letters", "serving", "sources") if name in queue
+    }
     return QueueFacts(
         "q",
         pb.ServerInfoResponse(now_us=NOW_US, **(broker or {})),
@@ -115,6 +117,20 @@ def test_ready_without_anybody():
     assert finding.sentence == (
         "3 messages are ready, the oldest for 2.0 min, and nobody reads the queue: it has no "
         "consumer and no session."
+    )
+
+
+def test_a_dead_letter_queue_waits_for_an_operator():
+    """Q9, C13: nobody has to read it, so it is no problem, and nothing is stuck."""
+    given = facts(ready=3, oldest_age_ms=120_000, sources=("orders", "bills"))
+    ok, note = diagnose(given)
+    assert (ok.code, note.code, note.severity) == ("nothing-stuck", "dead-letters-wait", NOTE)
+    assert note.sentence == (
+        "3 messages are ready, the oldest for 2.0 min: dead letters of 'orders', 'bills', which "
+        "wait for an operator. Nobody reads the queue, and nobody has to."
+    )
+    assert note.remedy == (
+        "See why they died: ackq queue peek q; to bring them back: ackq queue redrive q"
     )
 
 

@@ -67,6 +67,17 @@ def test_nobody_reads(run, queue, fill):
     assert lines[2].endswith(f"ackq queue peek {queue}")
 
 
+def test_a_dead_letter_queue_is_no_problem(run, admin, queue, fill):
+    """Q9, C13: it waits for an operator, and status 0 says that nothing is stuck."""
+    admin.declare_queue(f"{queue}-source", dead_letter_queue=queue)
+    fill(queue, 2)
+    found = findings(run, queue)
+    assert list(found) == ["nothing-stuck", "dead-letters-wait"]
+    assert f"dead letters of '{queue}-source'" in found["dead-letters-wait"]["sentence"]
+    assert run("why", queue).exit_code == 0
+    assert list(findings(run, f"{queue}-source")) == ["queue-empty", "dead-letters"]
+
+
 def test_a_consumer_holds_as_many_as_it_may(run, endpoint, queue, fill):
     """Q9, C8: who, how many, and since when; it is no problem so soon."""
     fill(queue, 5)

@@ -62,6 +62,11 @@ def gather(admin: Admin, name: str) -> QueueFacts:
         sessions=_sessions(admin, sorted(names)[:_MOST_SESSIONS]),
         batches=batches,
         dead_letters=_dead_letters(admin, queue),
+        sources=tuple(
+            each.queue for each in admin.queues() if each.properties.dead_letter_queue == name
+        )
+        if queue.ready and not names
+        else (),
         links=_links(admin, name),
     )
 
