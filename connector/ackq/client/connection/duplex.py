@@ -6,6 +6,7 @@ Invariant: after `join` no thread is left, and no call outlives the stream it wa
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -22,6 +23,8 @@ from ackq.client.connection.security import Security
 from ackq.errors import AckqError, ClosedError, InternalError
 
 _log = logging.getLogger(__name__)
+# Whoever waits for longer is told what for.
+_TOLD_AFTER_S = 2.0
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -115,6 +118,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
         self._lost = False  # the present call was cancelled for the broker's silence
         self._abandoned = False
         self._outage: AckqError | None = None  # why the last call ended
+        self._silent_since: float | None = None  # nothing was answered; infinity: that was told
 
     # --- what the owners of a stream do ---
 
@@ -240,10 +244,19 @@ class DuplexStream(ABC, Generic[S, Q, A]):
             if wait_s is None:
                 return self._given_up(error)
             if wait_s:
-                _log.info("%s: trying again in %.1f s: %s", self.name.capitalize(), wait_s, error)
+                self._log_wait(error, wait_s)
                 with self.lock:
                     self._changed.wait_for(lambda: self._abandoned or self._state.done, wait_s)
         return None
+
+    def _log_wait(self, error: AckqError, wait_s: float) -> None:
+        """Logs what is waited for: once in an outage, when it takes long, as a warning."""
+        now = time.monotonic()
+        self._silent_since = self._silent_since or now
+        long = now + wait_s - self._silent_since >= _TOLD_AFTER_S
+        self._silent_since = math.inf if long else self._silent_since
+        level = logging.WARNING if long else logging.INFO
+        _log.log(level, "The %s waits for the broker and goes on trying: %s", self.name, error)
 
     def _run_call(self) -> AckqError | None:
         """One call from open to end.
@@ -259,6 +272,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
         error: AckqError | None = None
         try:
             for answer in call:
+                self._silent_since = None
                 self._on_answer(answer)
         except grpc.RpcError as rpc:
             error = errors.from_rpc(rpc, self.endpoint, self._security)

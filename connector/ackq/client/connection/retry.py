@@ -164,9 +164,13 @@ class Patience:
 
 def exhausted(endpoint: str, error: AckqError, total_ms: int) -> BrokerUnavailableError:
     """The error after the last attempt: names the endpoint, the cause and how long was tried."""
-    cause = error.fields.get("cause", error.message)
+    said, tried_s = error.message, f"{total_ms / 1000:g} s"
+    if "cause" not in error.fields:  # a broker's own words: it was reached, and drains or stops
+        answered = f"The broker at {endpoint} took in nothing for {tried_s}: {said}"
+        return BrokerUnavailableError(answered, endpoint=endpoint, cause=said)
+    cause = error.fields["cause"]
     return BrokerUnavailableError(
-        f"The broker at {endpoint} could not be reached for {total_ms / 1000:g} s: "
+        f"The broker at {endpoint} could not be reached for {tried_s}: "
         f"{cause.rstrip('.')}. Check the address and that the broker runs, then start again.",
         endpoint=endpoint,
         cause=cause,

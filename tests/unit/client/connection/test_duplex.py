@@ -1,11 +1,12 @@
 """A duplex stream with a state machine of one request: reconnect, end, abandonment, silence."""
 
+import logging
 import threading
 
 import pytest
 
 from ackq import errors, limits
-from ackq.client.connection import calls
+from ackq.client.connection import calls, duplex
 from ackq.client.connection.duplex import DuplexStream, Finish, Lost, Send, Wait
 from ackq.v1 import sessions_pb2 as pb
 
@@ -97,6 +98,20 @@ def test_the_request_is_repeated_until_it_is_answered(broker):
     stream.join()
     assert stream.ends == [None]
     assert len(broker.sessions.hold_requests) == 3
+
+
+@pytest.mark.parametrize(("told_after_s", "warnings"), [(0.0, 1), (60.0, 0)])
+def test_a_long_wait_is_told_once(broker, monkeypatch, caplog, told_after_s, warnings):
+    """`ackq publish` to a broker that drained said nothing for 61 s."""
+    monkeypatch.setattr(duplex, "_TOLD_AFTER_S", told_after_s)
+    broker.sessions.holds.extend([fail(GONE), fail(GONE), fail(GONE), answer])
+    with caplog.at_level(logging.INFO, "ackq"):
+        stream = Stream(broker.endpoint)
+        stream._thread.join(SOON_S)
+    waits = [each for each in caplog.records if "goes on trying" in each.message]
+    assert [each.levelno for each in waits].count(logging.WARNING) == warnings
+    assert len(waits) == 3
+    assert GONE.message in waits[0].message
 
 
 def test_a_final_error_ends_it(broker):

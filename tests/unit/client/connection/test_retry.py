@@ -49,6 +49,14 @@ def clock():
     return Clock()
 
 
+def test_a_broker_that_answers_has_its_own_words():
+    """O6: who drains was reached, and the address is right."""
+    drained = errors.BrokerUnavailableError("It is drained: try again when it is back.")
+    assert retry.exhausted("e:1", drained, 1_000).message == (
+        "The broker at e:1 took in nothing for 1 s: It is drained: try again when it is back."
+    )
+
+
 def test_progress_renews_the_patience(clock):
     """The bound counts from the last sign of progress."""
     patience = retry.Patience("e:1", 1_000, clock=clock.time, sleep=clock.sleep)
@@ -58,7 +66,7 @@ def test_progress_renews_the_patience(clock):
         patience.progress()
     patience.wait_or_raise(GONE)
     clock.sleep(2)
-    with pytest.raises(errors.BrokerUnavailableError, match="could not be reached for 1 s"):
+    with pytest.raises(errors.BrokerUnavailableError, match="took in nothing for 1 s"):
         patience.wait_or_raise(GONE)
 
 
