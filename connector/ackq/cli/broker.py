@@ -9,6 +9,7 @@ import click
 
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.output import as_dict, print_json
+from ackq.cli.parameters import DURATION
 
 if TYPE_CHECKING:
     from ackq.v1 import admin_pb2 as pb
@@ -64,17 +65,19 @@ def backup(target: Target, name: str) -> None:
 
 
 @broker.command()
-@click.option("--wait", "wait_s", default=0.0, metavar="SECONDS", help="Wait until it is quiet.")
+@click.option(
+    "--wait", "wait_ms", type=DURATION, default=0, help="Wait until it is quiet, so long at most."
+)
 @click.option("--resume", is_flag=True, help="Take in everything again, instead.")
 @connected
-def drain(target: Target, *, wait_s: float, resume: bool) -> None:
+def drain(target: Target, *, wait_ms: int, resume: bool) -> None:
     """Make the broker take in nothing new, before a restart. It lasts until the restart.
 
     Publishers are blocked, consumers get nothing more, and batches do not begin: their clients wait
     and try again. What is under way is finished, and is printed. Exit status 1 while something is.
     """
     with target.admin() as admin:
-        deadline = time.monotonic() + wait_s
+        deadline = time.monotonic() + wait_ms / 1000
         found = admin.drain(resume=resume)
         while not (quiet := _quiet(found)) and time.monotonic() < deadline:
             time.sleep(_POLL_S)

@@ -10,7 +10,7 @@ import click
 from ackq import client
 from ackq.cli.context import Target, connected
 from ackq.cli.output import plain_row, print_json_line, print_line, say
-from ackq.cli.parameters import SECONDS
+from ackq.cli.parameters import DURATION
 from ackq.outcomes import Outcome
 
 if TYPE_CHECKING:
@@ -32,9 +32,8 @@ _REQUEUES = (Outcome.FAILED.value, Outcome.RELEASED.value)
 @click.option(
     "--timeout",
     "timeout_ms",
-    type=SECONDS,
-    help="Stop when no message came for so long: 30s, 5m; a number alone is seconds. Without it:"
-    " wait for ever.",
+    type=DURATION,
+    help="Stop when no message came for so long: 30s, 5m. Without it: wait for ever.",
 )
 @click.option(
     "--outcome",

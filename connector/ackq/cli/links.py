@@ -10,7 +10,7 @@ import click
 
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.output import age, as_dict, print_fields, print_json, print_table, say
-from ackq.cli.parameters import Duration
+from ackq.cli.parameters import DURATION
 from ackq.diagnosis.link_state import sentences
 from ackq.diagnosis.wording import count
 from ackq.errors import PreconditionFailedError
@@ -107,7 +107,7 @@ def resume(target: Target, *, name: str) -> None:
 
 @link.command()
 @click.argument("name")
-@click.option("--timeout", type=Duration("s"), metavar="DURATION", help="Give up after this time.")
+@click.option("--timeout", type=DURATION, help="Give up after this time.")
 @connected
 def drain(target: Target, *, name: str, timeout: int | None) -> None:
     """Pause the link NAME, and wait until none of its messages is held.

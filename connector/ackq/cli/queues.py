@@ -10,7 +10,7 @@ import click
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.dead_letters import peek, redrive
 from ackq.cli.output import age, as_dict, print_fields, print_json, print_table
-from ackq.cli.parameters import MILLISECONDS, SIZE, confirm, yes_option
+from ackq.cli.parameters import SIZE, confirm, duration_option, yes_option
 from ackq.diagnosis import wording
 
 if TYPE_CHECKING:
@@ -56,20 +56,16 @@ def queue() -> None:
     show_default=True,
     help="What happens at the bound.",
 )
-@click.option(
+@duration_option(
     "--message-ttl",
-    "--message-ttl-ms",
     "message_ttl_ms",
-    type=MILLISECONDS,
     default=0,
     help="Messages expire so long after publish, to the dead-letter queue if there is one: 5m is"
-    " five minutes, a number alone is milliseconds.",
+    " five minutes, 500ms half a second.",
 )
-@click.option(
+@duration_option(
     "--expires",
-    "--expires-ms",
     "expires_ms",
-    type=MILLISECONDS,
     default=0,
     help="The queue goes when unused so long.",
 )
@@ -82,19 +78,15 @@ def queue() -> None:
 @click.option(
     "--dead-letter-queue", default="", help="Takes rejected, expired and over-limit messages."
 )
-@click.option(
+@duration_option(
     "--redelivery-delay",
-    "--redelivery-delay-ms",
     "redelivery_delay_ms",
-    type=MILLISECONDS,
     default=0,
     help="A FAILED message waits so long at first, then twice as long each time.",
 )
-@click.option(
+@duration_option(
     "--redelivery-delay-max",
-    "--redelivery-delay-max-ms",
     "redelivery_delay_max_ms",
-    type=MILLISECONDS,
     default=0,
     help="... and never longer.",
 )

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ackq import units
 from ackq.cli.context import Target, connected
 from ackq.cli.output import age, fitted, print_json_line, print_table
+from ackq.cli.parameters import Duration
 from ackq.cli.queue_rates import Look, QueueRow, rows
-from ackq.errors import AckqError, InvalidArgumentError
+from ackq.errors import AckqError
 from ackq.text import printable
 
 if TYPE_CHECKING:
@@ -35,19 +35,11 @@ _CLOSED: Final = "\x04"
 _QUIT: Final = frozenset({"q", "Q", _CLOSED})
 
 
-def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
-    """A duration of at least a tenth of a second."""
-    try:
-        return units.milliseconds(value, option="--interval", bare="s", least_ms=100) / 1000
-    except InvalidArgumentError as error:
-        raise click.BadParameter(error.message) from error
-
-
 @click.command()
 @click.option(
     "--interval",
-    metavar="DURATION",
-    callback=_seconds,
+    "interval_ms",
+    type=Duration(least_ms=100),
     default="2s",
     show_default=True,
     help="Time between two looks, which rates are taken over.",
@@ -55,11 +47,12 @@ def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
 @click.option("-n", "--count", type=click.IntRange(1), help="Show so many queues at most.")
 @click.option("--once", is_flag=True, help="Print once, after one interval, and end.")
 @connected
-def top(target: Target, *, interval: float, count: int | None, once: bool) -> None:
+def top(target: Target, *, interval_ms: int, count: int | None, once: bool) -> None:
     """Show the queues, the one with the oldest message first; `q` ends it.
 
     Without a terminal a table is printed at each interval, and with --json a line of JSON.
     """
+    interval = interval_ms / 1000
     with target.admin() as admin:
         if not (once or target.as_json) and sys.stdin.isatty() and sys.stdout.isatty():
             _watch(admin, target.endpoint, interval, count)

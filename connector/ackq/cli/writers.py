@@ -8,7 +8,7 @@ import click
 
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.output import age, as_dict, print_fields, print_json, print_table
-from ackq.cli.parameters import Duration
+from ackq.cli.parameters import duration_option
 
 if TYPE_CHECKING:
     from ackq.v1 import publishing_pb2 as pb
@@ -107,13 +107,12 @@ def writer() -> None:
 
 
 @writer.command("list")
-@click.option(
+@duration_option(
     "--idle",
-    "--idle-days",
     "idle_ms",
-    type=Duration("d"),
+    "-days",
     default=0,
-    help="Only those that were not heard of for so long: 12h, 3d; a number alone is days.",
+    help="Only those that were not heard of for so long: 12h, 3d.",
 )
 @click.option("--user", metavar="NAME", help="Only those that belong to this user.")
 @connected

@@ -29,7 +29,7 @@ def left(admin, queue):
 
 def test_consume_prints_and_accepts(run, admin, orders):
     """C4: each body on a line, how many on stderr."""
-    result = run("consume", orders, "--timeout", "5")
+    result = run("consume", orders, "--timeout", "5s")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "a\nb\nc\n", "accepted=3\n")
     assert left(admin, orders) == (0, 0)
     assert admin.queue(orders).accepted == 3

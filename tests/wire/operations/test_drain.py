@@ -1,6 +1,10 @@
 """A broker that is drained before a restart (O6)."""
 
+import re
+import subprocess
+import sys
 from concurrent.futures import TimeoutError as NotYetError
+from subprocess import PIPE
 
 import pytest
 from click.testing import CliRunner
@@ -66,7 +70,7 @@ def test_nothing_new_is_taken_in_and_the_rest_is_finished(broker, own):
                 assert "try again when it is back" in error.message
 
             consumer.settled(consumer.settle(2, multiple=True), 2)
-            status, said = drain(broker.endpoint, "--wait", "10")
+            status, said = drain(broker.endpoint, "--wait", "10s")
             assert (status, said) == (0, "quiet: unacked=0 transactions=0 stages=0 bytes=0\n")
             info = own.queue()
             assert (info.ready, info.unacked, info.accepted) == (2, 0, 2)
@@ -74,6 +78,26 @@ def test_nothing_new_is_taken_in_and_the_rest_is_finished(broker, own):
         blocked.result(SOON_S)
     with Client(broker.endpoint) as again:
         assert again.browse()[0] == [b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("arguments", [("publish", "q", "a"), ("consume", "q", "--count", "1")])
+def test_a_command_tells_that_it_waits_for_a_drained_broker(broker, own, arguments):
+    """O6: on stderr, long before it gives up; and it goes on when the drain is taken back."""
+    own.publish(b"a")
+    drain(broker.endpoint)
+    program = "from ackq.cli import main; main()"
+    command = [sys.executable, "-c", program, "--endpoint", broker.endpoint, *arguments]
+    with subprocess.Popen(command, text=True, stdout=PIPE, stderr=PIPE) as waiting:
+        said = waiting.stderr.readline()
+        assert re.fullmatch(
+            r"The (publisher|channel) waits for the broker and goes on trying: The broker is being"
+            r" drained for a restart, and takes in nothing new: try again when it is back\.\n",
+            said,
+        )
+        drain(broker.endpoint, "--resume")
+        out, err = waiting.communicate(timeout=SOON_S)
+        assert (waiting.returncode, "goes on" in err) == (0, False)
+        assert out in {"confirmed=1\n", "a\n"}
 
 
 def test_what_a_restart_would_interrupt_is_counted(broker, own):
@@ -89,7 +113,7 @@ def test_what_a_restart_would_interrupt_is_counted(broker, own):
         )
         assert "drained" in stream.answer().blocked.reason
         assert stream.answer().HasField("transaction")
-    assert drain(broker.endpoint, "--wait", "10")[0] == 0
+    assert drain(broker.endpoint, "--wait", "10s")[0] == 0
     assert own.browse()[0] == [b"a"]
 
 

@@ -178,7 +178,7 @@ def _check_new(state: State, name: str) -> None:
             f"The writer '{name}' was not let in: the broker remembers "
             f"{limits.MAX_WRITERS} writers, its limit. One is each checkpoint that writes, "
             "each txnAppId with its target, and for an hour each write "
-            "without txnAppId. `ackq writer list --idle-days 30` shows those that "
+            "without txnAppId. `ackq writer list --idle 30d` shows those that "
             "were not heard of for long, and `ackq writer forget` forgets what will not write "
             "again.",
             limit=limits.MAX_WRITERS,
