@@ -36,7 +36,12 @@ class SmallBatch(NamedTuple):
 
 
 class ConfirmStream(PublishStream[ConfirmState]):
-    """The stream of a `ConfirmState`; for the arguments see `PublishStream`."""
+    """The stream of a `ConfirmState`; for the arguments see `PublishStream`.
+
+    Attributes:
+        owner: Gives the publisher, or None. The stream holds it while something is unanswered, so
+            that `Publisher(endpoint).publish(body).result()` has its confirm.
+    """
 
     mode = pb.PUBLISH_MODE_CONFIRM
 
@@ -48,6 +53,8 @@ class ConfirmStream(PublishStream[ConfirmState]):
         **arguments: Unpack[StreamArguments],
     ) -> None:
         super().__init__(endpoint, security, state, **arguments)
+        self.owner: Callable[[], object] = lambda: None
+        self._held: object = None
         self._notifier = PublishNotifier(self._conditions, state, self._on_return)
         self._handlers |= {
             "confirm": self._notifier.confirmed,
@@ -102,6 +109,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
     def _append(
         self, destination: Destination, message: encoding.Message, payload_bytes: int
     ) -> ConfirmationFuture:
+        self._held = self._held or self.owner()
         future = ConfirmationFuture()
         now = time.monotonic()
         if self._state.append(destination, message, payload_bytes, future, now):
@@ -109,6 +117,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
         return future
 
     def _append_part(self, part: SmallBatch | PublishFrame) -> None:
+        self._held = self._held or self.owner()
         if isinstance(part, PublishFrame):
             self._state.append_frame(part)
             self._changed.notify_all()
@@ -204,8 +213,19 @@ class ConfirmStream(PublishStream[ConfirmState]):
 
     # --- called by the stream ---
 
+    def _on_answer(self, answer: Answer) -> None:
+        super()._on_answer(answer)
+        if self._held is not None and self._state.idle:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Holds the publisher no more where all is answered: it may be collected, on return."""
+        with self.lock:
+            _held, self._held = self._held, None if self._state.idle else self._held
+
     def _on_failure(self, error: AckqError) -> None:
         self._notifier.failed(error)
+        self._held = None
 
     def _on_probed(self, answer: Answer) -> None:
         probed = answer.header.probed

@@ -6,6 +6,7 @@ Every publish that was taken is answered exactly once (P3); see also P2, P7, P9,
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TypedDict
@@ -150,6 +151,7 @@ class ConfirmingPublisher(PublisherBase[ConfirmStream]):
             exchange=exchange, routing_key=routing_key, mandatory=mandatory, persistent=persistent
         )
         super().__init__(stream, defaults, (window_messages, window_bytes))
+        stream.owner = weakref.ref(self)
 
     @property
     def unconfirmed(self) -> int:

@@ -26,6 +26,11 @@ class Publisher(ConfirmingPublisher, WithBlock):
     `on_blocked` run on the publisher's thread: they may publish, and must not block or call `flush`
     or `close`. A fork cannot use it: make a publisher in each process (P10).
 
+    A publisher that has no name any more goes on until its publishes are answered, so this has
+    its confirm, at the price of a connection for each message:
+
+        Publisher("127.0.0.1:5775", routing_key="orders").publish(b"a").result()
+
     Each message has a future; leaving the block waits for all of them, and raises the first
     failure:
 

@@ -4,13 +4,12 @@ import gc
 import logging
 import sys
 import threading
-import warnings
 
 import pyarrow as pa
 import pytest
 
 from ackq import errors
-from ackq.client import Confirmation
+from ackq.client import Confirmation, Publisher
 from ackq.v1 import publishing_pb2
 from ackq.wire import block
 from tests.fakes import scripted_broker as fake
@@ -261,22 +260,47 @@ def test_leaving_by_an_exception_does_not_wait(broker):
     assert client_threads() == []
 
 
-def test_forsaken_publisher_leaves_no_thread(broker):
-    """A publisher that is collected ends its stream and says what was lost."""
-    silent = threading.Event()
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_publish_in_one_line_is_confirmed(broker, batch):
+    """P3: nobody holds the publisher, and it goes on until its answers came."""
+    confirmed = threading.Event()
 
-    broker.publishing.scripts.append(silent_from_now(silent))
+    def script(requests):
+        for request in requests:
+            if request.header.WhichOneof("kind") == "open":
+                yield fake.opened()
+            else:
+                assert confirmed.wait(SOON_S)
+                yield fake.confirm(fake.last_number(request))
+
+    broker.publishing.scripts.append(script)
+    if batch:
+        future = publisher(broker).publish_batch(pa.record_batch({"body": [b"a", b"b"]}))
+    else:
+        future = publisher(broker).publish(b"a")
+    gc.collect()
+    confirmed.set()
+    assert future.result(SOON_S) == (2 if batch else Confirmation(1))
+    for thread in client_threads():
+        thread.join(SOON_S)
+    assert client_threads() == []
+
+
+def test_a_publish_in_one_line_is_told_that_there_is_no_broker():
+    """Its future fails, and its thread ends."""
+    future = Publisher("127.0.0.1:1", retry_total_ms=50).publish(b"a", routing_key="q")
+    assert isinstance(future.exception(SOON_S), errors.BrokerUnavailableError)
+    for thread in client_threads():
+        thread.join(SOON_S)
+    assert client_threads() == []
+
+
+def test_forsaken_publisher_leaves_no_thread(broker):
+    """A publisher without unanswered publishes that is collected ends its stream."""
     out = publisher(broker)
-    future = out.publish(b"a")
-    assert silent.wait(SOON_S)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        del out
-        gc.collect()
-    # A collection may find what other tests left behind as well.
-    lost = [str(each.message) for each in caught if each.category is RuntimeWarning]
-    assert ["1 unconfirmed" in each for each in lost] == [True]
-    assert isinstance(future.exception(SOON_S), errors.OutcomeUnknownError)
+    out.publish(b"a").result(SOON_S)
+    del out
+    gc.collect()
     for thread in client_threads():
         thread.join(SOON_S)
     assert client_threads() == []
