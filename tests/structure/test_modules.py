@@ -42,6 +42,7 @@ SMALL = {
     "ackq": {
         "outcomes": "enums of client, Spark and broker",
         "extras": "a text",
+        "secret_files": "a function of the client and the broker",
         "text": "a function of the command line and the broker",
         "units": "texts of options as numbers",
     },

@@ -38,6 +38,7 @@ class Files:
         """Writes another certificate and key; returns the certificate."""
         made = self.authority.issue_cert("127.0.0.1", "localhost", **fields)
         made.private_key_pem.write_to_path(self.key)
+        self.key.chmod(0o600)
         made.cert_chain_pems[0].write_to_path(self.cert)
         return made.cert_chain_pems[0].bytes().decode()
 

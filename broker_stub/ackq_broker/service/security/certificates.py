@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from ackq.errors import InvalidArgumentError
+from ackq.secret_files import warn_if_public
 from ackq_broker.service.security.users_file import FileVersion, version_of
 
 _log = logging.getLogger(__name__)
@@ -162,6 +163,7 @@ def _load(files: TlsFiles) -> _LoadedFiles:
     except (OSError, ssl.SSLError) as error:
         reason = (getattr(error, "reason", "") or str(error)).lower().replace("_", " ")
         raise _unfit("--tls-cert", files.cert, f"cannot be served: {reason}") from error
+    warn_if_public(files.key)
     configuration = grpc.ssl_server_certificate_configuration([(key, chain)], roots)
     return _LoadedFiles(configuration, https, certificate.not_valid_after_utc)
 

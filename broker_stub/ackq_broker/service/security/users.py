@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from ackq.errors import InvalidArgumentError
+from ackq.secret_files import warn_if_public
 from ackq_broker.service.security.name_pattern import NamePattern
 
 ROLES: Final = ("none", "observer", "operator")
@@ -100,6 +101,7 @@ def load(path: Path) -> Users:
         InvalidArgumentError: It cannot be read; names the file, the user and what is wrong.
     """
     try:
+        warn_if_public(path)
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidArgumentError(

@@ -16,6 +16,7 @@ import grpc
 
 from ackq.client.connection.security import Security, check_token
 from ackq.errors import InvalidArgumentError
+from ackq.secret_files import warn_if_public
 
 _log: Final = logging.getLogger(__name__)
 # A file of more is no token; the broker's headers have a bound as well.
@@ -57,6 +58,7 @@ class TokenFile:
             return self._token
 
     def _load(self) -> str:
+        warn_if_public(self.path)
         with Path(self.path).open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
         token = content.decode("ascii", errors="replace").strip()

@@ -18,6 +18,7 @@ from typing import Final
 
 from ackq.client.connection.security import Security, host_of
 from ackq.errors import InvalidArgumentError, TlsError
+from ackq.secret_files import warn_if_public
 
 _TIMEOUT_S: Final = 2.0
 _READ_BYTES: Final = 1 << 14
@@ -223,6 +224,7 @@ def _context(security: Security) -> ssl.SSLContext:
 def _load_identity(context: ssl.SSLContext, security: Security) -> None:
     _read(security.cert)
     _read(security.key)
+    warn_if_public(security.key)
     try:
         # gRPC cannot ask for a password, and OpenSSL must not.
         context.load_cert_chain(security.cert, security.key, password=lambda: b"-")

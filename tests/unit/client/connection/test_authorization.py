@@ -116,3 +116,15 @@ def test_a_file_in_mid_rotation_leaves_the_last_token(tmp_path, caplog):
     assert token.read() == "two"
     assert "is empty; its last token stays in use" in caplog.text
     assert "'one'" not in caplog.text
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [(0o644, 1), (0o640, 0)])
+def test_a_file_that_everybody_can_read_is_named(tmp_path, caplog, mode, warnings):
+    """Without what it holds, and once, though the file is read again."""
+    file = tmp_path / "token"
+    for text in ("s3cr3t", "s3cr3t-2"):
+        file.write_text(text)
+        file.chmod(mode)
+        assert TokenFile(str(file)).read() == text
+    assert caplog.text.count(f"chmod 600 {file}") == warnings
+    assert "s3cr3t" not in caplog.text

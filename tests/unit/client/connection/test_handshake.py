@@ -175,3 +175,12 @@ def test_new_certificate_files_make_a_new_channel(ours, others, tmp_path):
     renewed.rename(ca)
     assert grpc_channel("localhost:1", security) is not first
     close_channels()
+
+
+def test_a_key_that_everybody_can_read_is_named(ours, caplog):
+    """The certificate beside it is public."""
+    me = ours.issue("me-too")
+    Path(me.key).chmod(0o644)
+    Path(me.cert).chmod(0o644)
+    grpc_channel("localhost:1", Security(tls=True, cert=me.cert, key=me.key))
+    assert caplog.text.count("chmod 600") == caplog.text.count(f"chmod 600 {me.key}") == 1

@@ -22,6 +22,7 @@ def files(tmp_path):
 def issue(files, **fields):
     made = trustme.CA().issue_cert("localhost", **fields)
     made.private_key_pem.write_to_path(files.key)
+    files.key.chmod(0o600)
     made.cert_chain_pems[0].write_to_path(files.cert)
 
 
@@ -121,3 +122,12 @@ def test_it_ends_soon(files, caplog):
     credentials = Credentials(files)
     credentials.poll()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_a_key_that_everybody_can_read_is_named(files, caplog):
+    """A6: at the start; a certificate is public."""
+    issue(files, not_after=in_days(30))
+    files.key.chmod(0o644)
+    Credentials(files)
+    (said,) = [each.message for each in caplog.records if "chmod" in each.message]
+    assert said.endswith(f"(mode 0644): chmod 600 {files.key}")

@@ -100,3 +100,13 @@ def test_a_file_that_the_parser_gives_up_on(tmp_path, text):
     path.write_text(text)
     with pytest.raises(InvalidArgumentError, match="is no TOML"):
         users.load(path)
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [(0o644, 1), (0o640, 0)])
+def test_a_users_file_that_everybody_can_read_is_named(tmp_path, caplog, mode, warnings):
+    """A1: it is served all the same."""
+    path = tmp_path / "users.toml"
+    path.touch()
+    path.chmod(mode)
+    users.load(path)
+    assert caplog.text.count(f"chmod 600 {path}") == warnings
