@@ -34,12 +34,7 @@ def main() -> int:
     """Runs the job; returns the exit status."""
     args = parse()
     job = publish if args.endpoint else publish_linked if args.amqp else demonstrate
-    return workspace.run(
-        "delta-to-queue",
-        lambda work: job(args, work),
-        verbose=args.verbose,
-        checkpoint=args.checkpoint,
-    )
+    return workspace.run("delta-to-queue", lambda work: job(args, work), verbose=args.verbose)
 
 
 def parse(line: list[str] | None = None) -> argparse.Namespace:

@@ -90,12 +90,7 @@ def main() -> int:
     """Runs the job; returns the exit status."""
     args = parse()
     job = demonstrate if args.endpoint is None else drain
-    return workspace.run(
-        "enrich-queue",
-        lambda work: job(args, work),
-        verbose=args.verbose,
-        checkpoint=args.checkpoint,
-    )
+    return workspace.run("enrich-queue", lambda work: job(args, work), verbose=args.verbose)
 
 
 def parse(line: list[str] | None = None) -> argparse.Namespace:

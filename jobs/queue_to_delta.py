@@ -46,12 +46,7 @@ def main() -> int:
     """Runs the job; returns the exit status."""
     args = parse()
     job = drain if args.endpoint else drain_linked if args.amqp else demonstrate
-    return workspace.run(
-        "queue-to-delta",
-        lambda work: job(args, work),
-        verbose=args.verbose,
-        checkpoint=args.checkpoint,
-    )
+    return workspace.run("queue-to-delta", lambda work: job(args, work), verbose=args.verbose)
 
 
 def parse(line: list[str] | None = None) -> argparse.Namespace:

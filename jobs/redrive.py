@@ -52,11 +52,7 @@ def main() -> int:
     if args.endpoint is not None:
         job = repair if args.repair else move
     return workspace.run(
-        "redrive",
-        lambda work: job(args, work),
-        verbose=args.verbose,
-        with_spark=job is not move,
-        checkpoint=args.checkpoint,
+        "redrive", lambda work: job(args, work), verbose=args.verbose, with_spark=job is not move
     )
 
 

@@ -51,11 +51,8 @@ def milliseconds(
         if exact.denominator == 1 and least_ms <= exact <= most_ms:
             return int(exact)
     plain = f"a number of {_BARE[bare]}, or " if bare else ""
-    least = f"; {least_ms} ms at least" if least_ms else ""
-    most = f"; {most_ms} ms at most" if most_ms < MOST else ""
-    raise refusal(
-        option, text, f"{plain}a time with its unit, for instance {DURATIONS}{least}{most}"
-    )
+    ends = _range(least_ms, most_ms, "ms")
+    raise refusal(option, text, f"{plain}a time with its unit, for instance {DURATIONS}{ends}")
 
 
 def byte_count(text: str, *, option: str, least_bytes: int = 1, most_bytes: int = MOST) -> int:
@@ -76,11 +73,8 @@ def byte_count(text: str, *, option: str, least_bytes: int = 1, most_bytes: int 
         exact = Fraction(found[1]) * _BYTES[found[2]]
         if exact.denominator == 1 and least_bytes <= exact <= most_bytes:
             return int(exact)
-    least = f"; {least_bytes} bytes at least" if least_bytes > 1 else ""
-    most = f"; {most_bytes} bytes at most" if most_bytes < MOST else ""
-    raise refusal(
-        option, text, f"a size in bytes or with its unit, for instance {SIZES}{least}{most}"
-    )
+    ends = _range(least_bytes, most_bytes, "bytes")
+    raise refusal(option, text, f"a size in bytes or with its unit, for instance {SIZES}{ends}")
 
 
 def refusal(option: str, value: str, expected: str) -> InvalidArgumentError:

@@ -28,12 +28,7 @@ class Workspace(NamedTuple):
 
 
 def run(
-    name: str,
-    job: Callable[[Workspace], int],
-    *,
-    verbose: bool,
-    with_spark: bool = True,
-    checkpoint: str | None = None,
+    name: str, job: Callable[[Workspace], int], *, verbose: bool, with_spark: bool = True
 ) -> int:
     """Runs a job in a temporary folder; its end becomes the exit status.
 
@@ -45,8 +40,6 @@ def run(
         job: Returns the exit status; 0 is success.
         verbose: Leave Spark's log on the screen.
         with_spark: Whether the job starts Spark, which needs Java.
-        checkpoint: The user's, which stays and is named after an interrupt; None: the job has none,
-            or a temporary one.
 
     Returns:
         The job's status; 1 after an error; 130 after Ctrl-C or SIGTERM.
@@ -76,16 +69,10 @@ def run(
     # spark-submit, through which the output goes, ends at Ctrl-C.
     with contextlib.suppress(BrokenPipeError):
         if status == interrupts.EXIT_STATUS:
-            say(f"Interrupted. {_what_stays(checkpoint)}")
+            say("Interrupted. Temporary files are removed; a checkpoint that you named stays.")
         if keep:
             print(f"The run's files, with Spark's log: {folder}", file=sys.stderr)
     return status
-
-
-def _what_stays(checkpoint: str | None) -> str:
-    if checkpoint is None:
-        return "This run leaves no checkpoint: the next one begins anew."
-    return f"A run with the checkpoint {checkpoint} goes on from here."
 
 
 @contextlib.contextmanager

@@ -56,9 +56,8 @@ def test_the_main_job_ends_cleanly_when_interrupted(start: Start, scratch: Path)
     job.send_signal(signal.SIGINT)
     out, err = job.communicate()
     assert (job.returncode, err) == (130, "")
-    # Its checkpoint was temporary, and is gone.
     assert out.splitlines()[-1] == (
-        "Interrupted. This run leaves no checkpoint: the next one begins anew."
+        "Interrupted. Temporary files are removed; a checkpoint that you named stays."
     )
     assert list(scratch.iterdir()) == []
 
