@@ -6,7 +6,9 @@ Pure: a broker's core and a Spark executor import it alike.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
+
+OutcomeName = Literal["accepted", "failed", "rejected", "released"]
 
 
 class Outcome(Enum):

@@ -41,6 +41,11 @@ def test_mypy_strict():
     run("mypy")
 
 
+def test_mypy_strict_of_a_users_program():
+    """What the client takes and returns has types, and a wrong word is an error before it runs."""
+    run("mypy", "--strict", "tests/structure/typed_client.py")
+
+
 def test_protocol_lint():
     """The protocol keeps buf's standard rules, comments on everything included."""
     run("buf", "lint", cwd=ROOT / "proto")

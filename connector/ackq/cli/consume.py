@@ -77,7 +77,9 @@ def consume(
         ) as channel:
             # A requeued message is redelivered after those already sent: so each is printed once.
             bound = count if count and (outcome in _REQUEUES or count < prefetch) else prefetch
-            consumer = channel.consume(queue, mode="client", outcomes=[outcome], prefetch=bound)
+            consumer = channel.consume(
+                queue, mode="client", outcomes=[Outcome(outcome)], prefetch=bound
+            )
             for message in _messages(consumer.receive, count, timeout_s):
                 _print(message, columns)
                 _SETTLES[outcome](message, reason)
@@ -107,4 +109,4 @@ def _print(message: Message, columns: Sequence[str]) -> None:
     if columns:
         print_json_line(plain_row({name: getattr(message, name) for name in columns}))
     else:
-        print_line(message.body or b"")
+        print_line(message.body)

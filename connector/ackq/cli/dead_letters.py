@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from ackq import client
 from ackq.cli.context import Target, connected
 from ackq.cli.output import (
     PREVIEW_BYTES,
@@ -52,7 +53,7 @@ def redrive(
     count: int | None,
     first_position: int | None,
     last_position: int | None,
-    cause: str | None,
+    cause: client.DeathCause | None,
     reason: str,
     to_queue: str,
 ) -> None:

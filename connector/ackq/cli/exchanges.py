@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ackq import client
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.output import as_dict, print_json, print_table
 from ackq.cli.parameters import confirm, yes_option
@@ -25,7 +26,7 @@ def exchange() -> None:
 )
 @click.option("--durable/--no-durable", default=True, show_default=True, help="Survives a restart.")
 @connected
-def declare(target: Target, *, name: str, kind: str, durable: bool) -> None:
+def declare(target: Target, *, name: str, kind: client.ExchangeKind, durable: bool) -> None:
     """Make the exchange NAME, or confirm that one of this kind exists."""
     with target.admin() as admin:
         created = admin.declare_exchange(name, kind, durable=durable).created

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ackq.client.admin import Admin as Admin
+    from ackq.client.admin import DeathCause as DeathCause
+    from ackq.client.admin import ExchangeKind as ExchangeKind
+    from ackq.client.admin import OverflowName as OverflowName
     from ackq.client.connection.grpc_channels import close_channels as close_channels
     from ackq.client.connection.grpc_channels import grpc_channel as grpc_channel
     from ackq.client.connection.health import wait_ready as wait_ready
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from ackq.client.links.deliveries import Proof as Proof
     from ackq.client.links.deliveries import StoredDeliveries as StoredDeliveries
     from ackq.client.outcomes import AcknowledgeMode as AcknowledgeMode
+    from ackq.client.outcomes import ModeName as ModeName
     from ackq.client.publishing.async_publisher import AsyncPublisher as AsyncPublisher
     from ackq.client.publishing.confirmations import Confirmation as Confirmation
     from ackq.client.publishing.publisher import Publisher as Publisher
@@ -50,6 +54,7 @@ if TYPE_CHECKING:
     from ackq.client.sessions.outcomes import outcome_group as outcome_group
     from ackq.client.sessions.session import Session as Session
     from ackq.outcomes import Outcome as Outcome
+    from ackq.outcomes import OutcomeName as OutcomeName
 
     Hold = LivenessStream
     channel = grpc_channel
@@ -69,10 +74,15 @@ _HOME = {
     "Committed": "publishing.transaction_state",
     "Confirmation": "publishing.confirmations",
     "Consumer": "consuming.channel",
+    "DeathCause": "admin",
+    "ExchangeKind": "admin",
     "LivenessStream": "sessions.liveness_stream",
     "Message": "consuming.message",
+    "ModeName": "outcomes",
     "Outcome": "outcomes",
+    "OutcomeName": "outcomes",
     "OutcomeStage": "sessions.outcomes",
+    "OverflowName": "admin",
     "Permits": "links.deliveries",
     "Proof": "links.deliveries",
     "Publisher": "publishing.publisher",

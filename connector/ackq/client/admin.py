@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -38,6 +38,9 @@ K = TypeVar("K", str, tuple[str, int])
 _PAGE: Final = 1_000
 # A backup to another file system is a copy.
 BACKUP_TIMEOUT_S: Final = 6 * 3600.0
+OverflowName = Literal["reject-publish", "drop-head"]
+ExchangeKind = Literal["direct", "fanout", "topic"]
+DeathCause = Literal["rejected", "expired", "delivery_limit"]
 OVERFLOWS: Final = {
     "reject-publish": pb.OVERFLOW_REJECT_PUBLISH,
     "drop-head": pb.OVERFLOW_DROP_HEAD,
@@ -131,7 +134,7 @@ class Admin:
         durable: bool = True,
         max_length: int = 0,
         max_bytes: int = 0,
-        overflow: str = "reject-publish",
+        overflow: OverflowName = "reject-publish",
         message_ttl_ms: int = 0,
         expires_ms: int = 0,
         delivery_limit: int = 0,
@@ -215,7 +218,7 @@ class Admin:
         first_position: int = 0,
         last_position: int = 0,
         max_messages: int = 0,
-        cause: str = "",
+        cause: DeathCause | Literal[""] = "",
         reason: str = "",
         to_queue: str = "",
     ) -> pb.RedriveResponse:
@@ -317,7 +320,7 @@ class Admin:
     # --- exchanges and bindings ---
 
     def declare_exchange(
-        self, name: str, kind: str = "topic", *, durable: bool = True, check: bool = False
+        self, name: str, kind: ExchangeKind = "topic", *, durable: bool = True, check: bool = False
     ) -> pb.DeclareExchangeResponse:
         """Declares an exchange of kind "direct", "fanout" or "topic" (Q2); `check` as for a queue.
 
@@ -412,7 +415,7 @@ class Admin:
     def settle_session(
         self,
         name: str,
-        outcome: Outcome | str,
+        outcome: Outcome | Literal["rejected", "released"],
         ranges: Iterable[tuple[int, int]],
         *,
         reason: str = "",

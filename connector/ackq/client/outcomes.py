@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from ackq import limits
 from ackq.client.blocks import encoding
 from ackq.errors import InvalidArgumentError
-from ackq.outcomes import Disposition, Outcome
+from ackq.outcomes import Disposition, Outcome, OutcomeName
 
 E = TypeVar("E", bound=Enum)
+ModeName = Literal["auto", "client", "dups_ok", "pre", "none"]
 
 
 class AcknowledgeMode(Enum):
@@ -107,7 +108,7 @@ def mode_of(value: AcknowledgeMode | str) -> AcknowledgeMode:
     return _member(AcknowledgeMode, "mode", value)
 
 
-def declared(outcomes: Iterable[Outcome | str]) -> frozenset[Outcome]:
+def declared(outcomes: Iterable[Outcome | OutcomeName] | OutcomeName) -> frozenset[Outcome]:
     """Outcomes a consumer may settle with: those it declares, and ACCEPTED (C5)."""
     if isinstance(outcomes, str):
         outcomes = (outcomes,)

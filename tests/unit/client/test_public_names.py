@@ -35,4 +35,4 @@ def test_old_names_work_and_say_the_new_one(old, new):
 
 def test_public_names_are_listed():
     """A notebook completes them before they are imported."""
-    assert {"Publisher", "Admin", "AsyncChannel", "Security"} <= set(dir(client))
+    assert {"Publisher", "Admin", "AsyncChannel", "ModeName", "OutcomeName"} <= set(dir(client))

@@ -116,6 +116,16 @@ def check_exchange(exchange: str) -> None:
         )
 
 
+def check_queue(queue: str) -> None:
+    """Raises InvalidArgumentError for an invalid queue name."""
+    size = text_bytes("queue", queue)
+    if not 0 < size <= limits.MAX_NAME_BYTES:
+        raise InvalidArgumentError(
+            f"A queue's name has 1 to {limits.MAX_NAME_BYTES} bytes, not {size}.",
+            argument="queue",
+        )
+
+
 def check_flag(name: str, value: object) -> None:
     """Raises InvalidArgumentError unless a value is a bool or None."""
     if value is not None and not isinstance(value, bool):

@@ -21,9 +21,16 @@ from ackq.client.consuming.state import ChannelSettings, ChannelState
 from ackq.client.consuming.stream import DeliveryStream, OnReconnect
 from ackq.client.consuming.unsettled import unknown_tag
 from ackq.client.event_loop import refuse_coroutine
-from ackq.client.outcomes import AcknowledgeMode, declared, disposition, mode_of, outcome_of
+from ackq.client.outcomes import (
+    AcknowledgeMode,
+    ModeName,
+    declared,
+    disposition,
+    mode_of,
+    outcome_of,
+)
 from ackq.errors import BrokerUnavailableError, InvalidArgumentError
-from ackq.outcomes import Outcome
+from ackq.outcomes import Outcome, OutcomeName
 from ackq.wire import columns as wire_columns
 
 
@@ -198,7 +205,7 @@ class ConsumerBase:
     def settle(
         self,
         batch: pa.RecordBatch | pa.Table,
-        outcome: Outcome | str = Outcome.ACCEPTED,
+        outcome: Outcome | OutcomeName = Outcome.ACCEPTED,
         *,
         reason: str = "",
         delay_ms: int = 0,
@@ -248,15 +255,15 @@ class ConsumeArguments:
     def __init__(
         self,
         queue: str,
-        mode: AcknowledgeMode | str,
-        outcomes: Iterable[Outcome | str],
+        mode: AcknowledgeMode | ModeName,
+        outcomes: Iterable[Outcome | OutcomeName] | OutcomeName,
         prefetch: int,
         prefetch_bytes: int,
         columns: Sequence[str] | None,
         *,
         message_ids: bool,
     ) -> None:
-        check_queue(queue)
+        encoding.check_queue(queue)
         check_count("prefetch", prefetch, least=0)
         check_count("prefetch_bytes", prefetch_bytes, least=0)
         encoding.check_flag("message_ids", message_ids)
@@ -272,19 +279,9 @@ class ConsumeArguments:
 
 def check_pull(queue: str, messages: int, no_ack: object) -> None:
     """Raises InvalidArgumentError for an invalid argument of a pull."""
-    check_queue(queue)
+    encoding.check_queue(queue)
     check_count("messages", messages)
     encoding.check_flag("no_ack", no_ack)
-
-
-def check_queue(queue: str) -> None:
-    """Raises InvalidArgumentError for an invalid queue name."""
-    size = encoding.text_bytes("queue", queue)
-    if not 0 < size <= limits.MAX_NAME_BYTES:
-        raise InvalidArgumentError(
-            f"A queue's name has 1 to {limits.MAX_NAME_BYTES} bytes, not {size}.",
-            argument="queue",
-        )
 
 
 def check_callback(callback: object, name: str = "callback") -> None:

@@ -29,13 +29,13 @@ from ackq.client.consuming.message import Message
 from ackq.client.consuming.receiver import Receiver
 from ackq.client.consuming.stream import Handover
 from ackq.client.event_loop import refuse_coroutine
-from ackq.client.outcomes import AcknowledgeMode
+from ackq.client.outcomes import AcknowledgeMode, ModeName
 from ackq.errors import (
     AckqError,
     ClosedError,
     PreconditionFailedError,
 )
-from ackq.outcomes import Outcome
+from ackq.outcomes import Outcome, OutcomeName
 
 T = TypeVar("T")
 
@@ -91,8 +91,8 @@ class Channel(ChannelBase):
         queue: str,
         callback: Callback | None = None,
         *,
-        mode: AcknowledgeMode | str = AcknowledgeMode.AUTO,
-        outcomes: Iterable[Outcome | str] = (),
+        mode: AcknowledgeMode | ModeName = AcknowledgeMode.AUTO,
+        outcomes: Iterable[Outcome | OutcomeName] | OutcomeName = (),
         prefetch: int = limits.CONSUMER_PREFETCH_MESSAGES,
         prefetch_bytes: int = 0,
         columns: Sequence[str] | None = None,

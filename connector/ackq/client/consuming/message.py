@@ -51,13 +51,13 @@ class Message:
     def __repr__(self) -> str:
         return (
             f"Message(delivery_tag={self.delivery_tag}, queue={self.queue!r}, "
-            f"delivery_count={self.delivery_count}, {len(self.body or b'')} bytes)"
+            f"delivery_count={self.delivery_count}, {len(self.body)} bytes)"
         )
 
     @property
-    def body(self) -> bytes | None:
-        """The body; None only for a row that was published without one."""
-        return cast("bytes | None", self._content.value("body", self._row))
+    def body(self) -> bytes:
+        """The body; empty for a row that was published without one."""
+        return self._content.value("body", self._row) or b""
 
     @property
     def routing_key(self) -> str:

@@ -138,6 +138,7 @@ class AsyncPublisher(ConfirmingPublisher):
         *,
         exchange: str | None = None,
         routing_key: str | None = None,
+        queue: str | None = None,
     ) -> int:
         """Publishes the rows of an Arrow batch in order, and waits until all are confirmed.
 
@@ -150,7 +151,7 @@ class AsyncPublisher(ConfirmingPublisher):
         Raises:
             AckqError: As `Publisher.publish_batch`, or as its future.
         """
-        prepared = self._prepare_batch(batch, exchange, routing_key)
+        prepared = self._prepare_batch(batch, exchange, routing_key, queue)
         for rows in prepared.parts:
             await self._admitted(partial(self._stream.publish_part_nowait, prepared.part(rows)))
         return await prepared.future

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
@@ -14,6 +14,7 @@ from ackq import limits
 from ackq.client.blocks import encoding
 from ackq.client.publishing.stream import PublishStream
 from ackq.client.publishing.unconfirmed import Destination
+from ackq.errors import InvalidArgumentError
 
 _NO_TEXTS = (None,) * len(encoding.TEXTS)
 S = TypeVar("S", bound=PublishStream[Any])
@@ -25,6 +26,27 @@ class Bounds(NamedTuple):
     frame_rows: int
     frame_bytes: int
     message_bytes: int
+
+
+def target(
+    queue: str | None, exchange: str | None, routing_key: str | None, columns: Sequence[str] = ()
+) -> tuple[str | None, str | None]:
+    """The exchange and routing key of a publish, which may name a queue instead.
+
+    Raises:
+        InvalidArgumentError: It names both, `columns` of its batch included, or no queue can have
+            that name.
+    """
+    if queue is None:
+        return exchange, routing_key
+    if exchange is not None or routing_key is not None or "routing_key" in columns:
+        raise InvalidArgumentError(
+            "'queue' was given with 'exchange' or 'routing_key' (an argument or a column): a queue"
+            " is the whole target. Give 'queue' alone, or the other two.",
+            argument="queue",
+        )
+    encoding.check_queue(queue)
+    return "", queue
 
 
 class Defaults:

@@ -17,7 +17,7 @@ from ackq import limits
 from ackq.client.blocks import encoding
 from ackq.client.connection.security import Security
 from ackq.client.futures import LightFuture
-from ackq.client.publishing.base import Defaults, PublisherBase
+from ackq.client.publishing.base import Defaults, PublisherBase, target
 from ackq.client.publishing.confirm_state import ConfirmState, PublishSettings
 from ackq.client.publishing.confirm_stream import ConfirmStream, SmallBatch
 from ackq.client.publishing.notifications import OnBlocked, OnReturn
@@ -51,6 +51,7 @@ class MessageArguments(TypedDict, total=False):
     mandatory: bool | None
     ttl_ms: int | None
     ack_immediately: bool
+    queue: str | None
 
 
 class PreparedBatch:
@@ -173,8 +174,10 @@ class ConfirmingPublisher(PublisherBase[ConfirmStream]):
         mandatory: bool | None = None,  # noqa: FBT001
         ttl_ms: int | None = None,
         ack_immediately: bool = False,  # noqa: FBT001, FBT002
+        queue: str | None = None,
     ) -> Prepared:
         """Where a message goes, the message, and its size; raises as `Publisher.publish`."""
+        exchange, routing_key = target(queue, exchange, routing_key)
         texts = (message_id, correlation_id, reply_to, content_type)
         most = self._stream.max_message_bytes
         message: encoding.Message
@@ -198,9 +201,14 @@ class ConfirmingPublisher(PublisherBase[ConfirmStream]):
         return destination, message, size
 
     def _prepare_batch(
-        self, batch: pa.RecordBatch | pa.Table, exchange: str | None, routing_key: str | None
+        self,
+        batch: pa.RecordBatch | pa.Table,
+        exchange: str | None,
+        routing_key: str | None,
+        queue: str | None,
     ) -> PreparedBatch:
         """A batch, checked; raises as `Publisher.publish_batch`."""
+        exchange, routing_key = target(queue, exchange, routing_key, batch.schema.names)
         destination = self._defaults.destination(exchange)
         key, parts = self._defaults.parts(batch, routing_key, self._bounds)
         return PreparedBatch(self._defaults, destination, key, parts)

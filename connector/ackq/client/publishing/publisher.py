@@ -67,6 +67,7 @@ class Publisher(ConfirmingPublisher, WithBlock):
         mandatory: bool | None = None,
         ttl_ms: int | None = None,
         ack_immediately: bool = False,
+        queue: str | None = None,
     ) -> Future[Confirmation]:
         """Publishes one message; waits while the window is full.
 
@@ -85,6 +86,7 @@ class Publisher(ConfirmingPublisher, WithBlock):
             ttl_ms: Milliseconds from the broker's receipt until the message expires (Q3).
             ack_immediately: Ask for the answer as soon as the message is handled (P11); it does
                 not wait for others to share its frame either, unless two are unanswered.
+            queue: To this queue, by the default exchange; not with `exchange` or `routing_key`.
 
         Returns:
             A future with a `Confirmation`; or with UnroutableError (no queue wants it), NackError
@@ -111,6 +113,7 @@ class Publisher(ConfirmingPublisher, WithBlock):
             mandatory,
             ttl_ms,
             ack_immediately,
+            queue,
         )
         return self._stream.publish(*prepared)
 
@@ -120,6 +123,7 @@ class Publisher(ConfirmingPublisher, WithBlock):
         *,
         exchange: str | None = None,
         routing_key: str | None = None,
+        queue: str | None = None,
     ) -> Future[int]:
         """Publishes the rows of an Arrow batch in order, in frames of about 1 MiB or less.
 
@@ -130,6 +134,8 @@ class Publisher(ConfirmingPublisher, WithBlock):
                 becomes binary.
             exchange: Instead of the publisher's.
             routing_key: For rows without one, instead of the publisher's.
+            queue: All to this queue, by the default exchange; not with `exchange` or `routing_key`,
+                nor with a column `routing_key`.
 
         Returns:
             A future with the number of rows once all are confirmed, or the first failure once all
@@ -143,7 +149,7 @@ class Publisher(ConfirmingPublisher, WithBlock):
             ClosedError: The publisher is closed, or it ended meanwhile: then the first rows may
                 have been published.
         """
-        prepared = self._prepare_batch(batch, exchange, routing_key)
+        prepared = self._prepare_batch(batch, exchange, routing_key, queue)
         for rows in prepared.parts:
             try:
                 self._stream.publish_part(prepared.part(rows))

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ackq import limits
 from ackq.client.connection.security import Security
-from ackq.client.publishing.base import Defaults, PublisherBase, WithBlock
+from ackq.client.publishing.base import Defaults, PublisherBase, WithBlock, target
 from ackq.client.publishing.notifications import OnBlocked, OnReturn
 from ackq.client.publishing.transaction_state import Committed, TransactionState
 from ackq.client.publishing.transaction_stream import TransactionStream
@@ -126,6 +126,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
         persistent: bool | None = None,
         mandatory: bool | None = None,
         ttl_ms: int | None = None,
+        queue: str | None = None,
     ) -> int:
         """Adds a message to the transaction; waits while the window is full.
 
@@ -144,6 +145,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
             PreconditionFailedError: The outcome of a commit is not known yet.
             ClosedError: The publisher is closed, or ended because of an error.
         """
+        exchange, routing_key = target(queue, exchange, routing_key)
         row, size = self._defaults.row(
             body,
             routing_key,
@@ -163,6 +165,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
         *,
         exchange: str | None = None,
         routing_key: str | None = None,
+        queue: str | None = None,
     ) -> int:
         """Adds the rows of an Arrow batch, in order; waits while the window is full.
 
@@ -176,6 +179,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
             AckqError: As `publish`; of a batch that raises one of the last three some rows may have
                 been added.
         """
+        exchange, routing_key = target(queue, exchange, routing_key, batch.schema.names)
         destination = self._defaults.destination(exchange)
         key, parts = self._defaults.parts(batch, routing_key, self._bounds)
         for rows in parts:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ackq import limits
 from ackq.client import outcomes
 from ackq.errors import InvalidArgumentError, LimitError
-from ackq.outcomes import Outcome
+from ackq.outcomes import Outcome, OutcomeName
 from ackq.v1 import sessions_pb2 as pb
 from ackq.wire import frame
 from ackq.wire.outcomes import TO_WIRE
@@ -38,7 +38,7 @@ class OutcomeStage(NamedTuple):
 
 
 def outcome_group(
-    outcome: Outcome | str, tags: pa.Array, reason: str = "", delay_ms: int = 0
+    outcome: Outcome | OutcomeName, tags: pa.Array, reason: str = "", delay_ms: int = 0
 ) -> pb.OutcomeGroup:
     """Tags with the same outcome; their bytes are copied, never made into Python integers.
 

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 
 from ackq import errors, limits
-from ackq.client import Confirmation, Publisher
+from ackq.client import Confirmation, Publisher, TransactionalPublisher
 from ackq.v1 import messages_pb2
 from ackq.wire import block
 from tests.fakes import scripted_broker as fake
-from tests.unit.client.publishing.scripts import SOON_S, publisher
+from tests.unit.client.publishing.scripts import KINDS, SOON_S, publisher
 
 FAR_WEST = timezone(timedelta(hours=-14))
 
@@ -216,6 +216,10 @@ def test_batch_keeps_its_place_among_single_messages(broker):
         ({"body": b"", "mandatory": "yes"}, "'mandatory' is a str"),
         ({"body": b"", "ack_immediately": 1}, "'ack_immediately' is a int"),
         ({"body": b"", "published_at": "now"}, "'published_at' is a str"),
+        ({"body": b"", "queue": "q", "routing_key": "q"}, "Give 'queue' alone, or the other two"),
+        ({"body": b"", "queue": "q", "exchange": ""}, "Give 'queue' alone, or the other two"),
+        ({"body": b"", "queue": ""}, "A queue's name has 1 to 255 bytes, not 0"),
+        ({"body": b"", "queue": 5}, "'queue' is a int"),
         ({"body": b"", "ttl_ms": "1 s"}, "'ttl_ms' is a str"),
         ({"body": b"", "ttl_ms": True}, "'ttl_ms' is a bool"),
         ({"body": b"", "ttl_ms": 0}, "'ttl_ms' is 0; it must be 1 to"),
@@ -251,6 +255,42 @@ def test_bad_options_are_refused_at_once(broker, options):
     """The error has the name that the caller wrote."""
     with pytest.raises(errors.InvalidArgumentError, match=next(iter(options))):
         Publisher(broker.endpoint, **options)
+
+
+def targets(requests):
+    """The exchange of each frame, and the routing keys of its rows."""
+    for each in fake.data_frames(requests):
+        header, rows = block.decode(each.block, validate=True)
+        keys = [header.routing_key] * rows.num_rows
+        if "routing_key" in rows.schema.names:
+            keys = rows["routing_key"].to_pylist()
+        yield each.header.data.exchange, keys
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_queue_is_named_as_everywhere_else(broker, kind):
+    """P2: whatever the publisher's exchange and routing key are."""
+    with publisher(broker, kind=KINDS[kind], exchange="events") as out:
+        out.publish(b"a", queue="bills")
+        out.publish_batch(pa.record_batch({"body": [b"b"]}), queue="bills").result(SOON_S)
+    found = list(targets(broker.publishing.streams[0]))
+    assert found == [("", ["bills"])] * len(found)
+
+
+def test_a_transaction_names_queues_too(broker):
+    """P13."""
+    with TransactionalPublisher(broker.endpoint, exchange="events") as out, out.transaction():
+        out.publish(b"a", queue="bills")
+        out.publish_batch(pa.record_batch({"body": [b"b"]}), queue="bills")
+    found = list(targets(broker.publishing.streams[0]))
+    assert found == [("", ["bills"])] * len(found)
+
+
+def test_a_batch_with_keys_of_its_own_has_no_queue_beside_them(broker):
+    """They would beat it."""
+    batch = pa.record_batch({"body": [b"a"], "routing_key": ["other"]})
+    with publisher(broker) as out, pytest.raises(errors.InvalidArgumentError, match="a column"):
+        out.publish_batch(batch, queue="bills")
 
 
 def test_batch_to_a_bad_exchange_is_refused_at_once(broker):

@@ -1,0 +1,83 @@
+"""A program of a user that `mypy --strict` checks; it is not run.
+
+A line with `type: ignore` is wrong, and mypy fails where it finds nothing wrong in it.
+"""
+
+from concurrent.futures import Future
+
+import pyarrow as pa
+
+from ackq.client import (
+    AcknowledgeMode,
+    Admin,
+    AsyncChannel,
+    AsyncPublisher,
+    Channel,
+    Confirmation,
+    DeathCause,
+    ExchangeKind,
+    Message,
+    ModeName,
+    Outcome,
+    OutcomeName,
+    OverflowName,
+    Publisher,
+    TransactionalPublisher,
+)
+
+KIND: ExchangeKind = "topic"
+OVERFLOW: OverflowName = "drop-head"
+CAUSE: DeathCause = "expired"
+MODE: ModeName = "client"
+OUTCOMES: list[Outcome | OutcomeName] = ["rejected", Outcome.FAILED]
+
+
+def words(admin: Admin, channel: Channel, rows: pa.RecordBatch) -> None:
+    """Texts that have few values."""
+    admin.declare_exchange("e", KIND)
+    admin.declare_exchange("e", "topics")  # type: ignore[arg-type]
+    admin.declare_queue("q", overflow=OVERFLOW)
+    admin.declare_queue("q", overflow="drop")  # type: ignore[arg-type]
+    admin.redrive("q", cause=CAUSE)
+    admin.redrive("q", cause="boredom")  # type: ignore[arg-type]
+    admin.settle_session("s", "released", [(1, 2)])
+    admin.settle_session("s", "accepted", [(1, 2)])  # type: ignore[arg-type]
+    consumer = channel.consume("q", mode=MODE, outcomes=OUTCOMES)
+    channel.consume("q", mode=AcknowledgeMode.AUTO, outcomes="failed")
+    channel.consume("q", mode="clients", outcomes=["reject"])  # type: ignore[arg-type, list-item]
+    consumer.settle(rows, "rejected")
+    consumer.settle(rows, "reject")  # type: ignore[arg-type]
+
+
+def publishes(publisher: Publisher, block: TransactionalPublisher, rows: pa.RecordBatch) -> None:
+    """A queue is named as everywhere else."""
+    confirmed: Future[Confirmation] = publisher.publish(b"a", queue="q")
+    confirmed.result()
+    publisher.publish_batch(rows, queue="q").result()
+    block.publish("a", queue="q")
+    block.publish_batch(rows, queue="q")
+
+
+async def alike(publisher: AsyncPublisher, channel: AsyncChannel, rows: pa.RecordBatch) -> bytes:
+    """The same under asyncio."""
+    await publisher.publish(b"a", queue="q")
+    publisher.publish_nowait(b"a", queue="q")
+    await publisher.publish_batch(rows, queue="q")
+    consumer = await channel.consume("q", mode="client", outcomes=["rejected"])
+    await channel.consume("q", mode="clients")  # type: ignore[arg-type]
+    return body(await consumer.receive())
+
+
+def body(message: Message | None) -> bytes:
+    """A body is bytes."""
+    return b"" if message is None else message.body
+
+
+def listed(admin: Admin) -> tuple[int, int, int, bool]:
+    """What Admin returns has types, and the words of the dashboard."""
+    queue, session = admin.queue("q"), admin.session("s")
+    names: list[str] = [each.queue for each in admin.queues()]
+    names += [each.link for each in admin.links()]
+    names += [each.writer for each in admin.writers()]
+    names += [each.exchange for each in admin.exchanges()]
+    return queue.ready + queue.unacked, queue.delayed, session.leased, session.live
