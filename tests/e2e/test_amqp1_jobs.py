@@ -46,6 +46,7 @@ def server(
 def password(tmp_path: Path) -> Path:
     """The file with the password of the user there."""
     file = tmp_path / "password"
+    file.touch(0o600)
     file.write_text(PASSWORD)
     return file
 

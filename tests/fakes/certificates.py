@@ -59,5 +59,6 @@ class Authority:
 
     def _write(self, name: str, content: bytes) -> str:
         path = self.folder / name
+        path.touch(0o600)  # some are keys
         path.write_bytes(content)
         return str(path)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ackq.errors import InvalidArgumentError
+from ackq.secret_files import warn_if_public
 from ackq_broker.link.tls import Tls
 
 
@@ -42,6 +43,7 @@ class RemoteAddress:
         if not self.password_file:
             return self.password
         try:
+            warn_if_public(self.password_file)
             # All of the first line: a password may begin and end with blanks.
             text = Path(self.password_file).read_text(encoding="utf-8")
             return text.partition("\n")[0].removesuffix("\r")

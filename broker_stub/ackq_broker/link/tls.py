@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ackq.errors import TlsError
+from ackq.secret_files import warn_if_public
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Tls:
         try:
             context = ssl.create_default_context(cafile=self.ca or None)
             if self.cert:
+                warn_if_public(self.key or self.cert)
                 context.load_cert_chain(self.cert, self.key or None)
         except OSError as error:  # ssl.SSLError too
             raise TlsError(

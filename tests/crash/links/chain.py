@@ -78,6 +78,7 @@ class Chain(FaultRun):
         driver = self.relay(stack, "spark", self.edge.endpoint)
         self._declare()
         password = self.folder / "password"
+        password.touch(0o600)
         password.write_text(PASSWORD)
         inbound = {"name": IN, "direction": "in", "broker": f"amqp://127.0.0.1:{there.port}"}
         inbound |= {"broker-queue": QUEUE, "queue": IN, "prefetch": PREFETCH}

@@ -4,7 +4,18 @@ import ssl
 
 import pytest
 
+from ackq.errors import TlsError
 from ackq_broker.link.tls import Tls, tls_failure
+
+
+def test_a_key_that_everybody_can_read_is_told(tmp_path, caplog):
+    """Its own file, or that of the certificate where it is in there."""
+    for name, files in (("key", {"cert": "cert", "key": "key"}), ("both", {"cert": "both"})):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(0o644)
+        with pytest.raises(TlsError):
+            Tls(**{field: str(tmp_path / file) for field, file in files.items()}).context()
+        assert f"chmod 600 {tmp_path / name}" in caplog.text
 
 
 def verification(code, message):

@@ -48,17 +48,21 @@ def test_no_url(text):
     assert SECRET not in str(raised.value)
 
 
-def test_a_password_is_never_shown(tmp_path):
-    """Nor what its file has, which is read at each connect."""
+def test_a_password_is_never_shown(tmp_path, caplog):
+    """Nor what its file has, which is read at each connect; who may read that file is told."""
     address = BrokerAddress("amqp://h", "u", "hidden")
     assert "hidden" not in repr(address)
     assert address.connect_url().password == "hidden"
     file = tmp_path / "password"
     file.write_text("first\n")
+    file.chmod(0o604)
     address = BrokerAddress("amqp://h/v", "u", password_file=str(file), heartbeat_s=7)
     assert address.connect_url().password == "first"
     file.write_text("second")
     assert address.connect_url().password == "second"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert f"chmod 600 {file}" in caplog.text
+    assert "second" not in caplog.text
     assert address.connect_url().query["heartbeat"] == "7"
     with pytest.raises(InvalidArgumentError, match="Name another one"):
         BrokerAddress("amqp://h", password_file=str(tmp_path / "none")).connect_url()

@@ -17,6 +17,7 @@ PREFETCH = 50
 def outbound(links, artemis, edge, folder):
     """A link from the queue of results to Artemis."""
     password = folder / "password"
+    password.touch(0o600)
     password.write_text(PASSWORD)
     return links(
         edge=edge.endpoint,

@@ -24,6 +24,7 @@ PREFETCH = 50
 def inbound(links, edge, tmp_path):
     """Starts a link from a queue to the edge's."""
     password = tmp_path / "password"
+    password.touch(0o600)
     password.write_text(PASSWORD)
 
     def start(peer, **keys):

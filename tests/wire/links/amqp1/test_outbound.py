@@ -20,6 +20,7 @@ PREFETCH = 50
 def outbound(links, edge, tmp_path):
     """Starts a link from the edge's queue to another."""
     password = tmp_path / "password"
+    password.touch(0o600)
     password.write_text(PASSWORD)
 
     def start(peer, **keys):

@@ -118,5 +118,6 @@ class ManagedNode:
 def password_file(folder):
     """A file with the password of the node's users."""
     path = Path(folder) / "password"
+    path.touch(0o600)
     path.write_text(PASSWORD)
     return str(path)

@@ -85,6 +85,7 @@ def test_a_password_within_tls(edge, encrypted, identity, tmp_path):
     start, _ = encrypted
     keys, user = identity
     password = tmp_path / "password"
+    password.touch(0o600)
     password.write_text(PASSWORD)
     link = start(**keys, user=user, password_file=str(password))
     eventually(lambda: edge.ready == 3)
