@@ -68,6 +68,7 @@ class Secured:
         new.replace(self.users)
         file = self.folder / f"{user}.token"
         renewed = file.with_suffix(".renewed")
+        renewed.touch(0o600)
         renewed.write_text(token + "\n")
         renewed.replace(file)
         return str(file)

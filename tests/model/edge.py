@@ -29,7 +29,7 @@ class Take(NamedTuple):
 class Store(NamedTuple):
     """Deliveries from a number on; a command of the core that can be a key."""
 
-    said: tuple[int, int, int]
+    said: tuple[int, int, int, int]
     first_number: int
     rows: tuple[tuple[int, str, bool], ...]
 
@@ -72,8 +72,9 @@ class Edge:
 
     def permit(self, snapshot, said, *, again=False, now_us=NOW_US):
         """It is told its permits."""
-        epoch, subscription, proven = said
-        command = c.PermitLinked(LINK, epoch, subscription, again=again, proven=proven)
+        epoch, subscription, proven, number = said
+        proof = {"proven": proven, "proven_number": number}
+        command = c.PermitLinked(LINK, epoch, subscription, again=again, **proof)
         return self.call(snapshot, command, now_us)
 
     def accept(self, snapshot, position):
@@ -170,7 +171,7 @@ class Edge:
 
     def frame(self, command):
         """The command of the core."""
-        epoch, subscription, proven = command.said
+        epoch, subscription, proven, number = command.said
         rows = command.rows
         every = BitMap(range(len(rows)))
         return c.StoreLinked(
@@ -185,6 +186,7 @@ class Edge:
             content=every if self.keys == "content" else BitMap(),
             redelivered=self.redelivered(rows),
             proven=proven,
+            proven_number=number,
         )
 
     def key(self, number, body):

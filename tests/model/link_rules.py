@@ -122,7 +122,7 @@ class NoFence(Edge):
     def perform(self, core, command, now_us):
         link = link_of(core)
         if isinstance(command, Store):
-            command = command._replace(said=(link.epoch, link.subscription, 0))
+            command = command._replace(said=(link.epoch, link.subscription, 0, 0))
         elif isinstance(command, c.PermitLinked):
             command = replace(command, epoch=link.epoch, subscription=link.subscription, proven=0)
         elif isinstance(command, c.SubscribeLink):

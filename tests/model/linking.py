@@ -241,7 +241,8 @@ class Linking:
     def _said(self, process):
         """What every call says; a window proves what the deliveries behind it need."""
         proven = min(max(len(process.came) - self.window, 0), len(process.sent))
-        return process.epoch, process.subscription, proven
+        last = process.sent[proven - 1] + 1 if proven else 0
+        return process.epoch, process.subscription, proven, last
 
     def _apply(self, world, role, process, count):
         """The other broker applies the next acknowledgements."""

@@ -78,7 +78,6 @@ SMALL = {
         "history": "a group of commands",
         "log": "what every command shares",
         "standard_input": "what two commands share",
-        "trace": "one command",
     },
     "ackq_broker/core": {
         "access": "rule A2",

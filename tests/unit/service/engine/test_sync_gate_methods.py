@@ -347,7 +347,10 @@ SCRIPTS = [
         Step(deliveries(1), "stored"),
         Step(deliveries(2), "stored"),
         Step(deliveries(1), "stored"),
-        Step(link(heartbeat=links_pb2.LinkHeartbeat(subscription=1, proven=1)), "state"),
+        Step(
+            link(heartbeat=links_pb2.LinkHeartbeat(subscription=1, proven=1, proven_number=1)),
+            "state",
+        ),
         Step(None, END),
     ),
     ("LinksService/ListLinks", Step(links_pb2.ListLinksRequest())),
