@@ -99,7 +99,6 @@ def set_token(*, name: str, path: Path, keep_old: bool, end_old: bool) -> None:
     if keep_old and end_old:
         raise click.UsageError("--keep-old makes a new token, and --end-old makes none.")
     made = "" if end_old else users.new_token()
-
     new = () if end_old else (users.hash_of(made),)
     kept = None if keep_old else int(end_old)
     users_editor.change(path, name, lambda before: {"tokens": (*new, *before.tokens[:kept])})

@@ -69,8 +69,8 @@ def check_proof(link: Link, proven: int, number: int) -> None:
         raise InvalidArgumentError(
             f"The link '{link.name}' says that {proven} acknowledgements of this subscription are "
             f"proven, the last of them of delivery {number}, which has another place among the "
-            "permits: the link lacks a permit. Start it again: it consumes anew, and nothing is "
-            "stored twice.",
+            "permits: a permit did not reach the link. Start the link again: the other broker "
+            "delivers again, and what is stored is matched.",
             link=link.name,
             number=number,
         )

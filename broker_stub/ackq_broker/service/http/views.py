@@ -1,4 +1,4 @@
-"""What the dashboard is told of queues, sessions, links and publishers: plain values for JSON.
+"""Views of queues, sessions, links and publishers for the dashboard: plain values for JSON.
 
 Invariant: the token of a holder is never among them (S3), and names are as their clients gave them:
 the page shows them as text.

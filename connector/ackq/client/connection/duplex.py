@@ -23,7 +23,7 @@ from ackq.client.connection.security import Security
 from ackq.errors import AckqError, ClosedError, InternalError
 
 _log = logging.getLogger(__name__)
-# Whoever waits for longer is told what for.
+# After this wait for the broker a warning names its reason.
 _TOLD_AFTER_S = 2.0
 
 Q = TypeVar("Q")
