@@ -7,6 +7,7 @@ the two differ by how many were set aside. Invariant: what is set aside is never
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackq import limits
+from ackq.client import Proof
 from ackq.wire import block
 from ackq_broker.link.adapter import Deliveries
 
@@ -26,15 +28,10 @@ class SetAside:
 
     def __init__(self) -> None:
         self._tags: list[int] = []
-        self._ordinals: list[int] = []
 
     def add(self, tag: int) -> None:
         """The delivery with a tag, behind all that came before, is set aside."""
         self._tags.append(tag)
-
-    def rejected(self, ordinal: int) -> None:
-        """It was rejected there, as the settlement with that number from 1."""
-        self._ordinals.append(ordinal)
 
     def number(self, tag: int) -> int:
         """The edge's number of a tag; of one that was set aside, that of the one before it."""
@@ -48,10 +45,6 @@ class SetAside:
             end = min(last, behind[shift] - 1) if shift < len(behind) else last
             yield first + shift, end + shift
             first = end + 1
-
-    def proven(self, settlements: int) -> int:
-        """Of so many proven settlements, those that the edge permitted."""
-        return settlements - bisect_right(self._ordinals, settlements)
 
     def parts(self, deliveries: Deliveries, unfit: dict[int, str]) -> Iterator[Deliveries]:
         """Deliveries in the edge's numbers, without the rows that are unfit."""
@@ -69,6 +62,34 @@ class SetAside:
             if row in unfit:
                 self.add(deliveries.first_tag + row)
             begin = row + 1
+
+
+class Settlements:
+    """The order of a subscription's settlements: those that the edge permitted, and other ones."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._others: list[int] = []  # which settlements, from 1, had no permit
+        # Of permitted ranges, in their order: how many permits end with each, and its last number.
+        self._ranges = deque([(0, 0)])
+
+    def permitted(self, first: int, last: int) -> None:
+        """The deliveries with these numbers were settled as the edge permitted."""
+        self._count += last - first + 1
+        self._ranges.append((self._ranges[-1][0] + last - first + 1, last))
+
+    def other(self) -> None:
+        """One delivery was rejected without a permit: the edge could not take it."""
+        self._count += 1
+        self._others.append(self._count)
+
+    def proof(self, settlements: int) -> Proof:
+        """The proof (L10) of the first `settlements`; the counts of later calls are not lower."""
+        proven = settlements - bisect_right(self._others, settlements)
+        while self._ranges[0][0] < proven:
+            self._ranges.popleft()
+        end, last = self._ranges[0]
+        return Proof(proven, last - (end - proven))
 
 
 def unfit(rows: pa.RecordBatch) -> dict[int, str]:

@@ -11,10 +11,9 @@ import asyncio
 import logging
 import time
 from bisect import bisect_right
-from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ackq.client import AsyncLink, Proof
 from ackq.client.ranges import Ranges
@@ -25,7 +24,7 @@ from ackq_broker.link.adapter import CutError, Deliveries, Limits, SourceSubscri
 from ackq_broker.link.events import log
 from ackq_broker.link.hold_policy import HoldPolicy, OnMaxHold
 from ackq_broker.link.keys import KeyRule
-from ackq_broker.link.set_aside import SetAside, unfit
+from ackq_broker.link.set_aside import SetAside, Settlements, unfit
 from ackq_broker.link.stopping import StoppedError
 from ackq_broker.link.vanished import Redelivery, VanishedCount
 from ackq_broker.link.waiting import STOP_GRACE_S
@@ -88,18 +87,6 @@ class InboundCounters:
     set_aside_reason: str = ""
 
 
-class SettledRange(NamedTuple):
-    """Consecutive deliveries that were settled there.
-
-    Attributes:
-        end: How many settlements that the edge permitted there are up to and with these.
-        last: The number of the last of these deliveries.
-    """
-
-    end: int
-    last: int
-
-
 class Transfer:
     """Moves the deliveries of one subscription.
 
@@ -142,10 +129,9 @@ class Transfer:
         self._redelivery = Redelivery()
         self._reject_unfit = reject_unfit
         self._aside = SetAside()
-        self._settlements = 0
+        self._settlements = Settlements()
         self._number = 0
         self._proof = Proof()
-        self._settled = deque([SettledRange(0, 0)])
         self._acknowledged = asyncio.Event()
         self._held = Ranges()
         self._held_count = 0
@@ -235,8 +221,7 @@ class Transfer:
         self._counters.set_aside_reason = reason
         if self._reject_unfit:
             self._subscription.reject(tag, tag)
-            self._settlements += 1
-            self._aside.rejected(self._settlements)
+            self._settlements.other()
             became = "it is rejected there"
         else:
             self._subscription.set_aside(tag)
@@ -272,11 +257,7 @@ class Transfer:
 
     def _note_proven(self) -> None:
         """Learns which permits are proven to be settled, and names the last one (L10)."""
-        proven = self._aside.proven(self._subscription.proven)
-        while self._settled[0].end < proven:
-            self._settled.popleft()
-        end, last = self._settled[0]
-        self._proof = Proof(proven, last - (end - proven))
+        self._proof = self._settlements.proof(self._subscription.proven)
 
     async def _store(self, deliveries: Deliveries) -> None:
         rows = deliveries.rows
@@ -328,8 +309,7 @@ class Transfer:
                 settle = self._subscription.reject if rejected else self._subscription.settle
                 for tags in self._aside.tags(first, last):
                     settle(*tags)
-                self._settlements += last - first + 1
-                self._settled.append(SettledRange(self._settled[-1].end + last - first + 1, last))
+                self._settlements.permitted(first, last)
                 if rejected:
                     self._counters.rejected += last - first + 1
                 self._held.remove(first, last)

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackq import limits
+from ackq.client import Proof
 from ackq.wire.columns import HEADERS
 from ackq_broker.link.adapter import Deliveries
-from ackq_broker.link.set_aside import SetAside, unfit
+from ackq_broker.link.set_aside import SetAside, Settlements, unfit
 
 
 @given(st.sets(st.integers(1, 30)), st.data())
@@ -28,13 +29,25 @@ def test_numbers_have_no_gap(aside, data):
 
 @given(st.lists(st.booleans(), max_size=20))
 def test_a_rejection_is_no_permit(own):
-    """L10, L29: what is proven counts the settlements that the edge permitted."""
-    numbering = SetAside()
-    for ordinal, aside in enumerate(own, start=1):
+    """L10, L29: a proof counts the settlements that the edge permitted, and names the last."""
+    settlements, numbers = Settlements(), [0]
+    for number, aside in zip(range(40, 0, -2), own, strict=False):
         if aside:
-            numbering.rejected(ordinal)
-    for proven in range(len(own) + 1):
-        assert numbering.proven(proven) == own[:proven].count(False)
+            settlements.other()
+        else:
+            settlements.permitted(number, number)
+            numbers.append(number)
+    for count in range(len(own) + 1):
+        proven = own[:count].count(False)
+        assert settlements.proof(count) == Proof(proven, numbers[proven])
+
+
+def test_a_proof_within_a_range():
+    """L10: the lowest number of a range is settled first."""
+    settlements = Settlements()
+    settlements.permitted(4, 6)
+    settlements.permitted(1, 2)
+    assert [settlements.proof(count).number for count in range(6)] == [0, 4, 5, 6, 1, 2]
 
 
 def test_the_parts_between():
