@@ -28,8 +28,8 @@ _STOP_S: Final = 30.0
 _LOG_TAIL_BYTES: Final = 4096
 _EMPTY_LOG: Final = (
     "Its log is empty, as it is when a limit of this process or container ends it: `ulimit -a`"
-    " shows them. It needs 1 GiB of address space (`ulimit -v`) and 512 MiB of memory; raise the"
-    " limit."
+    " shows them. It needs about 1 GiB of address space (`ulimit -v`) and 512 MiB of memory:"
+    " raise the limit."
 )
 
 

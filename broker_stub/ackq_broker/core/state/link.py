@@ -196,18 +196,14 @@ class Link:
         return int(np.count_nonzero(ends <= proven))
 
     def names(self, proven: int, number: int) -> bool:
-        """Whether the permit with that ordinal may be of the delivery with that number (L10)."""
-        end = self.proved
-        for batch in self.batches:
-            end += batch.size
-            if end >= proven:
-                _, positions = self.delivered(number, number)
-                # What was forgotten since has no position any more.
-                lost = len(batch.positions) < batch.size and not self.permits & bitmaps.of(
-                    positions
-                )
-                return lost or bool(batch.positions & bitmaps.of(positions))
-        return False
+        """Whether permit `proven`, of those that were given, is of delivery `number` (L10)."""
+        ends = np.cumsum([batch.size for batch in self.batches]) + self.proved
+        batch = self.batches[int(np.searchsorted(ends, proven))]
+        position = self._position_of(number)
+        if position in batch.positions:
+            return True
+        # An entry that was forgotten since has left its batch, and is in no other.
+        return len(batch.positions) < batch.size and position not in self.permits
 
     def permitted(self) -> int:
         """How many permits this subscription has had."""
@@ -393,6 +389,14 @@ class Link:
             assert some.issubset(self.entries.positions)
 
     # --- inside ---
+
+    def _position_of(self, number: int) -> int:
+        """The position of a known delivery; 0: it is not known."""
+        firsts, rows, positions = self.deliveries
+        at = int(np.searchsorted(firsts, number, "right")) - 1
+        if at < 0 or number >= firsts[at] + rows[at]:
+            return 0
+        return int(positions[at]) + number - int(firsts[at])
 
     def _fresh_us(self, batch: Batch) -> int:
         """When a batch of messages that came here first was permitted; 0 for another one."""

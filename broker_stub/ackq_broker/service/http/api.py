@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
+from itertools import compress
 from typing import Any, Final
 
 import msgspec
@@ -284,7 +285,7 @@ def _found_links(
 ) -> dict[str, Any]:
     """A page of the links that are shown, or the one that is named."""
     name, part, shows = query.get("name"), query.get("filter", "").casefold(), view.shows
-    shown = [each for each in rows if shows is None or shows([each.queue])[0]]
+    shown = [*(rows if shows is None else compress(rows, shows([each.queue for each in rows])))]
     found = [
         each
         for each in shown
