@@ -14,11 +14,10 @@ import time
 from pathlib import Path
 
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
 
 from ackq.spark import configure
+from tests.crash import local_spark
 
-DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 SINKS = ("target", "table")
 
 
@@ -44,20 +43,9 @@ def arguments():
 
 def session(args):
     """A local Spark whose tasks may be retried."""
-    builder = SparkSession.builder.appName("crash").master("local[2,3]")
-    builder = builder.config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
-    builder = builder.config("spark.sql.shuffle.partitions", "2")
-    if args.table:
-        builder = (
-            builder.config("spark.jars.packages", DELTA)
-            .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-            .config(
-                "spark.sql.catalog.spark_catalog",
-                "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            )
-            .config("spark.databricks.delta.snapshotPartitions", "1")
-        )
-    return configure(builder).getOrCreate()
+    return configure(
+        local_spark.builder("crash", "local[2,3]", {}, delta=bool(args.table))
+    ).getOrCreate()
 
 
 def disturb(args, sink):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ackq.client import Admin, Publisher
 
-DRIVER = Path(__file__).with_name("driver.py")
+ROOT = Path(__file__).parents[2]
 SPARK_TIMEOUT_S = 150
 
 
@@ -72,12 +72,12 @@ class Driver:
         flags += ["--trace", str(self._trace(self.runs))]
         with self.log.open("wb") as out:
             return subprocess.Popen(
-                [sys.executable, str(DRIVER), *self.base, *flags],
+                [sys.executable, "-m", "tests.crash.driver", *self.base, *flags],
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 cwd=self.folder,
-                env={**os.environ, "SPARK_LOCAL_DIRS": str(self.folder)},
+                env={**os.environ, "SPARK_LOCAL_DIRS": str(self.folder), "PYTHONPATH": str(ROOT)},
             )
 
     def run(self, **more):

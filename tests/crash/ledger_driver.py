@@ -12,13 +12,11 @@ import time
 from pathlib import Path
 
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from ackq.client import Admin
 from ackq.spark import configure
-from tests.crash import points
-from tests.crash.driver import DELTA
+from tests.crash import local_spark, points
 
 COLUMNS = ["body", "message_id", "delivery_tag", "redelivered", "delivery_count"]
 QUEUES = ("in", "mid")
@@ -38,24 +36,13 @@ def arguments():
 
 def start_spark(args):
     """Spark whose tasks are tried often and whose executors are replaced without end."""
-    builder = SparkSession.builder.appName("ledger").master(args.master)
     settings = {
-        "spark.ui.enabled": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
         "spark.executor.memory": "512m",
         "spark.task.maxFailures": "8",
         "spark.deploy.maxExecutorRetries": "-1",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.jars.packages": DELTA,
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.databricks.delta.snapshotPartitions": "1",
     }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = configure(builder, fast_workers=True).getOrCreate()
+    made = local_spark.builder("ledger", args.master, settings, delta=True)
+    spark = configure(made, fast_workers=True).getOrCreate()
     spark.dataSource.register(points.Source)
     return spark
 

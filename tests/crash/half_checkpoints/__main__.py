@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ackq.client import Admin
 from ackq_broker import embedded
-from tests.crash.driver import DELTA
+from tests.crash import local_spark
 from tests.crash.half_checkpoints.sequence import REFUSALS, Sequence
 from tests.fakes import machine
 
@@ -36,33 +36,18 @@ WRONG = ("lost", "doubled", "failed")
 
 def start_spark(folder, *, delta):
     """Spark of this process."""
-    from pyspark.sql import SparkSession
-
     from ackq.spark import configure
 
     settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
         # Tests have a JVM with one compiler (tests/conftest.py), whose code cache is too small.
         "spark.driver.extraJavaOptions": "-XX:ReservedCodeCacheSize=192m",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.ui.retainedExecutions": "10",
         "spark.local.dir": str(folder / "local"),
     }
-    if delta:
-        settings |= {
-            "spark.jars.packages": DELTA,
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            "spark.databricks.delta.snapshotPartitions": "1",
-        }
-    builder = SparkSession.builder.appName("half checkpoints").master("local[2]")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return configure(builder).getOrCreate()
+    made = local_spark.builder("half checkpoints", "local[2]", settings, delta=delta)
+    return configure(made).getOrCreate()
 
 
 def run(spark, folder, args, say):

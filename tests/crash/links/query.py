@@ -11,10 +11,8 @@ query that fails ends the driver.
 import argparse
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from ackq.spark import configure
-from tests.crash.driver import DELTA
+from tests.crash import local_spark
 from tests.crash.links.table import table_folder
 
 
@@ -30,26 +28,9 @@ def arguments():
 
 def start_spark(folder, *, delta):
     """Spark of this process: two tasks at once, each tried eight times."""
-    builder = SparkSession.builder.appName("links").master("local[2,8]")
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "768m",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.local.dir": str(folder / "local"),
-    }
-    if delta:
-        settings |= {
-            "spark.jars.packages": DELTA,
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            "spark.databricks.delta.snapshotPartitions": "1",
-        }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return configure(builder, fast_workers=True).getOrCreate()
+    settings = {"spark.driver.memory": "768m", "spark.local.dir": str(folder / "local")}
+    made = local_spark.builder("links", "local[2,8]", settings, delta=delta)
+    return configure(made, fast_workers=True).getOrCreate()
 
 
 def start_query(spark, args, queue, target=None):

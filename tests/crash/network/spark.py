@@ -20,6 +20,7 @@ from collections import Counter
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from tests.crash import local_spark
 from tests.crash.network import timeouts
 from tests.fakes import machine
 from tests.fakes.faults import KINDS, Schedule
@@ -181,24 +182,11 @@ class Run:
 
 def start_spark(folder):
     """Spark of this process: two tasks at once, each tried four times."""
-    from pyspark.sql import SparkSession
-
     from ackq.spark import configure
     from tests.crash.network.timed import Source
 
-    builder = SparkSession.builder.appName("network").master("local[2,4]")
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "OFF",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.local.dir": str(folder / "local"),
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = configure(builder).getOrCreate()
+    settings = {"spark.log.level": "OFF", "spark.local.dir": str(folder / "local")}
+    spark = configure(local_spark.builder("network", "local[2,4]", settings)).getOrCreate()
     spark.dataSource.register(Source)
     return spark
 

@@ -1,0 +1,24 @@
+"""The Spark sessions that the crash tests start in their own process."""
+
+LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+}
+DELTA = {
+    "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+
+
+def builder(name, master, settings, *, delta=False):
+    """The builder of a session with these settings; PySpark is imported here, as it is slow."""
+    from pyspark.sql import SparkSession
+
+    every = LOCAL | (DELTA if delta else {}) | settings
+    return SparkSession.builder.appName(name).master(master).config(map=every)
