@@ -48,9 +48,9 @@ class AckedWithoutMark(Edge):
 
     def perform(self, core, command, now_us):
         if isinstance(command, Store):
-            command = command._replace(said=(*command.said[:2], 0))
+            command = command._replace(said=(*command.said[:2], 0, 0))
         if isinstance(command, c.PermitLinked):
-            return core.decide(replace(command, proven=0), now_us).reply
+            return core.decide(replace(command, proven=0, proven_number=0), now_us).reply
         return super().perform(core, command, now_us)
 
 
