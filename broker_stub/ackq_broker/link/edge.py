@@ -12,7 +12,7 @@ from ackq.errors import (
     NackError,
     UnroutableError,
 )
-from ackq.v1 import admin_pb2
+from ackq.info import QueueInfo
 
 # What a link waits through: the edge is away or full, or its queue is being made anew (L20).
 PASSING: Final = (NackError, UnroutableError, BrokerUnavailableError)
@@ -26,10 +26,10 @@ class Edge:
     queue: str
     security: Security | None = None
 
-    async def queue_info(self) -> admin_pb2.QueueInfo:
+    async def queue_info(self) -> QueueInfo:
         """Raises AckqError: without a broker, without the queue, without a permission."""
 
-        def ask() -> admin_pb2.QueueInfo:
+        def ask() -> QueueInfo:
             with Admin(self.endpoint, security=self.security) as admin:
                 return admin.queue(self.queue)
 

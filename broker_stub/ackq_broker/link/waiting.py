@@ -6,8 +6,8 @@ import asyncio
 import logging
 from typing import Final
 
+from ackq.info import QueueInfo
 from ackq.text import printable
-from ackq.v1 import admin_pb2
 from ackq_broker.link.adapter import CutError
 from ackq_broker.link.backoff import RetryDelay
 from ackq_broker.link.edge import PASSING, Edge
@@ -20,7 +20,7 @@ STOP_GRACE_S: Final = 10.0
 EDGE_PATIENCE_MS: Final = 2**31 - 1
 
 
-async def for_edge(link: str, edge: Edge, stop: asyncio.Event) -> admin_pb2.QueueInfo:
+async def for_edge(link: str, edge: Edge, stop: asyncio.Event) -> QueueInfo:
     """What the edge says of its queue, once it is there.
 
     Args:

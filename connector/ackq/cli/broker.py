@@ -12,7 +12,7 @@ from ackq.cli.output import as_dict, print_json
 from ackq.cli.parameters import DURATION
 
 if TYPE_CHECKING:
-    from ackq.v1 import admin_pb2 as pb
+    from ackq.info import Drain
 
 _POLL_S: Final = 0.5
 
@@ -95,5 +95,5 @@ def drain(target: Target, *, wait_ms: int, resume: bool) -> None:
         raise SystemExit(1)
 
 
-def _quiet(found: pb.DrainResponse) -> bool:
+def _quiet(found: Drain) -> bool:
     return not (found.unacked or found.transactions or found.stages or found.bytes)

@@ -17,7 +17,7 @@ from ackq.errors import PreconditionFailedError
 from ackq.text import printable
 
 if TYPE_CHECKING:
-    from ackq.v1 import links_pb2 as pb
+    from ackq.info import LinkInfo
 
 _POLL_S: Final = 0.5
 _SAY_S: Final = 5.0
@@ -146,9 +146,7 @@ def remove(target: Target, *, name: str, forget: bool) -> None:
     click.echo(f"link '{name}' removed{doubled}")
 
 
-def _drained(
-    look: Callable[[], pb.LinkInfo], timeout_ms: int | None, *, as_json: bool
-) -> pb.LinkInfo:
+def _drained(look: Callable[[], LinkInfo], timeout_ms: int | None, *, as_json: bool) -> LinkInfo:
     """The link once it holds nothing; says from time to time what it waits for.
 
     Raises:
@@ -184,7 +182,7 @@ def _pause(target: Target, name: str, *, paused: bool) -> None:
     click.echo(f"link '{name}' {'is paused' if paused else 'goes on'}{before}")
 
 
-def _state(link: pb.LinkInfo) -> str:
+def _state(link: LinkInfo) -> str:
     """Paused, live, refused or absent: what an operator looks at first."""
     if not link.live:
         return "absent"

@@ -9,12 +9,11 @@ import shutil
 import sys
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
-from functools import cache
 from itertools import accumulate
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,25 +21,19 @@ from ackq.cli.failure import JSON_VERSION, as_json_line
 from ackq.text import printable
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
-    from google.protobuf.message import Message
+    from _typeshed import DataclassInstance
 
 # Bytes of a body that a table shows at most.
 PREVIEW_BYTES: Final = 80
 _GAP: Final = "  "
 # Columns of a text that a terminal shows, however narrow it is.
 _LEAST: Final = 16
-# The secret of a holder is never shown (sessions.proto).
-_HIDDEN: Final = frozenset({"token"})
+_PLAIN: Final = frozenset({str, int, bool, type(None)})
 
 
-def as_dict(message: Message) -> dict[str, Any]:
-    """A protobuf message as plain values: every field by its name, enums by their short name."""
-    names, values_of, others = _fields(message.DESCRIPTOR)
-    plain = dict(zip(names, values_of(message), strict=True))
-    for name, plain_value in others:
-        plain[name] = plain_value(plain[name])
-    return plain
+def as_dict(info: DataclassInstance) -> dict[str, Any]:
+    """What `Admin` returned as plain values: every field by its name."""
+    return {field.name: _plain(getattr(info, field.name)) for field in fields(info)}
 
 
 def print_json(value: object) -> None:
@@ -182,59 +175,16 @@ def _text(body: bytes | None) -> tuple[str | None, str]:
         return base64.b64encode(body).decode(), "base64"
 
 
-class _Fields(NamedTuple):
-    """The fields of a message: names, what reads all values, and what makes some of them plain."""
-
-    names: tuple[str, ...]
-    values_of: Callable[[Message], Iterable[Any]]
-    others: tuple[tuple[str, Callable[[Any], Any]], ...]
-
-
-@cache
-def _fields(descriptor: Descriptor) -> _Fields:
-    shown = [field for field in descriptor.fields if field.name not in _HIDDEN]
-    names = tuple(field.name for field in shown)
-    # Of 10,000 queues all fields at once take a third of the time of each by itself.
-    values_of = attrgetter(*names) if len(names) > 1 else _each(names)
-    others = ((field.name, _plain(field)) for field in shown)
-    return _Fields(
-        names, values_of, tuple((name, plain) for name, plain in others if plain is not None)
-    )
-
-
-def _each(names: tuple[str, ...]) -> Callable[[Message], Iterable[Any]]:
-    """What reads the values of fewer than two fields."""
-    return lambda message: [getattr(message, name) for name in names]
-
-
-def _plain(field: FieldDescriptor) -> Callable[[Any], Any] | None:
-    """What makes a plain value of a field's; None: it is one."""
-    entry = field.message_type
-    if entry is not None and entry.GetOptions().map_entry:
-        return _sorted  # of plain values: no message of the protocol has others
-    plain: Callable[[Any], Any] | None = None
-    if entry is not None:
-        plain = as_dict
-    elif field.enum_type is not None:
-        plain = _short_names(field.enum_type).__getitem__
-    elif field.type == field.TYPE_BYTES:
-        plain = bytes.hex
-    if not field.is_repeated:
-        return plain
-    return list if plain is None else lambda values: [plain(value) for value in values]
-
-
-def _sorted(value: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(sorted(value.items()))
-
-
-def _short_names(enum: EnumDescriptor) -> dict[int, str]:
-    """Values of an enum without its own name before theirs: `reject-publish`."""
-    own = "".join(f"_{c}" if c.isupper() else c.upper() for c in enum.name).lstrip("_")
-    return {
-        value.number: value.name.removeprefix(f"{own}_").lower().replace("_", "-")
-        for value in enum.values
-    }
+def _plain(value: Any) -> Any:
+    """A field's value as JSON has it."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is tuple:
+        return [_plain(each) for each in value]
+    if kind is bytes:
+        return value.hex()
+    return dict(sorted(value.items())) if kind is dict else as_dict(value)
 
 
 def _cell(value: object) -> str:

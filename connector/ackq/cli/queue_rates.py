@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from ackq.v1.admin_pb2 import QueueInfo
-    from ackq.v1.sessions_pb2 import SessionInfo
+    from ackq.info import QueueInfo, SessionInfo
 
 
 class Look(NamedTuple):

@@ -14,10 +14,10 @@ from ackq.cli.parameters import SIZE, confirm, duration_option, yes_option
 from ackq.diagnosis import wording
 
 if TYPE_CHECKING:
-    from ackq.v1 import admin_pb2 as pb
+    from ackq.info import QueueInfo
 
 # What a list can be sorted by: the largest first, but for names.
-_SORTS: Final[dict[str, Callable[[pb.QueueInfo], int]]] = {
+_SORTS: Final[dict[str, Callable[[QueueInfo], int]]] = {
     "ready": lambda each: each.ready,
     "unacked": lambda each: each.unacked,
     "bytes": lambda each: each.payload_bytes,

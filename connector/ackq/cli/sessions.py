@@ -19,7 +19,7 @@ from ackq.outcomes import Outcome
 
 if TYPE_CHECKING:
     from ackq.client import Admin
-    from ackq.v1 import sessions_pb2 as pb
+    from ackq.info import SessionInfo, SettledSession
 
 _RANGE: Final = re.compile(r"\s*([0-9]+)\s*(?:-\s*([0-9]+)\s*)?")
 _MAX_TAG: Final = 2**63 - 1
@@ -260,7 +260,7 @@ def _release_finished(target: Target, admin: Admin, *, dry_run: bool, yes: bool)
     click.echo(f"{count(len(found), 'finished session')} {done}")
 
 
-def _release_idle(admin: Admin, was: pb.SessionInfo) -> bool:
+def _release_idle(admin: Admin, was: SessionInfo) -> bool:
     """Ends a session that is as it was listed; False: its query came back, or it is gone."""
     with suppress(SessionNotFoundError, AlreadyHeldError):
         now = admin.session(was.session)
@@ -278,16 +278,14 @@ def _leased(admin: Admin, name: str, tags: Tags, limit: int) -> Iterator[dict[st
             yield from batch.to_pylist()
 
 
-def _state(each: pb.SessionInfo) -> str:
+def _state(each: SessionInfo) -> str:
     """The state of its holder: live, absent, or detached by the session timeout (S5)."""
     if each.detached:
         return "detached"
     return "live" if each.live else "absent"
 
 
-def _print_settled(
-    target: Target, name: str, outcome: Outcome, done: pb.SettleSessionResponse
-) -> None:
+def _print_settled(target: Target, name: str, outcome: Outcome, done: SettledSession) -> None:
     if target.as_json:
         print_json({"session": name, "outcome": outcome.value, **as_dict(done)})
         return

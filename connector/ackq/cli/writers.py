@@ -11,7 +11,7 @@ from ackq.cli.output import age, as_dict, print_fields, print_json, print_table
 from ackq.cli.parameters import duration_option
 
 if TYPE_CHECKING:
-    from ackq.v1 import publishing_pb2 as pb
+    from ackq.info import BatchInfo
 
 
 @click.group(cls=Group)
@@ -180,14 +180,14 @@ def assign(target: Target, *, names: tuple[str, ...], user: str) -> None:
         click.echo(f"writer '{name}' given to '{user}', before {before}")
 
 
-def _state(each: pb.BatchInfo) -> str:
+def _state(each: BatchInfo) -> str:
     """What may become of it: the writer has it already, a task writes, or it waits for a commit."""
     if each.committed:
         return "repeated"
     return "open" if each.open_stages else "sealed"
 
 
-def _targets(each: pb.BatchInfo) -> list[str]:
+def _targets(each: BatchInfo) -> list[str]:
     """The queues of a batch, those that are gone in brackets."""
     names = [f"({to.queue or 'deleted'})" if to.deleted else to.queue for to in each.targets]
     more = each.target_count - len(names)

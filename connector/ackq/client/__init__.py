@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ackq.client.admin import Admin as Admin
-    from ackq.client.admin import DeathCause as DeathCause
-    from ackq.client.admin import ExchangeKind as ExchangeKind
-    from ackq.client.admin import OverflowName as OverflowName
     from ackq.client.connection.grpc_channels import close_channels as close_channels
     from ackq.client.connection.grpc_channels import grpc_channel as grpc_channel
     from ackq.client.connection.health import wait_ready as wait_ready
@@ -53,6 +50,9 @@ if TYPE_CHECKING:
     from ackq.client.sessions.outcomes import OutcomeStage as OutcomeStage
     from ackq.client.sessions.outcomes import outcome_group as outcome_group
     from ackq.client.sessions.session import Session as Session
+    from ackq.info import DeathCause as DeathCause
+    from ackq.info import ExchangeKind as ExchangeKind
+    from ackq.info import OverflowName as OverflowName
     from ackq.outcomes import Outcome as Outcome
     from ackq.outcomes import OutcomeName as OutcomeName
 

@@ -21,9 +21,35 @@ from ackq.errors import (
     QueueNotFoundError,
     SessionNotFoundError,
 )
+from ackq.info import (
+    AcceptedHistory,
+    Backup,
+    BatchInfo,
+    BrowseChunk,
+    DeathCause,
+    DeclaredExchange,
+    DeclaredQueue,
+    DeletedQueue,
+    Drain,
+    DroppedBatch,
+    ExchangeInfo,
+    ExchangeKind,
+    Holdings,
+    LinkInfo,
+    OverflowName,
+    QueueInfo,
+    Redriven,
+    ReleasedSession,
+    RemovedLink,
+    ServerInfo,
+    SessionInfo,
+    SettledSession,
+    WriterInfo,
+)
 from ackq.outcomes import Outcome
 from ackq.v1 import admin_pb2 as pb
 from ackq.v1 import links_pb2, publishing_pb2, sessions_pb2
+from ackq.wire.answers import answer_class, decoded
 from ackq.wire.outcomes import TO_WIRE
 
 if TYPE_CHECKING:
@@ -38,9 +64,6 @@ K = TypeVar("K", str, tuple[str, int])
 _PAGE: Final = 1_000
 # A backup to another file system is a copy.
 BACKUP_TIMEOUT_S: Final = 6 * 3600.0
-OverflowName = Literal["reject-publish", "drop-head"]
-ExchangeKind = Literal["direct", "fanout", "topic"]
-DeathCause = Literal["rejected", "expired", "delivery_limit"]
 OVERFLOWS: Final = {
     "reject-publish": pb.OVERFLOW_REJECT_PUBLISH,
     "drop-head": pb.OVERFLOW_DROP_HEAD,
@@ -84,25 +107,23 @@ class Admin:
 
     # --- broker ---
 
-    def info(self) -> pb.ServerInfoResponse:
+    def info(self) -> ServerInfo:
         """The broker: version, history, journal position."""
-        return self._call("AdminService/ServerInfo", pb.ServerInfoRequest(), pb.ServerInfoResponse)
+        return self._told(ServerInfo, "AdminService/ServerInfo", pb.ServerInfoRequest())
 
     def serving(self) -> bool:
         """Whether the broker takes new work: False while it starts, or drains before it stops."""
         return health.serving(self._endpoint, self._timeout_s, security=self._security)
 
-    def accept_history(self) -> pb.AcceptHistoryResponse:
+    def accept_history(self) -> AcceptedHistory:
         """Readmits publishers, sessions, writers and links of older histories (Q8); how many.
 
         For an operator who knows that the restored or repaired journal lacks nothing that was
         confirmed, accepted or committed before, or that it does not matter.
         """
-        return self._call(
-            "AdminService/AcceptHistory", pb.AcceptHistoryRequest(), pb.AcceptHistoryResponse
-        )
+        return self._told(AcceptedHistory, "AdminService/AcceptHistory", pb.AcceptHistoryRequest())
 
-    def backup(self, name: str = "", *, timeout_s: float = BACKUP_TIMEOUT_S) -> pb.BackupResponse:
+    def backup(self, name: str = "", *, timeout_s: float = BACKUP_TIMEOUT_S) -> Backup:
         """Makes a backup of the broker on its machine (O5), while it serves.
 
         Args:
@@ -115,15 +136,15 @@ class Admin:
             DiskFullError: There is no room.
         """
         request = pb.BackupRequest(name=name)
-        return self._call("AdminService/Backup", request, pb.BackupResponse, timeout_s)
+        return self._told(Backup, "AdminService/Backup", request, timeout_s)
 
-    def drain(self, *, resume: bool = False) -> pb.DrainResponse:
+    def drain(self, *, resume: bool = False) -> Drain:
         """Makes the broker take in nothing new before a restart (O6); what is still under way.
 
         Args:
             resume: Take in everything again.
         """
-        return self._call("AdminService/Drain", pb.DrainRequest(resume=resume), pb.DrainResponse)
+        return self._told(Drain, "AdminService/Drain", pb.DrainRequest(resume=resume))
 
     # --- queues ---
 
@@ -144,7 +165,7 @@ class Admin:
         drop_on_limit: bool = False,
         passive: bool = False,
         check: bool = False,
-    ) -> pb.DeclareQueueResponse:
+    ) -> DeclaredQueue:
         """Declares a queue: makes it, or checks that it exists with these properties (Q1).
 
         0 and "" mean none.
@@ -193,17 +214,18 @@ class Admin:
         request = pb.DeclareQueueRequest(
             queue=name, properties=properties, passive=passive, check=check
         )
-        declared = self._call("AdminService/DeclareQueue", request, pb.DeclareQueueResponse)
+        answer = self._call("AdminService/DeclareQueue", request, pb.DeclareQueueResponse)
+        declared = decoded(DeclaredQueue, answer)
         for warning in () if check else declared.warnings:
             _log.warning("%s", warning)
         return declared
 
     def delete_queue(
         self, name: str, *, force: bool = False, if_empty: bool = False
-    ) -> pb.DeleteQueueResponse:
+    ) -> DeletedQueue:
         """Deletes a queue (Q4). Raises QueueNotFoundError; InUseError unless `force`."""
         request = pb.DeleteQueueRequest(queue=name, force=force, if_empty=if_empty)
-        return self._call("AdminService/DeleteQueue", request, pb.DeleteQueueResponse)
+        return self._told(DeletedQueue, "AdminService/DeleteQueue", request)
 
     def purge_queue(self, name: str) -> int:
         """Removes the ready messages of a queue; how many (Q4). Raises QueueNotFoundError."""
@@ -221,7 +243,7 @@ class Admin:
         cause: DeathCause | Literal[""] = "",
         reason: str = "",
         to_queue: str = "",
-    ) -> pb.RedriveResponse:
+    ) -> Redriven:
         """Moves dead letters back to their queues of origin, or to another (Q6).
 
         Each move is atomic. Messages that are dead-lettered again meanwhile stay.
@@ -258,14 +280,14 @@ class Admin:
             moved += answer.messages
             if not answer.more:
                 answer.messages = moved
-                return answer
+                return decoded(Redriven, answer)
             request.last_position = answer.last_position
             if max_messages:
                 request.max_messages = max_messages - moved
 
     def queues(
         self, pattern: str = "", *, not_empty: bool = False, after: str = "", limit: int = 0
-    ) -> list[pb.QueueInfo]:
+    ) -> list[QueueInfo]:
         """The queues by name, fetched in pages (Q5).
 
         Args:
@@ -278,11 +300,11 @@ class Admin:
             InvalidArgumentError: The pattern is too long.
         """
         request = pb.ListQueuesRequest(pattern=pattern, not_empty=not_empty, after=after)
-        found: list[pb.QueueInfo] = []
+        found: list[QueueInfo] = []
         request.page_size = min(limit or _PAGE, _PAGE)
         while True:
             page = self._call("AdminService/ListQueues", request, pb.ListQueuesResponse)
-            found += page.queues
+            found += [decoded(QueueInfo, each) for each in page.queues]
             if not page.more or (limit and len(found) >= limit):
                 return found[: limit or None]
             if page.queues:
@@ -292,7 +314,7 @@ class Admin:
             else:  # no queue of the page may be shown to this user: the rest, in one answer
                 request.page_size = 0
 
-    def queue(self, name: str) -> pb.QueueInfo:
+    def queue(self, name: str) -> QueueInfo:
         """One queue. Raises QueueNotFoundError."""
         found = self._call(
             "AdminService/ListQueues", pb.ListQueuesRequest(queue=name), pb.ListQueuesResponse
@@ -302,9 +324,9 @@ class Admin:
                 f"There is no queue '{name}'. Declare it with `ackq queue declare {name}`.",
                 queue=name,
             )
-        return found[0]
+        return decoded(QueueInfo, found[0])
 
-    def holdings(self, queue: str, *, position: int = 0) -> pb.ListHoldingsResponse:
+    def holdings(self, queue: str, *, position: int = 0) -> Holdings:
         """Who holds messages of a queue, since when, and what that pins (Q9).
 
         Args:
@@ -315,13 +337,13 @@ class Admin:
             QueueNotFoundError: No such queue.
         """
         request = pb.ListHoldingsRequest(queue=queue, position=_uint64("position", position))
-        return self._call("AdminService/ListHoldings", request, pb.ListHoldingsResponse)
+        return self._told(Holdings, "AdminService/ListHoldings", request)
 
     # --- exchanges and bindings ---
 
     def declare_exchange(
         self, name: str, kind: ExchangeKind = "topic", *, durable: bool = True, check: bool = False
-    ) -> pb.DeclareExchangeResponse:
+    ) -> DeclaredExchange:
         """Declares an exchange of kind "direct", "fanout" or "topic" (Q2); `check` as for a queue.
 
         Raises PropertiesDifferError, InvalidArgumentError.
@@ -332,7 +354,7 @@ class Admin:
             durable=durable,
             check=check,
         )
-        return self._call("AdminService/DeclareExchange", request, pb.DeclareExchangeResponse)
+        return self._told(DeclaredExchange, "AdminService/DeclareExchange", request)
 
     def delete_exchange(self, name: str) -> int:
         """Deletes an exchange and its bindings; how many those were.
@@ -344,12 +366,11 @@ class Admin:
             "AdminService/DeleteExchange", request, pb.DeleteExchangeResponse
         ).bindings
 
-    def exchanges(self) -> list[pb.ExchangeInfo]:
+    def exchanges(self) -> list[ExchangeInfo]:
         """All exchanges with their bindings, by name."""
         request = pb.ListExchangesRequest()
-        return list(
-            self._call("AdminService/ListExchanges", request, pb.ListExchangesResponse).exchanges
-        )
+        answer = self._call("AdminService/ListExchanges", request, pb.ListExchangesResponse)
+        return [decoded(ExchangeInfo, each) for each in answer.exchanges]
 
     def bind(
         self, exchange: str, queue: str, binding_key: str = "", *, check: bool = False
@@ -373,21 +394,13 @@ class Admin:
 
     # --- sessions ---
 
-    def sessions(self, *, finished: bool = False) -> list[sessions_pb2.SessionInfo]:
+    def sessions(self, *, finished: bool = False) -> list[SessionInfo]:
         """All sessions, by name; `finished` ones, which hold nothing and have no name, too (S8)."""
-        request = sessions_pb2.ListSessionsRequest(finished=finished)
-        return list(
-            self._call(
-                "SessionsService/ListSessions", request, sessions_pb2.ListSessionsResponse
-            ).sessions
-        )
+        return self._sessions(sessions_pb2.ListSessionsRequest(finished=finished))
 
-    def session(self, name: str) -> sessions_pb2.SessionInfo:
+    def session(self, name: str) -> SessionInfo:
         """One session. Raises SessionNotFoundError."""
-        request = sessions_pb2.ListSessionsRequest(session=name)
-        found = self._call(
-            "SessionsService/ListSessions", request, sessions_pb2.ListSessionsResponse
-        ).sessions
+        found = self._sessions(sessions_pb2.ListSessionsRequest(session=name))
         if not found:
             raise SessionNotFoundError(
                 f"There is no session '{name}'. `ackq session list` shows those there are.",
@@ -395,9 +408,7 @@ class Admin:
             )
         return found[0]
 
-    def release_session(
-        self, name: str, *, fence: bool = False
-    ) -> sessions_pb2.ReleaseSessionResponse:
+    def release_session(self, name: str, *, fence: bool = False) -> ReleasedSession:
         """Requeues a session's lease and ends the incarnation (S5, S9).
 
         The answer counts the requeued messages, and those dropped because their queue was deleted
@@ -408,9 +419,7 @@ class Admin:
             AlreadyHeldError: A live holder is attached, and `fence` is off (S8).
         """
         request = sessions_pb2.ReleaseSessionRequest(session=name, fence=fence)
-        return self._call(
-            "SessionsService/ReleaseSession", request, sessions_pb2.ReleaseSessionResponse
-        )
+        return self._told(ReleasedSession, "SessionsService/ReleaseSession", request)
 
     def settle_session(
         self,
@@ -422,7 +431,7 @@ class Admin:
         fence: bool = False,
         discard: bool = False,
         incarnation: str = "",
-    ) -> sessions_pb2.SettleSessionResponse:
+    ) -> SettledSession:
         """Rejects or releases tags of a session's outstanding lease, between two epochs (S8).
 
         The next attach of its query runs the batch again without them.
@@ -459,9 +468,7 @@ class Admin:
             discard=discard,
             incarnation=incarnation,
         )
-        return self._call(
-            "SessionsService/SettleSession", request, sessions_pb2.SettleSessionResponse
-        )
+        return self._told(SettledSession, "SessionsService/SettleSession", request)
 
     def browse_lease(
         self,
@@ -501,13 +508,19 @@ class Admin:
         )
         return self._rows(lambda to: calls.browse_lease(to, request), decoding.delivered, names)
 
+    def _sessions(self, request: sessions_pb2.ListSessionsRequest) -> list[SessionInfo]:
+        answer = self._call(
+            "SessionsService/ListSessions", request, sessions_pb2.ListSessionsResponse
+        )
+        return [decoded(SessionInfo, each) for each in answer.sessions]
+
     # --- links ---
 
-    def links(self) -> list[links_pb2.LinkInfo]:
+    def links(self) -> list[LinkInfo]:
         """All links, by name (L26)."""
         return self._links("")
 
-    def link(self, name: str) -> links_pb2.LinkInfo:
+    def link(self, name: str) -> LinkInfo:
         """One link. Raises LinkNotFoundError."""
         return _some(self._links(name))[0]
 
@@ -523,7 +536,7 @@ class Admin:
         request = links_pb2.PauseLinkRequest(link=name, paused=paused)
         return self._call("LinksService/PauseLink", request, links_pb2.PauseLinkResponse).changed
 
-    def remove_link(self, name: str, *, forget: bool = False) -> links_pb2.RemoveLinkResponse:
+    def remove_link(self, name: str, *, forget: bool = False) -> RemovedLink:
         """Ends a link; what was held and not proven (L25).
 
         Args:
@@ -536,16 +549,16 @@ class Admin:
             InUseError: It runs, or (without `forget`) holds something.
         """
         request = links_pb2.RemoveLinkRequest(link=name, forget=forget)
-        return self._call("LinksService/RemoveLink", request, links_pb2.RemoveLinkResponse)
+        return self._told(RemovedLink, "LinksService/RemoveLink", request)
 
-    def _links(self, name: str) -> list[links_pb2.LinkInfo]:
+    def _links(self, name: str) -> list[LinkInfo]:
         request = links_pb2.ListLinksRequest(link=name)
         answer = self._call("LinksService/ListLinks", request, links_pb2.ListLinksResponse)
-        return list(answer.links)
+        return [decoded(LinkInfo, each) for each in answer.links]
 
     # --- writers ---
 
-    def batches(self, queue: str = "") -> list[publishing_pb2.BatchInfo]:
+    def batches(self, queue: str = "") -> list[BatchInfo]:
         """Batches that are staged and not committed, by writer and batch (K3).
 
         Args:
@@ -555,10 +568,10 @@ class Admin:
             QueueNotFoundError: No such queue.
         """
         request = publishing_pb2.ListBatchesRequest(queue=queue)
-        found: list[publishing_pb2.BatchInfo] = []
+        found: list[BatchInfo] = []
         while True:
             page = self._batches(request)
-            found += page.batches
+            found += [decoded(BatchInfo, each) for each in page.batches]
             if not page.more:
                 return found
             last, after = _some(page.batches)[-1], request.after
@@ -568,14 +581,13 @@ class Admin:
             )
             after.CopyFrom(publishing_pb2.BatchKey(writer=writer, batch_id=batch_id))
 
-    def batch(self, writer: str, batch_id: int) -> publishing_pb2.BatchInfo:
+    def batch(self, writer: str, batch_id: int) -> BatchInfo:
         """One staged batch, with its stages. Raises BatchNotFoundError."""
         key = publishing_pb2.BatchKey(writer=writer, batch_id=_uint64("batch_id", batch_id))
-        return _some(self._batches(publishing_pb2.ListBatchesRequest(batch=key)).batches)[0]
+        answer = self._batches(publishing_pb2.ListBatchesRequest(batch=key))
+        return decoded(BatchInfo, _some(answer.batches)[0])
 
-    def drop_batch(
-        self, writer: str, batch_id: int, *, force: bool = False
-    ) -> publishing_pb2.DropBatchResponse:
+    def drop_batch(self, writer: str, batch_id: int, *, force: bool = False) -> DroppedBatch:
         """Drops what is staged of a batch, and gives back the room that it held (K3).
 
         For a write that is dead. If it is not, its commit is refused and nothing of it is visible:
@@ -591,26 +603,27 @@ class Admin:
             InUseError: A task is writing to it, and `force` is off.
         """
         key = publishing_pb2.BatchKey(writer=writer, batch_id=_uint64("batch_id", batch_id))
-        return self._call(
+        return self._told(
+            DroppedBatch,
             "PublishingService/DropBatch",
             publishing_pb2.DropBatchRequest(batch=key, force=force),
-            publishing_pb2.DropBatchResponse,
         )
 
-    def writers(self, *, idle_s: float = 0) -> list[publishing_pb2.WriterInfo]:
+    def writers(self, *, idle_s: float = 0) -> list[WriterInfo]:
         """The writers that the broker remembers, by name; those not heard of for so long (K3)."""
         request = publishing_pb2.ListWritersRequest(age_ms=_uint64("idle_s", int(1000 * idle_s)))
-        found: list[publishing_pb2.WriterInfo] = []
+        found: list[WriterInfo] = []
         while True:
             page = self._writers(request)
-            found += page.writers
+            found += [decoded(WriterInfo, each) for each in page.writers]
             if not page.more:
                 return found
             request.after = _behind(request.after, _some(page.writers)[-1].writer)
 
-    def writer(self, name: str) -> publishing_pb2.WriterInfo:
+    def writer(self, name: str) -> WriterInfo:
         """One writer. Raises WriterNotFoundError."""
-        return _some(self._writers(publishing_pb2.ListWritersRequest(writer=name)).writers)[0]
+        answer = self._writers(publishing_pb2.ListWritersRequest(writer=name))
+        return decoded(WriterInfo, _some(answer.writers)[0])
 
     def forget_writer(self, name: str, *, force: bool = False) -> bool:
         """Forgets a writer that will not write again; False: it was forgotten before (K3).
@@ -665,13 +678,11 @@ class Admin:
 
     # --- browse ---
 
-    def plan_browse(self, queue: str) -> list[pb.BrowseChunk]:
+    def plan_browse(self, queue: str) -> list[BrowseChunk]:
         """Pieces of a queue in position order, for a parallel browse. Raises QueueNotFoundError."""
-        return list(
-            self._call(
-                "AdminService/PlanBrowse", pb.PlanBrowseRequest(queue=queue), pb.PlanBrowseResponse
-            ).chunks
-        )
+        request = pb.PlanBrowseRequest(queue=queue)
+        answer = self._call("AdminService/PlanBrowse", request, pb.PlanBrowseResponse)
+        return [decoded(BrowseChunk, each) for each in answer.chunks]
 
     def browse(
         self,
@@ -728,6 +739,12 @@ class Admin:
             raise errors.from_rpc(rpc, self._endpoint, self._security) from rpc
         finally:
             call.cancel()  # also when the caller stops early
+
+    def _told(
+        self, kind: Callable[..., T], method: str, request: Message, timeout_s: float | None = None
+    ) -> T:
+        """What the answer of a call says, as a class of `ackq.info`."""
+        return decoded(kind, self._call(method, request, answer_class(method), timeout_s))
 
     def _call(
         self,

@@ -12,7 +12,7 @@ from typing import Final
 from ackq.diagnosis.finding import Finding, Severity
 from ackq.diagnosis.installation_facts import BrokerFacts
 from ackq.diagnosis.wording import argument, duration, instant
-from ackq.v1 import admin_pb2 as pb
+from ackq.info import ServerInfo
 
 _SKEW_MS: Final = 5_000
 _LARGE_SKEW_MS: Final = 300_000
@@ -148,7 +148,7 @@ def _how(facts: BrokerFacts) -> str:
     return f"{how}, in {duration(facts.round_trip_ms)}"
 
 
-def _certificate(facts: BrokerFacts, info: pb.ServerInfoResponse) -> Iterator[Finding]:
+def _certificate(facts: BrokerFacts, info: ServerInfo) -> Iterator[Finding]:
     if not facts.certificate_ends_us or not info.now_us:
         return
     days = (facts.certificate_ends_us - info.now_us) // _DAY_US
@@ -170,7 +170,7 @@ def _serving(facts: BrokerFacts) -> Iterator[Finding]:
         )
 
 
-def _version(facts: BrokerFacts, info: pb.ServerInfoResponse) -> Iterator[Finding]:
+def _version(facts: BrokerFacts, info: ServerInfo) -> Iterator[Finding]:
     if info.version == facts.client_version:
         yield _ok("version", f"Broker and client have version {info.version}.")
         return
@@ -182,7 +182,7 @@ def _version(facts: BrokerFacts, info: pb.ServerInfoResponse) -> Iterator[Findin
     )
 
 
-def _clock(facts: BrokerFacts, info: pb.ServerInfoResponse) -> Iterator[Finding]:
+def _clock(facts: BrokerFacts, info: ServerInfo) -> Iterator[Finding]:
     if not info.now_us:
         return
     skew = abs(facts.skew_ms)
@@ -208,7 +208,7 @@ def _clock(facts: BrokerFacts, info: pb.ServerInfoResponse) -> Iterator[Finding]
         )
 
 
-def _alarms(info: pb.ServerInfoResponse) -> Iterator[Finding]:
+def _alarms(info: ServerInfo) -> Iterator[Finding]:
     if info.blocked:
         yield _problem(
             "blocked",

@@ -12,8 +12,7 @@ from typing import Final
 from ackq.diagnosis.finding import Finding, Severity
 from ackq.diagnosis.queue_facts import QueueFacts
 from ackq.diagnosis.wording import are, argument, count, duration, positions, since, size
-from ackq.v1 import admin_pb2 as pb
-from ackq.v1 import sessions_pb2
+from ackq.info import ConsumerInfo, Holding, QueueInfo, SessionInfo
 
 _SHOWN: Final = 20
 # A client that settles nothing for so long while it holds messages is worth a look.
@@ -23,7 +22,7 @@ _LONG_BATCH_MS: Final = 900_000
 _MANY_ATTEMPTS: Final = 3
 
 
-def leases(facts: QueueFacts, _: pb.QueueInfo) -> Iterator[Finding]:
+def leases(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
     """What sessions hold."""
     for holding in facts.holdings.holdings[:_SHOWN]:
         session = facts.sessions.get(holding.session)
@@ -31,14 +30,14 @@ def leases(facts: QueueFacts, _: pb.QueueInfo) -> Iterator[Finding]:
             yield _lease(facts, holding, session)
 
 
-def channels(facts: QueueFacts, _: pb.QueueInfo) -> Iterator[Finding]:
+def channels(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
     """What consumers on channels hold."""
     for holding in facts.holdings.holdings[:_SHOWN]:
         if not holding.session:
             yield _channel(facts, holding)
 
 
-def more(facts: QueueFacts, _: pb.QueueInfo) -> Iterator[Finding]:
+def more(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
     """Holdings that were not shown."""
     rest = facts.holdings.holding_count - min(_SHOWN, len(facts.holdings.holdings))
     if rest > 0:
@@ -47,7 +46,7 @@ def more(facts: QueueFacts, _: pb.QueueInfo) -> Iterator[Finding]:
         )
 
 
-def unread(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
+def unread(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
     """Ready messages that nobody takes."""
     if not queue.ready:
         return
@@ -89,7 +88,7 @@ def unread(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
         )
 
 
-def _between_batches(ready: str, readers: list[sessions_pb2.SessionInfo]) -> Finding:
+def _between_batches(ready: str, readers: list[SessionInfo]) -> Finding:
     busy = [session for session in readers if session.live and session.leased]
     if busy:
         names = ", ".join(f"'{session.session}'" for session in busy[:_SHOWN])
@@ -130,22 +129,22 @@ def _no_room(facts: QueueFacts, ready: str) -> Finding:
     )
 
 
-def _is_full(consumer: pb.ConsumerInfo) -> bool:
+def _is_full(consumer: ConsumerInfo) -> bool:
     return 0 < consumer.prefetch <= consumer.unacked
 
 
-def _is_quiet(holding: pb.Holding) -> bool:
+def _is_quiet(holding: Holding) -> bool:
     """Whether a channel holds messages, and has settled nothing, for longer than it should."""
     return min(holding.quiet_ms, holding.age_ms) >= _QUIET_MS
 
 
-def _all(consumers: list[pb.ConsumerInfo]) -> str:
+def _all(consumers: list[ConsumerInfo]) -> str:
     return (
         "its consumer is" if len(consumers) == 1 else f"each of its {len(consumers)} consumers is"
     )
 
 
-def _channel(facts: QueueFacts, holding: pb.Holding) -> Finding:
+def _channel(facts: QueueFacts, holding: Holding) -> Finding:
     quiet = _is_quiet(holding)
     held = _held(holding)
     settled = duration(min(holding.quiet_ms, holding.age_ms))
@@ -172,7 +171,7 @@ def _channel(facts: QueueFacts, holding: pb.Holding) -> Finding:
     )
 
 
-def _lease(facts: QueueFacts, holding: pb.Holding, session: sessions_pb2.SessionInfo) -> Finding:
+def _lease(facts: QueueFacts, holding: Holding, session: SessionInfo) -> Finding:
     what = (
         f"The session '{session.session}' has leased {_held(holding)} "
         f"{since(holding.age_ms, facts.now_us)}{_batch(session)}. {_read(session)}"
@@ -213,7 +212,7 @@ def _lease(facts: QueueFacts, holding: pb.Holding, session: sessions_pb2.Session
     )
 
 
-def _absent(what: str, session: sessions_pb2.SessionInfo) -> Finding:
+def _absent(what: str, session: SessionInfo) -> Finding:
     """A lease whose holder is gone."""
     name = argument(session.session)
     gone = f"for {duration(session.away_ms)}" if session.away_ms else "now"
@@ -242,7 +241,7 @@ def _absent(what: str, session: sessions_pb2.SessionInfo) -> Finding:
     )
 
 
-def detached(facts: QueueFacts, _: pb.QueueInfo) -> Iterator[Finding]:
+def detached(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
     """Sessions whose lease went back, or that nobody holds, and that hold nothing of the queue."""
     holding = {each.session for each in facts.holdings.holdings}
     for session in list(facts.sessions.values())[:_SHOWN]:
@@ -267,7 +266,7 @@ def detached(facts: QueueFacts, _: pb.QueueInfo) -> Iterator[Finding]:
             )
 
 
-def _held(holding: pb.Holding) -> str:
+def _held(holding: Holding) -> str:
     """The messages of a holding, and what they pin."""
     return (
         f"{count(holding.messages, 'message')} ({size(holding.payload_bytes)}, "
@@ -276,17 +275,17 @@ def _held(holding: pb.Holding) -> str:
     )
 
 
-def _batch(session: sessions_pb2.SessionInfo) -> str:
+def _batch(session: SessionInfo) -> str:
     if not session.query_id or not session.fetched:
         return ""
     return f", for batch {session.batch_id} of query {session.query_id}"
 
 
-def _read(session: sessions_pb2.SessionInfo) -> str:
+def _read(session: SessionInfo) -> str:
     return "Its rows were read." if session.fetched else "None of its rows was read yet."
 
 
-def _holder(session: sessions_pb2.SessionInfo) -> str:
+def _holder(session: SessionInfo) -> str:
     holder = session.holder
     if not holder.host:
         return "Its reader"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ackq.v1 import admin_pb2 as pb
+from ackq.info import ServerInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class BrokerFacts:
     certificate_ends_us: int = 0
     health_error: str = ""
     serving: bool = False
-    info: pb.ServerInfoResponse | None = None
+    info: ServerInfo | None = None
     info_error: str = ""
     unauthenticated: bool = False
     denied: bool = False

@@ -12,12 +12,12 @@ from ackq.diagnosis.finding import Finding, Severity, ordered
 from ackq.diagnosis.wording import argument, count, duration
 
 if TYPE_CHECKING:
-    from ackq.v1 import links_pb2 as pb
+    from ackq.info import LinkInfo
 
 _FEW_LIVES: Final = 5
 
 
-def held_up(link: pb.LinkInfo) -> Iterator[Finding]:
+def held_up(link: LinkInfo) -> Iterator[Finding]:
     """The states that a link is in; none when it is at work and holds nothing."""
     name = f"The link '{link.link}'"
     yield from _process(link, name)
@@ -40,12 +40,12 @@ def held_up(link: pb.LinkInfo) -> Iterator[Finding]:
         )
 
 
-def sentences(link: pb.LinkInfo) -> list[str]:
+def sentences(link: LinkInfo) -> list[str]:
     """What holds a link up, with the remedies, the worst first."""
     return [f"{each.sentence} {each.remedy}".rstrip() for each in ordered(held_up(link))]
 
 
-def _vanished(link: pb.LinkInfo, name: str) -> Iterator[Finding]:
+def _vanished(link: LinkInfo, name: str) -> Iterator[Finding]:
     if link.report.vanished:
         yield Finding(
             "link-vanished",
@@ -57,7 +57,7 @@ def _vanished(link: pb.LinkInfo, name: str) -> Iterator[Finding]:
         )
 
 
-def _process(link: pb.LinkInfo, name: str) -> Iterator[Finding]:
+def _process(link: LinkInfo, name: str) -> Iterator[Finding]:
     if not link.live:
         last = f"; the last was {link.holder.host} ({link.holder.pid})" if link.holder.host else ""
         yield Finding(
@@ -76,7 +76,7 @@ def _process(link: pb.LinkInfo, name: str) -> Iterator[Finding]:
         )
 
 
-def _flow(link: pb.LinkInfo, name: str) -> Iterator[Finding]:
+def _flow(link: LinkInfo, name: str) -> Iterator[Finding]:
     window = link.report.window_messages
     if link.refusal:
         yield Finding(
@@ -105,8 +105,8 @@ def _flow(link: pb.LinkInfo, name: str) -> Iterator[Finding]:
             f"{name} cannot bring a message of {link.source}: {link.report.set_aside_reason}.",
             "The link's log says what became of it.",
         )
-    if link.report.HasField("lives_left"):
-        lives = link.report.lives_left
+    lives = link.report.lives_left
+    if lives is not None:
         yield Finding(
             "link-lives",
             Severity.WARNING if lives <= _FEW_LIVES else Severity.NOTE,

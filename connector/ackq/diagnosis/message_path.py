@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ackq.diagnosis.wording import count, duration
-from ackq.v1 import admin_pb2 as pb
-from ackq.v1 import sessions_pb2
+from ackq.info import Holding, SessionInfo
 
 # Headers of a dead letter (C13).
 _DEAD: Final = "ackq-dead-"
@@ -27,8 +26,8 @@ class Hit:
 
     queue: str
     row: Mapping[str, Any]
-    holding: pb.Holding | None = None
-    session: sessions_pb2.SessionInfo | None = None
+    holding: Holding | None = None
+    session: SessionInfo | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The facts as JSON can hold them."""

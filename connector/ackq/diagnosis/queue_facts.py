@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ackq.v1 import admin_pb2 as pb
-from ackq.v1 import links_pb2, publishing_pb2, sessions_pb2
+from ackq.info import BatchInfo, Holdings, LinkInfo, QueueInfo, ServerInfo, SessionInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +25,15 @@ class QueueFacts:
     """
 
     name: str
-    broker: pb.ServerInfoResponse
-    queue: pb.QueueInfo | None = None
-    holdings: pb.ListHoldingsResponse = field(default_factory=pb.ListHoldingsResponse)
-    sessions: dict[str, sessions_pb2.SessionInfo] = field(default_factory=dict)
-    batches: tuple[publishing_pb2.BatchInfo, ...] = ()
-    dead_letters: pb.QueueInfo | None = None
+    broker: ServerInfo
+    queue: QueueInfo | None = None
+    holdings: Holdings = field(default_factory=Holdings)
+    sessions: dict[str, SessionInfo] = field(default_factory=dict)
+    batches: tuple[BatchInfo, ...] = ()
+    dead_letters: QueueInfo | None = None
     sources: tuple[str, ...] = ()
     serving: bool = True
-    links: tuple[links_pb2.LinkInfo, ...] = ()
+    links: tuple[LinkInfo, ...] = ()
 
     @property
     def now_us(self) -> int:

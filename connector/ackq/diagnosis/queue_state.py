@@ -12,8 +12,7 @@ from ackq.diagnosis import holders, link_state
 from ackq.diagnosis.finding import Finding, Severity, ordered
 from ackq.diagnosis.queue_facts import QueueFacts
 from ackq.diagnosis.wording import are, argument, count, duration, size
-from ackq.v1 import admin_pb2 as pb
-from ackq.v1 import publishing_pb2
+from ackq.info import BatchInfo, QueueInfo, ServerInfo
 
 _OLD_STAGE_MS: Final = 600_000
 _FAILING: Final = 3
@@ -68,7 +67,7 @@ def _draining(facts: QueueFacts) -> Iterator[Finding]:
         )
 
 
-def _drains(broker: pb.ServerInfoResponse) -> bool:
+def _drains(broker: ServerInfo) -> bool:
     """Whether publishers are blocked because an operator drains the broker."""
     return "drain" in broker.blocked.lower() and "disk has" not in broker.blocked
 
@@ -136,7 +135,7 @@ def _missing(facts: QueueFacts) -> Finding:
     )
 
 
-def _nothing_stuck(facts: QueueFacts, queue: pb.QueueInfo) -> Finding:
+def _nothing_stuck(facts: QueueFacts, queue: QueueInfo) -> Finding:
     if facts.messages:
         return Finding("nothing-stuck", Severity.OK, "Nothing is stuck.")
     if not queue.published:
@@ -154,9 +153,9 @@ def _nothing_stuck(facts: QueueFacts, queue: pb.QueueInfo) -> Finding:
     return Finding("queue-empty", Severity.OK, sentence)
 
 
-def _bound(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
+def _bound(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
     properties = queue.properties
-    drops = properties.overflow == pb.OVERFLOW_DROP_HEAD
+    drops = properties.overflow == "drop-head"
     messages = queue.ready if drops else facts.messages
     used = queue.payload_bytes + (0 if drops else facts.holdings.staged_bytes)
     bound = ""
@@ -185,7 +184,7 @@ def _bound(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
     )
 
 
-def _delayed(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
+def _delayed(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
     if queue.delayed:
         first = facts.holdings.next_ready_ms
         when = f"in {duration(first)}" if first else "in an instant"
@@ -197,7 +196,7 @@ def _delayed(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
         )
 
 
-def _limit(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
+def _limit(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
     """A message that fails again and again, and nothing that ends that (C13)."""
     properties, failures = queue.properties, facts.holdings.most_failures
     ends = properties.delivery_limit and (properties.dead_letter_queue or properties.drop_on_limit)
@@ -238,7 +237,7 @@ def _redeclare(name: str) -> str:
     )
 
 
-def _dead_letters(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
+def _dead_letters(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
     target, dead = queue.properties.dead_letter_queue, facts.dead_letters
     if target and dead is None:
         yield Finding(
@@ -254,7 +253,7 @@ def _dead_letters(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
     full = (0 < properties.max_length <= dead.ready) or (
         0 < properties.max_bytes <= dead.payload_bytes
     )
-    if full and properties.overflow == pb.OVERFLOW_DROP_HEAD:
+    if full and properties.overflow == "drop-head":
         yield Finding(
             "dead-letter-queue-full",
             Severity.WARNING,
@@ -279,7 +278,7 @@ def _dead_letters(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
         )
 
 
-def _staged(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
+def _staged(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
     for batch in facts.batches[:_SHOWN]:
         rows = sum(to.rows for to in batch.targets if to.queue == queue.queue)
         used = sum(to.payload_bytes for to in batch.targets if to.queue == queue.queue)
@@ -288,7 +287,7 @@ def _staged(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
         yield _batch(batch, rows, used)
 
 
-def _batch(batch: publishing_pb2.BatchInfo, rows: int, used: int) -> Finding:
+def _batch(batch: BatchInfo, rows: int, used: int) -> Finding:
     what = (
         f"Batch {batch.batch_id} of '{batch.writer}' has staged {count(rows, 'row')} ({size(used)})"
     )
@@ -313,7 +312,7 @@ def _batch(batch: publishing_pb2.BatchInfo, rows: int, used: int) -> Finding:
     )
 
 
-def _expiry(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
+def _expiry(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
     first = facts.holdings.next_expiry_ms
     goes = queue.properties.dead_letter_queue
     where = f"to the dead-letter queue '{goes}'" if goes else "for good"
@@ -332,7 +331,7 @@ def _expiry(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
         )
 
 
-def _transient(_: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
+def _transient(_: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
     if not queue.properties.durable:
         yield Finding(
             "not-durable",
@@ -341,7 +340,7 @@ def _transient(_: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
         )
 
 
-def _links(facts: QueueFacts, _: pb.QueueInfo) -> Iterator[Finding]:
+def _links(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
     """What keeps messages of other brokers from coming; a full window is what the rest explains."""
     for link in facts.links:
         for found in link_state.held_up(link):
@@ -349,7 +348,7 @@ def _links(facts: QueueFacts, _: pb.QueueInfo) -> Iterator[Finding]:
                 yield found
 
 
-_QUEUE_RULES: Final[tuple[Callable[[QueueFacts, pb.QueueInfo], Iterator[Finding]], ...]] = (
+_QUEUE_RULES: Final[tuple[Callable[[QueueFacts, QueueInfo], Iterator[Finding]], ...]] = (
     _bound,
     holders.unread,
     holders.leases,

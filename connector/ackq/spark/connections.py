@@ -18,7 +18,7 @@ from ackq.spark.options.options import Connection
 if TYPE_CHECKING:
     from ackq.client import Admin, Session
     from ackq.errors import AckqError
-    from ackq.v1.sessions_pb2 import SessionInfo
+    from ackq.info import SessionInfo
 
 _log: Final = logging.getLogger("ackq.spark")
 # A shorter wait before a retry is not logged.

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from ackq import client, errors
 from ackq.cli.sessions import session
-from ackq.v1 import sessions_pb2 as pb
+from ackq.info import SessionInfo
 
 
 class Admin:
@@ -28,13 +28,13 @@ class Admin:
 
     def sessions(self, *, finished=False):
         names = ("a", "b", "z") if finished else ("z",)
-        return [pb.SessionInfo(session=name, incarnation="1", epoch=3) for name in names]
+        return [SessionInfo(session=name, incarnation="1", epoch=3) for name in names]
 
     def session(self, name):
         happened = self.meanwhile.get(name, {})
         if isinstance(happened, Exception):
             raise happened
-        return pb.SessionInfo(**{"session": name, "incarnation": "1", "epoch": 3, **happened})
+        return SessionInfo(**{"session": name, "incarnation": "1", "epoch": 3, **happened})
 
     def release_session(self, name, *, fence=False):
         if name in self.meanwhile:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from ackq.cli.queue_rates import Look, rows
 from ackq.cli.top import screen
-from ackq.v1 import admin_pb2, sessions_pb2
+from ackq.info import QueueInfo, SessionInfo
 
 LONG = "q" * 100 + "-" + "z" * 149
 
@@ -16,10 +16,10 @@ LONG = "q" * 100 + "-" + "z" * 149
 def test_a_long_name_leaves_the_figures_whole(width):
     """M4: names and readers lose their middle, and each queue is one line of the terminal."""
     queues = [
-        admin_pb2.QueueInfo(queue=name, ready=1_234_567, unacked=7_654_321, oldest_age_ms=5_000)
+        QueueInfo(queue=name, ready=1_234_567, unacked=7_654_321, oldest_age_ms=5_000)
         for name in (LONG, "short")
     ]
-    session = sessions_pb2.SessionInfo(session=LONG, queues=[LONG], leased=1, lease_age_ms=1)
+    session = SessionInfo(session=LONG, queues=[LONG], leased=1, lease_age_ms=1)
     look = Look(0.0, tuple(queues), (session,))
     console = Console(width=width, file=io.StringIO())
     console.print(screen("127.0.0.1:5775", look, rows(look), 2, "", console.width))

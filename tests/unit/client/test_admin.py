@@ -4,8 +4,10 @@ import pytest
 
 from ackq import errors
 from ackq.client import Admin, close_channels
+from ackq.info import BatchInfo, DroppedBatch, SettledSession, WriterInfo
 from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
 from ackq.wire import columns
+from ackq.wire.answers import decoded
 from tests.fakes.scripted_broker import FakeBroker
 from tests.unit.client.blocks.test_decoding import content, runs
 
@@ -28,7 +30,7 @@ def test_declare_sends_every_property(broker, admin):
 def test_warnings_of_a_declare_are_logged(broker, admin, caplog):
     """Q1: who does not look at the answer hears of them, too."""
     broker.admin.warnings.append("It has no effect: 100 %.")
-    assert admin.declare_queue("q").warnings == ["It has no effect: 100 %."]
+    assert admin.declare_queue("q").warnings == ("It has no effect: 100 %.",)
     assert [each.getMessage() for each in caplog.records] == ["It has no effect: 100 %."]
 
 
@@ -100,7 +102,7 @@ def test_settle_session_sends_ranges(broker, admin):
     answer = sessions_pb2.SettleSessionResponse(settled=3, dead_lettered=3, epoch=4)
     broker.sessions.operations.append(answer)
     done = admin.settle_session("s", "rejected", [(5, 5), (7, 8)], reason="bad", fence=True)
-    assert done == answer
+    assert done == SettledSession(settled=3, dead_lettered=3, epoch=4)
     assert broker.sessions.operation_requests == [
         sessions_pb2.SettleSessionRequest(
             session="s",
@@ -143,7 +145,7 @@ def test_batches_are_asked_for_page_by_page(broker, admin):
         publishing_pb2.ListBatchesResponse(batches=batches[:2], more=True),
         publishing_pb2.ListBatchesResponse(batches=batches[2:]),
     ]
-    assert admin.batches("q") == batches
+    assert admin.batches("q") == [decoded(BatchInfo, each) for each in batches]
     assert broker.publishing.operation_requests == [
         publishing_pb2.ListBatchesRequest(queue="q"),
         publishing_pb2.ListBatchesRequest(queue="q", after=key("w", 1)),
@@ -158,8 +160,9 @@ def test_one_batch_is_asked_for_by_its_name(broker, admin):
         publishing_pb2.ListBatchesResponse(batches=[found]),
         dropped,
     ]
-    assert admin.batch("w", 7) == found
-    assert admin.drop_batch("w", 7, force=True) == dropped
+    assert admin.batch("w", 7) == BatchInfo(writer="w", batch_id=7, stages=1)
+    done = admin.drop_batch("w", 7, force=True)
+    assert done == DroppedBatch(stages=1, rows=2, payload_bytes=3)
     assert broker.publishing.operation_requests == [
         publishing_pb2.ListBatchesRequest(batch=key("w", 7)),
         publishing_pb2.DropBatchRequest(batch=key("w", 7), force=True),
@@ -178,8 +181,8 @@ def test_writers_are_asked_for_page_by_page(broker, admin):
         publishing_pb2.ForgetWriterResponse(forgotten=True),
         publishing_pb2.AssignWriterResponse(before="old"),
     ]
-    assert admin.writers(idle_s=1.5) == writers
-    assert admin.writer("a") == writers[0]
+    assert admin.writers(idle_s=1.5) == [WriterInfo(writer=name) for name in "abc"]
+    assert admin.writer("a") == WriterInfo(writer="a")
     assert admin.forget_writer("a") is True
     assert admin.assign_writer("b", "new") == "old"
     assert broker.publishing.operation_requests == [

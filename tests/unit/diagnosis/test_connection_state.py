@@ -7,14 +7,14 @@ import pytest
 from ackq.diagnosis.connection_state import check_connection
 from ackq.diagnosis.finding import Severity, broken
 from ackq.diagnosis.installation_facts import BrokerFacts
-from ackq.v1 import admin_pb2 as pb
+from ackq.info import ServerInfo
 
 NOW_US = 1_357_034_400_000_000
 DAY_US = 24 * 3600 * 1_000_000
 SOUND = BrokerFacts(
     "host:1",
     serving=True,
-    info=pb.ServerInfoResponse(version="1.0", now_us=NOW_US),
+    info=ServerInfo(version="1.0", now_us=NOW_US),
     client_version="1.0",
     round_trip_ms=3,
 )
@@ -23,7 +23,7 @@ UNKNOWN = replace(SOUND, info=None)
 
 def info(**fields):
     fields = {"version": "1.0", "now_us": NOW_US, **fields}
-    return replace(SOUND, info=pb.ServerInfoResponse(**fields))
+    return replace(SOUND, info=ServerInfo(**fields))
 
 
 def worst(facts):

@@ -4,16 +4,15 @@ import pytest
 
 from ackq.diagnosis.finding import Severity
 from ackq.diagnosis.link_state import held_up
-from ackq.v1 import links_pb2 as pb
-from ackq.v1 import sessions_pb2
+from ackq.info import Holder, LinkInfo, LinkReport
 
 
 def found(**fields):
-    return list(held_up(pb.LinkInfo(link="l", queue="q", source="there", **fields)))
+    return list(held_up(LinkInfo(link="l", queue="q", source="there", **fields)))
 
 
 def report(**fields):
-    return {"live": True, "report": pb.LinkReport(**fields)}
+    return {"live": True, "report": LinkReport(**fields)}
 
 
 def test_a_link_at_work():
@@ -26,7 +25,7 @@ def test_a_link_at_work():
     ("fields", "code", "said"),
     [
         ({}, "link-absent", "nobody runs it. What it holds"),
-        ({"holder": sessions_pb2.Holder(host="h", pid=7)}, "link-absent", "the last was h (7)"),
+        ({"holder": Holder(host="h", pid=7)}, "link-absent", "the last was h (7)"),
         ({"live": True, "paused": True}, "link-paused", "an operator paused it"),
         (
             {"live": True, "refusal": "'q' is full."},
@@ -50,7 +49,7 @@ def test_what_holds_a_link_up(fields, code, said):
 
 def test_commands_that_help():
     """L26: as a shell takes them."""
-    (paused,) = held_up(pb.LinkInfo(link="a b", live=True, paused=True))
+    (paused,) = held_up(LinkInfo(link="a b", live=True, paused=True))
     assert paused.remedy.endswith("ackq link resume 'a b'")
 
 

@@ -1,10 +1,10 @@
 """Q9: where a message is now, in sentences."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from ackq.diagnosis.message_path import Hit, not_found, path_of
-from ackq.v1 import admin_pb2 as pb
-from ackq.v1 import sessions_pb2
+from ackq.info import Holding, SessionInfo
 
 
 def row(**fields):
@@ -23,15 +23,15 @@ def test_a_message_that_waits():
 
 def test_a_message_that_a_session_leases():
     """Q9, S1: tag, query, batch and attempt."""
-    holding = pb.Holding(session="s", delivery_tag=9, age_ms=60_000)
-    session = sessions_pb2.SessionInfo(
+    holding = Holding(session="s", delivery_tag=9, age_ms=60_000)
+    session = SessionInfo(
         session="s", live=True, fetched=True, query_id="Q", batch_id=4, attaches=2
     )
     (sentence,) = path_of(Hit("q", row(leased=True), holding, session))
     assert sentence.endswith(
         "leased by session 's' for 1.0 min under tag 9 for batch 4 of query Q, attempt 2."
     )
-    session.live, session.fetched = False, False
+    session = replace(session, live=False, fetched=False)
     (sentence,) = path_of(Hit("q", row(leased=True), holding, session))
     assert "'s', whose query is not connected for" in sentence
     assert sentence.endswith("attempt 2; its rows were not read yet.")
@@ -40,7 +40,7 @@ def test_a_message_that_a_session_leases():
 
 def test_a_message_at_a_client():
     """Q9: and one that was let go while it was looked for."""
-    holding = pb.Holding(channel="h:9", delivery_tag=2, age_ms=1_000)
+    holding = Holding(channel="h:9", delivery_tag=2, age_ms=1_000)
     (sentence,) = path_of(Hit("q", row(leased=True), holding))
     assert sentence.endswith("unacked at the client 'h:9' for 1 s.")
     (sentence,) = path_of(Hit("q", row(leased=True)))

@@ -5,8 +5,18 @@ import pytest
 from ackq.diagnosis.finding import Severity
 from ackq.diagnosis.queue_facts import QueueFacts
 from ackq.diagnosis.queue_state import diagnose, summary
-from ackq.v1 import admin_pb2 as pb
-from ackq.v1 import publishing_pb2, sessions_pb2
+from ackq.info import (
+    BatchInfo,
+    BatchTarget,
+    ConsumerInfo,
+    Holder,
+    Holding,
+    Holdings,
+    QueueInfo,
+    QueueProperties,
+    ServerInfo,
+    SessionInfo,
+)
 
 NOW_US = 1_357_034_400_000_000  # 2013-01-01 10:00:00 UTC
 PROBLEM, WARNING, NOTE, OK = (
@@ -24,14 +34,14 @@ def facts(*, properties=(), holdings=None, broker=None, sessions=(), batches=(),
     }
     return QueueFacts(
         "q",
-        pb.ServerInfoResponse(now_us=NOW_US, **(broker or {})),
-        pb.QueueInfo(
+        ServerInfo(now_us=NOW_US, **(broker or {})),
+        QueueInfo(
             queue="q",
-            properties=pb.QueueProperties(**{"durable": True, **dict(properties)}),
+            properties=QueueProperties(**{"durable": True, **dict(properties)}),
             sessions=[each.session for each in sessions],
             **queue,
         ),
-        pb.ListHoldingsResponse(**(holdings or {})),
+        Holdings(**(holdings or {})),
         {each.session: each for each in sessions},
         tuple(batches),
         **rest,
@@ -42,7 +52,7 @@ def session(**fields):
     """Session `s`: live, of process 7 on host `h`, with a lease whose rows were read."""
     fields = {
         "live": True,
-        "holder": sessions_pb2.Holder(host="h", pid=7, application="app"),
+        "holder": Holder(host="h", pid=7, application="app"),
         "leased": 5,
         "fetched": True,
         "query_id": "Q",
@@ -50,7 +60,7 @@ def session(**fields):
         "attaches": 1,
         **fields,
     }
-    return sessions_pb2.SessionInfo(session="s", **fields)
+    return SessionInfo(session="s", **fields)
 
 
 def lease(**fields):
@@ -61,7 +71,7 @@ def lease(**fields):
 
 def held(**fields):
     fields = {"messages": 5, "payload_bytes": 515, "stored_bytes": 4096, **fields}
-    return pb.Holding(first_position=3, last_position=7, **fields)
+    return Holding(first_position=3, last_position=7, **fields)
 
 
 def channel(**fields):
@@ -72,7 +82,7 @@ def channel(**fields):
 
 def consumer(**fields):
     fields = {"prefetch": 5, "unacked": 5, "connected": True, **fields}
-    return pb.ConsumerInfo(consumer="c", channel="h:9", **fields)
+    return ConsumerInfo(consumer="c", channel="h:9", **fields)
 
 
 def found(given, code):
@@ -90,7 +100,7 @@ def codes(given):
 
 def test_a_queue_that_does_not_exist():
     """Q9, Q7: one that is not durable goes with a restart; the broker's age tells of one."""
-    broker = pb.ServerInfoResponse(now_us=NOW_US, uptime_ms=90_000)
+    broker = ServerInfo(now_us=NOW_US, uptime_ms=90_000)
     (finding,) = diagnose(QueueFacts("it's gone", broker))
     assert (finding.code, finding.severity) == ("queue-missing", PROBLEM)
     assert "declared as not durable" in finding.sentence
@@ -334,7 +344,7 @@ def test_a_limit_that_ends_it_says_nothing():
         given = facts(
             properties={"delivery_limit": 2, **more},
             holdings={"most_failures": 2},
-            dead_letters=pb.QueueInfo(queue="d"),
+            dead_letters=QueueInfo(queue="d"),
         )
         assert codes(given) == ["queue-empty"]
 
@@ -349,12 +359,12 @@ def test_a_dead_letter_queue_that_is_missing():
 
 @pytest.mark.parametrize(
     ("overflow", "severity"),
-    [(pb.OVERFLOW_DROP_HEAD, WARNING), (pb.OVERFLOW_REJECT_PUBLISH, NOTE)],
+    [("drop-head", WARNING), ("reject-publish", NOTE)],
 )
 def test_a_dead_letter_queue_that_is_full(overflow, severity):
     """Q9, C13: dead letters always get in; a drop-head queue drops the oldest for them."""
-    properties = pb.QueueProperties(max_length=2, overflow=overflow)
-    dead = pb.QueueInfo(queue="d", ready=2, properties=properties)
+    properties = QueueProperties(max_length=2, overflow=overflow)
+    dead = QueueInfo(queue="d", ready=2, properties=properties)
     given = facts(properties={"dead_letter_queue": "d"}, dead_letters=dead)
     assert found(given, "dead-letter-queue-full").severity is severity
     assert found(given, "dead-letters").remedy.endswith("ackq queue redrive d")
@@ -381,15 +391,15 @@ def test_a_full_queue_refuses_publishers(properties, queue, holdings):
 
 def test_a_full_queue_drops_its_oldest():
     """Q9, Q3: with drop-head the ready ones count alone."""
-    properties = {"max_length": 3, "overflow": pb.OVERFLOW_DROP_HEAD}
+    properties = {"max_length": 3, "overflow": "drop-head"}
     finding = found(facts(ready=3, dropped=9, properties=properties), "queue-full-drops")
     assert "9 messages are dropped" in finding.sentence
     assert "queue-full-drops" not in codes(facts(ready=2, unacked=5, properties=properties))
 
 
 def batch(**fields):
-    target = publishing_pb2.BatchTarget(queue="q", rows=10, payload_bytes=2048)
-    return publishing_pb2.BatchInfo(writer="W", batch_id=3, targets=[target], **fields)
+    target = BatchTarget(queue="q", rows=10, payload_bytes=2048)
+    return BatchInfo(writer="W", batch_id=3, targets=[target], **fields)
 
 
 def test_staged_rows_of_a_writer_that_is_gone():
@@ -462,7 +472,7 @@ def test_a_broker_that_stops_and_a_clock_that_jumped():
     given = facts(serving=False, broker={"clock_jump_ms": 7_200_000})
     assert codes(given) == ["broker-stopping", "clock-jump"]
     assert "2.0 h ahead" in found(given, "clock-jump").sentence
-    gone = QueueFacts("q", pb.ServerInfoResponse(), serving=False)
+    gone = QueueFacts("q", ServerInfo(), serving=False)
     assert [each.code for each in diagnose(gone)] == ["queue-missing", "broker-stopping"]
 
 
@@ -490,4 +500,4 @@ def test_the_summary():
         "position 9"
     )
     assert summary(facts()) == "queue 'q': 0 ready, 0 unacked"
-    assert summary(QueueFacts("q", pb.ServerInfoResponse())) == "queue 'q': there is none"
+    assert summary(QueueFacts("q", ServerInfo())) == "queue 'q': there is none"

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from ackq.cli.commands import ackq
 from ackq.cli.failure import ExitStatus
 from ackq.cli.output import as_dict, print_fields
+from ackq.info import SessionInfo
 from ackq.v1 import sessions_pb2
 from ackq_broker import embedded
 from tests.fakes import machine
@@ -200,7 +201,7 @@ def test_finished_sessions_are_released(ended):
 
 def test_a_map_is_a_json_object(capsys):
     """A map of the protocol is printed as one, in a stable order."""
-    fields = as_dict(sessions_pb2.SessionInfo(holes_by_reason={"taken": 2, "expired": 1}))
+    fields = as_dict(SessionInfo(holes_by_reason={"taken": 2, "expired": 1}))
     assert list(fields["holes_by_reason"].items()) == [("expired", 1), ("taken", 2)]
     print_fields({"holes_by_reason": fields["holes_by_reason"]})
     assert capsys.readouterr().out == "holes_by_reason  expired=1, taken=2\n"

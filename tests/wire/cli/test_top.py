@@ -12,17 +12,17 @@ import pytest
 
 from ackq.cli.queue_rates import Look, rows
 from ackq.client import Publisher
-from ackq.v1 import admin_pb2, sessions_pb2
+from ackq.info import Holder, QueueInfo, SessionInfo
 
 TIMEOUT_S = 60
 
 
 def queue(name, **fields):
-    return admin_pb2.QueueInfo(queue=name, queue_id=sum(name.encode()), **fields)
+    return QueueInfo(queue=name, queue_id=sum(name.encode()), **fields)
 
 
 def session(name, *queues, **fields):
-    return sessions_pb2.SessionInfo(session=name, queues=queues, **fields)
+    return SessionInfo(session=name, queues=queues, **fields)
 
 
 def test_the_oldest_message_comes_first():
@@ -44,7 +44,7 @@ def test_rates_are_those_between_two_looks():
 
 def test_who_holds_a_queue():
     """M4: the oldest lease first, whether its reader lives, and how many more there are."""
-    reader = sessions_pb2.Holder(host="h", pid=7, application="etl")
+    reader = Holder(host="h", pid=7, application="etl")
     sessions = (
         session("idle", "q", live=True, holder=reader),
         session("young", "q", live=True, leased=1, lease_age_ms=5, holder=reader),

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from ackq.client import Admin, Channel
-from ackq.v1 import links_pb2
+from ackq.info import LinkInfo
 from tests.fakes.relay import Relay
 from tests.wire.links.accepting import Accepting
 from tests.wire.links.conftest import eventually
@@ -369,7 +369,7 @@ class TakenMore:
 
     def _info(self):
         with Admin(self._edge.endpoint) as admin:
-            return next(iter(admin.links()), links_pb2.LinkInfo())
+            return next(iter(admin.links()), LinkInfo())
 
 
 def test_pause(classic, edge, links):

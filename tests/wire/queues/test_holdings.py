@@ -25,7 +25,7 @@ def test_every_unacked_message_is_in_one_holding(ackq):
             assert held["me"].stored_bytes > 3
             (at_six,) = admin.holdings(queue, position=6).holdings
             assert (at_six.channel, at_six.delivery_tag) == ("me", 2)
-            assert admin.holdings(queue, position=8).holdings == []
+            assert admin.holdings(queue, position=8).holdings == ()
             assert admin.queue(queue).unacked == 7
         admin.release_session(queue, fence=True)
 

@@ -11,7 +11,9 @@ from typing import Any, Final
 from google.protobuf.message import Message
 
 from ackq.diagnosis.link_state import sentences
+from ackq.info import LinkInfo
 from ackq.v1 import admin_pb2, links_pb2, sessions_pb2
+from ackq.wire.answers import decoded
 from ackq_broker.core.commands import QueueInfo, QueueUse
 from ackq_broker.service.engine.clock import age_ms
 from ackq_broker.service.http.queue_table import is_full
@@ -78,7 +80,8 @@ def session_row(session: sessions_pb2.SessionInfo) -> dict[str, Any]:
 
 def link_row(link: links_pb2.LinkInfo) -> dict[str, Any]:
     """A link with its holder, what its process told last, and in words what holds it up (L26)."""
-    return {**plain(link), "held_up": sentences(link)}
+    info = decoded(LinkInfo, link)
+    return {**plain(link), "ack": info.ack, "held_up": sentences(info)}
 
 
 def plain(message: Message) -> dict[str, Any]:

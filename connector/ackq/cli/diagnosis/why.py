@@ -16,9 +16,8 @@ from ackq.diagnosis.finding import broken
 from ackq.diagnosis.queue_facts import QueueFacts
 from ackq.diagnosis.queue_state import diagnose, summary
 from ackq.errors import QueueNotFoundError, SessionNotFoundError, UnsupportedError
+from ackq.info import LinkInfo, QueueInfo, SessionInfo
 from ackq.text import printable
-from ackq.v1 import admin_pb2 as pb
-from ackq.v1 import links_pb2, sessions_pb2
 
 _MOST_SESSIONS = 50
 
@@ -71,7 +70,7 @@ def gather(admin: Admin, name: str) -> QueueFacts:
     )
 
 
-def _sessions(admin: Admin, names: list[str]) -> dict[str, sessions_pb2.SessionInfo]:
+def _sessions(admin: Admin, names: list[str]) -> dict[str, SessionInfo]:
     found = {}
     for name in names:
         try:
@@ -81,14 +80,14 @@ def _sessions(admin: Admin, names: list[str]) -> dict[str, sessions_pb2.SessionI
     return found
 
 
-def _links(admin: Admin, queue: str) -> tuple[links_pb2.LinkInfo, ...]:
+def _links(admin: Admin, queue: str) -> tuple[LinkInfo, ...]:
     try:
         return tuple(each for each in admin.links() if each.queue == queue)
     except UnsupportedError:
         return ()  # a broker of before
 
 
-def _dead_letters(admin: Admin, queue: pb.QueueInfo) -> pb.QueueInfo | None:
+def _dead_letters(admin: Admin, queue: QueueInfo) -> QueueInfo | None:
     target = queue.properties.dead_letter_queue
     try:
         return admin.queue(target) if target else None

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ackq.client import LivenessStream, Session
+    from ackq.info import SessionInfo
 
 _log: Final = logging.getLogger("ackq.spark")
 
@@ -90,7 +91,7 @@ class SessionDriver:
     """
 
     def __init__(
-        self, options: SourceOptions, session: Session, find: Callable[[str], pb.SessionInfo]
+        self, options: SourceOptions, session: Session, find: Callable[[str], SessionInfo]
     ) -> None:
         self._options = options
         self._session = session

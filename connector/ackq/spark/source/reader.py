@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ackq.client import Session
-    from ackq.v1.sessions_pb2 import SessionInfo
+    from ackq.info import SessionInfo
 
 
 class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from ackq.errors import SessionNotFoundError
+from ackq.info import SessionInfo
 from ackq.v1 import sessions_pb2 as pb
 
 
@@ -19,7 +20,7 @@ class FakeSession:
         self.asked = []
         self.holds = []
         self.batches = []
-        self.recorded = pb.SessionInfo(incarnation="i1", queues=["q", "r"])
+        self.recorded = SessionInfo(incarnation="i1", queues=["q", "r"])
         self.looked_up = []
 
     def horizon(self):

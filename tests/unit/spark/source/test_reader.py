@@ -16,6 +16,7 @@ from ackq.errors import (
     SessionNotFoundError,
     UnsupportedError,
 )
+from ackq.info import SessionInfo
 from ackq.spark.options import options
 from ackq.spark.source.fetch import LeaseRange
 from ackq.spark.source.reader import AckqStreamReader
@@ -305,7 +306,7 @@ def test_queues_are_looked_up_once(make, session, advanced):
     assert session.looked_up == ["s"]
 
 
-@pytest.mark.parametrize("recorded", [None, pb.SessionInfo(incarnation="i2", queues=["a"])])
+@pytest.mark.parametrize("recorded", [None, SessionInfo(incarnation="i2", queues=["a"])])
 def test_a_session_that_is_gone_is_not_judged_by_its_queues(make, session, advanced, recorded):
     """S9: that the incarnation was replaced or released is for the broker to say."""
     session.recorded = recorded
@@ -441,7 +442,7 @@ def test_third_attach_of_a_replay_is_reported(make, session, caplog):
 def test_pattern_and_timeout_go_with_every_advance(make, session, advanced):
     """S5, S10: the broker looks for new queues, and knows how long to wait for the owner."""
     session.answers.extend([advanced(0), advanced(0)])
-    session.recorded = pb.SessionInfo(incarnation="i1", queues=["orders.eu", "old"])
+    session.recorded = SessionInfo(incarnation="i1", queues=["orders.eu", "old"])
     reader = make(queue=None, queuePattern="orders.*", sessionTimeout="10m")
     reader.latestOffset(START, MAX)
     reader.latestOffset(at(0), MAX)
@@ -454,7 +455,7 @@ def test_pattern_and_timeout_go_with_every_advance(make, session, advanced):
 @pytest.mark.parametrize("pattern", ["orders.?", "orders", "orders.eu.*", "[o]rders.eu"])
 def test_checkpoint_of_queues_beside_the_pattern(make, session, pattern):
     """S10: a checkpoint none of whose queues the pattern finds is refused with both."""
-    session.recorded = pb.SessionInfo(incarnation="i1", queues=["orders.eu"])
+    session.recorded = SessionInfo(incarnation="i1", queues=["orders.eu"])
     with pytest.raises(CheckpointMismatchError, match=r"of queue 'orders\.eu'") as caught:
         make(queue=None, queuePattern=pattern).latestOffset(at(5), MAX)
     assert f"this one reads queues like '{pattern}'" in str(caught.value)

@@ -1,0 +1,133 @@
+"""The classes that `Admin` returns, and the messages of the protocol that they are made from."""
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from ackq.client import admin
+from ackq.info import Holder, LinkInfo, LinkReport, QueueInfo, Redriven, SessionInfo
+from ackq.v1 import admin_pb2, links_pb2, publishing_pb2, sessions_pb2
+from ackq.wire.answers import decoded
+
+ANSWERS = (admin_pb2, sessions_pb2, links_pb2, publishing_pb2)
+# A class, the message that it is made from, and the fields that are not told.
+OTHER_NAMES = {
+    "ServerInfo": "ServerInfoResponse",
+    "AcceptedHistory": "AcceptHistoryResponse",
+    "Backup": "BackupResponse",
+    "Drain": "DrainResponse",
+    "DeclaredQueue": "DeclareQueueResponse",
+    "DeletedQueue": "DeleteQueueResponse",
+    "Redriven": "RedriveResponse",
+    "Holdings": "ListHoldingsResponse",
+    "DeclaredExchange": "DeclareExchangeResponse",
+    "ReleasedSession": "ReleaseSessionResponse",
+    "SettledSession": "SettleSessionResponse",
+    "RemovedLink": "RemoveLinkResponse",
+    "DroppedBatch": "DropBatchResponse",
+}
+NOT_TOLD = {Holder: {"token"}, Redriven: {"more"}}
+
+
+def parts(hint):
+    """The classes of a type: its own, and those of its arguments."""
+    return [each for each in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(each)]
+
+
+def returned():
+    """What each method of `Admin` returns, by its name."""
+    names = {**vars(admin), "pa": pa}
+    return {
+        name: typing.get_type_hints(method, names)["return"]
+        for name, method in inspect.getmembers(admin.Admin, inspect.isfunction)
+        if not name.startswith("_")
+    }
+
+
+def told():
+    """Every class that a method of `Admin` returns, and every class of their fields."""
+    found, waiting = set(), [kind for hint in returned().values() for kind in parts(hint)]
+    while waiting:
+        kind = waiting.pop()
+        if kind not in found:
+            found.add(kind)
+            for hint in typing.get_type_hints(kind).values():
+                waiting += parts(hint)
+    return sorted(found, key=lambda kind: kind.__name__)
+
+
+def message_of(kind):
+    name = OTHER_NAMES.get(kind.__name__, kind.__name__)
+    return next(getattr(each, name) for each in ANSWERS if hasattr(each, name))
+
+
+def filled(descriptor):
+    """A message with another value than the default in each field."""
+    message = descriptor._concrete_class()
+    for field in descriptor.fields:
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            getattr(message, field.name)["k"] = 7
+        elif field.message_type is not None:
+            value = filled(field.message_type)
+            if field.is_repeated:
+                getattr(message, field.name).append(value)
+            else:
+                getattr(message, field.name).CopyFrom(value)
+        else:
+            kinds = {field.CPPTYPE_BOOL: True, field.CPPTYPE_STRING: "x", field.CPPTYPE_ENUM: 2}
+            value = b"x" if field.type == field.TYPE_BYTES else kinds.get(field.cpp_type, 7)
+            if field.is_repeated:
+                getattr(message, field.name).append(value)
+            else:
+                setattr(message, field.name, value)
+    return message
+
+
+def test_no_method_of_admin_returns_a_message_of_the_protocol():
+    """Each returns classes of `ackq.info`, plain values, or rows."""
+    assert len(told()) > 20
+    assert {kind.__module__ for kind in told()} == {"ackq.info"}
+    others = {hint for hint in returned().values() if not parts(hint)}
+    assert others == {bool, int, str, Iterator[pa.RecordBatch]}
+
+
+@pytest.mark.parametrize("kind", told(), ids=lambda kind: kind.__name__)
+def test_a_class_has_each_field_of_its_message(kind):
+    """In the order of the protocol, with its value and of the type that the class says."""
+    message = filled(message_of(kind).DESCRIPTOR)
+    names = [each.name for each in message.DESCRIPTOR.fields]
+    assert [each.name for each in dataclasses.fields(kind)] == [
+        name for name in names if name not in NOT_TOLD.get(kind, ())
+    ]
+    info = decoded(kind, message)
+    for name, hint in typing.get_type_hints(kind).items():
+        value = getattr(info, name)
+        assert value, name
+        if typing.get_origin(hint) is typing.Literal:
+            assert value in typing.get_args(hint)
+        elif typing.get_origin(hint) is tuple:
+            assert isinstance(value, tuple)
+            assert isinstance(value[0], typing.get_args(hint)[0])
+        elif not typing.get_args(hint):
+            assert isinstance(value, hint)
+
+
+def test_what_is_absent_has_its_default():
+    """A holder that nobody is has an empty host; a limit that there is not is None."""
+    link = decoded(LinkInfo, links_pb2.LinkInfo(report=links_pb2.LinkReport(lives_left=0)))
+    assert (link.holder, link.report.lives_left) == (Holder(), 0)
+    assert decoded(LinkInfo, links_pb2.LinkInfo()).report == LinkReport()
+    session = decoded(SessionInfo, sessions_pb2.SessionInfo(holes_by_reason={"taken": 2}))
+    assert (session.holes_by_reason, session.queues) == ({"taken": 2}, ())
+
+
+def test_an_answer_cannot_be_changed():
+    """A frozen class: what one caller has, no other can change."""
+    queue = decoded(QueueInfo, admin_pb2.QueueInfo(queue="q", sessions=["s"]))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        queue.ready = 7
+    assert queue == QueueInfo(queue="q", sessions=("s",), properties=queue.properties)
