@@ -96,7 +96,9 @@ class SimulatedLinkStream(LinkStream):
         finally:
             if sender is not None:
                 sender.cancel()
-            connection.cut(server_after_s=self._process.late_s())
+            late_s = self._process.late_s()
+            if not connection.client_cut:  # else the edge notices when it was to
+                connection.cut(server_after_s=late_s)
             self._call = None
             done = self._state.done
             self._on_disconnect()
