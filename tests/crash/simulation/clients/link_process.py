@@ -65,6 +65,13 @@ class LinkProcess:
         else:
             self._over("stopped")
 
+    @property
+    def idle(self):
+        """Whether it consumes, and the edge has answered all that it has taken."""
+        counters = self._link.counters
+        consumes = any(not channel.client_cut for channel in self._channels)
+        return consumes and counters.taken == counters.stored
+
     # --- what befalls it ---
 
     def stop(self):

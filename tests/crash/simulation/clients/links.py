@@ -16,7 +16,9 @@ _REMOVALS = 30
 # How many messages have the id of the one before, with another content.
 _SAME_ID = 0.1
 # The disk stands still when a consumer holds so many messages.
-_HOARD = 4
+_HOARD = 6
+# So often it is looked whether it does, before the last time is given up.
+_LOOKS = 200
 # So long at most a process goes on that another one was started beside.
 _ZOMBIE_S = 4.0
 _ENDS = ("fenced", "already_held", "link_not_found", "closed")
@@ -58,6 +60,11 @@ class ForeignPublisher(Troublemaker):
             for _ in range(self.rng.choice((1, 1, 3, 6))):
                 self.publish(self.rng)
             await self.pause(self.pace_s)
+
+    @property
+    def undelivered(self):
+        """Whether the other broker has messages that no consumer holds."""
+        return bool(self._elsewhere.count()[0])
 
     def publish(self, rng, sizes=(0, 20, 100, 800)):
         """Publishes a message whose body has one of these sizes, if it has a content of its own."""
@@ -197,6 +204,14 @@ class Runner(Troublemaker):
         self.world.kernel.at(now_s + self.rng.random() * _ZOMBIE_S, process.kill)
         return new
 
+    async def running(self):
+        """The newest process alone, or another one when that has ended."""
+        if not self.processes or self.processes[-1].ended:
+            return await self.end_all()
+        for process in self.processes[:-1]:
+            process.kill()
+        return self.processes[-1]
+
     async def end_all(self):
         """All processes are killed but one, which is new."""
         self._look()
@@ -206,10 +221,14 @@ class Runner(Troublemaker):
 
 
 class Hoarder(Consumer):
-    """Holds up to 8 messages; accepts one now and then while `settles` is true, at the end all."""
+    """Holds up to 12 messages; accepts them one by one while `settles`, the rest in a calm world.
 
-    quiet_s = 0.2
-    settles = False
+    Not while it `holds`: then somebody has not yet let the disk stand still for the last time.
+    """
+
+    # Less than the edge waits between two permits, so that both streams of a link look in turn.
+    quiet_s = 0.04
+    settles = holds = False
 
     @property
     def held(self):
@@ -217,13 +236,13 @@ class Hoarder(Consumer):
         return len(self._held)
 
     async def _busy(self):
-        while self._held and self.world.calm:
+        while self._held and self.world.calm and not self.holds:
             await self._settle()
         if self._held and self.settles:
             await self._settle()
 
     def _prefetch(self, _):
-        return 8
+        return 12
 
 
 class Standstill(Troublemaker):
@@ -242,22 +261,41 @@ class Standstill(Troublemaker):
         self._publisher = publisher
         self._runner = runner
         self._hoarder = hoarder
+        self._still = False
 
     async def work(self):
-        self.finished = True
+        self.finished = self._hoarder.holds = True
         while True:
             await self.pause(0.5)
-            if self._hoarder.held < _HOARD:
+            if self._hoarder.held >= _HOARD:
+                await self._stand_still()
+
+    async def last(self):
+        """Once more, in a calm world: no later subscription makes up for permits that were lost."""
+        for _ in range(_LOOKS):
+            await self.world.sleep(0.2)
+            process = await self._runner.running()
+            if self._still or not process.idle or self._publisher.undelivered:
                 continue
-            still_s = self.rng.choice((4.0, 6.0))
-            self.world.slow_disk(still_s, still_s)
-            for _ in range(6):
-                self._publisher.publish(self.rng, (800,))
-                await self.pause(0.2)
-            self._runner.processes[-1].cut_edge(late_s=2 * still_s)
-            self._hoarder.settles = True
-            await self.world.sleep(0.8 * still_s)
-            self._hoarder.settles = False
+            if self._hoarder.held >= _HOARD:
+                await self._stand_still()
+                break
+            self._publisher.publish(self.rng)
+        self._hoarder.holds = False
+
+    async def _stand_still(self):
+        self._still = True
+        still_s = self.rng.choice((4.0, 6.0))
+        self.world.trace("the disk stands still for", still_s)
+        self.world.slow_disk(still_s, still_s)
+        for _ in range(6):
+            self._publisher.publish(self.rng, (800,))
+            await self.world.sleep(self.rng.random() * 0.2)
+        for process in self._runner.processes[-1:]:
+            process.cut_edge(late_s=2 * still_s)
+        self._hoarder.settles = True
+        await self.world.sleep(0.8 * still_s)
+        self._hoarder.settles = self._still = False
 
 
 class LinkWatcher(Client):

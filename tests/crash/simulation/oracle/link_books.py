@@ -129,7 +129,7 @@ class LinkBooks:
     def close(self):
         """The other broker is empty: what it was told is there must be here, or was."""
         left = self.elsewhere.left()
-        self.oracle.check(not left, f"L9: {left} are not acknowledged there")
+        self.oracle.check(not left, f"L9, L10: {left} are not acknowledged there")
         for message in self.elsewhere.messages:
             if message.confirmed and message.state == ACKED:
                 self._must_be_here(message)
@@ -232,7 +232,7 @@ class TallyBooks(LinkBooks):
     def close(self):
         """As in `LinkBooks`."""
         left = self.elsewhere.left()
-        self.oracle.check(not left, f"L9: {left} are not acknowledged there")
+        self.oracle.check(not left, f"L9, L10: {left} are not acknowledged there")
 
     def verdict(self):
         """L7: what is lost, and whether more is doubled than is allowed."""
