@@ -27,12 +27,14 @@ SMALL = {
         "attempts": "what three kinds of streams share",
         "errors": "gRPC's errors as ours",
         "health": "the health check",
+        "heartbeats": "what two kinds of streams share",
         "security": "credentials; Spark imports it without gRPC",
     },
     "ackq/client/consuming": {
         "received_tags": "a data structure",
     },
     "ackq/client/publishing": {"state": "what two state machines share"},
+    "ackq/client/sessions": {"liveness_stream": "rule S3"},
     "ackq/client": {
         "event_loop": "what asyncio needs of threads",
         "futures": "a data structure",

@@ -1,0 +1,85 @@
+"""A stream that sends a request at once and then one per interval, and reconnects by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from ackq import limits
+from ackq.client.connection.duplex import DuplexStream, Send, Wait
+from ackq.client.connection.security import Security
+from ackq.errors import AckqError
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class Heartbeats(Generic[Q]):
+    """State machine of such a stream.
+
+    Args:
+        request: Makes the request of a heartbeat, under the lock of the stream.
+    """
+
+    done = False
+
+    def __init__(self, request: Callable[[], Q]) -> None:
+        self.interval_s = limits.HEARTBEAT_SEND_MS / 1000
+        self._request = request
+        self._sent_at: float | None = None  # on the present stream
+
+    def next_action(self, now: float) -> Send[Q] | Wait:
+        """The next heartbeat, when it is due."""
+        if self._sent_at is not None and now < self._sent_at + self.interval_s:
+            return Wait(self._sent_at + self.interval_s)
+        self._sent_at = now
+        return Send(self._request())
+
+    def on_disconnect(self) -> None:
+        """Makes a heartbeat due at once on the next stream."""
+        self._sent_at = None
+
+
+class HeartbeatStream(DuplexStream[Heartbeats[Q], Q, A]):
+    """The stream of a process that is to be known to be alive; it reconnects without end.
+
+    Args:
+        endpoint: Where the broker is.
+        security: Transport security.
+        request: Makes the request of a heartbeat, on another thread.
+    """
+
+    _failure: AckqError | None = None  # what no other call would mend
+
+    def __init__(self, endpoint: str, security: Security | None, request: Callable[[], Q]) -> None:
+        super().__init__(endpoint, security, Heartbeats(request), retry_total_ms=None)
+        with self.lock:
+            self._start()
+
+    def close(self) -> None:
+        """Ends the stream and the thread."""
+        self.abandon()
+        self.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _on_answer(self, answer: A) -> None:  # noqa: ARG002 - any answer is progress
+        self._backoff.reset()
+
+    def _on_disconnect(self) -> None:
+        with self.lock:
+            self._state.on_disconnect()
+
+    def _on_end(self, error: AckqError | None) -> None:
+        if not self._abandoned:
+            self._failure = error
