@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
+
+from google.protobuf.message import Message
 
 from ackq.v1 import links_pb2 as pb
 from ackq.v1 import sessions_pb2
 from ackq_broker.core import commands
 from ackq_broker.service.engine.clock import age_ms
 
+R = TypeVar("R", bound=Message)
+
 ACK_OF_WIRE: Final = {
     pb.LINK_ACK_SETTLED: commands.LinkAck.SETTLED,
     pb.LINK_ACK_STORED: commands.LinkAck.STORED,
 }
+# Of what a link is limited by, which is a word.
+WORD_BYTES: Final = 64
 _ACK_TO_WIRE: Final = {ack: wire for wire, ack in ACK_OF_WIRE.items()}
+
+
+def of_its_own(report: R) -> R:
+    """A copy without unknown fields: a part of a request keeps the whole in memory (I6)."""
+    report.DiscardUnknownFields()
+    return type(report).FromString(report.SerializeToString())
 
 
 def link_info(

@@ -28,7 +28,7 @@ from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.engine.events import event
 from ackq_broker.service.engine.in_flight import StreamBytes
 from ackq_broker.service.links import deliveries
-from ackq_broker.service.links.info import ACK_OF_WIRE
+from ackq_broker.service.links.info import ACK_OF_WIRE, WORD_BYTES, of_its_own
 from ackq_broker.service.links.numbers import DeliveryNumbers
 from ackq_broker.service.security.callers import current
 from ackq_broker.service.sessions.info import holder_info
@@ -54,7 +54,6 @@ _THREAD_BYTES: Final = 2 * limits.FRAME_TARGET_BYTES
 _UNREAD_ANSWERS: Final = 10_000
 # Permits are decided after so long at the earliest (L12), and looked for after so long without any
 # record: what is proven is no record of another's.
-_WORD_BYTES: Final = 64
 _PERMIT_S: Final = 0.05
 _IDLE_S: Final = 1.0
 
@@ -434,9 +433,9 @@ def _flags(said: list[bool]) -> list[int]:
 
 def _checked(report: pb.LinkReport) -> pb.LinkReport:
     """A report whose texts are within their bounds (I6)."""
-    report.limited_by = shorten(report.limited_by, _WORD_BYTES)
-    report.set_aside_reason = shorten(report.set_aside_reason, 4 * _WORD_BYTES)
-    return report
+    report.limited_by = shorten(report.limited_by, WORD_BYTES)
+    report.set_aside_reason = shorten(report.set_aside_reason, 4 * WORD_BYTES)
+    return of_its_own(report)
 
 
 def _size_of(request: Request) -> int:
