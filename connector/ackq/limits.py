@@ -100,8 +100,12 @@ CONSUMER_PREFETCH_MESSAGES: Final = 1_000
 
 # --- links ---
 MAX_LINKS: Final = 1_000
+# Processes of outbound links that tell what they do; 6 KB each.
+MAX_OUTBOUND_REPORTS: Final = 1_000
 # What a link may be of, in words.
 MAX_LINK_SOURCE_BYTES: Final = 1_024
+# What holds up an outbound link, in the words of the other broker.
+MAX_LINK_REASON_BYTES: Final = 1_000
 # Messages that a link remembers: those it holds, and those whose acknowledgement may come to
 # nothing; 50 bytes each.
 MAX_LINK_ENTRIES: Final = 4_000_000

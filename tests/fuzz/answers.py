@@ -149,6 +149,7 @@ def admin_answers(rng):
             ("ListSessions", lambda admin: admin.session("s")),
             ("ListBatches", lambda admin: admin.batch("w", 1)),
             ("ListLinks", lambda admin: admin.link("l")),
+            ("ListLinks", Admin.outbound_links),
             ("ListWriters", lambda admin: admin.writer("w")),
             ("DeclareQueue", lambda admin: admin.declare_queue("q")),
             ("PlanBrowse", lambda admin: admin.plan_browse("q")),

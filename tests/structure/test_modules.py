@@ -33,6 +33,7 @@ SMALL = {
     "ackq/client/consuming": {
         "received_tags": "a data structure",
     },
+    "ackq/client/links": {"outbound": "rule L26"},
     "ackq/client/publishing": {"state": "what two state machines share"},
     "ackq/client/sessions": {"liveness_stream": "rule S3"},
     "ackq/client": {

@@ -524,6 +524,16 @@ class Admin:
         """One link. Raises LinkNotFoundError."""
         return _some(self._links(name))[0]
 
+    def outbound_links(self, name: str = "") -> list[links_pb2.OutboundReport]:
+        """The outbound links that run now, or those of a name, by name (L26).
+
+        Raises:
+            LinkNotFoundError: No link has this name, neither an outbound nor an inbound one.
+        """
+        request = links_pb2.ListLinksRequest(link=name, outbound=True)
+        answer = self._call("LinksService/ListLinks", request, links_pb2.ListLinksResponse)
+        return list(answer.outbound)
+
     def pause_link(self, name: str, *, paused: bool = True) -> bool:
         """Pauses a link, which takes no more then and goes on to acknowledge, or lets it go on.
 

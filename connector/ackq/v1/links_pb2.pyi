@@ -198,16 +198,58 @@ class LinkState(_message.Message):
     def __init__(self, paused: bool = ..., held: _Optional[int] = ..., missing: _Optional[int] = ...) -> None: ...
 
 class ListLinksRequest(_message.Message):
-    __slots__ = ("link",)
+    __slots__ = ("link", "outbound")
     LINK_FIELD_NUMBER: _ClassVar[int]
+    OUTBOUND_FIELD_NUMBER: _ClassVar[int]
     link: str
-    def __init__(self, link: _Optional[str] = ...) -> None: ...
+    outbound: bool
+    def __init__(self, link: _Optional[str] = ..., outbound: bool = ...) -> None: ...
 
 class ListLinksResponse(_message.Message):
-    __slots__ = ("links",)
+    __slots__ = ("links", "outbound")
     LINKS_FIELD_NUMBER: _ClassVar[int]
+    OUTBOUND_FIELD_NUMBER: _ClassVar[int]
     links: _containers.RepeatedCompositeFieldContainer[LinkInfo]
-    def __init__(self, links: _Optional[_Iterable[_Union[LinkInfo, _Mapping]]] = ...) -> None: ...
+    outbound: _containers.RepeatedCompositeFieldContainer[OutboundReport]
+    def __init__(self, links: _Optional[_Iterable[_Union[LinkInfo, _Mapping]]] = ..., outbound: _Optional[_Iterable[_Union[OutboundReport, _Mapping]]] = ...) -> None: ...
+
+class OutboundReport(_message.Message):
+    __slots__ = ("link", "queue", "target", "holder", "published", "refused", "unfit", "cuts", "stale", "doubts", "reason", "limited_by")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    UNFIT_FIELD_NUMBER: _ClassVar[int]
+    CUTS_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    DOUBTS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    LIMITED_BY_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    queue: str
+    target: str
+    holder: _sessions_pb2.Holder
+    published: int
+    refused: int
+    unfit: int
+    cuts: int
+    stale: int
+    doubts: int
+    reason: str
+    limited_by: str
+    def __init__(self, link: _Optional[str] = ..., queue: _Optional[str] = ..., target: _Optional[str] = ..., holder: _Optional[_Union[_sessions_pb2.Holder, _Mapping]] = ..., published: _Optional[int] = ..., refused: _Optional[int] = ..., unfit: _Optional[int] = ..., cuts: _Optional[int] = ..., stale: _Optional[int] = ..., doubts: _Optional[int] = ..., reason: _Optional[str] = ..., limited_by: _Optional[str] = ...) -> None: ...
+
+class ReportOutboundRequest(_message.Message):
+    __slots__ = ("report",)
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    report: OutboundReport
+    def __init__(self, report: _Optional[_Union[OutboundReport, _Mapping]] = ...) -> None: ...
+
+class ReportOutboundResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class LinkInfo(_message.Message):
     __slots__ = ("link", "incarnation", "epoch", "holder", "live", "source", "queue", "ack", "paused", "opened_us", "held", "settled", "unproven", "in_doubt", "tombstones", "held_oldest_age_ms", "taken", "stored", "matched_held", "matched_settled", "ambiguous", "id_reused", "permitted", "proven", "refusal", "report", "reject_there", "rejected")

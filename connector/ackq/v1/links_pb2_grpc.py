@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class LinksServiceStub(object):
-    """What the process of an inbound link needs, and what its operators do.
+    """What the processes of links need, and what operators do.
     """
 
     def __init__(self, channel):
@@ -55,10 +55,15 @@ class LinksServiceStub(object):
                 request_serializer=ackq_dot_v1_dot_links__pb2.RemoveLinkRequest.SerializeToString,
                 response_deserializer=ackq_dot_v1_dot_links__pb2.RemoveLinkResponse.FromString,
                 _registered_method=True)
+        self.ReportOutbound = channel.stream_stream(
+                '/ackq.v1.LinksService/ReportOutbound',
+                request_serializer=ackq_dot_v1_dot_links__pb2.ReportOutboundRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_links__pb2.ReportOutboundResponse.FromString,
+                _registered_method=True)
 
 
 class LinksServiceServicer(object):
-    """What the process of an inbound link needs, and what its operators do.
+    """What the processes of links need, and what operators do.
     """
 
     def Link(self, request_iterator, context):
@@ -90,6 +95,14 @@ class LinksServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportOutbound(self, request_iterator, context):
+        """What an outbound link does, told by its process every few seconds (L26): each report replaces the one before, is
+        answered, and is forgotten when the stream ends.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LinksServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -113,6 +126,11 @@ def add_LinksServiceServicer_to_server(servicer, server):
                     request_deserializer=ackq_dot_v1_dot_links__pb2.RemoveLinkRequest.FromString,
                     response_serializer=ackq_dot_v1_dot_links__pb2.RemoveLinkResponse.SerializeToString,
             ),
+            'ReportOutbound': grpc.stream_stream_rpc_method_handler(
+                    servicer.ReportOutbound,
+                    request_deserializer=ackq_dot_v1_dot_links__pb2.ReportOutboundRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_links__pb2.ReportOutboundResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'ackq.v1.LinksService', rpc_method_handlers)
@@ -122,7 +140,7 @@ def add_LinksServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class LinksService(object):
-    """What the process of an inbound link needs, and what its operators do.
+    """What the processes of links need, and what operators do.
     """
 
     @staticmethod
@@ -223,6 +241,33 @@ class LinksService(object):
             '/ackq.v1.LinksService/RemoveLink',
             ackq_dot_v1_dot_links__pb2.RemoveLinkRequest.SerializeToString,
             ackq_dot_v1_dot_links__pb2.RemoveLinkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportOutbound(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/ackq.v1.LinksService/ReportOutbound',
+            ackq_dot_v1_dot_links__pb2.ReportOutboundRequest.SerializeToString,
+            ackq_dot_v1_dot_links__pb2.ReportOutboundResponse.FromString,
             options,
             channel_credentials,
             insecure,

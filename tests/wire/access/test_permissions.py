@@ -1,5 +1,6 @@
 """Every RPC by every choice of permissions and role, over the wire: allowed, or refused (A2)."""
 
+import queue
 import secrets
 
 import grpc
@@ -88,6 +89,12 @@ def link(queue="q"):
     name = secrets.token_hex(8)
     opening = links_pb2.LinkOpen(link=name, holder=holder, source="there", queue=queue, ack=1)
     yield links_pb2.LinkRequest(header=links_pb2.LinkHeader(open=opening))
+
+
+def outbound_report(queue):
+    """What an outbound link of a queue tells."""
+    fields = {"link": f"out of {queue}", "queue": queue, "target": "there"}
+    return links_pb2.ReportOutboundRequest(report=links_pb2.OutboundReport(**fields))
 
 
 def consume(**request):
@@ -296,6 +303,7 @@ CASES = [
         lambda world: links_pb2.RemoveLinkRequest(link=world.held_link),
         has("configure"),
     ),
+    ("LinksService.ReportOutbound", lambda _: iter([outbound_report("q")]), has("read")),
     ("SessionsService.Horizon", lambda _: sessions_pb2.HorizonRequest(), anybody),
     (
         "SessionsService.Advance",
@@ -514,6 +522,34 @@ def test_lists_show_what_one_may_see(table):
         "read-none": ({"q", "dead"}, {"x"}, set(), {"s"}, {"l"}),
         "observer": ({"q", "dead", "secret"}, {"x"}, {"secret"}, {"s"}, {"l"}),
     }
+
+
+@pytest.mark.usefixtures("world")
+def test_outbound_links_are_shown_like_others(table):
+    """A2, A3, L26: to who has any permission on the queue; else they are not there."""
+    with table.client("master") as master:
+        calls = [held_open(master.links.ReportOutbound, outbound_report(q)) for q in ("q", "other")]
+        seen = {}
+        for name in ("none", "read-none", "observer"):
+            with table.client(name) as client:
+                asked = links_pb2.ListLinksRequest(outbound=True)
+                seen[name] = [each.queue for each in client.links.ListLinks(asked).outbound]
+        with table.client("read-none") as client:
+            asked = links_pb2.ListLinksRequest(link="out of other", outbound=True)
+            error = outcome(client, "LinksService.ListLinks", asked)
+        for call in calls:
+            call.cancel()
+    assert seen == {"none": [], "read-none": ["q"], "observer": ["other", "q"]}
+    assert error.message == "There is no link 'out of other'. See `ackq link list`."
+
+
+def held_open(call, request):
+    """A stream with one request that was answered."""
+    requests = queue.SimpleQueue()
+    requests.put(request)
+    opened = call(iter(requests.get, None), timeout=TIMEOUT_S)
+    next(opened)
+    return opened
 
 
 @pytest.mark.usefixtures("world")

@@ -178,7 +178,7 @@ class Scrape(Collector):
         streams = GaugeMetricFamily(
             "ackq_streams", "Long-lived streams of clients.", labels=["kind"]
         )
-        for kind in ("publish", "consume", "stage", "hold", "link"):
+        for kind in ("publish", "consume", "stage", "hold", "link", "report"):
             streams.add_metric([kind], open_streams[kind])
         yield streams
         yield _gauge(

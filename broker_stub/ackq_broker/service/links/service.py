@@ -14,6 +14,7 @@ from ackq_broker.core.commands import LinkAck
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.engine.events import event
 from ackq_broker.service.links.info import link_info
+from ackq_broker.service.links.outbound import OutboundReports
 from ackq_broker.service.links.stream import EdgeStream, Request
 from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.transport.rpc import Read, Write
@@ -34,6 +35,7 @@ class LinksService:
         self._engine = engine
         self._liveness = liveness
         self._live: dict[str, EdgeStream] = {}
+        self._outbound = OutboundReports(engine)
         for link in engine.core.links():
             if link.holder is not None and link.holder.token:
                 liveness.attached(link.link, link.holder.token)
@@ -42,18 +44,27 @@ class LinksService:
         """A link's stream (L1, L5, L10)."""
         await EdgeStream(self._engine, self._live, self._liveness, read, write).run()
 
+    async def report_outbound(
+        self,
+        read: Read[pb.ReportOutboundRequest],
+        write: Write[pb.ReportOutboundResponse],
+    ) -> None:
+        """What an outbound link does, told while it runs (L26)."""
+        await self._outbound.serve(read, write)
+
     async def list_links(self, request: pb.ListLinksRequest) -> pb.ListLinksResponse:
         """All links, or one."""
         found = []
+        outbound = self._outbound.named(request.link) if request.outbound else []
         for name in (request.link,) if request.link else sorted(self._engine.core.link_names()):
             try:
                 found.append(self.look(name))
             except LinkNotFoundError:
-                if request.link:
+                if request.link and not outbound:
                     raise  # else it was removed meanwhile
             await asyncio.sleep(0)  # each is a piece of work (I6)
         await self._engine.wait_synced()
-        return pb.ListLinksResponse(links=found)
+        return pb.ListLinksResponse(links=found, outbound=outbound)
 
     def look(self, name: str) -> pb.LinkInfo:
         """A link as it is now, which may not be on disk yet; raises LinkNotFoundError."""

@@ -266,7 +266,8 @@ def _show_sessions(caller: Caller, response: sessions_pb2.ListSessionsResponse) 
 
 
 def _show_links(caller: Caller, response: links_pb2.ListLinksResponse) -> None:
-    _keep(response.links, caller.sees_each([each.queue for each in response.links]))
+    for links in (response.links, response.outbound):
+        _keep(links, caller.sees_each([each.queue for each in links]))
 
 
 _FILTERS: Final[Mapping[type, Callable[[Caller, Any], None]]] = {
@@ -293,5 +294,5 @@ def _check_found(name: str, response: sessions_pb2.ListSessionsResponse) -> None
 
 
 def _check_link(name: str, response: links_pb2.ListLinksResponse) -> None:
-    if not response.links:
+    if not response.links and not response.outbound:
         raise LinkNotFoundError(f"There is no link '{name}'. See `ackq link list`.", link=name)

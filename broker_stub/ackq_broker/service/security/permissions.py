@@ -316,6 +316,10 @@ def _link(request: frame.Frame[links_pb2.LinkHeader], objects: Objects) -> Itera
             yield Need("write", "queue", queue, f"write on the queue of link '{opening.link}'")
 
 
+def _report_outbound(request: links_pb2.ReportOutboundRequest, _: Objects) -> Needs:
+    return (Need("read", "queue", request.report.queue),)
+
+
 def _of_link(
     request: links_pb2.PauseLinkRequest | links_pb2.RemoveLinkRequest, objects: Objects
 ) -> Needs:
@@ -375,6 +379,7 @@ _LINKS: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {
     "ListLinks": _nothing,
     "PauseLink": _of_link,
     "RemoveLink": _of_link,
+    "ReportOutbound": _report_outbound,
 }
 TABLE: Final = {
     f"ackq.v1.{service}.{method}": entry

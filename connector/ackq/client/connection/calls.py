@@ -126,6 +126,18 @@ def hold(
     return cast("AnswerStream[sessions_pb2.HoldResponse]", patient(call(requests)))
 
 
+def report_outbound(
+    channel: grpc.Channel, requests: Iterator[links_pb2.ReportOutboundRequest]
+) -> AnswerStream[links_pb2.ReportOutboundResponse]:
+    """Opens the stream of an outbound link's reports (LinksService.ReportOutbound)."""
+    call: Any = channel.stream_stream(
+        "/ackq.v1.LinksService/ReportOutbound",
+        request_serializer=links_pb2.ReportOutboundRequest.SerializeToString,
+        response_deserializer=links_pb2.ReportOutboundResponse.FromString,
+    )
+    return cast("AnswerStream[links_pb2.ReportOutboundResponse]", patient(call(requests)))
+
+
 def stage_outcomes(
     channel: grpc.Channel, requests: Iterable[sessions_pb2.StageOutcomesRequest]
 ) -> sessions_pb2.StageOutcomesResponse:

@@ -1,1 +1,1 @@
-"""The client's side of an inbound link: one stream, deliveries in and permits out (L1-L11)."""
+"""The client's side of links: the stream of an inbound one (L1-L11), reports of outbound ones."""

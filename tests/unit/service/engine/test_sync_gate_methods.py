@@ -274,6 +274,11 @@ def link(block=b"", **kind):
     return links_pb2.LinkRequest(header=links_pb2.LinkHeader(**kind), block=block)
 
 
+def report(published):
+    fields = {"link": "out", "queue": "q", "target": "there", "published": published}
+    return links_pb2.ReportOutboundRequest(report=links_pb2.OutboundReport(**fields))
+
+
 def deliveries(number):
     return link(
         encoded(body=[b"x"]),
@@ -356,6 +361,7 @@ SCRIPTS = [
     ("LinksService/ListLinks", Step(links_pb2.ListLinksRequest())),
     ("LinksService/PauseLink", Step(links_pb2.PauseLinkRequest(link="idle", paused=True))),
     ("LinksService/RemoveLink", Step(links_pb2.RemoveLinkRequest(link="idle"))),
+    ("LinksService/ReportOutbound", Step(report(1)), Step(report(2)), Step(None, END)),
     (
         "PublishingService/Publish",
         Step(opening(publishing_pb2.PUBLISH_MODE_CONFIRM), "opened"),

@@ -93,6 +93,9 @@ def test_the_queue_of_a_link():
         request = links_pb2.PauseLinkRequest(link=name)
         text = f"configure on the queue of link '{name}'"
         assert found("LinksService.PauseLink", request) == [text]
+    report = links_pb2.OutboundReport(link="l", queue="b", target="there")
+    request = links_pb2.ReportOutboundRequest(report=report)
+    assert found("LinksService.ReportOutbound", request) == ["read on queue 'b'"]
 
 
 @pytest.mark.parametrize(

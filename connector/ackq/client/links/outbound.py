@@ -1,0 +1,36 @@
+"""The reports of an outbound link to the edge, for operators (L26); nothing depends on them."""
+
+from __future__ import annotations
+
+import logging
+
+import grpc
+
+from ackq.client.connection import calls, errors
+from ackq.client.connection.heartbeats import HeartbeatStream
+from ackq.errors import AckqError, LimitError
+from ackq.v1 import links_pb2 as pb
+
+_log = logging.getLogger(__name__)
+
+
+class OutboundReporter(HeartbeatStream[pb.ReportOutboundRequest, pb.ReportOutboundResponse]):
+    """Tells the edge every few seconds what an outbound link does, until it is closed.
+
+    It goes on trying also where the edge keeps the reports of too many.
+    """
+
+    name = "report"
+    thread_name = "ackq-report"
+
+    def _connect(
+        self, channel: grpc.Channel, call_number: int
+    ) -> calls.AnswerStream[pb.ReportOutboundResponse]:
+        return calls.report_outbound(channel, self._requests(call_number))
+
+    def _may_reconnect(self, error: AckqError) -> bool:
+        return errors.is_transient(error) or isinstance(error, LimitError)
+
+    def _on_end(self, error: AckqError | None) -> None:
+        if error is not None and not self._abandoned:
+            _log.warning("Operators of the broker are not told of this link: %s", error)
