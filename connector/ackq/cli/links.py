@@ -1,9 +1,11 @@
-"""`ackq link`: shows links to other brokers, pauses, drains and removes them (L25, L26)."""
+"""`ackq link`: shows all links; pauses, drains and removes inbound ones (L25, L26)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -11,12 +13,13 @@ import click
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.output import age, as_dict, print_fields, print_json, print_table, say
 from ackq.cli.parameters import DURATION
-from ackq.diagnosis.link_state import sentences
+from ackq.diagnosis.link_state import outbound_sentences, sentences
 from ackq.diagnosis.wording import count
-from ackq.errors import PreconditionFailedError
+from ackq.errors import LinkNotFoundError, PermissionDeniedError, PreconditionFailedError
 from ackq.text import printable
 
 if TYPE_CHECKING:
+    from ackq.client import Admin
     from ackq.info import LinkInfo
 
 _POLL_S: Final = 0.5
@@ -25,11 +28,13 @@ _COLUMNS: Final = (
     *("LINK", "SOURCE", "QUEUE", "ACK", "STATE", "HELD", "OLDEST", "UNPROVEN", "IN DOUBT"),
     *("TAKEN", "MATCHED", "PERMITTED", "HOLDER"),
 )
+# Of an outbound link, between its state and its holder: it has others, which `show` has.
+_NO_FIGURES: Final = ("-",) * 7
 
 
 @click.group(cls=Group)
 def link() -> None:
-    """Show the links that bring messages from other brokers; pause, drain and remove them."""
+    """Show the links with other brokers; pause, drain and remove those that bring messages."""
 
 
 @link.command("list")
@@ -37,31 +42,33 @@ def link() -> None:
 def list_links(target: Target) -> None:
     """List the links."""
     with target.admin() as admin:
-        found = admin.links()
+        found, outbound = admin.links(), admin.outbound_links()
     if target.as_json:
-        print_json([as_dict(each) for each in found])
+        inbound = [{**as_dict(each), "direction": "in"} for each in found]
+        print_json(inbound + [{**as_dict(each), "direction": "out"} for each in outbound])
         return
-    print_table(
-        _COLUMNS,
+    rows: list[tuple[object, ...]] = [
         (
-            (
-                each.link,
-                each.source,
-                each.queue,
-                as_dict(each)["ack"],
-                _state(each),
-                each.held,
-                age(each.held_oldest_age_ms),
-                each.unproven,
-                each.in_doubt,
-                each.taken,
-                each.matched_held + each.matched_settled,
-                each.permitted,
-                f"{each.holder.host}:{each.holder.pid}" if each.holder.host else "-",
-            )
-            for each in found
-        ),
-    )
+            each.link,
+            each.source,
+            each.queue,
+            as_dict(each)["ack"],
+            _state(each),
+            each.held,
+            age(each.held_oldest_age_ms),
+            each.unproven,
+            each.in_doubt,
+            each.taken,
+            each.matched_held + each.matched_settled,
+            each.permitted,
+            f"{each.holder.host}:{each.holder.pid}" if each.holder.host else "-",
+        )
+        for each in found
+    ]
+    for each in outbound:
+        what = each.link, f"to {each.target}", each.queue, "-", each.limited_by or "live"
+        rows.append((*what, *_NO_FIGURES, f"{each.holder.host}:{each.holder.pid}"))
+    print_table(_COLUMNS, rows)
 
 
 @link.command()
@@ -70,21 +77,24 @@ def list_links(target: Target) -> None:
 def show(target: Target, *, name: str) -> None:
     """Show the link NAME: its counts, who runs it, and what holds it up."""
     with target.admin() as admin:
-        found = admin.link(name)
-    fields = as_dict(found)
-    reasons = sentences(found)
+        outbound = admin.outbound_links(name)
+        found = [each for each in admin.links() if each.link == name]
+    reasons = [*chain(*map(sentences, found), *map(outbound_sentences, outbound))]
     if target.as_json:
-        print_json({**fields, "held_up": reasons})
+        inbound = as_dict(found[0]) if found else {"link": name}
+        processes = [as_dict(each) for each in outbound]
+        print_json({**inbound, "outbound": processes, "held_up": reasons})
         return
-    holder, report = fields.pop("holder"), fields.pop("report")
-    print_fields(
-        {
-            **fields,
-            **{f"holder_{key}": value for key, value in holder.items()},
-            **{f"report_{key}": value for key, value in report.items()},
-        }
-    )
-    click.echo()
+    for fields in map(as_dict, [*found, *outbound]):
+        holder, report = fields.pop("holder"), fields.pop("report", {})
+        print_fields(
+            {
+                **fields,
+                **{f"holder_{key}": value for key, value in holder.items()},
+                **{f"report_{key}": value for key, value in report.items()},
+            }
+        )
+        click.echo()
     for reason in reasons or ["Nothing holds it up."]:
         click.echo(printable(reason))
 
@@ -116,7 +126,8 @@ def drain(target: Target, *, name: str, timeout: int | None) -> None:
     broker keeps what it has.
     """
     with target.admin() as admin:
-        admin.pause_link(name)
+        with _of_inbound(admin, name):
+            admin.pause_link(name)
         found = _drained(lambda: admin.link(name), timeout, as_json=target.as_json)
     if target.as_json:
         print_json({"link": name, "paused": True, "held": 0, "unproven": found.unproven})
@@ -136,7 +147,7 @@ def drain(target: Target, *, name: str, timeout: int | None) -> None:
 @connected
 def remove(target: Target, *, name: str, forget: bool) -> None:
     """Remove the link NAME, which nobody runs. Its messages stay in their queue."""
-    with target.admin() as admin:
+    with target.admin() as admin, _of_inbound(admin, name):
         done = admin.remove_link(name, forget=forget)
     if target.as_json:
         print_json({"link": name, **as_dict(done)})
@@ -172,8 +183,25 @@ def _drained(look: Callable[[], LinkInfo], timeout_ms: int | None, *, as_json: b
         time.sleep(_POLL_S)
 
 
+@contextmanager
+def _of_inbound(admin: Admin, name: str) -> Iterator[None]:
+    """Says of a link that is not there, or not this user's, that it is outbound, where it is."""
+    try:
+        yield
+    except (LinkNotFoundError, PermissionDeniedError) as error:
+        try:
+            (*_, link) = admin.outbound_links(name)
+        except (LinkNotFoundError, ValueError):
+            raise error from None
+        raise PreconditionFailedError(
+            f"The link '{name}' is outbound, and this is for inbound links: it runs as long as its"
+            f" process. Stop that with Ctrl-C or SIGTERM: {link.holder.host} ({link.holder.pid}).",
+            link=name,
+        ) from None
+
+
 def _pause(target: Target, name: str, *, paused: bool) -> None:
-    with target.admin() as admin:
+    with target.admin() as admin, _of_inbound(admin, name):
         changed = admin.pause_link(name, paused=paused)
     if target.as_json:
         print_json({"link": name, "paused": paused, "changed": changed})

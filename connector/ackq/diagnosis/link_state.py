@@ -1,4 +1,4 @@
-"""What holds up a link from another broker: one finding for each state that it is in (L26).
+"""What holds up a link with another broker: one finding for each state that it is in (L26).
 
 Invariant: pure; the same facts give the same findings. Each state has one code.
 """
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from ackq.info import LinkInfo
 
 _FEW_LIVES: Final = 5
+# What an outbound link waits for: the code of the finding, and the state that it is in.
+_OUTBOUND: Final = {
+    "": ("works", ""),
+    "connection": ("cut", " and is not connected there"),
+    "alarm": ("blocked", ", which takes nothing now"),
+    "refusals": ("refused", ", which refuses some of its messages"),
+}
 
 
 def held_up(link: LinkInfo) -> Iterator[Finding]:
@@ -40,9 +47,31 @@ def held_up(link: LinkInfo) -> Iterator[Finding]:
         )
 
 
+def outbound_held_up(link: OutboundReport) -> Iterator[Finding]:
+    """What keeps an outbound link from publishing; a note when something did so before."""
+    code, state = _OUTBOUND.get(link.limited_by, ("limited", f" and waits: {link.limited_by}"))
+    counts = f"{count(link.refused, 'refusal')}, {count(link.unfit, 'message')} that can never go"
+    words = f"; the last reason: {link.reason.rstrip('.')}" if link.reason else ""
+    if link.refused or link.unfit or link.cuts or link.limited_by:
+        yield Finding(
+            f"link-out-{code}",
+            Severity.WARNING if link.limited_by else Severity.NOTE,
+            f"The link '{link.link}' publishes queue '{link.queue}' to {link.target}{state}. Since"
+            f" it started it had {counts} out, {count(link.cuts, 'cut')}{words}.",
+            "What can never go out leaves the queue if that has a dead-letter queue."
+            if link.unfit
+            else "",
+        )
+
+
 def sentences(link: LinkInfo) -> list[str]:
     """What holds a link up, with the remedies, the worst first."""
     return [f"{each.sentence} {each.remedy}".rstrip() for each in ordered(held_up(link))]
+
+
+def outbound_sentences(link: OutboundReport) -> list[str]:
+    """The same of an outbound link."""
+    return [f"{each.sentence} {each.remedy}".rstrip() for each in outbound_held_up(link)]
 
 
 def _vanished(link: LinkInfo, name: str) -> Iterator[Finding]:

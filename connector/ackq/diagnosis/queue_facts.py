@@ -21,6 +21,7 @@ class QueueFacts:
         dead_letters: Its dead-letter queue; None: it has none, or there is none of that name.
         sources: The queues whose dead letters it takes.
         links: The links that bring messages to it.
+        outbound: The links that publish its messages at another broker.
         serving: Whether the broker says that it serves: False while it starts or stops.
     """
 
@@ -34,6 +35,7 @@ class QueueFacts:
     sources: tuple[str, ...] = ()
     serving: bool = True
     links: tuple[LinkInfo, ...] = ()
+    outbound: tuple[OutboundReport, ...] = ()
 
     @property
     def now_us(self) -> int:

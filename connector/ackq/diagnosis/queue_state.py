@@ -6,6 +6,7 @@ Invariant: pure; the same facts give the same findings. Each state has one funct
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Final
 
 from ackq.diagnosis import holders, link_state
@@ -341,9 +342,13 @@ def _transient(_: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
 
 
 def _links(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
-    """What keeps messages of other brokers from coming; a full window is what the rest explains."""
-    for link in facts.links:
-        for found in link_state.held_up(link):
+    """What keeps messages of other brokers from coming, and messages from going to them.
+
+    A full window is what the rest explains.
+    """
+    inbound = map(link_state.held_up, facts.links)
+    for findings in chain(inbound, map(link_state.outbound_held_up, facts.outbound)):
+        for found in findings:
             if found.severity is Severity.WARNING and found.code != "link-window-full":
                 yield found
 

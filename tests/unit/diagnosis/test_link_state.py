@@ -3,8 +3,8 @@
 import pytest
 
 from ackq.diagnosis.finding import Severity
-from ackq.diagnosis.link_state import held_up
-from ackq.info import Holder, LinkInfo, LinkReport
+from ackq.diagnosis.link_state import held_up, outbound_held_up, outbound_sentences
+from ackq.info import Holder, LinkInfo, LinkReport, OutboundReport
 
 
 def found(**fields):
@@ -58,3 +58,44 @@ def test_lives_are_a_matter_when_few_are_left(lives, severity):
     """L16: before the last ones go."""
     (finding,) = found(**report(lives_left=lives))
     assert finding.severity is severity
+
+
+def out(**fields):
+    given = {"link": "l", "queue": "q", "target": "there", **fields}
+    return list(outbound_held_up(pb.OutboundReport(**given)))
+
+
+def test_an_outbound_link_at_work():
+    """L26: what it published, or published again, holds nothing up."""
+    assert out(published=5, stale=1, doubts=1) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "said"),
+    [
+        ({"limited_by": "connection"}, "link-out-cut", "to there and is not connected there. Si"),
+        ({"limited_by": "alarm"}, "link-out-blocked", "to there, which takes nothing now. Si"),
+        ({"limited_by": "refusals"}, "link-out-refused", "which refuses some of its messages. Si"),
+        ({"limited_by": "new"}, "link-out-limited", "to there and waits: new. Since"),
+    ],
+)
+def test_what_holds_an_outbound_link_up(fields, code, said):
+    """L26: a warning of this code, which names the link, its queue and its target."""
+    (finding,) = out(**fields, refused=1, unfit=2, cuts=3, reason="no queue takes it.")
+    assert (finding.code, finding.severity) == (code, Severity.WARNING)
+    assert finding.sentence.startswith("The link 'l' publishes queue 'q' to there")
+    assert said in finding.sentence
+    assert finding.sentence.endswith(
+        "Since it started it had 1 refusal, 2 messages that can never go out, 3 cuts;"
+        " the last reason: no queue takes it."
+    )
+
+
+def test_what_has_held_an_outbound_link_up():
+    """L26: a note, and what to do about messages that can never go out."""
+    (finding,) = out(unfit=1, reason="AMQP cannot carry it")
+    assert (finding.code, finding.severity) == ("link-out-works", Severity.NOTE)
+    (text,) = outbound_sentences(pb.OutboundReport(unfit=1, reason="AMQP cannot carry it"))
+    assert text.endswith("AMQP cannot carry it. " + finding.remedy)
+    assert "dead-letter queue" in finding.remedy
+    assert out(refused=1)[0].remedy == ""

@@ -12,6 +12,8 @@ from ackq.info import (
     Holder,
     Holding,
     Holdings,
+    OutboundReport,
+    LinkInfo,
     QueueInfo,
     QueueProperties,
     ServerInfo,
@@ -30,7 +32,9 @@ PROBLEM, WARNING, NOTE, OK = (
 def facts(*, properties=(), holdings=None, broker=None, sessions=(), batches=(), **queue):
     """Facts of queue `q`, which is durable unless told; `sessions` read it."""
     rest = {
-        name: queue.pop(name) for name in ("dead_letters", "serving", "sources") if name in queue
+        name: queue.pop(name)
+        for name in ("dead_letters", "serving", "sources", "outbound")
+        if name in queue
     }
     return QueueFacts(
         "q",
@@ -448,6 +452,15 @@ def test_an_alarm_blocks_publishers(reason, code):
     finding = found(facts(broker={"blocked": reason}), code)
     assert finding.severity is PROBLEM
     assert reason in finding.sentence
+
+
+@pytest.mark.parametrize(("waits", "told"), [("alarm", True), ("", False)])
+def test_an_outbound_link_that_publishes_nothing(waits, told):
+    """L26: what holds the queue up is said, and not what did so before."""
+    link = links_pb2.OutboundReport(link="l", queue="q", target="t", refused=1, limited_by=waits)
+    codes = [each.code for each in diagnose(facts(outbound=(link,)))]
+    assert ("link-out-blocked" in codes) is told
+    assert "link-out-works" not in codes
 
 
 def test_a_history_that_is_not_accepted():

@@ -1,11 +1,14 @@
 """`ackq link` against a real broker: shown, paused, drained, removed (L25, L26)."""
 
+import socket
 import threading
 
 import pytest
 
 from ackq.cli.failure import ExitStatus
-from ackq.client import Channel
+from ackq.client import Channel, holder
+from ackq.client.links.outbound import OutboundReporter
+from ackq.v1 import links_pb2 as pb
 from tests.fakes.raw_client import Client
 from tests.fakes.raw_link import SOURCE, RawLink
 from tests.wire.brokers.streams import until
@@ -113,3 +116,75 @@ def why(run, queue):
     """What `ackq why` says of a queue, whatever its status."""
     result = run("why", queue, "--json")
     return read(result, result.exit_code)
+
+
+@pytest.fixture
+def outbound(endpoint, admin, request):
+    """An outbound link that refuses, named after its queue; it reports while the test runs."""
+    name = request.node.name.partition("[")[0]
+    admin.declare_queue(name)
+    report = pb.OutboundReport(
+        link=name,
+        queue=name,
+        target="amqp://there, queue t",
+        holder=holder("test"),
+        published=7,
+        refused=2,
+        limited_by="refusals",
+        reason="returned: no queue there takes it",
+    )
+    with OutboundReporter(
+        endpoint, None, lambda: pb.ReportOutboundRequest(report=report)
+    ) as reporter:
+        reporter.link = name
+        until(lambda: shown_outbound(admin, name))
+        yield reporter
+
+
+def shown_outbound(admin, name):
+    return [each for each in admin.outbound_links() if each.link == name]
+
+
+def test_an_outbound_link_is_shown_while_it_runs(run, outbound, admin):
+    """L26: with its direction, its counts, and the words of the other broker; then it is gone."""
+    name = outbound.link
+    (line,) = [each for each in run("link", "list").stdout.splitlines() if each.startswith(name)]
+    assert line.split()[1:6] == ["to", "amqp://there,", "queue", "t", name]
+    assert line.split()[6:8] == ["-", "refusals"]
+    (listed,) = [each for each in read(run("link", "list", "--json")) if each["link"] == name]
+    assert (listed["direction"], listed["published"]) == ("out", 7)
+    assert "token" not in listed["holder"]
+    assert name not in [each.link for each in admin.links()]  # a client that does not ask
+    shown = read(run("link", "show", name, "--json"))
+    (reason,) = shown["held_up"]
+    assert reason.startswith(
+        f"The link '{name}' publishes queue '{name}' to amqp://there, queue t,"
+    )
+    assert reason.endswith(
+        "2 refusals, 0 messages that can never go out, 0 cuts; the last reason:"
+        " returned: no queue there takes it."
+    )
+    assert shown["outbound"][0]["refused"] == 2
+    text = run("link", "show", name).stdout
+    assert reason in text
+    assert ["refused", "2"] in [each.split() for each in text.splitlines()]
+    outbound.close()
+    until(lambda: not shown_outbound(admin, name))
+    assert "There is no link" in failed(run("link", "show", name), ExitStatus.NOT_FOUND)
+
+
+def test_an_outbound_link_is_stopped_where_it_runs(run, outbound):
+    """L25: what is for inbound links says so, and where the process is."""
+    for verb in ("pause", "resume", "drain", "remove"):
+        said = failed(run("link", verb, outbound.link))
+        assert f"The link '{outbound.link}' is outbound" in said
+        assert f"Stop that with Ctrl-C or SIGTERM: {socket.gethostname()}" in said
+
+
+def test_why_a_queue_waits_for_an_outbound_link(run, outbound):
+    """Q9, L26: the link is named, with the reason."""
+    (found,) = [
+        each for each in why(run, outbound.link)["findings"] if each["code"] == "link-out-refused"
+    ]
+    assert found["severity"] == "warning"
+    assert "no queue there takes it" in found["sentence"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import click
 
@@ -18,6 +20,8 @@ from ackq.diagnosis.queue_state import diagnose, summary
 from ackq.errors import QueueNotFoundError, SessionNotFoundError, UnsupportedError
 from ackq.info import LinkInfo, QueueInfo, SessionInfo
 from ackq.text import printable
+
+L = TypeVar("L", links_pb2.LinkInfo, links_pb2.OutboundReport)
 
 _MOST_SESSIONS = 50
 
@@ -66,7 +70,8 @@ def gather(admin: Admin, name: str) -> QueueFacts:
         )
         if queue.ready and not names
         else (),
-        links=_links(admin, name),
+        links=_links(admin.links, name),
+        outbound=_links(admin.outbound_links, name),
     )
 
 
@@ -80,9 +85,9 @@ def _sessions(admin: Admin, names: list[str]) -> dict[str, SessionInfo]:
     return found
 
 
-def _links(admin: Admin, queue: str) -> tuple[LinkInfo, ...]:
+def _links(listed: Callable[[], list[L]], queue: str) -> tuple[L, ...]:
     try:
-        return tuple(each for each in admin.links() if each.queue == queue)
+        return tuple(each for each in listed() if each.queue == queue)
     except UnsupportedError:
         return ()  # a broker of before
 
