@@ -232,6 +232,11 @@ class Producer(Protocol):
         """Publishes rows in order and waits for their answers; several calls may be under way."""
         ...
 
+    @property
+    def blocked(self) -> str:
+        """Why the other broker takes nothing now, in its words; empty: it does."""
+        ...
+
     async def close(self) -> None:
         """Ends; never raises."""
         ...
@@ -243,6 +248,11 @@ class PublishTarget(Protocol):
     @property
     def limits(self) -> Limits:
         """Its window."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """The URL, and the queue or exchange, for operators: without credentials."""
         ...
 
     async def connect(self) -> Producer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,10 +17,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ackq.client import AsyncChannel, AsyncConsumer
+from ackq import limits
+from ackq.client import AsyncChannel, AsyncConsumer, holder
+from ackq.client.links.outbound import OutboundReporter
 from ackq.errors import AckqError, ClosedError, StaleDeliveryTagError, UnknownDeliveryTagError
 from ackq.outcomes import Outcome
 from ackq.text import printable
+from ackq.v1 import links_pb2
 from ackq_broker.link.adapter import CutError, Producer, PublishedRows, PublishTarget
 from ackq_broker.link.backoff import RetryDelay
 from ackq_broker.link.edge import Edge
@@ -33,6 +37,8 @@ from ackq_broker.link.waiting import EDGE_PATIENCE_MS, STOP_GRACE_S, after_cut, 
 _BATCHES: Final = 4
 _REFUSED_FIRST_S: Final = 1.0
 _REFUSED_MOST_S: Final = 60.0
+# What is tried again so late is told as waiting until it was.
+_RETRY_GRACE_S: Final = 5.0
 # Messages that are remembered because they ended a connection.
 _KNOWN: Final = 10_000
 # So many cuts without a confirm between them, and rows go one by one.
@@ -73,6 +79,9 @@ class Outbound:
 
     Attributes:
         alone: So many rows go one by one, since one of them may end the connection.
+        producer: The connection; None: there is none.
+        reason: Why the last message was refused or unfit, or the last connection ended.
+        retry_s: When all that was refused will have been tried again, by the monotonic clock.
         known: Why messages that ended a connection can never go out, by their fingerprints (two may
             have one id); the newest.
     """
@@ -82,6 +91,9 @@ class Outbound:
     edge: Edge
     counters: OutboundCounters = field(default_factory=OutboundCounters)
     alone: int = field(default=0, init=False)
+    producer: Producer | None = field(default=None, init=False)
+    reason: str = field(default="", init=False)
+    retry_s: float = field(default=0.0, init=False)
     known: dict[bytes, str] = field(default_factory=dict, init=False)
 
     @property
@@ -97,14 +109,17 @@ class Outbound:
         """Runs until a stop. Raises AckqError when waiting mends nothing."""
         backoff = RetryDelay()
         before, fruitless = False, 0
+        reporter = None
         try:
             await for_edge(self.name, self.edge, stop)
+            reporter = OutboundReporter(self.edge.endpoint, self.edge.security, self.report)
             while True:
                 try:
-                    producer = await unless(stop, self.target.connect())
+                    self.producer = producer = await unless(stop, self.target.connect())
                 except CutError as cut:
                     if cut.refusal is not None and not before:
                         raise cut.refusal from None
+                    self.reason = cut.reason
                     await after_cut(self.name, backoff, stop, cut, self.counters.cuts)
                     continue
                 before = True
@@ -113,6 +128,7 @@ class Outbound:
                 try:
                     await self._move(producer, stop)
                 except CutError as cut:
+                    self.producer, self.reason = None, cut.reason
                     self.counters.cuts += 1
                     self._log_doubts(self.counters.doubts - doubts)
                     if cut.refusal is not None and not self.counters.published:
@@ -129,6 +145,8 @@ class Outbound:
         except StoppedError:
             pass
         finally:
+            if reporter is not None:
+                await asyncio.to_thread(reporter.close)
             log(
                 logging.INFO,
                 self.name,
@@ -136,6 +154,24 @@ class Outbound:
                 f"stopped, {self.counters.published} rows published",
                 **vars(self.counters),
             )
+
+    def report(self) -> links_pb2.ReportOutboundRequest:
+        """What operators are told (L26); called by another thread."""
+        producer = self.producer
+        blocked = producer.blocked if producer is not None else ""
+        waits = "refusals" if time.monotonic() < self.retry_s else ""
+        if producer is None or blocked:
+            waits = "alarm" if blocked else "connection"
+        report = links_pb2.OutboundReport(
+            link=self.name,
+            queue=self.edge.queue,
+            target=self.target.identity,
+            holder=holder("ackq-broker link"),
+            reason=printable(blocked or self.reason)[: limits.MAX_LINK_REASON_BYTES],
+            limited_by=waits,
+            **vars(self.counters),
+        )
+        return links_pb2.ReportOutboundRequest(report=report)
 
     def found_unfit(self, fingerprint: bytes, reason: str) -> None:
         """Remembers the message that ended the connection; the others go together again."""
@@ -266,6 +302,7 @@ class _RowsUnderWay:
         await self._accept(consumer, rows, published)
         await self._set_aside(consumer, rows, unfit)
         if published.refused and cut is None:
+            self._link.counters.refused += len(published.refused)
             self._release(consumer, rows, published.refused, self._refused.next_s())
         elif cut is None:
             self._refused.reset()
@@ -294,6 +331,7 @@ class _RowsUnderWay:
             return
         link = self._link
         link.counters.unfit += len(unfit)
+        link.reason = next(iter(unfit.values()))
         try:
             dead = (await link.edge.queue_info()).properties.dead_letter_queue
         except AckqError:
@@ -322,13 +360,14 @@ class _RowsUnderWay:
         wait_s: float,
     ) -> None:
         """Requeues rows for a while."""
-        reason = next(iter(refused.values()))
-        self._link.counters.refused += len(refused)
+        link, reason = self._link, next(iter(refused.values()))
+        link.reason = reason
+        link.retry_s = max(link.retry_s, time.monotonic() + wait_s + _RETRY_GRACE_S)
         log(
             logging.WARNING,
-            self._link.name,
+            link.name,
             "refused",
-            f"{len(refused)} messages go back to '{self._link.edge.queue}' for"
+            f"{len(refused)} messages go back to '{link.edge.queue}' for"
             f" {wait_s:.1f} s, the first for: {printable(reason)}",
             refused=len(refused),
             reason=reason,

@@ -14,7 +14,7 @@ from ackq_broker.link.amqp091.properties import _unpacked
 from tests.unit.link.amqp091.wire import message, same, sent, table_of
 from tests.wire.links.conftest import Rabbit, eventually
 from tests.wire.links.test_inbound import events, inbound, info
-from tests.wire.links.test_outbound import delayed, outbound
+from tests.wire.links.test_outbound import delayed, outbound, reported
 
 
 def big(number):
@@ -205,7 +205,7 @@ def test_a_message_for_which_the_broker_closes(classic, edge, links, dead_letter
 
 
 def test_an_alarm_there_is_told(rabbitmq_dialect, classic, edge, links):
-    """L22: RabbitMQ blocks publishers; the link says why it stands still, and goes on."""
+    """L22, L26: RabbitMQ blocks publishers; the link says why it stands still, and goes on."""
     node = rabbitmq_dialect._server
     link = outbound(links, classic, edge)
     eventually(lambda: events(link, "connected"))
@@ -214,6 +214,8 @@ def test_an_alarm_there_is_told(rabbitmq_dialect, classic, edge, links):
         edge.publish([0])
         eventually(lambda: events(link, "blocked"))
         assert "low on memory" in events(link, "blocked")[0]["reason"]
+        (shown,) = reported(edge, lambda each: each.limited_by == "alarm")
+        assert "low on memory" in shown.reason
     finally:
         node.control("set_vm_memory_high_watermark", "0.4")
     eventually(lambda: events(link, "unblocked"))

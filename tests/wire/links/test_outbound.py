@@ -6,6 +6,7 @@ from collections import Counter
 import pyarrow as pa
 
 from ackq.client import Admin, Publisher
+from ackq.diagnosis.link_state import outbound_sentences
 from tests.fakes.relay import Relay
 from tests.wire.links.conftest import eventually
 
@@ -68,11 +69,28 @@ def test_messages_that_amqp_cannot_carry(rabbit, edge, links):
     link = outbound(links, rabbit, edge)
     good = [number for number in range(40) if number % 10 != 5]
     eventually(lambda: rabbit.ready == len(good))
+    (shown,) = reported(edge, lambda each: each.unfit >= len(POISON))
+    assert (shown.published, shown.refused, shown.limited_by) == (len(good), 0, "refusals")
+    assert "AMQP cannot carry it" in shown.reason
+    assert "can never go out" in outbound_sentences(shown)[0]
     assert link.stop() == 0
+    assert shown_now(edge) == []
     assert sorted(int(properties.message_id) for properties, _ in rabbit.take()) == good
     eventually(lambda: edge.total == len(POISON))  # each waits before it is tried again
     assert "AMQP cannot carry it" in link.log
     assert '"link_cut"' not in link.log
+
+
+def shown_now(edge):
+    """What operators are shown of outbound links."""
+    with Admin(edge.endpoint) as admin:
+        return admin.outbound_links()
+
+
+def reported(edge, ready):
+    """The same, once a report of one says what it is to say (L26)."""
+    eventually(lambda: any(map(ready, shown_now(edge))))
+    return shown_now(edge)
 
 
 def test_kills(rabbit, edge, links):
@@ -99,6 +117,8 @@ def test_cuts(classic, edge, links):
         eventually(lambda: edge.total <= count * 3 // 4)
         there.cut()
         there.heal()
+        (shown,) = reported(edge, lambda each: each.cuts)
+        assert shown.reason
         eventually(lambda: edge.total <= count // 2)
         here.cut()
         here.heal()
@@ -164,6 +184,12 @@ def test_a_returned_message_is_not_accepted(classic, edge, links):
     classic.delete()
     edge.publish([0])
     eventually(lambda: "link_refused" in link.log)
+    (shown,) = reported(edge, lambda each: each.refused)
+    assert (shown.target, shown.queue) == (
+        f"amqp://127.0.0.1:{classic.port}, queue {classic.queue}",
+        "q",
+    )
+    assert (shown.limited_by, shown.reason) == ("refusals", "returned: no queue there takes it")
     assert edge.total + delayed(edge) == 1
     classic.declare()
     eventually(lambda: edge.total + delayed(edge) == 0)

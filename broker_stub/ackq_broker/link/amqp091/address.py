@@ -91,7 +91,7 @@ def parse_url(text: str) -> tuple[str, str | None, str | None]:
 class _Connection(aiormq.Connection):
     """Says when the broker takes no publishes, which the library waits through."""
 
-    link = ""
+    link = blocked = ""
 
     # Names of the library's own.
     async def _Connection__handle_connection_blocked(  # noqa: N802
@@ -99,19 +99,21 @@ class _Connection(aiormq.Connection):
     ) -> None:
         told = f"publishes nothing: the broker has an alarm ({frame.reason}), and blocks publishers"
         log(logging.WARNING, self.link, "blocked", printable(told), reason=frame.reason)
+        self.blocked = frame.reason or "an alarm"
         await super()._Connection__handle_connection_blocked(frame)  # type: ignore[misc]
 
     async def _Connection__handle_connection_unblocked(  # noqa: N802
         self, frame: Connection.Unblocked
     ) -> None:
         log(logging.INFO, self.link, "unblocked", "the broker takes messages again")
+        self.blocked = ""
         await super()._Connection__handle_connection_unblocked(frame)  # type: ignore[misc]
 
 
 class AmqpConnection:
     """A connection with one channel, closed together."""
 
-    def __init__(self, connection: aiormq.Connection, channel: aiormq.Channel) -> None:
+    def __init__(self, connection: _Connection, channel: aiormq.Channel) -> None:
         self._connection = connection
         self.channel = channel
 
@@ -123,6 +125,11 @@ class AmqpConnection:
             return ()
         words = re.findall(r"\d+", str(properties.get("version", "")))
         return tuple(int(word) for word in words[:3])
+
+    @property
+    def blocked(self) -> str:
+        """Why the broker takes no publishes now; empty: it does."""
+        return self._connection.blocked
 
     @property
     def frame_bytes(self) -> int:

@@ -62,6 +62,11 @@ class ExchangeTarget:
         return ExchangeProducer(self, connection)
 
     @property
+    def identity(self) -> str:
+        """The URL, and the queue or exchange, without credentials."""
+        return f"{self.address.url}, {'exchange' if self.exchange else 'queue'} {self.place}"
+
+    @property
     def place(self) -> str:
         """The exchange, or the queue behind the default one."""
         return self.exchange or self.routing_key or "the default exchange"
@@ -109,6 +114,11 @@ class ExchangeProducer:
             self._under_way.subtract(ids)
             self._under_way += Counter()  # without those at 0
             self._returned &= self._under_way.keys()
+
+    @property
+    def blocked(self) -> str:
+        """The reason of the broker's alarm; empty: it has none."""
+        return self._connection.blocked
 
     async def close(self) -> None:
         """Ends the connection."""

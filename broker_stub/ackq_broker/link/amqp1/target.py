@@ -6,6 +6,7 @@ Invariant: a row counts as confirmed only if the broker has accepted it.
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +20,8 @@ from ackq_broker.link.amqp1.management import ARTEMIS
 from ackq_broker.link.amqp1.messages import Outgoing
 from ackq_broker.link.message_ids import message_ids
 
+# An address of Artemis that is full gives no credit, so nothing is answered, and tells no reason.
+_SILENT_S: Final = 10.0
 _OUTCOMES: Final = {
     Delivery.REJECTED: "rejected",
     Delivery.RELEASED: "released",
@@ -41,6 +44,11 @@ class Amqp1Target:
     queue: str
     name: str
     limits: Limits
+
+    @property
+    def identity(self) -> str:
+        """The URL and the queue, without credentials."""
+        return f"{self.address.url}, queue {self.queue}"
 
     async def connect(self) -> Amqp1Producer:
         """Connects and attaches. Raises CutError."""
@@ -85,6 +93,7 @@ class Amqp1Producer:
         self._duplicate_ids = connection.product == ARTEMIS  # it remembers them (L23)
         self._tag = 0
         self._under_way: dict[str, tuple[_Batch, int]] = {}
+        self._answered_s = 0.0  # or sent, while nothing was under way
         self._batches: list[_Batch] = []
         self._cut: CutError | None = None
         connection.on_deliveries = self._on_deliveries
@@ -104,6 +113,12 @@ class Amqp1Producer:
                 self._batches.remove(batch)
         return PublishedRows(batch.confirmed, batch.refused, batch.unfit, self._cut)
 
+    @property
+    def blocked(self) -> str:
+        """How long the broker has answered nothing, when that is long: it tells no reason."""
+        silent_s = time.monotonic() - self._answered_s
+        return f"no answer for {silent_s:.0f} s" if self._under_way and silent_s > _SILENT_S else ""
+
     async def close(self) -> None:
         """Ends the connection."""
         await self._connection.close()
@@ -111,6 +126,8 @@ class Amqp1Producer:
     def _send(self, rows: pa.RecordBatch, batch: _Batch) -> None:
         outgoing = Outgoing(rows, message_ids(rows), duplicate_ids=self._duplicate_ids)
         most = self._sender.remote_max_message_size
+        if not self._under_way:
+            self._answered_s = time.monotonic()
         for row in range(rows.num_rows):
             try:
                 message = outgoing.encoded(row)
@@ -139,6 +156,7 @@ class Amqp1Producer:
                 found = self._under_way.pop(delivery.tag, None)
             if found is None:
                 continue
+            self._answered_s = time.monotonic()
             batch, row = found
             batch.answer(row, "" if state == Delivery.ACCEPTED else _refusal(delivery))
             delivery.settle()
