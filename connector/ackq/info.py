@@ -318,6 +318,41 @@ class LinkInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutboundReport:
+    """What the process of an outbound link told last (L26). Counts are since it started.
+
+    Attributes:
+        link: Its name, on which it has no claim.
+        queue: The queue of this broker.
+        target: Where it publishes at the remote broker, in words without credentials.
+        holder: The process.
+        published: Messages that the remote broker confirmed.
+        refused: Messages that it returned or nacked, each time.
+        unfit: Messages that it can never take, each time.
+        cuts: Connections to it that ended.
+        stale: Confirmed messages whose accept came too late here: they are published again.
+        doubts: Messages without an answer at a cut: they are published again, under the same ids.
+        reason: Why the last message was refused or unfit, the last connection ended, or the remote
+            broker takes nothing now, in its words.
+        limited_by: What it waits for: `connection`, `alarm` (the remote broker takes nothing), or
+            `refusals` (what was refused is tried again); empty: nothing.
+    """
+
+    link: str = ""
+    queue: str = ""
+    target: str = ""
+    holder: Holder = field(default_factory=Holder)
+    published: int = 0
+    refused: int = 0
+    unfit: int = 0
+    cuts: int = 0
+    stale: int = 0
+    doubts: int = 0
+    reason: str = ""
+    limited_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedLink:
     """What a removed link held (L25).
 

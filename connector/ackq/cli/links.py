@@ -85,7 +85,7 @@ def show(target: Target, *, name: str) -> None:
         processes = [as_dict(each) for each in outbound]
         print_json({**inbound, "outbound": processes, "held_up": reasons})
         return
-    for fields in map(as_dict, [*found, *outbound]):
+    for fields in [*map(as_dict, found), *map(as_dict, outbound)]:
         holder, report = fields.pop("holder"), fields.pop("report", {})
         print_fields(
             {

@@ -36,6 +36,7 @@ from ackq.info import (
     ExchangeKind,
     Holdings,
     LinkInfo,
+    OutboundReport,
     OverflowName,
     QueueInfo,
     Redriven,
@@ -524,7 +525,7 @@ class Admin:
         """One link. Raises LinkNotFoundError."""
         return _some(self._links(name))[0]
 
-    def outbound_links(self, name: str = "") -> list[links_pb2.OutboundReport]:
+    def outbound_links(self, name: str = "") -> list[OutboundReport]:
         """The outbound links that run now, or those of a name, by name (L26).
 
         Raises:
@@ -532,7 +533,7 @@ class Admin:
         """
         request = links_pb2.ListLinksRequest(link=name, outbound=True)
         answer = self._call("LinksService/ListLinks", request, links_pb2.ListLinksResponse)
-        return list(answer.outbound)
+        return [decoded(OutboundReport, each) for each in answer.outbound]
 
     def pause_link(self, name: str, *, paused: bool = True) -> bool:
         """Pauses a link, which takes no more then and goes on to acknowledge, or lets it go on.

@@ -12,7 +12,7 @@ from ackq.diagnosis.finding import Finding, Severity, ordered
 from ackq.diagnosis.wording import argument, count, duration
 
 if TYPE_CHECKING:
-    from ackq.info import LinkInfo
+    from ackq.info import LinkInfo, OutboundReport
 
 _FEW_LIVES: Final = 5
 # What an outbound link waits for: the code of the finding, and the state that it is in.

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ackq.info import BatchInfo, Holdings, LinkInfo, QueueInfo, ServerInfo, SessionInfo
+from ackq.info import (
+    BatchInfo,
+    Holdings,
+    LinkInfo,
+    OutboundReport,
+    QueueInfo,
+    ServerInfo,
+    SessionInfo,
+)
 
 
 @dataclass(frozen=True, slots=True)

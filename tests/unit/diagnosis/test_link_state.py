@@ -62,7 +62,7 @@ def test_lives_are_a_matter_when_few_are_left(lives, severity):
 
 def out(**fields):
     given = {"link": "l", "queue": "q", "target": "there", **fields}
-    return list(outbound_held_up(pb.OutboundReport(**given)))
+    return list(outbound_held_up(OutboundReport(**given)))
 
 
 def test_an_outbound_link_at_work():
@@ -95,7 +95,7 @@ def test_what_has_held_an_outbound_link_up():
     """L26: a note, and what to do about messages that can never go out."""
     (finding,) = out(unfit=1, reason="AMQP cannot carry it")
     assert (finding.code, finding.severity) == ("link-out-works", Severity.NOTE)
-    (text,) = outbound_sentences(pb.OutboundReport(unfit=1, reason="AMQP cannot carry it"))
+    (text,) = outbound_sentences(OutboundReport(unfit=1, reason="AMQP cannot carry it"))
     assert text.endswith("AMQP cannot carry it. " + finding.remedy)
     assert "dead-letter queue" in finding.remedy
     assert out(refused=1)[0].remedy == ""

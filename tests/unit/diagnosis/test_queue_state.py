@@ -13,7 +13,6 @@ from ackq.info import (
     Holding,
     Holdings,
     OutboundReport,
-    LinkInfo,
     QueueInfo,
     QueueProperties,
     ServerInfo,
@@ -457,7 +456,7 @@ def test_an_alarm_blocks_publishers(reason, code):
 @pytest.mark.parametrize(("waits", "told"), [("alarm", True), ("", False)])
 def test_an_outbound_link_that_publishes_nothing(waits, told):
     """L26: what holds the queue up is said, and not what did so before."""
-    link = links_pb2.OutboundReport(link="l", queue="q", target="t", refused=1, limited_by=waits)
+    link = OutboundReport(link="l", queue="q", target="t", refused=1, limited_by=waits)
     codes = [each.code for each in diagnose(facts(outbound=(link,)))]
     assert ("link-out-blocked" in codes) is told
     assert "link-out-works" not in codes

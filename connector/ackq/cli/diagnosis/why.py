@@ -18,10 +18,10 @@ from ackq.diagnosis.finding import broken
 from ackq.diagnosis.queue_facts import QueueFacts
 from ackq.diagnosis.queue_state import diagnose, summary
 from ackq.errors import QueueNotFoundError, SessionNotFoundError, UnsupportedError
-from ackq.info import LinkInfo, QueueInfo, SessionInfo
+from ackq.info import LinkInfo, OutboundReport, QueueInfo, SessionInfo
 from ackq.text import printable
 
-L = TypeVar("L", links_pb2.LinkInfo, links_pb2.OutboundReport)
+L = TypeVar("L", LinkInfo, OutboundReport)
 
 _MOST_SESSIONS = 50
 
