@@ -45,6 +45,7 @@ SMALL = {
     "ackq": {
         "outcomes": "enums of client, Spark and broker",
         "extras": "a text",
+        "info": "the names of generated classes",
         "secret_files": "a function of the client and the broker",
         "text": "a function of the command line and the broker",
         "units": "texts of options as numbers",

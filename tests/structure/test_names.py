@@ -8,17 +8,7 @@ from tests.structure.product import modules, unjustified
 # Class names of two modules, with the reason.
 _REPLY = "a command's reply and its record, always written with their module"
 _BOTH_ENDS = "the client's end and the broker's end of one thing"
-_TOLD = "what the broker has, and what `Admin` tells of it"
 SHARED = {
-    **dict.fromkeys(
-        (
-            *("Backup", "BatchInfo", "BatchTarget", "BrowseChunk", "DeclaredQueue"),
-            *("DeletedQueue", "DroppedBatch", "ExchangeInfo", "Holder", "Holdings", "LinkInfo"),
-            *("QueueInfo", "QueueProperties", "RemovedLink", "SessionInfo", "StageInfo"),
-            "WriterInfo",
-        ),
-        _TOLD,
-    ),
     "OutcomeStage": _BOTH_ENDS,
     "Published": _REPLY,
     "Publisher": _BOTH_ENDS,

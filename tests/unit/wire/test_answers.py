@@ -90,7 +90,7 @@ def filled(descriptor):
 def test_no_method_of_admin_returns_a_message_of_the_protocol():
     """Each returns classes of `ackq.info`, plain values, or rows."""
     assert len(told()) > 20
-    assert {kind.__module__ for kind in told()} == {"ackq.info"}
+    assert {kind.__module__ for kind in told()} == {"ackq.v1.info"}
     others = {hint for hint in returned().values() if not parts(hint)}
     assert others == {bool, int, str, Iterator[pa.RecordBatch]}
 
