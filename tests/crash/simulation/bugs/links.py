@@ -67,7 +67,13 @@ LINKS = (
         "rejected_is_acknowledged",
         "L28",
         "what is rejected here, and is no dead letter here, is acknowledged there",
-        (Line(Transfer._acknowledge, "    if rejected:\n", "    if False:\n"),),
+        (
+            Line(
+                Transfer._acknowledge,
+                "self._subscription.reject if rejected else self._subscription.settle",
+                "self._subscription.settle",
+            ),
+        ),
     ),
     _Bug(
         "stored_without_key",
