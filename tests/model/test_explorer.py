@@ -5,6 +5,7 @@ import pytest
 from tests.model import rules
 from tests.model.broker import Broker
 from tests.model.explorer import explore, flaw
+from tests.model.older import NothingSeen, Older
 from tests.model.once import Guarded, Once
 from tests.model.settling import Settling
 from tests.model.world import Spark
@@ -86,6 +87,29 @@ def test_a_batch_without_rows_that_nobody_reported():
     assert "is lost" in found.wrong
     silent = [event for event in found.trace if "falls silent" in event or "dies" in event]
     assert len(silent) == 2, str(found)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        {"crashes": 2, "deliveries": 0, "deletions": 0, "empties": 1},
+        {"crashes": 1, "deliveries": 1, "deletions": 0},
+        {"crashes": 1, "deliveries": 0, "deletions": 1},
+    ],
+    ids=["crashes", "another consumer", "a deleted checkpoint"],
+)
+def test_an_older_spark_loses_and_doubles_nothing(faults):
+    """K13: the source keeps its query's place, where Spark does not say it."""
+    found = explore(Older(Broker(), **faults), 2)
+    assert not found.wrong, str(found)
+    assert found.worlds > 1_000
+
+
+def test_an_older_spark_says_at_a_start_where_the_query_stands():
+    """K13: a source that does not keep what `partitions` named opens again, and is refused."""
+    found = explore(NothingSeen(Broker(), crashes=1, deliveries=0, deletions=0), 2)
+    print(found)
+    assert "the query can not go on" in found.wrong
 
 
 def loss(broker, world, names):

@@ -43,7 +43,8 @@ class Checkpoint(NamedTuple):
 class Driver(NamedTuple):
     """A Spark driver process between two steps; `rows` is what its tasks hold for the sink.
 
-    `planned` is how many batches without rows its source has reported.
+    `planned` is how many batches without rows its source has reported; `place` is where the source
+    of an older Spark keeps that its query stands (K13).
     """
 
     query: int = 1
@@ -55,6 +56,7 @@ class Driver(NamedTuple):
     epoch: int = 0
     rows: tuple[Row, ...] = ()
     planned: int = 0
+    place: tuple[str, int] = ("", 0)
 
 
 class World(NamedTuple):

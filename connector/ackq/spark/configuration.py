@@ -17,6 +17,7 @@ import pyspark
 
 from ackq import limits
 from ackq.errors import InvalidArgumentError
+from ackq.spark.engine import is_older_than
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +36,9 @@ BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 # FileContext does without its native library; this one writes the same files in the same way.
 _CHECKPOINTS: Final = "spark.sql.streaming.checkpointFileManagerClass"
 _BY_FILE_SYSTEM: Final = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    "org.apache.spark.sql.execution.streaming."
+    + ("" if is_older_than(4, 1) else "checkpointing.")
+    + "FileSystemBasedCheckpointFileManager"
 )
 _log: Final = logging.getLogger("ackq.spark")
 _WORKER: Final = Path(__file__).with_name("worker_python")

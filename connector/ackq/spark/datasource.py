@@ -50,9 +50,17 @@ class AckqDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The streaming source (K1, K2)."""
-        from ackq.spark.source.reader import AckqStreamReader  # noqa: PLC0415 - pyarrow
+        from ackq.spark.engine import SAYS_START  # noqa: PLC0415 - pyarrow
 
-        return AckqStreamReader(parse.source(self.options), schema)
+        if SAYS_START:
+            from ackq.spark.source.reader import (  # noqa: PLC0415 - pyarrow
+                AckqStreamReader as StreamReader,
+            )
+        else:
+            from ackq.spark.source.older_reader import (  # noqa: PLC0415 - pyarrow
+                OlderStreamReader as StreamReader,
+            )
+        return StreamReader(parse.source(self.options), schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A browse: a batch read that leaves the messages in their queue (Q5)."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import (
     BinaryType,
     ByteType,
@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 from ackq.errors import SchemaError
+from ackq.spark.engine import arrow_schema
 from ackq.wire import columns
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def check_write(schema: StructType) -> None:
 def _arrow_field(field: StructField) -> pa.Field | None:
     """A column in Spark's Arrow type; None if no Arrow type holds it."""
     try:
-        return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
+        return arrow_schema(StructType([field])).field(0)
     except PySparkTypeError:
         return None
 

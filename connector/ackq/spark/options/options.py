@@ -72,6 +72,7 @@ class SourceOptions:
         max_delay_ms: ... but at most until the oldest is this old.
         fail_on_data_loss: Whether a session that the broker has lost ends the query.
         accept_unread: Accept a batch whose rows no task has read (S11).
+        bounded: Whether an option gives one of the two maxima (K13).
     """
 
     connection: Connection
@@ -86,6 +87,7 @@ class SourceOptions:
     max_delay_ms: int = 0
     fail_on_data_loss: bool = True
     accept_unread: bool = False
+    bounded: bool = False
     split: SplitOptions = SplitOptions()
 
 
@@ -182,6 +184,7 @@ def source(options: Mapping[str, str]) -> SourceOptions:
         max_delay_ms=values.get("maxTriggerDelay", 15 * 60_000) if least else 0,
         fail_on_data_loss=values.get("failOnDataLoss", True),
         accept_unread=values.get("unreadBatch", False),
+        bounded=bool({"maxMessagesPerTrigger", "maxBytesPerTrigger"} & values.keys()),
         split=_split(values),
     )
 

@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ackq.spark import task
+from ackq.spark.engine import StreamArrowWriter
 from ackq.spark.options.options import SinkOptions
 from ackq.spark.options.values import Guarantee
 from ackq.spark.sink import advice
@@ -61,7 +58,7 @@ class TaskPublished(WriterCommitMessage):
     sized: bool = False
 
 
-class AckqStreamWriter(DataSourceStreamArrowWriter):
+class AckqStreamWriter(StreamArrowWriter):
     """The streaming sink. Query and batch id identify a batch, so a replay is recognised."""
 
     def __init__(self, options: SinkOptions, mapping: RowMapping) -> None:

@@ -12,15 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+
+from ackq import limits
+from ackq.spark import connections, task
+from ackq.spark.engine import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-
-from ackq import limits
-from ackq.spark import connections, task
 from ackq.spark.options.options import Connection, SourceOptions
 from ackq.spark.schema import check_read
 from ackq.spark.source.checkpoint_proof import CheckpointProof

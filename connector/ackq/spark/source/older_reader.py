@@ -1,0 +1,72 @@
+"""The source on Spark 4.0 and 4.1, which do not say where a query stands (K13).
+
+Spark calls `latestOffset()` only when the batch that the last answer began is in its commit log,
+and a restarted query first names the newest end of its checkpoint in `partitions`. So the start of
+the next batch is the offset that came last in either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ackq.errors import InvalidArgumentError
+from ackq.spark import connections
+from ackq.spark.options.options import Connection, SourceOptions
+from ackq.spark.source.lease import ReadLimits
+from ackq.spark.source.offset import OPENING, Offset
+from ackq.spark.source.reader import AckqStreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
+
+    from ackq.client import Session
+    from ackq.info import SessionInfo
+    from ackq.spark.engine import ReadLimit
+
+
+class OlderStreamReader(AckqStreamReader):
+    """Keeps the place of its query, and leases with the first batch.
+
+    Spark does not say which trigger a query has, and runs one batch under availableNow and once:
+    so the first batch has rows, and a batch has all that is ready where no option bounds it.
+
+    Raises:
+        InvalidArgumentError: The option `session` is missing. A driver that dies before its first
+            batch is in the checkpoint leaves a lease, which the next one finds by the name alone.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        connect: Callable[[Connection], Session] = connections.session,
+        find: Callable[[Connection, str], SessionInfo] = connections.find_session,
+    ) -> None:
+        super().__init__(options, schema, connect, find)
+        if not options.session:
+            raise InvalidArgumentError(
+                "The option 'session' is missing. On Spark 4.0 and 4.1 a streaming read needs it:"
+                " .option('session', NAME), with a name of its own for each query.",
+                argument="session",
+            )
+        self._place = OPENING
+
+    def latestOffset(self) -> dict[str, object]:  # type: ignore[override]  # noqa: N802
+        """Accepts up to where the query stands and leases the next batch, as on newer versions."""
+        end = super().latestOffset(self._place.to_dict(), self.getDefaultReadLimit())
+        self._place = Offset.from_dict(end)
+        return end
+
+    def partitions(
+        self, start: dict[str, object], end: dict[str, object]
+    ) -> Sequence[InputPartition]:
+        """The tasks of a batch; of a start to itself none, which says where the query stands."""
+        self._place = Offset.from_dict(end)
+        return super().partitions(start, end)
+
+    def _read_limits(self, limit: ReadLimit) -> ReadLimits:  # noqa: ARG002 - there is one alone
+        bounds = replace(super()._read_limits(self.getDefaultReadLimit()), open_and_lease=True)
+        return bounds if self._options.bounded else replace(bounds, max_messages=0, max_bytes=0)
