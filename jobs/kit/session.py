@@ -12,16 +12,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from ackq.spark import configure
+from ackq.spark.engine import is_older_than
 from kit import JobError, interrupts, say
 from kit.java import under_spark_submit
 
-DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
+# Delta of the Spark that runs; the newest has none.
+DELTA_PACKAGE: Final = (
+    f"io.delta:delta-spark_{'.'.join(pyspark.__version__.split('.')[:2])}_2.13:4.4.0"
+)
 
 _ALWAYS: Final = {"spark.log.level": "WARN"}
 _DELTA: Final = {
@@ -59,8 +64,14 @@ def spark_session(
         delta: Whether the job uses Delta tables.
 
     Raises:
-        JobError: The JVM ended before it was up; with its last error.
+        JobError: The JVM ended before it was up, with its last error; or there is no Delta for the
+            Spark that runs.
     """
+    if delta and not is_older_than(4, 3):
+        raise JobError(
+            f"There is no Delta for Spark {pyspark.__version__} yet: run this with an older one,"
+            " pip install 'pyspark<4.3'."
+        )
     with_delta = (
         f" with {DELTA_PACKAGE} (the first run on a machine downloads about 33 jars, 174 MB)"
     )
