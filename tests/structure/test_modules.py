@@ -60,12 +60,14 @@ SMALL = {
     "ackq/spark/source": {
         "checkpoint_proof": "reads what Spark wrote",
         "fetch": "runs on executors",
+        "older_reader": "the source of older versions of Spark",
         "offset": "JSON in checkpoints",
         "partitions": "pickled to executors",
     },
     "ackq/spark/sink": {"advice": "a warning"},
     "ackq/spark": {
         "connections": "channels by process",
+        "engine": "what versions of Spark do not have in common",
         "reader_process": "a program",
         "task": "what Spark tells of a task",
     },

@@ -73,6 +73,7 @@ def test_source_all_options():
         queues=("a", "b"),
         session="s",
         takeover=True,
+        bounded=True,
         max_messages=1000,
         max_bytes=16 << 20,
         min_messages=10,
