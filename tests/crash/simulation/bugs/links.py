@@ -229,6 +229,7 @@ LINKS = (
         "a process goes on after another one took its link over",
         (
             Line(holder.find, "if epoch != link.epoch:", "if False:"),
+            Line(holder.find, "if stream != state.link_streams.get(name, stream):", "if False:"),
             Line(EdgeStream._open, "if older is not None:", "if False:"),
         ),
     ),
