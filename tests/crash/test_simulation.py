@@ -22,8 +22,9 @@ MOST_SEEDS = 300
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_worlds(share):
-    """I1, I2, I4, P4, P10, P13, C7, S3, K3, Q7: whatever ends, is cut or fails, nothing that was
-    confirmed is lost, nothing is placed twice, and no answer is taken back.
+    """I1, I2, I4, A10, P4, P10, P13, C7, S3, K3, Q7: whatever ends, is cut or fails, and whatever
+    a stranger tries, nothing that was confirmed is lost, nothing is placed twice, and no answer is
+    taken back.
     """
     with quiet():
         results = [run(Choice(seed, SECONDS))[0] for seed in range(share, SEEDS, SHARES)]

@@ -106,7 +106,7 @@ class Context:
         return "simulated"
 
     def invocation_metadata(self):
-        return ()
+        return self._call.connection.metadata
 
     def done(self):
         return self._call.over
@@ -279,13 +279,15 @@ class Connection:
         server: Of the life that it reaches, None: nobody is there.
         delay: Returns the seconds that a message takes.
         window: Messages that a call holds for a slow reader, in each direction.
+        metadata: Of its calls.
     """
 
-    def __init__(self, kernel, client_loop, server, delay, window):
+    def __init__(self, kernel, client_loop, server, delay, window, metadata=()):
         self.kernel = kernel
         self.client_loop = client_loop
         self.server = server
         self.window = window
+        self.metadata = metadata
         self.calls = []
         self._all = []
         self._delay = delay

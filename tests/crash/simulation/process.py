@@ -10,6 +10,7 @@ from functools import partial
 
 from ackq.errors import AckqError
 from ackq_broker.service import server
+from ackq_broker.service.security.setup import SecurityOptions
 from tests.crash.simulation.kernel import Loop
 from tests.crash.simulation.network import Server
 
@@ -46,10 +47,12 @@ class Process:
         disk: Its disk.
         segment_bytes: Of the journal's segments.
         noticed_s: Returns after how long a client notices an end of this kind.
+        security: Stands for the broker's `SecurityOptions`; None: those by default.
     """
 
-    def __init__(self, kernel, system, disk, segment_bytes, noticed_s):
+    def __init__(self, kernel, system, disk, segment_bytes, noticed_s, security=None):
         self._noticed_s = noticed_s
+        self._security = security or SecurityOptions()
         self._kernel = kernel
         self._disk = disk
         self._system = system
@@ -89,6 +92,7 @@ class Process:
             sync=True,
             failpoint=lambda _: None,
             memory_limit=1 << 30,
+            security=self._security,
             segment_bytes=self._segment_bytes,
             reserve_bytes=1 << 20,
             backup_dir=self._system.Path("/backups"),

@@ -15,7 +15,7 @@ from ackq_broker.journal.write import transient
 from ackq_broker.service import server
 from ackq_broker.service.engine import in_flight, snapshot
 from ackq_broker.service.sessions import liveness
-from tests.crash.simulation import faults, link_machine, system
+from tests.crash.simulation import faults, link_machine, system, users
 from tests.crash.simulation.disk import SimulatedDisk
 from tests.crash.simulation.kernel import Kernel, Loop
 from tests.crash.simulation.network import Connection
@@ -43,6 +43,7 @@ class World:
         calm: No fault comes any more.
         closing: Clients shall come to an end.
         lines: The trace.
+        users: The broker's, in the place of its `SecurityOptions`; None: it has none.
     """
 
     def __init__(self, seed, seconds, *, without=(), keep_trace=False, links=False):
@@ -70,12 +71,14 @@ class World:
         )
         self.system.Path("/data").mkdir()
         self.system.Path("/backups").mkdir()
+        self.users = users.drawn(self.random("users"))
         self.process = Process(
             self.kernel,
             self.system,
             self.disk,
             segment_bytes=chance.choice((1500, 4096, 16_384)),
             noticed_s=self._noticed_s,
+            security=self.users,
         )
         self._limits = {
             "SNAPSHOT_EVERY_BYTES": chance.choice((1, 2000, 6000, 1 << 30)),
@@ -123,10 +126,15 @@ class World:
         """Runs a coroutine function as a task; its failure fails the world."""
         return self._loop.create_task(self._guard(name, run))
 
-    def connect(self, loop=None):
+    def connect(self, loop=None, user=users.OWNER):
         """A connection to the broker that serves now; every use of it is `Cut` if there is none."""
         connection = Connection(
-            self.kernel, loop or self._loop, self.process.server, self._next_delay_s, self._window
+            self.kernel,
+            loop or self._loop,
+            self.process.server,
+            self._next_delay_s,
+            self._window,
+            users.metadata(user if self.users else ""),
         )
         self._connections.append(connection)
         return connection

@@ -7,9 +7,11 @@ from tests.crash.simulation.clients.operator import Importer, Operator, Watcher
 from tests.crash.simulation.clients.publisher import Publisher
 from tests.crash.simulation.clients.session import Query
 from tests.crash.simulation.clients.sink import Writer
+from tests.crash.simulation.clients.stranger import Stranger
 from tests.crash.simulation.clients.transactional import TransactionalPublisher
 from tests.crash.simulation.oracle.history import QueueRules
 from tests.crash.simulation.oracle.ledger import Oracle
+from tests.crash.simulation.users import OWN
 
 _OUTCOMES = (
     {"accepted": 6, "failed": 1, "rejected": 1, "released": 2},
@@ -36,6 +38,8 @@ class Cast:
         self.clients = []
         self._query = None
         self._choose()
+        if world.users is not None:
+            self._add_stranger()
 
     def _prepare(self):
         """Draws the queues, and makes the oracle."""
@@ -49,6 +53,7 @@ class Cast:
             QueueRules("memory", durable=False),
             QueueRules("loose", loose=True),
             QueueRules("scratch"),
+            *self._queues_of_stranger(),
         ]
         self._fans = rng.random() < 0.3
         self.oracle = Oracle(self._world, self._queues)
@@ -64,7 +69,7 @@ class Cast:
         ttl_ms = rng.choice((0, 800, 60_000))
         kinds = ["consumer", "query", "writer", "transactions", "operator"]
         chosen = [kind for kind in kinds if rng.random() < (0.7 if kind == "query" else 0.55)]
-        if rng.random() < 0.2:
+        if rng.random() < (0.2 if world.users is None else 0.5):
             # What queries do takes many steps: now and then nobody is beside them.
             chosen = ["query", rng.choice(kinds[2:])]
         # The rows of a batch are the same only as far as they are persistent (K2).
@@ -94,6 +99,9 @@ class Cast:
         if extra == "loose":
             self._add(Consumer(world, oracle, "taker", ["loose"], _OUTCOMES[0], no_ack=True))
 
+    def _queues_of_stranger(self):
+        return [] if self._world.users is None else [QueueRules(OWN)]
+
     def _add(self, client):
         self.clients.append(client)
 
@@ -116,7 +124,7 @@ class Cast:
             rng.choice(("orders", "orders", "plain")),
             target,
             rng.choice((1, 2, 5)),
-            settles=not timeout_ms and rng.random() < 0.3,
+            settles=not timeout_ms and rng.random() < (0.3 if self._world.users is None else 0.8),
             timeout_ms=timeout_ms,
         )
         self._add(self._query)
@@ -154,6 +162,9 @@ class Cast:
         exchange = admin_pb2.DeclareExchangeRequest(exchange="in", type=_FANOUT, durable=True)
         bindings = [admin_pb2.BindRequest(exchange="in", queue="imported", binding_key="")]
         self._add(Importer(self._world, self.oracle, "importer", queues, exchange, bindings))
+
+    def _add_stranger(self):
+        self._add(Stranger(self._world, self.oracle, "stranger", self.clients))
 
     def keep(self, names):
         """Leaves all clients out but these."""

@@ -66,6 +66,16 @@ class Consumer(Client):
         self._pull = 0
         self._pulling = 0
 
+    @property
+    def channel_id(self):
+        """Its channel, as others may learn it."""
+        return self._channel_id
+
+    @property
+    def last_tag(self):
+        """What it got last, likewise."""
+        return self._last_tag
+
     def _forget(self):
         """The channel is gone, or may be: it may have given back everything after `_alive`."""
         self.oracle.may_release(self._owner, self._alive)
@@ -80,7 +90,10 @@ class Consumer(Client):
                     if self.sometimes(0.3):
                         self._forget()
                 except Refused as refusal:
-                    if refusal.code not in ("fenced", "closed") and not self.excuses(refusal):
+                    known = ["fenced", "closed"]
+                    if self._channel_id in self.oracle.taken:
+                        known.append("permission_denied")
+                    if refusal.code not in known and not self.excuses(refusal):
                         self.oracle.wrong(f"C2: {self._owner} was closed: {refusal}")
                     self._forget()
                 await self.pause(self.pace_s)

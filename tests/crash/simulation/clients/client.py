@@ -3,6 +3,7 @@
 import asyncio
 
 from tests.crash.simulation.network import Cut, Refused
+from tests.crash.simulation.users import OWNER
 
 # What a client waits for a word before it takes its connection for dead.
 PATIENCE_S = 20.0
@@ -27,6 +28,8 @@ class Client:
 
     # Whether it comes to an end when the world closes.
     ends = True
+    # Whose token its calls have, where the broker has users.
+    user = OWNER
 
     def __init__(self, world, oracle, name):
         self.world = world
@@ -79,11 +82,15 @@ class Client:
         """Sends a request; Silent when there is no room for it for long."""
         await self.patiently(stream.write(request))
 
+    def connect(self):
+        """A connection of its user."""
+        return self.world.connect(user=self.user)
+
     def open(self, method):
         """A stream on a connection of its own; the one before is given up."""
         if self._connection is not None:
             self._connection.cut(server_after_s=self.rng.choice((0.0, 0.0, 1.0, 5.0)))
-        self._connection = self.world.connect()
+        self._connection = self.connect()
         return self._connection.open(method)
 
     def trip(self, chance):
@@ -101,7 +108,7 @@ class Client:
         """An answer; asks again on another connection after a cut, so many times in all."""
         while True:
             try:
-                return await self.patiently(self.world.connect().call(method, request))
+                return await self.patiently(self.connect().call(method, request))
             except Cut:
                 tries -= 1
                 if not tries:
@@ -113,10 +120,20 @@ class Client:
 
     async def stream_rows(self, method, request, decode):
         """The rows of a call that is answered by frames."""
-        stream = self.world.connect().open(method)
+        stream = self.connect().open(method)
         await self.send(stream, request)
         await stream.close_writes()
         found = []
         while (frame := await self.patiently(stream.read())) is not None:
             found += decode(frame)
         return found
+
+
+class Troublemaker(Client):
+    """One who ends before the world closes, so that what is there can be moved."""
+
+    async def pause(self, longest=0.2):
+        """As `Client.pause`."""
+        await super().pause(longest)
+        if self.world.calm:
+            raise Ended

@@ -3,6 +3,7 @@
 import random
 
 from ackq.v1 import sessions_pb2
+from ackq.wire.fetch_key import fetch_key
 from tests.crash.simulation.clients.client import Ended
 from tests.crash.simulation.clients.wire import rows_of
 from tests.crash.simulation.network import Cut, Refused
@@ -29,6 +30,7 @@ class Driver:
         self.run_id = self.token.hex()
         self.files = query.files
         self.query_id = query.query_id
+        self.batch = 0
         self.epoch = 0
         self.attached = 0
         self.planned = 0
@@ -303,12 +305,18 @@ class Driver:
             run_id=self.run_id,
             batch_id=self.batch,
             label="task",
+            key=self._key(),
         )
         rows = await query.stream_rows(
             "Fetch", request, lambda frame: rows_of(frame.header, frame.block)
         )
         self.oracle.check(not fenced, f"S3: {query.name} reads, and another holder attached")
         return rows
+
+    def _key(self):
+        """A4: shows that its holder gave a task its range; without users nobody asks for it."""
+        users = self.query.world.users
+        return fetch_key(self.token, self.incarnation, self.epoch) if users else b""
 
     def _read(self, rows, begun):
         """The rows of a lease, which are held from then on, or have been."""
@@ -359,8 +367,9 @@ class Driver:
             outcome = self._rng.choices(tuple(OUTCOMES), (6, 1, 1, 1))[0]
             if outcome != "accepted":
                 chosen.setdefault(outcome, []).append(row.tag)
+        # With users it settles by query, run and batch alone, as Spark does: they may be claimed.
         owner = sessions_pb2.LeaseOwner(
-            session=query.session,
+            session="" if query.world.users else query.session,
             query_id=self.query_id,
             run_id=self.run_id,
             batch_id=self.batch,

@@ -22,6 +22,7 @@ from tests.crash.simulation.clients.links import (
 from tests.crash.simulation.clients.operator import Watcher
 from tests.crash.simulation.clients.publisher import Publisher
 from tests.crash.simulation.clients.session import Query
+from tests.crash.simulation.clients.stranger import Stranger
 from tests.crash.simulation.elsewhere import Elsewhere, ElsewhereRules
 from tests.crash.simulation.link_machine import MEMORY_S, stands_still
 from tests.crash.simulation.oracle.history import QueueRules
@@ -64,6 +65,7 @@ class LinkCast(Cast):
                 max_length=rng.choice((0, 0, 0, 8)),
             ),
             QueueRules("plain"),
+            *self._queues_of_stranger(),
         ]
         self.oracle = (Oracle if self._strict else TallyOracle)(self._world, self._queues)
 
@@ -163,6 +165,13 @@ class LinkCast(Cast):
             queue = rng.choice((INBOX, "plain")) if self._strict else "plain"
             routes = [("", queue, (queue,))]
             self._add(Publisher(world, oracle, "p0", routes, rng.choice((4, 10)), transient=0.0))
+
+    def _add_stranger(self):
+        # A link that an operator has removed is nobody's.
+        stranger = Stranger(
+            self._world, self.oracle, "stranger", self.clients, links=not self._removes
+        )
+        self._add(stranger)
 
     # --- the end ---
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from ackq.errors import AckqError
 from ackq.v1 import links_pb2
 from tests.crash.simulation.clients.channel import Consumer
-from tests.crash.simulation.clients.client import Client, Ended
+from tests.crash.simulation.clients.client import Client, Troublemaker
 from tests.crash.simulation.clients.link_process import LinkProcess
 from tests.crash.simulation.clients.wire import body_of
 from tests.crash.simulation.network import Cut, Refused
@@ -22,16 +22,6 @@ _LOOKS = 200
 # So long at most a process goes on that another one was started beside.
 _ZOMBIE_S = 4.0
 _ENDS = ("fenced", "already_held", "link_not_found", "closed")
-
-
-class Troublemaker(Client):
-    """One who ends before the world closes, so that what is there can be moved."""
-
-    async def pause(self, longest=0.2):
-        """As `Client.pause`."""
-        await super().pause(longest)
-        if self.world.calm:
-            raise Ended
 
 
 class ForeignPublisher(Troublemaker):

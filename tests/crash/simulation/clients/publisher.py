@@ -48,6 +48,17 @@ class Publisher(Client):
         self._id = other._id
         self._copied = other._copied = True
 
+    def opening(self, **fields):
+        """An opening of its publisher, with what others may learn of it."""
+        return publishing_pb2.PublishOpen(
+            publisher_id=self._id, mode=CONFIRM, resume=self._known, **fields
+        )
+
+    @property
+    def unanswered(self):
+        """The numbers that it publishes again."""
+        return sorted(self._pending)
+
     def _anew(self):
         self._id = self.token()
         self._known = False
@@ -70,7 +81,7 @@ class Publisher(Client):
                 elif refusal.code in ("publisher_forgotten", "history_changed"):
                     self.oracle.wrong(f"P10: {self.name} was forgotten: {refusal}")
                     self._anew()
-                elif refusal.code != "fenced" and not self.excuses(refusal):
+                elif not own and not self.excuses(refusal):
                     self.oracle.wrong(f"P3: the stream of {self.name} ended: {refusal}")
             await self.pause()
 
@@ -78,10 +89,7 @@ class Publisher(Client):
         self._stream_now = stream = self.open("Publish")
         attempt = f"{self.name}/{len(self._attempts)}".encode()[:16]
         self._attempts.append(attempt.hex())
-        opening = publishing_pb2.PublishOpen(
-            publisher_id=self._id,
-            mode=CONFIRM,
-            resume=self._known,
+        opening = self.opening(
             window_messages=30,
             attempt=attempt,
             next_number=self._number + 1,

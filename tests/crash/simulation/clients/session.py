@@ -84,6 +84,7 @@ class Query(Client):
         self.operated = []
         self.leases = {}
         self.pace_s = min(self.pace_s, 0.2)
+        self.driver = None
         self.zombies = 0
         self.lingering = []
         self.polls = 0
@@ -103,7 +104,7 @@ class Query(Client):
 
     async def work(self):
         while True:
-            driver = Driver(self)
+            driver = self.driver = Driver(self)
             silently = False
             try:
                 await driver.run()

@@ -37,12 +37,15 @@ class TransactionalPublisher(Client):
                     self.oracle.wrong(f"P13: the stream of {self.name} ended: {refusal}")
             await self.pause()
 
-    async def _stream(self):
-        self._stream_now = stream = self.open("Publish")
-        opening = publishing_pb2.PublishOpen(
+    def opening(self):
+        """An opening of its publisher."""
+        return publishing_pb2.PublishOpen(
             publisher_id=self._id, mode=TRANSACTION, resume=self._known
         )
-        await self._write(open=opening)
+
+    async def _stream(self):
+        self._stream_now = stream = self.open("Publish")
+        await self._write(open=self.opening())
         answer = (await self.patiently(stream.read())).header
         assert answer.WhichOneof("kind") == "opened", answer
         self._known = True

@@ -48,6 +48,8 @@ class Oracle:
         self._expires_from = {}
         # Batches that an operator dropped: (writer, batch).
         self.dropped = set()
+        # Channels of others that a stranger may have opened, as they had ended.
+        self.taken = set()
         # What an import made: properties of queues by name, and bindings.
         self.imported = {}
         self.bound = set()
