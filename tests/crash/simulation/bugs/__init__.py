@@ -3,8 +3,10 @@
 from tests.crash.simulation.bugs.answers import ANSWERS
 from tests.crash.simulation.bugs.disk import DISK
 from tests.crash.simulation.bugs.links import LINKS
+from tests.crash.simulation.bugs.owners import OWNERS
 from tests.crash.simulation.bugs.patching import Bug
 from tests.crash.simulation.bugs.rules import RULES
 
-BUGS: dict[str, Bug] = {bug.name: bug for bug in (*DISK, *ANSWERS, *RULES, *LINKS)}
-assert len(BUGS) == len(DISK) + len(ANSWERS) + len(RULES) + len(LINKS), "names are unique"
+_ALL = (*DISK, *ANSWERS, *RULES, *OWNERS, *LINKS)
+BUGS: dict[str, Bug] = {bug.name: bug for bug in _ALL}
+assert len(BUGS) == len(_ALL), "names are unique"
