@@ -95,7 +95,8 @@ def _decoder(field: FieldDescriptor, hint: Any) -> Callable[[Any], Any] | None:
     if isinstance(inner, type):
         one = partial(decoded, inner)
     elif field.enum_type is not None:
-        one = short_names(field.enum_type).__getitem__
+        names = short_names(field.enum_type)
+        one = lambda value: names.get(value, str(value))  # noqa: E731 - a newer broker's number
     elif _may_be_none(hint):
         one = _same
     if not field.is_repeated:

@@ -125,6 +125,13 @@ def test_what_is_absent_has_its_default():
     assert (session.holes_by_reason, session.queues) == ({"taken": 2}, ())
 
 
+def test_a_value_of_a_newer_broker_is_its_number():
+    """An enum that has more values there than here is no error."""
+    properties = admin_pb2.QueueProperties(overflow=77)
+    queue = decoded(QueueInfo, admin_pb2.QueueInfo(properties=properties))
+    assert queue.properties.overflow == "77"
+
+
 def test_an_answer_cannot_be_changed():
     """A frozen class: what one caller has, no other can change."""
     queue = decoded(QueueInfo, admin_pb2.QueueInfo(queue="q", sessions=["s"]))
