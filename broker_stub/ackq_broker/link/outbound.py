@@ -37,7 +37,7 @@ from ackq_broker.link.waiting import EDGE_PATIENCE_MS, STOP_GRACE_S, after_cut, 
 _BATCHES: Final = 4
 _REFUSED_FIRST_S: Final = 1.0
 _REFUSED_MOST_S: Final = 60.0
-# What is tried again so late is told as waiting until it was.
+# A report names refusals until so long after the next try of the refused messages was due.
 _RETRY_GRACE_S: Final = 5.0
 # Messages that are remembered because they ended a connection.
 _KNOWN: Final = 10_000

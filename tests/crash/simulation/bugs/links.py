@@ -28,7 +28,7 @@ LINKS = (
     _Bug(
         "permit_before_sync",
         "L10",
-        "a permit is told when it is decided",
+        "a permit is sent before its record is synced",
         (
             Line(
                 EdgeStream._permit,

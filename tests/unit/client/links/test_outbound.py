@@ -25,7 +25,9 @@ def test_what_ends_the_reports(error, again, caplog):
         with caplog.at_level(logging.WARNING):
             reporter._on_end(error("words"))
     (record,) = caplog.records
-    assert "Operators of the broker are not told of this link: words" in record.getMessage()
+    assert (
+        "The broker does not show this outbound link to its operators: words" in record.getMessage()
+    )
 
 
 def test_a_closed_one_says_nothing(caplog):
