@@ -55,9 +55,9 @@ class Publisher(Client):
         )
 
     @property
-    def unanswered(self):
-        """The numbers that it publishes again."""
-        return sorted(self._pending)
+    def coming(self):
+        """The numbers that may come next: the last one that has no answer, and a new one."""
+        return [*sorted(self._pending)[-1:], self._number + 1]
 
     def _anew(self):
         self._id = self.token()

@@ -44,6 +44,7 @@ class Stranger(Troublemaker):
         super().__init__(world, oracle, name)
         self._holder = sessions_pb2.Holder(token=self.token(), host="h", pid=2, application="m")
         self._lease = None
+        self._goes_far = self.sometimes(0.3)
         self._made = 0
         self._tries = [(self._count_too_far,), (self._read,), (self._release,), (self._write,)]
         if links:
@@ -82,16 +83,20 @@ class Stranger(Troublemaker):
     # --- publishers ---
 
     async def _publish(self, other):
-        """P10: under another's publisher, with a number far ahead or one that has no answer."""
+        """P10: under another's publisher, with a number far ahead or one that comes next.
+
+        Far ahead the owner is refused from then on; else its publish of that number is lost.
+        """
         opening = other.opening()
+        numbers = [FAR] if self._goes_far else getattr(other, "coming", (FAR,))
         if not opening.resume:
             return
-        waiting = getattr(other, "unanswered", ())
-        number = self.rng.choice(waiting) if waiting and self.sometimes(0.5) else FAR
-        stream = await self._open_publisher(opening, number if number == FAR else 1)
+        number = self.rng.choice(numbers)
+        lowest = FAR if self._goes_far else 1
+        stream = await self._open_publisher(opening, lowest)
         self._let_in(f"opened the publisher of {other.name}")
         if opening.mode == CONFIRM:
-            await self._publish_one(stream, number, number if number == FAR else 1)
+            await self._publish_one(stream, number, lowest)
         await stream.close_writes()
         await self.patiently(stream.read())
 
