@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -78,7 +78,9 @@ def show(target: Target, *, name: str) -> None:
     """Show the link NAME: its counts, who runs it, and what holds it up."""
     with target.admin() as admin:
         outbound = admin.outbound_links(name)
-        found = [each for each in admin.links() if each.link == name]
+        found = []
+        with suppress(LinkNotFoundError):  # none of this name brings messages
+            found.append(admin.link(name))
     reasons = [*chain(*map(sentences, found), *map(outbound_sentences, outbound))]
     if target.as_json:
         inbound = as_dict(found[0]) if found else {"link": name}

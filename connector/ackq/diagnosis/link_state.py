@@ -66,12 +66,16 @@ def outbound_held_up(link: OutboundReport) -> Iterator[Finding]:
 
 def sentences(link: LinkInfo) -> list[str]:
     """What holds a link up, with the remedies, the worst first."""
-    return [f"{each.sentence} {each.remedy}".rstrip() for each in ordered(held_up(link))]
+    return _said(held_up(link))
 
 
 def outbound_sentences(link: OutboundReport) -> list[str]:
-    """The same of an outbound link."""
-    return [f"{each.sentence} {each.remedy}".rstrip() for each in outbound_held_up(link)]
+    """What holds an outbound link up, with the remedies."""
+    return _said(outbound_held_up(link))
+
+
+def _said(findings: Iterator[Finding]) -> list[str]:
+    return [f"{each.sentence} {each.remedy}".rstrip() for each in ordered(findings)]
 
 
 def _vanished(link: LinkInfo, name: str) -> Iterator[Finding]:

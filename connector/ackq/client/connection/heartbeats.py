@@ -9,7 +9,6 @@ from typing import Generic, Self, TypeVar
 from ackq import limits
 from ackq.client.connection.duplex import DuplexStream, Send, Wait
 from ackq.client.connection.security import Security
-from ackq.errors import AckqError
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -50,8 +49,6 @@ class HeartbeatStream(DuplexStream[Heartbeats[Q], Q, A]):
         request: Makes the request of a heartbeat, on another thread.
     """
 
-    _failure: AckqError | None = None  # what no other call would mend
-
     def __init__(self, endpoint: str, security: Security | None, request: Callable[[], Q]) -> None:
         super().__init__(endpoint, security, Heartbeats(request), retry_total_ms=None)
         with self.lock:
@@ -79,7 +76,3 @@ class HeartbeatStream(DuplexStream[Heartbeats[Q], Q, A]):
     def _on_disconnect(self) -> None:
         with self.lock:
             self._state.on_disconnect()
-
-    def _on_end(self, error: AckqError | None) -> None:
-        if not self._abandoned:
-            self._failure = error

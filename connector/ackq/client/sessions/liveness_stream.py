@@ -40,6 +40,7 @@ class LivenessStream(HeartbeatStream[pb.HoldRequest, pb.HoldResponse]):
 
     name = "liveness stream"
     thread_name = "ackq-hold"
+    _fenced: AckqError | None = None
 
     def __init__(self, endpoint: str, request: pb.HoldRequest, security: Security | None) -> None:
         super().__init__(endpoint, security, lambda: request)
@@ -50,7 +51,7 @@ class LivenessStream(HeartbeatStream[pb.HoldRequest, pb.HoldResponse]):
 
         None while it is held.
         """
-        return self._failure
+        return self._fenced
 
     def _connect(
         self, channel: grpc.Channel, call_number: int
@@ -64,3 +65,7 @@ class LivenessStream(HeartbeatStream[pb.HoldRequest, pb.HoldResponse]):
                 shortest_ms = min(limits.HEARTBEAT_SEND_MS, answer.heartbeat_ms)
                 self._state.interval_s = shortest_ms / 1000
                 self._changed.notify_all()
+
+    def _on_end(self, error: AckqError | None) -> None:
+        if not self._abandoned:
+            self._fenced = error

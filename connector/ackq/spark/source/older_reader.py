@@ -67,6 +67,6 @@ class OlderStreamReader(AckqStreamReader):
         self._place = Offset.from_dict(end)
         return super().partitions(start, end)
 
-    def _read_limits(self, limit: ReadLimit) -> ReadLimits:  # noqa: ARG002 - there is one alone
-        bounds = replace(super()._read_limits(self.getDefaultReadLimit()), open_and_lease=True)
+    def _read_limits(self, limit: ReadLimit) -> ReadLimits:
+        bounds = replace(super()._read_limits(limit), open_and_lease=True)
         return bounds if self._options.bounded else replace(bounds, max_messages=0, max_bytes=0)
