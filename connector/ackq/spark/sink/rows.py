@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ackq.errors import InvalidArgumentError, SchemaError
+from ackq.errors import InvalidArgumentError, SchemaError, UnsupportedError
 from ackq.spark.options.options import SinkOptions
 from ackq.spark.schema import check_write
 from ackq.wire import columns
@@ -122,7 +122,13 @@ class RowMapping:
 
         Raises:
             SchemaError: A row has no body, or no value in the column of its queue or exchange.
+            UnsupportedError: Spark gives rows in place of batches (K13).
         """
+        if not isinstance(rows, pa.RecordBatch):
+            raise UnsupportedError(
+                f"This Spark gives the sink a {type(rows).__name__} where it takes Arrow batches."
+                " Write each micro-batch from foreachBatch, with a batch write."
+            )
         if not rows.num_rows:
             return
         batch = self._message_columns(rows)

@@ -2,9 +2,10 @@
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import Row
 from pyspark.sql.types import BinaryType, BooleanType, StringType, StructField, StructType
 
-from ackq.errors import InvalidArgumentError, SchemaError
+from ackq.errors import InvalidArgumentError, SchemaError, UnsupportedError
 from ackq.spark.options.options import Connection, SinkOptions
 from ackq.spark.sink.rows import RoutedBatch, Routing, RowMapping, routing
 
@@ -108,6 +109,13 @@ def test_persistent_option_beats_column():
     assert list(mapping.messages(rows)) == [
         RoutedBatch(batch(body=[b"1"], persistent=[False]), "", "q")
     ]
+
+
+def test_rows_in_place_of_a_batch():
+    """K13: a Spark that gives rows is named, with the way around it."""
+    plan = RowMapping(("body",), Routing("", None, "q"), None)
+    with pytest.raises(UnsupportedError, match=r"gives the sink a Row .* foreachBatch"):
+        list(plan.messages(Row(body=b"1")))
 
 
 def test_no_rows():
