@@ -157,7 +157,7 @@ class EmbeddedBroker:
         line = self._first_line()
         ready = _READY.search(line)
         if ready is None:
-            cause = "" if self.alive() else _end_in_words(self._child.returncode)
+            cause = "" if self.alive() else end_in_words(self._child.returncode)
             self.kill()
             raise BrokerUnavailableError(
                 f"The embedded broker on {self.data_dir} did not start{cause}. "
@@ -202,11 +202,11 @@ class EmbeddedBroker:
         return data[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
 
 
-def _end_in_words(status: int) -> str:
+def end_in_words(status: int) -> str:
     """How a child ended, for the middle of a sentence: its exit status, or the signal's name."""
-    return (
-        f" (exit status {status})" if status >= 0 else f" (ended by {signal.Signals(-status).name})"
-    )
+    if status >= 0:
+        return f" (exit status {status})"
+    return f" (killed by {signal.Signals(-status).name})"
 
 
 def start_child(

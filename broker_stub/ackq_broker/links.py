@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ackq import extras
 from ackq.errors import BrokerUnavailableError, InvalidArgumentError, QueueNotFoundError
-from ackq_broker.embedding import EmbeddedBroker, end_child, start_child
+from ackq_broker.embedding import EmbeddedBroker, end_child, end_in_words, start_child
 from ackq_broker.link.lasting import why_temporary
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class EmbeddedLinks:
         for child in self._children:
             if child.poll() is not None:
                 raise BrokerUnavailableError(
-                    f"A link ended (exit status {child.returncode}): {self._last_words()}",
+                    f"A link ended{end_in_words(child.returncode)}: {self._last_words()}",
                     log=self.log_file,
                 )
 

@@ -37,7 +37,7 @@ LEFT_BY = {"before_unlink_format": "before_rename_format"}
 # answers and backups. A busy machine needs longer for those: up to the last.
 LIFE_S, ANSWERS, BACKUPS, LONGEST_S = 6, 2_000, 2, 300
 OFTEN = ("write_segment", "sync_data_segment", "write_transient")
-KILLED = "exit status -9"
+KILLED = "killed by SIGKILL"
 BACKUP_EVERY = 5
 
 

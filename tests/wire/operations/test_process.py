@@ -239,7 +239,7 @@ def test_embedded_under_a_limit_names_the_limit(tmp_path, monkeypatch):
         return subprocess.Popen([sys.executable, "-c", ends], stdout=subprocess.PIPE, stderr=log)
 
     monkeypatch.setattr(embedding, "start_child", aborted)
-    with pytest.raises(BrokerUnavailableError, match=r"ended by SIGABRT.* log is empty.*ulimit -v"):
+    with pytest.raises(BrokerUnavailableError, match=r"by SIGABRT.* log is empty.*ulimit -v"):
         ackq_broker.embedded(tmp_path / "data").start()
 
 
