@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from ackq.client import Admin
-from ackq.spark import settle
+from ackq.spark import settle, txn_options
 from kit import (
     JobError,
     arguments,
@@ -256,7 +256,7 @@ def sorter(plan: Plan, done: SortCounts) -> Callable[[DataFrame, int], None]:
             good, bad = rows.filter("problem IS NULL"), rows.filter("problem IS NOT NULL")
             explained = bad.selectExpr("delivery_tag", "problem AS reason")
             settle(explained, "rejected", **plan.broker.options())
-            once = queries.once("enrich", rows, batch_id)
+            once = txn_options(rows, batch_id, "enrich")
             enriched(good, plan).write.format("ackq").mode("append").options(
                 **plan.broker.options(), queue=plan.target, **once
             ).save()

@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import enrich_queue
-from ackq.spark import settle
+from ackq.spark import settle, txn_options
 from kit import arguments, connection, flights, queries, reconciliation, say, workspace
 from kit.connection import Broker
 from kit.session import spark_session
@@ -200,7 +200,7 @@ def mover(broker: Broker, done: RepairCounts) -> Callable[[DataFrame, int], None
         try:
             left = rows.filter("body IS NULL OR queue IS NULL")
             settle(left, "released", **broker.options())
-            once = queries.once("redrive", rows, batch_id)
+            once = txn_options(rows, batch_id, "redrive")
             whole = rows.filter("body IS NOT NULL AND queue IS NOT NULL").drop("delivery_tag")
             whole.write.format("ackq").mode("append").options(**broker.options(), **once).save()
             count = rows.agg(F.count("*"), F.count(F.when(F.expr("body || queue IS NOT NULL"), 1)))

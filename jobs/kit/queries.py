@@ -1,4 +1,4 @@
-"""The queries of a job: reading a queue, running to the end with progress lines, guarded writes."""
+"""The queries of a job: reading a queue, running to the end with progress lines."""
 
 from __future__ import annotations
 
@@ -116,22 +116,6 @@ def say_unaccepted(unacked: int, trigger: Mapping[str, Any]) -> None:
     """Explains messages that are unacked after a run of a single batch."""
     if "once" in trigger and unacked:
         say(f"{unacked:,} messages wait for the next start, which accepts a single batch.")
-
-
-def once(job: str, rows: DataFrame, batch_id: int) -> dict[str, str]:
-    """Options that make a batch write in `foreachBatch` idempotent (K12): a replay is skipped.
-
-    They contain the query's id, which its checkpoint keeps: under a constant name the batches of
-    two queries would have equal ids, and the second would be taken for a repetition.
-
-    Args:
-        job: Distinguishes this write from others of the query to the same target.
-        rows: The batch.
-        batch_id: Its number.
-    """
-    query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-    assert query_id, "there is no query in this thread"
-    return {"txnAppId": f"{job}/{query_id}", "txnVersion": str(batch_id)}
 
 
 def _report(query: StreamingQuery, done: Streamed, started: float) -> None:

@@ -106,13 +106,6 @@ def test_a_query_that_fails_otherwise_or_again_and_again_is_not(ends: tuple[str,
         queries.run(starting(*ends), "checkpoint", {"once": True})
 
 
-def test_a_guarded_write_is_named_after_its_query():
-    """K12: two queries never meet at equal versions, whatever their batches are numbered."""
-    rows = Mock()
-    rows.sparkSession.sparkContext.getLocalProperty = {"sql.streaming.queryId": "a1b2"}.get
-    assert queries.once("enrich", rows, 7) == {"txnAppId": "enrich/a1b2", "txnVersion": "7"}
-
-
 @pytest.mark.parametrize(
     ("replayed", "delta_rows", "duplicates", "expected"),
     [

@@ -1,4 +1,4 @@
-"""telling.py ENDPOINT FOLDER CA TOKEN_FILE: queries with a token, and all that Spark tells of them.
+"""telling.py ENDPOINT FOLDER CA TOKEN_FILE CERT KEY: queries with secrets, and what Spark tells.
 
 Everything goes into FOLDER: plans, progress, errors, event log, checkpoints, pickled partitions,
 the pages and the REST answers of Spark's UI. Standard output and error are the log, at level INFO.
@@ -21,9 +21,12 @@ from ackq.spark.options import options as parse
 from ackq.spark.source.browse import AckqBrowser
 from ackq.spark.source.reader import AckqStreamReader
 
-endpoint, folder, ca, token_file = sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]
-secret = Path(token_file).read_text(encoding="ascii").strip()
-options = {"endpoint": endpoint, "tlsCa": ca, "token": secret}
+endpoint, folder, ca, token_file = sys.argv[1], Path(sys.argv[2]), *sys.argv[3:5]
+secret, ca_pem, cert_pem, key_pem = (
+    Path(path).read_text(encoding="ascii").strip() for path in (token_file, ca, *sys.argv[5:])
+)
+texts = {"tlsCaPem": ca_pem, "tlsCertPem": cert_pem, "tlsKeyPem": key_pem}
+options = {"endpoint": endpoint, "token": secret, **texts}
 
 spark = (
     configure(SparkSession.builder.master("local[2]").appName("telling"))

@@ -110,7 +110,7 @@ def test_an_outcome_for_each_row(reader):
     """K8: a row's own outcome, reason and delay."""
     reader.kit.publish("orders", b"1")
     reader.run(SORT)
-    rows = reader.kit.source("orders")
+    rows = reader.kit.source("orders", session="late")
     reader.kit.run(reader.kit.each(rows, "cp", reader.names["sort"]))
     assert reader.kit.admin.queue("orders").delayed == 1
 
@@ -119,7 +119,7 @@ def test_json_bodies_with_the_bad_ones_aside(reader):
     """K8: what does not parse is a dead letter with a reason, and the rest is written."""
     reader.kit.publish("orders", b'{"id": 1, "amount": 2.5}', b"not JSON")
     reader.run(DECODE)
-    rows = reader.kit.source("orders")
+    rows = reader.kit.source("orders", session="decode")
     reader.kit.run(reader.kit.each(rows, "cp", reader.names["decode"]))
     assert reader.kit.dead_letters() == [(b"not JSON", "no id")]
     assert reader.kit.admin.queue("orders").ready == 0

@@ -3,6 +3,7 @@
 import base64
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,8 +34,9 @@ def told(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("told")
     (folder / "events").mkdir()
-    with secured_broker(tmp_path_factory.mktemp("broker"), token=SECRET) as secured:
-        security = secured.security()
+    with secured_broker(tmp_path_factory.mktemp("broker"), mutual=True, token=SECRET) as secured:
+        me = secured.authority.issue("me")
+        security = replace(secured.security(), cert=me.cert, key=me.key)
         with Admin(secured.endpoint, security=security) as admin:
             admin.declare_queue("dead")
             admin.declare_queue("in", dead_letter_queue="dead")
@@ -42,7 +44,8 @@ def told(tmp_path_factory):
         with Publisher(secured.endpoint, security=security, routing_key="in") as publisher:
             for number in range(10):
                 publisher.publish(b"%d" % number)
-        files = (security.ca, security.token_file)
+        files = (security.ca, security.token_file, me.cert, me.key)
+        (folder / "key").write_text(Path(me.key).read_text())
         with (folder / "log").open("wb") as log:
             subprocess.run(
                 [sys.executable, str(TELLING), secured.endpoint, str(folder), *files],
@@ -59,7 +62,7 @@ def files(folder):
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file()
+        if path.is_file() and path.name != "key"
     }
 
 
@@ -84,3 +87,13 @@ def test_the_program_told_much(told):
 def test_nothing_that_spark_tells_has_the_token(told, form):
     """Plans, UI, event log, checkpoints, pickled partitions, progress, errors, logs."""
     assert [name for name, content in files(told).items() if form in content] == []
+
+
+def test_nothing_that_spark_tells_has_the_key(told):
+    """Whose certificate is an option as well: each line of its key is looked for."""
+    lines = [line for line in (told / "key").read_bytes().splitlines() if b"-----" not in line]
+    assert len(lines) > 2
+    found = {
+        name for name, content in files(told).items() if any(line in content for line in lines)
+    }
+    assert found == set()

@@ -68,6 +68,7 @@ SMALL = {
     "ackq/spark": {
         "connections": "channels by process",
         "engine": "what versions of Spark do not have in common",
+        "guarded_write": "rule K12, in the driver",
         "reader_process": "a program",
         "task": "what Spark tells of a task",
     },

@@ -11,9 +11,11 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql.utils import is_remote
 
 from ackq import limits
 from ackq.errors import InvalidArgumentError
@@ -21,6 +23,7 @@ from ackq.spark.engine import is_older_than
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.conf import RuntimeConfig
 
 # 1000 to 2000 rows a batch: at 100 bytes a row within 25 % of 10,000 rows, at 1 KiB faster.
 _MAX_ROWS: Final = 2_000
@@ -40,28 +43,30 @@ _BY_FILE_SYSTEM: Final = (
     + ("" if is_older_than(4, 1) else "checkpointing.")
     + "FileSystemBasedCheckpointFileManager"
 )
+# Spark's default, and the option that holds a key: Spark shows the options of a view.
+_HIDDEN: Final = "(?i)url|tlskeypem"
 _log: Final = logging.getLogger("ackq.spark")
 _WORKER: Final = Path(__file__).with_name("worker_python")
 
 
+T = TypeVar("T", "SparkSession.Builder", "SparkSession")
+
+
 def configure(
-    builder: SparkSession.Builder,
-    *,
-    max_message_bytes: int | None = None,
-    fast_workers: bool | None = None,
-) -> SparkSession.Builder:
-    """Prepares a session for ackq; call it before `getOrCreate()`.
+    target: T, *, max_message_bytes: int | None = None, fast_workers: bool | None = None
+) -> T:
+    """Prepares a session for ackq: its builder before `getOrCreate()`, or one that runs.
 
     Sets Arrow's batch bounds for fast writes, with a local master what writes checkpoints of local
-    files without starting processes, and in this process's environment the interpreter of
-    Spark's Python workers: this one, where PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON name none.
-    Bounds that the user has set stay, and so does Spark's own bound in bytes if batches of
-    that many rows might be too large without it. Where a session runs already, a line in the log
-    says what stays as it is.
+    files without starting processes, that Spark shows no `tlsKeyPem`, and, given a builder, in this
+    process's environment the interpreter of Spark's Python workers: this one, where PYSPARK_PYTHON
+    and PYSPARK_DRIVER_PYTHON name none. Bounds that the user has set stay, and so does Spark's own
+    bound in bytes if batches of that many rows might be too large without it. What a session that
+    runs does not take is a warning in the log.
 
     Args:
-        builder: As from `SparkSession.builder`. Settings made on it, before or afterwards, win, as
-            do those of spark-submit.
+        target: As from `SparkSession.builder`: settings made on it, before or afterwards, win, as
+            do those of spark-submit. Or a session, as a notebook or Spark Connect has it.
         max_message_bytes: Approximate size in bytes of the largest row that a query writes, all
             columns together. With it a write takes a third or less of the time in the JVM: batches
             are bounded in rows only, inversely to this size. None: unknown; Spark's bound in bytes
@@ -70,10 +75,10 @@ def configure(
         fast_workers: Start workers through a wrapper that makes them import the installed,
             compiled pyspark instead of the zipped source, which each worker compiles again: about
             half the time to the first batch. None: where it is safe, which is a local master
-            with a pip-installed pyspark.
+            with a pip-installed pyspark. Only for a builder.
 
     Returns:
-        The builder.
+        The builder or session.
 
     Raises:
         InvalidArgumentError: `max_message_bytes` is not positive.
@@ -83,27 +88,47 @@ def configure(
             f"max_message_bytes is {max_message_bytes}; it is a size in bytes, 1 or more.",
             max_message_bytes=max_message_bytes,
         )
+    if conf := getattr(target, "conf", None):  # a builder has none
+        _set(conf, _settings(dict(conf.getAll), max_message_bytes))
+        _warn_of_running(remote=is_remote())
+        return target
     _warn_of_running()
-    given = {**_submitted(), **getattr(builder, "_options", {})}
-    _bound_batches(builder, given, max_message_bytes)
+    given = {**_submitted(), **getattr(target, "_options", {})}
+    for name, value in _settings(given, max_message_bytes).items():
+        target.config(name, value)  # type: ignore[attr-defined]
     local = _is_local(str(given.get("spark.master", "")))
-    if local and _CHECKPOINTS not in given:
-        builder.config(_CHECKPOINTS, _BY_FILE_SYSTEM)
     if fast_workers is None:
         fast_workers = local and _can_wrap()
     _choose_interpreter(os.environ, wrap=fast_workers)
-    return builder
+    return target
 
 
-def _warn_of_running() -> None:
+def _set(conf: RuntimeConfig, settings: Mapping[str, str]) -> None:
+    """Sets what a session that runs takes, and says what it does not."""
+    for name, value in settings.items():
+        try:
+            conf.set(name, value)
+        except PySparkException as error:
+            _log.warning("This session does not take %s = %s: %s", name, value, error)
+
+
+def _warn_of_running(*, remote: bool = False) -> None:
     """Says what a session that runs keeps: its JVM got its environment when it started."""
+    if remote:
+        _log.warning(
+            "The Python workers of this session are its server's: ackq has to be installed there."
+        )
+        return
     # A Connect client has no contexts, and there is no public way to look at the present one.
     contexts = getattr(pyspark, "SparkContext", None)
     context = getattr(contexts, "_active_spark_context", None)
     if context is None:
         return
-    environment = context._jvm.java.lang.System.getenv()  # noqa: SLF001
-    named = environment.get("PYSPARK_DRIVER_PYTHON") or environment.get("PYSPARK_PYTHON")
+    try:
+        environment = context._jvm.java.lang.System.getenv()  # noqa: SLF001
+        named = environment.get("PYSPARK_DRIVER_PYTHON") or environment.get("PYSPARK_PYTHON")
+    except Exception:  # noqa: BLE001 - a runtime that lets nobody look has workers of its own
+        return
     if named:
         return
     _log.warning(
@@ -125,15 +150,19 @@ def _submitted() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
-def _bound_batches(
-    builder: SparkSession.Builder, given: Mapping[str, object], max_message_bytes: int | None
-) -> None:
-    """Sets bounds that the user has not; drops Spark's byte bound only if rows bound enough."""
+def _settings(given: Mapping[str, object], max_message_bytes: int | None) -> dict[str, str]:
+    """What to set beside what the user has; Spark's byte bound only goes if rows bound enough."""
     safe_rows = max(1, BATCH_BYTES // max_message_bytes) if max_message_bytes else 0
-    rows = str(given.get(ROWS, min(_MAX_ROWS, safe_rows or _MAX_ROWS)))
-    builder.config(ROWS, rows)
-    if BYTES not in given and rows.isdecimal() and 0 < int(rows) <= safe_rows:
-        builder.config(BYTES, str(NO_BYTE_BOUND))
+    wanted = {
+        ROWS: str(min(_MAX_ROWS, safe_rows or _MAX_ROWS)),
+        "spark.sql.redaction.options.regex": _HIDDEN,
+    }
+    rows = str(given.get(ROWS, wanted[ROWS]))
+    if rows.isdecimal() and 0 < int(rows) <= safe_rows:
+        wanted[BYTES] = str(NO_BYTE_BOUND)
+    if _is_local(str(given.get("spark.master", ""))):
+        wanted[_CHECKPOINTS] = _BY_FILE_SYSTEM
+    return {name: value for name, value in wanted.items() if name not in given}
 
 
 def _choose_interpreter(environ: os._Environ[str] | dict[str, str], *, wrap: bool) -> None:

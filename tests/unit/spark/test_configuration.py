@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pyspark
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from ackq.errors import InvalidArgumentError
@@ -56,6 +57,7 @@ def test_batches_stay_far_below_2_gib(largest, rows):
 
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+HIDDEN = {"spark.sql.redaction.options.regex": "(?i)url|tlskeypem"}
 
 
 @pytest.mark.parametrize(
@@ -77,14 +79,14 @@ def test_users_bounds_stay(monkeypatch, given, expected, submitted):
     else:
         builder._options.update(given)
     configure(builder, max_message_bytes=64 << 10, fast_workers=False)
-    assert {**given, **builder._options} == expected
+    assert {**given, **builder._options} == {**expected, **HIDDEN}
 
 
 def test_messages_of_unknown_size_keep_sparks_byte_bound():
     """2000 rows may be of 64 MiB each: without the bound in bytes they would end the JVM."""
     builder = Builder()
     configure(builder, fast_workers=False)
-    assert builder._options == {ROWS: "2000"}
+    assert builder._options == {ROWS: "2000", **HIDDEN}
 
 
 CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
@@ -166,3 +168,36 @@ def test_a_session_that_runs_keeps_its_interpreter(monkeypatch, caplog, environm
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", context)
     configure(SparkSession.builder)
     assert (f"export PYSPARK_PYTHON={sys.executable}" in caplog.text) == told
+
+
+class Conf:
+    """The settings of a session; some it refuses, as shared clusters do."""
+
+    def __init__(self, refused=()):
+        self.getAll = {"spark.master": "local[2]"}
+        self._refused = refused
+
+    def set(self, key, value):
+        if key in self._refused:
+            raise AnalysisException(f"{key} is not available")
+        self.getAll[key] = value
+
+
+def test_a_session_that_exists(caplog):
+    """Where a notebook has made it; what it refuses is in the log, the rest is set."""
+    session = SimpleNamespace(conf=Conf(refused=(CHECKPOINTS,)))
+    assert configure(session, max_message_bytes=MIB) is session
+    set_ = {"spark.master": "local[2]", ROWS: "128", BYTES: "2147483647", **HIDDEN}
+    assert session.conf.getAll == set_
+    (said,) = [record.message for record in caplog.records if CHECKPOINTS in record.message]
+    assert said.endswith(f"{CHECKPOINTS} is not available")
+    configure(session, max_message_bytes=1)
+    assert session.conf.getAll == set_
+    assert "PYSPARK_PYTHON" not in os.environ
+
+
+def test_a_session_of_spark_connect(monkeypatch, caplog):
+    """Its workers are the server's."""
+    monkeypatch.setattr(configuration, "is_remote", lambda: True)
+    configure(SimpleNamespace(conf=Conf()))
+    assert "Python workers of this session are its server's" in caplog.text

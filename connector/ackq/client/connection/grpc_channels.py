@@ -206,9 +206,9 @@ def _transport(endpoint: str, security: Security) -> grpc.Channel:
 
     handshake.check_files(security)
     credentials = grpc.ssl_channel_credentials(
-        root_certificates=_pem(security.ca),
-        private_key=_pem(security.key),
-        certificate_chain=_pem(security.cert),
+        root_certificates=security.pem("ca"),
+        private_key=security.pem("key"),
+        certificate_chain=security.pem("cert"),
     )
     options: list[tuple[str, str | int]] = [*_OPTIONS]
     if is_local(endpoint):
@@ -216,7 +216,3 @@ def _transport(endpoint: str, security: Security) -> grpc.Channel:
     if security.server_name:
         options.append(("grpc.ssl_target_name_override", security.server_name))
     return grpc.secure_channel(endpoint, credentials, options=options)
-
-
-def _pem(path: str) -> bytes | None:
-    return Path(path).read_bytes() if path else None

@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from ackq.client.connection.security import Security, host_of
@@ -33,7 +33,7 @@ _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
 _TYPE_AT, _SETTINGS = 3, 4
 _HEADER_BYTES: Final = 9
 
-_CA: Final = "tlsCa in Spark, --ca on a command line, Security(ca=...)"
+_CA: Final = "tlsCa or tlsCaPem in Spark, --ca on a command line, Security(ca=...)"
 _CERT: Final = "tlsCert and tlsKey in Spark, --cert and --key on a command line"
 _NAME: Final = "tlsServerName in Spark, --server-name on a command line"
 
@@ -150,7 +150,8 @@ def _distrusted(
             f"The certificate of the broker at {endpoint} is for {_names(endpoint, security)}, not"
             f" for '{host}'. Connect by that name, or say which name to expect: {_NAME}."
         )
-    trusted = f"those in '{security.ca}'" if security.ca else "those that gRPC trusts"
+    given = security.ca or security.ca_pem
+    trusted = f"those in {security.place('ca')}" if given else "those that gRPC trusts"
     return (
         f"The certificate of the broker at {endpoint} comes from none of the authorities that this"
         f" client trusts, {trusted} ({error.verify_message}). Name the PEM file of the broker's"
@@ -159,11 +160,11 @@ def _distrusted(
 
 
 def _refused_client(endpoint: str, security: Security) -> str:
-    if security.cert:
+    if security.cert or security.cert_pem:
         return (
-            f"The broker at {endpoint} does not accept this client's certificate '{security.cert}'."
-            " It has expired, or comes from none of the authorities in the broker's"
-            " --tls-client-ca."
+            f"The broker at {endpoint} does not accept this client's certificate"
+            f" {security.place('cert')}. It has expired, or comes from none of the authorities in"
+            " the broker's --tls-client-ca."
         )
     return (
         f"The broker at {endpoint} wants a certificate of its clients (mutual TLS), and this client"
@@ -207,44 +208,59 @@ def _context(security: Security) -> ssl.SSLContext:
     """A context with the files of `security`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["h2"])
-    if security.ca:
-        # Each file is read as what it is, so that the one which is wrong is named.
-        text = _read(security.ca)
+    if authorities := _read(security, "ca"):
+        # Each is read as what it is, so that the one which is wrong is named.
         try:
-            context.load_verify_locations(cadata=text)
+            context.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))
         except (ssl.SSLError, ValueError) as error:
-            raise _bad_file(security.ca, "holds no PEM certificate of an authority") from error
+            raise _bad(security, "ca", "holds no PEM certificate of an authority") from error
     else:
         context.load_default_certs()
-    if security.cert:
+    if _read(security, "cert") and _read(security, "key"):
         _load_identity(context, security)
     return context
 
 
 def _load_identity(context: ssl.SSLContext, security: Security) -> None:
-    _read(security.cert)
-    _read(security.key)
-    warn_if_public(security.key)
-    try:
-        # gRPC cannot ask for a password, and OpenSSL must not.
-        context.load_cert_chain(security.cert, security.key, password=lambda: b"-")
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            problem = f"is not the key of the certificate '{security.cert}'"
-            raise _bad_file(security.key, problem) from error
-        raise _bad_file(
-            security.cert,
-            f"and the key file '{security.key}' are not a PEM certificate and a PEM private key"
-            " without a password",
-        ) from error
+    if security.key:
+        warn_if_public(security.key)
+    with _as_file(security, "cert") as certificate, _as_file(security, "key") as key:
+        try:
+            # gRPC cannot ask for a password, and OpenSSL must not.
+            context.load_cert_chain(certificate, key, password=lambda: b"-")
+        except ssl.SSLError as error:
+            if error.reason == "KEY_VALUES_MISMATCH":
+                problem = f"is not the key of the certificate {security.place('cert')}"
+                raise _bad(security, "key", problem) from error
+            raise _bad(
+                security,
+                "cert",
+                f"and the key {security.place('key')} are not a PEM certificate and a PEM"
+                " private key without a password",
+            ) from error
 
 
-def _read(path: str) -> str:
+@contextlib.contextmanager
+def _as_file(security: Security, name: str) -> Iterator[str]:
+    """The path of a certificate or key: OpenSSL takes an identity from files alone."""
+    if path := getattr(security, name):
+        yield path
+        return
+    with tempfile.NamedTemporaryFile() as file:  # only its owner can read it
+        file.write(security.pem(name) or b"")
+        file.flush()
+        yield file.name
+
+
+def _read(security: Security, name: str) -> bytes | None:
     try:
-        return Path(path).read_text(encoding="ascii", errors="ignore")
+        return security.pem(name)
     except OSError as error:
-        raise _bad_file(path, f"cannot be read: {error.strerror}") from error
+        raise _bad(security, name, f"cannot be read: {error.strerror}") from error
 
 
-def _bad_file(path: str, problem: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"The certificate file '{path}' {problem}.", path=path)
+def _bad(security: Security, name: str, problem: str) -> InvalidArgumentError:
+    where = f"file {security.place(name)} {problem}."
+    if getattr(security, f"{name}_pem"):
+        where = f"text {security.place(name)} {problem}. Its line breaks are part of it."
+    return InvalidArgumentError(f"The certificate {where}", path=getattr(security, name))

@@ -10,12 +10,15 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from ackq.errors import InvalidArgumentError
 
 # What an `authorization` header can carry: visible ASCII characters.
 _TOKEN: Final = re.compile(r"[!-~]*")
+# What `Security` takes as the path of a PEM file, or as text in the field with "_pem" at its end.
+PEMS: Final = ("ca", "cert", "key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,9 @@ class Security:
         ca: Path of a PEM file with the authorities to trust; empty: those that gRPC trusts.
         cert: Path of this client's PEM certificate, for mutual TLS; needs `key`.
         key: Path of its PEM private key.
+        ca_pem: Instead of `ca`: the text of such a file, where no files can be laid out.
+        cert_pem: Instead of `cert`: its text; needs `key_pem`.
+        key_pem: Instead of `key`: its text. Never shown by `repr`.
         server_name: The name expected in the broker's certificate, when it is not the endpoint's
             host.
         token: Says who this client is, to a broker that has users. Never shown by `repr`.
@@ -37,8 +43,8 @@ class Security:
         insecure: Send the token to another machine in plain text, where who listens can read it.
 
     Raises:
-        InvalidArgumentError: A path or name without `tls`, only one of `cert` and `key`, both a
-            token and its file, or a token that no header can carry.
+        InvalidArgumentError: A path, text or name without `tls`, only one of certificate and key,
+            both a text and its file, or a token that no header can carry.
     """
 
     tls: bool = False
@@ -49,19 +55,44 @@ class Security:
     token: str = field(default="", repr=False)
     token_file: str = ""
     insecure: bool = False
+    ca_pem: str = ""
+    cert_pem: str = ""
+    key_pem: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        if not self.tls and (self.ca or self.cert or self.key or self.server_name):
+        given = [name for name in PEMS if getattr(self, name) or getattr(self, f"{name}_pem")]
+        if not self.tls and (given or self.server_name):
             raise InvalidArgumentError(
                 "A certificate, key or server name was given, but TLS is off; turn it on as well."
             )
-        if bool(self.cert) != bool(self.key):
+        if ("cert" in given) != ("key" in given):
             raise InvalidArgumentError(
                 "Mutual TLS needs both the client's certificate and its key."
             )
+        for name in given:
+            if getattr(self, name) and getattr(self, f"{name}_pem"):
+                raise InvalidArgumentError(
+                    f"{name} and {name}_pem were both given; give the file or its text."
+                )
         if self.token and self.token_file:
             raise InvalidArgumentError("A token and a token file were given; give one of them.")
         check_token(self.token, "The token")
+
+    def pem(self, name: str) -> bytes | None:
+        """The content of one of `PEMS`, from its text or its file; None: it was not given.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        text: str = getattr(self, f"{name}_pem")
+        path: str = getattr(self, name)
+        return text.encode() if text else Path(path).read_bytes() if path else None
+
+    def place(self, name: str) -> str:
+        """Where one of `PEMS` was given, for a message: its path in quotes, or its field's name."""
+        if getattr(self, f"{name}_pem"):
+            return f"{name}_pem (tls{name.capitalize()}Pem in Spark)"
+        return f"'{getattr(self, name)}'"
 
     def check_endpoint(self, endpoint: str) -> None:
         """Raises InvalidArgumentError if the token would go to another machine in plain text."""

@@ -297,18 +297,26 @@ def _for(use: Use, options: Mapping[str, str]) -> Values:
 
 
 def _connection(values: Values) -> Connection:
-    files = [name for name in ("tlsCa", "tlsCert", "tlsKey", "tlsServerName") if name in values]
-    if files and not values.get("tls", True):
-        raise _contradiction(f"tls is false and {files[0]} is set", "remove one of them")
-    if ("tlsCert" in values) != ("tlsKey" in values):
+    names = ("tlsCa", "tlsCert", "tlsKey")
+    given = [each for name in names for each in (name, f"{name}Pem") if each in values]
+    given += ["tlsServerName"] if "tlsServerName" in values else []
+    if given and not values.get("tls", True):
+        raise _contradiction(f"tls is false and {given[0]} is set", "remove one of them")
+    for name in names:
+        if name in given and f"{name}Pem" in given:
+            raise _contradiction(f"{name} and {name}Pem are both set", "remove one of them")
+    if len({"tlsCert", "tlsCertPem"} & set(given)) != len({"tlsKey", "tlsKeyPem"} & set(given)):
         raise _contradiction("only one of tlsCert and tlsKey is set", "a client identity is both")
     if "token" in values and "tokenFile" in values:
         raise _contradiction("token and tokenFile are both set", "remove one of them")
     security = Security(
-        tls=values.get("tls", bool(files)),
+        tls=values.get("tls", bool(given)),
         ca=values.get("tlsCa", ""),
         cert=values.get("tlsCert", ""),
         key=values.get("tlsKey", ""),
+        ca_pem=values.get("tlsCaPem", ""),
+        cert_pem=values.get("tlsCertPem", ""),
+        key_pem=values.get("tlsKeyPem", ""),
         server_name=values.get("tlsServerName", ""),
         token=values.get("token", ""),
         token_file=values.get("tokenFile", ""),

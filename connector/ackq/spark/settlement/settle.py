@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ackq.spark.options import options as parse
@@ -71,30 +69,21 @@ def settle(
     for name in names:
         if name not in df.columns:
             raise rows.missing(name, df.columns)
-    with _active(df.sparkSession):
-        df.select(*names).write.format("ackq").mode("append").options(**texts).save()
+    _activate(df.sparkSession)
+    df.select(*names).write.format("ackq").mode("append").options(**texts).save()
 
 
-@contextmanager
-def _active(session: SparkSession) -> Iterator[None]:
-    """Makes a session the active one of the calling thread, where Spark looks up formats (K9).
+def _activate(session: SparkSession) -> None:
+    """Gives the calling thread an active session, where Spark looks up formats (K9).
 
     A Python thread not started by Spark has none. On Spark Connect the server does this.
     """
-    own = getattr(session, "_jsparkSession", None)
-    if own is None:
-        yield
-        return
-    sessions = session._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]  # noqa: SLF001 - no public way
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(own)
-    try:
-        yield
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - importing this module costs nothing
+    from pyspark.sql.utils import is_remote  # noqa: PLC0415
+
+    if not is_remote() and SparkSession.getActiveSession() is None:
+        # Of all public calls this one does it.
+        session.createDataFrame([], "delivery_tag BIGINT")
 
 
 def _text(value: object) -> str:

@@ -75,7 +75,7 @@ def test_another_authority(serve, ours, others):
     port = serve(ours.issue("localhost"))
     said = why(port, Security(tls=True, ca=others.ca))
     assert f"none of the authorities that this client trusts, those in '{others.ca}'" in said
-    assert "tlsCa in Spark, --ca" in said
+    assert "tlsCa or tlsCaPem in Spark, --ca" in said
     assert "those that gRPC trusts" in why(port, Security(tls=True))
 
 
@@ -115,6 +115,24 @@ def test_a_client_without_its_certificate(serve, ours, others):
         said = why(port, Security(tls=True, ca=ours.ca, cert=cert, key=key))
         assert f"does not accept this client's certificate '{cert}'" in said
         assert "--tls-client-ca" in said
+
+
+def test_texts_in_place_of_files(serve, ours, others):
+    """Where no files can be laid out; a refusal names the field and the option of Spark."""
+    me = ours.issue("me")
+    texts = {"ca_pem": ours.ca, "cert_pem": me.cert, "key_pem": me.key}
+    texts = {name: Path(path).read_text() for name, path in texts.items()}
+    port = serve(ours.issue("localhost"), ours.ca)
+    both = Security(tls=True, **texts)
+    assert handshake.refusal(f"localhost:{port}", both) is None
+    grpc.channel_ready_future(grpc_channel(f"localhost:{port}", both)).result(30)
+    close_channels()
+    other = others.issue("me")
+    texts |= {"cert_pem": Path(other.cert).read_text(), "key_pem": Path(other.key).read_text()}
+    said = why(port, Security(tls=True, **texts))
+    assert "this client's certificate cert_pem (tlsCertPem in Spark). It has expired" in said
+    said = why(port, Security(tls=True, ca_pem=Path(others.ca).read_text()))
+    assert "those in ca_pem (tlsCaPem in Spark) (" in said
 
 
 @pytest.fixture
@@ -161,6 +179,9 @@ def test_files_are_checked_before_a_connection(ours, others, tmp_path):
     ):
         with pytest.raises(InvalidArgumentError, match=re.escape(problem)):
             grpc_channel("localhost:1", Security(tls=True, **given))
+    one_line = Path(ours.ca).read_text().replace("\n", " ")
+    with pytest.raises(InvalidArgumentError, match=r"text ca_pem .*holds no PEM.* line breaks"):
+        grpc_channel("localhost:1", Security(tls=True, ca_pem=one_line))
 
 
 def test_new_certificate_files_make_a_new_channel(ours, others, tmp_path):

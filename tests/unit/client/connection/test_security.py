@@ -15,7 +15,13 @@ SECRET = "s3cr3t-t0ken"
     ("given", "problem"),
     [
         ({"ca": "ca.pem"}, "TLS is off"),
+        ({"ca_pem": "text"}, "TLS is off"),
         ({"tls": True, "cert": "c.pem"}, "both the client's certificate and its key"),
+        ({"tls": True, "key_pem": SECRET}, "both the client's certificate and its key"),
+        (
+            {"tls": True, "cert": "c.pem", "key": "k.pem", "key_pem": SECRET},
+            "key and key_pem were both given",
+        ),
         ({"token": SECRET, "token_file": "token"}, "a token file were given; give one"),
         ({"token": f"{SECRET} x"}, "a character that a token cannot have"),
         ({"token": f"{SECRET}\n"}, "a character that a token cannot have"),
@@ -33,6 +39,8 @@ def test_no_repr_shows_a_token():
     """Whoever logs an object that holds one, logs no secret."""
     security = Security(token=SECRET)
     assert SECRET not in f"{security!r} {security} {[security]}"
+    keyed = Security(tls=True, cert="c.pem", key_pem=SECRET)
+    assert SECRET not in repr(keyed)
     assert pickle.loads(pickle.dumps(security)) == security  # noqa: S301
 
 

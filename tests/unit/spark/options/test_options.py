@@ -330,6 +330,13 @@ def test_durations(text, expected):
     assert check({**BASE, "maxTriggerDelay": text})["maxTriggerDelay"] == expected
 
 
+def test_certificates_as_text():
+    """Where no files can be laid out on every host; a file and a text make an identity as well."""
+    given = {"tlsCaPem": "authority", "tlsCert": "/cert.pem", "tlsKeyPem": "key"}
+    security = options.source({**BASE, **given}).connection.security
+    assert security == Security(tls=True, ca_pem="authority", cert="/cert.pem", key_pem="key")
+
+
 @pytest.mark.parametrize(
     ("given", "part"),
     [
@@ -338,7 +345,10 @@ def test_durations(text, expected):
         ({"minMessagesPerTrigger": "10", "maxMessagesPerTrigger": "5"}, "above"),
         ({"maxTriggerDelay": "1s"}, "without minMessagesPerTrigger"),
         ({"tls": "false", "tlsCa": "/ca.pem"}, "tls is false"),
+        ({"tls": "false", "tlsCaPem": "text"}, "tls is false"),
         ({"tlsCert": "/cert.pem"}, "tlsKey"),
+        ({"tlsKeyPem": "text"}, "only one of tlsCert and tlsKey"),
+        ({"tlsCa": "/ca.pem", "tlsCaPem": "text"}, "tlsCa and tlsCaPem are both set"),
     ],
 )
 def test_source_contradictions(given, part):
