@@ -34,8 +34,10 @@ IN_LIFE = tuple(point for point in POINTS if "make_directory_" not in point or "
 # A point that is met only where another process died before; and where.
 LEFT_BY = {"before_unlink_format": "before_rename_format"}
 # A life that does not come to its point is stopped, which meets others: after so many seconds,
-# answers and backups. A busy machine needs longer for those: up to the last.
-LIFE_S, ANSWERS, BACKUPS, LONGEST_S = 6, 2_000, 2, 300
+# answers, backups and snapshots (a segment is deleted or kept as a spare after one of these). A
+# busy machine needs longer for those: up to the last.
+LIFE_S, ANSWERS, BACKUPS, SNAPSHOTS, LONGEST_S = 6, 2_000, 2, 3, 300
+LOOK_S = 0.1
 OFTEN = ("write_segment", "sync_data_segment", "write_transient")
 KILLED = "killed by SIGKILL"
 BACKUP_EVERY = 5
@@ -115,10 +117,17 @@ class Deaths:
     def _dies_alive(self):
         answers = self.ledger.answers + ANSWERS
         backups = self.ledger.figures["backups"] + BACKUPS
-        deadline = time.monotonic() + LONGEST_S
-        while not self.broker.wait_dead(LIFE_S):
-            worked = self.ledger.answers >= answers and self.ledger.figures["backups"] >= backups
-            if worked or time.monotonic() > deadline:
+        snapshots = set()
+        begun_at = time.monotonic()
+        while not self.broker.wait_dead(LOOK_S):
+            snapshots.update(path.name for path in self.broker.data_dir.glob("snapshot-*.snap"))
+            lived = time.monotonic() - begun_at
+            worked = (
+                self.ledger.answers >= answers
+                and self.ledger.figures["backups"] >= backups
+                and len(snapshots) >= SNAPSHOTS
+            )
+            if (worked and lived >= LIFE_S) or lived > LONGEST_S:
                 return False
         return True
 

@@ -7,7 +7,7 @@ from ackq import limits
 
 limits.MIN_SEGMENT_BYTES = limits.SEGMENT_BYTES = 256 * limits.KIB
 limits.MAX_GROUP_BYTES = 128 * limits.KIB
-limits.SNAPSHOT_EVERY_BYTES = limits.MIB
+limits.SNAPSHOT_EVERY_BYTES = 512 * limits.KIB
 limits.DISK_RESERVE_BYTES = limits.SNAPSHOT_EVERY_BYTES + 2 * limits.SEGMENT_BYTES
 
 from ackq_broker.journal.write import transient  # noqa: E402 - with those limits
