@@ -10,7 +10,7 @@ DAEMON = "pyspark.daemon"
 # What a process of the driver's tree does, by a word of its command line.
 WORDS = {
     "executor": "CoarseGrainedExecutorBackend",
-    "reader": "python_streaming_source_runner",
+    "reader": "ackq.spark.reader_process",
     "jvm": "org.apache.spark.deploy.SparkSubmit",
 }
 
