@@ -28,12 +28,13 @@ import pyarrow as pa
 
 from ackq.client import Admin, Publisher
 from ackq_broker import embedded
-from tests.crash import fire, points
+from tests.crash import fire, points, standing
 from tests.crash.consuming import AROUND_THE_SYNC
 from tests.crash.harness import in_queue, messages
 
 ROOT = Path(__file__).parents[2]
 DRIVER = "tests.crash.ledger_driver"
+QUEUES = ("in", "mid")
 DRAIN_TIMEOUT_S = 1800
 # How long a driver may be about its first batch before it counts as stuck.
 STUCK_S = 420
@@ -112,6 +113,8 @@ class Run:
         self.say = say
         self.began = time.monotonic()
         self.kills = Counter()
+        self.stood = Counter()
+        self.lost_commits = 0
         self.driver = None
         self.drivers = 0
         self.armed = None
@@ -155,13 +158,11 @@ class Run:
 
     def batches(self):
         """Batches in the commit logs."""
-        return tuple(
-            max(
-                (int(file.name) for file in self.folder.glob(f"checkpoint-{name}/commits/[0-9]*")),
-                default=-1,
-            )
-            for name in ("in", "mid")
-        )
+        return tuple(standing.newest(self.checkpoint(name) / "commits") for name in QUEUES)
+
+    def checkpoint(self, name):
+        """The checkpoint of the query that reads a queue."""
+        return self.folder / f"checkpoint-{name}"
 
     def working(self):
         """Whether this driver has finished a batch of each query."""
@@ -179,11 +180,25 @@ class Run:
             if not self.working() and time.monotonic() - self.started > STUCK_S:
                 raise AssertionError(f"the driver does not get to work: {self.log}")
             return
-        if self.armed and not self.arm.exists():
-            self.count(f"driver at {self.armed}")
+        at = self.armed if self.armed and not self.arm.exists() else None
+        if at:
+            self.count(f"driver at {at}")
         elif self.driver.returncode != -9:
             self.note(f"the driver ended with {self.driver.returncode}: {last_error(self.log)}")
+        self.replace_driver(at)
+
+    def replace_driver(self, at=None):
+        """Starts another one; says where the queries of the last one stood, which died at `at`."""
         self.end_driver()
+        for name in QUEUES:
+            where = standing.of(self.checkpoint(name), self.broker.endpoint, name)
+            self.stood[where] += 1
+            self.note(f"query {name}: {where}")
+            lost = at == points.COMMIT_LOST and points.passed(self.arm) == name
+            if lost and where == standing.NOT_ACCEPTED:
+                batch = standing.lose_commit(self.checkpoint(name))
+                self.lost_commits += 1
+                self.note(f"query {name}: commits/{batch} is lost")
         self.start_driver()
 
     # --- the broker ---
@@ -230,12 +245,12 @@ class Run:
             return
         elif kind == "driver":
             self.count("driver")
-            self.end_driver()
-            self.start_driver()
+            self.replace_driver()
         elif kind == "driver at":
             if self.armed is None:
                 special = points.SETTLING if self.settle else points.SINK
-                self.armed = self.random.choice(points.SOURCE + special * 2 + points.TABLE)
+                source = points.SOURCE + points.COMMITTED * 2
+                self.armed = self.random.choice(source + special * 2 + points.TABLE)
                 points.arm(self.arm, self.armed, self.driver.pid)
         else:
             self.kill_one(kind)
@@ -304,7 +319,7 @@ class Run:
         table = Counter(json.loads((self.folder / "ledger.json").read_text()))
         dead = in_queue(self.broker.endpoint, "dead") if self.settle else Counter()
         with Admin(self.broker.endpoint) as admin:
-            infos = [admin.queue(name) for name in ("in", "mid")]
+            infos = [admin.queue(name) for name in QUEUES]
         attempts = Attempts(self.folder / "trace.jsonl")
         return {
             "messages": len(publishing.fates),
@@ -420,7 +435,10 @@ def main():
     )
     figures = run.go(args.minutes * 60, args.pause)
     wrong = {name: figures[name] for name in WRONG if figures[name]}
-    print(json.dumps({"seed": args.seed, **figures, "kills_by_kind": run.kills}, indent=1))
+    told = {"seed": args.seed, **figures, "kills_by_kind": run.kills}
+    told["queries_of_dead_drivers"] = run.stood
+    told["commits_lost"] = run.lost_commits
+    print(json.dumps(told, indent=1))
     print(f"WRONG {wrong}" if wrong else "OK", flush=True)
     if not wrong:
         shutil.rmtree(folder)

@@ -1,5 +1,7 @@
 """The Spark sessions that the crash tests start in their own process."""
 
+from importlib.metadata import version
+
 LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -8,8 +10,10 @@ LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
 }
+# Delta of the Spark that is installed.
+SPARK = ".".join(version("pyspark").split(".")[:2])
 DELTA = {
-    "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
+    "spark.jars.packages": f"io.delta:delta-spark_{SPARK}_2.13:4.4.0",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "1",

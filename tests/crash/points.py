@@ -2,25 +2,36 @@
 
 The points are passed in the processes of the driver's side: Spark's Python program, the source's
 reader and the sink's commit. A file that the test writes arms one of them; it names the process
-group of the driver, because Spark's workers leave that group.
+group of the driver, because Spark's workers leave that group. Who passes it leaves a file that says
+of which query, by its queue.
 """
 
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 from ackq.spark.datasource import AckqDataSource
+from ackq.spark.engine import SAYS_START
 from ackq.spark.options import options as parse
 from ackq.spark.options.table import Use
 from ackq.spark.sink.writer import AckqStreamWriter, stream_writer
 from ackq.spark.source.offset import Offset
+from ackq.spark.source.older_reader import OlderStreamReader
 from ackq.spark.source.reader import AckqStreamReader
 
 ARM = "ACKQ_LEDGER_ARM"
 
 # Of every query, of the one into a queue, of the one into Delta, of the one that settles.
-SOURCE = ("proven", "accepted", "planned")
+SOURCE = ("proven", "accepted", "planned", "offset_written")
+# Where `proven` is: `commits/N` is there, and the source has not accepted batch N. Whoever counts
+# the death then takes `commits/N` away, as a power loss does.
+COMMIT_LOST = "commit_lost"
+# Of every query as well, behind `commits/N` and before the accept.
+COMMITTED = ("commit_written", COMMIT_LOST)
+# Passed as soon as a file of this log of a checkpoint is there; the driver watches for it.
+LOGS = {"offset_written": "offsets", "commit_written": "commits"}
 SINK = ("staged", "committed")
 TABLE = ("table_committed",)
 SETTLING = ("batch_begun", "settled", "written")
@@ -28,6 +39,7 @@ SETTLING = ("batch_begun", "settled", "written")
 
 def arm(file, point, group):
     """From now on the driver in this process group dies at a point, once."""
+    _passed(file).unlink(missing_ok=True)
     new = file.with_suffix(".new")
     new.write_text(f"{point} {group}")
     new.rename(file)
@@ -38,36 +50,69 @@ def disarm(file):
     file.unlink(missing_ok=True)
 
 
-def passing(point):
-    """The driver is at a point: it dies when this one is armed."""
-    file = Path(os.environ[ARM])
+def passed(file):
+    """The queue of the query that passed the deadly point; "" where it is not known."""
+    return _passed(file).read_text()
+
+
+def _passed(file):
+    return file.with_suffix(".passed")
+
+
+def armed():
+    """The point that is deadly, and the process group that dies; nothing and 0 if none is."""
     try:
-        wanted, group = file.read_text().split()
+        wanted, group = Path(os.environ[ARM]).read_text().split()
     except FileNotFoundError:
-        return
+        return "", 0
+    return wanted, int(group)
+
+
+def passing(point, queue=""):
+    """The driver is at a point, with the query of a queue: it dies when this one is armed."""
+    wanted, group = armed()
     if wanted == point:
+        file = Path(os.environ[ARM])
+        _passed(file).write_text(queue)
         file.unlink(missing_ok=True)
-        os.killpg(int(group), signal.SIGKILL)
+        os.killpg(group, signal.SIGKILL)
         time.sleep(60)  # this process may be outside of the group: its parent's death ends it
 
 
-class Reader(AckqStreamReader):
-    """The source with points: before and after the accept, and when a batch is planned."""
+class Points:
+    """The points of a source: before and after the accept, and when a batch is planned."""
 
-    def latestOffset(self, start, limit):  # noqa: N802 - Spark's name
-        begun = not Offset.from_dict(start).is_opening
-        if begun:
-            passing("proven")
-        end = super().latestOffset(start, limit)
-        if begun and end != start:
-            passing("accepted")
+    def _advance(self, start, latest):
+        """Calls `latest`, which accepts up to `start` and leases."""
+        queue = self._options.queues[0]
+        if not start.is_opening:
+            passing("proven", queue)
+            passing(COMMIT_LOST, queue)
+        end = latest()
+        if not start.is_opening and Offset.from_dict(end) != start:
+            passing("accepted", queue)
         return end
 
     def partitions(self, start, end):
         planned = super().partitions(start, end)
         if planned:
-            passing("planned")
+            passing("planned", self._options.queues[0])
         return planned
+
+
+class Reader(Points, AckqStreamReader):
+    """The source with points."""
+
+    def latestOffset(self, start, limit):  # noqa: N802 - Spark's name
+        latest = partial(super().latestOffset, start, limit)
+        return self._advance(Offset.from_dict(start), latest)
+
+
+class OlderReader(Points, OlderStreamReader):
+    """The source with points, of Spark 4.0 and 4.1 (K13)."""
+
+    def latestOffset(self):  # noqa: N802 - Spark's name
+        return self._advance(self._place, super().latestOffset)
 
 
 class Writer(AckqStreamWriter):
@@ -87,7 +132,8 @@ class Source(AckqDataSource):
         return "ackq_with_points"
 
     def streamReader(self, schema):  # noqa: N802 - Spark's name
-        return Reader(parse.source(self.options), schema)
+        reader = Reader if SAYS_START else OlderReader
+        return reader(parse.source(self.options), schema)
 
     def streamWriter(self, schema, overwrite):  # noqa: ARG002, N802 - Spark's signature
         plain = stream_writer(parse.sink(self.options, Use.SINK), schema)
