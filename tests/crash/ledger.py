@@ -98,7 +98,16 @@ class Run:
     """One run: the processes, the schedule, the figures."""
 
     def __init__(
-        self, folder, seed, *, rate=200, settle=False, master=None, weights=None, say=print
+        self,
+        folder,
+        seed,
+        *,
+        rate=200,
+        settle=False,
+        master=None,
+        weights=None,
+        at=(),
+        say=print,
     ):
         self.folder = folder
         self.random = random.Random(seed)
@@ -108,6 +117,9 @@ class Run:
         self.flags += ["--master", master] if master else []
         local = bool(master) and not master.startswith("local-cluster")
         self.weights = dict(weights or WEIGHTS)
+        special = points.SETTLING if settle else points.SINK
+        every = points.SOURCE + points.COMMITTED * 2 + special * 2 + points.TABLE
+        self.points = at or every
         if local:
             self.weights.pop("executor", None)
         self.say = say
@@ -248,9 +260,7 @@ class Run:
             self.replace_driver()
         elif kind == "driver at":
             if self.armed is None:
-                special = points.SETTLING if self.settle else points.SINK
-                source = points.SOURCE + points.COMMITTED * 2
-                self.armed = self.random.choice(source + special * 2 + points.TABLE)
+                self.armed = self.random.choice(self.points)
                 points.arm(self.arm, self.armed, self.driver.pid)
         else:
             self.kill_one(kind)
@@ -416,6 +426,13 @@ def main():
     parser.add_argument("--rate", type=float, default=200, help="messages per second")
     parser.add_argument("--settle", action="store_true", help="the query decides fates (S6, K8)")
     parser.add_argument("--points", action="store_true", help="most kills at the named points")
+    parser.add_argument(
+        "--at",
+        nargs="+",
+        default=(),
+        metavar="POINT",
+        help="named points to kill at; all otherwise",
+    )
     parser.add_argument("--master", help="of Spark; a local-cluster of two executors by default")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="ackq-ledger-"))
@@ -431,6 +448,7 @@ def main():
         settle=args.settle,
         master=args.master,
         weights=AT_POINTS if args.points else None,
+        at=tuple(args.at),
         say=say,
     )
     figures = run.go(args.minutes * 60, args.pause)

@@ -14,6 +14,7 @@ from collections import Counter
 
 from pyspark.errors import StreamingQueryException
 
+from ackq.spark.engine import SAYS_START
 from tests.crash.half_checkpoints.checkpoint import Checkpoint
 from tests.crash.half_checkpoints.sinks import DeltaSink, ListSink
 from tests.crash.harness import fill, in_queue
@@ -28,7 +29,8 @@ TRIGGERS = {
 }
 RUN_S = 120
 STOP_S = 3
-MOST_DRAINS = 20
+# On Spark 4.0 and 4.1 a run of availableNow is one batch, which the next run accepts (K13).
+MOST_DRAINS = 20 if SAYS_START else 60
 # Spark's own refusals: it would write again what is there, the commit of a batch or state of batch
 # 0. The last two name no cause.
 SPARKS = (
@@ -64,7 +66,7 @@ class Sequence:
         (folder / "text").mkdir(parents=True)
         self.watermark = self.random.random() < 0.4
         self.other = self.random.choice((None, None, "queue", "text"))
-        self.named = self.random.random() < 0.6
+        self.named = self.random.random() < 0.6 or not SAYS_START
         self.most = self.random.choice((2, 4, 1000))
         self.queues = [self.name, f"{self.name}-b"][: 1 + (self.other == "queue")]
         for queue in self.queues:
@@ -164,12 +166,16 @@ class Sequence:
 
     def _drain(self):
         """Runs the query until the broker has nothing, and releases what nobody comes back to."""
+        before = None
         for _ in range(MOST_DRAINS):
             if self._run("available"):
-                if not self._left():
+                left = self._left()
+                if not left:
                     return
-                for session in self._holding():
-                    self._release(session)
+                if SAYS_START or left == before:
+                    for session in self._holding():
+                        self._release(session)
+                before = left
         raise AssertionError(f"not drained: {self._left()}")
 
     # --- what an operator does ---
