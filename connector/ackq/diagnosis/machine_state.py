@@ -14,10 +14,15 @@ from ackq.extras import SOURCES
 
 _LOWEST_JAVA: Final = 17
 _LOWEST_PYTHON: Final = (3, 11)
-_PYSPARK: Final = ((4, 2), (4, 3))
+# From the first on, and older than the second: as pyproject.toml has them.
+_PYSPARK: Final = ((4, 0, 1), (4, 4))
+_DELTA: Final = ((4, 4), (4, 5))
+# The newest PySpark that Delta 4.4.0 takes, and the first one that no Delta has jars for.
+_NEWEST_WITH_DELTA: Final = (4, 2, 0)
+_WITHOUT_DELTA: Final = (4, 3)
+# A release whose jars are not published.
+_DELTA_WITHOUT_JARS: Final = "4.4.1"
 _LOWEST_ARROW: Final = (18,)
-# The one Delta release that is built for this Spark, and whose jar is published.
-_DELTA: Final = "4.4.0"
 _ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _OLD_FORMAT: Final = "ARROW_PRE_0_15_IPC_FORMAT"
 
@@ -40,7 +45,7 @@ def _python(facts: MachineFacts) -> Iterator[Finding]:
 
 
 def _pyspark(facts: MachineFacts) -> Iterator[Finding]:
-    version, delta = facts.packages.get("pyspark", ""), facts.packages.get("delta-spark", "")
+    version, delta = facts.packages.get("pyspark", ""), "delta-spark" in facts.packages
     if not version:
         yield _note(
             "pyspark-missing",
@@ -48,28 +53,44 @@ def _pyspark(facts: MachineFacts) -> Iterator[Finding]:
             "source and sink do not.",
             f"pip install 'CHECKOUT[spark]' (CHECKOUT: {SOURCES})",
         )
-    elif not _PYSPARK[0] <= _numbers(version)[:2] < _PYSPARK[1]:
+    elif not _is_pyspark_of_ackq(version):
         yield _problem(
             "pyspark-version",
-            f"PySpark is {version}; the source and the sink are made for 4.2.",
-            "pip install 'pyspark>=4.2.0,<4.3'",
+            f"PySpark is {version}; the source and the sink are made for 4.0.1 to 4.3.",
+            f"pip install 'pyspark>=4.0.1,<{'4.3' if delta else '4.4'}'",
         )
     else:
-        yield _ok("pyspark", f"PySpark {version}.")
-    if delta and delta != _DELTA:
+        without = _numbers(version) >= _WITHOUT_DELTA and not delta
+        none = " Delta has no jars for Spark 4.3 yet." if without else ""
+        yield _ok("pyspark", f"PySpark {version}.{none}")
+
+
+def _delta(facts: MachineFacts) -> Iterator[Finding]:
+    """Of a Delta that is installed, for a PySpark that the source and the sink run on."""
+    version, delta = facts.packages.get("pyspark", ""), facts.packages.get("delta-spark", "")
+    if not delta or (version and not _is_pyspark_of_ackq(version)):
+        return
+    if not _DELTA[0] <= _numbers(delta) < _DELTA[1] or delta == _DELTA_WITHOUT_JARS:
         yield _problem(
             "delta-version",
-            f"delta-spark is {delta}, which does not go with PySpark {version or '4.2'}: only "
-            f"{_DELTA} is built for Spark 4.2 and has its jar published.",
-            f"pip install 'delta-spark=={_DELTA}' 'pyspark==4.2.0'",
+            f"delta-spark is {delta}; 4.4.0 is the one with published jars for Spark 4.0, 4.1 and "
+            "4.2.",
+            "pip install 'delta-spark==4.4.0' 'pyspark>=4.0.1,<4.3'",
         )
-    elif delta and version != "4.2.0" and _numbers(version)[:2] == _PYSPARK[0]:
+    elif _numbers(version) >= _WITHOUT_DELTA:
+        yield _problem(
+            "delta-version",
+            f"Delta has no jars for Spark 4.3 yet; PySpark is {version}. The source and the sink "
+            "run, Delta tables do not.",
+            "pip install 'pyspark>=4.0.1,<4.3'",
+        )
+    elif _numbers(version) > _NEWEST_WITH_DELTA:
         yield _warning(
             "delta-version",
-            f"delta-spark {delta} is made for PySpark 4.2.0; this is {version}.",
+            f"delta-spark {delta} is made for PySpark 4.0.1 to 4.2.0; this is {version}.",
             "pip install 'pyspark==4.2.0'",
         )
-    elif delta and version == "4.2.0":
+    elif version:
         yield _ok("delta", f"delta-spark {delta} goes with it.")
 
 
@@ -102,7 +123,7 @@ def _java(facts: MachineFacts) -> Iterator[Finding]:
         named = "JAVA_HOME names it" if java.home else "it is the first in PATH"
         yield _problem(
             "java-old",
-            f"Java is {java.version} ({java.program}; {named}); Spark 4.2 needs 17 or newer.",
+            f"Java is {java.version} ({java.program}; {named}); Spark 4 needs 17 or newer.",
             "Set JAVA_HOME to a newer one. " + install,
         )
     elif not java.incubator:
@@ -183,10 +204,15 @@ def _arrow(facts: MachineFacts) -> Iterator[Finding]:
 _CHECKS: Final[tuple[Callable[[MachineFacts], Iterator[Finding]], ...]] = (
     _python,
     _pyspark,
+    _delta,
     _java,
     _worker,
     _arrow,
 )
+
+
+def _is_pyspark_of_ackq(version: str) -> bool:
+    return _PYSPARK[0] <= _numbers(version) < _PYSPARK[1]
 
 
 def _numbers(version: str) -> tuple[int, ...]:

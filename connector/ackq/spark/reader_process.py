@@ -1,6 +1,6 @@
 """Spark's reader process of a streaming query, which connects to the JVM first and imports then.
 
-Spark 4.2 waits 10 s for the connection, which no setting changes, and then fails the query: "Python
+Spark waits 10 s for the connection, which no setting changes, and then fails the query: "Python
 worker failed to connect back". Its own module imports pyspark and pyarrow before it connects, for
 a second of CPU, which a loaded machine takes ten times as long for. `worker_python` runs this one.
 """

@@ -45,16 +45,20 @@ def test_a_sound_machine():
             "python-old",
             "3.11 or newer",
         ),
-        (with_packages(pyspark="3.5.1"), "pyspark-version", "made for 4.2"),
-        (with_packages(pyspark="4.3.0"), "pyspark-version", "made for 4.2"),
-        (with_packages(delta_spark="4.4.1"), "delta-version", "only 4.4.0"),
+        (with_packages(pyspark="3.5.1"), "pyspark-version", "made for 4.0.1 to 4.3"),
+        (with_packages(pyspark="4.0.0"), "pyspark-version", "made for 4.0.1 to 4.3"),
+        (with_packages(pyspark="4.4.0"), "pyspark-version", "made for 4.0.1 to 4.3"),
+        (with_packages(delta_spark="4.4.1"), "delta-version", "4.4.0 is the one"),
+        (with_packages(delta_spark="4.3.1"), "delta-version", "4.4.0 is the one"),
+        (with_packages(delta_spark="4.5.0"), "delta-version", "4.4.0 is the one"),
+        (with_packages(pyspark="4.3.0"), "delta-version", "no jars for Spark 4.3 yet"),
         (with_packages(pyarrow="17.0.0"), "pyarrow", "18 or newer"),
         (replace(SOUND, java=JavaFacts()), "java-missing", "no java is in PATH"),
         (replace(SOUND, java=JavaFacts(home="/none")), "java-home", "no bin/java"),
         (
             replace(SOUND, java=JavaFacts(program="/j", version="1.8.0_392")),
             "java-old",
-            "Spark 4.2 needs 17",
+            "Spark 4 needs 17",
         ),
         (replace(SOUND, java=JavaFacts(program="/j", error="no")), "java-broken", "no."),
         (replace(SOUND, java=JavaFacts(program="/j")), "java-broken", "no version"),
@@ -92,6 +96,31 @@ def test_what_is_broken(facts, code, words):
     assert found[code].severity is Severity.PROBLEM
     assert words in found[code].sentence
     assert found[code].remedy
+
+
+@pytest.mark.parametrize("version", ["4.0.1", "4.0.5", "4.1.4", "4.2.0"])
+def test_every_pyspark_with_a_delta(version):
+    """Delta 4.4.0 has jars for each: nothing is said against them."""
+    assert worst(with_packages(pyspark=version)) == {}
+
+
+def test_the_newest_pyspark_without_delta():
+    """The connector runs on it; one line says that Delta does not."""
+    packages = {"pyspark": "4.3.0", "pyarrow": "18.0.0"}
+    findings = check_machine(replace(SOUND, packages=packages))
+    assert not broken(findings)
+    (said,) = (each.sentence for each in findings if each.code == "pyspark")
+    assert said == "PySpark 4.3.0. Delta has no jars for Spark 4.3 yet."
+
+
+@pytest.mark.parametrize(
+    ("packages", "range_"),
+    [({}, "<4.4"), ({"delta-spark": "4.4.0"}, "<4.3")],
+)
+def test_the_remedy_for_an_old_pyspark_leaves_delta_working(packages, range_):
+    """What is to be installed is what the extras of the package ask for."""
+    facts = replace(SOUND, packages={"pyspark": "3.5.1", "pyarrow": "18.0.0", **packages})
+    assert worst(facts)["pyspark-version"].remedy == f"pip install 'pyspark>=4.0.1,{range_}'"
 
 
 def test_an_interpreter_that_only_configure_names():
