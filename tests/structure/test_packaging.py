@@ -53,6 +53,33 @@ def test_the_wheel_is_typed_and_has_the_protocol(wheel):
     assert not {name for name in names if name.split("/")[0] in ("tests", "jobs", "proto")}
 
 
+def test_the_lowest_protobuf_is_that_of_the_generated_code(wheel):
+    """Protobuf refuses code of a newer generator; Google's promise ends a major version later."""
+    generated = {
+        re.search(r"Protobuf Python Version: ([\d.]+)", wheel.read(name).decode())[1]
+        for name in wheel.namelist()
+        if name.startswith("ackq/v1/") and name.endswith("_pb2.py")
+    }
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    asked = email.message_from_bytes(wheel.read(name)).get_all("Requires-Dist")
+    (protobuf,) = (each for each in asked if each.startswith("protobuf"))
+    assert protobuf == f"protobuf<8,>={generated.pop()}"
+    assert not generated
+
+
+@pytest.mark.parametrize("version", ["3.20.3", "4.25.8", "5.28.3"])
+def test_an_old_protobuf_is_named(version):
+    """Where ackq came as a zip, no pip has looked at it: the last line says what is needed."""
+    program = f"import google.protobuf as p; p.__version__ = {version!r}; import ackq.client.admin"
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert result.stderr.splitlines()[-1] == (
+        f"ImportError: ackq needs protobuf 5.29.3 or newer, and finds {version}: "
+        "pip install 'protobuf>=5.29.3,<8'"
+    )
+
+
 @pytest.mark.parametrize(
     ("missing", "use", "line"),
     [

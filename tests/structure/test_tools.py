@@ -52,12 +52,12 @@ def test_protocol_lint():
 
 
 def test_generated_code_is_current(tmp_path):
-    """The committed classes are what the oldest supported generator makes of proto/."""
-    from grpc_tools import protoc
-
-    out = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi", "grpc_python")]
+    """The committed classes are what the oldest supported generators make of proto/."""
     files = sorted(str(path) for path in (ROOT / "proto/ackq/v1").glob("*.proto"))
-    assert protoc.main(["protoc", f"-I{ROOT / 'proto'}", *out, *files]) == 0
+    messages = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi")]
+    run("protoc", f"-I{ROOT / 'proto'}", *messages, *files)
+    stubs = f"--grpc_python_out={tmp_path}"
+    run("python", "-m", "grpc_tools.protoc", f"-I{ROOT / 'proto'}", stubs, *files)
     made = {path.name: path.read_text() for path in (tmp_path / "ackq/v1").iterdir()}
     here = {
         path.name: path.read_text()

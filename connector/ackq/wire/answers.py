@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import cache, partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from google.protobuf import descriptor_pool, message_factory
 
@@ -99,7 +99,8 @@ def _decoder(field: FieldDescriptor, hint: Any) -> Callable[[Any], Any] | None:
         one = lambda value: names.get(value, str(value))  # noqa: E731 - a newer broker's number
     elif _may_be_none(hint):
         one = _same
-    if not field.is_repeated:
+    # The class says it: a descriptor says it differently in protobuf 5 and in 7.
+    if get_origin(hint) is not tuple:
         return one
     return tuple if one is None else lambda values: tuple(map(one, values))
 

@@ -73,14 +73,14 @@ def filled(descriptor):
             getattr(message, field.name)["k"] = 7
         elif field.message_type is not None:
             value = filled(field.message_type)
-            if field.is_repeated:
+            if hasattr(getattr(message, field.name), "append"):
                 getattr(message, field.name).append(value)
             else:
                 getattr(message, field.name).CopyFrom(value)
         else:
             kinds = {field.CPPTYPE_BOOL: True, field.CPPTYPE_STRING: "x", field.CPPTYPE_ENUM: 2}
             value = b"x" if field.type == field.TYPE_BYTES else kinds.get(field.cpp_type, 7)
-            if field.is_repeated:
+            if hasattr(getattr(message, field.name), "append"):
                 getattr(message, field.name).append(value)
             else:
                 setattr(message, field.name, value)
