@@ -1,5 +1,6 @@
 """The wheel: what it holds, what it asks for, and what is said where an extra is missing."""
 
+import configparser
 import email
 import re
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from ackq import extras
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("connector/ackq", "connector/pyspark_ackq", "broker_stub/ackq_broker")
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +55,44 @@ def test_the_wheel_is_typed_and_has_the_protocol(wheel):
     assert not {name for name in names if name.split("/")[0] in ("tests", "jobs", "proto")}
 
 
+def test_the_wheel_has_each_file_of_the_packages(wheel):
+    """The dashboard's files and the program of Spark's workers, which is executable, as well."""
+    files = {
+        path.relative_to((ROOT / package).parent).as_posix(): path
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    held = {info.filename: info for info in wheel.infolist()}
+    assert {name for name in held if ".dist-info/" not in name and ".data/" not in name} == set(
+        files
+    )
+    assert "ackq_broker/service/http/static/dashboard.html" in held
+    for name, path in files.items():
+        assert bool(held[name].external_attr >> 16 & 0o100) == bool(path.stat().st_mode & 0o100)
+
+
+def test_the_wheel_has_the_commands(wheel):
+    """`ackq` and `ackq-broker`, by names that can be imported."""
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt"))
+    entries = configparser.ConfigParser()
+    entries.read_string(wheel.read(name).decode())
+    assert dict(entries["console_scripts"]) == {
+        "ackq": "ackq.cli:main",
+        "ackq-broker": "ackq_broker.cli:main",
+    }
+
+
+def test_the_readme_names_the_wheel(wheel):
+    """Both READMEs install the file that is built."""
+    for readme in ("README.md", "connector/README.md"):
+        text = (ROOT / readme).read_text()
+        assert "pip wheel --no-deps -w dist ." in text
+        assert f"pip install 'dist/{Path(wheel.filename).name}[" in text
+
+
 def test_the_lowest_protobuf_is_that_of_the_generated_code(wheel):
-    """Protobuf refuses code of a newer generator; Google's promise ends a major version later."""
+    """Protobuf refuses code that was generated for a newer protobuf."""
     generated = {
         re.search(r"Protobuf Python Version: ([\d.]+)", wheel.read(name).decode())[1]
         for name in wheel.namelist()
