@@ -7,6 +7,7 @@ and 4.1 do not. 4.0 has no class for a streaming writer of Arrow batches.
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyspark
@@ -47,11 +48,11 @@ except ImportError:
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
         """Everything that there is."""
 
+    @dataclass(frozen=True)
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
         """So many rows at most."""
 
-        def __init__(self, max_rows: int) -> None:
-            self.max_rows = max_rows
+        max_rows: int
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """Says nothing to a Spark that does not ask."""

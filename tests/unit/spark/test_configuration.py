@@ -156,6 +156,7 @@ def test_no_wrapper_for_another_spark(monkeypatch, tmp_path):
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
+@pytest.mark.skipif(not hasattr(pyspark, "SparkContext"), reason="pyspark-client has no JVM")
 @pytest.mark.parametrize(
     ("environment", "told"),
     [({}, True), ({"PYSPARK_PYTHON": "x"}, False), ({"PYSPARK_DRIVER_PYTHON": "x"}, False)],

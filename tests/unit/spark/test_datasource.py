@@ -7,6 +7,8 @@ import pytest
 import pyspark_ackq
 from ackq.errors import InvalidArgumentError, UnknownOptionError, UnsupportedError
 from ackq.spark.datasource import AckqDataSource
+from ackq.spark.engine import is_older_than
+from ackq.spark.source.older_reader import OlderStreamReader
 
 
 def test_default_source():
@@ -22,6 +24,13 @@ def test_options_are_checked_at_load():
         AckqDataSource({"endpoint": "b:1", "queu": "q"})
     with pytest.raises(InvalidArgumentError, match="endpoint"):
         AckqDataSource({"queue": "q"})
+
+
+def test_the_source_is_that_of_the_version():
+    """K13: one keeps its place itself; the other is told it."""
+    source = AckqDataSource({"endpoint": "b:1", "queue": "q", "session": "s"})
+    reader = source.streamReader(source.schema())
+    assert isinstance(reader, OlderStreamReader) is is_older_than(4, 2)
 
 
 @pytest.mark.parametrize("method", ["streamWriter", "writer"])

@@ -2,7 +2,6 @@
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     CalendarIntervalType,
@@ -18,6 +17,7 @@ from pyspark.sql.types import (
 
 from ackq.errors import SchemaError
 from ackq.spark import schema
+from ackq.spark.engine import arrow_schema
 from ackq.wire import columns
 
 
@@ -27,7 +27,7 @@ def of(**fields):
 
 def test_default_schema_is_the_wire_types():
     """K7: what the wire delivers is, type by type, what Spark asks a reader for."""
-    found = to_arrow_schema(schema.default(columns.DELIVERED), timezone="UTC")
+    found = arrow_schema(schema.default(columns.DELIVERED))
     assert found == pa.schema([(n, kind) for n, (_, kind) in columns.DELIVERED.items()])
 
 

@@ -3,7 +3,6 @@
 import pickle
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from ackq import limits
@@ -17,6 +16,7 @@ from ackq.errors import (
     UnsupportedError,
 )
 from ackq.info import SessionInfo
+from ackq.spark.engine import ReadAllAvailable, ReadMaxRows
 from ackq.spark.options import options
 from ackq.spark.source.fetch import LeaseRange
 from ackq.spark.source.reader import AckqStreamReader
