@@ -69,9 +69,10 @@ def choose_messages(
 def _too_few(pool: list[tuple[Queue, BitMap64]], wish: Advance, now_us: int) -> bool:
     """K6: below the minimum, and none has waited too long.
 
-    Neither applies under availableNow and once (K5).
+    Neither applies under availableNow, nor under once, whose readers name no minimum (K5); those
+    that are not told their trigger lease at an opening and name one (K13).
     """
-    if wish.horizon or wish.open_and_lease:
+    if wish.horizon:
         return False
     if sum(len(eligible) for _, eligible in pool) >= wish.min_messages:
         return False

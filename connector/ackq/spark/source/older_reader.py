@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ackq.errors import InvalidArgumentError
+from ackq.errors import InvalidArgumentError, UnsupportedError
 from ackq.spark import connections
 from ackq.spark.options.options import Connection, SourceOptions
 from ackq.spark.source.lease import ReadLimits
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ackq.client import Session
     from ackq.info import SessionInfo
     from ackq.spark.engine import ReadLimit
+
+
+_WRAPPER: Final = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 
 class OlderStreamReader(AckqStreamReader):
@@ -53,20 +56,46 @@ class OlderStreamReader(AckqStreamReader):
                 argument="session",
             )
         self._place = OPENING
+        self._answered = False
+        self._unplanned_opening = False
 
     def latestOffset(self) -> dict[str, object]:  # type: ignore[override]  # noqa: N802
-        """Accepts up to where the query stands and leases the next batch, as on newer versions."""
+        """Accepts up to where the query stands and leases the next batch, as on newer versions.
+
+        The first lease is answered once more while no task of it was planned: Spark's wrapper of
+        availableNow calls twice before it writes `offsets/0`, and a query that does not read its
+        rows plans no tasks.
+        """
+        if self._unplanned_opening:
+            self._unplanned_opening = False
+            return self._place.to_dict()
+        opening = self._place.is_opening
         end = super().latestOffset(self._place.to_dict(), self.getDefaultReadLimit())
         self._place = Offset.from_dict(end)
+        self._answered = True
+        self._unplanned_opening = opening and self._place.tag > 0
         return end
 
     def partitions(
         self, start: dict[str, object], end: dict[str, object]
     ) -> Sequence[InputPartition]:
-        """The tasks of a batch; of a start to itself none, which says where the query stands."""
-        self._place = Offset.from_dict(end)
+        """The tasks of a batch; of a start to itself none, which says where the query stands.
+
+        Raises:
+            UnsupportedError: Spark asked for an end before it said where the query stands.
+            AckqError: As `SessionDriver.lease`.
+        """
+        last = Offset.from_dict(end)
+        if self._answered and last != self._place:
+            raise UnsupportedError(
+                "Spark asked for the end of a batch before it said where the query stands, as its"
+                f" setting {_WRAPPER} makes it do. Turn that off: availableNow works without it.",
+                setting=_WRAPPER,
+            )
+        self._place = last
+        self._unplanned_opening = False
         return super().partitions(start, end)
 
     def _read_limits(self, limit: ReadLimit) -> ReadLimits:
-        bounds = replace(super()._read_limits(limit), open_and_lease=True)
+        bounds = replace(super()._read_limits(limit), open_and_lease=self._place.is_opening)
         return bounds if self._options.bounded else replace(bounds, max_messages=0, max_bytes=0)

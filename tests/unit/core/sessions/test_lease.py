@@ -119,12 +119,22 @@ def test_a_minimum_without_delay_waits(harness: Harness, reader: Reader) -> None
 
 
 def test_a_minimum_does_not_apply_under_available_now(harness: Harness, reader: Reader) -> None:
-    """K5: neither with a horizon nor when opening and leasing in one call."""
+    """K5: with a horizon. Under once a reader names none."""
     horizon = harness.core.sequence
     assert reader.advance(0, min_messages=100, horizon=horizon).end_tag == 10
-    harness.publish_to("q", 1)
-    once = harness.open("q", session="once", min_messages=100, open_and_lease=True)
-    assert once.reply.end_tag == 1
+
+
+def test_a_minimum_applies_to_an_opening_that_leases(harness: Harness) -> None:
+    """K6, K13: for a reader that is not told its trigger, and so leases in its first call."""
+    harness.declare("one")
+    harness.publish_to("one", 1)
+    wish = {"min_messages": 2, "max_delay_ms": 60_000, "open_and_lease": True}
+    reader = harness.open("one", session="waits", **wish)
+    assert reader.reply.end_tag == 0
+    harness.publish_to("one", 1)
+    assert reader.advance(0, min_messages=2).end_tag == 2
+    harness.publish_to("one", 1)
+    assert harness.open("one", session="once", open_and_lease=True).reply.end_tag == 1
 
 
 def test_chunks_follow_blocks(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,9 +81,38 @@ def test_a_batch_that_nothing_reads_is_proven_as_well(make, session, advanced):
     """K13: a `foreachBatch` that does not use its rows plans no partitions."""
     session.answers += [advanced(5, (5, 9)), advanced(5)]
     reader = make()
-    reader.latestOffset()
-    reader.latestOffset()
+    assert [reader.latestOffset() for _ in range(3)] == [at(5), at(5), at(5)]
     assert accepted(session) == [("", 0), ("i1", 5)]
+
+
+def test_what_spark_asks_twice_before_the_first_batch_has_one_answer(make, session, advanced):
+    """K13: its wrapper of availableNow does; the second call proves nothing."""
+    session.answers += [advanced(5, (5, 9)), advanced(9, (9, 9))]
+    reader = make()
+    assert [reader.latestOffset(), reader.latestOffset()] == [at(5), at(5)]
+    assert accepted(session) == [("", 0)]
+    reader.partitions(START, at(5))
+    assert reader.latestOffset() == at(9)
+    assert accepted(session) == [("", 0), ("i1", 5)]
+
+
+def test_an_end_before_the_place_is_refused(make, session, advanced):
+    """K13: the wrapper of a restarted query asks for an end, and then says where it stands."""
+    session.answers.append(advanced(3, (3, 9), incarnation="i2"))
+    reader = make()
+    reader.latestOffset()
+    with pytest.raises(UnsupportedError, match=r"triggerAvailableNowWrapper\.enabled"):
+        reader.partitions(at(5), at(5))
+
+
+def test_the_minimum_applies_after_the_opening(make, session, advanced):
+    """K6, K13: an opening alone asks to lease in its call, and names the minimum as well."""
+    session.answers += [advanced(0), advanced(5, (5, 9))]
+    reader = make(minMessagesPerTrigger="4", maxTriggerDelay="1h")
+    reader.latestOffset()
+    reader.latestOffset()
+    assert [asked.open_and_lease for asked in session.asked] == [True, False]
+    assert [asked.min_messages for asked in session.asked] == [4, 4]
 
 
 def test_a_restart_says_where_the_query_stands(make, session, advanced):
@@ -115,6 +144,7 @@ def test_async_progress_is_refused(make, session, advanced):
     session.answers += [advanced(5, (5, 9)), advanced(9, (9, 9))]
     reader = make()
     reader.latestOffset()
+    reader.partitions(START, at(5))
     reader.latestOffset()
     with pytest.raises(UnsupportedError, match="asynchronous progress"):
         reader.latestOffset()
