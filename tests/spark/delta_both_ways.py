@@ -10,6 +10,8 @@ from pathlib import Path
 
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from ackq.spark.engine import SAYS_START
+
 ROOT = Path(__file__).parents[2]
 sys.path += [str(ROOT), str(ROOT / "jobs")]
 
@@ -21,10 +23,12 @@ table = str(folder / "table")
 
 
 def run(writer: DataStreamWriter, name: str) -> None:
-    """Run a step, take its last commit entry away, and run it again."""
+    """Run a step, take its last commit entry away, and run it again, to its end."""
     checkpoint = folder / name
     step = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    for attempt in range(2):
+    # Before Spark 4.2 a run has one batch, the second one only that which comes again, and the last
+    # one accepts what the third has read (K13).
+    for attempt in range(2 if SAYS_START else 4):
         assert step.start().awaitTermination(120)
         if not attempt:
             last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
@@ -34,7 +38,7 @@ def run(writer: DataStreamWriter, name: str) -> None:
 
 with spark_session("delta both ways", folder / "spark.log") as spark:
     queue = spark.readStream.format("ackq").options(
-        endpoint=endpoint, queue="in", maxMessagesPerTrigger=6
+        endpoint=endpoint, queue="in", session="in", maxMessagesPerTrigger=6
     )
     messages = queue.schema(ledger.CARRIED).load()
     run(messages.writeStream.format("delta").option("path", table), "in")

@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from ackq.spark.engine import is_older_than
 from tests.spark import cluster
 from tests.spark.ledger import counted, ids, once, publish
 
-pytestmark = [pytest.mark.delta, pytest.mark.timeout(cluster.TEST_S)]
+pytestmark = [
+    pytest.mark.delta,
+    pytest.mark.timeout(cluster.TEST_S),
+    pytest.mark.skipif(not is_older_than(4, 3), reason="there is no Delta for Spark 4.3"),
+]
 
 IDS = ids(0, 9)
 

@@ -17,6 +17,7 @@ from ackq_broker.core import commands
 from ackq_broker.service.engine import recovery
 from tests.fakes.raw_client import Client
 from tests.spark.ledger import N
+from tests.spark.versions import FIRST, batches, needs_start
 
 TIMEOUT_S = 90
 
@@ -52,6 +53,7 @@ def test_minimum_is_not_waited_for_longer_than_its_delay(kit, kept):
         query.stop()
 
 
+@needs_start
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
 def test_minimum_does_not_hold_up_a_run_that_ends(kit, kept, trigger):
     """K5: under availableNow and once, neither minimum nor delay applies."""
@@ -77,7 +79,7 @@ def test_available_now_reads_what_its_opening_puts_back(kit, kept):
         # A holder whose stream is cut is waited for a moment; without one it is a heartbeat.
         stream.cancel()
     assert kit.depth("in") == (0, 10, 0)
-    kit.run(kit.each(kit.source("in", session="job"), "cp", kept))
+    kit.finish(kit.each(kit.source("in", session="job"), "cp", kept))
     assert kept.bodies == N
     assert kit.depth("in") == (0, 0, 0)
 
@@ -262,7 +264,7 @@ def test_batches_without_rows_between_batches_with_rows(kit):
     for row in N:
         kit.publish("in", row)
         rows = watermarked(kit.source("in", maxMessagesPerTrigger=1), kit.folder)
-        kit.run(kit.each(rows, "cp", sink))
+        kit.finish(kit.each(rows, "cp", sink))
     assert sorted(sink.bodies) == sorted(N)
     assert sum(not rows for rows in sink.taken.values()) > 5
     assert kit.depth("in") == (0, 0, 0)
@@ -285,12 +287,12 @@ def test_a_batch_that_spark_empties(kit, how):
     taken = []
 
     def act(rows, batch_id):
-        if batch_id > 1:
+        if batch_id > FIRST:
             rows = EMPTIED[how](rows, none)
         taken.append((batch_id, rows.count()))
 
-    kit.run(kit.each(kit.source("in", maxMessagesPerTrigger=5), "cp", act))
-    assert taken == [(0, 0), (1, 5), (2, 0)]
+    kit.finish(kit.each(kit.source("in", maxMessagesPerTrigger=5), "cp", act))
+    assert taken == [*((batch, 0) for batch in range(FIRST)), (FIRST, 5), (FIRST + 1, 0)]
     assert kit.depth("in") == (0, 0, 0)
 
 
@@ -306,7 +308,7 @@ def test_a_query_that_spark_empties_from_the_start(kit, fails):
 
     told = fails(run())
     assert told.index("Most likely Spark did not need the rows") < told.index("new, empty check")
-    kit.run(run(unreadBatch="accept"))
+    kit.finish(run(unreadBatch="accept"))
     assert kit.depth("in") == (0, 0, 0)
 
 
@@ -320,7 +322,7 @@ def test_a_batch_that_is_left_unread_on_purpose(kit, fails):
 
     assert "unreadBatch=accept" in fails(drain())
     assert kit.depth("in") == (0, 10, 0)
-    kit.run(drain(unreadBatch="accept"))
+    kit.finish(drain(unreadBatch="accept"))
     assert kit.depth("in") == (0, 0, 0)
 
 
@@ -378,7 +380,7 @@ def test_messages_of_an_absent_query_go_to_others(kit, kept):
     crash = {"now": True}
 
     def act(rows, batch_id):
-        if batch_id and crash["now"]:
+        if batch_id >= FIRST and crash["now"]:
             raise RuntimeError("crash")
         kept(rows, batch_id)
 
@@ -393,7 +395,8 @@ def test_messages_of_an_absent_query_go_to_others(kit, kept):
             message.accept().result()
     crash["now"] = False
     done = kit.run(query)
-    assert kept.runs == [(0, []), (1, N[3:])]
+    kit.finish(query)
+    assert kept.runs == batches(N[3:])
     assert kit.depth("in") == (0, 0, 0)
     assert kit.admin.queue("in").accepted == 10
     assert kit.admin.session("job").floor_tag == 10
@@ -404,7 +407,7 @@ def test_poisoned_batch_is_freed(settled, kept):
     """S8: a message that breaks its batch is rejected by an operator; the checkpoint stays."""
 
     def act(rows, batch_id):
-        if batch_id and rows.filter("body = binary('3')").count():
+        if batch_id >= FIRST and rows.filter("body = binary('3')").count():
             raise RuntimeError("poison")
         kept(rows, batch_id)
 
@@ -412,8 +415,8 @@ def test_poisoned_batch_is_freed(settled, kept):
     with pytest.raises(StreamingQueryException, match="poison"):
         settled.run(query)
     settled.admin.settle_session("job", "rejected", [(4, 4)], reason="poison", fence=True)
-    settled.run(query)
-    assert kept.runs == [(0, []), (1, N[:3] + N[4:])]
+    settled.finish(query)
+    assert kept.runs == batches(N[:3] + N[4:])
     assert settled.dead_letters() == [(b"3", "poison")]
     assert settled.depth("in") == (0, 0, 0)
 
@@ -423,7 +426,7 @@ def test_progress_names_a_lease_that_is_attached_again_and_again(settled):
     runs = []
 
     def act(rows, batch_id):
-        if batch_id:
+        if batch_id >= FIRST:
             runs.append(rows.count())
             if len(runs) < 3:
                 raise RuntimeError("not yet")
@@ -432,7 +435,7 @@ def test_progress_names_a_lease_that_is_attached_again_and_again(settled):
     for _ in range(2):
         with pytest.raises(StreamingQueryException, match="not yet"):
             settled.run(query)
-        settled.forget("cp", "offsets", 1)  # so that the next run asks for the offset anew
+        settled.forget("cp", "offsets", FIRST)  # so that the next run asks for the offset anew
     done = settled.run(query)
     (shown,) = [p.sources[0].latestOffset for p in done.recentProgress if p.numInputRows]
     report = json.loads(shown)

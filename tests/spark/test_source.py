@@ -6,6 +6,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from tests.spark.ledger import N
+from tests.spark.versions import FIRST, batches, needs_start, since_start
 
 
 def test_round_trip_of_every_column(kit):
@@ -47,6 +48,7 @@ def test_round_trip_of_every_column(kit):
     assert (bytes(empty.body), empty.headers, empty.persistent) == (b"", {}, False)
 
 
+@needs_start
 def test_offsets_carry_the_session_before_any_lease(kit, kept):
     """S9, K2: batch 0 is empty and its offset names the session, before any lease.
 
@@ -89,21 +91,19 @@ def test_replay_reads_the_same_rows(kit, kept):
 
     def fails_once(rows, batch_id):
         kept(rows, batch_id)
-        if batch_id == 2 and len(kept.runs) == 3:
+        if batch_id == FIRST + 1 and len(kept.runs) == FIRST + 2:
             raise RuntimeError("crash before the commit log")
 
     query = kit.each(kit.source("in", maxMessagesPerTrigger=4), "cp", fails_once)
     with pytest.raises(StreamingQueryException, match="crash before the commit log"):
-        kit.run(query)
+        kit.finish(query)
     assert kit.depth("in")[1] == 4
     kit.publish("in", b"later")
-    kit.run(query)
+    kit.finish(query)
     assert kept.runs == [
-        (0, []),
-        (1, N[:4]),
-        (2, N[4:8]),
-        (2, N[4:8]),
-        (3, [*N[8:], b"later"]),
+        *batches(N[:4], N[4:8]),
+        (FIRST + 1, N[4:8]),
+        (FIRST + 2, [*N[8:], b"later"]),
     ]
     assert kit.depth("in") == (0, 0, 0)
 
@@ -113,14 +113,15 @@ def test_finished_batch_is_not_lost_by_its_commit_entry(kit, kept):
     kit.declare("in")
     kit.publish("in", *N)
     query = kit.each(kit.source("in"), "cp", kept)
-    kit.run(query)
-    kit.forget("cp", "commits", 1)
+    kit.finish(query)
+    kit.forget("cp", "commits", FIRST)
     kit.publish("in", b"later")
-    kit.run(query)
-    assert kept.runs == [(0, []), (1, N), (1, N), (2, [b"later"])]
+    kit.finish(query)
+    assert kept.runs == [*batches(N), (FIRST, N), (FIRST + 1, [b"later"])]
     assert kit.depth("in") == (0, 0, 0)
 
 
+@needs_start
 def test_available_now_ends_while_messages_come(kit):
     """K5: what is published during the run is left to the next, so the run ends."""
     kit.declare("in")
@@ -142,7 +143,9 @@ def test_once_takes_everything_in_one_batch(kit, kept):
     """K5, K1: Trigger.Once opens and leases in one batch; the next start acknowledges it."""
     kit.declare("in")
     kit.publish("in", *N)
-    query = kit.each(kit.source("in", maxMessagesPerTrigger=3), "cp", kept, once=True)
+    query = kit.each(
+        kit.source("in", **since_start(maxMessagesPerTrigger=3)), "cp", kept, once=True
+    )
     kit.run(query)
     assert kept.runs == [(0, N)]
     assert kit.depth("in") == (0, 10, 0)
@@ -166,8 +169,8 @@ def test_batches_are_bounded_in_bytes(kit, kept):
     """K6: maxBytesPerTrigger bounds a batch, but one message always passes."""
     kit.declare("in")
     kit.publish("in", *([b"x" * 1000] * 4))
-    kit.run(kit.each(kit.source("in", maxBytesPerTrigger="500b"), "cp", kept))
-    assert [len(found) for _, found in kept.runs] == [0, 1, 1, 1, 1]
+    kit.finish(kit.each(kit.source("in", maxBytesPerTrigger="500b"), "cp", kept))
+    assert kept.runs == batches(*[[b"x" * 1000]] * 4)
 
 
 def test_schema_prunes_columns(kit):
@@ -187,21 +190,29 @@ def test_two_queues_in_one_session(kit):
     kit.publish("b", b"2")
     rows = []
     reader = kit.spark.readStream.format("ackq").options(endpoint=kit.broker.endpoint, queues="a,b")
-    source = reader.schema("body binary, queue string").load()
+    source = reader.schema("body binary, queue string").option("session", "both").load()
     kit.run(kit.each(source, "cp", lambda df, _: rows.extend(df.collect())))
     assert sorted((row.queue, bytes(row.body)) for row in rows) == [("a", b"1"), ("b", b"2")]
 
 
 def test_batches_are_bounded_in_messages(kit, kept):
-    """K6, K1: maxMessagesPerTrigger bounds a batch, and `lastProgress` tells what waits.
+    """K6, K1: maxMessagesPerTrigger bounds a batch.
 
     When the AvailableNow run has ended, its last batch is acknowledged, without new data.
     """
     kit.declare("in")
     kit.publish("in", *N)
-    query = kit.run(kit.each(kit.source("in", maxMessagesPerTrigger=4), "cp", kept))
-    assert kept.runs == [(0, []), (1, N[:4]), (2, N[4:8]), (3, N[8:])]
+    kit.finish(kit.each(kit.source("in", maxMessagesPerTrigger=4), "cp", kept))
+    assert kept.runs == batches(N[:4], N[4:8], N[8:])
     assert kit.depth("in") == (0, 0, 0)
+
+
+@needs_start
+def test_progress_tells_what_waits(kit, kept):
+    """K6: `lastProgress` has the backlog as each batch left it."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    query = kit.run(kit.each(kit.source("in", maxMessagesPerTrigger=4), "cp", kept))
     shown = [p.sources[0].latestOffset for p in query.recentProgress if p.numInputRows]
     backlogs = [json.loads(text) for text in shown]
     assert [(each["ready"], each["unacked"]) for each in backlogs] == [(6, 4), (2, 4), (0, 2)]

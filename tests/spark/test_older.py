@@ -1,0 +1,144 @@
+"""K13: what a query does on Spark 4.0 and 4.1, which do not say where it stands."""
+
+import pytest
+
+from ackq.spark import settle
+from tests.spark.ledger import N
+from tests.spark.versions import needs_no_start
+
+pytestmark = needs_no_start
+
+RUNS_THAT_END = pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
+WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
+
+
+@pytest.fixture
+def ten(kit):
+    """A queue with ten messages."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    return kit
+
+
+@pytest.fixture
+def wrapper(kit):
+    """Sets what gives availableNow to sources that do not know it."""
+    yield lambda text: kit.spark.conf.set(WRAPPER, text)
+    kit.spark.conf.unset(WRAPPER)
+
+
+def test_a_query_needs_a_session(ten, fails, kept):
+    """K13: a lease that no checkpoint names is found by the session's name alone."""
+    reader = ten.spark.readStream.format("ackq")
+    rows = reader.options(endpoint=ten.broker.endpoint, queue="in").load()
+    told = fails(ten.each(rows, "cp", kept))
+    assert "The option 'session' is missing. On Spark 4.0 and 4.1 a streaming read" in told
+    assert kept.runs == []
+    assert ten.depth("in") == (10, 0, 0)
+
+
+def test_the_first_batch_leases_with_the_opening(ten, kept):
+    """K13, S9: batch 0 has rows, and its offset names session and incarnation."""
+    query = ten.run(ten.each(ten.source("in", session="job"), "cp", kept))
+    first = ten.offset("cp", 0)
+    assert first == {"v": 1, "session": "job", "incarnation": first["incarnation"], "tag": 10}
+    assert kept.runs == [(0, N)]
+    shown = ten.admin.session("job")
+    assert (shown.query_id, shown.batch_id) == (query.id, 0)
+
+
+@RUNS_THAT_END
+def test_the_last_batch_is_accepted_at_the_next_start(ten, kept, trigger):
+    """K13, K1: no call of a run comes after its only batch; the next run needs no new message."""
+    query = ten.each(ten.source("in"), "cp", kept, **trigger)
+    ten.run(query)
+    assert ten.depth("in") == (0, 10, 0)
+    ten.run(query)
+    assert kept.runs == [(0, N)]
+    assert ten.depth("in") == (0, 0, 0)
+
+
+def test_available_now_ends_while_messages_come(ten):
+    """K13, K5: one batch with all that is ready; what comes during the run is for the next."""
+    seen = []
+
+    def act(rows, batch_id):
+        seen.append((batch_id, [bytes(row.body) for row in rows.collect()]))
+        ten.publish("in", b"%d" % batch_id)
+
+    query = ten.each(ten.source("in", "body binary"), "cp", act)
+    ten.run(query)
+    assert seen == [(0, N)]
+    assert ten.depth("in") == (1, 10, 0)
+    ten.run(query)
+    assert seen == [(0, N), (1, [b"0"])]
+    assert ten.depth("in") == (1, 1, 0)
+
+
+@RUNS_THAT_END
+def test_a_bound_is_one_of_each_run(ten, kept, trigger):
+    """K13, K6: a run has one batch, so it leaves what is beyond the bound."""
+    query = ten.each(ten.source("in", maxMessagesPerTrigger=4), "cp", kept, **trigger)
+    ten.run(query)
+    assert kept.runs == [(0, N[:4])]
+    assert ten.depth("in") == (6, 4, 0)
+    ten.run(query)
+    assert kept.runs == [(0, N[:4]), (1, N[4:8])]
+    assert ten.depth("in") == (2, 4, 0)
+
+
+@RUNS_THAT_END
+def test_a_minimum_applies_to_runs_that_end(ten, kept, trigger):
+    """K13, K6: the source is not told that the run ends; the batch of its opening has no rows."""
+    rows = ten.source("in", minMessagesPerTrigger=11, maxTriggerDelay="1h")
+    query = ten.each(rows, "cp", kept, **trigger)
+    ten.run(query)
+    assert kept.runs == [(0, [])]
+    assert ten.depth("in") == (10, 0, 0)
+    ten.publish("in", b"the eleventh")
+    ten.finish(query)
+    assert kept.runs == [(0, []), (1, [*N, b"the eleventh"])]
+    assert ten.depth("in") == (0, 0, 0)
+
+
+@RUNS_THAT_END
+def test_a_lost_commit_entry_brings_the_same_rows(ten, trigger):
+    """K13, K2, K3: a run that begins with a replay has that batch alone, and nothing is doubled."""
+    ten.declare("out")
+    rows = ten.source("in", "body binary")
+    query = ten.sink(rows, "cp", queue="out").trigger(**trigger)
+    ten.run(query)
+    ten.forget("cp", "commits", 0)
+    ten.publish("in", b"later")
+    ten.run(query)
+    assert ten.bodies("out") == N
+    assert ten.depth("in") == (1, 10, 0)
+    ten.finish(query)
+    assert ten.bodies("out") == [*N, b"later"]
+    assert ten.depth("in") == (0, 0, 0)
+    assert ten.admin.queue("in").accepted == 11
+
+
+def test_failed_rows_are_for_the_next_run(ten):
+    """K13, K5: a run ends whatever it puts back, as that is done at the next start."""
+
+    def act(rows, _batch_id):
+        settle(rows, "failed", delay="1ms", endpoint=ten.broker.endpoint)
+
+    query = ten.each(ten.source("in", maxMessagesPerTrigger=3), "cp", act)
+    for _ in range(2):
+        ten.run(query)
+    info = ten.admin.queue("in")
+    assert info.ready + info.unacked + info.delayed == 10
+    assert info.accepted == 0
+
+
+@pytest.mark.parametrize("unread", ["fail", "accept"])
+def test_the_wrapper_of_available_now_loses_nothing(ten, kept, fails, wrapper, unread):
+    """K13: with it Spark asks twice before the first batch, and before it says where it stands."""
+    wrapper("true")
+    query = ten.each(ten.source("in", unreadBatch=unread), "cp", kept)
+    ten.run(query)
+    assert kept.runs == [(0, N)]
+    assert WRAPPER in fails(query)
+    assert ten.admin.queue("in").accepted == 10
