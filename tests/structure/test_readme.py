@@ -33,7 +33,8 @@ FOLDERS = (".", "proto", "connector", "broker_stub", "tests")
 READMES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
     for folder in FOLDERS
-    for path in sorted((ROOT / folder).glob("README.md" if folder == "." else "**/README.md"))
+    for pattern in (("README.md",) if folder == "." else ("**/README.md", "docs/*.md"))
+    for path in sorted((ROOT / folder).glob(pattern))
 }
 CONNECTOR = READMES["connector/README.md"]
 BROKER = READMES["broker_stub/README.md"]
