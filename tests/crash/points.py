@@ -82,18 +82,23 @@ def passing(point, queue=""):
 class Points:
     """The points of a source: before and after the accept, and when a batch is planned."""
 
+    # Whether there may be a batch to accept: a poll of an idle query has none.
+    _owes = True
+
     def _advance(self, start, latest):
         """Calls `latest`, which accepts up to `start` and leases."""
         queue = self._options.queues[0]
-        if not start.is_opening:
+        if self._owes and not start.is_opening:
             passing("proven", queue)
             passing(COMMIT_LOST, queue)
         end = latest()
-        if not start.is_opening and Offset.from_dict(end) != start:
+        self._owes = Offset.from_dict(end) != start
+        if self._owes and not start.is_opening:
             passing("accepted", queue)
         return end
 
     def partitions(self, start, end):
+        self._owes = True
         planned = super().partitions(start, end)
         if planned:
             passing("planned", self._options.queues[0])
