@@ -38,7 +38,8 @@ class AckqBrowser(DataSourceReader):
     """Batch reader of a queue's messages, ready and leased.
 
     Columns are those of a stream, with `delivery_tag` null, and by `.schema(...)` also `position`
-    and `leased`.
+    and `leased`. There is no `pushFilters`: Spark fails every read of a reader that has one while
+    `spark.sql.python.filterPushdown.enabled` is false, as it is unless set.
 
     Raises:
         SchemaError: `schema` has a column that a browse does not have.
