@@ -275,17 +275,21 @@ def test_async_progress_tracking(kit, fails):
 
 
 @pytest.mark.parametrize(
-    ("trigger", "part"),
+    ("trigger", "sink", "mode", "part"),
     [
-        ({"continuous": "1 second"}, "continuous processing"),
-        ({"realTime": "5 minutes"}, "REAL_TIME"),
+        ({"continuous": "1 second"}, "noop", "append", "continuous processing"),
+        # Spark looks at the sink first: this one is on its list, and the source is not.
+        ({"realTime": "5 minutes"}, "console", "update", "REAL_TIME_MODE.INPUT_STREAM_NOT_SUPP"),
+        ({"realTime": "5 minutes"}, "ackq", "update", "REAL_TIME_MODE.OPERATOR_OR_SINK_NOT"),
     ],
 )
-def test_triggers_without_a_replay(kit, trigger, part):
+def test_triggers_without_a_replay(kit, trigger, sink, mode, part):
     """K5: continuous and real-time mode, which cannot run a batch again, are refused at start."""
-    kit.declare("in")
+    kit.declare("in", "out")
     kit.publish("in", *N)
-    writer = kit.source("in").writeStream.format("noop").trigger(**trigger)
+    writer = kit.source("in").writeStream.format(sink).outputMode(mode).trigger(**trigger)
+    if sink == "ackq":
+        writer = writer.options(endpoint=kit.broker.endpoint, queue="out")
     with pytest.raises(PySparkException, match=part):
         kit.run(writer.option("checkpointLocation", str(kit.folder / "cp")))
     assert kit.depth("in") == (10, 0, 0)
