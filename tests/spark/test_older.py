@@ -1,13 +1,17 @@
 """K13: what a query does on Spark 4.0 and 4.1, which do not say where it stands."""
 
+from threading import Event
+from types import SimpleNamespace
+
 import pytest
 
-from ackq.spark import settle
+from ackq.spark import BatchLogger, settle
 from tests.spark.ledger import N
 from tests.spark.versions import needs_no_start
 
 pytestmark = needs_no_start
 
+TIMEOUT_S = 90
 RUNS_THAT_END = pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
 WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
@@ -142,3 +146,76 @@ def test_the_wrapper_of_available_now_loses_nothing(ten, kept, fails, wrapper, u
     assert kept.runs == [(0, N)]
     assert WRAPPER in fails(query)
     assert ten.admin.queue("in").accepted == 10
+
+
+def test_a_batch_that_spark_empties(ten):
+    """K13, S11: while the query runs it is accepted; at the next start that has to be allowed."""
+    taken = []
+
+    def act(rows, batch_id):
+        taken.append((batch_id, rows.filter("false" if batch_id else "true").count()))
+
+    rows = ten.source("in", maxMessagesPerTrigger=5)
+    query = ten.each(rows, "cp", act, processingTime="0 seconds").start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert taken == [(0, 5), (1, 0)]
+    assert ten.depth("in") == (0, 0, 0)
+
+
+def test_a_batch_that_spark_empties_in_a_run_that_ends(ten, fails):
+    """K13, S11: the batch before it is of another run, which the next start knows nothing of."""
+
+    def run(**options):
+        rows = ten.source("in", maxMessagesPerTrigger=5, **options)
+        empties = "false" if ten.admin.sessions() else "true"
+        return ten.each(rows, "cp", lambda rows, _: rows.filter(empties).count())
+
+    for _ in range(2):
+        ten.run(run())
+    assert "unreadBatch=accept" in fails(run())
+    ten.finish(run(unreadBatch="accept"))
+    assert ten.depth("in") == (0, 0, 0)
+
+
+def test_batches_without_rows_between_batches_with_rows(kit):
+    """K13, S11: those of a watermark, which a query has that goes on; over restarts."""
+    taken = []
+
+    def act(rows, batch_id):
+        taken.append((batch_id, [bytes(row.body) for row in rows.collect()]))
+
+    kit.declare("in")
+    for row in N[:3]:
+        kit.publish("in", row)
+        rows = kit.source("in").withWatermark("published_at", "1 second")
+        unique = rows.dropDuplicatesWithinWatermark(["delivery_tag"])
+        query = kit.each(unique, "cp", act, processingTime="0 seconds").start()
+        try:
+            kit.wait_for(query, lambda row=row: [row] in [found for _, found in taken[:-1]])
+        finally:
+            query.stop()
+    assert [found for _, found in taken if found] == [[row] for row in N[:3]]
+    kit.finish(kit.each(unique, "cp", act))
+    assert kit.depth("in") == (0, 0, 0)
+
+
+def test_batch_logger(ten, kept):
+    """K13: a line for each batch; the progress has no backlog."""
+    lines, one = [], Event()
+
+    def log(_level, _format, line):
+        lines.append(line)
+        one.set()
+
+    listener = BatchLogger(SimpleNamespace(log=log))
+    ten.spark.streams.addListener(listener)
+    try:
+        query = ten.run(ten.each(ten.source("in"), "cp", kept))
+        assert one.wait(TIMEOUT_S)
+    finally:
+        ten.spark.streams.removeListener(listener)
+    (line,) = lines
+    assert line.startswith(f"query {query.id} batch 0: 10 rows in ")
