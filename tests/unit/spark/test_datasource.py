@@ -27,7 +27,7 @@ def test_options_are_checked_at_load():
 
 
 def test_the_source_is_that_of_the_version():
-    """K13: one keeps its place itself; the other is told it."""
+    """K13: before 4.2 the reader keeps the place of the query; since 4.2 Spark passes it."""
     source = AckqDataSource({"endpoint": "b:1", "queue": "q", "session": "s"})
     reader = source.streamReader(source.schema())
     assert isinstance(reader, OlderStreamReader) is is_older_than(4, 2)

@@ -45,7 +45,7 @@ def test_the_id_that_spark_tells():
 
 @pytest.mark.parametrize("told", ["", None], ids=["a thread of its own", "Spark Connect"])
 def test_the_id_in_the_checkpoint(told):
-    """A checkpoint that was deleted and begun anew is another query's."""
+    """It is read for each batch: a new query in the folder of a deleted checkpoint has a new id."""
     session = Session(told, {"/data/cp/metadata": ['{"id":"c3d4"}']})
     assert options(session, checkpoint="/data/cp/")["txnAppId"] == "good/c3d4"
     session.files["/data/cp/metadata"] = ['{"id":"e5f6"}']
