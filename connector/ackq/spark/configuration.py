@@ -89,8 +89,13 @@ def configure(
             max_message_bytes=max_message_bytes,
         )
     if conf := getattr(target, "conf", None):  # a builder has none
-        _set(conf, _settings(dict(conf.getAll), max_message_bytes))
-        _warn_of_running(remote=is_remote())
+        remote = is_remote()
+        settings = _settings(dict(conf.getAll), max_message_bytes)
+        if remote:
+            # The class has another name in other versions, and the server's may be another.
+            settings.pop(_CHECKPOINTS, None)
+        _set(conf, settings)
+        _warn_of_running(remote=remote)
         return target
     _warn_of_running()
     given = {**_submitted(), **getattr(target, "_options", {})}

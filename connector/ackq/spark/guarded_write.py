@@ -62,7 +62,7 @@ def _told(session: SparkSession) -> str:
 
 
 def _read(session: SparkSession, checkpoint: str) -> str:
-    """The id in a checkpoint. It is read each time: a deleted checkpoint is another query's."""
+    """The id in a checkpoint; read for each batch, as a new query may be in the same folder."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - this module costs nothing else
 
     path = f"{checkpoint.rstrip('/')}/metadata"

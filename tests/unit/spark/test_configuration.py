@@ -198,7 +198,9 @@ def test_a_session_that_exists(caplog):
 
 
 def test_a_session_of_spark_connect(monkeypatch, caplog):
-    """Its workers are the server's."""
+    """Its workers are the server's, which may be of another version than this client."""
     monkeypatch.setattr(configuration, "is_remote", lambda: True)
-    configure(SimpleNamespace(conf=Conf()))
+    session = configure(SimpleNamespace(conf=Conf()))
+    assert CHECKPOINTS not in session.conf.getAll
+    assert session.conf.getAll[ROWS] == "2000"
     assert "Python workers of this session are its server's" in caplog.text
