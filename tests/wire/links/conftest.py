@@ -72,8 +72,14 @@ class Rabbit:
 
     @property
     def ready(self):
-        found = self.call(lambda channel: channel.queue_declare(self.queue, passive=True))
-        return found.method.message_count
+        return self._counts().message_count
+
+    @property
+    def consumers(self):
+        return self._counts().consumer_count
+
+    def _counts(self):
+        return self.call(lambda channel: channel.queue_declare(self.queue, passive=True)).method
 
     def take(self):
         """Everything that is ready, as (properties, body), acknowledged."""

@@ -87,8 +87,10 @@ def test_expired(rabbitmq_dialect, edge, links):
         },
     )
     try:
-        queue.publish(range(HELD))
         link = inbound(links, queue, edge, heartbeat=1)
+        # A message that waits for the start of a link expires before it is delivered.
+        eventually(lambda: queue.consumers == 1)
+        queue.publish(range(HELD))
         eventually(lambda: edge.ready == HELD)
         link.kill()
         eventually(lambda: dead.ready == HELD)
