@@ -33,7 +33,18 @@ def flaw(body: Column) -> Column:
         explain = explainer()
         return pa.array([explain(each) for each in bodies.to_pylist()], pa.string())
 
-    return F.arrow_udf(flaws, StringType())(body)
+    if hasattr(F, "arrow_udf"):
+        return F.arrow_udf(flaws, StringType())(body)
+
+    # Spark 4.0 calls a function for each row. What `explainer` makes cannot be pickled.
+    made: list[Callable[[bytes], str | None]] = []
+
+    def flaw_of_one(one: bytes) -> str | None:
+        if not made:
+            made.append(explainer())
+        return made[0](one)
+
+    return F.udf(flaw_of_one, StringType())(body)
 
 
 def parsed(body: Column, ddl: str) -> Column:

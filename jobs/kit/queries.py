@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from ackq.spark.engine import SAYS_START
 from kit import interrupts, say
 from kit.connection import Broker
 
@@ -52,9 +53,14 @@ def read_queue(
     options: Mapping[str, str],
     columns: str | None = None,
 ) -> DataFrame:
-    """A queue as a stream; with `columns`, a schema in DDL, the broker sends only those."""
+    """A queue as a stream; with `columns`, a schema in DDL, the broker sends only those.
+
+    On Spark 4.0 and 4.1 its session is named after the job and the queue, if no option names it.
+    """
+    # Newer versions keep a session's name in the checkpoint; older ones need one (K13).
+    named = {} if SAYS_START else {"session": f"{spark.conf.get('spark.app.name')}/{queue}"}
     reader = spark.readStream.format("ackq").options(**broker.options(), queue=queue)
-    reader = reader.options(**options)
+    reader = reader.options(**{**named, **options})
     return (reader.schema(columns) if columns else reader).load()
 
 
@@ -74,12 +80,28 @@ def run(
     It ends with its trigger, or when `until` is true, which is asked about every second.
 
     A query whose Python processes did not start in time, as on an overloaded machine, has done
-    nothing yet, or nothing that its checkpoint does not know: it is started again.
+    nothing yet, or nothing that its checkpoint does not know: it is started again. Under
+    availableNow so is a query on Spark 4.0 and 4.1, where a run has one batch, which the next run
+    accepts (K13), until a run finds nothing.
 
     Raises:
         StreamingQueryException: The query failed, or did not start so often.
     """
     done = Streamed()
+    while True:
+        before = done.batches
+        _run(writer, checkpoint, trigger, until, done)
+        if SAYS_START or "availableNow" not in trigger or done.batches == before:
+            return done
+
+
+def _run(
+    writer: DataStreamWriter,
+    checkpoint: str,
+    trigger: dict[str, Any],
+    until: Callable[[], bool] | None,
+    done: Streamed,
+) -> None:
     for left in reversed(range(STARTS)):
         query = writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
         say("The query is started; its first micro-batch starts Spark's Python workers ...")
@@ -90,8 +112,7 @@ def run(
                 raise
             say("A Python worker of Spark did not start in time. The query is started again ...")
         else:
-            break
-    return done
+            return
 
 
 def _follow(query: StreamingQuery, done: Streamed, until: Callable[[], bool] | None) -> None:

@@ -100,6 +100,46 @@ def test_a_query_whose_python_did_not_start_in_time_is_started_again(ends: tuple
     assert queries.run(starting(*ends), "checkpoint", {"once": True}) == Streamed()
 
 
+def test_available_now_runs_until_nothing_is_found_before_4_2(monkeypatch: pytest.MonkeyPatch):
+    """K13: a run is one batch there, which the next run accepts."""
+    monkeypatch.setattr(queries, "SAYS_START", False)
+    took = {"durationMs": {"triggerExecution": 1}}
+    found = [[progress(0, 3) | took], [progress(1, 2) | took], []]
+    writer = starting(*("" for _ in found))
+    begin = writer.option.return_value.trigger.return_value.start
+    started = list(begin.side_effect)
+    for query, reports in zip(started, found, strict=True):
+        query.recentProgress = reports
+    begin.side_effect = started
+    done = queries.run(writer, "checkpoint", {"availableNow": True})
+    assert (done.rows, done.batches) == (5, 2)
+    assert begin.call_count == 3
+    assert queries.run(starting(""), "checkpoint", {"once": True}).batches == 0
+
+
+@pytest.mark.parametrize(
+    ("says_start", "given", "session"),
+    [
+        (True, {}, None),
+        (False, {}, "a job/orders"),
+        (False, {"session": "mine"}, "mine"),
+    ],
+)
+def test_a_job_names_its_session_before_4_2(
+    monkeypatch: pytest.MonkeyPatch,
+    says_start: bool,  # noqa: FBT001 - a parameter of the test
+    given: dict[str, str],
+    session: str | None,
+):
+    """K13: a query needs one there; an option of the user's is used as it is."""
+    monkeypatch.setattr(queries, "SAYS_START", says_start)
+    spark = Mock()
+    spark.conf.get.return_value = "a job"
+    queries.read_queue(spark, connection.Broker("host:1"), "orders", given)
+    options = spark.readStream.format.return_value.options.return_value.options
+    assert options.call_args.kwargs.get("session") == session
+
+
 @pytest.mark.parametrize("ends", [("disk full",), (LATE, "disk full"), (LATE, LATE, LATE)])
 def test_a_query_that_fails_otherwise_or_again_and_again_is_not(ends: tuple[str, ...]):
     with pytest.raises(StreamingQueryException, match=ends[-1]):
