@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 import ackq_broker
 from ackq.client import Admin, Channel, Publisher, TransactionalPublisher
 from ackq.spark import settle
+from ackq.spark.engine import SAYS_START
 from ackq_broker.embedding import EmbeddedBroker
 from kit import JobError, say, workspace
 from kit.session import spark_session
@@ -66,7 +67,13 @@ def main() -> int:
 
 
 def tour(work: workspace.Workspace) -> int:
-    """All steps, in their order: some go on where another ended."""
+    """All steps, in their order: some go on where another ended.
+
+    Raises:
+        JobError: An answer is not what was promised, or Spark is older than 4.2.
+    """
+    if not SAYS_START:
+        raise JobError("The tour shows what Spark does since 4.2: pip install 'pyspark>=4.2,<4.4'.")
     with (
         spark_session("tour", work.log, delta=False) as spark,
         ackq_broker.embedded(data=work.folder / "broker") as broker,
