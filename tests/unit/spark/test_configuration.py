@@ -184,8 +184,9 @@ class Conf:
         self.getAll[key] = value
 
 
-def test_a_session_that_exists(caplog):
+def test_a_session_that_exists(monkeypatch, caplog):
     """Where a notebook has made it; what it refuses is in the log, the rest is set."""
+    monkeypatch.setattr(configuration, "is_remote", lambda: False)
     session = SimpleNamespace(conf=Conf(refused=(CHECKPOINTS,)))
     assert configure(session, max_message_bytes=MIB) is session
     set_ = {"spark.master": "local[2]", ROWS: "128", BYTES: "2147483647", **HIDDEN}
