@@ -34,9 +34,11 @@ IN_LIFE = tuple(point for point in POINTS if "make_directory_" not in point or "
 # A point that is met only where another process died before; and where.
 LEFT_BY = {"before_unlink_format": "before_rename_format"}
 # A life that does not come to its point is stopped, which meets others: after so many seconds,
-# answers, backups and snapshots (a segment is deleted or kept as a spare after one of these). A
-# busy machine needs longer for those: up to the last.
-LIFE_S, ANSWERS, BACKUPS, SNAPSHOTS, LONGEST_S = 6, 2_000, 2, 3, 300
+# answers, backups, snapshots and dead segments (each becomes a spare or is deleted). A busy machine
+# needs longer for those: up to the last.
+LIFE_S, ANSWERS, BACKUPS, SNAPSHOTS, DEAD_SEGMENTS, LONGEST_S = 6, 2_000, 2, 3, 4, 300
+# A dead segment is certain to be deleted only where a backup has it, too: two spares are kept.
+DELETES_SEGMENT = "unlink_segment"
 LOOK_S = 0.1
 OFTEN = ("write_segment", "sync_data_segment", "write_transient")
 KILLED = "killed by SIGKILL"
@@ -112,20 +114,28 @@ class Deaths:
             self.broker.restart(env=environment(self.folder, f"{point}:{hit}"))
         except BrokerUnavailableError as error:
             return KILLED in str(error)
-        return self._dies_alive() or self._dies_of_its_end()
+        if not point.endswith(DELETES_SEGMENT):
+            return self._dies_alive() or self._dies_of_its_end()
+        with suppress(AckqError), Admin(self.broker.endpoint) as admin:
+            admin.backup("kept")
+        died = self._dies_alive() or self._dies_of_its_end()
+        shutil.rmtree(self.folder / "backups" / "kept", ignore_errors=True)
+        return died
 
     def _dies_alive(self):
         answers = self.ledger.answers + ANSWERS
         backups = self.ledger.figures["backups"] + BACKUPS
-        snapshots = set()
+        snapshots, segments, dead = set(), set(), set()
         begun_at = time.monotonic()
         while not self.broker.wait_dead(LOOK_S):
             snapshots.update(path.name for path in self.broker.data_dir.glob("snapshot-*.snap"))
+            dead |= segments - (segments := set(self.broker.data_dir.glob("journal-*.seg")))
             lived = time.monotonic() - begun_at
             worked = (
                 self.ledger.answers >= answers
                 and self.ledger.figures["backups"] >= backups
                 and len(snapshots) >= SNAPSHOTS
+                and len(dead) >= DEAD_SEGMENTS
             )
             if (worked and lived >= LIFE_S) or lived > LONGEST_S:
                 return False

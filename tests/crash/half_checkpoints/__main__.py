@@ -71,7 +71,7 @@ def run(spark, folder, args, say):
                 sequence.go()
             except Exception as error:  # noqa: BLE001 - the others go on
                 sequence.figures["failed"] = 1
-                sequence.trace.append(str(error)[:2000])
+                sequence.trace.append(f"{type(error).__name__}: {error}")
             if any(sequence.figures[name] for name in WRONG):
                 say("\n".join([f"WRONG sequence {number}", *sequence.trace]))
             return sequence.figures

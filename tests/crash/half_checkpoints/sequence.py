@@ -132,9 +132,9 @@ class Sequence:
                 self._stop_soon(query)
             else:
                 assert query.awaitTermination(RUN_S), "the query did not end"
-            refusal = ""
+            refusal, why = "", []
         except StreamingQueryException as error:
-            refusal = str(error)
+            refusal, why = str(error), causes(error)
         finally:
             query.stop()
         self.takeover = False
@@ -144,7 +144,7 @@ class Sequence:
         )
         self._check()
         if refusal and told(refusal) != "SinkDiedError":
-            self._remedy(told(refusal), refusal)
+            self._remedy(told(refusal), refusal, why)
         return not refusal
 
     def _stop_soon(self, query):
@@ -180,9 +180,9 @@ class Sequence:
 
     # --- what an operator does ---
 
-    def _remedy(self, error, text):
+    def _remedy(self, error, text, why):
         """One of the remedies that the error names."""
-        assert error in REFUSALS, text
+        assert error in REFUSALS, "\n".join([text[:2000], *why])
         self.figures[error] += 1
         if error in SPARKS and self.random.random() < 0.6:
             self.trace.append("remedy: what the offsets do not cover is removed")
@@ -271,6 +271,12 @@ class Sequence:
             rows = rows.withWatermark("published_at", "1 hour")
             rows = rows.dropDuplicatesWithinWatermark(["delivery_tag"])
         return rows.select("message_id")
+
+
+def causes(error):
+    """The causes of an error of the JVM, outermost first."""
+    lines = f"{error}\n{getattr(error, '_stackTrace', '')}".splitlines()
+    return list(dict.fromkeys(line[:300] for line in lines if "Caused by:" in line))
 
 
 def told(text):
