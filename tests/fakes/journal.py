@@ -7,10 +7,10 @@ import numpy as np
 from ackq import limits
 from ackq.errors import BlockNotFoundError
 from ackq_broker.core.core import Core
-from ackq_broker.service.engine.clock import BrokerClock
-from ackq_broker.service.engine.disk_alarm import DiskAlarm
-from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.engine.in_flight import InFlight
+from ackq_broker.engine.clock import BrokerClock
+from ackq_broker.engine.disk_alarm import DiskAlarm
+from ackq_broker.engine.engine import Engine
+from ackq_broker.engine.in_flight import InFlight
 
 
 class FakeJournal:

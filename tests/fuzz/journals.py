@@ -13,8 +13,8 @@ from pathlib import Path
 from ackq.errors import AckqError
 from ackq_broker.core import records
 from ackq_broker.core.core import Core
+from ackq_broker.engine.snapshot import unpack_state
 from ackq_broker.journal import Journal, dump, repair, verify
-from ackq_broker.service.engine.snapshot import unpack_state
 from tests.fuzz.mutations import mutated, some_bytes
 
 GOLDEN = Path(__file__).parent.parent / "wire/operations/golden"

@@ -18,7 +18,7 @@ from ackq.spark.options import options
 from ackq.spark.options.table import Use
 from ackq.spark.source.offset import Offset
 from ackq_broker.cli.settings import settings
-from ackq_broker.service.security.users import load
+from ackq_broker.security.users import load
 from tests.fuzz.mutations import TEXTS, changed_value, mutated
 
 HASH = "0" * 64

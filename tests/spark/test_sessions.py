@@ -15,7 +15,7 @@ from ackq.spark import BatchLogger, settle
 from ackq.spark.engine import SAYS_START
 from ackq.v1.sessions_pb2 import HoldRequest
 from ackq_broker.core import commands
-from ackq_broker.service.engine import recovery
+from ackq_broker.engine import recovery
 from tests.fakes.raw_client import Client
 from tests.spark.ledger import N
 from tests.spark.versions import FIRST, batches, needs_start

@@ -133,7 +133,7 @@ SMALL = {
         "delivery_times": "a data structure",
         "reply_cache": "rule C15",
     },
-    "ackq_broker/service/engine": {
+    "ackq_broker/engine": {
         "backups": "rule O5",
         "block_cache": "a data structure",
         "clock": "rule Q8",
@@ -145,14 +145,14 @@ SMALL = {
         "timer": "rule Q3",
     },
     "ackq_broker/journal/write": {"pace": "rule P14", "sync_times": "a data structure"},
-    "ackq_broker/service/http": {
+    "ackq_broker/http": {
         "context": "what every path shares",
         "health": "what probes ask",
     },
     "ackq_broker/service/publishing": {"info": "what operators see"},
     "ackq_broker/service/sessions": {"info": "what operators see", "liveness": "rule S3"},
     "ackq_broker/service/links": {"info": "what operators see", "numbers": "a data structure"},
-    "ackq_broker/service/security": {
+    "ackq_broker/security": {
         "callers": "rule A2",
         "logins": "rule A3",
         "name_pattern": "rule A2",

@@ -67,7 +67,7 @@ def test_the_wheel_has_each_file_of_the_packages(wheel):
     assert {name for name in held if ".dist-info/" not in name and ".data/" not in name} == set(
         files
     )
-    assert "ackq_broker/service/http/static/dashboard.html" in held
+    assert "ackq_broker/http/static/dashboard.html" in held
     for name, path in files.items():
         assert bool(held[name].external_attr >> 16 & 0o100) == bool(path.stat().st_mode & 0o100)
 

@@ -18,8 +18,8 @@ AWAITED = {
     "ackq_broker.link.transfer:_take": "its callback takes the result",
     "ackq_broker.link.transfer:run": "the first to end ends the transfer",
     "ackq_broker.service.blocks.sending:build_ahead": "it takes the result",
-    "ackq_broker.service.engine.engine:background": "its exception ends the broker",
-    "ackq_broker.service.security.authorization:audited": "its caller or the audit has its result",
+    "ackq_broker.engine.engine:background": "its exception ends the broker",
+    "ackq_broker.security.authorization:audited": "its caller or the audit has its result",
     "ackq_broker.service.transport.stream_buffers:alongside": "the first to end ends all",
 }
 

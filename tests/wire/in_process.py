@@ -5,8 +5,8 @@ import threading
 from concurrent.futures import Future
 from contextlib import contextmanager
 
+from ackq_broker import server
 from ackq_broker.journal.failpoints import unarmed
-from ackq_broker.service import server
 from ackq_broker.service.transport.listening import address
 
 _START_S = 60

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ackq_broker.cli.log import configure_log, refusing
-from ackq_broker.service.engine import recovery
+from ackq_broker.engine import recovery
 
 _SECOND_US = 1_000_000
 

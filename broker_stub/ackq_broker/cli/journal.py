@@ -9,10 +9,10 @@ from typing import Final
 import click
 
 from ackq_broker.cli.log import refusing, run
+from ackq_broker.engine import recovery
 from ackq_broker.journal.tools.dump import dump as dump_journal
 from ackq_broker.journal.tools.repair import repair as repair_journal
 from ackq_broker.journal.tools.verify import verify as verify_journal
-from ackq_broker.service.engine import recovery
 
 _UNSOUND: Final = 1
 _DIRECTORY: Final = click.argument("directory", type=click.Path(path_type=Path))

@@ -11,8 +11,8 @@ import msgspec
 
 from ackq.text import printable
 from ackq_broker.cli.log import refusing
-from ackq_broker.service.security import users, users_editor
-from ackq_broker.service.security.name_pattern import NamePattern
+from ackq_broker.security import users, users_editor
+from ackq_broker.security.name_pattern import NamePattern
 
 _FILE: Final = click.option(
     "--users",

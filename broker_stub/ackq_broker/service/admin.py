@@ -12,11 +12,11 @@ from ackq.v1 import admin_pb2 as pb
 from ackq.v1 import messages_pb2
 from ackq.wire import frame
 from ackq_broker.core import commands
+from ackq_broker.engine.backups import Backups
+from ackq_broker.engine.clock import age_ms
+from ackq_broker.engine.engine import Engine
 from ackq_broker.service.blocks.sending import MOST_PIECES, rows_in, send_pieces, slices
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
-from ackq_broker.service.engine.backups import Backups
-from ackq_broker.service.engine.clock import age_ms
-from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.holdings import Holdings
 from ackq_broker.service.transport.rpc import Write
 

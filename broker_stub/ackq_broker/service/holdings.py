@@ -14,11 +14,11 @@ import numpy as np
 
 from ackq.v1 import admin_pb2 as pb
 from ackq_broker.core import commands
+from ackq_broker.engine.clock import age_ms
+from ackq_broker.engine.engine import Engine
 from ackq_broker.service.consuming.channel import BrokerChannel
 from ackq_broker.service.consuming.consumer import BrokerConsumer
 from ackq_broker.service.consuming.service import ConsumingService
-from ackq_broker.service.engine.clock import age_ms
-from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.sessions.service import SessionsService
 
 _MOST: Final = 1_000

@@ -1,4 +1,4 @@
-"""The broker's process in the simulation: lives of `service.server.serve` on one disk.
+"""The broker's process in the simulation: lives of `server.serve` on one disk.
 
 A life is one run of the real broker, with an event loop of its own. It ends by a kill at any
 scheduling point, by a power cut, by a clean stop, or by itself after an error of the disk; then its
@@ -9,8 +9,8 @@ import asyncio
 from functools import partial
 
 from ackq.errors import AckqError
-from ackq_broker.service import server
-from ackq_broker.service.security.setup import SecurityOptions
+from ackq_broker import server
+from ackq_broker.security.setup import SecurityOptions
 from tests.crash.simulation.kernel import Loop
 from tests.crash.simulation.network import Server
 

@@ -15,26 +15,27 @@ from functools import partial
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 
-from ackq_broker.journal import recovery as journal_recovery
-from ackq_broker.journal.files import directory
-from ackq_broker.journal.files import disk as journal_disk
-from ackq_broker.journal.files.identity import Identity
-from ackq_broker.journal.read import blocks, scan, snapshot
-from ackq_broker.journal.write import backup, compaction, group_commit, log, spares, transient
-from ackq_broker.service import admin, server
-from ackq_broker.service.blocks import compaction as block_compaction
-from ackq_broker.service.consuming import channel, dispatcher
-from ackq_broker.service.consuming import service as consuming
-from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
-from ackq_broker.service.engine import (
+from ackq_broker import server
+from ackq_broker.engine import (
     backups,
     block_cache,
     engine,
     process_memory,
     recovery,
 )
-from ackq_broker.service.engine import snapshot as engine_snapshot
-from ackq_broker.service.engine.clock import BrokerClock, Uptime
+from ackq_broker.engine import snapshot as engine_snapshot
+from ackq_broker.engine.clock import BrokerClock, Uptime
+from ackq_broker.journal import recovery as journal_recovery
+from ackq_broker.journal.files import directory
+from ackq_broker.journal.files import disk as journal_disk
+from ackq_broker.journal.files.identity import Identity
+from ackq_broker.journal.read import blocks, scan, snapshot
+from ackq_broker.journal.write import backup, compaction, group_commit, log, spares, transient
+from ackq_broker.service import admin
+from ackq_broker.service.blocks import compaction as block_compaction
+from ackq_broker.service.consuming import channel, dispatcher
+from ackq_broker.service.consuming import service as consuming
+from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.links import stream as link_stream
 from ackq_broker.service.sessions import service as sessions
 from tests.crash.simulation.kernel import EndedError

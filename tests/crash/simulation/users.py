@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from ackq_broker.service.security.name_pattern import NamePattern
-from ackq_broker.service.security.users import User, Users, hash_of
+from ackq_broker.security.name_pattern import NamePattern
+from ackq_broker.security.users import User, Users, hash_of
 
 OWNER, STRANGER = "alice", "mallory"
 # The one queue that the stranger may make, read and, as any other one in some worlds, write to.

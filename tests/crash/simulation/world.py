@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 from ackq import limits
+from ackq_broker import server
+from ackq_broker.engine import in_flight, snapshot
 from ackq_broker.journal.write import transient
-from ackq_broker.service import server
-from ackq_broker.service.engine import in_flight, snapshot
 from ackq_broker.service.sessions import liveness
 from tests.crash.simulation import faults, link_machine, system, users
 from tests.crash.simulation.disk import SimulatedDisk

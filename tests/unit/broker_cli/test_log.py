@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from ackq_broker.cli.log import configure_log
-from ackq_broker.service.engine.events import event
+from ackq_broker.engine.events import event
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ BOUNDS = {
     "MAX_SESSIONS": "core",
     "MAX_LINKS": "core",
     "MAX_OUTBOUND_REPORTS": "service.links.outbound",
-    "MAX_STREAMS": "service.security.streams",
-    "MAX_QUEUES": "service.security.usage",
-    "MAX_EXCHANGES": "service.security.usage",
-    "MAX_BINDINGS": "service.security.usage",
+    "MAX_STREAMS": "security.streams",
+    "MAX_QUEUES": "security.usage",
+    "MAX_EXCHANGES": "security.usage",
+    "MAX_BINDINGS": "security.usage",
     "MAX_HTTP_CONNECTIONS": "of one address: MAX_HTTP_CONNECTIONS_EACH",
 }
 # Bounds of one thing, one request or one client.

@@ -7,9 +7,9 @@ from pyroaring import BitMap64
 
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core import commands
+from ackq_broker.engine.block_cache import BlockCache
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.service import ConsumingService
-from ackq_broker.service.engine.block_cache import BlockCache
 from tests.fakes.blocks import encoded, rows
 from tests.fakes.journal import HeldEngine
 

@@ -8,8 +8,8 @@ import pytest
 import ackq_broker
 from ackq.v1 import admin_pb2
 from ackq_broker.embedding import EmbeddedBroker
-from ackq_broker.service.security import users, users_editor
-from ackq_broker.service.security.name_pattern import NamePattern
+from ackq_broker.security import users, users_editor
+from ackq_broker.security.name_pattern import NamePattern
 from tests.fakes.raw_client import Client, holder
 from tests.fakes.raw_link import RawLink
 

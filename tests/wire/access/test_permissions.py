@@ -16,7 +16,7 @@ from ackq.v1 import (
     sessions_pb2,
 )
 from ackq.wire.fetch_key import fetch_key
-from ackq_broker.service.security.permissions import TABLE
+from ackq_broker.security.permissions import TABLE
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import TIMEOUT_S, denial_in, error_of
 from tests.wire.access.conftest import KINDS, add_user

@@ -9,7 +9,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 import ackq_broker
 from ackq import errors
 from ackq.v1 import admin_pb2, sessions_pb2
-from ackq_broker.service.security import users_editor
+from ackq_broker.security import users_editor
 from tests.fakes.raw_client import error_of, holder, refused_with
 from tests.wire.access.conftest import Guarded, add_user
 from tests.wire.operations.processes import run

@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 
 from ackq.v1 import admin_pb2, publishing_pb2
+from ackq_broker import server
+from ackq_broker.engine.clock import BrokerClock
 from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.journal.files.format import SegmentHeader
-from ackq_broker.service import server
-from ackq_broker.service.engine.clock import BrokerClock
 from ackq_broker.service.transport.listening import address
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import TIMEOUT_S, Client, holder

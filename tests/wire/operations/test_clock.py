@@ -11,7 +11,7 @@ import pytest
 from ackq.client import Admin, Publisher, close_channels
 from ackq_broker import embedded
 from ackq_broker.core import commands
-from ackq_broker.service.engine import recovery
+from ackq_broker.engine import recovery
 from tests.wire.brokers.streams import until
 from tests.wire.operations.processes import run
 

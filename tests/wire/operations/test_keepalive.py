@@ -11,7 +11,7 @@ import pytest
 from ackq import limits
 from ackq.client import Admin, Channel, Publisher, close_channels
 from ackq.client.connection import grpc_channels
-from ackq_broker.service import server
+from ackq_broker import server
 from tests.fakes.faults import DIRECTIONS
 from tests.fakes.raw_client import Client
 from tests.fakes.relay import Relay

@@ -19,7 +19,7 @@ from ackq.client import (
 )
 from ackq.v1 import sessions_pb2
 from ackq.wire import columns
-from ackq_broker.service.engine import recovery
+from ackq_broker.engine import recovery
 from tests.fakes.relay import Relay
 from tests.unit.client.publishing.scripts import KINDS
 from tests.wire.brokers.streams import until

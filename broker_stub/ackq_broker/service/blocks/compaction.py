@@ -28,10 +28,10 @@ from pyroaring import BitMap
 from ackq import limits
 from ackq.errors import AckqError, BlockNotFoundError, DamagedError, MalformedBlockError
 from ackq_broker.core.columns import bitmaps
+from ackq_broker.engine.engine import Engine
+from ackq_broker.engine.events import event
 from ackq_broker.journal import Journal
 from ackq_broker.service.blocks.compacted import compact
-from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.engine.events import event
 
 _log: Final = logging.getLogger(__name__)
 

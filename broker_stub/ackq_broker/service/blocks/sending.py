@@ -13,9 +13,9 @@ from contextlib import aclosing
 from typing import Final
 
 from ackq_broker.core.commands import Piece
+from ackq_broker.engine.engine import Engine
+from ackq_broker.engine.in_flight import StreamBytes
 from ackq_broker.service.blocks.frames import DeliveryFrame, FrameBuilder
-from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.engine.in_flight import StreamBytes
 from ackq_broker.service.transport.rpc import Write
 
 MOST_PIECES: Final = 4_096

@@ -19,6 +19,7 @@ from ackq.errors import AckqError, InvalidArgumentError, LimitError, QueueNotFou
 from ackq.v1 import consuming_pb2 as pb
 from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.core import commands
+from ackq_broker.engine.engine import Engine
 from ackq_broker.service.consuming.consumer import BrokerConsumer, ConsumerConfig, decode_config
 from ackq_broker.service.consuming.delivery_times import DeliveryTimes
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
@@ -26,7 +27,6 @@ from ackq_broker.service.consuming.reply_cache import ReplyCache
 from ackq_broker.service.consuming.settlement import SettlementBatch, has_runs, tags_of_runs
 from ackq_broker.service.consuming.transport_window import PendingDelivery, TransportWindow
 from ackq_broker.service.consuming.unacked import UnackedOwner, UnackedTags
-from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.transport.fields import error_detail
 
 # The most pulls that may wait for the transport window.

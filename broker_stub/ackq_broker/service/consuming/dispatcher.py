@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from ackq import limits
 from ackq.errors import AckqError
 from ackq_broker.core.commands import Demand
-from ackq_broker.service.engine.engine import Engine
+from ackq_broker.engine.engine import Engine
 
 # The longest turn, so that other work on the event loop is not starved.
 _TURN_S: Final = 0.005

@@ -16,13 +16,13 @@ from ackq import limits
 from ackq.errors import AckqError, InvalidArgumentError, PermissionDeniedError
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core.checks import foreign
+from ackq_broker.engine.engine import Engine
+from ackq_broker.security.callers import current
+from ackq_broker.security.permissions import Need
 from ackq_broker.service.consuming.channel import BrokerChannel
 from ackq_broker.service.consuming.consumer import BrokerConsumer
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.stream import ConsumeStream, Response
-from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.security.callers import current
-from ackq_broker.service.security.permissions import Need
 from ackq_broker.service.transport.fields import check_attempt, shorten
 from ackq_broker.service.transport.rpc import Read, Write
 

@@ -25,13 +25,13 @@ from ackq.errors import (
 from ackq.v1 import consuming_pb2 as pb
 from ackq.wire import frame
 from ackq.wire.outcomes import FROM_WIRE
+from ackq_broker.engine.engine import Engine
+from ackq_broker.engine.events import event
+from ackq_broker.engine.in_flight import StreamBytes
 from ackq_broker.service.blocks.frames import DeliveryFrame, FrameBuilder
 from ackq_broker.service.blocks.sending import build_ahead, build_here
 from ackq_broker.service.consuming.channel import BrokerChannel
 from ackq_broker.service.consuming.transport_window import PendingDelivery
-from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.engine.events import event
-from ackq_broker.service.engine.in_flight import StreamBytes
 from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 

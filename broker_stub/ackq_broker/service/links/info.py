@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from ackq.v1 import links_pb2 as pb
 from ackq.v1 import sessions_pb2
 from ackq_broker.core import commands
-from ackq_broker.service.engine.clock import age_ms
+from ackq_broker.engine.clock import age_ms
 
 R = TypeVar("R", bound=Message)
 

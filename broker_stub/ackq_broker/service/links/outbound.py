@@ -13,9 +13,9 @@ from ackq import limits
 from ackq.errors import BrokerUnavailableError, InvalidArgumentError, LimitError
 from ackq.v1 import links_pb2 as pb
 from ackq_broker.core.checks import check_share
-from ackq_broker.service.engine.engine import Engine
+from ackq_broker.engine.engine import Engine
+from ackq_broker.security.callers import current
 from ackq_broker.service.links.info import WORD_BYTES, of_its_own
-from ackq_broker.service.security.callers import current
 from ackq_broker.service.transport.fields import check_identifier, shorten
 from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import alongside

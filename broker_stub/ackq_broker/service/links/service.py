@@ -11,8 +11,8 @@ from ackq.errors import LinkNotFoundError
 from ackq.v1 import links_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.core.commands import LinkAck
-from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.engine.events import event
+from ackq_broker.engine.engine import Engine
+from ackq_broker.engine.events import event
 from ackq_broker.service.links.info import link_info
 from ackq_broker.service.links.outbound import OutboundReports
 from ackq_broker.service.links.stream import EdgeStream, Request

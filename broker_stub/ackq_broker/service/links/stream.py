@@ -24,13 +24,13 @@ from ackq.errors import (
 from ackq.v1 import links_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
-from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.engine.events import event
-from ackq_broker.service.engine.in_flight import StreamBytes
+from ackq_broker.engine.engine import Engine
+from ackq_broker.engine.events import event
+from ackq_broker.engine.in_flight import StreamBytes
+from ackq_broker.security.callers import current
 from ackq_broker.service.links import deliveries
 from ackq_broker.service.links.info import ACK_OF_WIRE, WORD_BYTES, of_its_own
 from ackq_broker.service.links.numbers import DeliveryNumbers
-from ackq_broker.service.security.callers import current
 from ackq_broker.service.sessions.info import holder_info
 from ackq_broker.service.sessions.liveness import HolderConnection, Liveness
 from ackq_broker.service.transport.fields import (

@@ -26,6 +26,7 @@ from ackq.errors import (
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
+from ackq_broker.security.callers import current
 from ackq_broker.service.blocks import coalescing, ingest
 from ackq_broker.service.publishing.pending_confirms import PendingConfirms, ranges
 from ackq_broker.service.publishing.stream import (
@@ -38,7 +39,6 @@ from ackq_broker.service.publishing.stream import (
     numbers_of,
     too_many_rows,
 )
-from ackq_broker.service.security.callers import current
 from ackq_broker.service.transport.fields import error_detail
 
 # The most numbers of a probe: far over any window, and a bitmap of them still takes 100 KB.

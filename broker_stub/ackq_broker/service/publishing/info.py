@@ -6,7 +6,7 @@ from typing import Final
 
 from ackq.v1 import publishing_pb2 as pb
 from ackq_broker.core import commands
-from ackq_broker.service.engine.clock import age_ms
+from ackq_broker.engine.clock import age_ms
 
 # A page is at most 10 MB, with names of their full length.
 PAGE: Final = 1_000

@@ -11,8 +11,10 @@ from ackq.errors import InvalidArgumentError
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
-from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.engine.events import event
+from ackq_broker.engine.engine import Engine
+from ackq_broker.engine.events import event
+from ackq_broker.security.callers import current
+from ackq_broker.security.users import check_name
 from ackq_broker.service.publishing.confirm_mode import ConfirmModeStream
 from ackq_broker.service.publishing.info import PAGE, batch_info, batch_key, writer_info
 from ackq_broker.service.publishing.stage import StageStream
@@ -22,8 +24,6 @@ from ackq_broker.service.publishing.stream import (
     read_opening,
 )
 from ackq_broker.service.publishing.transaction_mode import TransactionModeStream
-from ackq_broker.service.security.callers import current
-from ackq_broker.service.security.users import check_name
 from ackq_broker.service.transport.fields import check_identifier
 from ackq_broker.service.transport.rpc import Denied, Read, Write
 

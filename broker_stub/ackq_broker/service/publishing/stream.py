@@ -28,10 +28,10 @@ from ackq.errors import (
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
+from ackq_broker.engine.engine import Engine
+from ackq_broker.engine.in_flight import StreamBytes
+from ackq_broker.security.callers import check_parts, current
 from ackq_broker.service.blocks import coalescing, ingest, validation
-from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.engine.in_flight import StreamBytes
-from ackq_broker.service.security.callers import check_parts, current
 from ackq_broker.service.transport.fields import check_attempt, error_detail, shorten
 from ackq_broker.service.transport.rpc import Denied, Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside

@@ -28,6 +28,7 @@ from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.record_fields import Unroutable
+from ackq_broker.security.callers import current
 from ackq_broker.service.blocks import coalescing, ingest
 from ackq_broker.service.publishing.stream import (
     DeniedFrame,
@@ -39,7 +40,6 @@ from ackq_broker.service.publishing.stream import (
     return_of,
     too_many_rows,
 )
-from ackq_broker.service.security.callers import current
 from ackq_broker.service.transport.fields import error_detail
 
 _ID_BYTES: Final = 16

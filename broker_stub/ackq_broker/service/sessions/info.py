@@ -11,7 +11,7 @@ from ackq.errors import InvalidArgumentError
 from ackq.v1 import sessions_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.core.checks import plural
-from ackq_broker.service.engine.clock import age_ms
+from ackq_broker.engine.clock import age_ms
 from ackq_broker.service.transport.fields import shorten
 
 _TOKEN_BYTES: Final = 16

@@ -12,7 +12,7 @@ from typing import Final
 from ackq import limits
 from ackq.errors import AckqError, BrokerUnavailableError, InvalidArgumentError
 from ackq.v1 import sessions_pb2 as pb
-from ackq_broker.service.engine.engine import Engine
+from ackq_broker.engine.engine import Engine
 from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, alongside

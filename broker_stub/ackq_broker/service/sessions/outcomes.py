@@ -20,9 +20,9 @@ from ackq.v1 import sessions_pb2 as pb
 from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.core import commands
 from ackq_broker.core.columns import bitmaps
-from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.engine.in_flight import StreamBytes
-from ackq_broker.service.security.callers import current
+from ackq_broker.engine.engine import Engine
+from ackq_broker.engine.in_flight import StreamBytes
+from ackq_broker.security.callers import current
 from ackq_broker.service.transport.fields import check_identifier, decode_disposition, shorten
 from ackq_broker.service.transport.rpc import Read
 

@@ -16,11 +16,11 @@ from ackq.v1 import messages_pb2
 from ackq.v1 import sessions_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
+from ackq_broker.engine.clock import age_ms
+from ackq_broker.engine.engine import Engine, Ticket
+from ackq_broker.engine.events import event
+from ackq_broker.security.callers import current
 from ackq_broker.service.blocks.sending import MOST_PIECES, rows_in, send_pieces, slices
-from ackq_broker.service.engine.clock import age_ms
-from ackq_broker.service.engine.engine import Engine, Ticket
-from ackq_broker.service.engine.events import event
-from ackq_broker.service.security.callers import current
 from ackq_broker.service.sessions.info import (
     absent_leases_line,
     finished,

@@ -13,9 +13,9 @@ from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from ackq.errors import AckqError, UnauthenticatedError, status_of
-from ackq_broker.service.security.authorization import Authorization, bearer
-from ackq_broker.service.security.callers import Caller
-from ackq_broker.service.security.logins import LoginFailures
+from ackq_broker.security.authorization import Authorization, bearer
+from ackq_broker.security.callers import Caller
+from ackq_broker.security.logins import LoginFailures
 from ackq_broker.service.transport.first_reads import FirstReads
 
 _ANY_BYTES: Final = 1 << 62

@@ -30,7 +30,7 @@ from ackq.errors import (
     status_of,
 )
 from ackq.wire import frame
-from ackq_broker.service.security.callers import Caller, current
+from ackq_broker.security.callers import Caller, current
 from ackq_broker.service.transport.access import Access
 from ackq_broker.service.transport.fields import error_detail
 from ackq_broker.service.transport.requests import RequestParser, is_frame

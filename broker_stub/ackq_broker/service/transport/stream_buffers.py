@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from ackq_broker.service.engine.sync_gate import SyncGate
+from ackq_broker.engine.sync_gate import SyncGate
 
 T = TypeVar("T")
 

@@ -1,9 +1,9 @@
 """Bugs between a decision and its answer: waits that are missing, answers that are not kept."""
 
+from ackq_broker.engine.engine import Engine
 from ackq_broker.service.admin import AdminService
 from ackq_broker.service.consuming.channel import BrokerChannel
 from ackq_broker.service.consuming.stream import ConsumeStream
-from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.publishing import service as publishing
 from ackq_broker.service.publishing.confirm_mode import ConfirmModeStream
 from ackq_broker.service.publishing.stage import StageStream

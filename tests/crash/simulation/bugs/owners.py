@@ -3,9 +3,9 @@
 from ackq_broker.core.links import holder as link_holder
 from ackq_broker.core.publishing import publishers, writers
 from ackq_broker.core.sessions import planned, readers
+from ackq_broker.security import permissions
 from ackq_broker.service.consuming import service as consuming
 from ackq_broker.service.publishing.confirm_mode import ConfirmModeStream
-from ackq_broker.service.security import permissions
 from tests.crash.simulation.bugs.patching import Bug, Line
 
 OWNERS = (

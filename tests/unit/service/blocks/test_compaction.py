@@ -11,13 +11,13 @@ from pyroaring import BitMap, BitMap64
 from ackq.errors import CheckpointMismatchError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
+from ackq_broker.engine import recovery
 from ackq_broker.journal import Journal, dump
 from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.journal.write import transient
 from ackq_broker.service.blocks import compaction
 from ackq_broker.service.blocks.compaction import Compaction
 from ackq_broker.service.blocks.frames import FrameBuilder
-from ackq_broker.service.engine import recovery
 from tests.fakes.blocks import encoded, rows
 from tests.fakes.disk import Image, RecordingDisk
 

@@ -8,7 +8,7 @@ from ackq import limits
 from ackq.errors import ClosedError, QueueNotFoundError, UnknownDeliveryTagError
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core import commands
-from ackq_broker.service.engine.block_cache import BlockCache
+from ackq_broker.engine.block_cache import BlockCache
 from tests.fakes.clock import run
 from tests.unit.service.channel_streams import Broker, run_until_idle, subscribed
 

@@ -9,8 +9,8 @@ from ackq import limits
 from ackq.errors import BrokerUnavailableError, InvalidArgumentError, LimitError, LinkNotFoundError
 from ackq.v1 import links_pb2 as pb
 from ackq.v1 import sessions_pb2
+from ackq_broker.security.callers import current
 from ackq_broker.service.links.service import LinksService
-from ackq_broker.service.security.callers import current
 from tests.unit.service.channel_streams import InlineEngine, run_until_idle
 
 FIELDS = {"link": "out", "queue": "q", "target": "there"}

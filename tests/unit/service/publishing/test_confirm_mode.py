@@ -9,8 +9,8 @@ from ackq.outcomes import Outcome
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
+from ackq_broker.engine import recovery
 from ackq_broker.service.admin import AdminService
-from ackq_broker.service.engine import recovery
 from ackq_broker.service.publishing import pending_confirms
 from ackq_broker.service.publishing import stream as publisher_stream
 from ackq_broker.service.publishing.service import PublishingService

@@ -3,7 +3,7 @@
 import pytest
 
 from ackq import limits
-from ackq_broker.service.engine.clock import Uptime
+from ackq_broker.engine.clock import Uptime
 from ackq_broker.service.sessions.liveness import Liveness
 
 HEARTBEAT_S = limits.HEARTBEAT_MS / 1000

@@ -11,7 +11,7 @@ from ackq.errors import InvalidArgumentError, LimitError
 from ackq.outcomes import Outcome
 from ackq.v1 import sessions_pb2 as pb
 from ackq_broker.core import commands
-from ackq_broker.service.engine.in_flight import InFlight
+from ackq_broker.engine.in_flight import InFlight
 from ackq_broker.service.sessions.outcomes import Collected, owner_of, read_stage, settlement_of
 
 ACCEPTED, FAILED, REJECTED, RELEASED = 1, 2, 3, 4

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ackq_broker.service.engine.sync_gate import SyncGate
+from ackq_broker.engine.sync_gate import SyncGate
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 
 

@@ -1,0 +1,76 @@
+"""Backups of the broker that serves, each a directory in the one that the operator gave (O5).
+
+Invariant: a client chooses a name in that directory and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from pathlib import Path
+from typing import Final
+
+from ackq.errors import AckqError, DiskFullError, InvalidArgumentError, PreconditionFailedError
+from ackq_broker.engine.engine import Engine
+from ackq_broker.journal import Backup
+
+_log = logging.getLogger(__name__)
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class Backups:
+    """Makes backups, one at a time.
+
+    Args:
+        engine: Its journal is backed up.
+        directory: Where they go; None: nowhere.
+    """
+
+    def __init__(self, engine: Engine, directory: Path | None) -> None:
+        self._engine = engine
+        self._directory = directory
+        self._busy = False
+
+    async def make(self, name: str) -> Backup:
+        """Makes a backup of all that was decided so far, under a name; empty: the time, UTC.
+
+        Raises:
+            InvalidArgumentError: The name is none of a directory.
+            PreconditionFailedError: There is one of that name, one is under way, or the broker
+                was given no directory.
+            DiskFullError: There is no room, or no other way to write there.
+        """
+        if self._directory is None:
+            raise PreconditionFailedError(
+                "The broker was given no directory for backups: start it with --backup-dir DIR."
+            )
+        name = name or time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        if not _NAME.fullmatch(name) or name.endswith(".new"):
+            raise InvalidArgumentError(
+                f"A backup cannot have the name {name[:100]!r}: up to 100 letters, digits, '.', '_'"
+                " and '-', the first a letter or digit, and no '.new' at the end.",
+                name=name[:100],
+            )
+        if self._busy:
+            raise PreconditionFailedError("A backup is being made: try again when it is done.")
+        self._busy = True
+        try:
+            made = await self._engine.back_up(self._directory.absolute() / name)
+        except OSError as error:
+            raise DiskFullError(
+                f"There is no backup: {self._directory / name}: {error.strerror or error}. Make"
+                " room, or give the user of the broker the permission to write there.",
+                directory=self._directory / name,
+            ) from error
+        except AckqError as error:
+            _log.error("there is no backup: %s", error)
+            raise
+        finally:
+            self._busy = False
+        _log.info(
+            "backup %s: up to record %d, %d bytes, %d of them written and the rest linked",
+            *(made.directory, made.sequence, made.total_bytes, made.copied_bytes),
+        )
+        return made

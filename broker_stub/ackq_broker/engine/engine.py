@@ -1,0 +1,506 @@
+"""The engine: decides with the core, applies, journals, and holds answers behind the sync gate.
+
+Invariant I1: `call` and `query` return only once the journal has synced what their answer depends
+on; refusals wait in `transport.rpc`, by `wait_synced`. Everything here runs on one event loop, so
+the core and the order of the journal need no locks. Whatever fails and is no refusal may leave
+core and journal apart: it ends the process, without another answer (I2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from ackq import limits
+from ackq.errors import AckqError, AlreadyHeldError, BrokerUnavailableError, ClosedError
+from ackq_broker.core import commands, records
+from ackq_broker.core.core import Core
+from ackq_broker.engine import process_memory
+from ackq_broker.engine.block_cache import BlockCache
+from ackq_broker.engine.clock import BrokerClock
+from ackq_broker.engine.disk_alarm import DiskAlarm
+from ackq_broker.engine.events import dead_letters_line, event
+from ackq_broker.engine.in_flight import InFlight
+from ackq_broker.engine.snapshot import Snapshots
+from ackq_broker.engine.sync_gate import SyncGate
+from ackq_broker.journal import Backup, Bulk, Entry, Journal
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_WORKERS: Final = 4
+# Transient blocks are written without a sync, so no sync can signal their end.
+_TRANSIENT_POLL_S: Final = 0.01
+# A millisecond or two. Slices enough for the keys of a block, each with the most steps.
+_SLICE_STEPS: Final = 2_000
+_MANY_ROUTES: Final = 1_000
+_MATCH_SLICES: Final = limits.FRAME_TARGET_ROWS * limits.MAX_TOPIC_STEPS // _SLICE_STEPS
+# The commands that a full disk refuses; all others drain it and are served from the reserve.
+_FILLS_THE_DISK: Final = (
+    commands.OpenPublisher,
+    commands.Publish,
+    commands.TransactionBlock,
+    commands.OpenStage,
+    commands.StageBlock,
+    commands.CommitBatch,
+    commands.StageOutcomes,
+    commands.StoreLinked,
+    commands.DeclareQueue,
+    commands.DeclareExchange,
+    commands.Bind,
+)
+
+
+# What begins something that a restart would interrupt (O6).
+_BEGINS: Final = (commands.OpenStage, commands.Advance)
+_DRAINING: Final = (
+    "The broker is being drained for a restart, and takes in nothing new: try again when it is"
+    " back."
+)
+
+
+class Ticket(NamedTuple):
+    """A decided answer; it may leave once the journal has synced `sequence`."""
+
+    reply: Any
+    sequence: int
+
+
+class Listener(NamedTuple):
+    """A long-lived stream of a kind, such as `publish`, and its callbacks.
+
+    For a changed alarm, and for the broker's stop.
+    """
+
+    kind: str
+    alarm: Callable[[str], object]
+    stop: Callable[[], object]
+
+
+class Engine:
+    """One broker's core and journal: every command and query goes through here.
+
+    Args:
+        core: The state machine, recovered.
+        journal: Started; after each sync its owner calls `on_synced` on this engine's loop.
+        history_id: Identity of the journal's history (Q8).
+        clock: The broker's clock.
+        disk_alarm: Whether the disk is at its reserve.
+        in_flight: What streams have sent and is not handled, and the memory alarm.
+        on_failure: Ends the process, without another answer.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        journal: Journal,
+        history_id: str,
+        clock: BrokerClock,
+        disk_alarm: DiskAlarm,
+        in_flight: InFlight,
+        on_failure: Callable[[BaseException], object],
+    ) -> None:
+        self.core = core
+        self.journal = journal
+        self.history_id = history_id
+        self.clock = clock
+        self.disk_alarm = disk_alarm
+        self.in_flight = in_flight
+        self.sync_gate = SyncGate(journal.synced)
+        self.block_cache = BlockCache(journal.read_block)
+        self.counters = Counter[str]()
+        self.stopping = self._closed = False
+        self.draining = False
+        self.ended_streams = 0
+        self.failure: BaseException | None = None
+        self._on_failure = on_failure
+        # Tells this start of the broker from others: who waits for a holder counts from it (S3).
+        self._started_us = clock.now_us()
+        # Called after every decision that has records; they read the core in a later turn.
+        self.on_change: list[Callable[[], object]] = []
+        # Publishers with messages of a transaction that are in memory alone (P13).
+        self.buffering: set[bytes] = set()
+        # Called when the broker takes in everything again after a drain.
+        self.on_resume: list[Callable[[], object]] = []
+        self._snapshots = Snapshots(core, journal, self.or_fail)
+        self._matching = asyncio.Lock()
+        self._pool = ThreadPoolExecutor(_WORKERS, "ackq-worker")
+        # Both in the order in which they came: a simulated run replays.
+        self._listeners: dict[Listener, None] = {}
+        self._alarmed = False
+        self._changed: dict[asyncio.Future[None], None] = {}
+
+    # --- commands and queries ---
+
+    def decide(self, command: commands.Command, block: Bulk = ()) -> Ticket:
+        """Decides, applies and appends one command; its answer waits for the ticket's sequence.
+
+        Args:
+            command: Of any kind.
+            block: The block of a `Publish`, `TransactionBlock`, `StageBlock` or `StoreLinked`, as
+                buffers to be joined; dropped when the core places none of its rows.
+
+        Raises:
+            AckqError: The core refuses, or the disk is full and the command would add to it;
+                nothing was changed.
+            ClosedError: The engine has failed.
+        """
+        if self.failure is not None:
+            raise ClosedError(f"The broker failed, and decides nothing any more: {self.failure}")
+        decision = self._decision(command)
+        if decision.records:
+            try:
+                self._write(decision.records, block)
+            except BaseException as error:
+                # A refusal, too, came too late: the records are applied in part, or not appended.
+                self.fail(error)
+                raise
+        sequence = self.core.sequence if decision.after is None else decision.after
+        return Ticket(decision.reply, sequence)
+
+    def _decision(self, command: commands.Command) -> commands.Decision:
+        """What the core and the disk allow, with nothing changed yet; else a refusal is raised."""
+        if self.draining and _begins(command):
+            self.check_taking()
+        try:
+            decision = self.core.decide(command, self.clock.now_us())
+            # What was done before has no records, and is answered on a full disk, too: a repeated
+            # declare, or a publish sent again because its confirm was lost (P10).
+            if decision.records and _fills_the_disk(command):
+                self.disk_alarm.check()
+        except AlreadyHeldError as held:
+            held.fields["broker_started_us"] = str(self._started_us)
+            raise
+        except AckqError:
+            raise
+        except BaseException as error:
+            self.fail(error)
+            raise
+        return decision
+
+    def end(self, command: commands.ClosePublisherStream | commands.DropStage) -> None:
+        """Decides the end of a stream; without effect once the engine is closed.
+
+        A stream that did not end within the grace of a stop is cancelled, and may get here when the
+        journal is closed. The next start ends what has no stream.
+        """
+        if not self._closed:
+            self.decide(command)
+
+    def check_taking(self) -> None:
+        """Raises BrokerUnavailableError while the broker is drained (O6)."""
+        if self.draining:
+            raise BrokerUnavailableError(_DRAINING)
+
+    async def call(self, command: commands.Command, block: Bulk = ()) -> Any:
+        """`decide`, and waits until the reply may leave (I1); a refusal is raised at once."""
+        reply, sequence = self.decide(command, block)
+        await self.sync_gate.wait(sequence)
+        return reply
+
+    async def query(self, read: Callable[[], T]) -> T:
+        """The result of `read` now, returned once everything that it could read is on disk (I1)."""
+        found = read()
+        await self.wait_synced()
+        return found
+
+    async def wait_synced(self) -> None:
+        """Returns when everything decided so far is on disk; an error leaves only then (I1)."""
+        await self.sync_gate.wait(self.core.sequence)
+
+    def _write(self, decided: tuple[records.Record, ...], block: Bulk) -> None:
+        """Applies records and appends them to the journal as one unit."""
+        entries = []
+        for record in decided:
+            self.core.apply(self.core.sequence + 1, record)
+            block_id, durable = _block_of(record)
+            if block_id and not durable:
+                self.journal.store_transient(block_id, block)
+            kept = (block_id, block) if block_id and durable else (None, ())
+            entries.append(Entry(records.encode(record), *kept))
+            if block_id:
+                self.block_cache.keep_new(block_id, block)
+        last = self.journal.append(entries)
+        assert last == self.core.sequence, (last, self.core.sequence)
+        self.free_dead_blocks()
+        self._wake_changed()
+        for notify in self.on_change:
+            notify()
+        if self.journal.snapshot_due:
+            self._write_snapshot()
+
+    def report_dead_letters(self) -> None:
+        """Logs what became dead letters since the last call, if anything did."""
+        if counts := self.core.drain_dead_letters():
+            causes = Counter[str]()
+            for (_, cause), count in counts.items():
+                causes[cause] += count
+            _log.warning("%s", dead_letters_line(counts), extra=event("dead_letters", **causes))
+
+    def free_dead_blocks(self) -> None:
+        """Frees the blocks that nothing refers to any more, and no reader has pinned."""
+        dead = self.core.drain_dead_blocks()
+        if dead:
+            # The journal keeps order: none is freed before the records that ended it are synced.
+            self.journal.free_blocks(dead)
+
+    def _write_snapshot(self) -> Future[None]:
+        """Writes a snapshot of the state as of now in the background; bounds the next recovery."""
+        written = self._snapshots.write(self.clock.now_us())
+        written.add_done_callback(partial(_log_snapshot, self.core.sequence))
+        return written
+
+    async def forget_lost(self) -> None:
+        """Writes a snapshot without the lost blocks, so that recovery does not meet them again."""
+        try:
+            await asyncio.wrap_future(self._write_snapshot())
+        except OSError:
+            return  # it was logged; the next start drops the blocks again, which is idempotent
+        await self.run(self.journal.forget_lost)
+
+    async def back_up(self, target: Path) -> Backup:
+        """Makes a backup of the state as of now at a directory that is not there (O5).
+
+        Raises:
+            PreconditionFailedError: There is a directory of that name.
+            OSError: There is no backup.
+        """
+        return await asyncio.wrap_future(self._snapshots.back_up(self.clock.now_us(), target))
+
+    async def match(self, exchange: str, routes: Sequence[commands.Route]) -> None:
+        """Matches the topics of a block ahead of its decision, in slices between other work (I6).
+
+        What all streams have to match takes one slice of each turn of the event loop, but for the
+        first slice of a block. What is not matched then takes its steps in the decision.
+        """
+        if len(routes) > _MANY_ROUTES:
+            await asyncio.sleep(0)  # their decision takes long, too
+        start = matched = 0
+        for _ in range(_MATCH_SLICES):
+            matched = self.core.match(exchange, routes, matched, _SLICE_STEPS)
+            if matched == len(routes):
+                if not start:
+                    return
+                start = matched = 0  # again, in one go: bindings may have changed meanwhile
+                continue
+            start = matched
+            async with self._matching:
+                await asyncio.sleep(0)
+
+    # --- what others wait for ---
+
+    async def wait_changed(self, timeout_s: float) -> None:
+        """Returns when any record was applied, when the broker stops, or after `timeout_s`."""
+        change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._changed[change] = None
+        try:
+            await asyncio.wait((change,), timeout=timeout_s)
+        finally:
+            self._changed.pop(change, None)
+
+    async def wait_writable(self) -> None:
+        """Backpressure: returns when the unsynced bytes are below the limit (P14)."""
+        while self.journal.unsynced_bytes > self.journal.unsynced_limit:
+            if self.sync_gate.synced < self.core.sequence:
+                await self.wait_synced()
+            else:
+                await asyncio.sleep(_TRANSIENT_POLL_S)
+
+    def _wake_changed(self) -> None:
+        changed, self._changed = self._changed, {}
+        for change in changed:
+            if not change.done():
+                change.set_result(None)
+
+    @contextmanager
+    def listening(
+        self, kind: str, alarm: Callable[[str], object], stop: Callable[[], object]
+    ) -> Iterator[None]:
+        """Calls back a stream for alarms and for the broker's stop.
+
+        An alarm is a reason, empty when it is over; a present one is passed at once.
+        """
+        listener = Listener(kind, alarm, stop)
+        self._listeners[listener] = None
+        try:
+            if self.alarm_reason:
+                alarm(self.alarm_reason)
+            if self.stopping:
+                stop()
+            yield
+        finally:
+            del self._listeners[listener]
+            self.ended_streams += 1
+
+    def streams(self) -> Counter[str]:
+        """The long-lived streams that are open, by kind."""
+        return Counter(listener.kind for listener in self._listeners)
+
+    @property
+    def alarm_reason(self) -> str:
+        """Why publishers are blocked (P14, O6); empty while they are not."""
+        if self.draining:
+            return _DRAINING
+        return self.disk_alarm.reason or self.in_flight.reason
+
+    def poll_disk(self) -> None:
+        """Polls the free space of the disk and passes a changed alarm on (P14)."""
+        self._pool.submit(self.journal.trim_spares)
+        self.disk_alarm.poll()
+        self._pass_alarm_on()
+
+    def poll_memory(self) -> None:
+        """Polls the memory of the process and passes a changed alarm on (P14)."""
+        self.in_flight.poll()
+        self._pass_alarm_on()
+
+    def drain(self, *, draining: bool) -> None:
+        """Takes in nothing new from now on (O6), or again everything."""
+        if draining != self.draining:
+            _log.info("%s", "draining: nothing new is taken in" if draining else "drained no more")
+        self.draining = draining
+        self._pass_alarm_on()
+        if not draining:
+            for resume in self.on_resume:
+                resume()
+
+    def trim_memory(self) -> None:
+        """Returns freed memory to the system, in the background, while memory is short."""
+        if self.in_flight.reason:
+            self._pool.submit(process_memory.trim)
+
+    def _pass_alarm_on(self) -> None:
+        alarm = self.alarm_reason
+        if bool(alarm) != self._alarmed:
+            self._alarmed = bool(alarm)
+            _log.warning(
+                "%s",
+                alarm or "publishers are not blocked any more",
+                extra=event(
+                    "blocked" if alarm else "unblocked",
+                    disk=bool(self.disk_alarm.reason),
+                    memory=bool(self.in_flight.reason),
+                ),
+            )
+            for listener in tuple(self._listeners):
+                listener.alarm(alarm)
+
+    def reclaim(self) -> None:
+        """Writes a snapshot for any garbage while the disk is at its reserve (P8).
+
+        Only a snapshot frees segments, and less may be drained than one is otherwise written for.
+        """
+        if self.disk_alarm.reason and self.journal.has_garbage:
+            self._write_snapshot()
+
+    async def delete_segments(self) -> None:
+        """Writes a snapshot if that deletes a segment; of an idle broker nothing else does."""
+        if await self.run(lambda: self.journal.deletable_segments):
+            await asyncio.wrap_future(self._write_snapshot())
+
+    # --- reading blocks ---
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Runs blocking or heavy work in a worker thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    # --- life ---
+
+    def on_synced(self) -> None:
+        """Releases the answers that waited for what the journal has synced."""
+        if self.failure is None:
+            self.sync_gate.advance(self.journal.synced)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the broker, without another answer, after an error that is no refusal (I2)."""
+        if self.failure is None:
+            self.failure = error
+            self.sync_gate.shut()
+            self._snapshots.abandon()
+            self._on_failure(error)
+
+    def or_fail(self, work: Callable[[], object]) -> Callable[[], None]:
+        """Work for a timer or callback of the event loop, where nobody meets its exceptions.
+
+        A refusal or an error of the disk is logged and leaves what was before; whatever else is
+        raised ends the broker.
+        """
+
+        def run() -> None:
+            try:
+                work()
+            except (AckqError, OSError) as error:
+                _log.error("work in the background failed: %s", error)
+            except BaseException as error:
+                self.fail(error)
+                raise
+
+        return run
+
+    def background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Starts a task that nobody awaits; an exception of it ends the broker."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.fail(error)
+
+    def stop(self) -> None:
+        """Asks long-lived streams and waiting calls to end."""
+        self.stopping = True
+        self._wake_changed()
+        for listener in tuple(self._listeners):
+            listener.stop()
+
+    async def close(self) -> None:
+        """Writes a last snapshot and closes the journal; nothing may be decided any more."""
+        self._closed = True
+        self.journal.stop_waiting()
+        await asyncio.wait((asyncio.wrap_future(self._write_snapshot()),))
+        await self.run(self.journal.close)
+        self._pool.shutdown()
+
+
+def _begins(command: commands.Command) -> bool:
+    """Whether a command begins something; a publisher that comes back finishes what it began."""
+    if isinstance(command, commands.OpenPublisher):
+        return not command.resume
+    return isinstance(command, _BEGINS)
+
+
+def _fills_the_disk(command: commands.Command) -> bool:
+    """Whether a command is refused at the reserve; a publisher that comes back is not (P10)."""
+    resumes = isinstance(command, commands.OpenPublisher) and command.resume
+    return isinstance(command, _FILLS_THE_DISK) and not resumes
+
+
+def _log_snapshot(sequence: int, written: Future[None]) -> None:
+    """Logs a snapshot; after a failed one that before stays in force, so nothing is lost."""
+    if (error := written.exception()) is not None:
+        _log.error("no snapshot was written: %s", error, extra=event("snapshot_failed"))
+    else:
+        _log.debug(
+            "a snapshot was written after record %d",
+            sequence,
+            extra=event("snapshot", sequence=sequence),
+        )
+
+
+def _block_of(record: records.Record) -> tuple[int, bool]:
+    """The id of the block a record places, 0 for none, and whether the journal keeps its bytes."""
+    if isinstance(record, records.Published | records.TransactionStaged):
+        return record.block_id, record.durable
+    if isinstance(record, records.BlockStaged | records.LinkStored):
+        return record.block_id, True
+    return 0, True

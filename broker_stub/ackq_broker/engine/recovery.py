@@ -1,0 +1,245 @@
+"""From a data directory to an engine that may serve (Q7).
+
+Invariant: recovery replays records with the same `apply` as live traffic (I2). After a failed write
+or sync, or a failure of the engine that is no refusal, the process ends without another answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn
+
+import numpy as np
+from pyroaring import BitMap64
+
+from ackq import limits
+from ackq_broker.core import commands, records
+from ackq_broker.core.checks import utc
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.core import Core
+from ackq_broker.engine.clock import BrokerClock
+from ackq_broker.engine.disk_alarm import DiskAlarm
+from ackq_broker.engine.engine import Engine
+from ackq_broker.engine.events import event
+from ackq_broker.engine.in_flight import InFlight
+from ackq_broker.engine.process_memory import machine_bytes, used_bytes
+from ackq_broker.engine.snapshot import unpack_state
+from ackq_broker.journal import Failpoint, Journal
+from ackq_broker.journal.failpoints import unarmed
+from ackq_broker.journal.files.directory import read_log_end, require_journal
+
+_log = logging.getLogger(__name__)
+
+_FAILED: Final = 70
+# Clocks of machines differ by less.
+_AHEAD_US: Final = 60_000_000
+_SECOND_US: Final = 1_000_000
+
+
+class Recovered(NamedTuple):
+    """An engine with the state of its journal.
+
+    Attributes:
+        engine: May serve after `wait_synced`.
+        records: The number of records replayed.
+        gave_up: Whether repair had found blocks lost.
+        lost: (queue, messages) of lost blocks, which are dropped.
+        lost_stages: The number of writers' stages dropped with them.
+    """
+
+    engine: Engine
+    records: int
+    gave_up: bool
+    lost: tuple[tuple[str, int], ...]
+    lost_stages: int
+
+
+def recover(
+    directory: Path,
+    *,
+    sync: bool,
+    failpoint: Failpoint,
+    uptime: Callable[[], float] = time.monotonic,
+    memory_limit: int = 0,
+    segment_bytes: int = limits.SEGMENT_BYTES,
+    reserve_bytes: int = limits.DISK_RESERVE_BYTES,
+) -> Recovered:
+    """Opens the journal, replays its records, and decides the start of this process.
+
+    Must be called on the event loop that will run the engine; what it decides is not synced yet.
+
+    Raises:
+        InUseError: Another process has the data directory.
+        UnsupportedError: The data directory is of a newer format.
+        DamagedError: The journal cannot be read.
+    """
+    loop = asyncio.get_running_loop()
+    engine: Engine | None = None
+
+    def on_synced(_: int) -> None:
+        assert engine is not None
+        loop.call_soon_threadsafe(engine.or_fail(engine.on_synced))
+
+    journal, recovery = Journal.open(
+        directory,
+        sync=sync,
+        on_synced=on_synced,
+        on_failure=_die,
+        segment_bytes=segment_bytes,
+        reserve_bytes=reserve_bytes,
+        failpoint=failpoint,
+    )
+    core, newest_us = Core(), 0
+    if recovery.snapshot is not None:
+        core, newest_us = unpack_state(recovery.snapshot)
+    assert core.sequence == recovery.snapshot_sequence
+    replayed = 0
+    for sequence, data in recovery.records:
+        record = records.decode(data)
+        core.apply(sequence, record)
+        journal.free_blocks(core.drain_dead_blocks())
+        at_us = getattr(record, "at_us", 0)
+        newest_us = at_us if isinstance(record, records.ClockSet) else max(newest_us, at_us)
+        replayed += 1
+    kept = bitmaps.array(core.durable_blocks()).astype(np.uint64)
+    orphans = journal.keep_blocks(kept)
+    if orphans:
+        _log.info(
+            "dropped %d blocks that were dead, but still read at the last stop",
+            orphans,
+            extra=event("orphans_dropped", blocks=orphans),
+        )
+    journal.start()
+    clock = BrokerClock(newest_us)
+    _warn_if_ahead(clock, directory)
+    disk_alarm = DiskAlarm(journal.disk_free_bytes, reserve_bytes)
+    in_flight = InFlight(
+        memory_limit or machine_bytes() // 2,
+        used_bytes,
+        lambda: journal.unsynced_bytes,
+        uptime,
+        lambda: journal.unsynced_limit,
+    )
+    engine = Engine(core, journal, recovery.history_id, clock, disk_alarm, in_flight, _die)
+    start = commands.Start(
+        recovery.history_id, recovery.history_cause, BitMap64(recovery.lost_blocks)
+    )
+    started: commands.Started = engine.decide(start).reply
+    if recovery.cut_bytes:
+        _log.warning(
+            "cut a torn tail of %d bytes, which nobody was answered for",
+            recovery.cut_bytes,
+            extra=event("torn_tail", bytes=recovery.cut_bytes),
+        )
+    if started.vanished:
+        _log.warning(
+            "%d transient messages are gone with the restart",
+            started.vanished,
+            extra=event("transient_gone", messages=started.vanished),
+        )
+    for queue, messages in started.lost:
+        _log.error(
+            "%d messages of queue '%s' were in damaged blocks and are dropped",
+            messages,
+            queue,
+            extra=event("messages_lost", queue=queue, messages=messages),
+        )
+    if started.lost_stages:
+        _log.error(
+            "%d stages were in damaged blocks: their batches have to be run again",
+            started.lost_stages,
+            extra=event("stages_lost", stages=started.lost_stages),
+        )
+    if any(refused := core.refused_by_history()):
+        _log.warning(
+            "the journal is history %s, because it was %s: %d publishers, %d sessions, "
+            "%d writers and %d links of older histories are refused until"
+            " `ackq broker accept-history`",
+            recovery.history_id,
+            recovery.history_cause,
+            *refused,
+            extra=event("history_refused", history=recovery.history_id, **refused._asdict()),
+        )
+    gave_up = bool(recovery.lost_blocks)
+    return Recovered(engine, replayed, gave_up, started.lost, started.lost_stages)
+
+
+def _warn_if_ahead(clock: BrokerClock, directory: Path) -> None:
+    """Tells an operator of a journal whose clock was ahead of the machine's."""
+    if clock.ahead_us > _AHEAD_US:
+        _log.warning(
+            "the journal was written at %s, and the machine's clock is %d s behind that: the"
+            " broker's time stands still so long, and what is due by it waits. If the clock was"
+            " wrong then, stop the broker and set its time right: `ackq-broker set-clock --data"
+            " %s`. If it is wrong now, set it",
+            *(utc(clock.now_us()), clock.ahead_us // 1_000_000, directory),
+        )
+
+
+async def set_clock(directory: Path) -> int:
+    """Sets the time of a broker that does not serve back to the machine's clock (Q8).
+
+    Returns:
+        By how many microseconds; 0: it was not ahead.
+
+    Raises:
+        NotFoundError, InUseError, UnsupportedError, DamagedError: As `offline`.
+    """
+    async with offline(directory) as recovered:
+        engine = recovered.engine
+        if engine.clock.ahead_us <= _SECOND_US:
+            return 0
+        right = BrokerClock()
+        back_us: int = await engine.call(commands.SetClock(right.now_us()))
+        engine.clock = right  # the last snapshot has the time, too
+    return back_us
+
+
+async def wait_synced(recovered: Recovered) -> None:
+    """Returns when what the recovery decided is on disk."""
+    engine = recovered.engine
+    await engine.wait_synced()
+    if recovered.gave_up:
+        await engine.forget_lost()
+
+
+@asynccontextmanager
+async def offline(directory: Path) -> AsyncIterator[Recovered]:
+    """The engine of a journal that no broker serves, for work that needs its state.
+
+    Raises:
+        NotFoundError: No such directory, or no journal in it.
+        InUseError, UnsupportedError, DamagedError: As `recover`.
+    """
+    require_journal(directory)
+    # As large as the segment that it ends with: what made it small is where it is.
+    known = read_log_end(directory)
+    segment_bytes = known.file_bytes if known else limits.SEGMENT_BYTES
+    recovered = recover(directory, sync=True, failpoint=unarmed, segment_bytes=segment_bytes)
+    try:
+        await wait_synced(recovered)
+        yield recovered
+    finally:
+        await recovered.engine.close()
+
+
+def _die(error: BaseException) -> NoReturn:
+    """Ends the process: after a failure of journal or engine no answer may leave any more.
+
+    The next start has what the journal has: all that was answered, and nothing half done.
+    """
+    _log.critical(
+        "the broker failed, and ends without answers: %s: %s",
+        type(error).__name__,
+        error,
+        exc_info=error,
+        extra=event("failed"),
+    )
+    logging.shutdown()
+    os._exit(_FAILED)

@@ -1,0 +1,89 @@
+"""Lists of many things for the dashboard, read in slices between other work (I6).
+
+Invariant: a slice keeps the event loop for about a millisecond, and all slices of a list take at
+most a twentieth of its time, however often the list is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from ackq.errors import NotFoundError
+from ackq_broker.engine.engine import Engine
+
+T = TypeVar("T")
+
+_SLICE_S: Final = 0.001
+_PAUSE_S: Final = 0.003
+_FRESH_S: Final = 1.0
+_SHARE: Final = 20
+
+
+class ListedRows(NamedTuple, Generic[T]):
+    """Things by name, as of a time in microseconds; `busy_s` is what the event loop spent."""
+
+    rows: tuple[T, ...]
+    taken_us: int
+    busy_s: float
+
+
+class Listing(Generic[T]):
+    """A list that is read anew when it is asked for and no longer fresh.
+
+    Args:
+        engine: Tells the time, and has worker threads.
+        names: All names, cheaply, in any order.
+        read: The thing of a name; raises NotFoundError when it is gone.
+        clock: Seconds.
+        pause: Sleeps so many seconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        names: Callable[[], Sequence[str]],
+        read: Callable[[str], T],
+        clock: Callable[[], float] = time.perf_counter,
+        pause: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+    ) -> None:
+        self._engine = engine
+        self._names = names
+        self._read = read
+        self._clock = clock
+        self._pause = pause
+        self._reading = asyncio.Lock()
+        self._known: Sequence[str] = ()
+        self._sorted: Sequence[str] = ()
+        self._listed: ListedRows[T] | None = None
+        self._fresh_until_s = 0.0
+
+    async def get(self) -> ListedRows[T]:
+        """The list, about a second old at most, or more when it takes long to read."""
+        async with self._reading:
+            if self._listed is None or self._clock() >= self._fresh_until_s:
+                self._listed = await self._read_all()
+                self._fresh_until_s = self._clock() + max(_FRESH_S, self._listed.busy_s * _SHARE)
+            return self._listed
+
+    async def _read_all(self) -> ListedRows[T]:
+        names = self._names()
+        if names != self._known:
+            self._known, self._sorted = names, await self._engine.run(partial(sorted, names))
+        rows: list[T] = []
+        busy_s, began_s = 0.0, self._clock()
+        for name in self._sorted:
+            try:
+                rows.append(self._read(name))
+            except NotFoundError:
+                continue  # it went while the others were read
+            spent_s = self._clock() - began_s
+            if spent_s >= _SLICE_S:
+                busy_s += spent_s
+                await self._pause(_PAUSE_S)
+                began_s = self._clock()
+        busy_s += self._clock() - began_s
+        return ListedRows(tuple(rows), self._engine.clock.now_us(), busy_s)

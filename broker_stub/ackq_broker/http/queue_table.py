@@ -1,0 +1,181 @@
+"""The table of all queues: totals, and pages of it, filtered and sorted at the broker.
+
+A page is made in a worker thread from columns, so that ten thousand queues delay nobody.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import compress
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ackq.errors import InvalidArgumentError
+from ackq_broker.core.commands import QueueInfo
+from ackq_broker.engine.clock import age_ms
+from ackq_broker.engine.engine import Engine
+from ackq_broker.http.context import View
+from ackq_broker.http.listing import ListedRows, Listing
+
+MOST_ROWS: Final = 500
+# Tables of users that are kept.
+_MOST_VIEWS: Final = 20
+
+_SUMMED: Final = (
+    *("ready", "unacked", "delayed", "staged", "payload_bytes", "published", "accepted"),
+    *("expired", "dead_lettered", "dropped", "consumers", "dead_letters_held"),
+)
+_SORTED: Final = ("age", "name", *_SUMMED)
+
+_Int64s = npt.NDArray[np.int64]
+_Mask = npt.NDArray[np.bool_]
+
+
+class PageRequest(NamedTuple):
+    """Which queues are wanted: `filter` is part of a name, `show` one of `SHOWN`.
+
+    `sort` is `age`, `name` or a count; the largest come first, names in their order.
+    """
+
+    filter: str = ""
+    show: str = "all"
+    sort: str = "age"
+    offset: int = 0
+    limit: int = 50
+
+
+@dataclass(frozen=True)
+class QueueTable:
+    """All queues as of one time."""
+
+    listed: ListedRows[QueueInfo]
+
+    @cached_property
+    def _columns(self) -> dict[str, tuple[Any, ...]]:
+        rows = self.listed.rows
+        values = zip(*rows, strict=True) if rows else ((),) * len(QueueInfo._fields)
+        return dict(zip(QueueInfo._fields, values, strict=True))
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(map(str.casefold, self._columns["queue"]))
+
+    def numbers(self, column: str) -> _Int64s:
+        """A column of numbers, in the order of the names."""
+        return np.array(self._columns[column], np.int64)
+
+    @cached_property
+    def totals(self) -> dict[str, Any]:
+        """The sums over all queues, and the oldest message with its queue."""
+        found: dict[str, Any] = {name: sum(self._columns[name]) for name in _SUMMED}
+        oldest = self.numbers("oldest_us")
+        held = np.flatnonzero(oldest)
+        found["queues"] = len(oldest)
+        found["oldest_age_ms"], found["oldest_queue"] = 0, ""
+        if len(held):
+            first = held[oldest[held].argmin()]
+            found["oldest_age_ms"] = age_ms(int(oldest[first]), self.listed.taken_us)
+            found["oldest_queue"] = self.listed.rows[first].queue
+        return found
+
+    def page(self, request: PageRequest) -> tuple[list[QueueInfo], int]:
+        """The queues of a page, and how many match; raises InvalidArgumentError."""
+        if request.show not in SHOWN or request.sort not in _SORTED:
+            raise InvalidArgumentError(
+                f"Queues are shown by {', '.join(SHOWN)} and sorted by {', '.join(_SORTED)}."
+            )
+        wanted = SHOWN[request.show](self)
+        part = request.filter.casefold()
+        if part:
+            wanted &= np.fromiter((part in name for name in self._names), np.bool_, len(wanted))
+        order = self._order(request.sort)
+        found = order[wanted[order]]
+        first = max(0, request.offset)
+        shown = found[first : first + min(max(1, request.limit), MOST_ROWS)]
+        return [self.listed.rows[at] for at in shown.tolist()], len(found)
+
+    def _order(self, sort: str) -> _Int64s:
+        """The places of the rows in the order of a sort; equal ones by name."""
+        if sort == "name":
+            return np.arange(len(self.listed.rows))
+        if sort == "age":
+            oldest = self.numbers("oldest_us")
+            key = np.where(oldest > 0, oldest, np.iinfo(np.int64).max)
+        else:
+            key = -self.numbers(sort)
+        return np.argsort(key, kind="stable")
+
+    def all(self) -> _Mask:
+        """Every queue."""
+        return np.ones(len(self.listed.rows), np.bool_)
+
+    def full(self) -> _Mask:
+        """The queues at a bound of their own."""
+        found = map(is_full, self.listed.rows)
+        return np.fromiter(found, np.bool_, len(self.listed.rows))
+
+
+SHOWN: Final[dict[str, Callable[[QueueTable], _Mask]]] = {
+    "all": QueueTable.all,
+    "messages": lambda table: table.numbers("oldest_us") > 0,
+    "unacked": lambda table: table.numbers("unacked") > 0,
+    "dead": lambda table: table.numbers("dead_letters_held") > 0,
+    "full": QueueTable.full,
+}
+
+
+def is_full(queue: QueueInfo) -> bool:
+    """Whether a queue is at a bound that its properties give it (Q3)."""
+    properties, messages = queue.properties, queue.ready
+    if properties.overflow == "reject-publish":
+        messages += queue.delayed + queue.unacked + queue.staged
+    return (0 < properties.max_length <= messages) or (
+        0 < properties.max_bytes <= queue.payload_bytes
+    )
+
+
+class QueueTables:
+    """The tables as they are now, each made anew only when the list of queues was."""
+
+    def __init__(self, engine: Engine) -> None:
+        core = engine.core
+        self._engine = engine
+        self._listing = Listing(
+            engine, lambda: tuple(core.queue_ids()), lambda name: core.queues(name)[0]
+        )
+        self._tables: OrderedDict[str, tuple[ListedRows[QueueInfo], QueueTable]] = OrderedDict()
+
+    async def get(self, view: View) -> QueueTable:
+        """The table of a view, its totals computed."""
+        listed = await self._listing.get()
+        of, table = self._tables.get(view.user, (None, None))
+        if table is None or of is not listed:
+            table = await self._engine.run(partial(_table, listed, view))
+            self._tables[view.user] = (listed, table)
+            if len(self._tables) > _MOST_VIEWS:
+                self._tables.popitem(last=False)
+        return table
+
+    async def page(
+        self, view: View, request: PageRequest
+    ) -> tuple[QueueTable, list[QueueInfo], int]:
+        """The table, the queues of a page, and how many match; raises InvalidArgumentError."""
+        table = await self.get(view)
+        rows, matched = await self._engine.run(partial(table.page, request))
+        return table, rows, matched
+
+
+def _table(listed: ListedRows[QueueInfo], view: View) -> QueueTable:
+    """The table of a view, its totals computed; takes a while."""
+    shows = view.shows
+    if shows is not None:
+        shown = shows([row.queue for row in listed.rows])
+        listed = listed._replace(rows=tuple(compress(listed.rows, shown)))
+    table = QueueTable(listed)
+    assert table.totals
+    return table

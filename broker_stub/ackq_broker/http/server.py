@@ -1,0 +1,268 @@
+"""The HTTP server of a broker, in its event loop (M1).
+
+Invariant: it adds nothing that a gRPC call could not ask for, and is asked by the same rules. The
+page of another site, in a browser on the same machine, gets nothing from it and changes nothing
+through it: its requests name another host, or say where they come from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from collections.abc import Iterable
+from functools import partial
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Handler, Middleware
+
+from ackq import limits
+from ackq.errors import AckqError, status_of
+from ackq_broker.http import api, health, metrics
+from ackq_broker.http.context import Context
+from ackq_broker.security.logins import LoginFailures
+from ackq_broker.service.transport.listening import Address, check_free
+
+# Each adds its paths by `add_routes(app, context)`.
+_MODULES: Final = (health, metrics, api)
+_READS: Final = frozenset({"GET", "HEAD"})
+_SAME_SITE: Final = frozenset({"same-origin", "none"})
+_REQUEST_BYTES: Final = limits.MIB
+# A connection without a request for so long is closed.
+_IDLE_S: Final = limits.FIRST_REQUEST_MS / 1000
+_GRACE_S: Final = 1.0
+_POLL_S: Final = 1.0
+_STATUS: Final = {
+    "OK": HTTPStatus.OK,
+    "INVALID_ARGUMENT": HTTPStatus.BAD_REQUEST,
+    "UNAUTHENTICATED": HTTPStatus.UNAUTHORIZED,
+    "PERMISSION_DENIED": HTTPStatus.FORBIDDEN,
+    "NOT_FOUND": HTTPStatus.NOT_FOUND,
+    "FAILED_PRECONDITION": HTTPStatus.CONFLICT,
+    "ALREADY_EXISTS": HTTPStatus.CONFLICT,
+    "ABORTED": HTTPStatus.CONFLICT,
+    "RESOURCE_EXHAUSTED": HTTPStatus.TOO_MANY_REQUESTS,
+    "UNAVAILABLE": HTTPStatus.SERVICE_UNAVAILABLE,
+    "UNIMPLEMENTED": HTTPStatus.NOT_IMPLEMENTED,
+}
+
+
+class HttpServer:
+    """Serves the paths of all modules; made with its address taken, life: `start`, `close`.
+
+    Args:
+        listen: Host and port; port 0 takes a free one.
+
+    Raises:
+        InvalidArgumentError: The address is in use, or none of this machine.
+    """
+
+    def __init__(self, listen: Address) -> None:
+        check_free(listen, "--http")
+        self._socket = _bound(listen)
+        self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+        self._polling: asyncio.Task[None] | None = None
+        host, port, *_ = self._socket.getsockname()
+        self.address = Address(listen.host, port)
+        self._local = _is_loopback(host)
+
+    async def start(self, context: Context) -> None:
+        """Serves what these parts of the broker know; where gRPC has TLS, by HTTPS."""
+        app = web.Application(
+            middlewares=[_answers(LoginFailures()), _guard(local=self._local)],
+            client_max_size=_REQUEST_BYTES,
+        )
+        app.on_response_prepare.append(_add_headers)
+        for module in _MODULES:
+            module.add_routes(app, context)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=_quiet_logger(),
+            handler_cancellation=True,
+            keepalive_timeout=_IDLE_S,
+            shutdown_timeout=_GRACE_S,
+        )
+        await self._runner.setup()
+        serving = self._runner.server
+        assert serving is not None
+        secured = context.credentials.https() if context.credentials is not None else None
+        self._server = await asyncio.get_running_loop().create_server(
+            partial(_Gate, serving),
+            sock=self._socket,
+            ssl=secured,
+            ssl_handshake_timeout=_IDLE_S if secured is not None else None,
+        )
+        self._polling = context.engine.background(_poll(UnreadAnswers(), serving))
+
+    async def close(self) -> None:
+        """Ends what is under way after a second, and gives the address back."""
+        if self._polling is not None:
+            self._polling.cancel()
+        if self._server is not None:
+            self._server.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._socket.close()
+
+
+class _Gate(asyncio.Protocol):
+    """A new connection: handed to the server, or closed beyond the bounds (I6)."""
+
+    def __init__(self, serving: web.Server) -> None:
+        self._serving = serving
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        there, peer = self._serving.connections, _peer(transport)
+        own = sum(_peer(each.transport) == peer for each in there)
+        if len(there) >= limits.MAX_HTTP_CONNECTIONS or own >= limits.MAX_HTTP_CONNECTIONS_EACH:
+            transport.abort()
+            return
+        handler = self._serving()
+        transport.set_protocol(handler)
+        handler.connection_made(transport)
+
+
+class UnreadAnswers:
+    """Connections whose answer is not read: after 15 s without a byte they are ended (M1).
+
+    To close them would wait for what is not read, for ever.
+    """
+
+    def __init__(self) -> None:
+        # What waits to be sent on each, and since when it is so much.
+        self._waiting: dict[asyncio.Transport, tuple[int, float]] = {}
+
+    def poll(self, transports: Iterable[asyncio.Transport], now_s: float) -> None:
+        """Ends those on which nothing moved; to be called every second or so."""
+        before, self._waiting = self._waiting, {}
+        for transport in transports:
+            size = transport.get_write_buffer_size()
+            known, since_s = before.get(transport, (size, now_s))
+            if not size or size != known:
+                since_s = now_s
+            self._waiting[transport] = size, since_s
+            if now_s - since_s >= _IDLE_S:
+                transport.abort()
+
+
+async def _poll(answers: UnreadAnswers, serving: web.Server) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(_POLL_S)
+        transports = (each.transport for each in serving.connections)
+        answers.poll(
+            (each for each in transports if isinstance(each, asyncio.Transport)), loop.time()
+        )
+
+
+def _quiet_logger() -> logging.Logger:
+    """aiohttp's, without the requests that are none: any stranger could fill the log with them."""
+    quiet = logging.getLogger("aiohttp.server")
+    quiet.addFilter(_is_ours)
+    return quiet
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
+
+
+def _peer(transport: asyncio.BaseTransport | None) -> str:
+    """The address that a connection comes from."""
+    name = transport.get_extra_info("peername") if transport is not None else None
+    return str(name[0]) if name else ""
+
+
+def _answers(failures: LoginFailures) -> Middleware:
+    """Turns errors into answers: `{"error": {"code": ..., "message": ...}}`."""
+
+    @web.middleware
+    async def answers(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except AckqError as error:
+            status = _STATUS.get(status_of(error), HTTPStatus.INTERNAL_SERVER_ERROR)
+            said = {"error": {"code": error.code, "message": error.message}}
+            answer = web.json_response(said, status=status)
+        if status is HTTPStatus.UNAUTHORIZED:
+            await failures.slow(f"http:{request.remote}:")
+            answer.headers["WWW-Authenticate"] = "Bearer"
+        return answer
+
+    return answers
+
+
+def _guard(*, local: bool) -> Middleware:
+    """Refuses what a page of another site may have sent.
+
+    Args:
+        local: The server is for this machine alone: then whoever names it otherwise was led here by
+            the name of another site.
+    """
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if local and not _names_loopback(request.host):
+            raise web.HTTPMisdirectedRequest(text="This server is for this machine alone.\n")
+        if request.method not in _READS and not _of_this_site(request):
+            raise web.HTTPForbidden(text="Requests of other sites are refused.\n")
+        return await handler(request)
+
+    return guard
+
+
+def _names_loopback(host: str) -> bool:
+    """Whether the Host header of a request names this machine, with or without a port."""
+    name = _parts(f"//{host}").hostname or ""
+    return name == "localhost" or name.endswith(".localhost") or _is_loopback(name)
+
+
+def _of_this_site(request: web.Request) -> bool:
+    """Whether a request comes from a page of this server, or from no page."""
+    site = request.headers.get("Sec-Fetch-Site", "none")
+    origin = request.headers.get("Origin")
+    return site in _SAME_SITE and (origin is None or _parts(origin).netloc == request.host)
+
+
+def _parts(url: str) -> SplitResult:
+    """The parts of a URL; of what is none, empty ones."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
+
+
+async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Server"] = "ackq"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers.setdefault("Cache-Control", "no-store")
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _bound(listen: Address) -> socket.socket:
+    """A socket with this address, which nobody can connect to yet."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        listen.host.strip("[]"), listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    taken = socket.socket(family, kind, protocol)
+    try:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(address)
+    except BaseException:
+        taken.close()
+        raise
+    return taken

@@ -1,0 +1,298 @@
+"""Authorization: the one place that decides who calls, what each may do, and what each is shown.
+
+Invariant: with a users file no request is handled that `check` has not passed, and no list leaves
+that `visible` has not filtered. Without one everything is allowed to `Caller.anonymous`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from itertools import compress
+from typing import Any, Final, Protocol, TypeVar
+
+from ackq.errors import (
+    AckqError,
+    BrokerUnavailableError,
+    InvalidArgumentError,
+    LinkNotFoundError,
+    PermissionDeniedError,
+    SessionNotFoundError,
+    UnauthenticatedError,
+)
+from ackq.v1 import admin_pb2, links_pb2, sessions_pb2
+from ackq_broker.engine.events import event
+from ackq_broker.security.audit import Audit
+from ackq_broker.security.callers import Caller, Rights
+from ackq_broker.security.permissions import ACTS, LISTS, OBSERVER, Need, Objects, needs
+from ackq_broker.security.streams import OpenStreams
+from ackq_broker.security.usage import Owned, Usage
+from ackq_broker.security.users import Users
+from ackq_broker.security.users_file import UsersFile
+
+_log = logging.getLogger(__name__)
+
+_BEARER: Final = "bearer "
+
+T = TypeVar("T")
+
+
+class Known(Objects, Owned, Protocol):
+    """What the broker has, as permissions and limits ask for it."""
+
+
+class Authorization:
+    """Authenticates callers and checks their requests.
+
+    Args:
+        known: The broker's objects; needed where there are users.
+        users_file: The users; None: anybody may do anything.
+        audit: Gets refusals and acts.
+
+    Attributes:
+        streams: Those that are open.
+    """
+
+    def __init__(
+        self,
+        known: Known | None = None,
+        users_file: UsersFile | None = None,
+        audit: Audit | None = None,
+    ) -> None:
+        assert known is not None or users_file is None
+        self._known = known
+        self._users_file = users_file
+        self._audit = audit or Audit()
+        self._usage = Usage(known)
+        self.streams = OpenStreams()
+        self._rights = _rights(users_file.users) if users_file is not None else {}
+        if users_file is not None and not users_file.users.by_name:
+            _log.warning(
+                "there are no users, so every call is refused: add one with `ackq-broker user add`,"
+                " which counts without a restart",
+                extra=event("no_users"),
+            )
+
+    @property
+    def required(self) -> bool:
+        """Whether there are users, so that each call needs a token."""
+        return self._users_file is not None
+
+    def authenticate(self, token: str | None, peer: str) -> Caller:
+        """The caller of a call.
+
+        Args:
+            token: What the call carries; None: nothing.
+            peer: Where it comes from, as gRPC names it.
+
+        Raises:
+            UnauthenticatedError: There are users, and the token is none of theirs.
+        """
+        if self._users_file is None:
+            return Caller.anonymous
+        if token is None:
+            raise UnauthenticatedError(
+                "The call has no token, and this broker serves its users alone: set the option"
+                " token or tokenFile, or ACKQ_TOKEN for the command line."
+            )
+        user = self._users_file.users.of_token(token)
+        if user is None:
+            raise UnauthenticatedError(
+                "The token belongs to no user of this broker. Check it, or ask for a new one."
+            )
+        return Caller(peer, self._rights[user.name])
+
+    def check(self, caller: Caller, method: str, request: Any) -> None:
+        """Checks a request before anything of it is done; of a stream, each one.
+
+        Args:
+            caller: As `authenticate` gave it.
+            method: The full name of the RPC, such as `ackq.v1.AdminService.PurgeQueue`.
+            request: Its message, or its frame.
+
+        Raises:
+            PermissionDeniedError: Names the missing permission and nothing else (A3).
+            LimitError: The user has as much as it may have (A5).
+        """
+        if caller.rights is not None:
+            assert self._known is not None
+            caller.require(needs(method, request, self._known, caller.user))
+            self._usage.check(caller, method, request)
+
+    def check_whole(self, caller: Caller, method: str, request: Any) -> None:
+        """Checks a request of another door than gRPC, which shows lists whole.
+
+        Raises:
+            PermissionDeniedError: As `check`; and a list needs the role observer.
+            LimitError: As `check`.
+        """
+        try:
+            self.check(caller, method, request)
+            if method in LISTS:
+                caller.require((Need(OBSERVER),))
+        except PermissionDeniedError as error:
+            self.refused(caller, caller.peer, method, error)
+            raise
+
+    def visible(self, caller: Caller, request: Any, response: Any) -> Any:
+        """What of a response the caller may see.
+
+        Raises:
+            SessionNotFoundError, LinkNotFoundError: What was asked for is hidden, as if it were not
+                there.
+        """
+        show = _FILTERS.get(type(response)) if caller.rights is not None else None
+        if show is not None:
+            show(caller, response)
+            if isinstance(request, sessions_pb2.ListSessionsRequest) and request.session:
+                _check_found(request.session, response)
+            if isinstance(request, links_pb2.ListLinksRequest) and request.link:
+                _check_link(request.link, response)
+        return response
+
+    async def audited(
+        self, caller: Caller, method: str, request: Any, work: Coroutine[Any, Any, T]
+    ) -> T:
+        """Does the work of a call; audits it if it is an administrative act (A8).
+
+        An act goes on when its caller cancels the call, so that the audit has what came of it.
+        """
+        if caller.rights is None or method not in ACTS or getattr(request, "check", False):
+            return await work
+        act = asyncio.ensure_future(self._act(caller, method, request, work))
+        act.add_done_callback(_retrieve)
+        return await asyncio.shield(act)
+
+    async def _act(
+        self, caller: Caller, method: str, request: Any, work: Coroutine[Any, Any, T]
+    ) -> T:
+        result = "failed"
+        try:
+            response = await work
+            result = "done"
+        except AckqError as error:
+            result = error.code
+            raise
+        finally:
+            if result != PermissionDeniedError.code:  # `refused` has written that
+                self._audit.act(caller.name, caller.peer, method, request, result)
+        return response
+
+    def refused(self, caller: Caller | None, peer: str, method: str, error: AckqError) -> None:
+        """Puts a refusal into the audit (A8)."""
+        name = caller.name if caller is not None else ""
+        self._audit.refused(name, peer, method, error)
+
+    def poll(self) -> None:
+        """Reads the users file if it has changed; one that is wrong is logged once."""
+        if self._users_file is not None and self._users_file.changed():
+            try:
+                _log.info("%s", self.reload())
+            except InvalidArgumentError as error:
+                _log.error("%s The users stay as they were.", error)
+
+    def reload(self) -> str:
+        """Reads the users file, and ends the streams of users that changed; says what it did.
+
+        Raises:
+            InvalidArgumentError: The file cannot be read; nothing was changed.
+        """
+        if self._users_file is None:
+            return "there is no users file"
+        before = self._users_file.users.by_name
+        users = self._users_file.read()
+        self._rights = _rights(users)
+        changed = {name for name, user in before.items() if users.by_name.get(name) != user}
+        ended = self.streams.end({name: _why_ended(users, name) for name in changed})
+        new = len(users.by_name.keys() - before.keys())
+        return (
+            f"{len(users.by_name)} users, {new} of them new; {len(changed)} changed or removed,"
+            f" whose {ended} streams were ended"
+        )
+
+
+def bearer(metadata: Mapping[str, str | bytes]) -> str | None:
+    """The token of `authorization: Bearer TOKEN`; None when there is none."""
+    value = metadata.get("authorization")
+    if not isinstance(value, str) or not value.lower().startswith(_BEARER):
+        return None
+    return value[len(_BEARER) :].strip()
+
+
+def _retrieve(act: asyncio.Future[Any]) -> None:
+    """Takes the error of an act whose caller has gone: the audit has it."""
+    if not act.cancelled():
+        act.exception()
+
+
+def _rights(users: Users) -> dict[str, Rights]:
+    return {name: Rights(user) for name, user in users.by_name.items()}
+
+
+def _why_ended(users: Users, name: str) -> AckqError:
+    if name not in users.by_name:
+        return UnauthenticatedError(f"The user '{name}' was removed from this broker.", user=name)
+    return BrokerUnavailableError(
+        f"What the user '{name}' may do was changed, so its streams begin anew. Connect again.",
+        user=name,
+        cause=f"the permissions of user '{name}' were changed",
+    )
+
+
+# --- what is shown ---
+
+
+def _show_queues(caller: Caller, response: admin_pb2.ListQueuesResponse) -> None:
+    _keep(response.queues, caller.sees_each([each.queue for each in response.queues]))
+
+
+def _show_exchanges(caller: Caller, response: admin_pb2.ListExchangesResponse) -> None:
+    _keep(response.exchanges, caller.sees_each([each.exchange for each in response.exchanges]))
+    for exchange in response.exchanges:
+        _keep(exchange.bindings, caller.sees_each([each.queue for each in exchange.bindings]))
+
+
+def _show_sessions(caller: Caller, response: sessions_pb2.ListSessionsResponse) -> None:
+    assert caller.rights is not None
+    if not caller.rights.acts_as(OBSERVER):
+        _keep(
+            response.sessions,
+            [
+                bool(each.queues) and all(caller.sees_each(each.queues))
+                for each in response.sessions
+            ],
+        )
+
+
+def _show_links(caller: Caller, response: links_pb2.ListLinksResponse) -> None:
+    for links in (response.links, response.outbound):
+        _keep(links, caller.sees_each([each.queue for each in links]))
+
+
+_FILTERS: Final[Mapping[type, Callable[[Caller, Any], None]]] = {
+    admin_pb2.ListQueuesResponse: _show_queues,
+    admin_pb2.ListExchangesResponse: _show_exchanges,
+    sessions_pb2.ListSessionsResponse: _show_sessions,
+    links_pb2.ListLinksResponse: _show_links,
+}
+
+
+def _keep(items: Any, wanted: Iterable[bool]) -> None:
+    """Removes all other items of a repeated field."""
+    kept = list(compress(items, wanted))
+    if len(kept) < len(items):
+        del items[:]
+        items.extend(kept)
+
+
+def _check_found(name: str, response: sessions_pb2.ListSessionsResponse) -> None:
+    if not response.sessions:
+        raise SessionNotFoundError(
+            f"There is no session '{name}'. See `ackq session list`.", session=name
+        )
+
+
+def _check_link(name: str, response: links_pb2.ListLinksResponse) -> None:
+    if not response.links and not response.outbound:
+        raise LinkNotFoundError(f"There is no link '{name}'. See `ackq link list`.", link=name)

@@ -1,0 +1,214 @@
+"""The broker's certificates (A6): checked at the start, read again when they change.
+
+A connection has the certificate of its beginning; new ones have the new one, and no stream ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import grpc
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from ackq.errors import InvalidArgumentError
+from ackq.secret_files import warn_if_public
+from ackq_broker.security.users_file import FileVersion, version_of
+
+_log = logging.getLogger(__name__)
+
+# The log says each day that a certificate ends soon.
+SOON_DAYS: Final = 14
+_DAY_S: Final = 86_400
+
+
+class TlsFiles(NamedTuple):
+    """The files of TLS, in PEM; with `client_ca` clients must have a certificate of their own."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+class _LoadedFiles(NamedTuple):
+    """Files that fit each other, for gRPC and for HTTPS, with the end of the certificate."""
+
+    configuration: grpc.ServerCertificateConfiguration
+    https: ssl.SSLContext
+    not_after: datetime
+
+
+class Credentials:
+    """The server's credentials, which follow their files.
+
+    Args:
+        files: Where they are.
+
+    Raises:
+        InvalidArgumentError: One is missing, they do not fit each other, or the certificate is not
+            valid now.
+    """
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self._seen = self._versions()
+        self._failure: InvalidArgumentError | None = None
+        self._loaded = _load(files)
+        self._warned = datetime.min.replace(tzinfo=UTC)
+        self._warn()
+
+    @property
+    def not_after(self) -> datetime:
+        """When the certificate ends, in UTC."""
+        return self._loaded.not_after
+
+    def server(self) -> grpc.ServerCredentials:
+        """What gRPC serves with; each new connection asks for the files as of then."""
+        return grpc.dynamic_ssl_server_credentials(
+            self._loaded.configuration,
+            lambda: self._loaded.configuration,
+            require_client_authentication=self._files.client_ca is not None,
+        )
+
+    def https(self) -> ssl.SSLContext:
+        """What HTTPS serves with; each new connection has the files as of then.
+
+        A context cannot forget an authority, so each handshake goes on with the present one.
+        """
+        context = _https(self._files)
+
+        def present(connection: ssl.SSLObject, _name: str | None, _context: object) -> None:
+            connection.context = self._loaded.https
+
+        context.sni_callback = present
+        return context
+
+    def poll(self) -> None:
+        """Reads the files when one has changed.
+
+        Those that do not fit are logged once, at the next poll: two files that are replaced one
+        after the other do not fit for a moment.
+        """
+        versions = self._versions()
+        changed, self._seen = versions != self._seen, versions
+        if changed:
+            try:
+                _log.info("%s", self.reload())
+            except InvalidArgumentError as error:
+                self._failure = error
+        elif self._failure is not None:
+            _log.error("%s The broker goes on with those before.", self._failure)
+            self._failure = None
+        self._warn()
+
+    def reload(self) -> str:
+        """Reads the files for new connections; says what it did.
+
+        Raises:
+            InvalidArgumentError: They do not fit each other; nothing was changed.
+        """
+        self._failure = None
+        self._loaded = _load(self._files)
+        return f"the certificate {self._files.cert} is valid until {_utc(self.not_after)}"
+
+    def _warn(self) -> None:
+        now = datetime.now(UTC)
+        left = self.not_after - now
+        if left.days < SOON_DAYS and (now - self._warned).total_seconds() >= _DAY_S:
+            self._warned = now
+            _log.warning("the certificate %s ends on %s", self._files.cert, _utc(self.not_after))
+
+    def _versions(self) -> list[FileVersion | None]:
+        return [version_of(path) for path in self._files if path is not None]
+
+
+def _load(files: TlsFiles) -> _LoadedFiles:
+    """Files as gRPC takes them; raises InvalidArgumentError."""
+    chain, key = _read("--tls-cert", files.cert), _read("--tls-key", files.key)
+    try:
+        certificate = x509.load_pem_x509_certificates(chain)[0]
+        certified = _bytes(certificate.public_key())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise _unfit("--tls-cert", files.cert, "holds no certificate in PEM") from error
+    try:
+        public = load_pem_private_key(key, None).public_key()
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise _unfit("--tls-key", files.key, "holds no private key in PEM") from error
+    except TypeError as error:
+        raise _unfit("--tls-key", files.key, "is encrypted; the broker needs it plain") from error
+    if _bytes(public) != certified:
+        raise _unfit("--tls-key", files.key, f"is not the key of the certificate {files.cert}")
+    _check_valid("--tls-cert", files.cert, certificate)
+    roots = None
+    if files.client_ca is not None:
+        roots = _read("--tls-client-ca", files.client_ca)
+        try:
+            for each in x509.load_pem_x509_certificates(roots):
+                _check_valid("--tls-client-ca", files.client_ca, each)
+        except ValueError as error:
+            raise _unfit(
+                "--tls-client-ca", files.client_ca, "holds no certificate in PEM"
+            ) from error
+    try:
+        https = _https(files)
+    except (OSError, ssl.SSLError) as error:
+        reason = (getattr(error, "reason", "") or str(error)).lower().replace("_", " ")
+        raise _unfit("--tls-cert", files.cert, f"cannot be served: {reason}") from error
+    warn_if_public(files.key)
+    configuration = grpc.ssl_server_certificate_configuration([(key, chain)], roots)
+    return _LoadedFiles(configuration, https, certificate.not_valid_after_utc)
+
+
+def _https(files: TlsFiles) -> ssl.SSLContext:
+    """A context of the files as they are now.
+
+    Without session tickets: a client that comes back with one shows no certificate, and its
+    authority may have been replaced.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.num_tickets = 0
+    context.options |= ssl.OP_NO_TICKET
+    if files.client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(files.client_ca)
+    context.load_cert_chain(files.cert, files.key)
+    return context
+
+
+def _check_valid(option: str, path: Path, certificate: x509.Certificate) -> None:
+    now = datetime.now(UTC)
+    if certificate.not_valid_after_utc <= now:
+        raise _unfit(option, path, f"ended on {_utc(certificate.not_valid_after_utc)}")
+    if certificate.not_valid_before_utc > now:
+        raise _unfit(option, path, f"begins on {_utc(certificate.not_valid_before_utc)}")
+
+
+def _read(option: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unfit(option, path, f"cannot be read: {error.strerror}") from error
+
+
+def _unfit(option: str, path: Path, problem: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"The file {path} of {option} {problem}.", file=path)
+
+
+def _bytes(public: object) -> bytes:
+    found: bytes = public.public_bytes(  # type: ignore[attr-defined] # each kind of key has it
+        Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+    )
+    return found
+
+
+def _utc(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,54 @@
+"""The users file of a running broker (A1): its users, and whether it is another file by now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ackq_broker.security.users import Users, load
+
+
+class FileVersion(NamedTuple):
+    """What tells a version of a file from another one."""
+
+    modified_ns: int
+    size: int
+    inode: int
+
+
+def version_of(path: Path) -> FileVersion | None:
+    """The present version of a file; None when it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return FileVersion(status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+class UsersFile:
+    """The users as of the last reading.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InvalidArgumentError: It cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = version_of(path)
+        self.users = load(path)
+
+    def changed(self) -> bool:
+        """Whether the file is another one than at the last call, or reading; once for each."""
+        version = version_of(self._path)
+        changed = version != self._seen
+        self._seen = version
+        return changed
+
+    def read(self) -> Users:
+        """Reads the file; raises InvalidArgumentError, and keeps the users that were."""
+        self._seen = version_of(self._path)
+        self.users = load(self._path)
+        return self.users

@@ -1,0 +1,69 @@
+"""Blocks that deliveries read last."""
+
+import pytest
+
+from ackq import limits
+from ackq.errors import BlockNotFoundError
+from ackq_broker.engine import block_cache
+from ackq_broker.engine.block_cache import BlockCache
+
+
+class Disk:
+    """Blocks of a given size; `reads` are those that were read."""
+
+    def __init__(self, size=100):
+        self.size = size
+        self.reads = []
+
+    def __call__(self, block_id):
+        self.reads.append(block_id)
+        if block_id == 0:
+            raise BlockNotFoundError("gone", block=block_id)
+        return b"%d" % block_id * self.size
+
+
+def test_a_block_is_read_once():
+    """C8: a consumer with a prefetch of one does not read a block for each of its rows."""
+    disk = Disk()
+    blocks = BlockCache(disk)
+    assert [blocks(1), blocks(2), blocks(1)] == [b"1" * 100, b"2" * 100, b"1" * 100]
+    assert disk.reads == [1, 2]
+
+
+def test_a_small_new_block_is_not_read():
+    """C16: messages that come one by one reach a consumer without the disk."""
+    disk = Disk()
+    blocks = BlockCache(disk)
+    blocks.keep_new(7, (b"ne", memoryview(b"w")))
+    assert (7 in blocks, blocks(7), disk.reads) == (True, b"new", [])
+    blocks.keep_new(8, (b"large" * limits.MIB,))
+    assert 8 not in blocks
+
+
+def test_the_oldest_goes_first():
+    """I6: what is kept is bounded in bytes."""
+    disk = Disk(limits.MIB)
+    blocks = BlockCache(disk)
+    most = block_cache._MAX_BYTES // limits.MIB
+    for block_id in range(1, 10):
+        blocks(block_id)
+    blocks(1)
+    for block_id in range(11, 11 + most):
+        blocks(block_id % 10 + 1)
+    assert blocks._bytes <= block_cache._MAX_BYTES
+    disk.reads.clear()
+    for block_id in range(101, 101 + most):
+        blocks(block_id)
+    blocks(1)
+    assert disk.reads[-1] == 1
+
+
+def test_huge_blocks_and_errors_are_not_kept():
+    """I6: a block that would push all others out is not kept, and neither is a failure."""
+    disk = Disk(block_cache._MAX_BLOCK_BYTES + 1)
+    blocks = BlockCache(disk)
+    blocks(1)
+    blocks(1)
+    with pytest.raises(BlockNotFoundError):
+        blocks(0)
+    assert (disk.reads, blocks._bytes) == ([1, 1, 0], 0)

@@ -1,0 +1,48 @@
+"""Summaries of the log, and the events of an engine."""
+
+from ackq import limits
+from ackq_broker.core import commands as c
+from ackq_broker.engine.events import dead_letters_line
+from tests.fakes.journal import HeldEngine
+
+
+def events(caplog):
+    return [(record.event, record.fields) for record in caplog.records]
+
+
+def test_dead_letters_are_named_the_most_first():
+    """M3: a line stays a line, however many queues have some."""
+    counts = {(f"q{n:02}", "rejected"): n for n in range(1, 13)}
+    line = dead_letters_line(counts)
+    assert line.startswith("78 messages became dead letters: 'q12' 12 rejected, 'q11' 11 rejected")
+    assert line.endswith("'q03' 3 rejected and 2 more")
+    assert dead_letters_line({("q", "expired"): 1}) == (
+        "1 message became dead letters: 'q' 1 expired"
+    )
+
+
+def test_dead_letters_are_reported_once(caplog):
+    """M3, C13: those since the last report, by cause."""
+    engine = HeldEngine()
+    engine.decide(c.Start("history"))
+    engine.decide(c.DeclareQueue("dead", c.QueueProperties()))
+    engine.decide(c.DeclareQueue("q", c.QueueProperties(dead_letter_queue="dead")))
+    engine.core._state.signals.dead_letters["q", "rejected"] = 2
+    engine.core._state.signals.dead_letters["r", "rejected"] = 3
+    engine.report_dead_letters()
+    engine.report_dead_letters()
+    assert events(caplog) == [("dead_letters", {"rejected": 5})]
+
+
+def test_an_alarm_and_its_end(caplog):
+    """M3, P14: with what it is about."""
+    engine = HeldEngine()
+    engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
+    engine.poll_disk()
+    engine.poll_disk()
+    engine.free_bytes = limits.DISK_RESERVE_BYTES
+    engine.poll_disk()
+    assert events(caplog) == [
+        ("blocked", {"disk": True, "memory": False}),
+        ("unblocked", {"disk": False, "memory": False}),
+    ]

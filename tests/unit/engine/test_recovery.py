@@ -1,0 +1,89 @@
+"""What a start makes of a data directory."""
+
+import asyncio
+import logging
+
+from pyroaring import BitMap64
+
+from ackq_broker.core import commands
+from ackq_broker.engine.recovery import recover, wait_synced
+from ackq_broker.journal.failpoints import unarmed
+from tests.fakes.blocks import encoded
+
+PUBLISHER = b"p" * 16
+CHANNEL = b"c" * 16
+
+
+def publish(engine, first, count, *, persistent=True):
+    for number in range(first, first + count):
+        command = commands.Publish(
+            publisher_id=PUBLISHER,
+            numbers=BitMap64([number]),
+            lowest_unanswered=1,
+            exchange="",
+            mandatory=True,
+            routes=(commands.Route("q"),),
+            rows=1,
+            payload_bytes=1,
+            persistent=persistent,
+        )
+        engine.decide(command, (encoded(body=[b"x"]),))
+
+
+def blocks_of(engine):
+    """What the journal has in files, and what the core refers to."""
+    return set(engine.journal._blocks.copy_table().ids().tolist()), set(engine.core.live_blocks())
+
+
+async def live(directory, number):
+    """A life that is stopped while a consumer without acks still reads; blocks after its start."""
+    recovered = recover(directory, sync=False, failpoint=unarmed)
+    await wait_synced(recovered)
+    engine = recovered.engine
+    found = blocks_of(engine)
+    if not number:
+        engine.decide(commands.DeclareQueue("q", commands.QueueProperties()))
+    engine.decide(commands.OpenPublisher(PUBLISHER, resume=number > 0))
+    publish(engine, 100 * number + 1, 12)
+    publish(engine, 100 * number + 50, 3, persistent=False)
+    engine.decide(commands.Deliver(CHANNEL, "q", 10, 0, no_ack=True))
+    await engine.wait_synced()
+    await engine.close()
+    return found
+
+
+def test_blocks_that_were_read_at_a_stop_do_not_leak(tmp_path, caplog):
+    """C10, Q7: after a start the journal has the blocks that the core refers to, and no others,
+    however many lives ended while a consumer without acks still read.
+    """
+    caplog.set_level(logging.INFO)
+    for number in range(4):
+        in_files, live_blocks = asyncio.run(live(tmp_path / "data", number))
+        assert in_files == live_blocks
+    assert "dropped 10 blocks that were dead" in caplog.text
+
+
+def test_a_stream_that_ends_behind_the_stop(tmp_path):
+    """I1, P10: one that the stop's grace was too short for writes nothing, and the broker's end is
+    no failure; the next start lets its publisher go on.
+    """
+
+    async def stopped():
+        recovered = recover(tmp_path / "data", sync=False, failpoint=unarmed)
+        await wait_synced(recovered)
+        engine = recovered.engine
+        engine.decide(commands.OpenPublisher(PUBLISHER))
+        await engine.close()
+        sequence = engine.core.sequence
+        engine.end(commands.ClosePublisherStream(PUBLISHER))
+        engine.end(commands.DropStage(b"s" * 16))
+        assert (engine.core.sequence, engine.failure) == (sequence, None)
+
+    async def started():
+        recovered = recover(tmp_path / "data", sync=False, failpoint=unarmed)
+        await wait_synced(recovered)
+        recovered.engine.decide(commands.OpenPublisher(PUBLISHER, resume=True))
+        await recovered.engine.close()
+
+    asyncio.run(stopped())
+    asyncio.run(started())

@@ -1,0 +1,140 @@
+"""Snapshots of an engine on a real journal, encoded in slices between other work."""
+
+import asyncio
+import errno
+from contextlib import asynccontextmanager
+
+import pytest
+
+from ackq.errors import ClosedError
+from ackq_broker.core import commands
+from ackq_broker.core.core import Core
+from ackq_broker.engine import recovery, snapshot
+from ackq_broker.engine.snapshot import Snapshots, unpack_state
+from ackq_broker.journal.failpoints import unarmed
+from ackq_broker.journal.files.directory import snapshot_name
+from ackq_broker.journal.read import snapshot as snapshots
+from tests.fakes.journal import HeldEngine
+
+QUEUES = 300
+
+
+@pytest.fixture
+def one_piece_a_turn(monkeypatch):
+    """The shortest slice there is."""
+    monkeypatch.setattr(snapshot, "_SLICE_S", 0)
+
+
+@asynccontextmanager
+async def started(directory):
+    """The engine of a data directory, with some queues."""
+    recovered = recovery.recover(directory, sync=False, failpoint=unarmed)
+    await recovery.wait_synced(recovered)
+    for number in range(QUEUES):
+        recovered.engine.decide(commands.DeclareQueue(f"q{number}"))
+    try:
+        yield recovered.engine
+    finally:
+        await recovered.engine.close()
+
+
+def stored(directory, sequence):
+    """The state in a snapshot on the disk, and its time."""
+    state = snapshots.read(directory / snapshot_name(sequence)).state
+    core, now_us = unpack_state(b"".join(state))
+    return core.snapshot(), now_us
+
+
+@pytest.mark.usefixtures("one_piece_a_turn")
+async def test_commands_go_on_while_a_snapshot_is_made(tmp_path):
+    """I2, I5: the loop turns hundreds of times meanwhile, and what changes is not in it."""
+    async with started(tmp_path) as engine:
+        expected, sequence = engine.core.snapshot(), engine.core.sequence
+        now_us = engine.clock.now_us()
+        written, turns = engine._write_snapshot(), 0
+        while not written.done():
+            await asyncio.sleep(0)
+            turns += 1
+            engine.decide(commands.DeleteQueue(f"q{turns}") if turns < QUEUES else commands.Tick())
+        assert turns > QUEUES
+        state, stored_us = stored(tmp_path, sequence)
+        assert state == expected
+        assert stored_us >= now_us
+        left = engine.core.queues()
+    recovered = recovery.recover(tmp_path, sync=False, failpoint=unarmed)
+    assert recovered.engine.core.queues() == left
+    await recovered.engine.close()
+
+
+async def test_a_small_state_is_written_at_once():
+    """I5: most snapshots are done before anything else runs."""
+    engine = HeldEngine()
+    engine._write_snapshot()
+    assert engine.journal.snapshots == [engine.core.sequence]
+    engine.core.cut()  # the one before is complete
+
+
+@pytest.mark.usefixtures("one_piece_a_turn")
+async def test_a_second_snapshot_finishes_the_first(tmp_path):
+    """I2: a shutdown, for instance, comes in the middle of one."""
+    async with started(tmp_path) as engine:
+        first = engine._write_snapshot()
+        await asyncio.sleep(0)
+        assert not first.done()
+        engine.decide(commands.DeclareQueue("late"))
+        expected, sequence = engine.core.snapshot(), engine.core.sequence
+        second = engine._write_snapshot()
+        await asyncio.wrap_future(first)
+        await asyncio.wrap_future(second)
+        assert stored(tmp_path, sequence)[0] == expected
+
+
+@pytest.mark.usefixtures("one_piece_a_turn")
+async def test_a_snapshot_that_cannot_be_written_is_given_up(tmp_path, monkeypatch):
+    """P8: a full disk costs the new snapshot only, and the next one comes."""
+
+    def write(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with started(tmp_path) as engine:
+        with monkeypatch.context() as patched:
+            patched.setattr(snapshots, "_write", write)
+            failed = engine._write_snapshot()
+            with pytest.raises(OSError, match="No space left"):
+                await asyncio.wrap_future(failed)
+        assert list(tmp_path.glob("*.new")) == []
+        await asyncio.wrap_future(engine._write_snapshot())
+        assert stored(tmp_path, engine.core.sequence)[0] == engine.core.snapshot()
+
+
+@pytest.mark.usefixtures("one_piece_a_turn")
+async def test_the_loop_gives_up_what_could_not_be_written():
+    """P8: the rest of a snapshot that has failed is not encoded."""
+    engine = HeldEngine()
+    written = engine._write_snapshot()
+    written.set_exception(OSError(errno.ENOSPC, "No space left on device"))
+    await asyncio.sleep(0)
+    engine.core.cut()
+
+
+@pytest.mark.usefixtures("one_piece_a_turn")
+async def test_an_abandoned_snapshot_does_not_count(tmp_path):
+    """I2: a broker that fails leaves no part of a state under the name of a snapshot."""
+    async with started(tmp_path) as engine:
+        written = engine._write_snapshot()
+        engine._snapshots.abandon()
+        with pytest.raises(ClosedError, match="abandoned"):
+            await asyncio.wrap_future(written)
+        assert list(tmp_path.glob("snapshot-*")) == []
+        assert list(tmp_path.glob("*.new")) == []
+
+
+def test_a_time_before_the_state():
+    """Q8: as it was packed."""
+    core = Core()
+    assert unpack_state(snapshot.pack_time(7) + core.snapshot())[1] == 7
+
+
+def test_nothing_to_abandon():
+    """I2: a broker may fail when no snapshot is being made."""
+    Snapshots(Core(), HeldEngine().journal, lambda work: work).abandon()

@@ -1,0 +1,143 @@
+"""Ticks when something is due, in virtual time."""
+
+import asyncio
+
+from ackq_broker.core import commands
+from ackq_broker.engine import timer
+from ackq_broker.engine.clock import BrokerClock
+from ackq_broker.engine.timer import TickTimer
+from tests.fakes.clock import run
+from tests.unit.service.channel_streams import Broker, run_until_idle
+
+RUN = run
+START_NS = 1_700_000_000_000_000_000
+
+
+class Ticking(Broker):
+    """A broker whose clock is the loop's, with queue `t` where messages live for ten seconds."""
+
+    def __init__(self):
+        super().__init__()
+        loop = asyncio.get_running_loop()
+        self.wall_ahead_s = 0
+        self.engine.clock = BrokerClock(
+            0,
+            lambda: START_NS + round((loop.time() + self.wall_ahead_s) * 1e9),
+            lambda: round(loop.time() * 1e9),
+        )
+        self.ticker = TickTimer(self.engine)
+        properties = commands.QueueProperties(message_ttl_ms=10_000)
+        self.engine.decide(commands.DeclareQueue("t", properties))
+
+
+async def test_messages_expire_when_they_are_due():
+    """Q3: not before their time, and soon after it, by one decision for all that are due."""
+    broker = Ticking()
+    for _ in range(3):
+        broker.publish(b"a", queue="t")
+    await asyncio.sleep(9.9)
+    assert broker.queue("t").ready == 3
+    before = broker.engine.core.sequence
+    await asyncio.sleep(0.2)
+    assert (broker.queue("t").ready, broker.queue("t").expired) == (0, 3)
+    assert broker.engine.core.sequence == before + 1
+
+
+async def test_what_is_due_one_by_one_shares_ticks():
+    """Q3: a message a millisecond is not a record a millisecond."""
+    broker = Ticking()
+    for _ in range(1000):
+        broker.publish(b"a", queue="t")
+        await asyncio.sleep(0.001)
+    before = broker.engine.core.sequence
+    await asyncio.sleep(11)
+    assert broker.queue("t").expired == 1000
+    assert broker.engine.core.sequence - before <= 1 / timer._LEAST_S + 1
+
+
+async def test_something_sooner_moves_the_timer():
+    """Q3: the timer follows what is due first."""
+    broker = Ticking()
+    broker.publish(b"a", queue="t")
+    await asyncio.sleep(5)
+    broker.engine.decide(commands.DeclareQueue("u", commands.QueueProperties(message_ttl_ms=1000)))
+    broker.publish(b"b", queue="u")
+    await asyncio.sleep(1.1)
+    assert (broker.queue("u").ready, broker.queue("t").ready) == (0, 1)
+
+
+async def test_expiry_waits_after_a_jump_of_the_clock(caplog):
+    """Q8: a wall clock that jumps ahead expires nothing until it is believed."""
+    broker = Ticking()
+    broker.publish(b"a", queue="t")
+    broker.wall_ahead_s = 3600
+    await asyncio.sleep(9)
+    assert broker.queue("t").ready == 1
+    await asyncio.sleep(1.1)
+    assert broker.queue("t").ready == 0
+    assert "expiry waits" in caplog.messages[0]
+
+
+async def test_a_delayed_message_reaches_its_consumer():
+    """C14: put back with a delay, it is delivered when that is over."""
+    broker = Ticking()
+    broker.publish(b"a")
+    stream = broker.open()
+    stream.subscribe(outcomes=[4])
+    await run_until_idle()
+    assert stream.tags() == [1]
+    stream.transport_ack(1)
+    stream.settle(1, 4, delay_ms=3000)
+    await asyncio.sleep(2.9)
+    assert (stream.kinds(), broker.queue().delayed) == (["settled"], 1)
+    await asyncio.sleep(0.2)
+    assert stream.tags() == [2]
+    await stream.disconnect()
+
+
+def test_an_unused_queue_goes(caplog):
+    """Q3: not while it has a consumer, and not before its time has passed since."""
+    caplog.set_level("INFO")
+
+    async def main():
+        broker = Ticking()
+        broker.engine.decide(commands.DeclareQueue("e", commands.QueueProperties(expires_ms=5000)))
+        stream = broker.open()
+        stream.subscribe(queue="e")
+        await run_until_idle()
+        for _ in range(10):
+            stream.beat()
+            await asyncio.sleep(1)
+        stream.half_close()
+        await asyncio.sleep(4.9)
+        assert broker.queue("e").consumers == 0
+        await asyncio.sleep(0.2)
+        assert "e" not in {info.queue for info in broker.engine.core.queues()}
+
+    run(main())
+    assert "queue 'e' was deleted" in caplog.text
+
+
+async def test_a_stopped_ticker_decides_nothing():
+    """Q7: at a shutdown nothing is decided once the journal closes."""
+    broker = Ticking()
+    broker.publish(b"a", queue="t")
+    await run_until_idle()
+    broker.ticker.stop()
+    before = broker.engine.core.sequence
+    await asyncio.sleep(20)
+    assert broker.engine.core.sequence == before
+
+
+async def test_a_tick_that_fails_ends_the_broker(monkeypatch):
+    """I2: it does not leave a broker behind whose messages expire no more."""
+    broker = Ticking()
+    broker.publish(b"a", queue="t")
+
+    def fail(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(type(broker.engine.core), "apply", fail)
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    await asyncio.sleep(11)
+    assert [type(error) for error in broker.engine.failures] == [MemoryError]

@@ -1,0 +1,43 @@
+"""What the page asks for: that one answer of many parts leaves others their turn."""
+
+import asyncio
+from types import SimpleNamespace
+
+from ackq.v1 import sessions_pb2 as pb
+from ackq_broker.http.api import Api
+from ackq_broker.http.context import Context
+from ackq_broker.security.authorization import Authorization
+from tests.fakes.journal import HeldEngine
+
+NAMES = [f"s{number}" for number in range(100)]
+
+
+class Sessions:
+    """Sessions that are on the disk: an answer waits for nothing."""
+
+    def __init__(self):
+        self.read = 0
+
+    async def list_sessions(self, asked):
+        self.read += 1
+        return pb.ListSessionsResponse(sessions=[pb.SessionInfo(session=asked.session)])
+
+
+async def test_others_are_served_between_two_sessions():
+    """M5, I6: a hundred rows in one piece kept everybody waiting for 13 ms and more."""
+    sessions, seen = Sessions(), set()
+    context = Context(
+        HeldEngine(), None, None, sessions, SimpleNamespace(look=None), Authorization()
+    )
+    request = SimpleNamespace(headers={}, remote="")
+
+    async def others():
+        while True:
+            seen.add(sessions.read)
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    rows = await Api(context)._session_rows(request, NAMES)
+    task.cancel()
+    assert [row["session"] for row in rows] == NAMES
+    assert len(seen) >= len(NAMES)

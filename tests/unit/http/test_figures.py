@@ -1,0 +1,103 @@
+"""Figures of many queues and sessions, read between other work."""
+
+import asyncio
+
+import pytest
+
+from ackq_broker.core import commands as c
+from ackq_broker.http import figures
+from tests.fakes.journal import HeldEngine
+
+
+@pytest.fixture
+def engine():
+    held = HeldEngine()
+    for name in ("orders.eu", "orders.us", "other"):
+        held.decide(c.DeclareQueue(name, c.QueueProperties()))
+    held.sync()
+    return held
+
+
+def test_a_pattern_finds_queues(engine):
+    """M2: as in a session's `queuePattern`."""
+
+    def named(pattern):
+        return {queue.queue for queue in asyncio.run(figures.queues(engine, pattern))}
+
+    assert named("") == {"orders.eu", "orders.us", "other"}
+    assert named("orders.*") == {"orders.eu", "orders.us"}
+    assert named("orders.?s") == {"orders.us"}
+    assert named("Orders.*") == set()
+
+
+def test_nothing_is_told_before_it_is_on_disk(engine):
+    """M2, I1: a scrape waits for the sync of what it has read."""
+
+    async def run():
+        engine.decide(c.DeclareQueue("new", c.QueueProperties()))
+        asked = asyncio.create_task(figures.queues(engine))
+        done, _ = await asyncio.wait((asked,), timeout=0.05)
+        engine.sync()
+        return done, await asked
+
+    done, found = asyncio.run(run())
+    assert (done, len(found)) == (set(), 4)
+
+
+def test_a_queue_that_goes_meanwhile_is_counted_once(engine, monkeypatch):
+    """M2: its counts are with those of the departed, or its own."""
+    monkeypatch.setattr(figures, "_SLICE_S", 0.0)
+    turns = []
+
+    async def delete_soon():
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        engine.decide(c.DeleteQueue("orders.eu", force=True))
+        engine.sync()
+        turns.append("deleted")
+
+    async def run():
+        deleting = asyncio.create_task(delete_soon())
+        totals = await figures.queue_totals(engine)
+        turns.append("told")
+        await deleting
+        return totals
+
+    queue = engine.core._state.queues[engine.core.queue_ids()["orders.eu"]]
+    queue.published = 7
+    totals = asyncio.run(run())
+    assert turns == ["deleted", "told"]
+    assert totals.queues == 2
+    assert totals.figures["messages_published_total"] == 7
+
+
+def test_other_work_has_its_turn_between_slices(monkeypatch):
+    """M2: a slice ends when its time is over, and not before."""
+    clock = iter(range(100))
+    monkeypatch.setattr(figures.time, "perf_counter", lambda: next(clock) / 1000)
+    monkeypatch.setattr(figures, "_SLICE_S", 0.002)
+    turns = []
+
+    async def other():
+        while True:
+            turns.append("other")
+            await asyncio.sleep(0)
+
+    async def run():
+        working = asyncio.create_task(other())
+        async for item in figures.slices(range(6)):
+            turns.append(item)  # noqa: PERF401 - between the turns of the other
+        working.cancel()
+
+    asyncio.run(run())
+    assert turns == [0, 1, 2, "other", 3, 4, 5, "other"]
+
+
+def test_the_figures_of_no_queue_and_no_session():
+    """M2: they are there, and 0: a rule on them holds, and none is missing."""
+    held = HeldEngine()
+    totals = asyncio.run(figures.queue_totals(held))
+    assert set(totals.figures) == {figure.name for figure in figures.QUEUE_FIGURES}
+    assert set(totals.figures.values()) == {0}
+    sessions = asyncio.run(figures.session_totals(held, lambda _: True))
+    assert sessions == figures.SessionTotals()

@@ -1,0 +1,51 @@
+"""Health: ready or not, and why."""
+
+import pytest
+
+from ackq import limits
+from ackq_broker.http.health import health
+from tests.fakes.journal import HeldEngine
+
+
+@pytest.fixture
+def engine():
+    return HeldEngine()
+
+
+def test_ready(engine):
+    """M1: nothing is in the way."""
+    assert health(engine) == (True, ())
+
+
+def test_a_full_disk_leaves_it_ready(engine):
+    """M1, P8: who drains it has to reach it."""
+    engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
+    engine.poll_disk()
+    assert health(engine) == (True, ("publishers blocked: disk",))
+
+
+def test_short_memory_leaves_it_ready(engine):
+    """M1, P14: consumers make room."""
+    engine.journal.unsynced_bytes = HeldEngine.MEMORY_BYTES // 2
+    engine.poll_memory()
+    assert health(engine) == (True, ("publishers blocked: memory",))
+
+
+def test_stopping(engine):
+    """M1: new clients go elsewhere, or wait."""
+    engine.stop()
+    assert health(engine) == (False, ("stopping",))
+
+
+def test_draining(engine):
+    """M1, O6: new clients would be refused."""
+    engine.drain(draining=True)
+    assert health(engine) == (False, ("draining",))
+    engine.drain(draining=False)
+    assert health(engine) == (True, ())
+
+
+def test_failed(engine):
+    """M1, I2: it gives no answer any more."""
+    engine.fail(OSError("gone"))
+    assert health(engine) == (False, ("failed",))

@@ -1,0 +1,80 @@
+"""Lists that are read in slices, and kept for a moment (M5, I6)."""
+
+from ackq.errors import QueueNotFoundError
+from ackq_broker.http.listing import Listing
+from tests.fakes.journal import HeldEngine
+
+
+class World:
+    """Names, each of which takes a while to read; time passes only by that, and by pauses."""
+
+    def __init__(self, names, cost_s=0.0004):
+        self.names = tuple(names)
+        self.cost_s = cost_s
+        self.now_s = 0.0
+        self.pauses = []
+        self.reads = []
+        self.gone = set()
+        self.listing = Listing(
+            HeldEngine(), lambda: self.names, self.read, lambda: self.now_s, self.pause
+        )
+
+    def read(self, name):
+        self.reads.append(name)
+        self.now_s += self.cost_s
+        if name in self.gone:
+            raise QueueNotFoundError("gone", queue=name)
+        return name.upper()
+
+    async def pause(self, seconds):
+        self.pauses.append(len(self.reads))
+        self.now_s += seconds
+
+
+async def test_by_name():
+    """I6: in the order of the names, with what the loop spent on them."""
+    world = World("cab")
+    listed = await world.listing.get()
+    assert listed.rows == ("A", "B", "C")
+    assert abs(listed.busy_s - 0.0012) < 1e-9
+
+
+async def test_a_pause_after_each_millisecond():
+    """I6: others have their turn after three of 0.4 ms."""
+    world = World("abcdefgh")
+    await world.listing.get()
+    assert world.pauses == [3, 6]
+
+
+async def test_what_goes_meanwhile_is_left_out():
+    """I6: a queue that was deleted between two slices is no error."""
+    world = World("abc")
+    world.gone.add("b")
+    assert (await world.listing.get()).rows == ("A", "C")
+
+
+async def test_a_list_is_kept_for_a_second():
+    """I6: many pages that ask at once cost one reading."""
+    world = World("abc")
+    first = await world.listing.get()
+    assert await world.listing.get() is first
+    world.now_s += 1.1
+    assert await world.listing.get() is not first
+
+
+async def test_a_list_takes_a_twentieth_of_the_time_at_most():
+    """I6: one that took a second is kept for twenty."""
+    world = World((str(number) for number in range(1000)), cost_s=0.001)
+    first = await world.listing.get()
+    world.now_s += 19
+    assert await world.listing.get() is first
+    world.now_s += 1.1
+    assert await world.listing.get() is not first
+
+
+async def test_new_names_are_seen():
+    """I6: the order is made anew when there are others."""
+    world = World("ab")
+    await world.listing.get()
+    world.names, world.now_s = ("b", "A"), 10
+    assert (await world.listing.get()).rows == ("A", "B")

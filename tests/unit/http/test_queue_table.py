@@ -1,0 +1,142 @@
+"""Pages of the table of queues (M5)."""
+
+import pytest
+
+from ackq.errors import InvalidArgumentError
+from ackq_broker.core.commands import DeclareQueue, QueueInfo, QueueProperties
+from ackq_broker.http.context import View
+from ackq_broker.http.listing import ListedRows
+from ackq_broker.http.queue_table import PageRequest, QueueTable, QueueTables, is_full
+from tests.fakes.journal import HeldEngine
+
+NOW_US = 1_700_000_000_000_000
+
+
+def queue(name, *, age_ms=0, properties=None, **counts):
+    values = {"ready": 0, "unacked": 0, "staged": 0, "payload_bytes": 0, **counts}
+    return QueueInfo(
+        queue=name,
+        queue_id=1,
+        properties=properties or QueueProperties(),
+        oldest_us=NOW_US - age_ms * 1000 if age_ms else 0,
+        sessions=(),
+        published=values.pop("published", 0),
+        accepted=0,
+        **values,
+    )
+
+
+TABLE = QueueTable(
+    ListedRows(
+        (
+            queue("apple", age_ms=5, ready=3),
+            queue("Banana", ready=0),
+            queue("cherry", age_ms=9, ready=1, unacked=7, dead_letters_held=1),
+            queue("date", age_ms=5, ready=9, properties=QueueProperties(max_length=9)),
+        ),
+        NOW_US,
+        0.0,
+    )
+)
+EMPTY = QueueTable(ListedRows((), NOW_US, 0.0))
+
+
+def names(**request):
+    rows, matched = TABLE.page(PageRequest(**request))
+    assert matched >= len(rows)
+    return [row.queue for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("age", ["cherry", "apple", "date", "Banana"]),
+        ("name", ["apple", "Banana", "cherry", "date"]),
+        ("ready", ["date", "apple", "cherry", "Banana"]),
+        ("unacked", ["cherry", "apple", "Banana", "date"]),
+    ],
+)
+def test_sorted(sort, expected):
+    """M5: the oldest or the most first, equal ones by name, those without messages last."""
+    assert names(sort=sort) == expected
+
+
+@pytest.mark.parametrize(
+    ("show", "expected"),
+    [
+        ("all", ["cherry", "apple", "date", "Banana"]),
+        ("messages", ["cherry", "apple", "date"]),
+        ("unacked", ["cherry"]),
+        ("dead", ["cherry"]),
+        ("full", ["date"]),
+    ],
+)
+def test_shown(show, expected):
+    """M5: what an operator looks for."""
+    assert names(show=show) == expected
+
+
+def test_filtered_by_a_part_of_the_name():
+    """M5: in any case."""
+    assert names(filter="AN") == ["Banana"]
+    assert names(filter="e", show="messages") == ["cherry", "apple", "date"]
+    assert names(filter="*") == []
+
+
+def test_pages():
+    """M5: any part of the order, and how many there are; an offset beyond the end is empty."""
+    assert names(offset=1, limit=2) == ["apple", "date"]
+    assert names(offset=9) == []
+    assert TABLE.page(PageRequest(offset=9))[1] == 4
+    assert names(limit=0) == ["cherry"]
+
+
+@pytest.mark.parametrize("wrong", [{"sort": "colour"}, {"show": "some"}])
+def test_what_it_cannot_do_is_refused(wrong):
+    """M5: an address that somebody typed."""
+    with pytest.raises(InvalidArgumentError, match="Queues are shown by all"):
+        TABLE.page(PageRequest(**wrong))
+
+
+def test_totals():
+    """M5: sums, and where the oldest message is."""
+    totals = TABLE.totals
+    assert (totals["queues"], totals["ready"], totals["unacked"]) == (4, 13, 7)
+    assert (totals["oldest_queue"], totals["oldest_age_ms"]) == ("cherry", 9)
+
+
+def test_without_queues():
+    """M5: no page, no oldest message."""
+    assert EMPTY.page(PageRequest()) == ([], 0)
+    assert EMPTY.page(PageRequest(filter="a", show="full", sort="ready")) == ([], 0)
+    assert (EMPTY.totals["queues"], EMPTY.totals["oldest_queue"]) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("properties", "counts", "full"),
+    [
+        ({}, {"ready": 9}, False),
+        ({"max_length": 9}, {"ready": 4, "unacked": 2, "staged": 2, "delayed": 1}, True),
+        ({"max_length": 9}, {"ready": 8}, False),
+        ({"max_length": 9, "overflow": "drop-head"}, {"ready": 4, "unacked": 5}, False),
+        ({"max_length": 9, "overflow": "drop-head"}, {"ready": 9}, True),
+        ({"max_bytes": 100}, {"ready": 1, "payload_bytes": 100}, True),
+        ({"max_bytes": 100}, {"ready": 1, "payload_bytes": 99}, False),
+    ],
+)
+def test_at_its_bound(properties, counts, full):
+    """M5, Q3: what counts towards a bound depends on what is done there."""
+    assert is_full(queue("q", properties=QueueProperties(**properties), **counts)) is full
+
+
+async def test_a_view_of_some_queues():
+    """M5: rows, totals and what matches are of those that a user is shown, and of no other."""
+    engine = HeldEngine()
+    for name in ("a1", "a2", "b1"):
+        engine.decide(DeclareQueue(name, QueueProperties()))
+    tables = QueueTables(engine)
+    some = View("alice", lambda names: [name.startswith("a") for name in names])
+    table, rows, matched = await tables.page(some, PageRequest(filter="1"))
+    assert ([row.queue for row in rows], matched, table.totals["queues"]) == (["a1"], 1, 2)
+    assert (await tables.get(View())).totals["queues"] == 3
+    assert await tables.get(some) is table

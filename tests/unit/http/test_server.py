@@ -1,0 +1,55 @@
+"""Connections whose answers are not read, over a clock of the test."""
+
+import asyncio
+
+import pytest
+
+from ackq_broker.http.server import UnreadAnswers
+
+
+class Transport(asyncio.Transport):
+    """One with so much to send."""
+
+    def __init__(self, waiting=0):
+        super().__init__()
+        self.waiting = waiting
+        self.aborted = False
+
+    def get_write_buffer_size(self):
+        return self.waiting
+
+    def abort(self):
+        self.aborted = True
+
+
+def polled(transport, sizes):
+    """Whether it is aborted after so many seconds with these bytes to send, one size a second."""
+    answers = UnreadAnswers()
+    for second, size in enumerate(sizes):
+        transport.waiting = size
+        answers.poll([transport], 100.0 + second)
+    return transport.aborted
+
+
+@pytest.mark.parametrize(
+    ("sizes", "aborted"),
+    [
+        ([9] * 15, False),
+        ([9] * 16, True),
+        ([0] * 60, False),
+        ([9] * 10 + [8] * 10, False),
+        ([9] * 14 + [0] + [9] * 14, False),
+        ([0] * 10 + [9] * 16, True),
+    ],
+)
+def test_an_answer_that_nobody_reads(sizes, aborted):
+    """M1, I6: 15 s without a byte that leaves, and no connection that is merely idle or slow."""
+    assert polled(Transport(), sizes) is aborted
+
+
+def test_connections_that_end_are_forgotten():
+    """M1: what is kept of a connection ends with it."""
+    answers = UnreadAnswers()
+    answers.poll([Transport(1), Transport(2)], 0.0)
+    answers.poll([], 1.0)
+    assert answers._waiting == {}

@@ -1,0 +1,118 @@
+"""What a caller may do."""
+
+import pytest
+
+from ackq import limits
+from ackq.errors import PermissionDeniedError
+from ackq_broker.core.commands import Route
+from ackq_broker.security import callers
+from ackq_broker.security.callers import Caller, Rights, check_targets, current
+from ackq_broker.security.name_pattern import NamePattern
+from ackq_broker.security.permissions import (
+    ANY,
+    OBSERVER,
+    OPERATOR,
+    SOMETHING,
+    Need,
+)
+from ackq_broker.security.users import User
+
+
+def caller(role="none", **patterns):
+    compiled = {name: NamePattern(text) for name, text in patterns.items()}
+    return Caller("ipv4:127.0.0.1:1", Rights(User("app", (), role, **compiled)))
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [("orders", True), ("orders.eu", True), ("orders2", False), ("my-orders", False), ("", False)],
+)
+def test_a_pattern_matches_whole_names(name, allowed):
+    """A2: as RabbitMQ's do when they are anchored."""
+    app = caller(read=r"orders|orders\..*")
+    assert app.has(Need("read", "queue", name)) is allowed
+    assert not app.has(Need("write", "queue", name))
+
+
+def test_any_permission_shows_something():
+    """A2: one of the three, or a role that sees everything, which reads nothing by that."""
+    assert caller(configure="q").sees_each(["q", "r"]) == [True, False]
+    for role in (OBSERVER, OPERATOR):
+        assert caller(role).sees_each(["q"]) == [True]
+        assert not caller(role).has(Need("read", "queue", "q"))
+
+
+@pytest.mark.parametrize(
+    ("role", "acts"), [("none", ()), (OBSERVER, (OBSERVER,)), (OPERATOR, (OBSERVER, OPERATOR))]
+)
+def test_roles(role, acts):
+    """A2: an operator is an observer; nobody has the role that has no name."""
+    asked = (OBSERVER, OPERATOR, "")
+    assert tuple(each for each in asked if caller(role).has(Need(each))) == acts
+
+
+def test_what_is_missing_first_is_named():
+    """A3: and nothing else."""
+    needs = [Need("read", "queue", "a"), Need("write", "queue", "b"), Need("write", "queue", "c")]
+    with pytest.raises(PermissionDeniedError) as refused:
+        caller(read="a").require(needs)
+    assert str(refused.value) == "The user 'app' does not have write on queue 'b'."
+
+
+def test_answers_are_remembered_within_a_bound(monkeypatch):
+    """A2, I6: a pattern is matched once for each name, and names cost bounded memory."""
+    monkeypatch.setattr(callers, "_REMEMBERED", 3)
+    rights = caller(read="q.").rights
+    for _ in range(2):
+        assert [rights.allow("read", f"q{n}") for n in range(5)] == [True] * 5
+        assert len(rights._answers) <= 3
+    assert (rights.allow(ANY, "q1"), rights.allow(ANY, "r1")) == (True, False)
+
+
+def test_many_names_at_once():
+    """A2: each has its own answer, whatever is remembered of it, and whichever comes twice."""
+    rights = caller(read="a.", write="b.").rights
+    assert rights.allow("read", "a1")
+    assert rights.allow_each("read", ["a2", "b1", "a1", "b1"]) == [True, False, True, False]
+    assert rights.allow_each(ANY, ["a1", "b1", "c1"]) == [True, True, False]
+    assert rights.allow_each("configure", []) == []
+
+
+def test_something_that_a_user_may_write():
+    """A2, A10: where a writer's target is not known, some name has to be permitted."""
+    need = Need("write", SOMETHING)
+    assert caller(write="q").has(need)
+    assert not caller(OPERATOR, read=".*").has(need)
+
+
+def test_the_user_of_the_journal():
+    """A10: by name; nobody where there are no users, whatever those are called."""
+    assert (caller().user, Caller.anonymous.user) == ("app", "")
+
+
+def test_targets_of_a_frame():
+    """A2: by the default exchange each key is a queue; by another one the keys do not matter."""
+    routes = [Route("a"), Route("b")]
+    check_targets("", routes)  # without users
+    token = current.set(caller(write="a|x"))
+    try:
+        check_targets("x", routes)
+        check_targets("", routes[:1])
+        with pytest.raises(PermissionDeniedError, match="write on queue 'b'"):
+            check_targets("", routes)
+        with pytest.raises(PermissionDeniedError, match="write on exchange 'y'"):
+            check_targets("y", routes)
+    finally:
+        current.reset(token)
+
+
+def test_a_name_beyond_the_limit_is_neither_matched_nor_kept_whole():
+    """A3, I6: a refusal costs less than its request: in memory, in the answer and in the audit."""
+    app, name = caller(read="q.*", write="q{255}|no"), "q" * limits.MIB
+    assert app.has(Need("read", "queue", name))  # nothing has that name, and the core says so
+    assert app.has(Need("write", "queue", name))
+    assert all(len(kept) <= limits.MAX_NAME_BYTES for _, kept in app.rights._answers)
+    with pytest.raises(PermissionDeniedError) as refused:
+        app.require([Need("configure", "queue", name)])
+    assert len(str(refused.value)) < 1024
+    assert len(refused.value.fields["permission"]) < 1024

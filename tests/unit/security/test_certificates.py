@@ -1,0 +1,133 @@
+"""Certificates, read again."""
+
+import datetime as dt
+
+import pytest
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from ackq.errors import InvalidArgumentError
+from ackq_broker.security.certificates import Credentials, TlsFiles
+
+
+@pytest.fixture
+def files(tmp_path):
+    return TlsFiles(tmp_path / "cert.pem", tmp_path / "key.pem")
+
+
+def issue(files, **fields):
+    made = trustme.CA().issue_cert("localhost", **fields)
+    made.private_key_pem.write_to_path(files.key)
+    files.key.chmod(0o600)
+    made.cert_chain_pems[0].write_to_path(files.cert)
+
+
+def in_days(days):
+    return dt.datetime.now(dt.UTC).replace(microsecond=0) + dt.timedelta(days=days)
+
+
+def test_the_end_of_a_certificate(files):
+    """A6: as a metric wants it; a new file brings a new end."""
+    first, second = in_days(30), in_days(60)
+    issue(files, not_after=first)
+    credentials = Credentials(files)
+    assert credentials.not_after == first
+    issue(files, not_after=second)
+    credentials.poll()
+    assert credentials.not_after == second
+    assert credentials.server() is not None
+
+
+def test_files_that_do_not_fit_are_logged_once(files, caplog):
+    """A6: at the next poll, as the second of two files may be on its way; the old ones go on."""
+    issue(files, not_after=in_days(30))
+    credentials = Credentials(files)
+    end = credentials.not_after
+    files.key.write_text("x")
+    for expected in (0, 1, 1):
+        credentials.poll()
+        assert len(caplog.records) == expected
+    assert "holds no private key in PEM. The broker goes on" in caplog.text
+    with pytest.raises(InvalidArgumentError):
+        credentials.reload()
+    assert credentials.not_after == end
+
+
+def test_the_second_of_two_files(files, caplog):
+    """A6: nothing is logged about the moment between them."""
+    issue(files, not_after=in_days(30))
+    credentials = Credentials(files)
+    before = files.key.read_bytes()
+    issue(files, not_after=in_days(40))
+    after = files.key.read_bytes()
+    files.key.write_bytes(before)
+    credentials.poll()
+    files.key.write_bytes(after)
+    credentials.poll()
+    credentials.poll()
+    assert caplog.records == []
+    assert credentials.not_after == in_days(40)
+
+
+def test_authorities_of_clients(files, tmp_path):
+    """A6: a file without a certificate is refused, by its option."""
+    issue(files)
+    clients = tmp_path / "clients.pem"
+    clients.write_text("x")
+    with pytest.raises(InvalidArgumentError, match="--tls-client-ca holds no certificate"):
+        Credentials(files._replace(client_ca=clients))
+    trustme.CA().cert_pem.write_to_path(clients)
+    assert Credentials(files._replace(client_ca=clients)).server() is not None
+
+
+def test_a_certificate_that_openssl_refuses(files, caplog):
+    """A6: it is refused as any other wrong file, and the next one is read."""
+    issue(files, not_after=in_days(30))
+    credentials = Credentials(files)
+    weak(files)
+    for expected in (0, 1, 1):
+        credentials.poll()
+        assert len(caplog.records) == expected
+    assert "cannot be served: ee key too small. The broker goes on" in caplog.text
+    issue(files, not_after=in_days(40))
+    credentials.poll()
+    assert credentials.not_after == in_days(40)
+
+
+def weak(files):
+    """A certificate with a key of 1,024 bits."""
+    key = rsa.generate_private_key(65537, 1024)  # noqa: S505 - the point
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(in_days(-1))
+        .not_valid_after(in_days(30))
+        .sign(key, hashes.SHA256())
+    )
+    files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    files.cert.write_bytes(certificate.public_bytes(Encoding.PEM))
+
+
+def test_it_ends_soon(files, caplog):
+    """A6: said once a day."""
+    issue(files, not_after=in_days(3))
+    credentials = Credentials(files)
+    credentials.poll()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_a_key_that_everybody_can_read_is_named(files, caplog):
+    """A6: at the start; a certificate is public."""
+    issue(files, not_after=in_days(30))
+    files.key.chmod(0o644)
+    Credentials(files)
+    (said,) = [each.message for each in caplog.records if "chmod" in each.message]
+    assert said.endswith(f"(mode 0644): chmod 600 {files.key}")

@@ -1,0 +1,62 @@
+"""Failed logins."""
+
+import asyncio
+
+import pytest
+
+from ackq_broker.security import logins
+from ackq_broker.security.logins import LoginFailures, address_of
+
+
+def test_each_failure_of_an_address_takes_longer():
+    """A3: up to 5 s, and from the beginning after a minute; other addresses do not notice."""
+    now = 0.0
+    failures = LoginFailures(lambda: now)
+    assert [failures.failed("a") for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    assert failures.failed("b") == 0.1
+    now = 60.5
+    assert failures.failed("a") == 0.1
+
+
+def test_addresses_are_bounded(monkeypatch):
+    """I6: the one that failed longest ago is forgotten."""
+    monkeypatch.setattr(logins, "_ADDRESSES", 2)
+    failures = LoginFailures()
+    for address in ("a", "b", "a", "c"):
+        failures.failed(address)
+    assert failures.failed("a") == pytest.approx(0.4)
+    assert failures.failed("b") == pytest.approx(0.1)
+
+
+async def test_few_wait_at_a_time(monkeypatch):
+    """A3: a crowd of failures takes no room: beyond the bound they are answered at once."""
+    slept = []
+
+    async def sleep(seconds):
+        slept.append(seconds)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(logins.asyncio, "sleep", sleep)
+    failures = LoginFailures()
+    tasks = [asyncio.create_task(failures.slow(f"ipv4:10.0.0.1:{port}")) for port in range(20)]
+    done, waiting = await asyncio.wait(tasks, timeout=0.2)
+    assert (len(done), len(waiting), len(slept)) == (16, 4, 4)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert failures._waiting == {}
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [
+        ("ipv4:10.0.0.1:4711", "ipv4:10.0.0.1"),
+        ("ipv6:%5B::1%5D:4711", "ipv6:%5B::1%5D"),
+        ("unix:", "unix"),
+        ("unix:/run/ackq.sock", "unix"),
+        ("", ""),
+    ],
+)
+def test_addresses(peer, address):
+    """A3: a peer without its port."""
+    assert address_of(peer) == address

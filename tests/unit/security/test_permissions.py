@@ -1,0 +1,155 @@
+"""The needs of requests that depend on more than their names; the wire has the whole table."""
+
+import pytest
+
+from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2
+from ackq.wire import frame
+from ackq.wire.fetch_key import fetch_key
+from ackq_broker.core.access import SessionAccess
+from ackq_broker.security.permissions import ACTS, TABLE, needs
+
+TOKEN = b"t" * 16
+SESSION = SessionAccess("s", "i", 2, TOKEN, ("a", "b"))
+
+
+class Known:
+    """A broker with one session and one writer."""
+
+    def session_access(self, name, incarnation):
+        return [SESSION] if name == "s" or incarnation == "i" else []
+
+    def sessions_of_run(self, run_id, user):
+        return ["s"] if (run_id, user) == ("run", "user") else []
+
+    def queues_like(self, pattern):
+        return ["a", "c"] if pattern == "*" else []
+
+    def committed_target(self, writer):
+        return "exchange/a%2Fb/key/more" if writer == "w" else ""
+
+    def link_queue(self, name):
+        return "a" if name == "l" else ""
+
+
+def found(method, request):
+    """The needs as text."""
+    return [str(each) for each in needs(f"ackq.v1.{method}", request, Known(), "user")]
+
+
+def test_every_call_has_an_entry():
+    """A2: and a call that is an act of an administrator is one that there is."""
+    files = (admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2)
+    services = [each for file in files for each in file.DESCRIPTOR.services_by_name.values()]
+    methods = {method.full_name for service in services for method in service.methods}
+    assert set(TABLE) == methods
+    assert methods >= ACTS
+
+
+def test_a_call_without_an_entry_is_refused():
+    """A2: to everybody: nobody has what it needs."""
+    (need,) = needs("ackq.v1.AdminService.NewOne", None, Known(), "")
+    assert (need.permission, need.kind) == ("", "")
+
+
+def test_the_queues_of_a_session():
+    """A2: those that an advance names or finds, and those of its session, without their names."""
+    request = sessions_pb2.AdvanceRequest(session="s", queues=["x"])
+    of_session = "read on each queue of session 's'"
+    assert found("SessionsService.Advance", request) == [
+        "read on queue 'x'",
+        of_session,
+        of_session,
+    ]
+    request = sessions_pb2.AdvanceRequest(queue_pattern="*")
+    assert found("SessionsService.Advance", request) == ["read on each queue like '*'"] * 2
+    request = sessions_pb2.AttachRequest(session="s", incarnation="unknown")
+    assert found("SessionsService.Attach", request) == []  # it is not found
+    request = sessions_pb2.AttachRequest(session="t", incarnation="i")
+    assert found("SessionsService.Attach", request) == [of_session] * 2
+
+
+def test_the_writer_of_a_stage():
+    """A2, K3: a new run of a writer drops its older stages, so its target must be permitted."""
+    for writer, needed in (
+        ("w", ["write on exchange 'a/b'"]),
+        ("new", ["write on any queue or exchange"]),
+        ("txn/app/queue/q", ["write on queue 'q'"]),
+    ):
+        opening = publishing_pb2.StageOpen(writer=writer)
+        request = frame.Frame(publishing_pb2.StageHeader(open=opening))
+        assert found("PublishingService.Stage", request) == needed
+
+
+def test_the_queue_of_a_link():
+    """A2: its process writes there, an operator configures; what is not there is as hidden."""
+    opening = links_pb2.LinkHeader(open=links_pb2.LinkOpen(link="l", queue="a"))
+    assert found("LinksService.Link", frame.Frame(opening)) == [
+        "write on queue 'a'",
+        "write on the queue of link 'l'",
+    ]
+    beat = links_pb2.LinkHeader(heartbeat=links_pb2.LinkHeartbeat())
+    assert found("LinksService.Link", frame.Frame(beat)) == []
+    for name in ("l", "none"):
+        request = links_pb2.PauseLinkRequest(link=name)
+        text = f"configure on the queue of link '{name}'"
+        assert found("LinksService.PauseLink", request) == [text]
+    report = links_pb2.OutboundReport(link="l", queue="b", target="there")
+    request = links_pb2.ReportOutboundRequest(report=report)
+    assert found("LinksService.ReportOutbound", request) == ["read on queue 'b'"]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "key", "proven"),
+    [
+        (2, fetch_key(TOKEN, "i", 2), True),
+        (2, fetch_key(TOKEN, "i", 1), False),
+        (2, fetch_key(b"o" * 16, "i", 2), False),
+        (2, TOKEN, False),
+        (2, b"", False),
+        (1, b"", True),  # the core refuses it, and says who has the session now
+    ],
+)
+def test_the_key_of_a_fetch(epoch, key, proven):
+    """A4: of the present epoch and its holder."""
+    request = sessions_pb2.FetchRequest(session="s", incarnation="i", epoch=epoch, key=key)
+    missing = [each for each in found("SessionsService.Fetch", request) if "key" in each]
+    assert bool(missing) is not proven
+
+
+def test_nobody_has_the_key_of_a_session_without_a_holder(monkeypatch):
+    """A4: its token is empty, from which anybody could make one."""
+    monkeypatch.setattr(f"{__name__}.SESSION", SESSION._replace(token=b""))
+    key = fetch_key(b"", "i", 2)
+    request = sessions_pb2.FetchRequest(session="s", incarnation="i", epoch=2, key=key)
+    assert "key" in found("SessionsService.Fetch", request)[-1]
+
+
+def test_the_owner_of_a_lease():
+    """A2: by its name, a session that is not there is refused like one that is hidden."""
+    owner = sessions_pb2.LeaseOwner(session="none")
+    request = sessions_pb2.CommitOutcomesRequest(owner=owner)
+    assert found("SessionsService.CommitOutcomes", request) == [
+        "read on each queue of session 'none'"
+    ]
+    request = sessions_pb2.CommitOutcomesRequest(owner=sessions_pb2.LeaseOwner(run_id="run"))
+    assert len(found("SessionsService.CommitOutcomes", request)) == 2
+
+
+@pytest.mark.parametrize(
+    ("writer", "target", "expected"),
+    [
+        ("v", "", ["write on any queue or exchange"]),
+        ("v", "columns/key", ["write on any queue or exchange"]),
+        ("txn/app/columns", "columns", ["write on any queue or exchange"]),
+        ("txn/a%2Fb/exchange/x%2Fy/k", "", ["write on exchange 'x/y'"]),
+        ("txn/app/queue/q", "queue/q", ["write on queue 'q'"]),
+        ("txn/app/queue/q", "queue/own", ["write on queue 'own'", "write on queue 'q'"]),
+        ("v", "queue/a/b", ["write on queue 'a/b'"]),
+        ("v", "exchange/a%2Fb", ["write on exchange 'a/b'"]),
+        ("w", "queue/q", ["write on queue 'q'", "write on exchange 'a/b'"]),
+    ],
+)
+def test_the_target_of_a_writer(writer, target, expected):
+    """A2, A10: as the commit names it, as its last batch was committed, as its name has it."""
+    request = publishing_pb2.CommitBatchRequest(writer=writer, target=target)
+    assert found("PublishingService.CommitBatch", request) == expected

@@ -1,0 +1,113 @@
+"""Queues and staged bytes of a user."""
+
+import pytest
+
+from ackq import limits
+from ackq.errors import LimitError
+from ackq.v1 import admin_pb2, publishing_pb2
+from ackq.wire.frame import Frame
+from ackq_broker.security.callers import Caller, Rights
+from ackq_broker.security.name_pattern import NamePattern
+from ackq_broker.security.usage import Usage
+from ackq_broker.security.users import User, UserLimits
+
+DECLARE = "ackq.v1.AdminService.DeclareQueue"
+DECLARE_EXCHANGE = "ackq.v1.AdminService.DeclareExchange"
+BIND = "ackq.v1.AdminService.Bind"
+STAGE = "ackq.v1.PublishingService.Stage"
+
+
+class Broker:
+    """What is there."""
+
+    def __init__(self):
+        self.queues = {}  # the number of bindings of each
+        self.exchanges = {}
+        self.stages = {}
+
+    def queue_names(self):
+        return self.queues
+
+    def exchange_names(self):
+        return self.exchanges
+
+    def bindings(self):
+        return sum(self.queues.values())
+
+    def bindings_of_queues(self):
+        return self.queues
+
+    def staged_bytes(self, stage_ids):
+        return {each: self.stages[each] for each in stage_ids if each in self.stages}
+
+
+@pytest.fixture
+def broker():
+    return Broker()
+
+
+def caller(name="app", *, configure="q.*", write="", **most):
+    user = User(
+        name,
+        (),
+        configure=NamePattern(configure),
+        write=NamePattern(write),
+        limits=UserLimits(**most),
+    )
+    return Caller("ipv4:127.0.0.1:1", Rights(user))
+
+
+def test_queues_are_those_that_configure_names(broker):
+    """A5: others do not count, and one that is there is no new one."""
+    usage, app = Usage(broker), caller(queues=2)
+    broker.queues = dict.fromkeys(("q1", "other", "q2"), 0)
+    usage.check(app, DECLARE, admin_pb2.DeclareQueueRequest(queue="q1"))
+    usage.check(app, DECLARE, admin_pb2.DeclareQueueRequest(queue="q9", passive=True))
+    usage.check(caller(), DECLARE, admin_pb2.DeclareQueueRequest(queue="q3"))
+    with pytest.raises(LimitError, match="'app' is at its limit of 2 queues"):
+        usage.check(app, DECLARE, admin_pb2.DeclareQueueRequest(queue="q3"))
+    del broker.queues["q2"]
+    usage.check(app, DECLARE, admin_pb2.DeclareQueueRequest(queue="q3"))
+
+
+def test_exchanges_and_bindings_are_those_that_permissions_name(broker, monkeypatch):
+    """A5, I6: at half of what all have a user is refused more, and others are not."""
+    monkeypatch.setattr(limits, "MAX_EXCHANGES", 4)
+    monkeypatch.setattr(limits, "MAX_BINDINGS", 6)
+    usage, app = Usage(broker), caller(write="q.*")
+    other = caller("other", write="other", configure="other.*")
+    broker.exchanges = dict.fromkeys(("q1", "other", "q2"))
+    declare = admin_pb2.DeclareExchangeRequest
+    usage.check(app, DECLARE_EXCHANGE, declare(exchange="q1"))
+    with pytest.raises(LimitError, match="'app' is at its limit of 2 exchanges"):
+        usage.check(app, DECLARE_EXCHANGE, declare(exchange="q3"))
+    usage.check(other, DECLARE_EXCHANGE, declare(exchange="other2"))
+    bind = admin_pb2.BindRequest(exchange="q1", queue="q1")
+    broker.queues = {"q1": 2, "other": 2}
+    usage.check(app, BIND, bind)
+    broker.queues["q2"] = 1
+    with pytest.raises(LimitError, match="'app' is at its limit of 3 bindings"):
+        usage.check(app, BIND, bind)
+    usage.check(other, BIND, bind)
+
+
+def opened(stage_id):
+    return Frame(publishing_pb2.StageHeader(open=publishing_pb2.StageOpen(stage_id=stage_id)), b"")
+
+
+def data(size):
+    return Frame(publishing_pb2.StageHeader(data=publishing_pb2.StageData(rows=1)), b"x" * size)
+
+
+def test_staged_bytes_are_those_of_its_stages(broker):
+    """A5: of all that it opened and that are there; what is committed or dropped is not."""
+    usage, app = Usage(broker), caller(staged_bytes=100)
+    usage.check(app, STAGE, opened(b"1"))
+    broker.stages = {b"1": 60, b"another's": 1000}
+    usage.check(app, STAGE, data(40))
+    usage.check(app, STAGE, opened(b"2"))
+    with pytest.raises(LimitError, match="limit of 100 staged bytes"):
+        usage.check(app, STAGE, data(41))
+    usage.check(caller("other", staged_bytes=100), STAGE, data(41))
+    del broker.stages[b"1"]
+    usage.check(app, STAGE, data(41))

@@ -1,0 +1,112 @@
+"""Users as their file has them."""
+
+import re
+
+import pytest
+
+from ackq.errors import InvalidArgumentError
+from ackq_broker.security import users
+from ackq_broker.security.name_pattern import NamePattern
+
+TOKEN = users.new_token()
+HASH = users.hash_of(TOKEN)
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Loads a file with this text."""
+
+    def loaded(text):
+        path = tmp_path / "users.toml"
+        path.write_text(text)
+        return users.load(path)
+
+    return loaded
+
+
+def test_a_user(load):
+    """A1, A2: found by token, with what the file says and nothing where it says nothing."""
+    found = load(f"""
+[users.app]
+tokens = ["{HASH}"]
+read = "orders"
+limits = {{ streams = 3 }}
+[users."ops@shop"]
+role = "operator"
+""")
+    app = found.of_token(TOKEN)
+    assert app == users.User(
+        "app", (HASH,), read=NamePattern("orders"), limits=users.UserLimits(streams=3)
+    )
+    assert (app.role, app.write, app.configure) == ("none", NamePattern(), NamePattern())
+    assert found.of_token("") is found.of_token(HASH) is found.of_token(TOKEN + " ") is None
+    assert found.by_name["ops@shop"].role == "operator"
+
+
+def test_two_tokens(load):
+    """A1: while one takes the place of the other both are right."""
+    other = users.new_token()
+    found = load(f'[users.app]\ntokens = ["{HASH}", "{users.hash_of(other)}"]')
+    assert found.of_token(TOKEN) is found.of_token(other) is found.by_name["app"]
+
+
+def test_a_token_is_long_and_new():
+    """A1: 256 random bits, with a mark that a scanner for secrets can look for."""
+    assert re.fullmatch(r"ackq_[\w-]{43}", TOKEN)
+    assert len({users.new_token() for _ in range(100)}) == 100
+
+
+def test_no_users(load):
+    """A1: an empty file lets nobody in."""
+    assert load("").of_token(TOKEN) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("[users", "is no TOML"),
+        ("a = 1", "has more than tables [users.NAME]: a"),
+        ("users = 1", "has more than tables"),
+        ("[users]\napp = 1", "user 'app': it is no table"),
+        ('[users."a b"]', "A user's name has letters"),
+        ("[users.app]\nrule = 'x'", "user 'app': there is no 'rule' of a user"),
+        ("[users.app]\nname = 'x'", "user 'app': there is no 'name' of a user"),
+        ("[users.app]\ntokens = 'x'", "user 'app': 'tokens' are SHA-256 in hex"),
+        ("[users.app]\ntokens = ['ackq_x']", "user 'app': 'tokens' are SHA-256 in hex"),
+        ("[users.app]\nrole = 'king'", "user 'app': the role is one of none, observer, operator"),
+        ("[users.app]\nread = 1", "user 'app': configure, write, read are regular expressions"),
+        ("[users.app]\nread = '('", "user 'app': '(' is no regular expression"),
+        ("[users.app]\nlimits = {queue = 1}", "user 'app': Object contains unknown field `queue`"),
+        ("[users.app]\nlimits = {queues = -1}", "user 'app': a limit is below 0"),
+        (f"[users.a]\ntokens=['{HASH}']\n[users.b]\ntokens=['{HASH}']", "has one token twice"),
+    ],
+)
+def test_a_file_that_is_wrong(load, text, wrong):
+    """A1: the refusal names the user and what is wrong."""
+    with pytest.raises(InvalidArgumentError, match=re.escape(wrong)):
+        load(text)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    """A1: by its path."""
+    with pytest.raises(InvalidArgumentError, match=r"no\.toml cannot be read: No such file"):
+        users.load(tmp_path / "no.toml")
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 100_000, "a = " + "9" * 5000])
+def test_a_file_that_the_parser_gives_up_on(tmp_path, text):
+    """A1: is refused like any other that is no TOML; the broker goes on to look at it."""
+    path = tmp_path / "users.toml"
+    path.write_text(text)
+    with pytest.raises(InvalidArgumentError, match="is no TOML"):
+        users.load(path)
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [(0o644, 1), (0o640, 0)])
+def test_a_users_file_that_everybody_can_read_is_named(tmp_path, caplog, mode, warnings):
+    """A1: it is served all the same."""
+    path = tmp_path / "users.toml"
+    path.touch()
+    path.chmod(mode)
+    users.load(path)
+    assert caplog.text.count(f"chmod 600 {path}") == warnings

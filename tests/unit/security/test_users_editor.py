@@ -1,0 +1,97 @@
+"""Changes to a users file."""
+
+import os
+
+import pytest
+
+from ackq.errors import InvalidArgumentError, NotFoundError
+from ackq_broker.security import users, users_editor
+from ackq_broker.security.name_pattern import NamePattern
+
+
+def user(name="app", **fields):
+    return users.User(name, (users.hash_of(name),), **fields)
+
+
+def test_what_is_added_is_loaded(tmp_path):
+    """A1: all of it, whatever characters the patterns have."""
+    path = tmp_path / "users.toml"
+    read = NamePattern(r"""orders\..*|"'\\|本""")
+    added = user(role="observer", read=read, limits=users.UserLimits(queues=2, staged_bytes=10))
+    users_editor.add(path, added)
+    users_editor.add(path, user("other"))
+    assert users.load(path).by_name == {"app": added, "other": user("other")}
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_rest_stays(tmp_path):
+    """A1: comments and other users, through an addition and a removal."""
+    path = tmp_path / "users.toml"
+    text = "# of the shop\n[users.old]  # since 2013\nread = 'orders'\n"
+    path.write_text(text)
+    users_editor.add(path, user())
+    assert path.read_text().startswith(text)
+    users_editor.remove(path, "app")
+    assert path.read_text().rstrip() == text.rstrip()
+
+
+def test_a_change_leaves_every_other_line(tmp_path):
+    """A1: comments, other users, fields that stay or are not there; the user is as told."""
+    path = tmp_path / "users.toml"
+    token = users.hash_of("old")
+    text = f"""# of the shop
+[users.app]  # since 2013
+read = 'orders'  # theirs
+tokens = ["{token}"]
+
+[users.other]
+read = 'orders'
+"""
+    path.write_text(text)
+    changes = {"read": NamePattern("bills"), "role": "observer"}
+    changed = users_editor.change(path, "app", lambda _: changes)
+    assert changed == users.load(path).by_name["app"]
+    assert changed == users.User("app", (token,), "observer", read=NamePattern("bills"))
+    new = text.replace("'orders'  # theirs", '"bills"  # theirs')
+    new = new.replace(f'["{token}"]\n', f'["{token}"]\nrole = "observer"\n')
+    assert path.read_text() == new
+
+
+def test_who_may_read_the_file_stays(tmp_path):
+    """A1: else the broker, another user, would not see who was removed; a link stays one, too."""
+    path, link = tmp_path / "users.toml", tmp_path / "link"
+    users_editor.add(path, user())
+    path.chmod(0o640)
+    if os.getuid() == 0:
+        os.chown(path, 65_534, 65_534)
+    before = path.stat()
+    link.symlink_to(path)
+    users_editor.add(link, user("other"))
+    users_editor.remove(link, "app")
+    after = path.stat()
+    assert (after.st_uid, after.st_gid, after.st_mode) == (
+        before.st_uid,
+        before.st_gid,
+        before.st_mode,
+    )
+    assert link.is_symlink()
+    assert set(users.load(path).by_name) == {"other"}
+
+
+def test_what_cannot_be_changed(tmp_path):
+    """A1: a user that is there, one that is not, a file that the broker would refuse."""
+    path = tmp_path / "users.toml"
+    users_editor.add(path, user())
+    before = path.read_text()
+    with pytest.raises(InvalidArgumentError, match="There is a user 'app' already"):
+        users_editor.add(path, user())
+    with pytest.raises(InvalidArgumentError, match="A user's name has"):
+        users_editor.add(path, user("a b"))
+    with pytest.raises(NotFoundError, match="There is no user 'other'"):
+        users_editor.remove(path, "other")
+    with pytest.raises(NotFoundError, match="There is no user 'other'"):
+        users_editor.change(path, "other", lambda _: {})
+    assert path.read_text() == before
+    path.write_text("[users.app]\nrole = 'king'")
+    with pytest.raises(InvalidArgumentError, match="is wrong about user 'app'"):
+        users_editor.add(path, user("other"))
