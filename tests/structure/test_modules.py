@@ -87,11 +87,9 @@ SMALL = {
         "standard_input": "what two commands share",
     },
     "ackq_broker/core": {
-        "access": "rule A2",
         "checks": "shared by all rooms",
         "clock": "rule Q8",
         "history": "rule Q8",
-        "link_records": "records of rules L",
     },
     "ackq_broker/core/columns": {
         "deadlines": "a data structure",
@@ -117,6 +115,7 @@ SMALL = {
         "signals": "no part of a snapshot",
         "topics": "a data structure",
     },
+    "ackq_broker/core/views": {"access": "rule A2"},
     "ackq_broker/journal": {"failpoints": "for crash tests"},
     "ackq_broker/journal/files": {
         "checksum": "CRC-32, by the fastest there is",

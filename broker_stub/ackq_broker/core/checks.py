@@ -9,7 +9,7 @@ import numpy as np
 
 from ackq import limits
 from ackq.errors import InvalidArgumentError, LimitError, QueueNotFoundError
-from ackq_broker.core.record_fields import Holder
+from ackq_broker.core.records import Holder
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 

@@ -12,7 +12,7 @@ from itertools import islice
 
 from pyroaring import BitMap, BitMap64
 
-from ackq_broker.core import access, commands, history, holdings, queries
+from ackq_broker.core import commands, history
 from ackq_broker.core.checks import queue_named
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands import (
@@ -31,9 +31,8 @@ from ackq_broker.core.commands import (
     SessionInfo,
     WriterInfo,
 )
-from ackq_broker.core.handlers import APPLY, DECIDE
 from ackq_broker.core.links import operator
-from ackq_broker.core.publishing import confirm_mode, staged
+from ackq_broker.core.publishing import confirm_mode
 from ackq_broker.core.queues import timers
 from ackq_broker.core.queues.routing import match, router_of
 from ackq_broker.core.records import Record
@@ -42,6 +41,8 @@ from ackq_broker.core.snapshot.cut import Cut, dump
 from ackq_broker.core.snapshot.load import load
 from ackq_broker.core.state.signals import Totals
 from ackq_broker.core.state.state import State
+from ackq_broker.core.tables import APPLY, DECIDE
+from ackq_broker.core.views import access, holdings, queries, writers
 
 
 class Core:
@@ -245,21 +246,21 @@ class Core:
 
         With a queue only those that have rows for it; raises QueueNotFoundError.
         """
-        return staged.batches(self._state, queue, after, most)
+        return writers.batches(self._state, queue, after, most)
 
     def batch(self, key: BatchKey) -> BatchInfo:
         """What is staged of one batch; raises BatchNotFoundError."""
-        return staged.batch(self._state, key)
+        return writers.batch(self._state, key)
 
     def writers(
         self, most: int, after: str = "", silent_since_us: int = 1 << 62
     ) -> list[WriterInfo]:
         """At most so many writers by name, behind one of them; those that were silent since."""
-        return staged.writers(self._state, after, most, silent_since_us)
+        return writers.writers(self._state, after, most, silent_since_us)
 
     def writer(self, name: str) -> WriterInfo:
         """One writer; raises WriterNotFoundError."""
-        return staged.writer(self._state, name)
+        return writers.writer(self._state, name)
 
     # --- sessions ---
 

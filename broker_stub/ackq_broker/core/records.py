@@ -5,42 +5,189 @@ defaults: a record that lacks them is read as it was meant, one that has more th
 was written by a newer one and is refused, as those may change what it means. Tags and the order of
 fields never change. Version 1 was written by software that skips fields that it does not know, and
 is read as version 2. A decoded bitmap is never mutated: state may refer to it.
+A part of a record (`Field`) is a msgpack array under the same rules; `QueueProperties` is a map,
+whose field names never change.
 """
 
 from __future__ import annotations
 
-# ruff: noqa: PLC0414 (the records of links are records as any)
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
-from pyroaring import BitMap64
+from pyroaring import BitMap, BitMap64
 
 from ackq.errors import UnsupportedError
+from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core.columns.bitmaps import decode_hook, encode_hook
-from ackq_broker.core.link_records import LinkOpened as LinkOpened
-from ackq_broker.core.link_records import LinkPaused as LinkPaused
-from ackq_broker.core.link_records import LinkPermitted as LinkPermitted
-from ackq_broker.core.link_records import LinkRemoved as LinkRemoved
-from ackq_broker.core.link_records import LinkStored as LinkStored
-from ackq_broker.core.link_records import LinkSubscribed as LinkSubscribed
-from ackq_broker.core.record_fields import (
-    Delay,
-    Drop,
-    DueMessages,
-    Holder,
-    Hole,
-    Move,
-    QueuePositions,
-    QueueProperties,
-    RejectedThere,
-    RoutedRows,
-    TagOutcome,
-    Unroutable,
-)
-from ackq_broker.core.record_fields import Record as Record
 
 VERSION: Final = 2
 _READABLE: Final = (1, 2)
+
+
+# --- the parts of records ---
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A change of state: the base of `records`."""
+
+
+class Field(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A part of a record."""
+
+
+class Expiry(NamedTuple):
+    """When messages expire (Q3), by the broker's clock at ingest.
+
+    `rows` are rows of the block, None means every row; a row is in one expiry of a command at most.
+    """
+
+    expires_us: int
+    rows: BitMap | None = None
+
+
+class QueueProperties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """As `ackq.v1.QueueProperties`; 0 and "" mean none.
+
+    `overflow` is "reject-publish" or "drop-head".
+    """
+
+    durable: bool = True
+    max_length: int = 0
+    max_bytes: int = 0
+    overflow: str = "reject-publish"
+    message_ttl_ms: int = 0
+    expires_ms: int = 0
+    delivery_limit: int = 0
+    dead_letter_queue: str = ""
+    redelivery_delay_ms: int = 0
+    redelivery_delay_max_ms: int = 0
+    drop_on_limit: bool = False
+
+
+class RoutedRows(Field, frozen=True):
+    """The rows of a block that go to one queue.
+
+    `first_position` is given when the rows become visible in the record itself, and is 0 for staged
+    rows. `rows` lists the block's rows unless they are consecutive from `start`. The expiries are
+    those that the messages came with; the queue's own TTL is added when they are placed. The
+    `transient` rows go with a restart, though the bytes of their block stay.
+    """
+
+    queue_id: int
+    first_position: int
+    count: int
+    payload_bytes: int
+    start: int
+    rows: BitMap | None = None
+    expiries: tuple[Expiry, ...] = ()
+    transient: BitMap | None = None
+
+
+class Unroutable(Field, frozen=True):
+    """The numbers of mandatory publishes to one exchange that no queue wanted (P7)."""
+
+    exchange: str
+    numbers: BitMap64
+
+
+class Drop(Field, frozen=True):
+    """The lowest ready positions of a queue are dropped, as it overflows (Q3).
+
+    But for the first ones, `after` of them, which consumers had room for.
+    """
+
+    queue_id: int
+    messages: int
+    after: int = 0
+
+
+class Move(Field, frozen=True):
+    """Positions of one queue become new ones at the tail of another; the blocks stay (C13, Q6).
+
+    `cause` is a value of `dead_letters.Cause`; `reason` is that of the settlement, else the cause;
+    with the session that settled them and its batch, if any.
+    """
+
+    queue_id: int
+    positions: BitMap64
+    target_id: int
+    cause: str
+    reason: str = ""
+    session: str = ""
+    batch_id: int = -1
+
+
+class Delay(Field, frozen=True):
+    """Positions of one queue are requeued, and ready from an instant on (C14)."""
+
+    queue_id: int
+    positions: BitMap64
+    until_us: int
+
+
+class RejectedThere(Field, frozen=True):
+    """Positions of one queue that leave it, to be rejected at the broker they came from (L28).
+
+    `cause` is a value of `dead_letters.Cause`.
+    """
+
+    queue_id: int
+    positions: BitMap64
+    cause: str
+
+
+class DueMessages(Field, frozen=True):
+    """Due positions of one queue: expired (Q3), and ready after their delay (C14)."""
+
+    queue_id: int
+    expired: BitMap64
+    matured: BitMap64
+
+
+class Holder(Field, frozen=True):
+    """Holder of a session, and since when (S3)."""
+
+    token: bytes
+    host: str
+    pid: int
+    application: str
+    since_us: int
+
+
+class QueuePositions(Field, frozen=True):
+    """Positions of one queue; in a lease, their tags follow those of the entry before."""
+
+    queue_id: int
+    positions: BitMap64
+
+
+class Hole(Field, frozen=True):
+    """Tags of a lease that have no message any more, and why: one of `queues.Gone` (S5)."""
+
+    reason: str
+    tags: BitMap64
+
+
+class TagOutcome(Field, frozen=True):
+    """Tags of a lease that get the same disposition at its accept (S6).
+
+    `outcome` is a value of `ackq.outcomes.Outcome`; `delay_ms` 0 takes the delay of C14.
+    """
+
+    outcome: str
+    tags: BitMap64
+    reason: str = ""
+    delay_ms: int = 0
+
+    @property
+    def disposition(self) -> Disposition:
+        """The disposition of the tags."""
+        return Disposition(Outcome(self.outcome), self.reason, self.delay_ms)
+
+    @classmethod
+    def of(cls, disposition: Disposition, tags: BitMap64) -> TagOutcome:
+        """Tags with their disposition."""
+        return cls(disposition.outcome.value, tags, disposition.reason, disposition.delay_ms)
 
 
 # --- topology ---
@@ -513,6 +660,108 @@ class Expired(Record, frozen=True, tag="expired"):
     at_us: int
     replays: tuple[str, ...] = ()
     writers: tuple[str, ...] = ()
+
+
+# --- links (L) ---
+
+
+class LinkOpened(Record, frozen=True, tag="link_opened"):
+    """A link is new, or has another holder, or other options.
+
+    Another holder begins an epoch, and ends the subscription of the one before (L1). `ack` is a
+    value of `commands.LinkAck`. A link that is nobody's belongs to the `user` from here on; empty
+    where there are no users (A10).
+    """
+
+    link: str
+    incarnation: str
+    epoch: int
+    holder: Holder
+    source: str
+    queue_id: int
+    ack: str
+    at_us: int
+    drop_ambiguous: bool = False
+    reject_there: bool = False
+    user: str = ""
+
+
+class LinkSubscribed(Record, frozen=True, tag="link_subscribed"):
+    """A link begins its next subscription: the deliveries of the one before come again (L17)."""
+
+    link: str
+    at_us: int
+
+
+class LinkStored(Record, frozen=True, tag="link_stored"):
+    """Deliveries of a link were stored or matched, in their order (L5).
+
+    Attributes:
+        first_number: Of the first delivery; `rows` of them follow each other.
+        proven: Of this subscription's acknowledgements, as the link said (L10).
+        block_id: 0 when all rows were matched; then there are no parts.
+        keys: Of the rows that are stored, 16 bytes each, little-endian; `checks`: 8 bytes each.
+        content: Their positions, as far as their keys are of their content (L7).
+        matched: The rows, counted from the first delivery, that were there; `positions`: where, 8
+            bytes each, in their order. `matched_settled` of them were settled.
+        permitted: The positions, stored or matched, that may be acknowledged at once (L9, L11);
+            those whose entry is rejected are to be rejected.
+        ambiguous: Positions in doubt that rows of the same content were stored beside: each stands
+            for one that is counted, and is forgotten (L7).
+        id_reused: Rows that were stored though their id was known (L4).
+        redelivered: Positions of what was stored and says nothing of what is fresh (L10): it had
+            been delivered before, or came soon after its subscription began.
+        sizes: As in `Published`.
+    """
+
+    link: str
+    first_number: int
+    rows: int
+    lowest_unanswered: int
+    proven: int
+    at_us: int
+    block_id: int
+    parts: tuple[RoutedRows, ...]
+    keys: bytes
+    checks: bytes
+    content: BitMap64
+    matched: BitMap
+    positions: bytes
+    permitted: BitMap64
+    ambiguous: BitMap64 = msgspec.field(default_factory=BitMap64)
+    matched_settled: int = 0
+    id_reused: int = 0
+    redelivered: BitMap64 = msgspec.field(default_factory=BitMap64)
+    sizes: bytes = b""
+
+
+class LinkPermitted(Record, frozen=True, tag="link_permitted"):
+    """Deliveries of the present subscription may be acknowledged, or rejected (L10).
+
+    Which of both is in the record that took the message from its queue (`RejectedThere`).
+
+    With `together` what was permitted before and is not proven is proven with them, or not at all:
+    it was told again, and in what order a link settles it is not known.
+    """
+
+    link: str
+    positions: BitMap64
+    proven: int
+    at_us: int
+    together: bool = False
+
+
+class LinkPaused(Record, frozen=True, tag="link_paused"):
+    """An operator paused a link, or lets it go on (L25)."""
+
+    link: str
+    paused: bool
+
+
+class LinkRemoved(Record, frozen=True, tag="link_removed"):
+    """An operator ended a link: nothing is known of its deliveries any more (L25)."""
+
+    link: str
 
 
 _AnyRecord = (

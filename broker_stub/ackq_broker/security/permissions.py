@@ -23,7 +23,7 @@ from ackq.v1 import (
 )
 from ackq.wire import block, frame
 from ackq.wire.fetch_key import fetch_key
-from ackq_broker.core.access import SessionAccess
+from ackq_broker.core.views.access import SessionAccess
 
 OBSERVER: Final = "observer"
 OPERATOR: Final = "operator"

@@ -5,7 +5,7 @@ import pytest
 from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2
 from ackq.wire import frame
 from ackq.wire.fetch_key import fetch_key
-from ackq_broker.core.access import SessionAccess
+from ackq_broker.core.views.access import SessionAccess
 from ackq_broker.security.permissions import ACTS, TABLE, needs
 
 TOKEN = b"t" * 16

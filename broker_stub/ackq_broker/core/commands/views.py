@@ -9,7 +9,7 @@ import numpy as np
 
 from ackq_broker.core.commands.sessions import HolderInfo
 from ackq_broker.core.commands.writer_batches import BatchKey
-from ackq_broker.core.record_fields import QueueProperties
+from ackq_broker.core.records import QueueProperties
 
 
 class Run(NamedTuple):

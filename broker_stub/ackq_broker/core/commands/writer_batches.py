@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands.decision import Command, Route
-from ackq_broker.core.record_fields import Expiry
+from ackq_broker.core.records import Expiry
 
 
 class BatchKey(NamedTuple):

@@ -21,7 +21,7 @@ from ackq_broker.core.commands import Decision, Delivery, MessageIdentity, Piece
 from ackq_broker.core.queues import dead_letters, enqueue, redelivery
 from ackq_broker.core.queues.dead_letters import RemovalPlan
 from ackq_broker.core.queues.topology import forget_if_drained, requeue
-from ackq_broker.core.record_fields import Delay
+from ackq_broker.core.records import Delay
 from ackq_broker.core.state.channel import ChannelTags
 from ackq_broker.core.state.placements import Rows
 from ackq_broker.core.state.queue import Queue

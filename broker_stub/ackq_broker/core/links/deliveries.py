@@ -21,7 +21,7 @@ from ackq_broker.core.links.answers import Flags
 from ackq_broker.core.links.matching import Arrivals, match
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
-from ackq_broker.core.record_fields import RoutedRows
+from ackq_broker.core.records import RoutedRows
 from ackq_broker.core.state.link import Link
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State

@@ -29,7 +29,7 @@ from ackq_broker.core.checks import (
 )
 from ackq_broker.core.commands import Decision, HolderInfo, LinkAck, OpenedLink
 from ackq_broker.core.links import answers
-from ackq_broker.core.record_fields import Holder
+from ackq_broker.core.records import Holder
 from ackq_broker.core.state.link import Link
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State

@@ -36,7 +36,7 @@ from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
 from ackq_broker.core.queues.routing import route, router_of
 from ackq_broker.core.queues.topology import exchange_not_found
-from ackq_broker.core.record_fields import RoutedRows
+from ackq_broker.core.records import RoutedRows
 from ackq_broker.core.state.state import Stage, StagedRows, State, Writer
 
 MAX_STAGES: Final = 100_000

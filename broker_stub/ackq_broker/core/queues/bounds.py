@@ -18,7 +18,7 @@ from ackq.errors import QueueFullError
 from ackq_broker.core.checks import plural
 from ackq_broker.core.columns import bitmaps, packed_sizes
 from ackq_broker.core.columns.bitmaps import Int64s
-from ackq_broker.core.record_fields import Drop
+from ackq_broker.core.records import Drop
 from ackq_broker.core.state.queue import Queue
 
 # More than any queue holds, and still apart from the edge of a signed 64-bit integer.

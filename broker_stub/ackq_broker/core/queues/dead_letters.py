@@ -19,7 +19,7 @@ from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.queues import enqueue, rejections
 from ackq_broker.core.queues.bounds import head_drops
 from ackq_broker.core.queues.topology import forget_if_drained
-from ackq_broker.core.record_fields import (
+from ackq_broker.core.records import (
     Drop,
     Move,
     QueuePositions,

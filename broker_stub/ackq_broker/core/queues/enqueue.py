@@ -12,7 +12,7 @@ from ackq_broker.core.columns import bitmaps, packed_sizes
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.deadlines import rounded
 from ackq_broker.core.queues.bounds import BlockSize, head_drops
-from ackq_broker.core.record_fields import Drop, Expiry, RoutedRows
+from ackq_broker.core.records import Drop, Expiry, RoutedRows
 from ackq_broker.core.state.placements import Moved, Placement
 from ackq_broker.core.state.queue import Gone, Queue
 from ackq_broker.core.state.state import StagedRows, State

@@ -14,7 +14,7 @@ from ackq_broker.core.columns.deadlines import rounded
 from ackq_broker.core.queues.dead_letters import Cause, RemovalPlan
 from ackq_broker.core.queues.rejections import dead_letter_queue
 from ackq_broker.core.queues.topology import requeue
-from ackq_broker.core.record_fields import Delay
+from ackq_broker.core.records import Delay
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 

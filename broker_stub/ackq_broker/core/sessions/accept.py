@@ -17,7 +17,7 @@ from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.queues import dead_letters, redelivery
 from ackq_broker.core.queues.dead_letters import RemovalPlan
 from ackq_broker.core.queues.topology import forget_if_drained
-from ackq_broker.core.record_fields import Delay
+from ackq_broker.core.records import Delay
 from ackq_broker.core.sessions import readers
 from ackq_broker.core.sessions.lease import Positions, remember_deliveries
 from ackq_broker.core.state.queue import Queue

@@ -18,7 +18,7 @@ from ackq_broker.core.commands import Advanced, Attached, Decision
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.dead_letters import RemovalPlan
 from ackq_broker.core.queues.topology import requeue
-from ackq_broker.core.record_fields import QueuePositions
+from ackq_broker.core.records import QueuePositions
 from ackq_broker.core.sessions import accept, checkpoint, planned, queues, readers, timeout
 from ackq_broker.core.sessions.accept import AcceptEffects, release_kept
 from ackq_broker.core.sessions.holder import (

@@ -13,7 +13,7 @@ from ackq.errors import (
 from ackq_broker.core import history
 from ackq_broker.core.checks import holder_fields, holder_text, utc
 from ackq_broker.core.commands import HolderInfo
-from ackq_broker.core.record_fields import Holder
+from ackq_broker.core.records import Holder
 from ackq_broker.core.state.state import Session, State
 
 # How an unproven incarnation ended that nobody came back for (S9).

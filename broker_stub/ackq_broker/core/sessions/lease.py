@@ -16,7 +16,7 @@ from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.position_counts import Counts
 from ackq_broker.core.commands import Advance, Backlog, Chunk, Released
-from ackq_broker.core.record_fields import QueuePositions
+from ackq_broker.core.records import QueuePositions
 from ackq_broker.core.state.placements import merge
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import Lease, PastDeliveries, Segment, State

@@ -26,7 +26,7 @@ from ackq_broker.core.columns.requeued import Requeued
 from ackq_broker.core.commands import BatchKey, LinkAck
 from ackq_broker.core.publishing import writer_batches
 from ackq_broker.core.queues import topology
-from ackq_broker.core.record_fields import Holder, QueueProperties
+from ackq_broker.core.records import Holder, QueueProperties
 from ackq_broker.core.sessions import readers
 from ackq_broker.core.state.block_sizes import BlockSizes
 from ackq_broker.core.state.channel import ChannelTags, UnackedRun

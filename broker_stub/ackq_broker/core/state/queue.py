@@ -17,7 +17,7 @@ from ackq_broker.core.columns.deadlines import Deadlines
 from ackq_broker.core.columns.position_counts import Counts
 from ackq_broker.core.columns.requeued import Requeued
 from ackq_broker.core.commands import BatchKey, Demand, Piece
-from ackq_broker.core.record_fields import QueueProperties
+from ackq_broker.core.records import QueueProperties
 from ackq_broker.core.state.block_sizes import BlockSizes
 from ackq_broker.core.state.origins import Origins
 from ackq_broker.core.state.placements import Moved, Placement, Placements, Rows

@@ -21,7 +21,7 @@ from ackq.errors import (
 )
 from ackq_broker.core import Core
 from ackq_broker.core import commands as c
-from ackq_broker.core.record_fields import Unroutable
+from ackq_broker.core.records import Unroutable
 from tests.unit.core.harness import DAY_US, PUBLISHER, Harness, routes
 
 WRITER = b"t" * 16

@@ -11,7 +11,8 @@ from ackq.errors import (
     QueueNotFoundError,
 )
 from ackq_broker.core import commands as c
-from ackq_broker.core import queries, records
+from ackq_broker.core import records
+from ackq_broker.core.views import queries
 from tests.unit.core.harness import Harness, block_rows, labels
 
 

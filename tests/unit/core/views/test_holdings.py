@@ -8,7 +8,7 @@ from pyroaring import BitMap64
 from ackq.errors import QueueNotFoundError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from ackq_broker.core.holdings import Keeper
+from ackq_broker.core.views.holdings import Keeper
 from tests.unit.core.harness import Harness
 
 ONE, TWO = b"1" * 16, b"2" * 16

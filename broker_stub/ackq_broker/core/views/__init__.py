@@ -1,0 +1,1 @@
+"""What can be read of the state: functions that change nothing."""
