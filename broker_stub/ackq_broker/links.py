@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from ackq import extras
 from ackq.errors import BrokerUnavailableError, InvalidArgumentError, QueueNotFoundError
 from ackq_broker.embedding import EmbeddedBroker, end_child, end_in_words, start_child
-from ackq_broker.link.lasting import why_temporary
+from ackq_link.lasting import why_temporary
 
 if TYPE_CHECKING:
-    from ackq_broker.link.configuration import Link
+    from ackq_link.configuration import Link
 
 _CONNECT_S: Final = 60.0
 _POLL_S: Final = 0.05
@@ -224,7 +224,7 @@ def _described(
 ) -> list[tuple[list[str], list[Link]]]:
     """The arguments of each process, with the links that it runs; all are checked."""
     try:
-        from ackq_broker.link import configuration  # noqa: PLC0415 - aiormq may be missing
+        from ackq_link import configuration  # noqa: PLC0415 - aiormq may be missing
     except ModuleNotFoundError as error:
         raise InvalidArgumentError(extras.missing(error, "A link", "amqp")) from None
     if bool(links) == (config is not None):

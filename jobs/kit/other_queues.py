@@ -15,8 +15,8 @@ from kit import JobError
 if TYPE_CHECKING:
     from proton import Delivery
 
-    from ackq_broker.link.amqp091.address import BrokerAddress
-    from ackq_broker.link.amqp1.address import Amqp1Address
+    from ackq_link.amqp091.address import BrokerAddress
+    from ackq_link.amqp1.address import Amqp1Address
 
 AMQP091: Final = "amqp091"
 AMQP1: Final = "amqp1"
@@ -63,12 +63,12 @@ def other_queue(
         declare: Whether to declare it, durable; with AMQP 0-9-1.
     """
     # The libraries are extras; `links.embedded` has the words for one that is missing.
-    from ackq_broker.link.amqp091.address import BrokerAddress, parse_url  # noqa: PLC0415
+    from ackq_link.amqp091.address import BrokerAddress, parse_url  # noqa: PLC0415
 
     bare, user, password = parse_url(url)
     password = password or os.environ.get("ACKQ_LINK_PASSWORD")
     if protocol == AMQP1:
-        from ackq_broker.link.amqp1.address import Amqp1Address  # noqa: PLC0415
+        from ackq_link.amqp1.address import Amqp1Address  # noqa: PLC0415
 
         return _Amqp1Queue(Amqp1Address(bare, user or "", password or "", password_file), queue)
     address = BrokerAddress(bare, user or "guest", password or "guest", password_file)
@@ -84,8 +84,8 @@ class _Amqp091Queue:
         self._declare = declare
 
     async def depth(self, most: int | None = None) -> Depth:
-        from ackq_broker.link.adapter import CutError  # noqa: PLC0415 - as above
-        from ackq_broker.link.amqp091.address import connect, cut_of  # noqa: PLC0415
+        from ackq_link.adapter import CutError  # noqa: PLC0415 - as above
+        from ackq_link.amqp091.address import connect, cut_of  # noqa: PLC0415
 
         del most  # it need not be counted
         try:
@@ -111,7 +111,7 @@ class _Amqp1Queue:
         self._queue = queue
 
     async def depth(self, most: int | None = None) -> Depth:
-        from ackq_broker.link.adapter import CutError  # noqa: PLC0415 - as above
+        from ackq_link.adapter import CutError  # noqa: PLC0415 - as above
 
         try:
             return await self._said() or Depth(await self._browsed(most), None)
@@ -119,8 +119,8 @@ class _Amqp1Queue:
             raise JobError(cut.reason) from None
 
     async def _said(self) -> Depth | None:
-        from ackq_broker.link.amqp1.connection import connect  # noqa: PLC0415 - as above
-        from ackq_broker.link.amqp1.management import queue_counts  # noqa: PLC0415
+        from ackq_link.amqp1.connection import connect  # noqa: PLC0415 - as above
+        from ackq_link.amqp1.management import queue_counts  # noqa: PLC0415
 
         connection = await connect(self._address, _NAME, self._queue)
         try:
@@ -130,7 +130,7 @@ class _Amqp1Queue:
         return found and Depth(*found)
 
     async def _browsed(self, most: int | None) -> int:
-        from ackq_broker.link.amqp1.connection import connect  # noqa: PLC0415 - as above
+        from ackq_link.amqp1.connection import connect  # noqa: PLC0415 - as above
 
         connection = await connect(self._address, _NAME, self._queue)
         try:

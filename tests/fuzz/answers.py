@@ -12,7 +12,7 @@ from functools import cache
 import grpc
 import pyarrow as pa
 
-from ackq.client import Admin, AsyncLink, Channel, Publisher, Session
+from ackq.client import Admin, Channel, Publisher, Session
 from ackq.errors import AckqError
 from ackq.v1 import (
     admin_pb2,
@@ -23,6 +23,7 @@ from ackq.v1 import (
     sessions_pb2,
 )
 from ackq.wire import block, frame
+from ackq_link.edge import AsyncLink
 from tests.fuzz.blocks import hostile_block, hostile_runs, sound_block
 from tests.fuzz.mutations import Filler, mutated
 

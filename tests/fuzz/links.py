@@ -11,7 +11,7 @@ import pyarrow as pa
 from pamqp import commands
 
 from ackq.wire.columns import HEADERS
-from ackq_broker.link.amqp091 import properties
+from ackq_link.amqp091 import properties
 from tests.fuzz.mutations import TEXTS, mutated
 from tests.unit.link.amqp091.wire import same
 
@@ -71,7 +71,7 @@ def _amqp091_out(rng):
 
 
 def _amqp1_in(rng):
-    from ackq_broker.link.amqp1.messages import Incoming, Outgoing, to_rows
+    from ackq_link.amqp1.messages import Incoming, Outgoing, to_rows
 
     raw = mutated(_amqp1_message(), rng)
     rows = to_rows([Incoming(raw)])
@@ -92,7 +92,7 @@ def _amqp1_message():
 
 
 def _amqp1_out(rng):
-    from ackq_broker.link.amqp1.messages import Outgoing
+    from ackq_link.amqp1.messages import Outgoing
 
     try:
         Outgoing(_rows(rng), ["m"], duplicate_ids=rng.random() < 0.5).encoded(0)

@@ -7,6 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
     ROOT / "connector/ackq",
+    ROOT / "connector/ackq_link",
     ROOT / "connector/pyspark_ackq",
     ROOT / "broker_stub/ackq_broker",
 )

@@ -47,7 +47,7 @@ def test_a_command_that_is_imported_later_is_there():
 
 def test_no_module_imports_itself_in_a_circle():
     """Imports for types alone, and imports within functions, included."""
-    graph = grimp.build_graph("ackq", "pyspark_ackq", "ackq_broker", cache_dir=None)
+    graph = grimp.build_graph("ackq", "ackq_link", "pyspark_ackq", "ackq_broker", cache_dir=None)
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     assert cycle(imports) is None
 

@@ -33,7 +33,7 @@ SMALL = {
     "ackq/client/consuming": {
         "received_tags": "a data structure",
     },
-    "ackq/client/links": {"outbound": "rule L26"},
+    "ackq_link/edge": {"outbound": "rule L26"},
     "ackq/client/publishing": {"state": "what two state machines share"},
     "ackq/client/sessions": {"liveness_stream": "rule S3"},
     "ackq/client": {
@@ -161,7 +161,7 @@ SMALL = {
         "users_editor": "for an operator's command; the broker does not import it",
         "users_file": "a file that changes",
     },
-    "ackq_broker/link": {
+    "ackq_link": {
         "adapter": "the interface of adapters",
         "address": "what every adapter needs",
         "backoff": "a wait of its own for each use",
@@ -176,12 +176,12 @@ SMALL = {
         "vanished": "rule L18",
         "waiting": "what both directions wait for",
     },
-    "ackq_broker/link/amqp091": {
+    "ackq_link/amqp091": {
         "dispatch": "what the library makes tasks of",
         "single_active": "rule L17",
         "stream_queue": "rule L14",
     },
-    "ackq_broker/link/amqp1": {"sections": "bytes alone"},
+    "ackq_link/amqp1": {"sections": "bytes alone"},
     "ackq_broker/service/transport": {"access": "rule A1", "descriptors": "rule I6"},
 }
 # Folders with more or fewer modules.
@@ -191,7 +191,7 @@ FOLDER_SIZES = {
     "ackq/client/publishing": "two modes of publishing, and stages",
     "ackq_broker": "the program; its rooms are folders",
     "ackq_broker/core/consuming": "all of it is one state machine",
-    "ackq_broker/link": "both directions, and the small things that they share",
+    "ackq_link": "both directions, and the small things that they share",
 }
 
 

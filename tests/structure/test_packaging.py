@@ -13,7 +13,12 @@ import pytest
 from ackq import extras
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("connector/ackq", "connector/pyspark_ackq", "broker_stub/ackq_broker")
+PACKAGES = (
+    "connector/ackq",
+    "connector/ackq_link",
+    "connector/pyspark_ackq",
+    "broker_stub/ackq_broker",
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +53,9 @@ def test_a_client_pulls_no_spark(wheel):
 def test_the_wheel_is_typed_and_has_the_protocol(wheel):
     """Type checkers look for `py.typed`; other languages for the protocol."""
     names = set(wheel.namelist())
-    assert {f"{package}/py.typed" for package in ("ackq", "ackq_broker", "pyspark_ackq")} <= names
+    assert {
+        f"{package}/py.typed" for package in ("ackq", "ackq_link", "ackq_broker", "pyspark_ackq")
+    } <= names
     protocol = {path.name for path in (ROOT / "proto/ackq/v1").glob("*.proto")}
     shared = [name for name in names if "/data/share/ackq/proto/ackq/v1/" in name]
     assert {name.rpartition("/")[2] for name in shared} == protocol != set()

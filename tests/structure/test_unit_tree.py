@@ -20,7 +20,7 @@ LAYERS = {
     "http": ROOT / "broker_stub/ackq_broker/http",
     "security": ROOT / "broker_stub/ackq_broker/security",
     "journal": ROOT / "broker_stub/ackq_broker/journal",
-    "link": ROOT / "broker_stub/ackq_broker/link",
+    "link": ROOT / "connector/ackq_link",
     "service": ROOT / "broker_stub/ackq_broker/service",
 }
 STARTS = {"subprocess", "multiprocessing", "embedded", "EmbeddedBroker", "os.kill", "os.fork"}

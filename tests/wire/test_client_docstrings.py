@@ -14,9 +14,9 @@ import pytest
 from ackq import client
 from ackq.client import Admin, Publisher, close_channels, outcomes
 from ackq.client.consuming import async_channel, channel
-from ackq.client.links import async_link
 from ackq.client.publishing import async_publisher, transactional
 from ackq_broker import embedded
+from ackq_link.edge import link as async_link
 
 
 def blocks():

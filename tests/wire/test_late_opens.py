@@ -15,9 +15,10 @@ import pyarrow as pa
 import pytest
 
 from ackq import errors
-from ackq.client import AsyncLink, Channel, Proof, Publisher, TransactionalPublisher
-from ackq.client.links import async_link
+from ackq.client import Channel, Publisher, TransactionalPublisher
 from ackq.v1 import publishing_pb2
+from ackq_link.edge import AsyncLink, Proof
+from ackq_link.edge import link as async_link
 from tests.fakes.raw_client import error_of
 from tests.fakes.raw_link import SOURCE, RawLink, columns
 

@@ -17,7 +17,7 @@ from ackq_broker.cli.log import FORMATS, LEVELS, configure_log, refuse
 from ackq_broker.cli.standard_input import set_at_eof
 
 if TYPE_CHECKING:
-    from ackq_broker.link.configuration import Link
+    from ackq_link.configuration import Link
 
 Command = Callable[..., None]
 _LOUD = ("aiormq",)
@@ -97,7 +97,7 @@ def link(
 
 def _links(config: str | None, flags: dict[str, Any]) -> list[Link]:
     try:
-        from ackq_broker.link import configuration  # noqa: PLC0415 - aiormq may be missing
+        from ackq_link import configuration  # noqa: PLC0415 - aiormq may be missing
     except ModuleNotFoundError as error:
         raise InvalidArgumentError(
             extras.missing(error, "The command ackq-broker link", "amqp")
@@ -117,7 +117,7 @@ def _links(config: str | None, flags: dict[str, Any]) -> list[Link]:
 
 
 async def _run(links: list[Link], *, stop_at_eof: bool) -> None:
-    from ackq_broker.link import runner  # noqa: PLC0415 - with its library, see above
+    from ackq_link import runner  # noqa: PLC0415 - with its library, see above
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
 """Python client of an ackq broker, without Spark.
 
 Publishes with confirms or in transactions, consumes with acknowledgements, reads sessions, stages
-writer batches, runs links, administers.
+writer batches, administers.
 
 Names are imported on first use, so that a process which only needs `Security` does not pay for gRPC
 and Arrow (0.2 s and more in each of Spark's Python processes).
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from ackq.client.consuming.message import Message as Message
     from ackq.client.consuming.settlement import Settlement as Settlement
     from ackq.client.consuming.stream import Reconnected as Reconnected
-    from ackq.client.links.async_link import AsyncLink as AsyncLink
-    from ackq.client.links.deliveries import Permits as Permits
-    from ackq.client.links.deliveries import Proof as Proof
-    from ackq.client.links.deliveries import StoredDeliveries as StoredDeliveries
     from ackq.client.outcomes import AcknowledgeMode as AcknowledgeMode
     from ackq.client.outcomes import ModeName as ModeName
     from ackq.client.publishing.async_publisher import AsyncPublisher as AsyncPublisher
@@ -68,7 +64,6 @@ _HOME = {
     "Admin": "admin",
     "AsyncChannel": "consuming.async_channel",
     "AsyncConsumer": "consuming.async_channel",
-    "AsyncLink": "links.async_link",
     "AsyncPublisher": "publishing.async_publisher",
     "Channel": "consuming.channel",
     "Committed": "publishing.transaction_state",
@@ -83,8 +78,6 @@ _HOME = {
     "OutcomeName": "outcomes",
     "OutcomeStage": "sessions.outcomes",
     "OverflowName": "admin",
-    "Permits": "links.deliveries",
-    "Proof": "links.deliveries",
     "Publisher": "publishing.publisher",
     "Reconnected": "consuming.stream",
     "Returned": "publishing.receipts",
@@ -93,7 +86,6 @@ _HOME = {
     "Settlement": "consuming.settlement",
     "Stage": "publishing.stage",
     "StageWriter": "publishing.stage",
-    "StoredDeliveries": "links.deliveries",
     "TransactionalPublisher": "publishing.transactional",
     "abort_batch": "publishing.stage",
     "close_channels": "connection.grpc_channels",

@@ -8,10 +8,11 @@ sets the clock both stay as long as they are, because a step of it may be believ
 from types import SimpleNamespace
 
 from ackq.client.connection import attempts, duplex
-from ackq.client.links import async_link, state, stream
 from ackq.limits import MIN_UNSYNCED_BYTES
 from ackq_broker.core.state import link
-from ackq_broker.link import backoff, inbound, transfer
+from ackq_link import backoff, inbound, transfer
+from ackq_link.edge import link as async_link
+from ackq_link.edge import state, stream
 from tests.crash.simulation.clients.link_stream import SimulatedLinkStream, WatchedLink, in_loop
 
 MEMORY_S = 2

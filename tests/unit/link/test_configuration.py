@@ -5,9 +5,9 @@ import json
 import pytest
 
 from ackq.errors import InvalidArgumentError, UnknownOptionError
-from ackq_broker.link import configuration
-from ackq_broker.link.inbound import Inbound
-from ackq_broker.link.outbound import Outbound
+from ackq_link import configuration
+from ackq_link.inbound import Inbound
+from ackq_link.outbound import Outbound
 
 INBOUND = {
     "name": "orders",

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from ackq.errors import InvalidArgumentError
-from ackq_broker.link import configuration
+from ackq_link import configuration
 from tests.optional import needs
 
 needs("proton", "amqp1")

@@ -3,8 +3,8 @@
 import pytest
 
 from ackq.errors import PreconditionFailedError
-from ackq_broker.link.adapter import QueueLimits
-from ackq_broker.link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
+from ackq_link.adapter import QueueLimits
+from ackq_link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
 
 
 def holding(rules=None, **limits):

@@ -5,7 +5,7 @@ import pytest
 
 from ackq.errors import InvalidArgumentError
 from ackq.wire.columns import HEADERS, TIMESTAMP
-from ackq_broker.link.keys import KeyRule, fingerprints
+from ackq_link.keys import KeyRule, fingerprints
 
 
 def rows(**columns):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ackq_broker.link import lasting
+from ackq_link import lasting
 
 MOUNTS = r"""
 21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw

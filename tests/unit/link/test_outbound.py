@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from ackq import limits
-from ackq_broker.link import outbound
-from ackq_broker.link.edge import Edge
+from ackq_link import outbound
+from ackq_link.edge_options import Edge
 
 NOW_S = 100.0
 CONNECTED = SimpleNamespace(blocked="")

@@ -3,8 +3,8 @@
 import pytest
 
 from ackq.errors import PreconditionFailedError
-from ackq_broker.link.adapter import QueueLimits
-from ackq_broker.link.rejections import OnReject, check_rejections, rejects_unfit
+from ackq_link.adapter import QueueLimits
+from ackq_link.rejections import OnReject, check_rejections, rejects_unfit
 
 REMEDY = "rabbitmqctl set_policy dlx"
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackq import limits
-from ackq.client import Proof
 from ackq.wire.columns import HEADERS
-from ackq_broker.link.adapter import Deliveries
-from ackq_broker.link.set_aside import SetAside, Settlements, unfit
+from ackq_link.adapter import Deliveries
+from ackq_link.edge import Proof
+from ackq_link.set_aside import SetAside, Settlements, unfit
 
 
 @given(st.sets(st.integers(1, 30)), st.data())

@@ -5,15 +5,15 @@ import asyncio
 import pyarrow as pa
 import pytest
 
-from ackq.client.links.deliveries import Permits, Proof, StoredDeliveries, StoredRun
 from ackq.client.ranges import Range
 from ackq.errors import BrokerUnavailableError, ClosedError, PreconditionFailedError
 from ackq.limits import MAX_MESSAGE_BYTES
-from ackq_broker.link.adapter import CutError, Deliveries, Limits, QueueLimits, Remaining
-from ackq_broker.link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
-from ackq_broker.link.keys import KeyRule
-from ackq_broker.link.stopping import StoppedError
-from ackq_broker.link.transfer import GivenBackError, InboundCounters, Transfer
+from ackq_link.adapter import CutError, Deliveries, Limits, QueueLimits, Remaining
+from ackq_link.edge.deliveries import Permits, Proof, StoredDeliveries, StoredRun
+from ackq_link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
+from ackq_link.keys import KeyRule
+from ackq_link.stopping import StoppedError
+from ackq_link.transfer import GivenBackError, InboundCounters, Transfer
 
 
 class Subscription:
@@ -191,7 +191,7 @@ def test_a_stop_acknowledges_what_is_settled():
 
 def test_what_vanished_is_told(monkeypatch):
     """L18, L26: held messages that are missing, once two looks found nothing left there."""
-    monkeypatch.setattr("ackq_broker.link.transfer._LOOK_S", 0)
+    monkeypatch.setattr("ackq_link.transfer._LOOK_S", 0)
 
     async def test():
         running = Running()

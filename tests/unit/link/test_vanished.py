@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from ackq.client.links.deliveries import StoredDeliveries, StoredRun
-from ackq_broker.link.adapter import Deliveries, Remaining
-from ackq_broker.link.vanished import Redelivery, VanishedCount
+from ackq_link.adapter import Deliveries, Remaining
+from ackq_link.edge.deliveries import StoredDeliveries, StoredRun
+from ackq_link.vanished import Redelivery, VanishedCount
 
 
 def brought(redelivery, first, *rows):

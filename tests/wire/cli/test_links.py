@@ -7,8 +7,8 @@ import pytest
 
 from ackq.cli.failure import ExitStatus
 from ackq.client import Channel, holder
-from ackq.client.links.outbound import OutboundReporter
 from ackq.v1 import links_pb2 as pb
+from ackq_link.edge.outbound import OutboundReporter
 from tests.fakes.raw_client import Client
 from tests.fakes.raw_link import SOURCE, RawLink
 from tests.wire.brokers.streams import until

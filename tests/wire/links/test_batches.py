@@ -5,9 +5,10 @@ import asyncio
 import pyarrow as pa
 import pytest
 
-from ackq.client import Admin, AsyncLink, Proof, Publisher, Session, holder
+from ackq.client import Admin, Publisher, Session, holder
 from ackq.v1 import links_pb2
 from ackq.v1 import sessions_pb2 as pb
+from ackq_link.edge import AsyncLink, Proof
 from tests.wire.links.conftest import eventually
 
 WINDOW = 10

@@ -7,9 +7,10 @@ import pytest
 
 import ackq_broker
 from ackq import errors, limits
-from ackq.client import Admin, AsyncLink, Channel, Proof, close_channels
+from ackq.client import Admin, Channel, close_channels
 from ackq.info import LinkReport
 from ackq.v1 import links_pb2 as pb
+from ackq_link.edge import AsyncLink, Proof
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import TIMEOUT_S, Client, refused_with
 from tests.fakes.raw_link import SOURCE, RawLink, columns
@@ -355,7 +356,7 @@ def test_a_link_is_removed(edge):
 
 def test_what_its_process_tells(edge, monkeypatch):
     """L26: shown to operators while it runs."""
-    monkeypatch.setattr("ackq.client.links.state._HEARTBEAT_S", 0.05)
+    monkeypatch.setattr("ackq_link.edge.state._HEARTBEAT_S", 0.05)
 
     async def main():
         with Admin(edge.endpoint) as admin:

@@ -9,8 +9,8 @@ import pytest
 
 from ackq.client import Admin, Publisher
 from ackq.limits import MAX_MESSAGE_BYTES
-from ackq_broker.link.amqp091 import fields
-from ackq_broker.link.amqp091.properties import _unpacked
+from ackq_link.amqp091 import fields
+from ackq_link.amqp091.properties import _unpacked
 from tests.unit.link.amqp091.wire import message, same, sent, table_of
 from tests.wire.links.conftest import Rabbit, eventually
 from tests.wire.links.test_inbound import events, inbound, info

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from ackq_broker.link.adapter import CutError, Limits
-from ackq_broker.link.amqp091.address import BrokerAddress
-from ackq_broker.link.amqp091.source import QueueSource
-from ackq_broker.link.keys import fingerprints
+from ackq_link.adapter import CutError, Limits
+from ackq_link.amqp091.address import BrokerAddress
+from ackq_link.amqp091.source import QueueSource
+from ackq_link.keys import fingerprints
 from tests.wire.links.conftest import eventually
 
 WINDOW = 20

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 import ackq_broker
-from ackq.client import AsyncLink
 from ackq.v1 import consuming_pb2
+from ackq_link.edge import AsyncLink
 from tests.fakes.raw_client import Client, holder
 from tests.wire.operations.test_metrics import scrape
 

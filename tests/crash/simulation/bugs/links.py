@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from ackq.client.links.state import LinkState
 from ackq_broker.core.links import deliveries, holder, matching, permits
 from ackq_broker.core.snapshot import image
 from ackq_broker.core.state.link import Link
-from ackq_broker.link.transfer import Transfer
 from ackq_broker.service.links.stream import EdgeStream
+from ackq_link.edge.state import LinkState
+from ackq_link.transfer import Transfer
 from tests.crash.simulation.bugs.patching import Bug, Line
 
 _Bug = partial(Bug, links=True)

@@ -3,10 +3,10 @@
 import asyncio
 from functools import partial
 
-from ackq_broker.link.hold_policy import HoldRules, OnMaxHold
-from ackq_broker.link.inbound import InboundRules
-from ackq_broker.link.keys import KeyRule
-from ackq_broker.link.rejections import OnReject
+from ackq_link.hold_policy import HoldRules, OnMaxHold
+from ackq_link.inbound import InboundRules
+from ackq_link.keys import KeyRule
+from ackq_link.rejections import OnReject
 from tests.crash.simulation.clients.cast import Cast
 from tests.crash.simulation.clients.channel import Consumer
 from tests.crash.simulation.clients.links import (

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from ackq.errors import AckqError
 from ackq.wire.columns import STORED
-from ackq_broker.link.adapter import CutError, Deliveries, Limits, QueueLimits, Remaining
-from ackq_broker.link.amqp091.acknowledgements import Acknowledgements, Credit
-from ackq_broker.link.edge import Edge
-from ackq_broker.link.inbound import Inbound
+from ackq_link.adapter import CutError, Deliveries, Limits, QueueLimits, Remaining
+from ackq_link.amqp091.acknowledgements import Acknowledgements, Credit
+from ackq_link.edge_options import Edge
+from ackq_link.inbound import Inbound
 from tests.crash.simulation.kernel import Loop
 
 _LATEST_ACK_S = 0.05

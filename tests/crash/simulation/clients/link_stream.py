@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 from ackq.client.connection import errors, retry
 from ackq.client.connection.duplex import Finish, Wait
-from ackq.client.links.async_link import AsyncLink
-from ackq.client.links.stream import LinkStream
 from ackq.errors import AckqError, from_code
 from ackq.v1 import links_pb2 as pb
+from ackq_link.edge.link import AsyncLink
+from ackq_link.edge.stream import LinkStream
 from tests.crash.simulation.network import Cut, Refused
 
 _END_S = 5.0

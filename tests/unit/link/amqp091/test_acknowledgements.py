@@ -5,7 +5,7 @@ from collections import deque
 
 import pytest
 
-from ackq_broker.link.amqp091.acknowledgements import AckFrame, Acknowledgements, Credit
+from ackq_link.amqp091.acknowledgements import AckFrame, Acknowledgements, Credit
 
 
 def delivered(acks, credit, count):

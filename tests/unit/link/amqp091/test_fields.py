@@ -6,7 +6,7 @@ import struct
 import pytest
 from hypothesis import given
 
-from ackq_broker.link.amqp091 import fields
+from ackq_link.amqp091 import fields
 from tests.unit.link.amqp091.wire import VALUES
 
 

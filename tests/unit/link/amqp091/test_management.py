@@ -9,11 +9,11 @@ import threading
 import pytest
 
 from ackq.errors import NotFoundError
-from ackq_broker.link.adapter import CutError, Limits, QueueLimits
-from ackq_broker.link.amqp091.address import BrokerAddress
-from ackq_broker.link.amqp091.management import Management, limits_of
-from ackq_broker.link.amqp091.source import QueueSource
-from ackq_broker.link.amqp091.subscription import Seen
+from ackq_link.adapter import CutError, Limits, QueueLimits
+from ackq_link.amqp091.address import BrokerAddress
+from ackq_link.amqp091.management import Management, limits_of
+from ackq_link.amqp091.source import QueueSource
+from ackq_link.amqp091.subscription import Seen
 
 QUORUM = {
     "name": "orders",

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from ackq.wire.columns import HEADERS, PUBLISHABLE
-from ackq_broker.link.amqp091.properties import (
+from ackq_link.amqp091.properties import (
     EXTRA_HEADER,
     Properties,
     delivery_counts,
     from_rows,
     to_rows,
 )
-from ackq_broker.link.keys import fingerprints
+from ackq_link.keys import fingerprints
 from tests.unit.link.amqp091.wire import MESSAGES, message, reordered, same, sent, table_of
 
 TIME = datetime(2026, 11, 22, 10, 20, 30, tzinfo=UTC)

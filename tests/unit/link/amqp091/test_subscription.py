@@ -8,10 +8,10 @@ from pamqp import commands
 from pamqp.header import ContentHeader
 
 from ackq.errors import InvalidArgumentError
-from ackq_broker.link.adapter import CutError, Limits
-from ackq_broker.link.amqp091.address import BrokerAddress
-from ackq_broker.link.amqp091.source import QueueSource
-from ackq_broker.link.amqp091.subscription import QueueSubscription, Seen
+from ackq_link.adapter import CutError, Limits
+from ackq_link.amqp091.address import BrokerAddress
+from ackq_link.amqp091.source import QueueSource
+from ackq_link.amqp091.subscription import QueueSubscription, Seen
 from tests.unit.link.amqp091.wire import sent
 
 

@@ -5,8 +5,8 @@ import struct
 from hypothesis import strategies as st
 from pamqp import commands
 
-from ackq_broker.link.amqp091 import fields, properties
-from ackq_broker.link.amqp091.properties import Properties
+from ackq_link.amqp091 import fields, properties
+from ackq_link.amqp091.properties import Properties
 
 
 def sent(**properties):

@@ -11,14 +11,14 @@ from ackq.errors import (
     TlsError,
     UnauthenticatedError,
 )
-from ackq_broker.link.amqp1.address import (
+from ackq_link.amqp1.address import (
     OTHER_PROTOCOL,
     SASL_FAILED,
     Amqp1Address,
     Condition,
     cut_of,
 )
-from ackq_broker.link.tls import Tls
+from ackq_link.tls import Tls
 
 
 def test_the_parts_of_a_url():

@@ -9,9 +9,9 @@ from tests.optional import needs
 needs("proton", "amqp1")
 
 from ackq.errors import InvalidArgumentError  # noqa: E402
-from ackq_broker.link.adapter import CutError  # noqa: E402
-from ackq_broker.link.amqp1.address import Amqp1Address  # noqa: E402
-from ackq_broker.link.amqp1.connection import connect  # noqa: E402
+from ackq_link.adapter import CutError  # noqa: E402
+from ackq_link.amqp1.address import Amqp1Address  # noqa: E402
+from ackq_link.amqp1.connection import connect  # noqa: E402
 
 
 def cut_by(answer):

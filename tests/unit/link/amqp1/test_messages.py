@@ -14,8 +14,8 @@ needs("proton", "amqp1")
 
 import proton  # noqa: E402
 
-from ackq_broker.link.amqp1 import sections  # noqa: E402
-from ackq_broker.link.amqp1.messages import (  # noqa: E402
+from ackq_link.amqp1 import sections  # noqa: E402
+from ackq_link.amqp1.messages import (  # noqa: E402
     DUPLICATE_ID,
     EXTRA_HEADER,
     Incoming,
@@ -23,7 +23,7 @@ from ackq_broker.link.amqp1.messages import (  # noqa: E402
     duplicate_id,
     to_rows,
 )
-from ackq_broker.link.keys import KeyRule, fingerprints  # noqa: E402
+from ackq_link.keys import KeyRule, fingerprints  # noqa: E402
 
 FULL = {
     "id": "m",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackq_broker.link.amqp1 import sections
+from ackq_link.amqp1 import sections
 
 HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
 DATA = b"\x00\x53\x75\xa0\x02ab"

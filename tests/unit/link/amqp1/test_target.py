@@ -6,7 +6,7 @@ from tests.optional import needs
 
 needs("proton", "amqp1")
 
-from ackq_broker.link.amqp1 import target  # noqa: E402
+from ackq_link.amqp1 import target  # noqa: E402
 
 
 def test_a_silent_broker_is_told(monkeypatch):

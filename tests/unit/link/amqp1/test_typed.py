@@ -11,7 +11,7 @@ needs("proton", "amqp1")
 
 import proton  # noqa: E402
 
-from ackq_broker.link.amqp1 import typed  # noqa: E402
+from ackq_link.amqp1 import typed  # noqa: E402
 
 VALUES = [
     "text",

@@ -13,9 +13,9 @@ needs("proton", "amqp1")
 from proton import Message  # noqa: E402
 
 from ackq.errors import NotFoundError, UnauthenticatedError  # noqa: E402
-from ackq_broker.link.adapter import CutError, Limits, QueueLimits  # noqa: E402
-from ackq_broker.link.amqp1.address import Amqp1Address  # noqa: E402
-from ackq_broker.link.amqp1.source import Amqp1Source  # noqa: E402
+from ackq_link.adapter import CutError, Limits, QueueLimits  # noqa: E402
+from ackq_link.amqp1.address import Amqp1Address  # noqa: E402
+from ackq_link.amqp1.source import Amqp1Source  # noqa: E402
 from tests.fakes.relay import Relay  # noqa: E402
 from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, PASSWORD, USER  # noqa: E402
 

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from ackq.errors import NotFoundError
-from ackq_broker.link.adapter import CutError, Limits
-from ackq_broker.link.amqp091.address import BrokerAddress
-from ackq_broker.link.amqp091.management import Management
-from ackq_broker.link.amqp091.source import QueueSource
+from ackq_link.adapter import CutError, Limits
+from ackq_link.amqp091.address import BrokerAddress
+from ackq_link.amqp091.management import Management
+from ackq_link.amqp091.source import QueueSource
 from tests.wire.links.conftest import eventually
 from tests.wire.links.managed.node import PASSWORD
 from tests.wire.links.test_inbound import events

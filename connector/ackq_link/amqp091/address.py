@@ -1,0 +1,246 @@
+"""Where an AMQP broker is, and how a link proves who it is there.
+
+Invariant: no `repr`, message or log shows a password, wherever it was said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import ssl
+from dataclasses import dataclass, field
+from typing import Final
+
+import aiormq
+from aiormq import exceptions
+from aiormq.exceptions import (
+    AuthenticationError,
+    ChannelAccessRefused,
+    ChannelNotFoundEntity,
+    ConnectionNotAllowed,
+    IncompatibleProtocolError,
+    InvalidFrameError,
+    ProbableAuthenticationError,
+)
+from pamqp.commands import Connection
+from yarl import URL
+
+from ackq.errors import (
+    AckqError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+from ackq.text import printable
+from ackq_link.adapter import CutError
+from ackq_link.address import RemoteAddress
+from ackq_link.events import log
+from ackq_link.tls import tls_failure
+
+_SCHEMES: Final = ("amqp", "amqps")
+_CONNECT_S: Final = 20.0
+_CLOSE_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress(RemoteAddress):
+    """A virtual host of a broker, and the user there; without one: who the certificate says."""
+
+    user: str = "guest"
+    password: str = field(default="guest", repr=False)
+
+    @property
+    def who(self) -> str:
+        """Who the link is there, for errors."""
+        return f"user '{self.user}'" if self.user else f"the client certificate {self.tls.cert}"
+
+    def connect_url(self) -> URL:
+        """The URL with everything in it, for the client library alone."""
+        if not self.user:
+            return URL(self.url).with_query(heartbeat=self.heartbeat_s, auth="external")
+        return (
+            URL(self.url)
+            .with_user(self.user)
+            .with_password(self.secret())
+            .with_query(heartbeat=self.heartbeat_s)
+        )
+
+
+def parse_url(text: str) -> tuple[str, str | None, str | None]:
+    """The URL without its user, the user, and the password; None: not said.
+
+    Raises:
+        InvalidArgumentError: It is none of AMQP; the message does not show it.
+    """
+    try:
+        url = URL(text)
+        bare = url.with_user(None) if url.host else url
+        url.explicit_port  # noqa: B018 - raises for one that is none
+    except ValueError:
+        url = bare = URL()
+    if url.scheme not in _SCHEMES or not url.host or url.query_string or url.fragment:
+        raise InvalidArgumentError(
+            "The broker's URL is not of the form amqp://HOST[:PORT][/VHOST], or amqps:// for TLS;"
+            " write a / within the name of the virtual host as %2F."
+        )
+    return str(bare), url.user, url.password
+
+
+class _Connection(aiormq.Connection):
+    """Says when the broker takes no publishes, which the library waits through."""
+
+    link = blocked = ""
+
+    # Names of the library's own.
+    async def _Connection__handle_connection_blocked(  # noqa: N802
+        self, frame: Connection.Blocked
+    ) -> None:
+        told = f"publishes nothing: the broker has an alarm ({frame.reason}), and blocks publishers"
+        log(logging.WARNING, self.link, "blocked", printable(told), reason=frame.reason)
+        self.blocked = frame.reason or "an alarm"
+        await super()._Connection__handle_connection_blocked(frame)  # type: ignore[misc]
+
+    async def _Connection__handle_connection_unblocked(  # noqa: N802
+        self, frame: Connection.Unblocked
+    ) -> None:
+        log(logging.INFO, self.link, "unblocked", "the broker takes messages again")
+        self.blocked = ""
+        await super()._Connection__handle_connection_unblocked(frame)  # type: ignore[misc]
+
+
+class AmqpConnection:
+    """A connection with one channel, closed together."""
+
+    def __init__(self, connection: _Connection, channel: aiormq.Channel) -> None:
+        self._connection = connection
+        self.channel = channel
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """RabbitMQ's version; empty: it is another broker."""
+        properties = self._connection.server_properties or {}
+        if properties.get("product") != "RabbitMQ":
+            return ()
+        words = re.findall(r"\d+", str(properties.get("version", "")))
+        return tuple(int(word) for word in words[:3])
+
+    @property
+    def blocked(self) -> str:
+        """Why the broker takes no publishes now; empty: it does."""
+        return self._connection.blocked
+
+    @property
+    def frame_bytes(self) -> int:
+        """Most bytes of a frame; 0: it is not bounded."""
+        return self._connection.connection_tune.frame_max
+
+    async def close(self) -> None:
+        """Ends both; never raises."""
+        await _close(self._connection)
+
+
+async def connect(address: BrokerAddress, name: str, *, confirms: bool) -> AmqpConnection:
+    """Connects and opens a channel; `name` is shown to operators there. Raises CutError."""
+    context = address.tls.context() if address.secure else None
+    connection = _Connection(
+        address.connect_url(),
+        context=context,
+        client_properties={"connection_name": f"ackq link {name}"},
+    )
+    connection.link = name
+    try:
+        async with asyncio.timeout(_CONNECT_S):
+            await connection.connect()
+            channel = await connection.channel(
+                publisher_confirms=confirms, **({"on_return_raises": False} if confirms else {})
+            )
+    except BaseException as error:
+        await _close(connection)
+        if isinstance(error, Exception):
+            raise cut_of(error, address) from None
+        raise
+    assert isinstance(channel, aiormq.Channel)
+    return AmqpConnection(connection, channel)
+
+
+async def _close(connection: aiormq.Connection) -> None:
+    """Ends a connection, at once or by leaving it; never raises."""
+    try:
+        async with asyncio.timeout(_CLOSE_S):
+            await connection.close()
+    except Exception:  # noqa: BLE001, S110 - the other end has what it needs, or is gone
+        pass
+
+
+def cut_of(error: BaseException, address: BrokerAddress, place: str = "") -> CutError:
+    """The cut that an error of the library is, in words.
+
+    Args:
+        error: As it was raised.
+        address: The broker.
+        place: The queue or exchange that was used.
+    """
+    refusal = _refusal(error, address, place)
+    if refusal is not None:
+        return CutError(refusal.message, refusal)
+    said = " ".join(str(each) for each in error.args) or type(error).__name__
+    return CutError(f"{address.url}: {said}", by_message=isinstance(error, _BY_MESSAGE))
+
+
+# What RabbitMQ closes a channel or connection with for a message that it cannot take.
+_BY_MESSAGE: Final = (
+    exceptions.ChannelPreconditionFailed, exceptions.ConnectionFrameError,
+    exceptions.ConnectionInternalError, exceptions.ConnectionNotImplemented,
+    exceptions.ConnectionSyntaxError, exceptions.ConnectionUnexpectedFrame,
+)  # fmt: skip
+
+
+def _refusal(error: BaseException, address: BrokerAddress, place: str) -> AckqError | None:
+    """The error that waiting does not mend, if it is one."""
+    said = " ".join(str(each) for each in error.args)
+    failure = next((e for e in (error, error.__cause__) if isinstance(e, ssl.SSLError)), None)
+    if failure is not None:
+        return tls_failure(address.url, address.tls, failure)
+    if isinstance(error, InvalidFrameError) and "Connection.OpenOk" in said:
+        # The library has no other error for a close that answers the open.
+        error, said = ConnectionNotAllowed(), "refused at the open"
+    for kind, refusal, sentence in _REFUSALS:
+        if isinstance(error, kind):
+            message = sentence.format(
+                who=address.who, user=address.user or "USER", place=place, said=said
+            )
+            return refusal(f"{address.url}: {message}")
+    return None
+
+
+_CREDENTIALS: Final = (
+    "the broker refuses {who} or the password. Set them with user and password-file; 'guest' may"
+    " connect from the broker's own machine only. A client certificate (cert) is used without a"
+    " user: enable the plugin rabbitmq_auth_mechanism_ssl and the mechanism EXTERNAL there, and add"
+    " the certificate's user (ssl_cert_login_from)."
+)
+_VHOST: Final = (
+    "{who} may not use this virtual host, or it does not exist: {said}. Name another one in"
+    " the URL, or give the permission: rabbitmqctl set_permissions -p VHOST {user} '' '.*' '.*'"
+)
+_PROTOCOL: Final = (
+    "what listens there does not speak AMQP 0-9-1. Check the port: 5672, or 5671 with amqps."
+)
+_PERMISSION: Final = (
+    "{who} has no permission for '{place}': {said}. A link needs read on the queue it"
+    " consumes, write on the exchange it publishes to: rabbitmqctl set_permissions"
+)
+_PLACE: Final = (
+    "there is no '{place}': {said}. Declare it there, or correct the name; a link declares nothing"
+    " at another broker."
+)
+_REFUSALS: Final[tuple[tuple[type[Exception], type[AckqError], str], ...]] = (
+    (AuthenticationError, UnauthenticatedError, _CREDENTIALS),
+    (ProbableAuthenticationError, UnauthenticatedError, _CREDENTIALS),
+    (ConnectionNotAllowed, PermissionDeniedError, _VHOST),
+    (IncompatibleProtocolError, InvalidArgumentError, _PROTOCOL),
+    (ChannelAccessRefused, PermissionDeniedError, _PERMISSION),
+    (ChannelNotFoundEntity, NotFoundError, _PLACE),
+)

@@ -1,0 +1,126 @@
+"""What RabbitMQ's HTTP API says of a queue: AMQP 0-9-1 itself cannot be asked. Rules L14, L17.
+
+Invariant: it only reads, with the credentials of the link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from yarl import URL
+
+from ackq.errors import AckqError, InvalidArgumentError, NotFoundError, UnauthenticatedError
+from ackq_link.adapter import CutError, QueueLimits
+from ackq_link.amqp091.address import BrokerAddress
+
+_CALL_S: Final = 10.0
+_SCHEMES: Final = ("http", "https")
+_REFUSALS: Final[Mapping[int, tuple[type[AckqError], str]]] = {
+    401: (
+        UnauthenticatedError,
+        "refuses the link's user: rabbitmqctl set_user_tags {user} management",
+    ),
+    403: (
+        UnauthenticatedError,
+        "refuses the link's user: rabbitmqctl set_user_tags {user} management",
+    ),
+    404: (NotFoundError, "knows no such queue. Check the URL and the name"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Management:
+    """Where the API is: `http://HOST:15672`."""
+
+    url: str
+
+    def __post_init__(self) -> None:
+        url = URL(self.url)
+        if url.scheme not in _SCHEMES or not url.host or url.user or url.query_string:
+            raise InvalidArgumentError(
+                "management is not of the form http://HOST[:PORT], or https:// for TLS, without a"
+                " user: it gets that of the link."
+            )
+
+    async def queue_limits(self, address: BrokerAddress, queue: str) -> QueueLimits:
+        """The limits of a queue; of one that the link's user may not see, a warning alone.
+
+        Raises:
+            CutError: With a refusal where waiting mends nothing.
+        """
+        try:
+            found = await asyncio.to_thread(self._get, address, queue)
+        except CutError as cut:
+            if not isinstance(cut.refusal, UnauthenticatedError):
+                raise
+            warning = (
+                f"{cut.refusal.message} Until then the limits of the queue are those that the link"
+                " is told, or guesses of the version"
+            )
+            return QueueLimits(warnings=(warning,))
+        return limits_of(found)
+
+    def _get(self, address: BrokerAddress, queue: str) -> Mapping[str, Any]:
+        vhost = URL(address.url).path.removeprefix("/") or "/"
+        place = "/".join(urllib.parse.quote(part, safe="") for part in (vhost, queue))
+        login = address.connect_url()
+        basic = base64.b64encode(f"{login.user}:{login.password}".encode()).decode("ascii")
+        request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
+            f"{self.url.rstrip('/')}/api/queues/{place}",
+            headers={"Authorization": f"Basic {basic}"},
+        )
+        context = address.tls.context() if self.url.startswith("https:") else None
+        try:
+            with urllib.request.urlopen(request, timeout=_CALL_S, context=context) as answer:  # noqa: S310
+                found = json.load(answer)
+        except urllib.error.HTTPError as error:
+            error.close()
+            kind, sentence = _REFUSALS.get(error.code, (None, ""))
+            said = f"{self.url}: {sentence.format(user=login.user)}."
+            refusal = kind(said) if kind is not None else None
+            raise CutError(f"{self.url}: HTTP status {error.code}", refusal) from None
+        except (OSError, ValueError) as error:
+            raise CutError(f"{self.url}: {getattr(error, 'reason', error)}") from None
+        if not isinstance(found, dict):
+            raise CutError(f"{self.url}: no description of a queue")
+        return found
+
+
+def limits_of(found: Mapping[str, Any]) -> QueueLimits:
+    """The limits in the API's description of a queue; what stands nowhere is not known."""
+    arguments = _table(found.get("arguments"))
+    policy = _table(found.get("effective_policy_definition"))
+
+    def smallest(name: str) -> int | None:
+        """Of argument and policy, of which the smaller rules; a negative one means none."""
+        said = [
+            value
+            for value in (arguments.get(f"x-{name}"), policy.get(name))
+            if isinstance(value, int)
+        ]
+        finite = [value for value in said if value >= 0]
+        return min(finite) if finite else 0 if said else None
+
+    timeout_ms = smallest("consumer-timeout")
+    return QueueLimits(
+        kind=str(found.get("type") or arguments.get("x-queue-type") or ""),
+        consumer_timeout_s=timeout_ms / 1000 if timeout_ms is not None else None,
+        delivery_limit=smallest("delivery-limit"),
+        dead_letters=bool(
+            arguments.get("x-dead-letter-exchange") is not None
+            or policy.get("dead-letter-exchange") is not None
+        ),
+        single_active=arguments.get("x-single-active-consumer") is True,
+    )
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,142 @@
+"""A queue of an AMQP 0-9-1 broker to consume: its window, its limits, its name. Rules L1, L14, L17.
+
+Invariant: nothing is declared or changed at the other broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from yarl import URL
+
+from ackq_link.adapter import CutError, Limits, QueueLimits
+from ackq_link.amqp091 import single_active, stream_queue
+from ackq_link.amqp091.address import BrokerAddress, connect, cut_of
+from ackq_link.amqp091.management import Management
+from ackq_link.amqp091.subscription import QueueSubscription, Seen
+
+_CALL_S: Final = 20.0
+_PORTS: Final = {"amqp": 5672, "amqps": 5671}
+QUORUM: Final = "quorum"
+CLASSIC: Final = "classic"
+# The first version in which quorum queues have a delivery limit though nobody set one, and it.
+_LIMIT_SINCE: Final = (4, 0)
+_DEFAULT_LIMIT: Final = 20
+# From here on a nack with requeue is no delivery that counts; a cut is one still.
+_FREE_NACK_SINCE: Final = (4, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSource:
+    """A queue of an AMQP broker.
+
+    Args:
+        address: The broker.
+        queue: The queue, which must exist.
+        name: The link's.
+        limits: `window_messages` is the prefetch, from 1 to 65535: with 0 a quorum queue would
+            deliver 2000.
+        told: What the user says of the queue; it goes before what is learnt.
+        management: The HTTP API of the broker, if it may be asked.
+    """
+
+    address: BrokerAddress
+    queue: str
+    name: str
+    limits: Limits
+    told: QueueLimits = field(default_factory=QueueLimits)
+    management: Management | None = None
+    seen: Seen = field(default_factory=Seen, compare=False)
+
+    @property
+    def identity(self) -> str:
+        """The protocol, host, port, virtual host and queue, without credentials (L1)."""
+        url = URL(self.address.url)
+        vhost = url.raw_path.removeprefix("/") or "%2F"
+        port = url.explicit_port or _PORTS[url.scheme]
+        return f"amqp://{url.host}:{port}/{vhost}, queue {self.queue}"
+
+    async def learn(self) -> QueueLimits:
+        """The limits of the queue (L14).
+
+        What the user told goes first, then what the management API says. AMQP 0-9-1 itself tells
+        nothing of a queue; its version and the headers of what it redelivered tell a little.
+
+        Raises:
+            CutError: The broker is away; or, with a refusal, there is no such queue, or it is a
+                stream.
+        """
+        connection = await connect(self.address, self.name, confirms=False)
+        try:
+            self.seen.version = connection.version
+            async with asyncio.timeout(_CALL_S):
+                await connection.channel.queue_declare(self.queue, passive=True)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is learnt
+            raise cut_of(error, self.address, self.queue) from None
+        finally:
+            await connection.close()
+        learnt = QueueLimits()
+        if self.management is not None:
+            learnt = await self.management.queue_limits(self.address, self.queue)
+        limits = self.limits_of(learnt)
+        if limits.kind == stream_queue.STREAM:
+            refusal = stream_queue.refusal(self.queue)
+            raise CutError(refusal.message, refusal)
+        return limits
+
+    async def subscribe(self) -> QueueSubscription:
+        """Connects and consumes. Raises CutError, with a refusal where waiting mends nothing."""
+        connection = await connect(self.address, self.name, confirms=False)
+        subscription = QueueSubscription(
+            connection, self.address, self.queue, self.limits, self.seen
+        )
+        try:
+            await subscription.start()
+        except BaseException as error:
+            await connection.close()
+            if isinstance(error, Exception):
+                raise cut_of(error, self.address, self.queue) from None
+            raise
+        return subscription
+
+    def limits_of(self, learnt: QueueLimits) -> QueueLimits:
+        """The limits of all that is told, seen, and learnt of the management API."""
+        told = self.told
+        kind = told.kind or learnt.kind or (QUORUM if self.seen.quorum else "")
+        limit = told.delivery_limit if told.delivery_limit is not None else learnt.delivery_limit
+        if limit is None:
+            if kind == CLASSIC:
+                limit = 0
+            elif kind == QUORUM and self.seen.version:
+                limit = _DEFAULT_LIMIT if self.seen.version >= _LIMIT_SINCE else 0
+        timeout_s = (
+            told.consumer_timeout_s
+            if told.consumer_timeout_s is not None
+            else learnt.consumer_timeout_s
+        )
+        alone = learnt.single_active
+        warning = single_active.warning(self.seen.version, kind, timeout_s) if alone else ""
+        return replace(
+            learnt,
+            kind=kind,
+            consumer_timeout_s=timeout_s,
+            delivery_limit=limit,
+            requeue_counts=kind != CLASSIC and self.seen.version < _FREE_NACK_SINCE,
+            dead_letters=(
+                told.dead_letters if told.dead_letters is not None else learnt.dead_letters
+            ),
+            remedy=self._remedy(),
+            warnings=(*learnt.warnings, warning) if warning else learnt.warnings,
+            notes=(single_active.NOTE,) if alone else (),
+        )
+
+    def _remedy(self) -> str:
+        """The command that gives the queue a dead-letter exchange."""
+        vhost = URL(self.address.url).path.removeprefix("/") or "/"
+        pattern = "^" + "".join(f"\\{c}" if c in ".+*?()[]{}|^$\\" else c for c in self.queue) + "$"
+        return (
+            f"rabbitmqctl set_policy -p '{vhost}' 'ackq-{self.queue}' '{pattern}'"
+            ' \'{"dead-letter-exchange":"EXCHANGE"}\' --apply-to queues'
+        )

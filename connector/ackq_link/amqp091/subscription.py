@@ -1,0 +1,363 @@
+"""A consumer by AMQP 0-9-1: deliveries, acknowledgements, its window. Rules L8, L12, L17, L19.
+
+Invariant: deliveries come in the order of their tags, and acknowledgements leave on the channel
+that they came on. A tag that does not follow the one before it ends the subscription.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from aiormq.abc import DeliveredMessage
+from pamqp import commands
+
+from ackq.wire.held_bytes import HeldBytes
+from ackq_link.adapter import CutError, Deliveries, Limits, Remaining
+from ackq_link.amqp091 import stream_queue
+from ackq_link.amqp091.acknowledgements import Acknowledgements, Credit
+from ackq_link.amqp091.address import AmqpConnection, BrokerAddress, cut_of
+from ackq_link.amqp091.dispatch import take_at_once
+from ackq_link.amqp091.properties import Properties, delivery_counts, to_rows
+
+# Acks leave when so much time has passed, or so large a part of the window waits for them.
+ACK_DELAY_S: Final = 0.05
+_ACK_PART: Final = 4
+_BATCH_ROWS: Final = 5_000
+_BATCH_BYTES: Final = 8 << 20
+_CALL_S: Final = 20.0
+_CLOSE_S: Final = 5.0
+# After so many heartbeats a broker has closed the connection of a process that is gone.
+_MISSED_HEARTBEATS: Final = 3
+# In a nack, with `multiple`: everything that is unacknowledged.
+_ALL: Final = 0
+
+
+@dataclass
+class Seen:
+    """What the deliveries and the connections told of the other broker."""
+
+    quorum: bool = False
+    version: tuple[int, ...] = ()
+
+
+class QueueSubscription:
+    """The consumers, one at a time, of one channel of one connection.
+
+    Args:
+        connection: Has the channel.
+        address: Where it leads, for errors.
+        queue: What it consumes.
+        limits: Its window.
+        seen: Is told what deliveries tell.
+    """
+
+    def __init__(
+        self,
+        connection: AmqpConnection,
+        address: BrokerAddress,
+        queue: str,
+        limits: Limits,
+        seen: Seen,
+    ) -> None:
+        self._address = address
+        self._queue = queue
+        self._limits = limits
+        self._seen = seen
+        self._connection = connection
+        self._channel = connection.channel
+        self._bodies: list[bytes] = []
+        self._properties: list[Properties] = []
+        self._redelivered: list[bool] = []
+        self._last_tag = 0
+        self._checked = False
+        self._acks = Acknowledgements()
+        self._held = HeldBytes()
+        self._waiting_bytes = 0  # of deliveries that are in no batch yet
+        self._received_bytes = 0
+        self._consumer: _Consumer | None = None
+        self._cancelled = ""
+        self._cut: CutError | None = None
+        self._arrived = asyncio.Event()
+        self._flow = asyncio.Event()
+        self._ack_due = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closing = False
+        self._alone_at = time.monotonic() + _MISSED_HEARTBEATS * address.heartbeat_s
+
+    async def start(self) -> None:
+        """Starts the consumer."""
+        take_at_once(self._channel)
+        self._channel.on_consumer_cancel_callbacks.add(self._on_cancel)
+        self._channel.closing.add_done_callback(self._on_closed)
+        await self._consume(self._limits.window_messages)
+        self._tasks = [
+            asyncio.create_task(self._acknowledge(), name="link-acks"),
+            asyncio.create_task(self._bound_bytes(), name="link-window"),
+        ]
+        for task in self._tasks:
+            task.add_done_callback(self._on_task_end)
+
+    async def deliver(self) -> Deliveries:
+        """Everything that came, up to a bound; waits for the first.
+
+        Raises:
+            CutError: The subscription ended.
+            PreconditionFailedError: It is a stream's.
+        """
+        while True:
+            if self._cut is not None:
+                raise self._cut
+            if self._bodies:
+                if not self._checked:
+                    await self._check_kind()
+                return self._taken()
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    async def _check_kind(self) -> None:
+        """Refuses a stream, which its first delivery gives away."""
+        self._checked = True
+        offset = stream_queue.OFFSET_HEADER in self._properties[0].wire
+        if offset and await stream_queue.is_stream(self._address, self._queue):
+            raise stream_queue.refusal(self._queue)
+
+    def settle(self, first_tag: int, last_tag: int) -> None:
+        """Acknowledges a range, at most every 50 ms or quarter of the window (L12)."""
+        self._settle(first_tag, last_tag, rejected=False)
+
+    def reject(self, first_tag: int, last_tag: int) -> None:
+        """Rejects a range there without requeue: its dead-letter exchange gets it (L13)."""
+        self._settle(first_tag, last_tag, rejected=True)
+
+    def set_aside(self, tag: int) -> None:
+        """Leaves a delivery unacknowledged, outside the window of bytes (L29)."""
+        self._held.remove(tag, tag)
+        self._flow.set()
+
+    @property
+    def proven(self) -> int:
+        """How many settlements, in their order, are proven by credit (L10).
+
+        See `acknowledgements` for why that is a proof.
+        """
+        return self._acks.proven
+
+    async def remaining(self) -> Remaining | None:
+        """What the queue has left, by a passive declare; see `SourceSubscription` (L18)."""
+        if self._cut is not None or time.monotonic() < self._alone_at:
+            return None
+        try:
+            async with asyncio.timeout(_CALL_S):
+                found = await self._channel.queue_declare(self._queue, passive=True)
+        except Exception:  # noqa: BLE001 - it ends the channel, which is a cut
+            return None
+        if found.message_count is None or found.consumer_count is None:
+            return None
+        return Remaining(found.message_count, found.consumer_count, self._last_tag)
+
+    async def close(self, *, requeue: bool = False) -> None:
+        """Sends the last acknowledgements, and closes; what was not settled is requeued there.
+
+        Args:
+            requeue: By a nack instead of by the close, which on RabbitMQ 4.3 costs no life.
+        """
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._cut is None:
+            with suppress(Exception):  # as if it had been cut before
+                async with asyncio.timeout(_CLOSE_S):
+                    if requeue and self._consumer is not None:
+                        await self._channel.basic_cancel(self._consumer.tag)
+                    await self._send_acks()
+                    if requeue:
+                        await self._channel.basic_nack(
+                            _ALL, multiple=True, requeue=True, wait=False
+                        )
+                    # The broker answers when it has read all before: a connection that is closed
+                    # at once takes the acknowledgements that wait to be written with it.
+                    await self._channel.close()
+        await self._connection.close()
+
+    # --- deliveries ---
+
+    def take(self, message: DeliveredMessage, credit: Credit) -> None:
+        """Takes a delivery; does not wait, so deliveries stay in their order (L8)."""
+        tag = message.delivery_tag
+        if self._cut is not None:
+            return
+        if tag != self._last_tag + 1:
+            # Cumulative acks would cover what is missing.
+            self._end(CutError(f"delivery {tag} came after {self._last_tag}"))
+            return
+        self._last_tag = tag
+        self._acks.delivered(credit)
+        body = message.body
+        self._bodies.append(body)
+        self._properties.append(message.header.properties)  # type: ignore[arg-type]
+        self._redelivered.append(message.delivery.redelivered)  # type: ignore[union-attr]
+        size = len(body)
+        self._received_bytes += size
+        self._waiting_bytes += size
+        if self._held_bytes >= self._limits.window_bytes:
+            self._flow.set()
+        if len(self._bodies) == 1:
+            self._arrived.set()
+
+    def _taken(self) -> Deliveries:
+        """The first rows that are waiting, as many as make a batch."""
+        rows, size = 0, 0
+        for body in self._bodies[:_BATCH_ROWS]:
+            if rows and size + len(body) > _BATCH_BYTES:
+                break
+            rows += 1
+            size += len(body)
+        redelivered = self._redelivered[:rows]
+        counts = delivery_counts(self._properties[:rows]) if any(redelivered) else ()
+        if counts:
+            self._seen.quorum = True
+        taken = Deliveries(
+            to_rows(self._bodies[:rows], self._properties[:rows]),
+            self._last_tag - len(self._bodies) + 1,
+            redelivered,
+            size,
+            counts,
+        )
+        del self._bodies[:rows], self._properties[:rows], self._redelivered[:rows]
+        self._waiting_bytes -= size
+        self._held.add(taken.first_tag, taken.last_tag, size)
+        return taken
+
+    # --- acknowledgements ---
+
+    def _settle(self, first: int, last: int, *, rejected: bool) -> None:
+        assert last <= self._last_tag - len(self._bodies), "not delivered"
+        self._acks.settle(first, last, rejected=rejected)
+        self._held.remove(first, last)
+        self._flow.set()
+        self._ack_due.set()
+
+    async def _acknowledge(self) -> None:
+        part = max(1, self._limits.window_messages // _ACK_PART)
+        try:
+            while True:
+                await self._ack_due.wait()
+                self._ack_due.clear()
+                if self._acks.pending < part:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(ACK_DELAY_S):
+                            while self._acks.pending < part:
+                                await self._ack_due.wait()
+                                self._ack_due.clear()
+                await self._send_acks()
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing more is acknowledged
+            self._end(cut_of(error, self._address, self._queue))
+
+    async def _send_acks(self) -> None:
+        for frame in self._acks.frames():
+            if frame.rejected:
+                await self._channel.basic_nack(
+                    frame.tag, multiple=frame.multiple, requeue=False, wait=False
+                )
+            else:
+                await self._channel.basic_ack(frame.tag, multiple=frame.multiple, wait=False)
+
+    # --- window ---
+
+    async def _consume(self, prefetch: int) -> None:
+        consumer = _Consumer(self, prefetch)
+        async with asyncio.timeout(_CALL_S):
+            await self._channel.basic_qos(prefetch_count=prefetch)
+            started = await self._channel.basic_consume(self._queue, consumer.on_message)
+        assert started.consumer_tag is not None
+        consumer.tag = started.consumer_tag
+        self._consumer = consumer
+
+    async def _cancel(self, consumer: _Consumer) -> None:
+        """Ends a consumer; a quorum queue may still send what it had for it, which counts.
+
+        So without waiting for an answer: the library drops what comes for a consumer behind it,
+        and its tag would be missing.
+        """
+        async with asyncio.timeout(_CALL_S):
+            await self._channel.basic_cancel(consumer.tag, nowait=True)
+        consumers = self._channel.consumers
+        consumers[consumer.tag] = consumer.on_message
+        # Nothing is late any more for the one before it.
+        consumers.pop(self._cancelled, None)
+        self._cancelled = consumer.tag
+
+    async def _bound_bytes(self) -> None:
+        """Stops the consumer at the window's bytes, and starts it again at half of them (L19).
+
+        Then with a prefetch that the messages seen last would fit in.
+        """
+        limits = self._limits
+        try:
+            while True:
+                await self._flow.wait()
+                self._flow.clear()
+                if self._consumer is not None and self._held_bytes >= limits.window_bytes:
+                    consumer, self._consumer = self._consumer, None
+                    await self._cancel(consumer)
+                elif self._consumer is None and self._held_bytes <= limits.window_bytes // 2:
+                    await self._consume(self._fitting)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing more is delivered
+            self._end(cut_of(error, self._address, self._queue))
+
+    @property
+    def _held_bytes(self) -> int:
+        """The bytes of what is delivered and not settled."""
+        return self._waiting_bytes + self._held.total
+
+    @property
+    def _fitting(self) -> int:
+        """The prefetch that messages of the mean size seen would fit in."""
+        limits = self._limits
+        mean = max(1, self._received_bytes // max(1, self._last_tag))
+        return max(1, min(limits.window_messages, limits.window_bytes // mean))
+
+    # --- the end ---
+
+    def _on_cancel(self, frame: commands.Basic.Cancel) -> None:
+        """The broker cancelled the consumer: its queue was deleted, or has moved (L17)."""
+        queue = self._queue
+        self._end(CutError(f"the broker cancelled the consumer of '{queue}' ({frame.name})"))
+
+    def _on_closed(self, closing: asyncio.Future[object]) -> None:
+        if closing.cancelled():
+            self._end(CutError("the channel was closed"))
+            return
+        error = closing.exception() or ConnectionError("the channel was closed")
+        self._end(cut_of(error, self._address, self._queue))
+
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        """A task that fails ends the subscription, as the cut that it would come to."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._end(cut_of(error, self._address, self._queue))
+
+    def _end(self, cut: CutError) -> None:
+        if self._cut is None and not self._closing:
+            self._cut = cut
+            self._arrived.set()
+
+
+class _Consumer:
+    """One consumer: its tag there, and its credit."""
+
+    __slots__ = ("_credit", "_subscription", "tag")
+
+    def __init__(self, subscription: QueueSubscription, prefetch: int) -> None:
+        self._subscription = subscription
+        self._credit = Credit(prefetch)
+        self.tag = ""
+
+    async def on_message(self, message: DeliveredMessage) -> None:
+        """A delivery."""
+        self._subscription.take(message, self._credit)

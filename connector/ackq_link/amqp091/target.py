@@ -1,0 +1,192 @@
+"""Publishes by AMQP 0-9-1, with confirms and `mandatory`. Rule L22.
+
+Invariant: a row counts as confirmed only if its confirm came and no return did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from aiormq.abc import DeliveredMessage
+from aiormq.exceptions import DeliveryError
+from pamqp import commands
+
+from ackq_link.adapter import CutError, Limits, PublishedRows
+from ackq_link.amqp091.address import AmqpConnection, BrokerAddress, connect, cut_of
+from ackq_link.amqp091.properties import Properties, from_rows
+from ackq_link.message_ids import message_ids
+
+_CALL_S: Final = 20.0
+_RETURNED: Final = "returned: no queue there takes it"
+# Of a content header, beside its properties.
+_FRAME_BYTES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeTarget:
+    """Where a link publishes.
+
+    Args:
+        address: The broker.
+        exchange: Empty: the default exchange.
+        routing_key: With the default exchange the queue's name; None: each row's own.
+        name: The link's.
+        limits: Most rows under way.
+    """
+
+    address: BrokerAddress
+    exchange: str
+    routing_key: str | None
+    name: str
+    limits: Limits
+
+    async def connect(self) -> ExchangeProducer:
+        """Connects, and looks whether queue or exchange exist. Raises CutError."""
+        connection = await connect(self.address, self.name, confirms=True)
+        try:
+            async with asyncio.timeout(_CALL_S):
+                if self.exchange:
+                    await connection.channel.exchange_declare(self.exchange, passive=True)
+                elif self.routing_key is not None:
+                    await connection.channel.queue_declare(self.routing_key, passive=True)
+        except BaseException as error:
+            await connection.close()
+            if isinstance(error, Exception):
+                raise cut_of(error, self.address, self.place) from None
+            raise
+        return ExchangeProducer(self, connection)
+
+    @property
+    def identity(self) -> str:
+        """The URL, and the queue or exchange, without credentials."""
+        return f"{self.address.url}, {'exchange' if self.exchange else 'queue'} {self.place}"
+
+    @property
+    def place(self) -> str:
+        """The exchange, or the queue behind the default one."""
+        return self.exchange or self.routing_key or "the default exchange"
+
+
+class ExchangeProducer:
+    """One channel in confirm mode."""
+
+    def __init__(self, target: ExchangeTarget, connection: AmqpConnection) -> None:
+        self._target = target
+        self._connection = connection
+        self._channel = connection.channel
+        # Two messages may have one id, and the library tells a return by the id alone: it counts
+        # for all of that id that are under way. None is lost so, and few come twice.
+        self._returned: set[str] = set()
+        self._under_way: Counter[str] = Counter()
+        self._cut: CutError | None = None
+        self._ended = asyncio.get_running_loop().create_future()
+        self._channel.on_return_callbacks.add(self._on_return)
+        self._channel.closing.add_done_callback(self._on_closed)
+
+    async def publish(self, rows: pa.RecordBatch) -> PublishedRows:
+        """Publishes rows in order, and waits until each is confirmed or refused, or for a cut."""
+        ids = message_ids(rows)
+        self._under_way.update(ids)
+        tasks = [
+            asyncio.create_task(self._publish(body, key, properties))
+            for body, key, properties in zip(
+                rows.column("body").to_pylist(),
+                self._keys(rows),
+                from_rows(rows, ids),
+                strict=True,
+            )
+        ]
+        try:
+            answers = asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.wait((answers, self._ended), return_when=asyncio.FIRST_COMPLETED)
+            if self._cut is not None:
+                answers.cancel()
+            return self._published(tasks, ids)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._under_way.subtract(ids)
+            self._under_way += Counter()  # without those at 0
+            self._returned &= self._under_way.keys()
+
+    @property
+    def blocked(self) -> str:
+        """The reason of the broker's alarm; empty: it has none."""
+        return self._connection.blocked
+
+    async def close(self) -> None:
+        """Ends the connection."""
+        self._channel.closing.remove_done_callback(self._on_closed)
+        await self._connection.close()
+
+    async def _publish(
+        self, body: bytes | None, key: str, properties: Properties | ValueError
+    ) -> object:
+        if isinstance(properties, ValueError):
+            raise properties
+        most = self._connection.frame_bytes
+        if most and len(properties.wire) + _FRAME_BYTES > most:
+            size = len(properties.wire)
+            raise ValueError(f"its properties have {size} bytes, and a frame there {most}")
+        return await self._channel.basic_publish(
+            body or b"",
+            exchange=self._target.exchange,
+            routing_key=key,
+            properties=properties,  # type: ignore[arg-type]
+            mandatory=True,
+            wait=False,
+        )
+
+    def _keys(self, rows: pa.RecordBatch) -> Sequence[str]:
+        if self._target.routing_key is not None:
+            return [self._target.routing_key] * rows.num_rows
+        keys: list[str] = rows.column("routing_key").to_pylist()
+        return keys
+
+    def _published(
+        self, tasks: Sequence[asyncio.Task[object]], ids: Sequence[str]
+    ) -> PublishedRows:
+        confirmed = []
+        refused, unfit = {}, {}
+        for row, (task, message_id) in enumerate(zip(tasks, ids, strict=True)):
+            if not task.done() or task.cancelled():
+                continue  # in doubt
+            error = task.exception()
+            if message_id in self._returned:
+                refused[row] = _RETURNED
+            elif error is None and isinstance(task.result(), commands.Basic.Ack):
+                confirmed.append(row)
+            elif isinstance(error, DeliveryError):
+                refused[row] = "nacked by the broker"
+            elif isinstance(error, ValueError | TypeError):
+                unfit[row] = f"AMQP cannot carry it: {error}"
+            elif self._cut is None:
+                self._end(cut_of(error or ConnectionError("no answer"), self._target.address))
+        return PublishedRows(confirmed, refused, unfit, self._cut)
+
+    def _on_return(self, message: DeliveredMessage) -> None:
+        message_id = message.header.properties.message_id
+        if message_id is not None:
+            self._returned.add(message_id)
+
+    def _on_closed(self, closing: asyncio.Future[object]) -> None:
+        error = None if closing.cancelled() else closing.exception()
+        self._end(
+            cut_of(
+                error or ConnectionError("the channel was closed"),
+                self._target.address,
+                self._target.place,
+            )
+        )
+
+    def _end(self, cut: CutError) -> None:
+        if self._cut is None:
+            self._cut = cut
+        if not self._ended.done():
+            self._ended.set_result(None)

@@ -1,0 +1,437 @@
+"""AMQP 1.0 messages as the product's message columns, and back, one to one.
+
+| AMQP 1.0 | column |
+|---|---|
+| data sections, one after the other | body |
+| message-id, correlation-id, reply-to, content-type | the same; the type of an id that is no text is in `amqp-properties` |
+| creation-time | published_at |
+| an application property that is a text | the header |
+| one of another type | the header, as JSON; its type is in `amqp-properties` |
+| a body that is a value or a sequence | body: a text or bytes as they are, else JSON; which is in `amqp-properties` |
+| ttl, priority, subject, and the other properties | in the header `amqp-properties` |
+| message annotations | in `amqp-properties`, but for x-opt- ones that are not of JMS |
+| durable, delivery-count, delivery annotations | none: of the delivery, or the same for all |
+| a message with a footer, or with a type that has no form here | body: all of it but the header, encoded |
+
+`amqp-properties` is a JSON object, with AMQP 0-9-1's names where that has the same: `expiration`
+for ttl, `type` for subject. All are stored persistent, and none expires by what it says there.
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import Any, Final
+
+import proton
+import pyarrow as pa
+
+from ackq import limits
+from ackq.wire.columns import HEADERS, TIMESTAMP
+from ackq_link.amqp1 import sections, typed
+from ackq_link.amqp1.sections import Section
+
+EXTRA_HEADER: Final = "amqp-properties"
+# Artemis drops a message with one that it remembers.
+DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
+_JSON_HEADERS: Final = "json-headers"
+_TYPES: Final = "types"
+_BODY: Final = "body"
+_ANNOTATIONS: Final = "annotations"
+_EXPIRATION: Final = "expiration"
+_EXPIRY: Final = "absolute_expiry_time"
+_PRIORITY: Final = "priority"
+_SEQUENCE, _VALUE, _TEXT, _BYTES, _WHOLE = "sequence", "value", "text", "bytes", "message"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# Places in the list that the section of properties is: of columns, and of those without one.
+_COLUMNS: Final = {"message_id": 0, "reply_to": 4, "correlation_id": 5, "content_type": 6}
+_CREATED: Final = 9
+_PLACES: Final = {
+    "user_id": 1,
+    "to": 2,
+    "type": 3,
+    "content_encoding": 7,
+    _EXPIRY: 8,
+    "group_id": 10,
+    "group_sequence": 11,
+    "reply_to_group_id": 12,
+}
+_PROPERTIES: Final = 13
+# Places in the list that the header is.
+_AT_PRIORITY, _AT_TTL, _AT_COUNT, _HEADER = 1, 2, 4, 5
+# Those that are sent again, by the library's names. Who the user is, and where it goes to, is the
+# link's to say.
+_SENT: Final = {
+    "type": "subject",
+    "content_encoding": "content_encoding",
+    "group_id": "group_id",
+    "group_sequence": "group_sequence",
+    "reply_to_group_id": "reply_to_group_id",
+}
+_NOT_SENT: Final = ("user_id", "to")
+_OF_DELIVERY: Final = (sections.HEADER, sections.DELIVERY_ANNOTATIONS)
+# What the library raises of a value that it cannot read or write; some by assertions.
+_UNREADABLE: Final = (
+    proton.ProtonException,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    AttributeError,
+    AssertionError,
+    RecursionError,
+)
+_DURABLE: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
+
+
+class Incoming:
+    """A received message, taken apart.
+
+    Args:
+        raw: Its bytes.
+
+    Attributes:
+        body: The column's value.
+        texts: The columns that are texts, by name.
+        headers: Its headers, in order.
+        created: When it was made, if it says so.
+        delivery_count: How often it was delivered before.
+    """
+
+    __slots__ = ("body", "created", "delivery_count", "headers", "texts")
+
+    def __init__(self, raw: bytes) -> None:
+        self.texts: dict[str, str] = {}
+        self.created: datetime | None = None
+        self.delivery_count = 0
+        try:
+            self._read(raw, list(sections.split(raw)))
+        except _UNREADABLE:
+            self._keep_whole(raw)
+
+    def _read(self, raw: bytes, found: Sequence[Section]) -> None:
+        extra: dict[str, Any] = {}
+        application: Mapping[str, Any] = {}
+        body: list[bytes] = []
+        for section in found:
+            match section.code:
+                case sections.DATA:
+                    body.append(sections.binary(raw, section))
+                case sections.HEADER:
+                    self._read_header(_items(raw, section, _HEADER), extra)
+                case sections.PROPERTIES:
+                    self._read_properties(_items(raw, section, _PROPERTIES), extra)
+                case sections.APPLICATION_PROPERTIES:
+                    application = _value(raw, section)
+                case sections.MESSAGE_ANNOTATIONS:
+                    _read_annotations(_value(raw, section), extra)
+                case sections.DELIVERY_ANNOTATIONS:
+                    pass
+                case sections.VALUE | sections.SEQUENCE if not body:
+                    text, extra[_BODY] = _body(_value(raw, section), section.code)
+                    body.append(text)
+                case _:
+                    raise ValueError("a section that has no form here")
+        self.body = body[0] if len(body) == 1 else b"".join(body)
+        self.headers = _headers(application, extra)
+
+    def _read_header(self, items: Sequence[Any], extra: dict[str, Any]) -> None:
+        self.delivery_count = int(items[_AT_COUNT] or 0)
+        if items[_AT_PRIORITY] is not None:
+            extra[_PRIORITY] = int(items[_AT_PRIORITY])
+        if items[_AT_TTL] is not None:
+            extra[_EXPIRATION] = str(int(items[_AT_TTL]))
+
+    def _read_properties(self, items: Sequence[Any], extra: dict[str, Any]) -> None:
+        for name, place in _COLUMNS.items():
+            value = items[place]
+            if value is not None:
+                self.texts[name], kind = _id_text(value)
+                if kind:
+                    extra[f"{name}_type"] = kind
+        if items[_CREATED] is not None:
+            created_us = 1000 * int(items[_CREATED])
+            if not limits.MIN_PUBLISHED_AT_US <= created_us <= limits.MAX_PUBLISHED_AT_US:
+                raise ValueError("a creation time that the edge does not take")
+            self.created = _EPOCH + timedelta(microseconds=created_us)
+        for name, place in _PLACES.items():
+            value = items[place]
+            if value is not None:
+                bare = str(value) if isinstance(value, str) else value
+                extra[name] = int(bare) if type(bare) is proton.uint else typed.simple(bare)
+
+    def _keep_whole(self, raw: bytes) -> None:
+        """Keeps the message as it is, without what another delivery of it would change (L3).
+
+        Its ids stay columns, so that its key is that of its id (L2).
+        """
+        self.texts, self.created = {}, None
+        start = 0
+        with suppress(*_UNREADABLE):
+            for section in sections.split(raw):
+                if section.code in _OF_DELIVERY:
+                    start = section.end
+                elif section.code == sections.PROPERTIES:
+                    self._read_properties(_items(raw, section, _PROPERTIES), {})
+        self.created = None
+        self.body = raw[start:]
+        self.headers = [(EXTRA_HEADER, json.dumps({_BODY: _WHOLE}))]
+
+
+def to_rows(messages: Sequence[Incoming]) -> pa.RecordBatch:
+    """Messages as the columns to publish; those that no message uses are left out."""
+    columns: dict[str, pa.Array] = {"body": pa.array([each.body for each in messages], pa.binary())}
+    for name in _COLUMNS:
+        texts = [each.texts.get(name) for each in messages]
+        if any(text is not None for text in texts):
+            columns[name] = pa.array(texts, pa.string())
+    headers = [each.headers for each in messages]
+    if any(headers):
+        columns["headers"] = pa.array(headers, HEADERS)
+    times = [each.created for each in messages]
+    if any(time is not None for time in times):
+        columns["published_at"] = pa.array(times, TIMESTAMP)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+class Outgoing:
+    """Delivered rows as encoded messages.
+
+    Args:
+        rows: The rows.
+        ids: The message id of each.
+        duplicate_ids: Whether each says what Artemis knows a repetition by (L23).
+    """
+
+    def __init__(self, rows: pa.RecordBatch, ids: Sequence[str], *, duplicate_ids: bool) -> None:
+        names = set(rows.schema.names)
+        empty = [None] * rows.num_rows
+
+        def values(name: str) -> list[Any]:
+            found: list[Any] = rows.column(name).to_pylist() if name in names else empty
+            return found
+
+        self._ids = ids
+        self._bodies = values("body")
+        self._correlation_ids = values("correlation_id")
+        self._reply_tos = values("reply_to")
+        self._content_types = values("content_type")
+        self._headers = values("headers")
+        self._times = values("published_at")
+        self._duplicate_ids = duplicate_ids
+        self._message = proton.Message()
+
+    def encoded(self, row: int) -> bytes:
+        """The bytes of a row. Raises ValueError for one that AMQP 1.0 cannot carry."""
+        body: bytes = self._bodies[row] or b""
+        pairs = self._headers[row] or ()
+        try:
+            application, extra = _application(pairs)
+        except _UNREADABLE as error:
+            raise ValueError(str(error) or type(error).__name__) from error
+        if extra == {_BODY: _WHOLE}:
+            if self._duplicate_ids:
+                identity = duplicate_id(self._ids[row], body, pairs)
+                with suppress(ValueError):  # bytes that are no message go out as they came
+                    body = sections.with_property(body, DUPLICATE_ID, identity)
+            return _DURABLE + body
+        message = self._message
+        message.clear()
+        try:
+            message.durable = True
+            message.id = _restored_id(self._ids[row], extra.get("message_id_type"))
+            if self._correlation_ids[row] is not None:
+                message.correlation_id = _restored_id(
+                    self._correlation_ids[row], extra.get("correlation_id_type")
+                )
+            if self._reply_tos[row] is not None:
+                message.reply_to = self._reply_tos[row]
+            if self._content_types[row] is not None:
+                message.content_type = self._content_types[row]
+            if self._times[row] is not None:
+                message.creation_time = self._times[row].timestamp()
+            _set_extra(message, extra)
+            _set_body(message, body, extra.get(_BODY))
+            if self._duplicate_ids:
+                application[DUPLICATE_ID] = duplicate_id(self._ids[row], body, pairs)
+            message.properties = application or None
+            return bytes(message.encode())
+        except _UNREADABLE as error:
+            raise ValueError(str(error) or type(error).__name__) from error
+
+
+def duplicate_id(message_id: str, body: bytes, headers: Sequence[tuple[str, str]]) -> str:
+    """What makes a repetition of a message one: its id, and what it says.
+
+    Two messages of one id that say different things are two.
+    """
+    content = blake2b(body, digest_size=8)
+    content.update(repr(headers).encode())
+    return f"{message_id}:{content.hexdigest()}"
+
+
+def _items(raw: bytes, section: Section, count: int) -> list[Any]:
+    """A section that is a list, with None for what it leaves out at its end."""
+    found = _value(raw, section)
+    if not isinstance(found, list):
+        raise TypeError("a section that is no list")
+    return found + [None] * (count - len(found))
+
+
+def _value(raw: bytes, section: Section) -> Any:
+    data = proton.Data()
+    if data.decode(raw[section.value : section.end]) != section.end - section.value:
+        raise ValueError("a value of another length than it says")
+    data.rewind()
+    data.next()
+    return _owned(data.get_object())
+
+
+def _owned(value: Any) -> Any:
+    """A value without views of the library's memory, which goes with the decoder."""
+    if isinstance(value, memoryview):
+        return bytes(value)
+    if isinstance(value, dict):
+        return {_owned(key): _owned(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_owned(each) for each in value]
+    return value
+
+
+def _read_annotations(annotations: Mapping[Any, Any], extra: dict[str, Any]) -> None:
+    """Keeps those of the message: of x-opt- ones, which brokers add, what JMS has there."""
+    kept = {
+        str(name): typed.simple(value)
+        for name, value in annotations.items()
+        if not str(name).startswith("x-opt-") or str(name).startswith("x-opt-jms-")
+    }
+    if kept:
+        extra[_ANNOTATIONS] = kept
+
+
+def _body(value: object, code: int) -> tuple[bytes, str]:
+    if code == sections.SEQUENCE:
+        return json.dumps(typed.simple(value)).encode(), _SEQUENCE
+    if type(value) is str:
+        return value.encode(), _TEXT
+    if isinstance(value, bytes):
+        return bytes(value), _BYTES
+    return json.dumps(typed.simple(value)).encode(), _VALUE
+
+
+def _id_text(value: object) -> tuple[str, str]:
+    """An id as text, and its type; empty: a text."""
+    if isinstance(value, str):  # a symbol too
+        return str(value), ""
+    if isinstance(value, uuid.UUID):
+        return str(value), "uuid"
+    if isinstance(value, bytes):
+        return bytes(value).hex(), "binary"
+    if isinstance(value, int):
+        return str(int(value)), "ulong"
+    raise TypeError(f"an id of type {type(value).__name__}")
+
+
+def _restored_id(text: str, kind: object) -> Any:
+    try:
+        match kind:
+            case "uuid":
+                return uuid.UUID(text)
+            case "binary":
+                return bytes.fromhex(text)
+            case "ulong":
+                return proton.ulong(int(text))
+    except ValueError:
+        pass  # it has another id than it came with
+    return text
+
+
+def _headers(application: Mapping[str, Any], extra: dict[str, Any]) -> list[tuple[str, str]]:
+    """Application properties as text headers; `extra` gets the types of those that are none."""
+    pairs = []
+    coded = []
+    types = {}
+    for name, value in application.items():
+        text, kind = typed.encode(value)
+        pairs.append((str(name), text))
+        if kind == typed.TEXT:
+            continue
+        if typed.is_json(kind):
+            coded.append(str(name))
+        if kind != typed.JSON:
+            types[str(name)] = kind
+    if coded:
+        extra[_JSON_HEADERS] = sorted(coded)
+    if types:
+        extra[_TYPES] = dict(sorted(types.items()))
+    if EXTRA_HEADER in application:  # it came through a link before
+        extra = {**_parsed(str(application[EXTRA_HEADER])), **extra}
+        pairs = [pair for pair in pairs if pair[0] != EXTRA_HEADER]
+    if extra:
+        pairs.append((EXTRA_HEADER, json.dumps(extra)))
+    return pairs
+
+
+def _application(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The application properties of text headers, and the other properties among them.
+
+    What AMQP 1.0 has no field for stays in its header.
+    """
+    table: dict[str, Any] = dict(pairs)
+    text = table.pop(EXTRA_HEADER, None)
+    if text is None:
+        return table, {}
+    extra = _parsed(text)
+    types = extra.pop(_TYPES, {})
+    coded = extra.pop(_JSON_HEADERS, ())
+    try:
+        for name in {*coded, *types}:
+            table[name] = typed.decode(table[name], types.get(name, typed.JSON))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return dict(pairs), {}
+    if not extra and not types and not coded:  # an application's own header of that name
+        return dict(pairs), {}
+    known = {*_SENT, *_NOT_SENT, _BODY, _ANNOTATIONS, _PRIORITY, _EXPIRATION, _EXPIRY}
+    known |= {f"{name}_type" for name in _COLUMNS}
+    left = {name: value for name, value in extra.items() if name not in known}
+    if left:
+        table[EXTRA_HEADER] = json.dumps(left)
+    return table, extra
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _set_extra(message: proton.Message, extra: Mapping[str, Any]) -> None:
+    for name, attribute in _SENT.items():
+        if name in extra:
+            setattr(message, attribute, typed.restore(extra[name]))
+    if _PRIORITY in extra:
+        message.priority = extra[_PRIORITY]
+    if _EXPIRATION in extra:
+        message.ttl = int(extra[_EXPIRATION]) / 1000
+    if _EXPIRY in extra:
+        message.expiry_time = typed.restore(extra[_EXPIRY]) / 1000
+    if _ANNOTATIONS in extra:
+        message.annotations = {
+            proton.symbol(name): typed.restore(value) for name, value in extra[_ANNOTATIONS].items()
+        }
+
+
+def _set_body(message: proton.Message, body: bytes, kind: object) -> None:
+    message.inferred = kind not in {_VALUE, _TEXT, _BYTES}
+    match kind:
+        case "text":
+            message.body = body.decode()
+        case "value" | "sequence":
+            message.body = typed.restore(json.loads(body))
+        case _:
+            message.body = body

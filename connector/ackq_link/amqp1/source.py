@@ -1,0 +1,325 @@
+"""Consumes a queue by AMQP 1.0. Rules L8, L10, L12, L17, L19.
+
+Invariant: what is settled leaves in the order of the calls, and credit is only given for what the
+window has room for, so the broker sends no more than that.
+
+A delivery counts as proven (L10) when the broker says that it has settled it, where the broker
+answers that (receiver settle mode `second`, Qpid); else when it has answered a ping that was sent
+after it (Artemis): it processes the frames of a connection in their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from proton import Delivery, Link, Receiver
+
+from ackq_link.adapter import CutError, Deliveries, Limits, QueueLimits, Remaining
+from ackq_link.amqp1.address import Amqp1Address
+from ackq_link.amqp1.connection import Amqp1Connection, connect
+from ackq_link.amqp1.management import queue_limits
+from ackq_link.amqp1.messages import Incoming, to_rows
+
+# Acks leave when so much time has passed, or so large a part of the window waits for them.
+ACK_DELAY_S: Final = 0.05
+_PART: Final = 4
+_BATCH_ROWS: Final = 5_000
+_BATCH_BYTES: Final = 8 << 20
+_CLOSE_S: Final = 5.0
+# Between pings.
+_PROOF_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Amqp1Source:
+    """A queue of an AMQP 1.0 broker.
+
+    Args:
+        address: The broker.
+        queue: The queue's address, which must exist.
+        name: The link's.
+        limits: `window_messages` is the most credit, from 1 to 65535.
+        told: What the user says of the queue.
+    """
+
+    address: Amqp1Address
+    queue: str
+    name: str
+    limits: Limits
+    told: QueueLimits = field(default_factory=QueueLimits)
+
+    @property
+    def identity(self) -> str:
+        """The protocol, host, port, virtual host and queue, without credentials (L1)."""
+        address = self.address
+        place = f"{address.host}:{address.port}/{address.virtual_host}"
+        return f"amqp1://{place}, queue {self.queue}"
+
+    async def learn(self) -> QueueLimits:
+        """What the user told of the queue goes first, then what the broker says (L14).
+
+        Raises:
+            CutError: The broker is away; or, with a refusal, there is no such queue.
+        """
+        connection = await connect(self.address, self.name, self.queue)
+        try:
+            await connection.receive(self.queue)
+            learnt = await queue_limits(connection, self.queue)
+        finally:
+            await connection.close()
+        told = self.told
+        return replace(
+            learnt,
+            consumer_timeout_s=told.consumer_timeout_s,
+            delivery_limit=(
+                learnt.delivery_limit if told.delivery_limit is None else told.delivery_limit
+            ),
+            dead_letters=learnt.dead_letters if told.dead_letters is None else told.dead_letters,
+        )
+
+    async def subscribe(self) -> Amqp1Subscription:
+        """Connects and attaches. Raises CutError, with a refusal where waiting mends nothing."""
+        connection = await connect(self.address, self.name, self.queue)
+        try:
+            receiver = await connection.receive(self.queue)
+        except BaseException:
+            await connection.close()
+            raise
+        return Amqp1Subscription(connection, receiver, self.limits)
+
+
+class Amqp1Subscription:
+    """One receiving link of one connection."""
+
+    def __init__(self, connection: Amqp1Connection, receiver: Receiver, limits: Limits) -> None:
+        self._connection = connection
+        self._receiver = receiver
+        self._limits = limits
+        self._answers = receiver.remote_rcv_settle_mode == Link.RCV_SECOND
+        self._messages: deque[bytes] = deque()
+        # What is delivered and not settled, by tag, with the size of its message.
+        self._held: dict[int, tuple[Delivery, int]] = {}
+        self._held_bytes = 0
+        self._received_bytes = 0
+        self._last_tag = 0
+        self._due: list[tuple[Delivery, int]] = []
+        # In the order they were settled in: what the broker has not answered yet.
+        self._unanswered: deque[Delivery] = deque()
+        self._settled = 0
+        self._proven = 0
+        self._stopped = False
+        self._closing = False
+        self._cut: CutError | None = None
+        self._arrived = asyncio.Event()
+        self._all_proven = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._proof: asyncio.TimerHandle | None = None
+        connection.on_deliveries = self._on_deliveries
+        connection.on_end = self._on_end
+        if connection.cut is not None:
+            self._on_end(connection.cut)
+        self._give_credit()
+        connection.flush()
+
+    @property
+    def proven(self) -> int:
+        """How many deliveries, in the order they were settled in, are proven to be (L10)."""
+        return self._proven
+
+    async def deliver(self) -> Deliveries:
+        """Everything that came, up to a bound; waits for the first. Raises CutError."""
+        while True:
+            if self._cut is not None:
+                raise self._cut
+            if self._messages:
+                return self._taken()
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def settle(self, first_tag: int, last_tag: int) -> None:
+        """Accepts deliveries, at most every 50 ms or quarter of the window (L12)."""
+        self._decide(first_tag, last_tag, Delivery.ACCEPTED)
+
+    def reject(self, first_tag: int, last_tag: int) -> None:
+        """Rejects deliveries, in the order of the settlements."""
+        self._decide(first_tag, last_tag, Delivery.REJECTED)
+
+    async def remaining(self) -> Remaining | None:
+        """None: by AMQP 1.0 a link cannot ask, and what was given back is not marked (L18)."""
+        return None
+
+    async def close(self, *, requeue: bool = False) -> None:
+        """Sends the last settlements and waits until they are proven, for a while; ends.
+
+        Args:
+            requeue: Release what is held, which counts as no delivery (L15).
+        """
+        self._closing = True
+        if self._cut is None:
+            if requeue:
+                for delivery, _ in self._held.values():
+                    delivery.update(Delivery.RELEASED)
+                    delivery.settle()
+            self._send_due()
+            self._stop_timers()
+            self._all_proven.clear()
+            self._prove()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    while self._proven < self._settled and self._connection.cut is None:
+                        await self._all_proven.wait()
+                        self._all_proven.clear()
+        self._stop_timers()
+        await self._connection.close()
+
+    # --- deliveries ---
+
+    def _on_deliveries(self, deliveries: list[Delivery]) -> None:
+        receiver = self._receiver
+        for delivery in deliveries:
+            if delivery.aborted:
+                receiver.advance()
+                delivery.settle()
+            elif delivery.readable and not delivery.partial:
+                message = bytes(receiver.recv(delivery.pending) or b"")
+                receiver.advance()
+                self._last_tag += 1
+                size = len(message)
+                self._held[self._last_tag] = (delivery, size)
+                self._held_bytes += size
+                self._received_bytes += size
+                self._messages.append(message)
+        if self._messages:
+            self._arrived.set()
+        self._take_answers()
+        self._give_credit()
+
+    def _taken(self) -> Deliveries:
+        """The first rows that are waiting, as many as make a batch."""
+        first = self._last_tag - len(self._messages) + 1
+        messages: list[Incoming] = []
+        size = 0
+        while self._messages and len(messages) < _BATCH_ROWS:
+            size += len(self._messages[0])
+            if messages and size > _BATCH_BYTES:
+                break
+            messages.append(Incoming(self._messages.popleft()))
+        counts = [each.delivery_count for each in messages]
+        return Deliveries(
+            to_rows(messages),
+            first,
+            [count > 0 for count in counts],
+            sum(len(each.body) for each in messages),
+            counts,
+        )
+
+    # --- settlements ---
+
+    def set_aside(self, tag: int) -> None:
+        """Leaves a delivery unsettled, outside the window (L29)."""
+        _, size = self._held.pop(tag)
+        self._held_bytes -= size
+        self._give_credit()
+        self._connection.flush()
+
+    def _decide(self, first_tag: int, last_tag: int, state: int) -> None:
+        if self._cut is not None:
+            return
+        handed_out = self._last_tag - len(self._messages)
+        assert 1 <= first_tag <= last_tag <= handed_out, "not delivered"
+        for tag in range(first_tag, last_tag + 1):
+            delivery, size = self._held.pop(tag)
+            self._held_bytes -= size
+            self._due.append((delivery, state))
+        if len(self._due) * _PART >= self._limits.window_messages:
+            self._send_due()
+        elif self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(ACK_DELAY_S, self._send_due)
+
+    def _send_due(self) -> None:
+        """Sends the settlements that wait, and gives credit for them."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due, self._due = self._due, []
+        for delivery, state in due:
+            delivery.update(state)
+            if self._answers:
+                self._unanswered.append(delivery)
+            else:
+                delivery.settle()
+        self._settled += len(due)
+        self._give_credit()
+        self._connection.flush()
+        if due and not self._answers:
+            self._prove_in(_PROOF_S)
+
+    def _take_answers(self) -> None:
+        while self._unanswered and self._unanswered[0].settled:
+            self._unanswered.popleft().settle()
+            self._proven += 1
+            self._all_proven.set()
+
+    def _prove(self) -> None:
+        """Pings, where nothing else tells that a settlement has been processed."""
+        self._proof = None
+        settled = self._settled
+
+        def on_pong() -> None:
+            self._proven = settled
+            self._all_proven.set()
+            if self._settled > settled:
+                self._prove_in(_PROOF_S)
+
+        if self._answers or settled == self._proven:
+            return
+        if not self._connection.ping(on_pong):  # one is on its way
+            self._prove_in(ACK_DELAY_S)
+
+    def _prove_in(self, seconds: float) -> None:
+        if self._proof is None and self._cut is None:
+            seconds = min(seconds, ACK_DELAY_S) if self._closing else seconds
+            self._proof = asyncio.get_running_loop().call_later(seconds, self._prove)
+
+    # --- window ---
+
+    def _give_credit(self) -> None:
+        """Credit for what the window has room for, none at its bytes, again at half of them."""
+        if self._closing:
+            return
+        limits, receiver = self._limits, self._receiver
+        credit = receiver.credit
+        if self._held_bytes >= limits.window_bytes:
+            self._stopped = True
+            if credit > 0:
+                receiver.flow(-credit)
+            return
+        if self._stopped and self._held_bytes > limits.window_bytes // 2:
+            return
+        self._stopped = False
+        room = limits.window_messages - len(self._held)
+        if self._last_tag:
+            mean = max(1, self._received_bytes // self._last_tag)
+            room = min(room, max(1, (limits.window_bytes - self._held_bytes) // mean))
+        if room - credit >= max(1, limits.window_messages // _PART) or (credit <= 0 < room):
+            receiver.flow(room - credit)
+
+    # --- the end ---
+
+    def _on_end(self, cut: CutError) -> None:
+        if self._cut is None:
+            self._cut = cut
+            self._stop_timers()
+            self._arrived.set()
+            self._all_proven.set()
+
+    def _stop_timers(self) -> None:
+        for timer in (self._timer, self._proof):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._proof = None

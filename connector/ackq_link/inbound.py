@@ -1,0 +1,308 @@
+"""The inbound link: from a queue there to one of the edge. Rules L7, L14 - L17, L20, L28.
+
+Invariant: it keeps nothing: what it knows of deliveries ends with their subscription, and the edge
+recognises them when they come again. So it may be killed at any instant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import Final
+
+from ackq.errors import PreconditionFailedError
+from ackq.text import printable
+from ackq_link.adapter import CutError, QueueLimits, Source, SourceSubscription
+from ackq_link.backoff import RetryDelay
+from ackq_link.edge import AsyncLink
+from ackq_link.edge_options import Edge
+from ackq_link.events import log
+from ackq_link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
+from ackq_link.keys import KeyRule
+from ackq_link.rejections import OnReject, check_rejections, rejects_unfit
+from ackq_link.stopping import StoppedError, unless
+from ackq_link.transfer import GivenBackError, InboundCounters, Transfer
+from ackq_link.vanished import VanishedCount
+from ackq_link.waiting import after_cut
+
+ACKS: Final = ("settled", "stored")
+_LEARN_S: Final = 60.0
+_OPEN_LOG_S: Final = 5.0
+# Between subscriptions, when a message has spent half of its lives (L16).
+_SPARING_FIRST_S: Final = 1.0
+_SPARING_MOST_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class InboundRules:
+    """What an inbound link does with each message.
+
+    Attributes:
+        ack: When it is acknowledged there: `settled` or `stored` (L9).
+        key: How it is recognised when it comes again (L2).
+        drop_ambiguous: By its content even if its acknowledgement may have been applied (L7).
+        on_reject: Where it goes when it is rejected here (L28).
+        holding: How long it is held (L15).
+    """
+
+    ack: str = "settled"
+    key: KeyRule = field(default_factory=KeyRule)
+    drop_ambiguous: bool = False
+    on_reject: OnReject = OnReject.HERE
+    holding: HoldRules = field(default_factory=HoldRules)
+
+
+@dataclass
+class Inbound:
+    """Moves messages from a source to a queue of the edge.
+
+    Args:
+        name: The link's.
+        source: Where they come from.
+        edge: Where they go.
+        rules: What it does with each.
+    """
+
+    name: str
+    source: Source
+    edge: Edge
+    rules: InboundRules = field(default_factory=InboundRules)
+    counters: InboundCounters = field(default_factory=InboundCounters)
+    vanished: VanishedCount = field(default_factory=VanishedCount)
+
+    @property
+    def guarantee(self) -> str:
+        """What the link promises, in a line (L7, L9)."""
+        window = self.source.limits.window_messages
+        in_doubt = f"at most the {window} whose acknowledgements are in doubt"
+        key = self.rules.key
+        if key.is_none:
+            promise = f"at least once; a cut doubles what is held, at most {window}"
+        elif key.is_content and self.rules.drop_ambiguous:
+            promise = (
+                "exactly once while no two messages are identical; of identical ones a cut may"
+                f" lose {in_doubt}"
+            )
+        elif key.is_content:
+            promise = f"at least once; a cut doubles {in_doubt}"
+        else:
+            what = f"header {key.header}" if key.header else "message_id"
+            rest = "loses" if self.rules.drop_ambiguous else "doubles"
+            promise = (
+                f"exactly once for messages with a {what}; of messages without one a cut"
+                f" {rest} {in_doubt}"
+            )
+        place = (
+            f"acknowledged there when it is settled in queue {self.edge.queue}"
+            if self.rules.ack == "settled"
+            else f"what is acknowledged there lies on the disk of {self.edge.endpoint} alone"
+        )
+        if self.rules.on_reject.there:
+            place += "; what is rejected here is rejected there"
+        return f"link {self.name}: in, ack={self.rules.ack}: {promise}; {place}"
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Runs until a stop. Raises AckqError when waiting mends nothing."""
+        holding = HoldPolicy(self.rules.holding)
+        try:
+            holding.limits = await self._learn(stop)
+            if self.rules.ack == "settled":
+                holding.check_start(self.name, self.source.identity)
+            self._check_rejections(holding.limits)
+            if holding.spares_all and self.rules.ack == "settled":
+                log(
+                    logging.WARNING,
+                    self.name,
+                    "lives",
+                    f"the delivery limit there is {holding.limits.delivery_limit}, so each message"
+                    " is acknowledged when it is stored, as with ack=stored",
+                )
+            edge = AsyncLink(
+                self.edge.endpoint,
+                link=self.name,
+                source=self.source.identity,
+                queue=self.edge.queue,
+                ack=self.rules.ack,
+                drop_ambiguous=self.rules.drop_ambiguous,
+                reject_there=self.rules.on_reject.there,
+                security=self.edge.security,
+            )
+            try:
+                await self._open(edge, stop)
+                learning = asyncio.create_task(self._keep_learning(holding))
+                try:
+                    await self._run(edge, holding, stop)
+                finally:
+                    learning.cancel()
+                    await asyncio.gather(learning, return_exceptions=True)
+            finally:
+                await edge.close()
+        except StoppedError:
+            pass
+        finally:
+            log(
+                logging.INFO,
+                self.name,
+                "stopped",
+                f"stopped, {self.counters.stored} stored, {self.counters.settled} acknowledged",
+                **vars(self.counters),
+            )
+
+    def _check_rejections(self, limits: QueueLimits) -> None:
+        """Refuses, or warns of, a queue there that may not keep what is rejected (L28)."""
+        unsure = check_rejections(self.name, self.source.identity, self.rules.on_reject, limits)
+        if unsure:
+            log(logging.WARNING, self.name, "rejections", unsure)
+
+    async def _learn(self, stop: asyncio.Event) -> QueueLimits:
+        """The limits of the source, once it is there (L14)."""
+        retry = RetryDelay()
+        while True:
+            try:
+                limits = await unless(stop, self.source.learn())
+            except CutError as cut:
+                if cut.refusal is not None:
+                    raise cut.refusal from None
+                await after_cut(self.name, retry, stop, cut, self.counters.cuts)
+            else:
+                self._tell(limits, QueueLimits())
+                return limits
+
+    def _tell(self, limits: QueueLimits, before: QueueLimits) -> None:
+        """Logs what an operator is to know of the source, once."""
+        for text in limits.warnings:
+            if text not in before.warnings:
+                log(logging.WARNING, self.name, "limits_warning", printable(text))
+        for text in limits.notes:
+            if text not in before.notes:
+                log(logging.INFO, self.name, "limits_note", printable(text))
+
+    async def _open(self, edge: AsyncLink, stop: asyncio.Event) -> None:
+        """Opens the link at the edge, however long that is away (L20)."""
+        opening = asyncio.ensure_future(edge.__aenter__())
+        told = ""
+        try:
+            while not opening.done():
+                await unless(stop, asyncio.wait((opening,), timeout=_OPEN_LOG_S))
+                outage = edge.outage
+                if not opening.done() and outage is not None and outage.message != told:
+                    told = outage.message
+                    log(logging.WARNING, self.name, "edge_unavailable", printable(told))
+            opening.result()
+        finally:
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+
+    async def _keep_learning(self, holding: HoldPolicy) -> None:
+        """Follows the limits of the source, which an operator may change (L14)."""
+        while True:
+            await asyncio.sleep(_LEARN_S)
+            try:
+                limits = await self.source.learn()
+            except CutError:
+                continue  # the subscription has met it, too
+            except Exception as error:  # noqa: BLE001 - nobody awaits this task while the link runs
+                log(logging.WARNING, self.name, "limits", f"cannot be learnt: {error}")
+                continue
+            if limits != holding.limits:
+                log(logging.INFO, self.name, "limits", f"there now: {limits}")
+                self._tell(limits, holding.limits)
+                try:
+                    self._check_rejections(limits)
+                except PreconditionFailedError as error:
+                    log(logging.WARNING, self.name, "rejections", error.message)
+            holding.limits = limits
+
+    async def _run(self, edge: AsyncLink, holding: HoldPolicy, stop: asyncio.Event) -> None:
+        """Subscribes again and again (L17)."""
+        retry, sparing = RetryDelay(), RetryDelay(_SPARING_FIRST_S, _SPARING_MOST_S)
+        before, early = False, 0
+        while True:
+            await self._ready(edge, stop)
+            progress = self._progress
+            try:
+                subscription = await unless(stop, self.source.subscribe())
+                before = True
+                log(logging.INFO, self.name, "connected", "takes", cuts=self.counters.cuts)
+                early = await self._transfer(edge, holding, subscription, early, stop)
+                lost = None
+            except CutError as cut:
+                if cut.refusal is not None and not before:
+                    raise cut.refusal from None
+                lost, early = cut, 0
+            if self._progress > progress:
+                retry.reset()
+            if not holding.half_spent:
+                sparing.reset()
+            if lost is not None:
+                wait = sparing if holding.half_spent else retry
+                await after_cut(self.name, wait, stop, lost, self.counters.cuts)
+
+    @property
+    def _progress(self) -> int:
+        """Grows with what a cut does not bring again."""
+        return self.counters.stored - self.counters.matched + self.counters.settled
+
+    async def _ready(self, edge: AsyncLink, stop: asyncio.Event) -> None:
+        """Waits while the link is paused or the edge away: what comes then would only be held."""
+        while edge.paused or not edge.connected:
+            await unless(stop, edge.changed())
+
+    async def _transfer(
+        self,
+        edge: AsyncLink,
+        holding: HoldPolicy,
+        subscription: SourceSubscription,
+        early: int,
+        stop: asyncio.Event,
+    ) -> int:
+        """Moves what one subscription delivers.
+
+        Returns:
+            How many of what it held are to be acknowledged as soon as they are matched (L15).
+
+        Raises:
+            CutError: It ended.
+            StoppedError: A stop came.
+        """
+        transfer = Transfer(
+            self.name,
+            edge,
+            subscription,
+            self.source.limits,
+            self.rules.key,
+            holding,
+            self.counters,
+            early,
+            vanished=self.vanished,
+            reject_unfit=rejects_unfit(self.rules.on_reject, holding.limits),
+        )
+        requeue = False
+        try:
+            await transfer.run(stop)
+        except CutError:
+            self.counters.cuts += 1
+            if holding.half_spent:
+                self._warn_of_lives(holding)
+            raise
+        except StoppedError:
+            requeue = True
+            raise
+        except GivenBackError as given:
+            requeue = True
+            return given.held if given.action is OnMaxHold.STORE else 0
+        finally:
+            await subscription.close(requeue=requeue)
+        raise AssertionError("a transfer ends by an error")
+
+    def _warn_of_lives(self, holding: HoldPolicy) -> None:
+        """A message has spent half of its lives (L16)."""
+        log(
+            logging.WARNING,
+            self.name,
+            "lives",
+            f"a message there was delivered {holding.most_deliveries + 1} times, of"
+            f" {holding.limits.delivery_limit} at most: the link connects again more slowly",
+            lives_left=holding.lives_left,
+        )

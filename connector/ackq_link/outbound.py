@@ -1,0 +1,390 @@
+"""The outbound link: from a queue of the edge to another broker. Rules L17, L22, L23.
+
+Invariant: a message is accepted at the edge after its confirm came, and no return before it; what
+is refused there goes back to its queue for a while, what can never go out is a dead letter of the
+edge, and what is in doubt goes back to its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ackq import limits
+from ackq.client import AsyncChannel, AsyncConsumer, holder
+from ackq.errors import AckqError, ClosedError, StaleDeliveryTagError, UnknownDeliveryTagError
+from ackq.outcomes import Outcome
+from ackq.text import printable
+from ackq.v1 import links_pb2
+from ackq_link.adapter import CutError, Producer, PublishedRows, PublishTarget
+from ackq_link.backoff import RetryDelay
+from ackq_link.edge.outbound import OutboundReporter
+from ackq_link.edge_options import Edge
+from ackq_link.events import log
+from ackq_link.keys import fingerprints
+from ackq_link.message_ids import message_ids
+from ackq_link.stopping import StoppedError, unless
+from ackq_link.waiting import EDGE_PATIENCE_MS, STOP_GRACE_S, after_cut, for_edge
+
+# Batches under way share the window.
+_BATCHES: Final = 4
+_REFUSED_FIRST_S: Final = 1.0
+_REFUSED_MOST_S: Final = 60.0
+# A report names refusals until so long after the next try of the refused messages was due.
+_RETRY_GRACE_S: Final = 5.0
+# Messages that are remembered because they ended a connection.
+_KNOWN: Final = 10_000
+# So many cuts without a confirm between them, and rows go one by one.
+_FRUITLESS: Final = 2
+# Of a settlement from before the edge's channel was renewed: the message is delivered again.
+_STALE: Final = (StaleDeliveryTagError, UnknownDeliveryTagError, ClosedError)
+
+
+@dataclass
+class OutboundCounters:
+    """What an outbound link did; each grows only.
+
+    Attributes:
+        published: Rows that the other broker confirmed.
+        refused: Rows that it returned or nacked, each time.
+        unfit: Rows that it can never take, each time.
+        cuts: Connections to it that ended.
+        stale: Confirmed rows whose accept came too late at the edge: they are published again.
+        doubts: Rows without an answer at a cut: they are published again, under the same id.
+    """
+
+    published: int = 0
+    refused: int = 0
+    unfit: int = 0
+    cuts: int = 0
+    stale: int = 0
+    doubts: int = 0
+
+
+@dataclass
+class Outbound:
+    """Moves messages from a queue of the edge to a target.
+
+    Args:
+        name: The link's.
+        target: Where they go.
+        edge: Where they come from.
+
+    Attributes:
+        alone: So many rows go one by one, since one of them may end the connection.
+        producer: The connection; None: there is none.
+        reason: Why the last message was refused or unfit, or the last connection ended.
+        retry_s: When all that was refused will have been tried again, by the monotonic clock.
+        known: Why messages that ended a connection can never go out, by their fingerprints (two may
+            have one id); the newest.
+    """
+
+    name: str
+    target: PublishTarget
+    edge: Edge
+    counters: OutboundCounters = field(default_factory=OutboundCounters)
+    alone: int = field(default=0, init=False)
+    producer: Producer | None = field(default=None, init=False)
+    reason: str = field(default="", init=False)
+    retry_s: float = field(default=0.0, init=False)
+    known: dict[bytes, str] = field(default_factory=dict, init=False)
+
+    @property
+    def guarantee(self) -> str:
+        """What the link promises, in a line."""
+        return (
+            f"link {self.name}: out: at least once; a cut doubles at most the messages that are"
+            f" under way, {self.target.limits.window_messages} of them; each has the same"
+            " message_id at every try"
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Runs until a stop. Raises AckqError when waiting mends nothing."""
+        backoff = RetryDelay()
+        before, fruitless = False, 0
+        reporter = None
+        try:
+            await for_edge(self.name, self.edge, stop)
+            reporter = OutboundReporter(self.edge.endpoint, self.edge.security, self.report)
+            while True:
+                try:
+                    self.producer = producer = await unless(stop, self.target.connect())
+                except CutError as cut:
+                    if cut.refusal is not None and not before:
+                        raise cut.refusal from None
+                    self.reason = cut.reason
+                    await after_cut(self.name, backoff, stop, cut, self.counters.cuts)
+                    continue
+                before = True
+                log(logging.INFO, self.name, "connected", "publishes", cuts=self.counters.cuts)
+                published, doubts = self.counters.published, self.counters.doubts
+                try:
+                    await self._move(producer, stop)
+                except CutError as cut:
+                    self.producer, self.reason = None, cut.reason
+                    self.counters.cuts += 1
+                    self._log_doubts(self.counters.doubts - doubts)
+                    if cut.refusal is not None and not self.counters.published:
+                        raise cut.refusal from None
+                    fruitless += 1
+                    if self.counters.published > published:
+                        backoff.reset()
+                        fruitless = 0
+                    if cut.by_message or fruitless >= _FRUITLESS:
+                        self.alone = self.target.limits.window_messages
+                    await after_cut(self.name, backoff, stop, cut, self.counters.cuts)
+                finally:
+                    await producer.close()
+        except StoppedError:
+            pass
+        finally:
+            if reporter is not None:
+                await asyncio.to_thread(reporter.close)
+            log(
+                logging.INFO,
+                self.name,
+                "stopped",
+                f"stopped, {self.counters.published} rows published",
+                **vars(self.counters),
+            )
+
+    def report(self) -> links_pb2.ReportOutboundRequest:
+        """What operators are told (L26); called by another thread."""
+        producer = self.producer
+        blocked = producer.blocked if producer is not None else ""
+        waits = "refusals" if time.monotonic() < self.retry_s else ""
+        if producer is None or blocked:
+            waits = "alarm" if blocked else "connection"
+        report = links_pb2.OutboundReport(
+            link=self.name,
+            queue=self.edge.queue,
+            target=self.target.identity,
+            holder=holder("ackq-broker link"),
+            reason=printable(blocked or self.reason)[: limits.MAX_LINK_REASON_BYTES],
+            limited_by=waits,
+            **vars(self.counters),
+        )
+        return links_pb2.ReportOutboundRequest(report=report)
+
+    def found_unfit(self, fingerprint: bytes, reason: str) -> None:
+        """Remembers the message that ended the connection; the others go together again."""
+        self.alone = 0
+        while len(self.known) >= _KNOWN:
+            self.known.pop(next(iter(self.known)))
+        self.known[fingerprint] = reason
+
+    def _log_doubts(self, doubts: int) -> None:
+        if doubts:
+            log(
+                logging.WARNING,
+                self.name,
+                "doubts",
+                f"{doubts} messages have no answer, and are published again under the same ids",
+                doubts=doubts,
+            )
+
+    async def _move(self, producer: Producer, stop: asyncio.Event) -> None:
+        """Publishes what the edge delivers, several batches at a time, until a cut or a stop.
+
+        The channel is closed at the end, which requeues what is in doubt at its place.
+        """
+        window = self.target.limits.window_messages
+        channel = AsyncChannel(
+            self.edge.endpoint,
+            reconnect_timeout_ms=EDGE_PATIENCE_MS,
+            label=f"link {self.name}",
+            security=self.edge.security,
+        )
+        flight = _RowsUnderWay(self, producer)
+        try:
+            consumer = await unless(
+                stop,
+                channel.consume(
+                    self.edge.queue,
+                    mode="client",
+                    outcomes=[Outcome.RELEASED, Outcome.REJECTED],
+                    prefetch=window,
+                    prefetch_bytes=self.target.limits.window_bytes,
+                    message_ids=True,
+                ),
+            )
+            most = max(1, window // _BATCHES)
+            while True:
+                wanted = 1 if self.alone else most
+                rows = await unless(stop, flight.or_cut(consumer.receive_batch(wanted)))
+                rows = await flight.fit(consumer, rows)
+                if not rows.num_rows:
+                    continue
+                await unless(stop, flight.add(consumer, rows), STOP_GRACE_S)
+                if self.alone:
+                    await unless(stop, flight.answered(), STOP_GRACE_S)
+                    self.alone -= 1
+        finally:
+            await flight.finish(STOP_GRACE_S)
+            with suppress(AckqError):
+                await channel.close(STOP_GRACE_S)
+
+
+class _RowsUnderWay:
+    """The batches that are under way on one connection; settles each as it is answered."""
+
+    def __init__(self, link: Outbound, producer: Producer) -> None:
+        self._link = link
+        self._producer = producer
+        self._room = asyncio.Semaphore(_BATCHES)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._cut: asyncio.Future[CutError] = asyncio.get_running_loop().create_future()
+        self._refused = RetryDelay(_REFUSED_FIRST_S, _REFUSED_MOST_S)
+
+    async def or_cut(self, receiving: Coroutine[Any, Any, pa.RecordBatch | None]) -> pa.RecordBatch:
+        """What is received; raises CutError as soon as a batch has met one."""
+        task = asyncio.ensure_future(receiving)
+        try:
+            await asyncio.wait((task, self._cut), return_when=asyncio.FIRST_COMPLETED)
+            if self._cut.done():
+                raise self._cut.result()
+            return task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def add(self, consumer: AsyncConsumer, rows: pa.RecordBatch) -> None:
+        """Publishes rows behind those that are under way; waits while there are many."""
+        await self._room.acquire()
+        task = asyncio.create_task(self._publish(consumer, rows))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    async def fit(self, consumer: AsyncConsumer, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that are not known to end a connection; sets the others aside."""
+        known = self._link.known
+        if not known:
+            return rows
+        prints = fingerprints(rows)
+        await self._set_aside(
+            consumer, rows, {row: known[each] for row, each in enumerate(prints) if each in known}
+        )
+        left = [row for row, each in enumerate(prints) if each not in known]
+        return rows.take(pa.array(left, pa.int64()))
+
+    async def answered(self) -> None:
+        """Returns when nothing is under way; raises CutError."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._cut.done():
+            raise self._cut.result()
+
+    async def finish(self, timeout_s: float) -> None:
+        """Waits for the answers under way; what has none then is in doubt."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._cut.cancel()
+
+    async def _publish(self, consumer: AsyncConsumer, rows: pa.RecordBatch) -> None:
+        published = await self._producer.publish(rows)
+        cut, unfit = published.cut, dict(published.unfit)
+        if cut is not None and cut.by_message and self._link.alone and not published.answered:
+            assert rows.num_rows == 1, "rows go one by one"
+            unfit[0] = cut.reason
+            self._link.found_unfit(fingerprints(rows)[0], cut.reason)
+        elif cut is not None:
+            self._link.counters.doubts += rows.num_rows - published.answered
+        await self._accept(consumer, rows, published)
+        await self._set_aside(consumer, rows, unfit)
+        if published.refused and cut is None:
+            self._link.counters.refused += len(published.refused)
+            self._release(consumer, rows, published.refused, self._refused.next_s())
+        elif cut is None:
+            self._refused.reset()
+        elif not self._cut.done():
+            self._cut.set_result(cut)
+
+    async def _accept(
+        self, consumer: AsyncConsumer, rows: pa.RecordBatch, published: PublishedRows
+    ) -> None:
+        """Accepts at the edge what the other broker has (L22)."""
+        confirmed = published.confirmed
+        self._link.counters.published += len(confirmed)
+        if not confirmed:
+            return
+        whole = len(confirmed) == rows.num_rows
+        try:
+            await consumer.settle(rows if whole else rows.take(pa.array(confirmed)))
+        except _STALE:
+            self._link.counters.stale += len(confirmed)
+
+    async def _set_aside(
+        self, consumer: AsyncConsumer, rows: pa.RecordBatch, unfit: Mapping[int, str]
+    ) -> None:
+        """Dead-letters what can never go out; without a dead-letter queue it goes back (L22)."""
+        if not unfit:
+            return
+        link = self._link
+        link.counters.unfit += len(unfit)
+        link.reason = next(iter(unfit.values()))
+        try:
+            dead = (await link.edge.queue_info()).properties.dead_letter_queue
+        except AckqError:
+            dead = ""
+        if not dead:
+            self._release(consumer, rows, unfit, _REFUSED_MOST_S)
+            return
+        for row, reason in unfit.items():
+            log(
+                logging.WARNING,
+                link.name,
+                "unfit",
+                f"a message of '{link.edge.queue}' can never go out, and is a dead letter in"
+                f" '{dead}': {printable(reason)}",
+                message_id=message_ids(rows)[row],
+                reason=reason,
+            )
+            with suppress(*_STALE):
+                await consumer.settle(rows.slice(row, 1), Outcome.REJECTED, reason=reason)
+
+    def _release(
+        self,
+        consumer: AsyncConsumer,
+        rows: pa.RecordBatch,
+        refused: Mapping[int, str],
+        wait_s: float,
+    ) -> None:
+        """Requeues rows for a while."""
+        link, reason = self._link, next(iter(refused.values()))
+        link.reason = reason
+        link.retry_s = max(link.retry_s, time.monotonic() + wait_s + _RETRY_GRACE_S)
+        log(
+            logging.WARNING,
+            link.name,
+            "refused",
+            f"{len(refused)} messages go back to '{link.edge.queue}' for"
+            f" {wait_s:.1f} s, the first for: {printable(reason)}",
+            refused=len(refused),
+            reason=reason,
+            wait_s=wait_s,
+        )
+        with suppress(*_STALE):
+            consumer.settle(
+                rows.take(pa.array(sorted(refused))),
+                Outcome.RELEASED,
+                delay_ms=int(1000 * wait_s),
+            )
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._room.release()
+        if task.cancelled() or self._cut.done():
+            return
+        error = task.exception()
+        if error is not None:
+            self._cut.set_result(CutError(f"the edge: {error}"))

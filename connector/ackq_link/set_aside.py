@@ -1,0 +1,113 @@
+"""Deliveries that the edge cannot take, and how the others are numbered without them. Rule L29.
+
+The edge numbers a subscription's deliveries without a gap, and the other broker gives each a tag:
+the two differ by how many were set aside. Invariant: what is set aside is never sent to the edge.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackq import limits
+from ackq.wire import block
+from ackq_link.adapter import Deliveries
+from ackq_link.edge import Proof
+
+# The edge counts the queue's name as well.
+_MOST_BYTES = limits.MAX_MESSAGE_BYTES - limits.MAX_NAME_BYTES
+
+
+class SetAside:
+    """What was set aside of one subscription."""
+
+    def __init__(self) -> None:
+        self._tags: list[int] = []
+
+    def add(self, tag: int) -> None:
+        """The delivery with a tag, behind all that came before, is set aside."""
+        self._tags.append(tag)
+
+    def number(self, tag: int) -> int:
+        """The edge's number of a tag; of one that was set aside, that of the one before it."""
+        return tag - bisect_right(self._tags, tag)
+
+    def tags(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The ranges of tags of a range of the edge's numbers."""
+        behind = [tag - at for at, tag in enumerate(self._tags)]  # the number behind each
+        while first <= last:
+            shift = bisect_right(behind, first)
+            end = min(last, behind[shift] - 1) if shift < len(behind) else last
+            yield first + shift, end + shift
+            first = end + 1
+
+    def parts(self, deliveries: Deliveries, unfit: dict[int, str]) -> Iterator[Deliveries]:
+        """Deliveries in the edge's numbers, without the rows that are unfit."""
+        begin = 0
+        for row in (*unfit, deliveries.rows.num_rows):
+            if row > begin:
+                counts = deliveries.delivery_counts
+                yield replace(
+                    deliveries,
+                    rows=deliveries.rows.slice(begin, row - begin),
+                    first_tag=self.number(deliveries.first_tag + begin),
+                    redelivered=deliveries.redelivered[begin:row],
+                    delivery_counts=counts[begin:row] if counts else (),
+                )
+            if row in unfit:
+                self.add(deliveries.first_tag + row)
+            begin = row + 1
+
+
+class Settlements:
+    """The order of a subscription's settlements: those that the edge permitted, and other ones."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._others: list[int] = []  # which settlements, from 1, had no permit
+        # Of permitted ranges, in their order: how many permits end with each, and its last number.
+        self._ranges = deque([(0, 0)])
+
+    def permitted(self, first: int, last: int) -> None:
+        """The deliveries with these numbers were settled as the edge permitted."""
+        self._count += last - first + 1
+        self._ranges.append((self._ranges[-1][0] + last - first + 1, last))
+
+    def other(self) -> None:
+        """One delivery was rejected without a permit: the edge could not take it."""
+        self._count += 1
+        self._others.append(self._count)
+
+    def proof(self, settlements: int) -> Proof:
+        """The proof (L10) of the first `settlements`; the counts of later calls are not lower."""
+        proven = settlements - bisect_right(self._others, settlements)
+        while self._ranges[0][0] < proven:
+            self._ranges.popleft()
+        end, last = self._ranges[0]
+        return Proof(proven, last - (end - proven))
+
+
+def unfit(rows: pa.RecordBatch) -> dict[int, str]:
+    """Why the edge cannot take rows, by their place in order: too large, they or their headers."""
+    if block.payload_bytes(rows) <= limits.MAX_HEADER_BYTES:
+        return {}
+    found = {
+        row: f"it has {size} bytes, and the edge takes {limits.MAX_MESSAGE_BYTES}"
+        for row, size in _over(rows, _MOST_BYTES)
+    }
+    if "headers" in rows.schema.names:
+        for row, size in _over(rows.select(["headers"]), limits.MAX_HEADER_BYTES):
+            told = f"its headers have {size} bytes, and the edge takes {limits.MAX_HEADER_BYTES}"
+            found.setdefault(row, told)
+    return dict(sorted(found.items()))
+
+
+def _over(rows: pa.RecordBatch, most: int) -> Iterator[tuple[int, int]]:
+    sizes = block.row_bytes(rows)
+    for row in pc.indices_nonzero(pc.greater(sizes, most)).to_pylist():
+        yield row, sizes[row].as_py()

@@ -1,0 +1,512 @@
+"""A subscription of an inbound link: from deliveries to acknowledgements. Rules L9, L15, L26, L28.
+
+Invariant: a delivery is acknowledged or rejected there when the edge permits it, and in no other
+place of this program: `permits` returns, then `settle` or `reject` is called. What the edge cannot
+take is rejected only where the other broker keeps what is rejected, or may drop it (L29).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from bisect import bisect_right
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ackq.client.ranges import Ranges
+from ackq.errors import AckqError, ClosedError, PreconditionFailedError
+from ackq.text import printable
+from ackq.v1 import links_pb2
+from ackq_link.adapter import CutError, Deliveries, Limits, SourceSubscription
+from ackq_link.edge import AsyncLink, Proof
+from ackq_link.events import log
+from ackq_link.hold_policy import HoldPolicy, OnMaxHold
+from ackq_link.keys import KeyRule
+from ackq_link.set_aside import SetAside, Settlements, unfit
+from ackq_link.stopping import StoppedError
+from ackq_link.vanished import Redelivery, VanishedCount
+from ackq_link.waiting import STOP_GRACE_S
+
+# Batches that the edge has not answered yet.
+_BATCHES: Final = 16
+# While some are under way the next one gathers: a frame costs as much as dozens of rows.
+_GATHER_S: Final = 0.025
+_LAST_PERMITS_S: Final = 2.0
+_LOOK_S: Final = 1.0
+_REPORT_S: Final = 60.0
+# So full a window is what holds up the link.
+_FULL: Final = 0.9
+
+
+class GivenBackError(Exception):
+    """The subscription is to be closed, and what it holds given back.
+
+    Args:
+        action: Why it was held too long; None: the link is paused and has nothing to acknowledge.
+        held: How many deliveries.
+    """
+
+    def __init__(self, action: OnMaxHold | None, held: int) -> None:
+        super().__init__(action, held)
+        self.action = action
+        self.held = held
+
+
+@dataclass
+class InboundCounters:
+    """What an inbound link did; each grows only.
+
+    Attributes:
+        taken: Deliveries that were sent to the edge.
+        stored: Of these, those that it has on disk or had before.
+        matched: Of these, those that it had before.
+        redelivered: Deliveries that the other broker had delivered before.
+        settled: Acknowledged or rejected there.
+        rejected: Of these, rejected (L28).
+        early: Sent with the wish to be acknowledged as soon as they are stored (L15, L16).
+        without_id: Keyed by their content though ids were asked for (L2).
+        renewals: Subscriptions that were given back because of their age (L15).
+        cuts: Subscriptions that ended.
+        set_aside: Deliveries that the edge cannot take, each time (L29).
+        set_aside_reason: Why, of the last of them.
+    """
+
+    taken: int = 0
+    stored: int = 0
+    matched: int = 0
+    redelivered: int = 0
+    settled: int = 0
+    rejected: int = 0
+    early: int = 0
+    without_id: int = 0
+    renewals: int = 0
+    cuts: int = 0
+    set_aside: int = 0
+    set_aside_reason: str = ""
+
+
+class Transfer:
+    """Moves the deliveries of one subscription.
+
+    Args:
+        name: The link's.
+        edge: The open link at the edge.
+        subscription: The deliveries.
+        limits: The window.
+        key: How messages are recognised.
+        holding: How long they are held.
+        counters: Of the link.
+        early: So many redelivered messages are acknowledged as soon as they are matched (L15).
+        vanished: Of the link.
+        reject_unfit: Whether what the edge cannot take is rejected there (L29).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        edge: AsyncLink,
+        subscription: SourceSubscription,
+        limits: Limits,
+        key: KeyRule,
+        holding: HoldPolicy,
+        counters: InboundCounters,
+        early: int = 0,
+        *,
+        vanished: VanishedCount | None = None,
+        reject_unfit: bool = False,
+    ) -> None:
+        self._name = name
+        self._edge = edge
+        self._subscription = subscription
+        self._limits = limits
+        self._key = key
+        self._holding = holding
+        self._counters = counters
+        self._early = early
+        self._vanished = vanished or VanishedCount()
+        self._redelivery = Redelivery()
+        self._reject_unfit = reject_unfit
+        self._aside = SetAside()
+        self._settlements = Settlements()
+        self._number = 0
+        self._proof = Proof()
+        self._acknowledged = asyncio.Event()
+        self._held = Ranges()
+        self._held_count = 0
+        self._unsent = 0  # of these, those that a pause keeps from the edge
+        self._batch_firsts: list[int] = []
+        self._batch_times: list[float] = []
+        self._room = asyncio.Semaphore(_BATCHES)
+        self._gate = asyncio.Event()
+        self._stores: set[asyncio.Task[None]] = set()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._paused_at: float | None = None
+        self._receiving = False
+        self._turnaround_s = 0.0
+        self._report_at = time.monotonic() + _REPORT_S
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Runs until something ends it, always by an error.
+
+        Raises:
+            CutError: The subscription ended.
+            GivenBackError: It is to be closed.
+            StoppedError: A stop came; what was under way at the edge is answered.
+            AckqError: The edge ended the link.
+        """
+        await self._edge.subscribe(lambda: self._proof)
+        self._holding.subscribed()
+        tasks = [
+            asyncio.create_task(each)
+            for each in (
+                self._take(),
+                self._acknowledge(),
+                self._watch(),
+                self._miss(),
+                _stopped(stop),
+            )
+        ]
+        ends: list[asyncio.Future[Any]] = [*tasks, self._failed]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for each in ends:
+                if each.done():
+                    if isinstance(each.exception(), StoppedError):
+                        await self._finish(tasks[0])
+                    each.result()
+        except ClosedError as error:
+            # It lost what it knew of this subscription (L27).
+            raise CutError(f"the edge: {error.message}") from error
+        finally:
+            self._failed.cancel()
+            for task in (*tasks, *self._stores):
+                task.cancel()
+            await asyncio.gather(*tasks, *self._stores, return_exceptions=True)
+
+    # --- taking ---
+
+    async def _take(self) -> None:
+        """Takes deliveries and sends them to the edge, several batches at a time."""
+        while True:
+            await self._room.acquire()
+            if self._stores:
+                await asyncio.sleep(_GATHER_S)
+            await self._unpaused()
+            self._receiving = True
+            deliveries = await self._subscription.deliver()
+            self._receiving = False
+            refused = unfit(deliveries.rows)
+            parts = [*self._aside.parts(deliveries, refused)]
+            for row, reason in refused.items():
+                self._set_aside(deliveries.first_tag + row, reason)
+            for part in parts:
+                self._note(part)
+            self._unsent = sum(part.rows.num_rows for part in parts)
+            await self._unpaused()
+            self._unsent = 0
+            for part in parts:
+                task = asyncio.create_task(self._store(part))
+                self._stores.add(task)
+                task.add_done_callback(self._stored)
+            if parts:
+                task.add_done_callback(lambda _: self._room.release())
+            else:
+                self._room.release()
+
+    def _set_aside(self, tag: int, reason: str) -> None:
+        """Rejects there what the edge cannot take, or leaves it unacknowledged (L29)."""
+        self._counters.set_aside += 1
+        self._counters.set_aside_reason = reason
+        if self._reject_unfit:
+            self._subscription.reject(tag, tag)
+            self._settlements.other()
+            became = "it is rejected there"
+        else:
+            self._subscription.set_aside(tag)
+            became = (
+                "it stays there, and comes again at each connection. Take it out there; or give its"
+                " queue a dead-letter exchange, or the link on-reject=discard, and it is rejected"
+            )
+        log(
+            logging.WARNING,
+            self._name,
+            "set_aside",
+            f"a message cannot come: {reason}. {became}",
+            tag=tag,
+            reason=reason,
+        )
+
+    async def _unpaused(self) -> None:
+        while self._edge.paused:
+            self._gate.clear()
+            await self._gate.wait()
+
+    def _note(self, deliveries: Deliveries) -> None:
+        rows = deliveries.rows.num_rows
+        assert deliveries.first_tag == self._number + 1, "tags are numbers"
+        self._number = deliveries.last_tag
+        self._held.extend(deliveries.first_tag, deliveries.last_tag)
+        self._held_count += rows
+        self._batch_firsts.append(deliveries.first_tag)
+        self._batch_times.append(time.monotonic())
+        self._holding.saw(deliveries.delivery_counts)
+        self._counters.redelivered += sum(deliveries.redelivered)
+        self._note_proven()
+
+    def _note_proven(self) -> None:
+        """Learns which permits are proven to be settled, and names the last one (L10)."""
+        self._proof = self._settlements.proof(self._subscription.proven)
+
+    async def _store(self, deliveries: Deliveries) -> None:
+        rows = deliveries.rows
+        found = self._key.of(rows)
+        at_once = self._at_once(deliveries)
+        self._counters.taken += rows.num_rows
+        self._counters.without_id += found.without_id
+        if at_once is not None:
+            self._counters.early += sum(at_once)
+        stored = await self._edge.store(
+            deliveries.first_tag,
+            rows,
+            keys=found.keys,
+            checks=found.checks,
+            content=found.content,
+            redelivered=deliveries.redelivered,
+            at_once=at_once,
+        )
+        self._counters.stored += stored.rows
+        self._counters.matched += stored.matched
+        self._redelivery.stored(deliveries, stored)
+
+    def _at_once(self, deliveries: Deliveries) -> list[bool] | None:
+        """The rows that are acknowledged when they are stored, though ack is `settled`."""
+        rows = deliveries.rows.num_rows
+        spared = self._holding.at_once(rows, deliveries.delivery_counts)
+        if self._early <= 0:
+            return spared
+        renewed = list(deliveries.redelivered)
+        self._early -= sum(renewed)
+        if spared is None:
+            return renewed
+        return [one or other for one, other in zip(spared, renewed, strict=True)]
+
+    def _stored(self, task: asyncio.Task[None]) -> None:
+        self._stores.discard(task)
+        if not task.cancelled() and task.exception() is not None and not self._failed.done():
+            self._failed.set_exception(task.exception())  # type: ignore[arg-type]
+
+    # --- acknowledging ---
+
+    async def _acknowledge(self) -> None:
+        """Settles there what the edge permits, in its order and with its outcome (L9, L12)."""
+        while True:
+            permits = await self._edge.permits()
+            if permits.subscription != self._edge.subscription:
+                continue
+            for (first, last), rejected in permits.outcomes:
+                settle = self._subscription.reject if rejected else self._subscription.settle
+                for tags in self._aside.tags(first, last):
+                    settle(*tags)
+                self._settlements.permitted(first, last)
+                if rejected:
+                    self._counters.rejected += last - first + 1
+                self._held.remove(first, last)
+                self._held_count -= last - first + 1
+                self._counters.settled += last - first + 1
+                at = bisect_right(self._batch_firsts, first) - 1
+                self._turnaround_s = time.monotonic() - self._batch_times[at]
+            self._note_proven()
+            self._acknowledged.set()
+
+    async def _finish(self, taking: asyncio.Task[None]) -> None:
+        """After a stop: takes no more, waits for what is under way, acknowledges what is settled.
+
+        What comes too late is not waited for: the delivery comes again and is matched (L11).
+        """
+        taking.cancel()
+        await asyncio.gather(taking, return_exceptions=True)
+        if self._stores:
+            await asyncio.wait(self._stores, timeout=STOP_GRACE_S)
+        with suppress(TimeoutError, AckqError):
+            async with asyncio.timeout(_LAST_PERMITS_S):
+                await self._edge.refresh()
+                while self._held_count - self._unsent > self._edge.held:
+                    self._acknowledged.clear()
+                    await self._acknowledged.wait()
+
+    # --- watching ---
+
+    async def _watch(self) -> None:
+        """Looks at pauses, at the edge and at the age of what is held."""
+        told = ""
+        while True:
+            try:
+                async with asyncio.timeout(_LOOK_S):
+                    await self._edge.changed()
+            except TimeoutError:
+                pass
+            self._note_proven()
+            now = time.monotonic()
+            self._edge.report(self._figures())
+            self._pause(now)
+            told = self._tell_of_edge(told)
+            age_s = self._oldest_s(now)
+            if age_s >= self._holding.max_hold_s:
+                self._held_too_long(age_s)
+            if now >= self._report_at:
+                self._report_at = now + _REPORT_S
+                self._report(age_s)
+
+    async def _miss(self) -> None:
+        """Counts held messages that the other broker has no more (L18)."""
+        while not self._redelivery.complete:
+            await asyncio.sleep(_LOOK_S)
+            if self._redelivery.looking and self._edge.missing:
+                found = await self._subscription.remaining()
+                if found is not None:
+                    found = replace(found, last_tag=self._aside.number(found.last_tag))
+                self._redelivery.looked(found)
+        await self._edge.refresh()  # behind what is stored by now
+        while True:
+            self._count_vanished()
+            await asyncio.sleep(_LOOK_S)
+
+    def _count_vanished(self) -> None:
+        new = self._vanished.missing(self._edge.missing)
+        if new:
+            log(
+                logging.WARNING,
+                self._name,
+                "vanished",
+                f"{new} messages that the link held were removed there meanwhile: expired, purged,"
+                " dead-lettered, or taken by another consumer. They are processed here all the"
+                " same; mind that before you bring dead letters back there",
+                messages=new,
+            )
+
+    def _pause(self, now: float) -> None:
+        """Follows the operator (L25)."""
+        if not self._edge.paused:
+            if self._paused_at is not None:
+                log(logging.INFO, self._name, "resumed", "goes on")
+            self._paused_at = None
+            self._gate.set()
+            return
+        if self._paused_at is None:
+            self._paused_at = now
+            log(
+                logging.INFO,
+                self._name,
+                "paused",
+                f"paused: takes no more, and acknowledges the {self._held_count} that it holds",
+                held=self._held_count,
+            )
+        if self._held_count == self._unsent and not self._stores:
+            raise GivenBackError(None, 0)
+
+    def _tell_of_edge(self, told: str) -> str:
+        """Logs why the edge takes nothing, once; returns it."""
+        error = self._edge.refusal or (None if self._edge.connected else self._edge.outage)
+        if error is None:
+            if told:
+                log(logging.INFO, self._name, "edge_back", "the edge takes messages again")
+            return ""
+        if error.message != told:
+            log(
+                logging.WARNING,
+                self._name,
+                "edge_refused",
+                f"the edge takes no messages, the link holds {self._held_count} and tries again:"
+                f" {printable(error.message)}",
+                code=error.code,
+                held=self._held_count,
+            )
+        return error.message
+
+    def _oldest_s(self, now: float) -> float:
+        """How long the oldest delivery is held."""
+        since = self._paused_at if self._paused_at is not None else now
+        if self._held:
+            at = bisect_right(self._batch_firsts, self._held.lowest) - 1
+            del self._batch_firsts[:at], self._batch_times[:at]
+            since = min(since, self._batch_times[0])
+        else:
+            del self._batch_firsts[:-1], self._batch_times[:-1]
+        return now - since
+
+    def _held_too_long(self, age_s: float) -> None:
+        """Raises what is to be done (L15)."""
+        action = self._holding.at_max_hold
+        if action is OnMaxHold.FAIL:
+            raise PreconditionFailedError(
+                f"A delivery is held for {age_s:.0f} s, {self._held_count} are held in all: nothing"
+                " settles them at the edge. See what keeps its queue (ackq why QUEUE), give the"
+                " link a larger max-hold, or on-max-hold=renew."
+            )
+        self._counters.renewals += 1
+        log(
+            logging.WARNING,
+            self._name,
+            "renewed",
+            f"a delivery is held for {age_s:.0f} s: {self._held_count} are given back and received"
+            " again" + (", and acknowledged when matched" if action is OnMaxHold.STORE else ""),
+            held=self._held_count,
+            age_s=age_s,
+            action=action.value,
+            lives_left=self._holding.lives_left,
+        )
+        raise GivenBackError(action, self._held_count)
+
+    @property
+    def vanished(self) -> int:
+        """How many held messages the other broker removed, as far as the link saw (L18)."""
+        return self._vanished.total
+
+    @property
+    def limited_by(self) -> str:
+        """What holds up the link now: edge, window, broker (nothing comes) or client (L19)."""
+        full = self._held_count >= _FULL * self._limits.window_messages
+        if self._edge.paused or not self._edge.connected or self._edge.refusal is not None:
+            return "edge"
+        if self._receiving:
+            return "window" if full else "broker"
+        return "edge" if self._room.locked() else "client"
+
+    def _figures(self) -> links_pb2.LinkReport:
+        """What operators see at the edge (L26)."""
+        report = links_pb2.LinkReport(
+            window_messages=self._limits.window_messages,
+            reconnects=self._counters.cuts,
+            renewals=self._counters.renewals,
+            vanished=self.vanished,
+            limited_by=self.limited_by,
+            set_aside=self._counters.set_aside,
+            set_aside_reason=self._counters.set_aside_reason,
+        )
+        if (lives := self._holding.lives_left) is not None:
+            report.lives_left = lives
+        return report
+
+    def _report(self, age_s: float) -> None:
+        """Logs how the link stands (L26)."""
+        pace = self._limits.window_messages / max(self._turnaround_s, 0.001)
+        log(
+            logging.INFO,
+            self._name,
+            "state",
+            f"holds {self._held_count}, the oldest for {age_s:.0f} s; limited by the"
+            f" {self.limited_by}; its window passes at most {pace:.0f} messages/s",
+            held=self._held_count,
+            oldest_s=age_s,
+            limited_by=self.limited_by,
+            window_pace=pace,
+            lives_left=self._holding.lives_left,
+            **vars(self._counters),
+        )
+
+
+async def _stopped(stop: asyncio.Event) -> None:
+    await stop.wait()
+    raise StoppedError

@@ -1,0 +1,37 @@
+"""When the reports of an outbound link go on, and what ends them."""
+
+import logging
+
+import pytest
+
+from ackq.errors import BrokerUnavailableError, LimitError, PermissionDeniedError, UnsupportedError
+from ackq.v1 import links_pb2 as pb
+from ackq_link.edge.outbound import OutboundReporter
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (BrokerUnavailableError, True),
+        (LimitError, True),
+        (UnsupportedError, False),
+        (PermissionDeniedError, False),
+    ],
+)
+def test_what_ends_the_reports(error, again, caplog):
+    """L26: an older edge, or no permission; the link goes on, and its log says so once."""
+    with OutboundReporter("localhost:1", None, pb.ReportOutboundRequest) as reporter:
+        assert reporter._may_reconnect(error("words")) is again
+        with caplog.at_level(logging.WARNING):
+            reporter._on_end(error("words"))
+    (record,) = caplog.records
+    assert (
+        "The broker does not show this outbound link to its operators: words" in record.getMessage()
+    )
+
+
+def test_a_closed_one_says_nothing(caplog):
+    """L26: the process ends, and so does the report."""
+    with caplog.at_level(logging.WARNING):
+        OutboundReporter("localhost:1", None, pb.ReportOutboundRequest).close()
+    assert caplog.records == []

@@ -1,0 +1,351 @@
+"""What a link decides, without threads or a broker: rules L5, L8, L10, L20, L25, L27."""
+
+import pytest
+
+from ackq import limits
+from ackq.client.connection.duplex import Finish, Wait
+from ackq.client.ranges import Range
+from ackq.errors import (
+    ClosedError,
+    FencedError,
+    HistoryChangedError,
+    InternalError,
+    InvalidArgumentError,
+    QueueFullError,
+)
+from ackq.v1 import links_pb2 as pb
+from ackq_link.edge.deliveries import Columns, Proof, parts
+from ackq_link.edge.state import LinkState, SendHeartbeat, SendPart, SendSubscribe
+from tests.fakes.blocks import batch
+
+BEAT_S = limits.HEARTBEAT_SEND_MS / 1000
+
+
+class World:
+    """A state whose link has subscribed, and what its calls came to."""
+
+    def __init__(self):
+        self.state = LinkState()
+        self.results = {}
+        self.subscriptions = []
+        self.proof = Proof()
+        self.open()
+        self.subscribe(1)
+
+    def open(self, epoch=1, history="h", **more):
+        self.state.on_opened(pb.LinkOpened(incarnation="i", epoch=epoch, history=history, **more))
+        assert isinstance(self.next(), SendHeartbeat | SendSubscribe)
+
+    def subscribe(self, number):
+        self.state.subscribe(lambda: self.proof, self.subscriptions.append)
+        assert isinstance(self.next(), SendSubscribe)
+        self.state.on_subscribed(number)
+
+    def next(self, now=0.0):
+        return self.state.next_action(now)
+
+    def add(self, first, rows):
+        def complete():
+            return lambda result: self.results.__setitem__(first, result)
+
+        beside = Columns(bytes(16 * rows), bytes(8 * rows), None, None)
+        self.state.add(parts(first, batch(body=[b"b"] * rows), beside, "q", complete))
+
+    def stored(self, first, *runs, now=0.0):
+        """Runs of rows, first position and whether they are permitted."""
+        rows, positions, permitted = zip(*runs, strict=True)
+        answer = pb.LinkStored(
+            first_number=first,
+            rows=rows,
+            first_position=positions,
+            matched=[0] * len(runs),
+            permitted=permitted,
+        )
+        self.state.on_stored(answer, now)
+
+    def refuse(self, first, now=0.0, fitting=0):
+        answer = pb.LinkStored(
+            first_number=first, refused="queue_full", reason="It is full.", fitting=fitting
+        )
+        self.state.on_stored(answer, now)
+
+    def sent(self, now=0.0):
+        """The first numbers of all that goes now."""
+        found = []
+        while isinstance(action := self.next(now), SendPart):
+            found.append(action.part.numbers.first)
+        return found
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_nothing_goes_before_the_stream_is_open():
+    """L1: and then the subscription goes first."""
+    state = LinkState()
+    state.subscribe(Proof, lambda _: None)
+    assert state.next_action(5.0) == Wait(None)
+    assert not state.may_store
+    state.on_opened(pb.LinkOpened(incarnation="i", epoch=1, history="h"))
+    assert state.next_action(5.0) == SendSubscribe()
+
+
+def test_deliveries_go_in_order_with_what_is_proven(world):
+    """L5, L10: with the lowest number that has no answer, and what is proven then."""
+    world.add(1, 2)
+    world.add(3, 1)
+    first = world.next()
+    assert (first.subscription, first.lowest_unanswered, first.proof) == (1, 1, Proof())
+    assert first.part.numbers == Range(1, 2)
+    world.proof = Proof(7, 8)
+    second = world.next()
+    assert (second.lowest_unanswered, second.proof) == (1, Proof(7, 8))
+    world.stored(1, (2, 10, 0))
+    world.add(4, 1)
+    assert world.next().lowest_unanswered == 3
+    assert world.results[1].runs == ((1, 2, 10, False, False, False),)
+
+
+def test_numbers_without_a_gap(world):
+    """L5: deliveries follow each other, and count from 1 in each subscription."""
+    world.add(1, 2)
+    with pytest.raises(InvalidArgumentError, match="makes 3 the next"):
+        world.add(5, 1)
+    world.subscribe(2)
+    world.add(1, 1)
+
+
+def test_what_follows_a_refusal_waits_for_it(world):
+    """L8, L20: all of it is refused, and goes again in order, after a wait that doubles."""
+    for number in (1, 2, 3):
+        world.add(number, 1)
+    assert world.sent() == [1, 2, 3]
+    world.refuse(1, now=1.0)
+    assert isinstance(world.state.refusal, QueueFullError)
+    assert world.sent(1.0) == []  # their refusals are on the way
+    world.refuse(2, now=1.0)
+    world.refuse(3, now=1.0)
+    assert world.next(1.0) == Wait(1.1)
+    world.add(4, 1)
+    assert world.sent(1.1) == [1, 2, 3, 4]
+    world.stored(1, (1, 10, 0))
+    assert world.state.refusal is None
+    world.refuse(2, now=2.0)
+    world.refuse(3, now=2.0)
+    world.refuse(4, now=2.0)
+    assert world.sent(2.1) == [2, 3, 4]
+    for _ in range(3):
+        world.refuse(2 + _, now=3.0)
+    assert world.next(3.1) == Wait(3.2)
+    assert set(world.results) == {1}
+
+
+def test_what_fits_goes_by_itself(world):
+    """L20: of a frame that a queue with a bound has no room for."""
+    world.add(1, 3)
+    world.add(4, 1)
+    assert world.sent() == [1, 4]
+    world.refuse(1, fitting=2)
+    world.refuse(4)
+    assert world.sent(0.1) == [1, 3, 4]
+    world.stored(1, (2, 10, 0))
+    assert 1 not in world.results
+    world.stored(3, (1, 12, 0))
+    assert world.results[1].rows == 3
+
+
+def test_the_edge_ends_a_subscription(world):
+    """Q8: it lost messages of it; who waits is told, and another subscription goes on."""
+    world.add(1, 1)
+    world.sent()
+    world.state.on_disconnect()
+    world.state.on_opened(pb.LinkOpened(incarnation="i", epoch=1, history="h", subscription=0))
+    assert world.results[1] is world.state.ended
+    assert not world.state.may_store
+    world.next(50.0)
+    world.state.subscribe(Proof, world.subscriptions.append)
+    assert world.state.ended is None
+
+
+def test_a_cut_sends_what_is_unanswered_again(world):
+    """L5: under its numbers, in order, also what was refused."""
+    for number in (1, 2, 3):
+        world.add(number, 1)
+    assert world.sent() == [1, 2, 3]
+    world.refuse(1)
+    world.state.on_disconnect()
+    assert world.next() == Wait(None)
+    world.open(subscription=1, next_number=1)
+    assert world.sent(50.0) == []  # a heartbeat first
+    assert world.sent(50.0) == [1, 2, 3]
+    world.stored(1, (1, 5, 0))
+    assert world.results[1].runs[0].first_position == 5
+
+
+def test_permits_keep_their_order_and_come_once(world):
+    """L10: also when a new stream repeats them, or a repeated answer says so, too."""
+    for first in (1, 4):
+        world.add(first, 3)
+    world.sent()
+    world.stored(1, (1, 7, 1), (2, 3, 0))
+    world.state.on_permits(pb.LinkPermits(first_number=[3, 2], last_number=[3, 2]))
+    assert world.state.take_permits()[0] == [Range(1, 1), Range(3, 3), Range(2, 2)]
+    world.state.on_disconnect()
+    world.open(subscription=1, next_number=7)
+    # Those of an unanswered delivery may come before its answer.
+    world.state.on_permits(pb.LinkPermits(first_number=[1, 3, 2, 4], last_number=[1, 3, 2, 5]))
+    assert world.state.take_permits()[0] == [Range(4, 5)]
+    world.next(50.0)
+    assert world.sent(50.0) == [4]
+    world.stored(4, (3, 20, 1))
+    assert world.state.take_permits()[0] == [Range(6, 6)]
+    assert world.results[4].permitted == 3
+
+
+def test_adjacent_permits_are_one_range(world):
+    """L12: so that one acknowledgement covers them."""
+    world.add(1, 10)
+    world.sent()
+    world.state.on_permits(pb.LinkPermits(first_number=[1, 4], last_number=[3, 6]))
+    assert world.state.take_permits()[0] == [Range(1, 6)]
+
+
+def test_permits_have_an_outcome(world):
+    """L28: by answers and by permits; ranges of two outcomes are never one, and none is a list."""
+    world.add(1, 6)
+    world.sent()
+    answer = pb.LinkStored(
+        first_number=1,
+        rows=[2, 1, 3],
+        first_position=[1, 3, 4],
+        matched=[0, 1, 0],
+        permitted=[1, 1, 0],
+        rejected=[0, 1, 0],
+    )
+    world.state.on_stored(answer, 0.0)
+    assert [run.rejected for run in world.results[1].runs] == [False, True, False]
+    permits = pb.LinkPermits(first_number=[4, 5], last_number=[4, 6], rejected=[1, 0])
+    world.state.on_permits(permits)
+    ranges, rejected = world.state.take_permits()
+    assert ranges == [Range(1, 2), Range(3, 4), Range(5, 6)]
+    assert rejected == [False, True, False]
+    assert world.state.take_permits() == ([], [])
+
+
+def test_accepted_ones_have_no_outcomes(world):
+    """L28: a list of them is there only where one is rejected."""
+    world.add(1, 2)
+    world.state.on_permits(pb.LinkPermits(first_number=[2, 1], last_number=[2, 1]))
+    assert world.state.take_permits() == ([Range(2, 2), Range(1, 1)], [])
+
+
+def test_a_subscription_forgets_the_one_before(world):
+    """L17: its deliveries fail here, its answers and permits concern nobody."""
+    world.add(1, 2)
+    world.add(3, 1)
+    assert isinstance(world.next(), SendPart)
+    world.state.held = 3
+    world.state.subscribe(Proof, world.subscriptions.append)
+    assert isinstance(world.results[1], ClosedError)
+    assert isinstance(world.results[3], ClosedError)
+    assert not world.state.may_store
+    assert isinstance(world.next(), SendSubscribe)
+    world.state.on_permits(pb.LinkPermits(first_number=[1], last_number=[2]))
+    world.stored(1, (2, 10, 1))
+    world.state.on_subscribed(2)
+    assert (world.state.subscription, world.state.held, world.state.permits) == (2, 0, [])
+    assert world.subscriptions == [1, 2]
+    world.add(1, 1)
+    assert world.sent() == [1]
+
+
+def test_a_subscribe_that_was_cut_goes_again(world):
+    """L17: its answer may be lost; deliveries wait for one."""
+    world.state.subscribe(Proof, world.subscriptions.append)
+    assert isinstance(world.next(), SendSubscribe)
+    world.state.on_disconnect()
+    world.state.on_opened(pb.LinkOpened(incarnation="i", epoch=1, history="h", subscription=2))
+    assert isinstance(world.next(), SendSubscribe)
+    world.state.on_subscribed(3)
+    assert world.subscriptions == [1, 3]
+
+
+def test_heartbeats_say_what_is_proven(world):
+    """L10: also of a link that delivers nothing; of none before a subscription."""
+    world.proof = Proof(4, 4)
+    beat = world.next(BEAT_S)
+    assert beat == SendHeartbeat(1, Proof(4, 4), None)
+    assert world.next(BEAT_S) == Wait(2 * BEAT_S)
+    world.state.subscribe(lambda: Proof(9, 9), lambda _: None)
+    world.next(BEAT_S)
+    assert world.next(2 * BEAT_S) == SendHeartbeat(0, Proof(), None)
+
+
+def test_the_state_of_the_link(world):
+    """L18, L25: what the edge says of it; the next subscription has to be told anew."""
+    world.state.on_state(pb.LinkState(paused=True, held=4, missing=3))
+    assert (world.state.paused, world.state.held, world.state.missing) == (True, 4, 3)
+    world.state.subscribe(Proof, lambda _: None)
+    assert (world.state.held, world.state.missing) == (0, 0)
+
+
+def test_another_history_ends_the_link(world):
+    """L27: the edge lost what it had."""
+    world.state.on_disconnect()
+    with pytest.raises(HistoryChangedError, match="was h"):
+        world.open(history="g")
+
+
+def test_another_epoch_ends_the_link(world):
+    """L1: another process ran it meanwhile, which took this one's subscription."""
+    world.state.on_disconnect()
+    with pytest.raises(FencedError, match="cut off"):
+        world.open(epoch=2)
+
+
+def test_the_end_of_a_link(world):
+    """L1: what waits has the error, and nothing is sent any more."""
+    world.add(1, 1)
+    world.state.subscribe(Proof, world.subscriptions.append)
+    error = FencedError("Another one runs it.")
+    world.state.fail(error)
+    assert world.subscriptions[-1] is error
+    assert world.next() == Finish()
+    assert world.state.done
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pb.LinkStored(first_number=2, rows=[1], first_position=[1], matched=[0], permitted=[0]),
+        pb.LinkStored(first_number=1, rows=[1], first_position=[1], matched=[0]),
+        pb.LinkStored(first_number=1, rows=[2], first_position=[1], matched=[0], permitted=[0]),
+        pb.LinkStored(first_number=1),
+    ],
+)
+def test_an_answer_that_is_none(world, answer):
+    """I6: what is no answer to the deliveries is an error, not a wrong acknowledgement.
+
+    The deliveries wait for the next call, or for the end, of which whoever stored them is told.
+    """
+    world.add(1, 1)
+    world.sent()
+    with pytest.raises(InternalError):
+        world.state.on_stored(answer, 0.0)
+    assert (world.state.permits, world.results) == ([], {})
+    error = ClosedError("closed")
+    world.state.fail(error)
+    assert world.results == {1: error}
+
+
+def test_permits_that_are_none(world):
+    """I6: ranges of numbers that were never delivered permit nothing."""
+    world.add(1, 1)
+    with pytest.raises(InternalError):
+        world.state.on_permits(pb.LinkPermits(first_number=[1]))
+    with pytest.raises(InternalError):
+        world.state.on_permits(pb.LinkPermits(first_number=[1], last_number=[1], rejected=[1, 1]))
+    world.state.on_permits(pb.LinkPermits(first_number=[2, 0], last_number=[2**63, 0]))
+    assert world.state.permits == []
