@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,10 +28,19 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from ackq import extras
 from ackq.errors import BrokerUnavailableError, InvalidArgumentError, QueueNotFoundError
 from ackq_broker.embedding import EmbeddedBroker, end_child, end_in_words, start_child
-from ackq_link.lasting import why_temporary
 
 if TYPE_CHECKING:
     from ackq_link.configuration import Link
+
+_CLEARED: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - those are refused
+_FLEETING: Final = {
+    "tmpfs": "in memory",
+    "ramfs": "in memory",
+    "overlay": "in the writable layer of a container",
+    "aufs": "in the writable layer of a container",
+}
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+
 
 _CONNECT_S: Final = 60.0
 _POLL_S: Final = 0.05
@@ -246,3 +257,40 @@ def _flags(keys: Mapping[str, Any]) -> list[str]:
         for name, value in keys.items()
         if value is not None and value is not False
     ]
+
+
+def why_temporary(directory: Path) -> str:
+    """Why a directory, which need not exist yet, does not outlive this machine's next start.
+
+    Empty: nothing that could be found speaks against it.
+    """
+    path = directory.absolute().resolve()
+    for cleared in dict.fromkeys((*_CLEARED, tempfile.gettempdir())):
+        if path.is_relative_to(Path(cleared).resolve()):
+            return f"it is under {cleared}, which is for temporary files"
+    kind = _file_system(path, _mounts())
+    if kind in _FLEETING:
+        return f"its file system, {kind}, is {_FLEETING[kind]}"
+    return ""
+
+
+def _mounts() -> str:
+    try:
+        return _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:  # another system than Linux
+        return ""
+
+
+def _file_system(path: Path, mounts: str) -> str:
+    """The type of the file system that a resolved path is on; empty when it is not known."""
+    found, depth = "", -1
+    for line in mounts.splitlines():
+        mount, separator, source = line.partition(" - ")
+        fields = mount.split(" ")
+        if not separator or len(fields) < 5:  # noqa: PLR2004 - the fifth is the mount point
+            continue
+        point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4]))
+        # Of two at one place the later covers the earlier.
+        if path.is_relative_to(point) and len(point.parts) >= depth:
+            found, depth = source.split(" ")[0], len(point.parts)
+    return found

@@ -7,6 +7,7 @@ belongs to its subscription, so no acknowledgement can leave on another channel 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -258,3 +259,17 @@ class PublishTarget(Protocol):
     async def connect(self) -> Producer:
         """Connects. Raises CutError."""
         ...
+
+
+def message_ids(rows: pa.RecordBatch) -> list[str]:
+    """The id of each row.
+
+    The edge gives each message one (L23); for one of a version that does not, it is a random one at
+    each try.
+    """
+    ids = (
+        rows.column("message_id").to_pylist()
+        if "message_id" in rows.schema.names
+        else [None] * rows.num_rows
+    )
+    return [each or f"ackq:{uuid.uuid4().hex}" for each in ids]

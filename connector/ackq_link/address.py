@@ -5,12 +5,99 @@ Invariant: no `repr`, message or log shows a password, wherever it was said.
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
-from ackq.errors import InvalidArgumentError
+from ackq.errors import InvalidArgumentError, TlsError
 from ackq.secret_files import warn_if_public
-from ackq_link.tls import Tls
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files of a TLS connection, as PEM; empty: the system's authorities, no certificate."""
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """What encrypts and checks the broker's certificate and name. Raises TlsError."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca or None)
+            if self.cert:
+                warn_if_public(self.key or self.cert)
+                context.load_cert_chain(self.cert, self.key or None)
+        except OSError as error:  # ssl.SSLError too
+            raise TlsError(
+                f"The files of TLS ({', '.join(filter(None, (self.ca, self.cert, self.key)))})"
+                f" cannot be used: {error.strerror or error}. Name PEM files that this user can"
+                " read, the key without a passphrase."
+            ) from error
+        return context
+
+
+# X509_V_ERR of OpenSSL: what is wrong with the broker's certificate, and what mends it.
+_UNTRUSTED: Final = (
+    "Name the PEM file of the authority that signed the broker's certificate with ca."
+)
+_OTHER_NAME: Final = (
+    "Write the URL with a name that the broker's certificate has, or give the broker one that has"
+    " this name."
+)
+_EXPIRED: Final = "Renew the broker's certificate; if that is valid, set this machine's clock."
+_VERIFY: Final[Mapping[int, str]] = {
+    9: _EXPIRED,
+    10: _EXPIRED,
+    18: _UNTRUSTED,
+    19: _UNTRUSTED,
+    20: _UNTRUSTED,
+    21: _UNTRUSTED,
+    62: _OTHER_NAME,
+    64: _OTHER_NAME,
+}
+# Alerts of the broker, as OpenSSL names them, and what mends them.
+_WANTED: Final = "The broker wants a client certificate: name its PEM files with cert and key."
+_REFUSED: Final = (
+    "The broker refuses the client certificate: give cert and key of one that is valid, and that"
+    " an authority signed which the broker trusts."
+)
+_ALERTS: Final[Mapping[str, str]] = {
+    "CERTIFICATE_REQUIRED": _WANTED,
+    "UNKNOWN_CA": _REFUSED,
+    "CERTIFICATE_EXPIRED": _REFUSED,
+    "BAD_CERTIFICATE": _REFUSED,
+    "CERTIFICATE_UNKNOWN": _REFUSED,
+    "CERTIFICATE_REVOKED": _REFUSED,
+    "UNSUPPORTED_CERTIFICATE": _REFUSED,
+}
+_OTHERWISE: Final = (
+    "Check that the port speaks TLS, that ca names the authority of the broker's certificate, and"
+    " that the certificate has this host name."
+)
+
+
+def tls_failure(url: str, tls: Tls, error: BaseException) -> TlsError:
+    """The error of a TLS connection that failed: what happened, and what mends it.
+
+    Args:
+        url: The broker's, without user and password.
+        tls: The files that it was tried with.
+        error: What the library raised.
+    """
+    said = str(error.args[-1]) if error.args else type(error).__name__
+    remedy = _OTHERWISE
+    if isinstance(error, ssl.SSLCertVerificationError):
+        said = error.verify_message or said
+        remedy = _VERIFY.get(error.verify_code, _OTHERWISE)
+    elif isinstance(error, ssl.SSLError):
+        alert = (getattr(error, "reason", None) or "").partition("_ALERT_")[2]
+        # Up to TLS 1.2 a missing certificate and one that is refused are the same alert.
+        missing = alert in {"BAD_CERTIFICATE", "HANDSHAKE_FAILURE"} and not tls.cert
+        remedy = _WANTED if missing else _ALERTS.get(alert, _OTHERWISE)
+    return TlsError(f"{url}: TLS failed: {said.rstrip('.')}. {remedy}")
 
 
 @dataclass(frozen=True, slots=True)

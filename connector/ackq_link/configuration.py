@@ -35,17 +35,16 @@ from ackq_link.adapter import (
     QueueLimits,
     Source,
 )
+from ackq_link.address import Tls
 from ackq_link.amqp091.address import BrokerAddress, parse_url
 from ackq_link.amqp091.management import Management
 from ackq_link.amqp091.source import QueueSource
 from ackq_link.amqp091.target import ExchangeTarget
-from ackq_link.edge_options import Edge
-from ackq_link.hold_policy import HoldRules, OnMaxHold
+from ackq_link.hold_policy import HoldRules, OnMaxHold, OnReject
 from ackq_link.inbound import ACKS, Inbound, InboundRules
 from ackq_link.keys import KeyRule
 from ackq_link.outbound import Outbound
-from ackq_link.rejections import OnReject
-from ackq_link.tls import Tls
+from ackq_link.process import Edge
 
 if TYPE_CHECKING:
     from ackq_link.amqp1 import address as amqp1

@@ -14,17 +14,19 @@ from typing import Final
 from ackq.errors import PreconditionFailedError
 from ackq.text import printable
 from ackq_link.adapter import CutError, QueueLimits, Source, SourceSubscription
-from ackq_link.backoff import RetryDelay
 from ackq_link.edge import AsyncLink
-from ackq_link.edge_options import Edge
-from ackq_link.events import log
-from ackq_link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
+from ackq_link.hold_policy import (
+    HoldPolicy,
+    HoldRules,
+    OnMaxHold,
+    OnReject,
+    check_rejections,
+    rejects_unfit,
+)
 from ackq_link.keys import KeyRule
-from ackq_link.rejections import OnReject, check_rejections, rejects_unfit
-from ackq_link.stopping import StoppedError, unless
+from ackq_link.process import Edge, RetryDelay, StoppedError, after_cut, log, unless
 from ackq_link.transfer import GivenBackError, InboundCounters, Transfer
 from ackq_link.vanished import VanishedCount
-from ackq_link.waiting import after_cut
 
 ACKS: Final = ("settled", "stored")
 _LEARN_S: Final = 60.0

@@ -23,15 +23,20 @@ from ackq.errors import AckqError, ClosedError, StaleDeliveryTagError, UnknownDe
 from ackq.outcomes import Outcome
 from ackq.text import printable
 from ackq.v1 import links_pb2
-from ackq_link.adapter import CutError, Producer, PublishedRows, PublishTarget
-from ackq_link.backoff import RetryDelay
+from ackq_link.adapter import CutError, Producer, PublishedRows, PublishTarget, message_ids
 from ackq_link.edge.outbound import OutboundReporter
-from ackq_link.edge_options import Edge
-from ackq_link.events import log
 from ackq_link.keys import fingerprints
-from ackq_link.message_ids import message_ids
-from ackq_link.stopping import StoppedError, unless
-from ackq_link.waiting import EDGE_PATIENCE_MS, STOP_GRACE_S, after_cut, for_edge
+from ackq_link.process import (
+    EDGE_PATIENCE_MS,
+    STOP_GRACE_S,
+    Edge,
+    RetryDelay,
+    StoppedError,
+    after_cut,
+    for_edge,
+    log,
+    unless,
+)
 
 # Batches under way share the window.
 _BATCHES: Final = 4

@@ -21,13 +21,11 @@ from ackq.text import printable
 from ackq.v1 import links_pb2
 from ackq_link.adapter import CutError, Deliveries, Limits, SourceSubscription
 from ackq_link.edge import AsyncLink, Proof
-from ackq_link.events import log
 from ackq_link.hold_policy import HoldPolicy, OnMaxHold
 from ackq_link.keys import KeyRule
+from ackq_link.process import STOP_GRACE_S, StoppedError, log
 from ackq_link.set_aside import SetAside, Settlements, unfit
-from ackq_link.stopping import StoppedError
 from ackq_link.vanished import Redelivery, VanishedCount
-from ackq_link.waiting import STOP_GRACE_S
 
 # Batches that the edge has not answered yet.
 _BATCHES: Final = 16

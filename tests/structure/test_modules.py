@@ -162,23 +162,10 @@ SMALL = {
         "users_file": "a file that changes",
     },
     "ackq_link": {
-        "adapter": "the interface of adapters",
-        "address": "what every adapter needs",
-        "backoff": "a wait of its own for each use",
-        "edge": "what both directions ask of the edge",
-        "events": "one form of log lines",
-        "lasting": "what the system tells",
-        "message_ids": "what every adapter needs",
-        "rejections": "rule L28",
         "runner": "several links in a process",
-        "stopping": "a stop that each wait meets",
-        "tls": "what every adapter needs",
         "vanished": "rule L18",
-        "waiting": "what both directions wait for",
     },
     "ackq_link/amqp091": {
-        "dispatch": "what the library makes tasks of",
-        "single_active": "rule L17",
         "stream_queue": "rule L14",
     },
     "ackq_link/amqp1": {"sections": "bytes alone"},
@@ -191,7 +178,6 @@ FOLDER_SIZES = {
     "ackq/client/publishing": "two modes of publishing, and stages",
     "ackq_broker": "the program; its rooms are folders",
     "ackq_broker/core/consuming": "all of it is one state machine",
-    "ackq_link": "both directions, and the small things that they share",
 }
 
 

@@ -15,6 +15,7 @@ LAYERS = {
     "spark": ROOT / "connector/ackq/spark",
     "wire": ROOT / "connector/ackq/wire",
     "broker_cli": ROOT / "broker_stub/ackq_broker/cli",
+    "broker": ROOT / "broker_stub/ackq_broker",
     "core": ROOT / "broker_stub/ackq_broker/core",
     "engine": ROOT / "broker_stub/ackq_broker/engine",
     "http": ROOT / "broker_stub/ackq_broker/http",

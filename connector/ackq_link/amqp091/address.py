@@ -35,9 +35,8 @@ from ackq.errors import (
 )
 from ackq.text import printable
 from ackq_link.adapter import CutError
-from ackq_link.address import RemoteAddress
-from ackq_link.events import log
-from ackq_link.tls import tls_failure
+from ackq_link.address import RemoteAddress, tls_failure
+from ackq_link.process import log
 
 _SCHEMES: Final = ("amqp", "amqps")
 _CONNECT_S: Final = 20.0

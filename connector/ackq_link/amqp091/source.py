@@ -12,10 +12,21 @@ from typing import Final
 from yarl import URL
 
 from ackq_link.adapter import CutError, Limits, QueueLimits
-from ackq_link.amqp091 import single_active, stream_queue
+from ackq_link.amqp091 import stream_queue
 from ackq_link.amqp091.address import BrokerAddress, connect, cut_of
 from ackq_link.amqp091.management import Management
 from ackq_link.amqp091.subscription import QueueSubscription, Seen
+
+# Versions whose quorum queues deliver nothing any more once each consumer has met the consumer
+# timeout (rabbitmq-server#17317); before 4.3 a quorum queue had none of its own.
+_STOPS_FROM: Final = (4, 3, 0)
+_STOPS_TO: Final = (4, 3, 5)
+# Whatever the version.
+SINGLE_ACTIVE_NOTE: Final = (
+    "the queue there has a single active consumer: while the link is that one, another consumer or"
+    " a second link waits and gets nothing, and while another is, the link does"
+)
+
 
 _CALL_S: Final = 20.0
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
@@ -117,7 +128,7 @@ class QueueSource:
             else learnt.consumer_timeout_s
         )
         alone = learnt.single_active
-        warning = single_active.warning(self.seen.version, kind, timeout_s) if alone else ""
+        warning = single_active_warning(self.seen.version, kind, timeout_s) if alone else ""
         return replace(
             learnt,
             kind=kind,
@@ -129,7 +140,7 @@ class QueueSource:
             ),
             remedy=self._remedy(),
             warnings=(*learnt.warnings, warning) if warning else learnt.warnings,
-            notes=(single_active.NOTE,) if alone else (),
+            notes=(SINGLE_ACTIVE_NOTE,) if alone else (),
         )
 
     def _remedy(self) -> str:
@@ -140,3 +151,22 @@ class QueueSource:
             f"rabbitmqctl set_policy -p '{vhost}' 'ackq-{self.queue}' '{pattern}'"
             ' \'{"dead-letter-exchange":"EXCHANGE"}\' --apply-to queues'
         )
+
+
+def single_active_warning(version: tuple[int, ...], kind: str, timeout_s: float | None) -> str:
+    """What is to be done before the queue stops for ever; empty: nothing.
+
+    Args:
+        version: RabbitMQ's; empty: not known.
+        kind: Of the queue.
+        timeout_s: The consumer timeout of the queue, where one is said or learnt.
+    """
+    stops = _STOPS_FROM <= version[:3] <= _STOPS_TO
+    if not stops or kind not in {"quorum", ""} or timeout_s is not None:
+        return ""
+    return (
+        f"RabbitMQ {'.'.join(map(str, version))} stops a quorum queue with a single active consumer"
+        " for ever when its consumers meet the consumer timeout (rabbitmq-server#17317). Give the"
+        " queue a consumer-timeout, by policy or argument, that is longer than anything is held,"
+        " and name it to the link (consumer-timeout); or use 4.3.6 or later"
+    )

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import aiormq
 from aiormq.abc import DeliveredMessage
 from pamqp import commands
+from pamqp.header import ContentHeader
 
 from ackq.wire.held_bytes import HeldBytes
 from ackq_link.adapter import CutError, Deliveries, Limits, Remaining
 from ackq_link.amqp091 import stream_queue
 from ackq_link.amqp091.acknowledgements import Acknowledgements, Credit
 from ackq_link.amqp091.address import AmqpConnection, BrokerAddress, cut_of
-from ackq_link.amqp091.dispatch import take_at_once
 from ackq_link.amqp091.properties import Properties, delivery_counts, to_rows
+
+_REPLACED: Final = "_on_deliver_frame"
+
 
 # Acks leave when so much time has passed, or so large a part of the window waits for them.
 ACK_DELAY_S: Final = 0.05
@@ -361,3 +366,31 @@ class _Consumer:
     async def on_message(self, message: DeliveredMessage) -> None:
         """A delivery."""
         self._subscription.take(message, self._credit)
+
+
+def take_at_once(channel: aiormq.Channel) -> None:
+    """Has the consumers of a channel, which must not wait, called as their deliveries come.
+
+    What a consumer raises ends the channel.
+    """
+
+    async def on_deliver(frame: commands.Basic.Deliver) -> None:
+        header = await channel._get_frame()  # noqa: SLF001 - there is no other way to it
+        if not isinstance(header, ContentHeader):
+            raise ValueError(f"{header!r} came, not a header")  # noqa: TRY004 - as the library
+        message = await channel._read_content(frame, header)  # noqa: SLF001 - same
+        consumer = channel.consumers.get(frame.consumer_tag or "")
+        if consumer is not None:
+            run(consumer(message))
+
+    setattr(channel, _REPLACED, on_deliver)
+
+
+def run(call: Coroutine[Any, Any, Any]) -> None:
+    """Runs a coroutine that waits for nothing to its end; raises what it raises."""
+    try:
+        call.send(None)
+    except StopIteration:
+        return
+    call.close()
+    raise AssertionError("a link's consumer waits for nothing")

@@ -16,10 +16,9 @@ from aiormq.abc import DeliveredMessage
 from aiormq.exceptions import DeliveryError
 from pamqp import commands
 
-from ackq_link.adapter import CutError, Limits, PublishedRows
+from ackq_link.adapter import CutError, Limits, PublishedRows, message_ids
 from ackq_link.amqp091.address import AmqpConnection, BrokerAddress, connect, cut_of
 from ackq_link.amqp091.properties import Properties, from_rows
-from ackq_link.message_ids import message_ids
 
 _CALL_S: Final = 20.0
 _RETURNED: Final = "returned: no queue there takes it"

@@ -18,8 +18,7 @@ from ackq.errors import (
     UnauthenticatedError,
 )
 from ackq_link.adapter import CutError
-from ackq_link.address import RemoteAddress
-from ackq_link.tls import tls_failure
+from ackq_link.address import RemoteAddress, tls_failure
 
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 

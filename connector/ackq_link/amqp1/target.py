@@ -13,12 +13,11 @@ from typing import Final
 import pyarrow as pa
 from proton import Delivery, Sender
 
-from ackq_link.adapter import CutError, Limits, PublishedRows
+from ackq_link.adapter import CutError, Limits, PublishedRows, message_ids
 from ackq_link.amqp1.address import Amqp1Address
 from ackq_link.amqp1.connection import Amqp1Connection, connect
 from ackq_link.amqp1.management import ARTEMIS
 from ackq_link.amqp1.messages import Outgoing
-from ackq_link.message_ids import message_ids
 
 # An address of Artemis that is full gives no credit, so nothing is answered, and tells no reason.
 _SILENT_S: Final = 10.0

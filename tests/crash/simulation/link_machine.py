@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from ackq.client.connection import attempts, duplex
 from ackq.limits import MIN_UNSYNCED_BYTES
 from ackq_broker.core.state import link
-from ackq_link import backoff, inbound, transfer
+from ackq_link import inbound, process, transfer
 from ackq_link.edge import link as async_link
 from ackq_link.edge import state, stream
 from tests.crash.simulation.clients.link_stream import SimulatedLinkStream, WatchedLink, in_loop
@@ -53,5 +53,5 @@ def patches(world):
         (state, "_HEARTBEAT_S", chance.choice((0.1, 0.4, 2.0))),
         (transfer, "time", clock),
         (inbound, "AsyncLink", WatchedLink),
-        (backoff, "random", chance),
+        (process, "random", chance),
     )

@@ -6,7 +6,7 @@ import pytest
 
 from ackq import limits
 from ackq_link import outbound
-from ackq_link.edge_options import Edge
+from ackq_link.process import Edge
 
 NOW_S = 100.0
 CONNECTED = SimpleNamespace(blocked="")

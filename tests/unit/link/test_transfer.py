@@ -12,7 +12,7 @@ from ackq_link.adapter import CutError, Deliveries, Limits, QueueLimits, Remaini
 from ackq_link.edge.deliveries import Permits, Proof, StoredDeliveries, StoredRun
 from ackq_link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
 from ackq_link.keys import KeyRule
-from ackq_link.stopping import StoppedError
+from ackq_link.process import StoppedError
 from ackq_link.transfer import GivenBackError, InboundCounters, Transfer
 
 

@@ -3,10 +3,9 @@
 import asyncio
 from functools import partial
 
-from ackq_link.hold_policy import HoldRules, OnMaxHold
+from ackq_link.hold_policy import HoldRules, OnMaxHold, OnReject
 from ackq_link.inbound import InboundRules
 from ackq_link.keys import KeyRule
-from ackq_link.rejections import OnReject
 from tests.crash.simulation.clients.cast import Cast
 from tests.crash.simulation.clients.channel import Consumer
 from tests.crash.simulation.clients.links import (

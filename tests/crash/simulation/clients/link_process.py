@@ -12,8 +12,8 @@ from ackq.errors import AckqError
 from ackq.wire.columns import STORED
 from ackq_link.adapter import CutError, Deliveries, Limits, QueueLimits, Remaining
 from ackq_link.amqp091.acknowledgements import Acknowledgements, Credit
-from ackq_link.edge_options import Edge
 from ackq_link.inbound import Inbound
+from ackq_link.process import Edge
 from tests.crash.simulation.kernel import Loop
 
 _LATEST_ACK_S = 0.05

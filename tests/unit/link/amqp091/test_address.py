@@ -12,8 +12,8 @@ from ackq.errors import (
     TlsError,
     UnauthenticatedError,
 )
+from ackq_link.address import Tls
 from ackq_link.amqp091.address import BrokerAddress, cut_of, parse_url
-from ackq_link.tls import Tls
 
 SECRET = "pa%40ss"
 

@@ -11,6 +11,7 @@ from ackq.errors import (
     TlsError,
     UnauthenticatedError,
 )
+from ackq_link.address import Tls
 from ackq_link.amqp1.address import (
     OTHER_PROTOCOL,
     SASL_FAILED,
@@ -18,7 +19,6 @@ from ackq_link.amqp1.address import (
     Condition,
     cut_of,
 )
-from ackq_link.tls import Tls
 
 
 def test_the_parts_of_a_url():

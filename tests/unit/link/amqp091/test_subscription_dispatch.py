@@ -8,7 +8,7 @@ from pamqp import commands
 from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
-from ackq_link.amqp091.dispatch import run, take_at_once
+from ackq_link.amqp091.subscription import run, take_at_once
 
 
 def test_the_library_asks_for_what_is_replaced():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ackq_link.backoff import RetryDelay
+from ackq_link.process import RetryDelay
 
 
 def test_waits_double_up_to_a_bound():

@@ -4,7 +4,7 @@ import pytest
 
 from ackq.errors import PreconditionFailedError
 from ackq_link.adapter import QueueLimits
-from ackq_link.rejections import OnReject, check_rejections, rejects_unfit
+from ackq_link.hold_policy import OnReject, check_rejections, rejects_unfit
 
 REMEDY = "rabbitmqctl set_policy dlx"
 

@@ -5,7 +5,7 @@ import ssl
 import pytest
 
 from ackq.errors import TlsError
-from ackq_link.tls import Tls, tls_failure
+from ackq_link.address import Tls, tls_failure
 
 
 def test_a_key_that_everybody_can_read_is_told(tmp_path, caplog):

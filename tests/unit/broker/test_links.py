@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ackq_link import lasting
+from ackq_broker import links
 
 MOUNTS = r"""
 21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw
@@ -31,18 +31,18 @@ no mount - at all
 )
 def test_the_file_system_is_that_of_the_nearest_mount(path, kind):
     """L9: what an edge was told is done is not kept in memory."""
-    assert lasting._file_system(Path(path), MOUNTS) == kind
+    assert links._file_system(Path(path), MOUNTS) == kind
 
 
-@pytest.mark.parametrize("folder", [*lasting._CLEARED, tempfile.gettempdir()])
+@pytest.mark.parametrize("folder", [*links._CLEARED, tempfile.gettempdir()])
 def test_folders_for_temporary_files_are_refused(folder):
     """L9: also when nothing is there yet."""
-    assert folder in lasting.why_temporary(Path(folder, "not", "there"))
+    assert folder in links.why_temporary(Path(folder, "not", "there"))
 
 
 def test_memory_is_refused(monkeypatch):
     """L9: and so is what a container takes with it."""
-    monkeypatch.setattr(lasting, "_mounts", lambda: MOUNTS)
-    assert "in memory" in lasting.why_temporary(Path("/mem/edge"))
-    assert "container" in lasting.why_temporary(Path("/covered/edge"))
-    assert lasting.why_temporary(Path("/srv/edge")) == ""
+    monkeypatch.setattr(links, "_mounts", lambda: MOUNTS)
+    assert "in memory" in links.why_temporary(Path("/mem/edge"))
+    assert "container" in links.why_temporary(Path("/covered/edge"))
+    assert links.why_temporary(Path("/srv/edge")) == ""

@@ -1,0 +1,148 @@
+"""What each link needs of its process: log lines, back-off, a stop, its edge (L17, L20)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from ackq.client import Admin, Security
+from ackq.errors import BrokerUnavailableError, NackError, UnroutableError
+from ackq.info import QueueInfo
+from ackq.text import printable
+from ackq_link.adapter import CutError
+
+_log = logging.getLogger("ackq_link")
+T = TypeVar("T")
+# The first and the longest wait between attempts.
+FIRST_S: Final = 0.1
+MOST_S: Final = 30.0
+# What a link waits through: the edge is away or full, or its queue is being declared again (L20).
+PASSING: Final = (NackError, UnroutableError, BrokerUnavailableError)
+# What is under way at a stop has so long to be answered.
+STOP_GRACE_S: Final = 10.0
+# The client itself waits for the edge, however long it is away (L20).
+EDGE_PATIENCE_MS: Final = 2**31 - 1
+
+
+def log(level: int, link: str, name: str, sentence: str, **fields: object) -> None:
+    """Logs an event of a link: `link_` and its name, the link and its fields."""
+    _log.log(
+        level,
+        "link %s: %s",
+        link,
+        sentence,
+        extra={"event": f"link_{name}", "fields": {"link": link, **fields}},
+    )
+
+
+class RetryDelay:
+    """Waits between attempts; each is twice the one before, up to a bound, minus up to a quarter.
+
+    Args:
+        first_s: The first wait, in seconds.
+        most_s: The longest.
+    """
+
+    def __init__(self, first_s: float = FIRST_S, most_s: float = MOST_S) -> None:
+        self._first_s = first_s
+        self._most_s = most_s
+        self._next_s = first_s
+
+    def next_s(self) -> float:
+        """The wait before the next attempt, in seconds."""
+        wait_s = self._next_s
+        self._next_s = min(2 * wait_s, self._most_s)
+        return wait_s * random.uniform(0.75, 1)
+
+    def reset(self) -> None:
+        """An attempt succeeded: the next wait is the first one again."""
+        self._next_s = self._first_s
+
+
+class StoppedError(Exception):
+    """The link was asked to stop."""
+
+
+async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T], grace_s: float = 0) -> T:
+    """The result of `work`; it is cancelled when it is not done so long after a stop.
+
+    Raises:
+        StoppedError: It was cancelled.
+    """
+    task = asyncio.ensure_future(work)
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done() and grace_s:
+            await asyncio.wait((task,), timeout=grace_s)
+        if not task.done():
+            raise StoppedError
+        return task.result()
+    finally:
+        for each in (task, stopped):
+            each.cancel()
+        await asyncio.gather(task, stopped, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The ackq broker of a link, and its queue there."""
+
+    endpoint: str
+    queue: str
+    security: Security | None = None
+
+    async def queue_info(self) -> QueueInfo:
+        """Raises AckqError: without a broker, without the queue, without a permission."""
+
+        def ask() -> QueueInfo:
+            with Admin(self.endpoint, security=self.security) as admin:
+                return admin.queue(self.queue)
+
+        return await asyncio.to_thread(ask)
+
+
+async def for_edge(link: str, edge: Edge, stop: asyncio.Event) -> QueueInfo:
+    """What the edge says of its queue, once it is there.
+
+    Args:
+        link: The link's name, for the log.
+        edge: Its address and the queue.
+        stop: Ends the wait.
+
+    Raises:
+        AckqError: What waiting does not mend: no such queue, no permission.
+        StoppedError: A stop came first.
+    """
+    retry = RetryDelay()
+    while True:
+        try:
+            return await unless(stop, edge.queue_info())
+        except PASSING as error:
+            log(logging.WARNING, link, "edge_unavailable", printable(error.message))
+            await unless(stop, asyncio.sleep(retry.next_s()))
+
+
+async def after_cut(
+    link: str, retry: RetryDelay, stop: asyncio.Event, cut: CutError, cuts: int
+) -> None:
+    """Logs a cut, of which there were so many, and returns when it is time to connect again (L17).
+
+    Raises:
+        StoppedError: A stop came first.
+    """
+    wait_s = retry.next_s()
+    log(
+        logging.WARNING,
+        link,
+        "cut",
+        f"cut, connects again in {wait_s:.1f} s: {printable(cut.reason)}",
+        wait_s=wait_s,
+        cuts=cuts,
+        reason=cut.reason,
+    )
+    await unless(stop, asyncio.sleep(wait_s))
