@@ -79,7 +79,6 @@ SMALL = {
         "outcomes": "the enum's numbers",
     },
     "ackq_broker/cli": {
-        "clock": "a group of commands",
         "commands": "the root of the commands",
         "explanations": "a table of causes and remedies",
         "history": "a group of commands",
@@ -88,7 +87,6 @@ SMALL = {
     },
     "ackq_broker/core": {
         "checks": "shared by all rooms",
-        "clock": "rule Q8",
         "history": "rule Q8",
     },
     "ackq_broker/core/columns": {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import click
 
 from ackq import __version__
-from ackq_broker.cli.clock import set_clock
 from ackq_broker.cli.history import accept_history, new_history
 from ackq_broker.cli.journal import dump, repair, verify
 from ackq_broker.cli.link import link
@@ -24,7 +23,7 @@ def main() -> None:
 
 _COMMANDS = (
     *(serve, verify, dump, repair, new_history, accept_history),
-    *(set_clock, user, link),
+    *(user, link),
 )
 for _command in _COMMANDS:
     main.add_command(_command)

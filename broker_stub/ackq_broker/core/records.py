@@ -644,13 +644,6 @@ class HistoryAccepted(Record, frozen=True, tag="history_accepted"):
     at_us: int
 
 
-class ClockSet(Record, frozen=True, tag="clock_set"):
-    """The broker's time was ahead, and is `at_us` from here on, `back_us` less (Q8)."""
-
-    at_us: int
-    back_us: int
-
-
 class Expired(Record, frozen=True, tag="expired"):
     """What was past its retention is dropped; `replays`: sessions whose kept lease is."""
 
@@ -804,7 +797,6 @@ _AnyRecord = (
     | Started
     | HistoryAccepted
     | Expired
-    | ClockSet
     | LinkOpened
     | LinkSubscribed
     | LinkStored

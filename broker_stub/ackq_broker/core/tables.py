@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from ackq_broker.core import clock, commands, history, lifecycle, records
+from ackq_broker.core import commands, history, lifecycle, records
 from ackq_broker.core.commands import Command, Decision
 from ackq_broker.core.consuming import channels
 from ackq_broker.core.links import deliveries, permits
@@ -63,7 +63,6 @@ DECIDE: Final[dict[type[Command], Callable[[State, Any, int], Decision]]] = {
     commands.Start: lifecycle.start,
     commands.AcceptHistory: history.accept,
     commands.Housekeep: lifecycle.housekeep,
-    commands.SetClock: clock.set_back,
     commands.OpenLink: link_holder.open_link,
     commands.SubscribeLink: link_holder.subscribe,
     commands.StoreLinked: deliveries.store,
@@ -112,7 +111,6 @@ APPLY: Final[dict[type[Record], Callable[[State, int, Any], None]]] = {
     records.Started: lifecycle.apply_started,
     records.HistoryAccepted: history.apply_history_accepted,
     records.Expired: lifecycle.apply_expired,
-    records.ClockSet: clock.apply_clock_set,
     records.LinkOpened: link_holder.apply_opened,
     records.LinkSubscribed: link_holder.apply_subscribed,
     records.LinkStored: deliveries.apply_stored,

@@ -39,7 +39,6 @@ _log = logging.getLogger(__name__)
 _FAILED: Final = 70
 # Clocks of machines differ by less.
 _AHEAD_US: Final = 60_000_000
-_SECOND_US: Final = 1_000_000
 
 
 class Recovered(NamedTuple):
@@ -104,8 +103,7 @@ def recover(
         record = records.decode(data)
         core.apply(sequence, record)
         journal.free_blocks(core.drain_dead_blocks())
-        at_us = getattr(record, "at_us", 0)
-        newest_us = at_us if isinstance(record, records.ClockSet) else max(newest_us, at_us)
+        newest_us = max(newest_us, getattr(record, "at_us", 0))
         replayed += 1
     kept = bitmaps.array(core.durable_blocks()).astype(np.uint64)
     orphans = journal.keep_blocks(kept)
@@ -117,7 +115,7 @@ def recover(
         )
     journal.start()
     clock = BrokerClock(newest_us)
-    _warn_if_ahead(clock, directory)
+    _warn_if_ahead(clock)
     disk_alarm = DiskAlarm(journal.disk_free_bytes, reserve_bytes)
     in_flight = InFlight(
         memory_limit or machine_bytes() // 2,
@@ -170,35 +168,16 @@ def recover(
     return Recovered(engine, replayed, gave_up, started.lost, started.lost_stages)
 
 
-def _warn_if_ahead(clock: BrokerClock, directory: Path) -> None:
+def _warn_if_ahead(clock: BrokerClock) -> None:
     """Tells an operator of a journal whose clock was ahead of the machine's."""
     if clock.ahead_us > _AHEAD_US:
         _log.warning(
             "the journal was written at %s, and the machine's clock is %d s behind that: the"
-            " broker's time stands still so long, and what is due by it waits. If the clock was"
-            " wrong then, stop the broker and set its time right: `ackq-broker set-clock --data"
-            " %s`. If it is wrong now, set it",
-            *(utc(clock.now_us()), clock.ahead_us // 1_000_000, directory),
+            " broker's time stands still so long, and nothing expires and no delay ends. If the"
+            " machine's clock is wrong now, set it. If it was wrong then, let the readers empty the"
+            " queues, and start the broker on a new data directory",
+            *(utc(clock.now_us()), clock.ahead_us // 1_000_000),
         )
-
-
-async def set_clock(directory: Path) -> int:
-    """Sets the time of a broker that does not serve back to the machine's clock (Q8).
-
-    Returns:
-        By how many microseconds; 0: it was not ahead.
-
-    Raises:
-        NotFoundError, InUseError, UnsupportedError, DamagedError: As `offline`.
-    """
-    async with offline(directory) as recovered:
-        engine = recovered.engine
-        if engine.clock.ahead_us <= _SECOND_US:
-            return 0
-        right = BrokerClock()
-        back_us: int = await engine.call(commands.SetClock(right.now_us()))
-        engine.clock = right  # the last snapshot has the time, too
-    return back_us
 
 
 async def wait_synced(recovered: Recovered) -> None:

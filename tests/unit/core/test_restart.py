@@ -57,7 +57,6 @@ def busy(harness: Harness) -> None:
     harness.do(c.Start("second", "copied"))
     harness.do(c.AcceptHistory())
     harness.do(c.Start("third", "repaired"))
-    harness.do(c.SetClock(harness.now_us - 1_000_000))
 
 
 def consume(harness: Harness) -> None:

@@ -50,13 +50,6 @@ class Deadlines:
         else:
             bucket |= positions
 
-    def set_clock_back(self, at_us: int, back_us: int) -> None:
-        """Moves the instants behind `at_us` back, not further than to that."""
-        buckets, self._buckets, self._instants = self._buckets, {}, []
-        for instant, positions in buckets.items():
-            moved = instant if instant <= at_us else max(at_us, instant - back_us)
-            self.add(moved, positions)
-
     def first(self, *present: BitMap64) -> int:
         """The first instant with a position in one of these bitmaps; 0 for none.
 

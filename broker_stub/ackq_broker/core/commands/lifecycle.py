@@ -54,17 +54,6 @@ class RefusedByHistory(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SetClock(Command):
-    """Sets the broker's time back (Q8). Reply: by how many microseconds; 0: it was not ahead.
-
-    Attributes:
-        to_us: The time that it is.
-    """
-
-    to_us: int
-
-
-@dataclass(frozen=True, slots=True)
 class Housekeep(Command):
     """Drops what is past its retention.
 

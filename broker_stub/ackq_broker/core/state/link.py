@@ -360,20 +360,6 @@ class Link:
                 batch._replace(positions=batch.positions - positions) for batch in self.batches
             ]
 
-    def set_clock_back(self, at_us: int, back_us: int) -> None:
-        """Moves its instants behind `at_us` back, not further than to that (Q8)."""
-        self.opened_us = _moved(self.opened_us, at_us, back_us)
-        self.subscribed_us = _moved(self.subscribed_us, at_us, back_us)
-        self.batches = [
-            batch._replace(at_us=_moved(batch.at_us, at_us, back_us)) for batch in self.batches
-        ]
-        for name in ("loose", "graces"):
-            moved: dict[int, BitMap64] = {}
-            for instant_us, positions in getattr(self, name).items():
-                key = _moved(instant_us, at_us, back_us)
-                moved[key] = moved.get(key, BitMap64()) | positions
-            setattr(self, name, moved)
-
     def check(self) -> None:
         """What must always hold. For tests: it costs as much as the link has entries."""
         loose = [*self.loose.values(), *self.graces.values()]
@@ -444,7 +430,3 @@ def _without(groups: dict[int, BitMap64], positions: BitMap64) -> dict[int, BitM
     """Groups without some positions; what is left of each is a bitmap of its own."""
     left = ((key, group - positions) for key, group in groups.items())
     return {key: group for key, group in left if group}
-
-
-def _moved(instant_us: int, at_us: int, back_us: int) -> int:
-    return instant_us if instant_us <= at_us else max(at_us, instant_us - back_us)

@@ -352,14 +352,6 @@ class Placements:
         index = int(np.searchsorted(page.column("first"), position, side="right")) - 1
         return int(page.column("published_us")[index])
 
-    def set_clock_back(self, at_us: int, back_us: int) -> None:
-        """Moves the instants of publishing behind `at_us` back, not further than to that."""
-        for page in self._pages:
-            page.own()
-            instants = page.column("published_us")
-            ahead = instants > at_us
-            instants[ahead] = np.maximum(instants[ahead] - back_us, at_us)
-
     def visible_by(self, sequence: int) -> int:
         """The last position that a record up to `sequence` made visible; 0 when none is left."""
         index = bisect_right(self._pages, sequence, key=lambda p: int(p.column("sequence")[0])) - 1

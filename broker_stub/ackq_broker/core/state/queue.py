@@ -424,15 +424,6 @@ class Queue:
             self.late |= due & present
         self.delays.pop(now_us)
 
-    def set_clock_back(self, at_us: int, back_us: int) -> None:
-        """Moves its instants behind `at_us` back, not further than to that (Q8)."""
-        self.placements.set_clock_back(at_us, back_us)
-        self.expiries.set_clock_back(at_us, back_us)
-        self.delays.set_clock_back(at_us, back_us)
-        self.used_us = min(self.used_us, at_us)
-        if due_us := self.next_due_us():
-            self.signals.note(self.queue_id, due_us)
-
     def forget_deadlines(self) -> None:
         """Nothing expires any more (Q4: what is still leased of a deleted queue is kept)."""
         self.expiries, self.delays, self.late = Deadlines(), Deadlines(), BitMap64()

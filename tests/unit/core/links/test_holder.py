@@ -19,7 +19,7 @@ from ackq.errors import (
     QueueNotFoundError,
 )
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import BOB, DAY_US, Harness
+from tests.unit.core.harness import BOB, Harness
 from tests.unit.core.link_process import LinkProcess, accept, expanded
 
 
@@ -280,23 +280,3 @@ def test_a_new_link_belongs_to_the_present_history(process: LinkProcess) -> None
     process.harness.do(c.Start("copied", "copied"))
     other = LinkProcess(process.harness, "other")
     assert other.subscribe() == 1
-
-
-def test_a_clock_that_was_ahead(process: LinkProcess) -> None:
-    """Q8, L10: what waits for an instant waits no longer than it would have."""
-    harness = process.harness
-    process.store(["a", "b"])
-    accept(harness, 1)
-    process.permit()
-    harness.now_us += DAY_US
-    process.prove(1)
-    process.subscribe()
-    harness.do(c.SetClock(harness.now_us - DAY_US))
-    harness.now_us -= DAY_US - 70_000_000
-    link = process.state()
-    assert max(link.graces) <= harness.now_us < max(link.loose) <= harness.now_us + 3_600_000_000
-    process.store(["b", "c"])
-    accept(harness, 3)
-    process.permit()
-    process.prove(1)
-    assert process.info().tombstones == 1
