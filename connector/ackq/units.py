@@ -25,7 +25,7 @@ _SIZE: Final = re.compile(rf"{_NUMBER}\s*(?:([kmgt])i?b?|b|)")
 _MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _BYTES: Final = {None: 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 # How an error says what a number without a unit is.
-_BARE: Final = {"ms": "milliseconds", "d": "days"}
+_BARE: Final = {"ms": "milliseconds"}
 
 
 def milliseconds(
@@ -36,7 +36,7 @@ def milliseconds(
     Args:
         text: For instance `250ms`, `30s`, `5m` (five minutes), `1.5h`, `2d`.
         option: What the text was given for, as its user knows it; the error names it.
-        bare: The unit of a number without one, `ms` or `d`; "" refuses it as ambiguous.
+        bare: The unit of a number without one, `ms`; "" refuses it as ambiguous.
         least_ms: The shortest that is allowed.
         most_ms: The longest.
 

@@ -121,9 +121,7 @@ def test_the_columns_table_is_whole():
 def test_the_queue_properties_table_is_whole():
     """Every option of `ackq queue declare`, but those that all commands have."""
     named = {name for row in table(BROKER, "Queue properties") for name in flags(row[0])}
-    # Hidden: `--expires-ms` beside `--expires`. The table says so once.
-    common = {"--endpoint", "--json", "--expires-ms", "--message-ttl-ms"}
-    common |= {"--redelivery-delay-ms", "--redelivery-delay-max-ms"}
+    common = {"--endpoint", "--json"}
     assert named == set(known_options(command_of(ackq, ["queue", "declare"]))) - common
 
 

@@ -29,13 +29,11 @@ class Option(NamedTuple):
         metavar: What stands for its value in the help.
         help: A sentence or two.
         parse: Its value from text; raises InvalidArgumentError.
-        env: A second environment variable, of an older version.
     """
 
     metavar: str
     help: str
     parse: Callable[[str], Any]
-    env: str = ""
 
 
 def size(text: str, *, least: int = 1) -> int:
@@ -102,7 +100,6 @@ class ServeOptions:
             "Memory that the broker may use, such as 1GiB: near it publishers are blocked. Half of"
             " what the machine or the cgroup has, unless given.",
             partial(size, least=limits.MIN_MEMORY_BYTES),
-            env="ACKQ_MEMORY_LIMIT",
         ),
     ] = None
     users: Annotated[

@@ -65,7 +65,7 @@ def settings(flags: Mapping[str, object], environment: Mapping[str, str]) -> Set
     values: dict[str, Any] = {}
     origins = {}
     for name, option in OPTIONS.items():
-        origin, said = _said(name, option, flags, environment, written, str(file))
+        origin, said = _said(name, flags, environment, written, str(file))
         values[name.replace("-", "_")] = (
             DEFAULTS[name] if said is None else _parsed(name, option, origin, said)
         )
@@ -80,7 +80,6 @@ def settings(flags: Mapping[str, object], environment: Mapping[str, str]) -> Set
 
 def _said(
     name: str,
-    option: Option,
     flags: Mapping[str, object],
     environment: Mapping[str, str],
     written: Mapping[str, object],
@@ -89,10 +88,9 @@ def _said(
     """Where an option was said, and what; None when nowhere. An empty variable says nothing."""
     if (flag := flags.get(name)) not in (None, (), False):
         return f"--{name}", flag
-    for key in filter(None, (variable(name), option.env)):
-        if environment.get(key):
-            text = environment[key]
-            return key, text.split(",") if _several(name) else text
+    key = variable(name)
+    if text := environment.get(key):
+        return key, text.split(",") if _several(name) else text
     if name in written:
         return f"{name} in {file}", written[name]
     return _DEFAULT, None

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
 from ackq import limits, units
 from ackq.cli.failure import ExitStatus, Failure
 from ackq.errors import InvalidArgumentError
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class _Measure(click.ParamType, ABC):  # type: ignore[type-arg] # click 8.1 has none
@@ -40,21 +37,18 @@ class Duration(_Measure):
     """A duration such as `30s` or `5m`; its value is in milliseconds.
 
     Args:
-        bare: The unit of a number without one, `ms` or `d`; "" refuses it, as Spark's options do.
         least_ms: The shortest that is taken.
     """
 
     name = "duration"
 
-    def __init__(self, bare: str = "", *, least_ms: int = 0) -> None:
-        self._bare = bare
+    def __init__(self, *, least_ms: int = 0) -> None:
         self._least_ms = least_ms
 
     def _read(self, text: str, option: str) -> int:
         return units.milliseconds(
             text,
             option=option,
-            bare=self._bare,
             least_ms=self._least_ms,
             most_ms=limits.MAX_TTL_MS,
         )
@@ -90,33 +84,6 @@ SIZE: Final = Size()
 RATE: Final = Rate()
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-
-
-def duration_option(
-    name: str, parameter: str, plain: str = "-ms", *, least_ms: int = 0, **settings: Any
-) -> Callable[[Decorated], Decorated]:
-    """An option that takes a time with its unit, and a hidden one that has its unit in its name.
-
-    Args:
-        name: For instance `--ttl`, for `--ttl 5m`.
-        parameter: Of the command; it gets milliseconds.
-        plain: What the hidden option has behind that name, for `--ttl-ms 300000`: `-ms` or `-days`.
-        least_ms: The shortest that is taken.
-        **settings: As of `click.option`.
-    """
-
-    def stands_for(ctx: click.Context, _: click.Parameter, value: int | None) -> None:
-        if value is not None:
-            ctx.default_map = {**(ctx.default_map or {}), parameter: value}
-
-    def add(command: Decorated) -> Decorated:
-        unit = Duration({"-ms": "ms", "-days": "d"}[plain], least_ms=least_ms)
-        hidden: dict[str, Any] = {"hidden": True, "is_eager": True, "expose_value": False}
-        hidden |= {"type": unit, "callback": stands_for}
-        command = click.option(f"{name}{plain}", f"plain_{parameter}", **hidden)(command)
-        return click.option(name, parameter, type=Duration(least_ms=least_ms), **settings)(command)
-
-    return add
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -25,7 +25,7 @@ from ackq.cli.context import Target, connected
 from ackq.cli.failure import ExitStatus, Failure, exit_status, failure_of
 from ackq.cli.json_lines import properties
 from ackq.cli.output import print_json, say
-from ackq.cli.parameters import RATE, duration_option
+from ackq.cli.parameters import RATE, Duration
 from ackq.cli.progress import bar, paced
 from ackq.diagnosis import wording
 from ackq.errors import AckqError, InvalidArgumentError, UnroutableError
@@ -161,7 +161,9 @@ class Tally:
 @click.option("--message-id", help="For the application.")
 @click.option("--content-type", help="For the application.")
 @click.option("--persistent/--no-persistent", default=None, help="Persistent unless a line says.")
-@duration_option("--ttl", "ttl_ms", least_ms=1, help="Expire after so long unconsumed: 5m, 2h.")
+@click.option(
+    "--ttl", "ttl_ms", type=Duration(least_ms=1), help="Expire after so long unconsumed: 5m, 2h."
+)
 @click.option("--transaction", is_flag=True, help="All messages become visible together, or none.")
 @click.option("--rate", "per_second", type=RATE, help="At most so many messages in a second.")
 @connected

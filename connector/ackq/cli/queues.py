@@ -10,7 +10,7 @@ import click
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.dead_letters import peek, redrive
 from ackq.cli.output import age, as_dict, print_fields, print_json, print_table
-from ackq.cli.parameters import SIZE, confirm, duration_option, yes_option
+from ackq.cli.parameters import DURATION, SIZE, confirm, yes_option
 from ackq.diagnosis import wording
 
 if TYPE_CHECKING:
@@ -56,16 +56,18 @@ def queue() -> None:
     show_default=True,
     help="What happens at the bound.",
 )
-@duration_option(
+@click.option(
     "--message-ttl",
     "message_ttl_ms",
+    type=DURATION,
     default=0,
     help="Messages expire so long after publish, to the dead-letter queue if there is one: 5m is"
     " five minutes, 500ms half a second.",
 )
-@duration_option(
+@click.option(
     "--expires",
     "expires_ms",
+    type=DURATION,
     default=0,
     help="The queue goes when unused so long.",
 )
@@ -78,15 +80,17 @@ def queue() -> None:
 @click.option(
     "--dead-letter-queue", default="", help="Takes rejected, expired and over-limit messages."
 )
-@duration_option(
+@click.option(
     "--redelivery-delay",
     "redelivery_delay_ms",
+    type=DURATION,
     default=0,
     help="A FAILED message waits so long at first, then twice as long each time.",
 )
-@duration_option(
+@click.option(
     "--redelivery-delay-max",
     "redelivery_delay_max_ms",
+    type=DURATION,
     default=0,
     help="... and never longer.",
 )

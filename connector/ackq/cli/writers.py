@@ -8,7 +8,7 @@ import click
 
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.output import age, as_dict, print_fields, print_json, print_table
-from ackq.cli.parameters import duration_option
+from ackq.cli.parameters import DURATION
 
 if TYPE_CHECKING:
     from ackq.info import BatchInfo
@@ -107,10 +107,10 @@ def writer() -> None:
 
 
 @writer.command("list")
-@duration_option(
+@click.option(
     "--idle",
     "idle_ms",
-    "-days",
+    type=DURATION,
     default=0,
     help="Only those that were not heard of for so long: 12h, 3d.",
 )

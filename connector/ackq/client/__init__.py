@@ -10,7 +10,6 @@ and Arrow (0.2 s and more in each of Spark's Python processes).
 from __future__ import annotations
 
 import os
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -51,9 +50,6 @@ if TYPE_CHECKING:
     from ackq.info import OverflowName as OverflowName
     from ackq.outcomes import Outcome as Outcome
     from ackq.outcomes import OutcomeName as OutcomeName
-
-    Hold = LivenessStream
-    channel = grpc_channel
 
 # What gRPC's C library writes to stderr stands in the error of the call as well. It reads this when
 # `grpc` is imported, which everything below does after this.
@@ -96,19 +92,10 @@ _HOME = {
     "wait_ready": "connection.health",
 }
 
-# Old names, which still work and say so.
-_RENAMED = {"Hold": "LivenessStream", "channel": "grpc_channel"}
-
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the one table above names them
 
 
 def __getattr__(name: str) -> object:
-    if name in _RENAMED:
-        new = _RENAMED[name]
-        warnings.warn(
-            f"'{__name__}.{name}' is now '{new}'; use that name.", DeprecationWarning, stacklevel=2
-        )
-        return __getattr__(new)
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

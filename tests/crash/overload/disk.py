@@ -45,7 +45,7 @@ def run(args):
         return flood(args)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         env = machine.with_slow_disk(folder, args.disk * 1e6)
-        env["ACKQ_MEMORY_LIMIT"] = str(int(args.memory * measured.MIB))
+        env["ACKQ_BROKER_MEMORY_LIMIT"] = str(int(args.memory * measured.MIB))
         broker = stack.enter_context(ackq_broker.embedded(Path(folder) / "data", env=env))
         with Admin(broker.endpoint) as admin:
             for queue in ("flood", "beside", "idle", "single"):

@@ -36,7 +36,7 @@ def add_arguments(parser):
 
 def run(args):
     """Asks for everything, reads nothing; prints the figures. Whether everything held."""
-    env = {"ACKQ_MEMORY_LIMIT": f"{int(args.memory * measured.MIB)}"}
+    env = {"ACKQ_BROKER_MEMORY_LIMIT": f"{int(args.memory * measured.MIB)}"}
     with (
         tempfile.TemporaryDirectory() as folder,
         ackq_broker.embedded(Path(folder) / "data", env=env, http=True) as broker,

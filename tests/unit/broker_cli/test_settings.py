@@ -82,14 +82,6 @@ def test_several_addresses(file):
     assert settings({**DATA, "config": config}, {}).options.listen == expected
 
 
-def test_the_older_variable_of_the_memory_limit():
-    """O1: it goes on to work, after the newer one."""
-    older = {"ACKQ_MEMORY_LIMIT": "1GiB"}
-    assert settings(DATA, older).options.memory_limit == 1 << 30
-    both = {**older, "ACKQ_BROKER_MEMORY_LIMIT": "2GiB"}
-    assert settings(DATA, both).options.memory_limit == 2 << 30
-
-
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -115,7 +107,7 @@ def test_an_unknown_key_is_refused(text, told, file):
             "",
             "ACKQ_BROKER_LOG_LEVEL 'loud' is none of",
         ),
-        ({}, {"ACKQ_MEMORY_LIMIT": "1"}, "", "ACKQ_MEMORY_LIMIT '1' is no size of"),
+        ({}, {"ACKQ_BROKER_MEMORY_LIMIT": "1"}, "", "ACKQ_BROKER_MEMORY_LIMIT '1' is no"),
         ({}, {"ACKQ_BROKER_NO_SYNC": "so"}, "", "ACKQ_BROKER_NO_SYNC 'so' is not true or false."),
         ({}, {}, "listen = 1.5", "listen in {file} 1.5 is no text, number or truth value."),
         ({}, {}, "listen = ", "{file} is no TOML: "),

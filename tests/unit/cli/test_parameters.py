@@ -10,7 +10,6 @@ from ackq.cli.parameters import (
     SIZE,
     Duration,
     confirm,
-    duration_option,
     yes_option,
 )
 
@@ -20,8 +19,6 @@ from ackq.cli.parameters import (
     [
         (DURATION, "1m", 60_000),
         (DURATION, "250ms", 250),
-        (Duration("ms"), "60000", 60_000),
-        (Duration("d"), "1", 86_400_000),
         (SIZE, "64m", 64 << 20),
         (SIZE, "0", 0),
         (RATE, "500/s", 500.0),
@@ -29,7 +26,7 @@ from ackq.cli.parameters import (
     ],
 )
 def test_values_have_units(kind, text, expected):
-    """A number alone is a duration where the option's name has the unit."""
+    """A duration needs its unit, a size and a rate do not."""
     assert kind.convert(text, None, None) == expected
 
 
@@ -39,7 +36,7 @@ def test_values_have_units(kind, text, expected):
         (DURATION, "5", "'--x' is '5'; it takes a time with its unit, for instance 500ms, 30s"),
         (DURATION, "0", "a time with its unit"),
         (DURATION, "200000d", "ms at most"),
-        (Duration("ms", least_ms=1), "0", "'--x' is '0'; it takes a number of milliseconds, or"),
+        (Duration(least_ms=1), "0ms", "'--x' is '0ms'; it takes a time with its unit"),
         (SIZE, "64q", "'--x' is '64q'; it takes a size in bytes or with its unit"),
         (RATE, "0/s", "'--x' is '0/s'; it takes messages per second, such as 500/s"),
         (RATE, "5/m", "such as 500/s"),
@@ -57,44 +54,6 @@ def test_a_wrong_value_names_its_option_and_has_examples(kind, text, said):
     result = CliRunner().invoke(command, ["--x", text])
     assert result.exit_code == 2
     assert said in result.stderr
-
-
-@click.command()
-@duration_option("--ttl", "ttl_ms", least_ms=1, help="Expire.")
-@duration_option("--idle", "idle_ms", "-days", default=0)
-def timed(ttl_ms, idle_ms):
-    """A command with both kinds."""
-    click.echo(f"{ttl_ms} {idle_ms}")
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("", "None 0"),
-        ("--ttl 5s", "5000 0"),
-        ("--ttl-ms 5", "5 0"),
-        ("--ttl-ms 5s --idle-days 2", "5000 172800000"),
-        ("--ttl 5m --ttl-ms 7 --idle 2h", "300000 7200000"),
-        (
-            "--ttl 5",
-            "Option '--ttl' is '5'; it takes a time with its unit, for instance 500ms, 30s",
-        ),
-        ("--idle 3", "Option '--idle' is '3'; it takes a time with its unit"),
-        ("--ttl-ms 0", "Option '--ttl-ms' is '0'; it takes a number of milliseconds, or a time"),
-    ],
-)
-def test_a_number_alone_is_taken_where_the_name_has_the_unit(given, said):
-    """`--ttl 5` might be seconds: it was 5 ms in a command, and is an error in Spark."""
-    result = CliRunner().invoke(timed, given.split())
-    assert said in result.output
-    assert result.exit_code == (2 if said.startswith("Option") else 0)
-
-
-def test_the_name_with_the_unit_is_not_in_the_help():
-    """One spelling is enough to choose from."""
-    shown = CliRunner().invoke(timed, ["--help"]).output
-    assert "--ttl DURATION" in shown
-    assert "-ms" not in shown
 
 
 @pytest.mark.parametrize(

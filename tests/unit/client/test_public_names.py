@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 from ackq import client
 
 
@@ -22,15 +20,6 @@ def test_every_public_name_exists():
     import ackq.client
 
     assert [name for name in ackq.client.__all__ if not hasattr(ackq.client, name)] == []
-
-
-@pytest.mark.parametrize(("old", "new"), [("channel", "grpc_channel"), ("Hold", "LivenessStream")])
-def test_old_names_work_and_say_the_new_one(old, new):
-    """Programs that were written before the renaming go on."""
-    import ackq.client
-
-    with pytest.warns(DeprecationWarning, match=f"'{new}'"):
-        assert getattr(ackq.client, old) is getattr(ackq.client, new)
 
 
 def test_public_names_are_listed():

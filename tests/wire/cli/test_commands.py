@@ -148,10 +148,10 @@ def test_publish_file_with_headers(run, orders, admin, tmp_path):
 
 def test_publish_with_a_ttl(run, orders, admin):
     """Q3: a message that expires if nobody consumes it."""
-    run("publish", orders, "hello", "--ttl-ms", "60000")
+    run("publish", orders, "hello", "--ttl", "60s")
     (batch,) = admin.browse(orders, columns=["expires_at"])
     assert batch.column(0).null_count == 0
-    assert run("publish", orders, "hello", "--ttl-ms", "0").exit_code == 2
+    assert run("publish", orders, "hello", "--ttl", "0s").exit_code == 2
 
 
 def test_publish_in_a_transaction(run, orders, admin):

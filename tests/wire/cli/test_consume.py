@@ -166,7 +166,11 @@ def test_declare_takes_every_property(run):
         "redelivery-delay-ms": 100,
         "redelivery-delay-max-ms": 1_000,
     }
-    given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    given = [
+        word
+        for name, value in options.items()
+        for word in (f"--{name.removesuffix('-ms')}", f"{value}{'ms' * name.endswith('-ms')}")
+    ]
     declared = run("queue", "declare", "every", *given, "--dead-letter-queue", "dead-letters")
     assert declared.exit_code == 0, declared.output
     shown = read(run("queue", "show", "every", "--json"))["properties"]

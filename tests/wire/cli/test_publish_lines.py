@@ -134,11 +134,11 @@ def test_usage_errors_have_a_remedy(run, arguments, said):
 
 
 def test_units_of_a_declaration(run, admin):
-    """Q3: with units, or as numbers under the old names."""
-    given = ("--message-ttl", "1m", "--max-bytes", "64m", "--expires-ms", "120000")
+    """Q3: times with units, sizes with or without."""
+    given = ("--message-ttl", "1m", "--max-bytes", "64m", "--expires", "120s")
     assert run("queue", "declare", "units", *given).exit_code == 0
     properties = admin.queue("units").properties
     assert (properties.message_ttl_ms, properties.max_bytes) == (60_000, 64 << 20)
     assert properties.expires_ms == 120_000
-    old = ("--message-ttl-ms", "60000", "--max-bytes", "67108864", "--expires", "2m")
-    assert run("queue", "declare", "units", *old).stdout == "queue 'units' exists\n"
+    same = ("--message-ttl", "60s", "--max-bytes", "67108864", "--expires", "2m")
+    assert run("queue", "declare", "units", *same).stdout == "queue 'units' exists\n"

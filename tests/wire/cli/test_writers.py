@@ -136,7 +136,7 @@ def test_a_writer_is_listed_and_forgotten(run, staged, endpoint):
     )
     lines = run("writer", "list").stdout.splitlines()
     assert [name, "7", "2", "0"] in [line.split()[:4] for line in lines]
-    assert read(run("writer", "list", "--idle-days", "1", "--json")) == []
+    assert read(run("writer", "list", "--idle", "1d", "--json")) == []
     assert "within the last day" in failed(run("writer", "forget", name))
     assert run("writer", "forget", name, "--force").stdout == f"writer '{name}' forgotten\n"
     again = read(run("writer", "forget", name, "--json"))

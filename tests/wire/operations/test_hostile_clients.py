@@ -320,7 +320,9 @@ def peak_bytes(pid):
 
 def test_many_streams_of_large_frames(tmp_path):
     """P14, I6: 1.6 GB come at once; memory stays below its limit, consumers and accepts go on."""
-    with ackq_broker.embedded(tmp_path / "data", env={"ACKQ_MEMORY_LIMIT": f"{MEMORY}"}) as broker:
+    with ackq_broker.embedded(
+        tmp_path / "data", env={"ACKQ_BROKER_MEMORY_LIMIT": f"{MEMORY}"}
+    ) as broker:
         with Client(broker.endpoint) as client:
             client.declare("sink", max_length=1, overflow=admin_pb2.OVERFLOW_DROP_HEAD)
             client.declare()
