@@ -46,6 +46,7 @@ ENUMS = {
     "Overflow": ("OverflowName", '"reject-publish"'),
     "ExchangeType": ("ExchangeKind", '"topic"'),
     "LinkAck": ("LinkAckName", '"settled"'),
+    "Alarm": ("AlarmName", '"unspecified"'),
 }
 PLAIN = {"string": ("str", '""'), "bool": ("bool", "False"), "bytes": ("bytes", 'b""')}
 NUMBERS = ("uint32", "uint64", "int32", "int64")
@@ -60,6 +61,7 @@ from typing import Literal
 OverflowName = Literal["reject-publish", "drop-head"]
 ExchangeKind = Literal["direct", "fanout", "topic"]
 LinkAckName = Literal["settled", "stored"]
+AlarmName = Literal["unspecified", "draining", "disk", "memory"]
 '''
 MESSAGE = re.compile(r"((?:^//[^\n]*\n)*)^message (\w+) \{\n((?:[^}\n][^\n]*\n)*)^\}", re.MULTILINE)
 FIELD = re.compile(r"(repeated |optional )?(map<[^>]+>|[\w.]+) (\w+) = \d+")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -43,7 +44,6 @@ from ackq_broker.service.publishing.service import PublishingService
 from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.sessions.service import SessionsService
 from ackq_broker.service.transport.access import Access, HealthOfUsers, add_reflection
-from ackq_broker.service.transport.descriptors import for_connections, raise_limit
 from ackq_broker.service.transport.first_reads import FirstReads
 from ackq_broker.service.transport.listening import Address, bind, check_free
 from ackq_broker.service.transport.rpc import service_handler
@@ -52,6 +52,11 @@ if TYPE_CHECKING:
     from ackq_broker.http.server import HttpServer
 
 _log = logging.getLogger(__name__)
+
+# File descriptors (I6) that clients cannot take: open segments, the end of the log, a snapshot.
+_RESERVED_DESCRIPTORS: Final = 256
+# The limit of the process where the hard limit is none.
+_MOST_DESCRIPTORS: Final = 1 << 20
 
 _SLACK_BYTES: Final = limits.MIB
 # The grace of calls under way at a shutdown; streams are asked to end and need a fraction of it.
@@ -174,7 +179,7 @@ async def _serve(
         check_free(listen)
     started = time.monotonic()
     allocator.keep_freed()
-    descriptors = raise_limit()
+    descriptors = raise_descriptor_limit()
     uptime = Uptime()
     recovered = recover(
         options.data,
@@ -191,12 +196,12 @@ async def _serve(
             *_OPTIONS,
             (
                 "grpc.max_allowed_incoming_connections",
-                for_connections(descriptors, len(options.listen)),
+                connection_descriptors(descriptors, len(options.listen)),
             ),
         ),
         maximum_concurrent_rpcs=limits.MAX_STREAMS + _CALLS,
     )
-    authorization = Authorization(engine.core, users_file)
+    authorization = Authorization(engine.core.state, users_file)
     first_reads = FirstReads(engine.in_flight.limit, uptime)
     links = LinksService(engine, Liveness(uptime))
     sessions = SessionsService(engine, Liveness(uptime), links.half_window)
@@ -231,13 +236,13 @@ async def _serve(
         await http.start(
             Context(engine, admin, publishing, sessions, links, authorization, credentials)
         )
-    garbage = GarbageCollector(lambda: engine.core.sequence, lambda: engine.ended_streams)
+    garbage = GarbageCollector(lambda: engine.core.sequence, lambda: engine.alarms.ended_streams)
     timers = [
-        engine.background(_every(engine, _POLL_S, engine.poll_disk)),
+        engine.background(_every(engine, _POLL_S, engine.alarms.poll_disk)),
         engine.background(_every(engine, limits.UPTIME_TICK_MS / 1000, uptime.tick)),
         engine.background(_every(engine, _POLL_S, sessions.detach_absent)),
         engine.background(_poll_memory(engine, first_reads)),
-        engine.background(_every(engine, _TRIM_S, engine.trim_memory)),
+        engine.background(_every(engine, _TRIM_S, engine.trim)),
         engine.background(_every(engine, _RECLAIM_S, engine.reclaim)),
         engine.background(_every(engine, _HOUSEKEEP_S, sessions.housekeep)),
         engine.background(_every(engine, _REPORT_S, sessions.report_absent)),
@@ -344,7 +349,7 @@ def _add_secure_port(server: aio.Server, credentials: grpc.ServerCredentials, ad
 
 async def _poll_memory(engine: Engine, first_reads: FirstReads) -> None:
     """Polls the memory of the process, the sooner the more is in flight."""
-    poll = engine.or_fail(engine.poll_memory)
+    poll = engine.or_fail(engine.alarms.poll_memory)
     while True:
         await asyncio.sleep(engine.in_flight.poll_s)
         poll()
@@ -357,3 +362,17 @@ async def _every(engine: Engine, seconds: float, work: Callable[[], object]) -> 
     while True:
         await asyncio.sleep(seconds)
         guarded()
+
+
+def raise_descriptor_limit() -> int:
+    """Raises the soft limit of file descriptors to the hard one; returns the limit (I6)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+def connection_descriptors(limit: int, listeners: int) -> int:
+    """The descriptors that the clients of each listener may take: gRPC counts them for each."""
+    return max(1, (limit - min(_RESERVED_DESCRIPTORS, limit * 3 // 4)) // max(1, listeners))

@@ -7,8 +7,8 @@ import numpy as np
 from ackq import limits
 from ackq.errors import BlockNotFoundError
 from ackq_broker.core.core import Core
+from ackq_broker.engine.alarms import DiskAlarm
 from ackq_broker.engine.clock import BrokerClock
-from ackq_broker.engine.disk_alarm import DiskAlarm
 from ackq_broker.engine.engine import Engine
 from ackq_broker.engine.in_flight import InFlight
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from ackq.errors import AckqError
-from ackq_broker.core import records
+from ackq_broker.core import records, views
 from ackq_broker.core.core import Core
 from ackq_broker.engine.snapshot import unpack_state
 from ackq_broker.journal import Journal, dump, repair, verify
@@ -87,7 +87,7 @@ def opened(directory):
         for sequence, data in recovery.records:
             core.apply(sequence, records.decode(data))
             journal.free_blocks(core.drain_dead_blocks())
-        for block_id in core.durable_blocks():
+        for block_id in views.durable_blocks(core.state):
             if block_id not in recovery.lost_blocks:
                 journal.read_block(block_id)
     except AckqError as error:

@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 
 from ackq.errors import AckqError
 from ackq.outcomes import Disposition, Outcome
-from ackq_broker.core import Core
+from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
 from ackq_broker.core.sessions.holder import FORGOTTEN
 from tests.unit.core.harness import Harness, block_rows
@@ -111,7 +111,7 @@ class Broker:
             rows = ()
             if session is not None and session.lease is not None:
                 found = session.incarnation, session.epoch, session.floor, session.end
-                rows = self._rows(core.fetch(SESSION, *found))
+                rows = self._rows(views.fetch(core.state, SESSION, *found))
             self._reads[key] = rows
         return self._reads[key]
 
@@ -119,14 +119,16 @@ class Broker:
         """(labels in the queue, ready or unacked; labels of dead letters)."""
         if snapshot not in self._reads:
             core = Core.restore(snapshot)
-            self._reads[snapshot] = tuple(self.names(core.browse(name)) for name in (QUEUE, DEAD))
+            self._reads[snapshot] = tuple(
+                self.names(views.browse(core.state, name)) for name in (QUEUE, DEAD)
+            )
         return self._reads[snapshot]
 
     def holder(self, snapshot, incarnation):
         """The token of whoever holds the session of an incarnation; None for an opening."""
         key = snapshot, incarnation
         if key not in self._reads:
-            found = Core.restore(snapshot).incumbent(SESSION, incarnation)
+            found = views.incumbent(Core.restore(snapshot).state, SESSION, incarnation)
             self._reads[key] = found[1] if found is not None else None
         return self._reads[key]
 
@@ -232,7 +234,7 @@ class Broker:
 
     def pieces(self, core, incarnation, epoch, after, last):
         """Reads."""
-        return core.fetch(SESSION, incarnation, epoch, after, last)
+        return views.fetch(core.state, SESSION, incarnation, epoch, after, last)
 
 
 def _renumber(state):

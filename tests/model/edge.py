@@ -10,7 +10,7 @@ from pyroaring import BitMap, BitMap64
 
 from ackq.errors import AckqError
 from ackq.outcomes import Outcome
-from ackq_broker.core import Core
+from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
 from ackq_broker.core.checks import BUILT_IN_DEAD
 from ackq_broker.core.state.link import LinkCounts
@@ -106,7 +106,7 @@ class Edge:
         """How many messages may be double, as the edge has counted; without keys any."""
         key = snapshot, "ambiguous"
         if key not in self._calls:
-            links = Core.restore(snapshot).links()
+            links = views.list_links(Core.restore(snapshot).state)
             self._calls[key] = sum(link.ambiguous for link in links)
         return self._calls[key] if self.keys != "none" else 1_000
 
@@ -163,7 +163,7 @@ class Edge:
                 self.perform(core, c.CloseChannel(channel), NOW_US)
         there.deliveries.forget(there.present)
         there.requeued = type(there.requeued)()
-        buried = BUILT_IN_DEAD in core.queue_ids()
+        buried = BUILT_IN_DEAD in views.queue_ids(core.state)
         if buried:
             self.perform(core, c.PurgeQueue(BUILT_IN_DEAD), NOW_US)
             self.perform(core, c.DeleteQueue(BUILT_IN_DEAD), NOW_US)
@@ -201,4 +201,4 @@ class Edge:
 
 def queue(core):
     """The link's queue."""
-    return core._state.queues[core.queue_ids()[QUEUE]]
+    return core._state.queues[views.queue_ids(core.state)[QUEUE]]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pyroaring import BitMap64
 
 from ackq.errors import AckqError
-from ackq_broker.core import Core
+from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
 from tests.model.broker import NOW_US
 from tests.unit.core.harness import Harness, block_rows
@@ -124,7 +124,9 @@ def leasing(user, start):
 
 def loss(owning, world, _names):
     """What is lost, if anything: confirmed or committed, and in no queue."""
-    there = sum(len(block_rows(piece)) for piece in Core.restore(world.broker).browse(TARGET))
+    there = sum(
+        len(block_rows(piece)) for piece in views.browse(Core.restore(world.broker).state, TARGET)
+    )
     lost = owning.kind != "query" and world.done > there
     return f"a row is lost: {world.done} are answered, and {there} there" if lost else ""
 

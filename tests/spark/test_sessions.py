@@ -14,7 +14,7 @@ from ackq.client import Channel, holder
 from ackq.spark import BatchLogger, settle
 from ackq.spark.engine import SAYS_START
 from ackq.v1.sessions_pb2 import HoldRequest
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.engine import recovery
 from tests.fakes.raw_client import Client
 from tests.spark.ledger import N
@@ -96,7 +96,7 @@ def test_once_starts_days_after_it_found_nothing(own, kept, monkeypatch):
         monkeypatch.setattr(limits, "UNPROVEN_RETENTION_S", -1)
         async with recovery.offline(own.broker.data_dir) as recovered:
             await recovered.engine.call(commands.Housekeep())
-            assert recovered.engine.core.sessions() == []
+            assert views.list_sessions(recovered.engine.core.state) == []
 
     once()
     own.broker.kill()

@@ -10,7 +10,7 @@ import click
 from ackq_broker.cli.log import refusing, run
 from ackq_broker.core import commands
 from ackq_broker.engine import recovery
-from ackq_broker.journal.tools.new_history import begin_new_history
+from ackq_broker.journal.tools.repair import begin_new_history
 
 _DATA: Final = click.option(
     "--data", "directory", required=True, type=click.Path(path_type=Path), help="Data directory."

@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from ackq_broker.cli.log import refusing, run
+from ackq_broker.core import views
 from ackq_broker.engine import recovery
 from ackq_broker.journal.tools.dump import dump as dump_journal
 from ackq_broker.journal.tools.repair import repair as repair_journal
@@ -84,7 +85,7 @@ async def _drop_lost(directory: Path) -> None:
             click.echo(f"dropped: {messages} messages of queue '{queue}'")
         if recovered.lost_stages:
             click.echo(f"dropped: {recovered.lost_stages} stages, whose batches have to run again")
-        refused = recovered.engine.core.refused_by_history()
+        refused = views.refused_by_history(recovered.engine.core.state)
     if any(refused):
         click.echo(
             f"refused from now on: publishers={refused.publishers} sessions={refused.sessions}"

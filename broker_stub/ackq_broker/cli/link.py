@@ -13,8 +13,7 @@ import click
 
 from ackq import extras
 from ackq.errors import AckqError, InvalidArgumentError
-from ackq_broker.cli.log import FORMATS, LEVELS, configure_log, refuse
-from ackq_broker.cli.standard_input import set_at_eof
+from ackq_broker.cli.log import FORMATS, LEVELS, configure_log, refuse, set_at_eof
 
 if TYPE_CHECKING:
     from ackq_link.configuration import Link

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import sys
+import threading
 import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -102,3 +104,15 @@ def refuse(error: Exception) -> NoReturn:
     """Ends with one line that names the cause."""
     click.echo(f"ackq-broker: {printable(explain(error))}", err=True)
     sys.exit(_REFUSED)
+
+
+def set_at_eof(stop: asyncio.Event) -> None:
+    """Sets an event of the running loop when standard input ends."""
+    loop = asyncio.get_running_loop()
+
+    def wait_for_eof() -> None:
+        while os.read(sys.stdin.fileno(), 1024):
+            pass
+        loop.call_soon_threadsafe(stop.set)
+
+    threading.Thread(target=wait_for_eof, name="stdin", daemon=True).start()

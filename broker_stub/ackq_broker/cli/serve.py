@@ -15,10 +15,9 @@ import click
 from ackq import __version__
 from ackq.errors import AckqError
 from ackq_broker import server
-from ackq_broker.cli.log import configure_log, refuse, set_level
+from ackq_broker.cli.log import configure_log, refuse, set_at_eof, set_level
 from ackq_broker.cli.options import DEFAULTS, OPTIONS, ServeOptions, reserve
 from ackq_broker.cli.settings import CONFIG, settings, variable
-from ackq_broker.cli.standard_input import set_at_eof
 from ackq_broker.journal import kill_at
 from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.security.setup import SecurityOptions

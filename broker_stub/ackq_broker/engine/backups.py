@@ -57,7 +57,7 @@ class Backups:
             raise PreconditionFailedError("A backup is being made: try again when it is done.")
         self._busy = True
         try:
-            made = await self._engine.back_up(self._directory.absolute() / name)
+            made = await self._engine.snapshots.back_up(self._directory.absolute() / name)
         except OSError as error:
             raise DiskFullError(
                 f"There is no backup: {self._directory / name}: {error.strerror or error}. Make"

@@ -11,26 +11,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ackq import limits
-from ackq.errors import AckqError, AlreadyHeldError, BrokerUnavailableError, ClosedError
+from ackq.errors import AckqError, AlreadyHeldError, ClosedError
 from ackq_broker.core import commands, records
 from ackq_broker.core.core import Core
 from ackq_broker.engine import process_memory
+from ackq_broker.engine.alarms import Alarms, DiskAlarm
 from ackq_broker.engine.block_cache import BlockCache
 from ackq_broker.engine.clock import BrokerClock
-from ackq_broker.engine.disk_alarm import DiskAlarm
 from ackq_broker.engine.events import dead_letters_line, event
 from ackq_broker.engine.in_flight import InFlight
 from ackq_broker.engine.snapshot import Snapshots
 from ackq_broker.engine.sync_gate import SyncGate
-from ackq_broker.journal import Backup, Bulk, Entry, Journal
+from ackq_broker.journal import Bulk, Entry, Journal
 
 _log = logging.getLogger(__name__)
 
@@ -61,10 +58,6 @@ _FILLS_THE_DISK: Final = (
 
 # What begins something that a restart would interrupt (O6).
 _BEGINS: Final = (commands.OpenStage, commands.Advance)
-_DRAINING: Final = (
-    "The broker is being drained for a restart, and takes in nothing new: try again when it is"
-    " back."
-)
 
 
 class Ticket(NamedTuple):
@@ -72,17 +65,6 @@ class Ticket(NamedTuple):
 
     reply: Any
     sequence: int
-
-
-class Listener(NamedTuple):
-    """A long-lived stream of a kind, such as `publish`, and its callbacks.
-
-    For a changed alarm, and for the broker's stop.
-    """
-
-    kind: str
-    alarm: Callable[[str], object]
-    stop: Callable[[], object]
 
 
 class Engine:
@@ -117,9 +99,7 @@ class Engine:
         self.sync_gate = SyncGate(journal.synced)
         self.block_cache = BlockCache(journal.read_block)
         self.counters = Counter[str]()
-        self.stopping = self._closed = False
-        self.draining = False
-        self.ended_streams = 0
+        self._closed = False
         self.failure: BaseException | None = None
         self._on_failure = on_failure
         # Tells this start of the broker from others: who waits for a holder counts from it (S3).
@@ -128,14 +108,11 @@ class Engine:
         self.on_change: list[Callable[[], object]] = []
         # Publishers with messages of a transaction that are in memory alone (P13).
         self.buffering: set[bytes] = set()
-        # Called when the broker takes in everything again after a drain.
-        self.on_resume: list[Callable[[], object]] = []
-        self._snapshots = Snapshots(core, journal, self.or_fail)
+        self.alarms = Alarms(disk_alarm, in_flight)
+        self.snapshots = Snapshots(core, journal, clock, self.or_fail, self.run)
         self._matching = asyncio.Lock()
         self._pool = ThreadPoolExecutor(_WORKERS, "ackq-worker")
-        # Both in the order in which they came: a simulated run replays.
-        self._listeners: dict[Listener, None] = {}
-        self._alarmed = False
+        # In the order in which they came: a simulated run replays.
         self._changed: dict[asyncio.Future[None], None] = {}
 
     # --- commands and queries ---
@@ -168,8 +145,8 @@ class Engine:
 
     def _decision(self, command: commands.Command) -> commands.Decision:
         """What the core and the disk allow, with nothing changed yet; else a refusal is raised."""
-        if self.draining and _begins(command):
-            self.check_taking()
+        if self.alarms.draining and _begins(command):
+            self.alarms.check_taking()
         try:
             decision = self.core.decide(command, self.clock.now_us())
             # What was done before has no records, and is answered on a full disk, too: a repeated
@@ -194,11 +171,6 @@ class Engine:
         """
         if not self._closed:
             self.decide(command)
-
-    def check_taking(self) -> None:
-        """Raises BrokerUnavailableError while the broker is drained (O6)."""
-        if self.draining:
-            raise BrokerUnavailableError(_DRAINING)
 
     async def call(self, command: commands.Command, block: Bulk = ()) -> Any:
         """`decide`, and waits until the reply may leave (I1); a refusal is raised at once."""
@@ -235,7 +207,7 @@ class Engine:
         for notify in self.on_change:
             notify()
         if self.journal.snapshot_due:
-            self._write_snapshot()
+            self.snapshots.write()
 
     def report_dead_letters(self) -> None:
         """Logs what became dead letters since the last call, if anything did."""
@@ -251,29 +223,6 @@ class Engine:
         if dead:
             # The journal keeps order: none is freed before the records that ended it are synced.
             self.journal.free_blocks(dead)
-
-    def _write_snapshot(self) -> Future[None]:
-        """Writes a snapshot of the state as of now in the background; bounds the next recovery."""
-        written = self._snapshots.write(self.clock.now_us())
-        written.add_done_callback(partial(_log_snapshot, self.core.sequence))
-        return written
-
-    async def forget_lost(self) -> None:
-        """Writes a snapshot without the lost blocks, so that recovery does not meet them again."""
-        try:
-            await asyncio.wrap_future(self._write_snapshot())
-        except OSError:
-            return  # it was logged; the next start drops the blocks again, which is idempotent
-        await self.run(self.journal.forget_lost)
-
-    async def back_up(self, target: Path) -> Backup:
-        """Makes a backup of the state as of now at a directory that is not there (O5).
-
-        Raises:
-            PreconditionFailedError: There is a directory of that name.
-            OSError: There is no backup.
-        """
-        return await asyncio.wrap_future(self._snapshots.back_up(self.clock.now_us(), target))
 
     async def match(self, exchange: str, routes: Sequence[commands.Route]) -> None:
         """Matches the topics of a block ahead of its decision, in slices between other work (I6).
@@ -320,78 +269,11 @@ class Engine:
             if not change.done():
                 change.set_result(None)
 
-    @contextmanager
-    def listening(
-        self, kind: str, alarm: Callable[[str], object], stop: Callable[[], object]
-    ) -> Iterator[None]:
-        """Calls back a stream for alarms and for the broker's stop.
-
-        An alarm is a reason, empty when it is over; a present one is passed at once.
-        """
-        listener = Listener(kind, alarm, stop)
-        self._listeners[listener] = None
-        try:
-            if self.alarm_reason:
-                alarm(self.alarm_reason)
-            if self.stopping:
-                stop()
-            yield
-        finally:
-            del self._listeners[listener]
-            self.ended_streams += 1
-
-    def streams(self) -> Counter[str]:
-        """The long-lived streams that are open, by kind."""
-        return Counter(listener.kind for listener in self._listeners)
-
-    @property
-    def alarm_reason(self) -> str:
-        """Why publishers are blocked (P14, O6); empty while they are not."""
-        if self.draining:
-            return _DRAINING
-        return self.disk_alarm.reason or self.in_flight.reason
-
-    def poll_disk(self) -> None:
-        """Polls the free space of the disk and passes a changed alarm on (P14)."""
+    def trim(self) -> None:
+        """Gives spare segments and freed memory back to the system, in the background."""
         self._pool.submit(self.journal.trim_spares)
-        self.disk_alarm.poll()
-        self._pass_alarm_on()
-
-    def poll_memory(self) -> None:
-        """Polls the memory of the process and passes a changed alarm on (P14)."""
-        self.in_flight.poll()
-        self._pass_alarm_on()
-
-    def drain(self, *, draining: bool) -> None:
-        """Takes in nothing new from now on (O6), or again everything."""
-        if draining != self.draining:
-            _log.info("%s", "draining: nothing new is taken in" if draining else "drained no more")
-        self.draining = draining
-        self._pass_alarm_on()
-        if not draining:
-            for resume in self.on_resume:
-                resume()
-
-    def trim_memory(self) -> None:
-        """Returns freed memory to the system, in the background, while memory is short."""
         if self.in_flight.reason:
             self._pool.submit(process_memory.trim)
-
-    def _pass_alarm_on(self) -> None:
-        alarm = self.alarm_reason
-        if bool(alarm) != self._alarmed:
-            self._alarmed = bool(alarm)
-            _log.warning(
-                "%s",
-                alarm or "publishers are not blocked any more",
-                extra=event(
-                    "blocked" if alarm else "unblocked",
-                    disk=bool(self.disk_alarm.reason),
-                    memory=bool(self.in_flight.reason),
-                ),
-            )
-            for listener in tuple(self._listeners):
-                listener.alarm(alarm)
 
     def reclaim(self) -> None:
         """Writes a snapshot for any garbage while the disk is at its reserve (P8).
@@ -399,12 +281,7 @@ class Engine:
         Only a snapshot frees segments, and less may be drained than one is otherwise written for.
         """
         if self.disk_alarm.reason and self.journal.has_garbage:
-            self._write_snapshot()
-
-    async def delete_segments(self) -> None:
-        """Writes a snapshot if that deletes a segment; of an idle broker nothing else does."""
-        if await self.run(lambda: self.journal.deletable_segments):
-            await asyncio.wrap_future(self._write_snapshot())
+            self.snapshots.write()
 
     # --- reading blocks ---
 
@@ -424,7 +301,7 @@ class Engine:
         if self.failure is None:
             self.failure = error
             self.sync_gate.shut()
-            self._snapshots.abandon()
+            self.snapshots.abandon()
             self._on_failure(error)
 
     def or_fail(self, work: Callable[[], object]) -> Callable[[], None]:
@@ -458,16 +335,14 @@ class Engine:
 
     def stop(self) -> None:
         """Asks long-lived streams and waiting calls to end."""
-        self.stopping = True
+        self.alarms.stop()
         self._wake_changed()
-        for listener in tuple(self._listeners):
-            listener.stop()
 
     async def close(self) -> None:
         """Writes a last snapshot and closes the journal; nothing may be decided any more."""
         self._closed = True
         self.journal.stop_waiting()
-        await asyncio.wait((asyncio.wrap_future(self._write_snapshot()),))
+        await asyncio.wait((asyncio.wrap_future(self.snapshots.write()),))
         await self.run(self.journal.close)
         self._pool.shutdown()
 
@@ -483,18 +358,6 @@ def _fills_the_disk(command: commands.Command) -> bool:
     """Whether a command is refused at the reserve; a publisher that comes back is not (P10)."""
     resumes = isinstance(command, commands.OpenPublisher) and command.resume
     return isinstance(command, _FILLS_THE_DISK) and not resumes
-
-
-def _log_snapshot(sequence: int, written: Future[None]) -> None:
-    """Logs a snapshot; after a failed one that before stays in force, so nothing is lost."""
-    if (error := written.exception()) is not None:
-        _log.error("no snapshot was written: %s", error, extra=event("snapshot_failed"))
-    else:
-        _log.debug(
-            "a snapshot was written after record %d",
-            sequence,
-            extra=event("snapshot", sequence=sequence),
-        )
 
 
 def _block_of(record: records.Record) -> tuple[int, bool]:

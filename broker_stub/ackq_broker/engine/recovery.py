@@ -19,12 +19,12 @@ import numpy as np
 from pyroaring import BitMap64
 
 from ackq import limits
-from ackq_broker.core import commands, records
+from ackq_broker.core import commands, records, views
 from ackq_broker.core.checks import utc
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.core import Core
+from ackq_broker.engine.alarms import DiskAlarm
 from ackq_broker.engine.clock import BrokerClock
-from ackq_broker.engine.disk_alarm import DiskAlarm
 from ackq_broker.engine.engine import Engine
 from ackq_broker.engine.events import event
 from ackq_broker.engine.in_flight import InFlight
@@ -105,7 +105,7 @@ def recover(
         journal.free_blocks(core.drain_dead_blocks())
         newest_us = max(newest_us, getattr(record, "at_us", 0))
         replayed += 1
-    kept = bitmaps.array(core.durable_blocks()).astype(np.uint64)
+    kept = bitmaps.array(views.durable_blocks(core.state)).astype(np.uint64)
     orphans = journal.keep_blocks(kept)
     if orphans:
         _log.info(
@@ -154,7 +154,7 @@ def recover(
             started.lost_stages,
             extra=event("stages_lost", stages=started.lost_stages),
         )
-    if any(refused := core.refused_by_history()):
+    if any(refused := views.refused_by_history(core.state)):
         _log.warning(
             "the journal is history %s, because it was %s: %d publishers, %d sessions, "
             "%d writers and %d links of older histories are refused until"
@@ -185,7 +185,7 @@ async def wait_synced(recovered: Recovered) -> None:
     engine = recovered.engine
     await engine.wait_synced()
     if recovered.gave_up:
-        await engine.forget_lost()
+        await engine.snapshots.forget_lost()
 
 
 @asynccontextmanager

@@ -15,10 +15,12 @@ from a snapshot begins no earlier than its time (Q8).
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
@@ -27,7 +29,11 @@ from ackq import limits
 from ackq.errors import ClosedError
 from ackq_broker.core.core import Core
 from ackq_broker.core.snapshot.cut import Cut
+from ackq_broker.engine.clock import BrokerClock
+from ackq_broker.engine.events import event
 from ackq_broker.journal import Backup, Journal
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -110,41 +116,66 @@ class Snapshots:
     Args:
         core: The state.
         journal: Writes what it is given in a thread.
+        clock: The broker's.
         or_fail: Wraps what the event loop calls (`Engine.or_fail`).
+        run: Runs blocking work in a thread (`Engine.run`).
     """
 
     def __init__(
         self,
         core: Core,
         journal: Journal,
+        clock: BrokerClock,
         or_fail: Callable[[Callable[[], object]], Callable[[], None]],
+        run: Callable[[Callable[[], Any]], Awaitable[Any]],
     ) -> None:
         self._core = core
         self._journal = journal
+        self._clock = clock
+        self._run = run
         self._step = or_fail(self._next_slice)
         self._encoding: _Encoding | None = None
         self._written: Future[Any] = Future()
 
-    def write(self, now_us: int) -> Future[None]:
+    def write(self) -> Future[None]:
         """Begins a snapshot of the state as of now; one that is being encoded is finished first.
 
-        Args:
-            now_us: The broker's time.
+        It bounds the next recovery. A failure is logged: the snapshot before stays in force.
 
         Returns:
             As `Journal.write_snapshot`.
         """
-        return self._begin(now_us, self._journal.write_snapshot)
+        written = self._begin(self._journal.write_snapshot)
+        written.add_done_callback(partial(_log_snapshot, self._core.sequence))
+        return written
 
-    def back_up(self, now_us: int, target: Path) -> Future[Backup]:
-        """Begins a backup of the state as of now, as `Journal.back_up`; else as `write`."""
-        return self._begin(
-            now_us, lambda state, sequence: self._journal.back_up(state, sequence, target)
+    async def back_up(self, target: Path) -> Backup:
+        """Makes a backup of the state as of now at a directory that is not there (O5).
+
+        Raises:
+            PreconditionFailedError: There is a directory of that name.
+            OSError: There is no backup.
+        """
+        return await asyncio.wrap_future(
+            self._begin(lambda state, sequence: self._journal.back_up(state, sequence, target))
         )
 
-    def _begin(self, now_us: int, store: Callable[[Iterable[bytes], int], Future[T]]) -> Future[T]:
+    async def forget_lost(self) -> None:
+        """Writes a snapshot without the lost blocks, so that recovery does not meet them again."""
+        try:
+            await asyncio.wrap_future(self.write())
+        except OSError:
+            return  # it was logged; the next start drops the blocks again, which is idempotent
+        await self._run(self._journal.forget_lost)
+
+    async def delete_segments(self) -> None:
+        """Writes a snapshot if that deletes a segment; of an idle broker nothing else does."""
+        if await self._run(lambda: self._journal.deletable_segments):
+            await asyncio.wrap_future(self.write())
+
+    def _begin(self, store: Callable[[Iterable[bytes], int], Future[T]]) -> Future[T]:
         self._encode(float("inf"))
-        encoding = self._encoding = _Encoding(pack_time(now_us), self._core.cut())
+        encoding = self._encoding = _Encoding(pack_time(self._clock.now_us()), self._core.cut())
         self._written = written = store(encoding.chunks, self._core.sequence)
         self._next_slice()
         return written
@@ -168,3 +199,14 @@ class Snapshots:
             self._encoding.go_on(seconds)
             if not self._encoding.cut.open:
                 self._encoding = None
+
+
+def _log_snapshot(sequence: int, written: Future[None]) -> None:
+    if (error := written.exception()) is not None:
+        _log.error("no snapshot was written: %s", error, extra=event("snapshot_failed"))
+    else:
+        _log.debug(
+            "a snapshot was written after record %d",
+            sequence,
+            extra=event("snapshot", sequence=sequence),
+        )

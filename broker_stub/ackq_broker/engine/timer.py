@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import Final
 
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.engine.engine import Engine
 from ackq_broker.engine.events import event
 
@@ -49,7 +49,7 @@ class TickTimer:
     def _set_timer(self) -> None:
         """Sets the timer for what is due next, unless it is set early enough."""
         self._scheduled = False
-        due_us = self._engine.core.next_due_us()
+        due_us = views.next_due_us(self._engine.core.state)
         if not due_us:
             return
         loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ class TickTimer:
     def _tick(self) -> None:
         self._timer = None
         self.schedule()
-        if 0 < self._engine.core.next_due_us() <= self._engine.clock.now_us():
+        if 0 < views.next_due_us(self._engine.core.state) <= self._engine.clock.now_us():
             ticked: commands.Ticked = self._engine.decide(commands.Tick()).reply
             self._engine.counters["expired"] += ticked.expired
             for queue in ticked.deleted:

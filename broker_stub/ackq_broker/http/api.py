@@ -21,8 +21,9 @@ from aiohttp import web
 from ackq import limits
 from ackq.errors import AckqError, InvalidArgumentError, SessionNotFoundError
 from ackq.v1 import admin_pb2, links_pb2, sessions_pb2
+from ackq_broker.core import views
 from ackq_broker.core.commands import SessionInfo
-from ackq_broker.http import views
+from ackq_broker.http import json_rows
 from ackq_broker.http.context import Context, View
 from ackq_broker.http.dead_letters import DeadLetterCounts
 from ackq_broker.http.listing import Listing
@@ -80,9 +81,13 @@ class Api:
         self._queues = QueueTables(context.engine)
         self._dead_letters = DeadLetterCounts(core)
         self._sessions = Listing(
-            context.engine, core.session_names, lambda name: core.sessions(name)[0]
+            context.engine,
+            lambda: views.session_names(core.state),
+            lambda name: views.list_sessions(core.state, name)[0],
         )
-        self._links = Listing(context.engine, core.link_names, context.links.look)
+        self._links = Listing(
+            context.engine, lambda: views.link_names(core.state), context.links.look
+        )
 
     # --- what is seen ---
 
@@ -94,12 +99,12 @@ class Api:
         info = await self._context.admin.server_info(asked)
         table = await self._queues.get(view)
         others = {
-            "sessions": len(self._engine.core.session_names()),
-            "links": len(self._engine.core.link_names()),
+            "sessions": len(views.session_names(self._engine.core.state)),
+            "links": len(views.link_names(self._engine.core.state)),
             "publishers": self._context.publishing.publishers(0)[1],
         }
         return {
-            **views.plain(info),
+            **json_rows.plain(info),
             **(others if view.shows is None else {}),
             "user": caller.user,
             "may_release": self._context.may(caller, *_RELEASE),
@@ -115,7 +120,7 @@ class Api:
         )
         taken_us = table.listed.taken_us
         return {
-            "rows": [views.queue_row(row, taken_us) for row in rows],
+            "rows": [json_rows.queue_row(row, taken_us) for row in rows],
             "matched": matched,
             "total": len(table.listed.rows),
             "taken_us": taken_us,
@@ -127,16 +132,18 @@ class Api:
         asked = admin_pb2.ListHoldingsRequest(queue=name)
         self._context.check(request, f"{_ADMIN}ListHoldings", asked)
         view, core, now_us = self._view(request), self._engine.core, self._engine.clock.now_us()
-        (found,) = core.queues(name)
+        (found,) = views.list_queues(core.state, name)
         readers = await self._session_rows(request, found.sessions[:_MOST])
         shown = found.dead_letters_held and view.reads(name)
         dead = await self._dead_letters.of(name) if shown else None
         held = await self._context.admin.list_holdings(asked)
         return {
-            **views.queue_detail(found, view.of_use(core.queue_use(name, _MOST)), now_us),
+            **json_rows.queue_detail(
+                found, view.of_use(views.queue_use(core.state, name, _MOST)), now_us
+            ),
             "readers": readers,
             "reader_count": len(found.sessions),
-            **views.holdings(held),
+            **json_rows.holdings(held),
             "dead": dead.as_dict() if dead is not None else None,
             "may": self._may(request, name),
             "taken_us": now_us,
@@ -168,9 +175,9 @@ class Api:
         now_us = self._engine.clock.now_us()
         found, count = self._context.publishing.publishers(_MOST)
         return {
-            "rows": [views.publisher_row(each, now_us) for each in found],
+            "rows": [json_rows.publisher_row(each, now_us) for each in found],
             "total": count,
-            "blocked": self._engine.alarm_reason,
+            "blocked": self._engine.alarms.reason,
             "taken_us": now_us,
         }
 
@@ -222,7 +229,7 @@ class Api:
         )
         redrive = self._context.admin.redrive
         done = await self._context.act(request, f"{_ADMIN}Redrive", asked, redrive)
-        return views.plain(done)
+        return json_rows.plain(done)
 
     async def release(self, request: web.Request) -> dict[str, Any]:
         """Requeues a session's lease, also of a live holder if `fence` is set (S5, S8)."""
@@ -261,7 +268,7 @@ class Api:
             with suppress(SessionNotFoundError):
                 listed = await self._context.sessions.list_sessions(asked)
                 (found,) = self._context.authorization.visible(caller, asked, listed).sessions
-                rows.append(views.session_row(found))
+                rows.append(json_rows.session_row(found))
         return rows
 
 
@@ -293,7 +300,7 @@ def _found_links(
         and any(part in text.casefold() for text in (each.link, each.source, each.queue))
     ]
     found.sort(key=lambda each: -each.held_oldest_age_ms)
-    page = [views.link_row(each) for each in found[first : first + _MOST]]
+    page = [json_rows.link_row(each) for each in found[first : first + _MOST]]
     return {"rows": page, "matched": len(found), "total": len(shown)}
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ackq.errors import QueueNotFoundError
+from ackq_broker.core import views
 from ackq_broker.core.core import Core
 
 _SLICE: Final = 500
@@ -77,7 +78,7 @@ class DeadLetterCounts:
     async def of(self, queue: str) -> DeadLetters:
         """Those of one queue; raises QueueNotFoundError."""
         async with self._counting:
-            self._core.ready(queue)
+            views.ready(self._core.state, queue)
             fresh_until_s, known = self._counted.get(queue, (0.0, None))
             if known is None or self._clock() >= fresh_until_s:
                 known, busy_s = await self._count(queue)
@@ -103,7 +104,7 @@ class DeadLetterCounts:
         """The dead letters of a queue, and the seconds that the event loop spent on them."""
         found = DeadLetters(queue)
         busy_s, began_s = 0.0, self._clock()
-        for number, group in enumerate(self._core.dead_letters(queue), 1):
+        for number, group in enumerate(views.dead_letters(self._core.state, queue), 1):
             found.messages += group.messages
             found.by_cause[group.cause, group.queue] += group.messages
             found.by_reason[group.cause, group.queue, group.reason] += group.messages

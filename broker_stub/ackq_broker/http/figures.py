@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Final, NamedTuple, TypeVar
 
 from ackq.errors import NotFoundError
+from ackq_broker.core import views
 from ackq_broker.core.commands import QueueInfo, SessionInfo
 from ackq_broker.core.state.signals import DEAD_LETTERED
 from ackq_broker.engine.clock import age_ms
@@ -136,10 +137,10 @@ class SessionTotals(NamedTuple):
 async def queues(engine: Engine, pattern: str = "") -> list[QueueInfo]:
     """The queues whose names match a pattern, `*` and `?` as in `queuePattern`; empty: all."""
     found: list[QueueInfo] = []
-    async for name in slices(engine.core.queue_ids()):
+    async for name in slices(views.queue_ids(engine.core.state)):
         if not pattern or fnmatchcase(name, pattern):
             with suppress(NotFoundError):  # deleted meanwhile
-                found += engine.core.queues(name)
+                found += views.list_queues(engine.core.state, name)
     await engine.wait_synced()
     return found
 
@@ -147,9 +148,9 @@ async def queues(engine: Engine, pattern: str = "") -> list[QueueInfo]:
 async def sessions(engine: Engine) -> list[SessionInfo]:
     """The sessions."""
     found: list[SessionInfo] = []
-    async for name in slices(engine.core.session_names()):
+    async for name in slices(views.session_names(engine.core.state)):
         with suppress(NotFoundError):  # ended meanwhile
-            found += engine.core.sessions(name)
+            found += views.list_sessions(engine.core.state, name)
     await engine.wait_synced()
     return found
 
@@ -159,8 +160,8 @@ async def queue_totals(engine: Engine) -> QueueTotals:
     found = await queues(engine)
     # Of one moment: a queue is in the one or in the other.
     there, gone, now_us = (
-        engine.core.queue_ids(),
-        engine.core.departed_totals(),
+        views.queue_ids(engine.core.state),
+        views.departed_totals(engine.core.state),
         engine.clock.now_us(),
     )
     figures = {figure.name: float(gone[figure.counted]) for figure in QUEUE_FIGURES}

@@ -26,9 +26,9 @@ def health(engine: Engine) -> Health:
     """The health of a broker that has recovered: nothing is served before (Q7)."""
     if engine.failure is not None:
         return Health(False, ("failed",))
-    if engine.stopping:
+    if engine.alarms.stopping:
         return Health(False, ("stopping",))
-    if engine.draining:
+    if engine.alarms.draining:
         return Health(False, ("draining",))
     blocked = {"disk": engine.disk_alarm.reason, "memory": engine.in_flight.reason}
     return Health(True, tuple(f"publishers blocked: {name}" for name in blocked if blocked[name]))

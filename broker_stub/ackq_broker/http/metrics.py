@@ -23,11 +23,12 @@ from prometheus_client.registry import Collector
 
 from ackq import __version__, limits
 from ackq.v1 import admin_pb2, links_pb2
+from ackq_broker.core import views
 from ackq_broker.core.commands import QueueInfo, SessionInfo
 from ackq_broker.http import figures, link_metrics
 from ackq_broker.http.context import Context
 from ackq_broker.http.figures import QUEUE_FIGURES, QueueTotals, SessionTotals
-from ackq_broker.journal.write.sync_times import BOUNDS_S
+from ackq_broker.journal.write.group_commit import BOUNDS_S
 
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 _LIST_QUEUES: Final = "ackq.v1.AdminService/ListQueues"
@@ -174,7 +175,7 @@ class Scrape(Collector):
             "Transactions committed.",
             engine.counters["transactions"],
         )
-        open_streams = engine.streams()
+        open_streams = engine.alarms.streams()
         streams = GaugeMetricFamily(
             "ackq_streams", "Long-lived streams of clients.", labels=["kind"]
         )
@@ -251,7 +252,7 @@ class Scrape(Collector):
         yield _gauge(
             "ackq_history_refused",
             "Publishers, sessions, writers and links of older histories, which are refused.",
-            sum(engine.core.refused_by_history()),
+            sum(views.refused_by_history(engine.core.state)),
         )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ackq.errors import InvalidArgumentError
+from ackq_broker.core import views
 from ackq_broker.core.commands import QueueInfo
 from ackq_broker.engine.clock import age_ms
 from ackq_broker.engine.engine import Engine
@@ -146,7 +147,9 @@ class QueueTables:
         core = engine.core
         self._engine = engine
         self._listing = Listing(
-            engine, lambda: tuple(core.queue_ids()), lambda name: core.queues(name)[0]
+            engine,
+            lambda: tuple(views.queue_ids(core.state)),
+            lambda name: views.list_queues(core.state, name)[0],
         )
         self._tables: OrderedDict[str, tuple[ListedRows[QueueInfo], QueueTable]] = OrderedDict()
 

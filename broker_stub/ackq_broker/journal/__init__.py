@@ -13,8 +13,7 @@ from ackq_broker.journal.journal import Journal
 from ackq_broker.journal.read.scan import Flaw
 from ackq_broker.journal.recovery import Recovery
 from ackq_broker.journal.tools.dump import dump
-from ackq_broker.journal.tools.new_history import begin_new_history
-from ackq_broker.journal.tools.repair import Repaired, repair
+from ackq_broker.journal.tools.repair import Repaired, begin_new_history, repair
 from ackq_broker.journal.tools.verify import Report, verify
 from ackq_broker.journal.write.backup import Backup
 

@@ -27,8 +27,13 @@ from ackq_broker.journal.read.scan import Flaw
 from ackq_broker.journal.recovery import OpenedJournal, Recovery, damaged_error, recover
 from ackq_broker.journal.write.backup import Backup
 from ackq_broker.journal.write.compaction import Compactor
-from ackq_broker.journal.write.group_commit import IDLE_CLOSE_S, FreedBlocks, GroupCommit, Unit
-from ackq_broker.journal.write.sync_times import SyncTimes
+from ackq_broker.journal.write.group_commit import (
+    IDLE_CLOSE_S,
+    FreedBlocks,
+    GroupCommit,
+    SyncTimes,
+    Unit,
+)
 from ackq_broker.journal.write.transient import TransientBlocks
 
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from itertools import compress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from ackq.errors import (
     AckqError,
@@ -22,12 +22,13 @@ from ackq.errors import (
     UnauthenticatedError,
 )
 from ackq.v1 import admin_pb2, links_pb2, sessions_pb2
+from ackq_broker.core.state.state import State
 from ackq_broker.engine.events import event
 from ackq_broker.security.audit import Audit
 from ackq_broker.security.callers import Caller, Rights
-from ackq_broker.security.permissions import ACTS, LISTS, OBSERVER, Need, Objects, needs
+from ackq_broker.security.permissions import ACTS, LISTS, OBSERVER, Need, needs
 from ackq_broker.security.streams import OpenStreams
-from ackq_broker.security.usage import Owned, Usage
+from ackq_broker.security.usage import Usage
 from ackq_broker.security.users import Users
 from ackq_broker.security.users_file import UsersFile
 
@@ -38,15 +39,11 @@ _BEARER: Final = "bearer "
 T = TypeVar("T")
 
 
-class Known(Objects, Owned, Protocol):
-    """What the broker has, as permissions and limits ask for it."""
-
-
 class Authorization:
     """Authenticates callers and checks their requests.
 
     Args:
-        known: The broker's objects; needed where there are users.
+        state: The broker's; needed where there are users.
         users_file: The users; None: anybody may do anything.
         audit: Gets refusals and acts.
 
@@ -56,15 +53,15 @@ class Authorization:
 
     def __init__(
         self,
-        known: Known | None = None,
+        state: State | None = None,
         users_file: UsersFile | None = None,
         audit: Audit | None = None,
     ) -> None:
-        assert known is not None or users_file is None
-        self._known = known
+        assert state is not None or users_file is None
+        self._state = state
         self._users_file = users_file
         self._audit = audit or Audit()
-        self._usage = Usage(known)
+        self._usage = Usage(state)
         self.streams = OpenStreams()
         self._rights = _rights(users_file.users) if users_file is not None else {}
         if users_file is not None and not users_file.users.by_name:
@@ -116,8 +113,8 @@ class Authorization:
             LimitError: The user has as much as it may have (A5).
         """
         if caller.rights is not None:
-            assert self._known is not None
-            caller.require(needs(method, request, self._known, caller.user))
+            assert self._state is not None
+            caller.require(needs(method, request, self._state, caller.user))
             self._usage.check(caller, method, request)
 
     def check_whole(self, caller: Caller, method: str, request: Any) -> None:

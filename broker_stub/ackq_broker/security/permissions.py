@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from ackq import limits
@@ -23,7 +23,9 @@ from ackq.v1 import (
 )
 from ackq.wire import block, frame
 from ackq.wire.fetch_key import fetch_key
-from ackq_broker.core.views.access import SessionAccess
+from ackq_broker.core import views
+from ackq_broker.core.state.state import State
+from ackq_broker.core.views import SessionAccess
 
 OBSERVER: Final = "observer"
 OPERATOR: Final = "operator"
@@ -55,30 +57,6 @@ class Need(NamedTuple):
         return f"the role {self.permission}"
 
 
-class Objects(Protocol):
-    """What the broker knows of the objects that requests name."""
-
-    def session_access(self, name: str, incarnation: str) -> list[SessionAccess]:
-        """The sessions that a name and an incarnation lead to."""
-        ...
-
-    def sessions_of_run(self, run_id: str, user: str) -> list[str]:
-        """The sessions that a user's run of a query has read."""
-        ...
-
-    def queues_like(self, pattern: str) -> list[str]:
-        """The queues that the pattern of a session finds."""
-        ...
-
-    def committed_target(self, writer: str) -> str:
-        """Where a writer's last batch went."""
-        ...
-
-    def link_queue(self, name: str) -> str:
-        """The queue of a link; empty when there is no such link."""
-        ...
-
-
 Needs = Iterable[Need]
 # Decoding fewer bytes costs no more than a look at their header.
 _SMALL_BYTES: Final = 64 * limits.KIB
@@ -88,20 +66,20 @@ _READ_SOMETHING: Final = Need("read", SOMETHING, shown="read on any queue")
 _PROOF: Final = Need("", shown="the key of the lease's holder (older versions of ackq have none)")
 
 
-def needs(method: str, request: Any, objects: Objects, user: str) -> Needs:
+def needs(method: str, request: Any, state: State, user: str) -> Needs:
     """What a request needs; of a stream, each request by itself.
 
     Args:
         method: Its full name, such as `ackq.v1.AdminService.Bind`.
         request: As the bridge reads it: a message, or a frame.
-        objects: Looked up.
+        state: The broker's, where names are looked up.
         user: Who asks: a run is the one of this user.
     """
     entry = TABLE.get(method)
     if entry is None:
         return (_UNKNOWN,)
-    found = entry(request, objects)
-    return chain(found, _of_run(request, objects, user)) if method in _SETTLING else found
+    found = entry(request, state)
+    return chain(found, _of_run(request, state, user)) if method in _SETTLING else found
 
 
 def target_needs(exchange: str, routing_keys: Iterable[str]) -> Iterator[Need]:
@@ -125,20 +103,20 @@ def _queues_of(session: str) -> str:
     return f"read on each queue of session '{session}'"
 
 
-def _nothing(_: Any, __: Objects) -> Needs:
+def _nothing(_: Any, __: State) -> Needs:
     """Whoever is logged in."""
     return ()
 
 
-def _role(role: str) -> Callable[[Any, Objects], Needs]:
+def _role(role: str) -> Callable[[Any, State], Needs]:
     return lambda _, __: (Need(role),)
 
 
-def _on(permission: str, kind: str) -> Callable[[Any, Objects], Needs]:
+def _on(permission: str, kind: str) -> Callable[[Any, State], Needs]:
     return lambda request, _: (Need(permission, kind, getattr(request, kind)),)
 
 
-def _declare_queue(request: admin_pb2.DeclareQueueRequest, _: Objects) -> Iterator[Need]:
+def _declare_queue(request: admin_pb2.DeclareQueueRequest, _: State) -> Iterator[Need]:
     if request.passive:
         yield Need(ANY, "queue", request.queue)
         return
@@ -150,31 +128,29 @@ def _declare_queue(request: admin_pb2.DeclareQueueRequest, _: Objects) -> Iterat
         yield Need("write", "queue", dead)
 
 
-def _redrive(request: admin_pb2.RedriveRequest, _: Objects) -> Iterator[Need]:
+def _redrive(request: admin_pb2.RedriveRequest, _: State) -> Iterator[Need]:
     yield Need("read", "queue", request.queue)
     yield Need("configure", "queue", request.queue)
     if request.to_queue:
         yield Need("write", "queue", request.to_queue)
 
 
-def _listed(kind: str) -> Callable[[Any, Objects], Needs]:
+def _listed(kind: str) -> Callable[[Any, State], Needs]:
     """One by name; all of them are filtered instead."""
 
-    def named(request: Any, _: Objects) -> Needs:
+    def named(request: Any, _: State) -> Needs:
         name = getattr(request, kind, "")
         return (Need(ANY, kind, name),) if name else ()
 
     return named
 
 
-def _binding(
-    request: admin_pb2.BindRequest | admin_pb2.UnbindRequest, _: Objects
-) -> Iterator[Need]:
+def _binding(request: admin_pb2.BindRequest | admin_pb2.UnbindRequest, _: State) -> Iterator[Need]:
     yield Need("write", "queue", request.queue)
     yield Need("read", "exchange", request.exchange)
 
 
-def _consume(request: consuming_pb2.ConsumeRequest, _: Objects) -> Needs:
+def _consume(request: consuming_pb2.ConsumeRequest, _: State) -> Needs:
     kind = request.WhichOneof("kind")
     if kind == "subscribe":
         return (Need("read", "queue", request.subscribe.queue),)
@@ -183,7 +159,7 @@ def _consume(request: consuming_pb2.ConsumeRequest, _: Objects) -> Needs:
     return (_READ_SOMETHING,) if kind == "open" else ()
 
 
-def _publish(request: frame.Frame[publishing_pb2.PublishHeader], _: Objects) -> Iterator[Need]:
+def _publish(request: frame.Frame[publishing_pb2.PublishHeader], _: State) -> Iterator[Need]:
     kind = request.header.WhichOneof("kind")
     if kind == "open":
         yield _WRITE_SOMETHING
@@ -193,11 +169,11 @@ def _publish(request: frame.Frame[publishing_pb2.PublishHeader], _: Objects) -> 
         yield from target_needs(data.exchange, (each.routing_key for each in data.messages))
 
 
-def _stage(request: frame.Frame[publishing_pb2.StageHeader], objects: Objects) -> Iterator[Need]:
+def _stage(request: frame.Frame[publishing_pb2.StageHeader], state: State) -> Iterator[Need]:
     kind = request.header.WhichOneof("kind")
     if kind == "open":
         # A new run drops the stages of the writer's older ones (K3), whose name may be known.
-        yield from _writer(request.header.open.writer, objects)
+        yield from _writer(request.header.open.writer, state)
     elif kind == "data":
         data = request.header.data
         yield from _frame_needs(data.exchange, request.block)
@@ -218,19 +194,19 @@ def _frame_needs(exchange: str, data: frame.Bytes) -> Iterator[Need]:
             yield from target_needs("", (header.routing_key,))
 
 
-def _commit_batch(request: publishing_pb2.CommitBatchRequest, objects: Objects) -> Iterator[Need]:
-    yield from _writer(request.writer, objects, request.target)
+def _commit_batch(request: publishing_pb2.CommitBatchRequest, state: State) -> Iterator[Need]:
+    yield from _writer(request.writer, state, request.target)
 
 
-def _abort_batch(request: publishing_pb2.AbortBatchRequest, objects: Objects) -> Iterator[Need]:
-    yield from _writer(request.writer, objects)
+def _abort_batch(request: publishing_pb2.AbortBatchRequest, state: State) -> Iterator[Need]:
+    yield from _writer(request.writer, state)
 
 
-def _writer(name: str, objects: Objects, target: str = "") -> Iterator[Need]:
+def _writer(name: str, state: State, target: str = "") -> Iterator[Need]:
     """What writing under a name takes; whose it is the core says (A10)."""
     kind, _, rest = name.partition("/")
     in_name = rest.partition("/")[2] if kind == "txn" else ""  # behind the application
-    targets = (target, objects.committed_target(name), in_name)
+    targets = (target, views.committed_target(state, name), in_name)
     found = dict.fromkeys(need for each in targets for need in _of_target(each))
     yield from found or (_WRITE_SOMETHING,)
 
@@ -244,38 +220,38 @@ def _of_target(target: str) -> Iterator[Need]:
         yield Need("write", "exchange", unquote(name.partition("/")[0]))
 
 
-def _advance(request: sessions_pb2.AdvanceRequest, objects: Objects) -> Iterator[Need]:
+def _advance(request: sessions_pb2.AdvanceRequest, state: State) -> Iterator[Need]:
     for queue in request.queues:
         yield Need("read", "queue", queue)
     pattern = request.queue_pattern
-    for queue in objects.queues_like(pattern) if pattern else ():
+    for queue in views.queues_like(state, pattern) if pattern else ():
         yield Need("read", "queue", queue, f"read on each queue like '{pattern}'")
     # By its name too: an opening may replace that session, and a successor has another incarnation.
-    for session in objects.session_access(request.session, request.incarnation):
+    for session in views.session_access(state, request.session, request.incarnation):
         yield from _session_needs(session)
 
 
-def _of_incarnation(request: Any, objects: Objects) -> Iterator[Need]:
-    for session in objects.session_access("", request.incarnation):
+def _of_incarnation(request: Any, state: State) -> Iterator[Need]:
+    for session in views.session_access(state, "", request.incarnation):
         yield from _session_needs(session)
 
 
-def _of_session(name: str, objects: Objects) -> Iterator[Need]:
+def _of_session(name: str, state: State) -> Iterator[Need]:
     """By its name, which may be guessed: one that does not exist is refused alike."""
-    found = objects.session_access(name, "")
+    found = views.session_access(state, name, "")
     if not found:
         yield Need(OBSERVER, shown=_queues_of(name))
     for session in found:
         yield from _session_needs(session)
 
 
-def _browse_lease(request: sessions_pb2.BrowseLeaseRequest, objects: Objects) -> Iterator[Need]:
-    yield from _of_session(request.session, objects)
+def _browse_lease(request: sessions_pb2.BrowseLeaseRequest, state: State) -> Iterator[Need]:
+    yield from _of_session(request.session, state)
 
 
-def _fetch(request: sessions_pb2.FetchRequest, objects: Objects) -> Iterator[Need]:
-    yield from _of_incarnation(request, objects)
-    for session in objects.session_access("", request.incarnation):
+def _fetch(request: sessions_pb2.FetchRequest, state: State) -> Iterator[Need]:
+    yield from _of_incarnation(request, state)
+    for session in views.session_access(state, "", request.incarnation):
         # Of an older epoch the core says who replaced it.
         if request.epoch == session.epoch and not _proven(request, session):
             yield _PROOF
@@ -286,50 +262,50 @@ def _proven(request: sessions_pb2.FetchRequest, session: SessionAccess) -> bool:
     return bool(session.token) and hmac.compare_digest(request.key, key)
 
 
-def _stage_outcomes(request: sessions_pb2.StageOutcomesRequest, objects: Objects) -> Iterator[Need]:
+def _stage_outcomes(request: sessions_pb2.StageOutcomesRequest, state: State) -> Iterator[Need]:
     if request.HasField("owner"):
-        yield from _owner(request, objects)
+        yield from _owner(request, state)
 
 
 def _owner(
     request: sessions_pb2.StageOutcomesRequest | sessions_pb2.CommitOutcomesRequest,
-    objects: Objects,
+    state: State,
 ) -> Iterator[Need]:
     if request.owner.session:
-        yield from _of_session(request.owner.session, objects)
+        yield from _of_session(request.owner.session, state)
 
 
-def _of_run(request: Any, objects: Objects, user: str) -> Iterator[Need]:
+def _of_run(request: Any, state: State, user: str) -> Iterator[Need]:
     """What a settle call needs where the run that it names has read sessions (S6)."""
     run_id = request.owner.run_id
-    for name in objects.sessions_of_run(run_id, user) if run_id else ():
-        for session in objects.session_access(name, ""):
+    for name in views.sessions_of_run(state, run_id, user) if run_id else ():
+        for session in views.session_access(state, name, ""):
             yield from _session_needs(session)
 
 
-def _link(request: frame.Frame[links_pb2.LinkHeader], objects: Objects) -> Iterator[Need]:
+def _link(request: frame.Frame[links_pb2.LinkHeader], state: State) -> Iterator[Need]:
     if request.header.WhichOneof("kind") == "open":
         opening = request.header.open
         yield Need("write", "queue", opening.queue)
-        queue = objects.link_queue(opening.link)
+        queue = views.link_queue(state, opening.link)
         if queue:  # by its name, which may be guessed; whose it is the core says (A10)
             yield Need("write", "queue", queue, f"write on the queue of link '{opening.link}'")
 
 
-def _report_outbound(request: links_pb2.ReportOutboundRequest, _: Objects) -> Needs:
+def _report_outbound(request: links_pb2.ReportOutboundRequest, _: State) -> Needs:
     return (Need("read", "queue", request.report.queue),)
 
 
 def _of_link(
-    request: links_pb2.PauseLinkRequest | links_pb2.RemoveLinkRequest, objects: Objects
+    request: links_pb2.PauseLinkRequest | links_pb2.RemoveLinkRequest, state: State
 ) -> Needs:
     """By its name, which may be guessed: one that does not exist is refused alike."""
-    queue = objects.link_queue(request.link)
+    queue = views.link_queue(state, request.link)
     shown = f"configure on the queue of link '{request.link}'"
     return (Need("configure", "queue", queue, shown) if queue else Need(OPERATOR, shown=shown),)
 
 
-_ADMIN: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {
+_ADMIN: Final[Mapping[str, Callable[[Any, State], Needs]]] = {
     "ServerInfo": _nothing,
     "AcceptHistory": _role(OPERATOR),
     "Backup": _role(OPERATOR),
@@ -348,8 +324,8 @@ _ADMIN: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {
     "PlanBrowse": _on("read", "queue"),
     "Browse": _on("read", "queue"),
 }
-_CONSUMING: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {"Consume": _consume}
-_PUBLISHING: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {
+_CONSUMING: Final[Mapping[str, Callable[[Any, State], Needs]]] = {"Consume": _consume}
+_PUBLISHING: Final[Mapping[str, Callable[[Any, State], Needs]]] = {
     "Publish": _publish,
     "Stage": _stage,
     "CommitBatch": _commit_batch,
@@ -360,7 +336,7 @@ _PUBLISHING: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {
     "ForgetWriter": _role(OPERATOR),
     "AssignWriter": _role(OPERATOR),
 }
-_SESSIONS: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {
+_SESSIONS: Final[Mapping[str, Callable[[Any, State], Needs]]] = {
     "Horizon": _nothing,
     "Advance": _advance,
     "Attach": _of_incarnation,
@@ -374,7 +350,7 @@ _SESSIONS: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {
     "BrowseLease": _browse_lease,
     "SettleSession": _role(OPERATOR),
 }
-_LINKS: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {
+_LINKS: Final[Mapping[str, Callable[[Any, State], Needs]]] = {
     "Link": _link,
     "ListLinks": _nothing,
     "PauseLink": _of_link,

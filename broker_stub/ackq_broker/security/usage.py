@@ -7,52 +7,32 @@ while the broker runs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from itertools import compress
-from typing import Any, Protocol
+from typing import Any
 
 from ackq import limits
+from ackq_broker.core import views
+from ackq_broker.core.state.state import State
 from ackq_broker.security.callers import Caller
 from ackq_broker.security.streams import over_limit
-
-
-class Owned(Protocol):
-    """What the broker has that counts."""
-
-    def queue_names(self) -> Collection[str]:
-        """The names of all queues."""
-        ...
-
-    def exchange_names(self) -> Collection[str]:
-        """The names of all exchanges."""
-        ...
-
-    def bindings(self) -> int:
-        """The number of all bindings."""
-        ...
-
-    def bindings_of_queues(self) -> dict[str, int]:
-        """The number of bindings of each queue, by its name."""
-        ...
-
-    def staged_bytes(self, stage_ids: Iterable[bytes]) -> dict[bytes, int]:
-        """The payload bytes of those of the stages that are there."""
-        ...
 
 
 class Usage:
     """Checks requests that take more."""
 
-    def __init__(self, owned: Owned | None) -> None:
-        self._owned = owned
+    def __init__(self, state: State | None) -> None:
+        self._state = state
         self._stages: dict[str, set[bytes]] = {}
 
     def check(self, caller: Caller, method: str, request: Any) -> None:
         """Checks a request that was permitted; raises LimitError."""
         assert caller.rights is not None
+        state = self._state
+        assert state is not None
         most = caller.rights.user.limits
         if method == "ackq.v1.AdminService.DeclareQueue" and not request.passive:
-            names = self._known.queue_names()
+            names = views.queue_names(state)
             _check_names(
                 caller,
                 request.queue,
@@ -61,7 +41,7 @@ class Usage:
                 most.queues or limits.user_share(limits.MAX_QUEUES),
             )
         if method == "ackq.v1.AdminService.DeclareExchange":
-            names = self._known.exchange_names()
+            names = views.exchange_names(state)
             _check_names(
                 caller,
                 request.exchange,
@@ -70,26 +50,21 @@ class Usage:
                 limits.user_share(limits.MAX_EXCHANGES),
             )
         if method == "ackq.v1.AdminService.Bind":
-            self._check_bindings(caller, limits.user_share(limits.MAX_BINDINGS))
+            self._check_bindings(state, caller, limits.user_share(limits.MAX_BINDINGS))
         if most.staged_bytes and method == "ackq.v1.PublishingService.Stage":
-            self._check_stage(caller, request, most.staged_bytes)
+            self._check_stage(state, caller, request, most.staged_bytes)
 
-    @property
-    def _known(self) -> Owned:
-        assert self._owned is not None
-        return self._owned
-
-    def _check_bindings(self, caller: Caller, most: int) -> None:
+    def _check_bindings(self, state: State, caller: Caller, most: int) -> None:
         assert caller.rights is not None
-        if self._known.bindings() < most:
+        if views.binding_count(state) < most:
             return
-        counts = self._known.bindings_of_queues()
+        counts = views.bindings_of_queues(state)
         if sum(compress(counts.values(), caller.rights.user.write.matches_each([*counts]))) >= most:
             raise over_limit(caller, "bindings", most, "Remove some.")
 
-    def _check_stage(self, caller: Caller, request: Any, most: int) -> None:
+    def _check_stage(self, state: State, caller: Caller, request: Any, most: int) -> None:
         own = self._stages.setdefault(caller.name, set())
-        there = self._known.staged_bytes(own)
+        there = views.staged_bytes(state, own)
         kind = request.header.WhichOneof("kind")
         if kind == "open":
             # The stage is opened before anything else can ask.

@@ -11,7 +11,8 @@ from ackq.errors import InvalidArgumentError, QueueNotFoundError
 from ackq.v1 import admin_pb2 as pb
 from ackq.v1 import messages_pb2
 from ackq.wire import frame
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
+from ackq_broker.engine.alarms import AlarmKind
 from ackq_broker.engine.backups import Backups
 from ackq_broker.engine.clock import age_ms
 from ackq_broker.engine.engine import Engine
@@ -28,6 +29,12 @@ _OVERFLOW: Final = {
     pb.OVERFLOW_DROP_HEAD: "drop-head",
 }
 _OVERFLOW_OUT: Final = {name: value for value, name in _OVERFLOW.items()}
+_ALARMS: Final = {
+    AlarmKind.NONE: pb.ALARM_UNSPECIFIED,
+    AlarmKind.DRAINING: pb.ALARM_DRAINING,
+    AlarmKind.DISK: pb.ALARM_DISK,
+    AlarmKind.MEMORY: pb.ALARM_MEMORY,
+}
 _KIND: Final = {
     pb.EXCHANGE_TYPE_DIRECT: "direct",
     pb.EXCHANGE_TYPE_FANOUT: "fanout",
@@ -66,7 +73,11 @@ class AdminService:
         """The version, history and sync state of the broker."""
         core = self._engine.core
         sequence, cause, refused = await self._engine.query(
-            lambda: (core.sequence, core.history_cause, core.refused_by_history())
+            lambda: (
+                core.sequence,
+                views.history_cause(core.state),
+                views.refused_by_history(core.state),
+            )
         )
         return pb.ServerInfoResponse(
             version=__version__,
@@ -78,7 +89,8 @@ class AdminService:
             held_back=sum(refused),
             memory_limit_bytes=self._engine.in_flight.limit,
             memory_used_bytes=self._engine.in_flight.used_bytes(),
-            blocked=self._engine.alarm_reason,
+            blocked=self._engine.alarms.reason,
+            alarm=_ALARMS[self._engine.alarms.kind],
             now_us=self._engine.clock.now_us(),
             uptime_ms=int(1000 * (time.monotonic() - self._started_s)),
             clock_jump_ms=self._engine.clock.jump_us() // 1000,
@@ -102,10 +114,12 @@ class AdminService:
     async def drain(self, request: pb.DrainRequest) -> pb.DrainResponse:
         """Takes in nothing new, and tells what is under way (O6)."""
         engine = self._engine
-        engine.drain(draining=not request.resume)
-        unfinished = await engine.query(lambda: engine.core.unfinished(engine.buffering))
+        engine.alarms.drain(draining=not request.resume)
+        unfinished = await engine.query(
+            lambda: views.unfinished(engine.core.state, engine.buffering)
+        )
         return pb.DrainResponse(
-            draining=engine.draining,
+            draining=engine.alarms.draining,
             bytes=engine.in_flight.held + engine.journal.unsynced_bytes,
             **unfinished._asdict(),
         )
@@ -160,10 +174,11 @@ class AdminService:
         """The queues, a page of them, or one; in slices between other work (Q5, I6)."""
         core, now_us = self._engine.core, self._engine.clock.now_us()
         if request.queue:
-            (one,) = await self._engine.query(lambda: core.queues(request.queue))
+            (one,) = await self._engine.query(lambda: views.list_queues(core.state, request.queue))
             return pb.ListQueuesResponse(queues=[_queue_info(one, now_us)])
         size = request.page_size
-        names = core.matching_names(
+        names = views.matching_names(
+            core.state,
             request.pattern,
             request.after,
             not_empty=request.not_empty,
@@ -172,7 +187,7 @@ class AdminService:
         listed = names[: size or None]
         answer = pb.ListQueuesResponse(more=len(listed) < len(names))
         for first in range(0, len(listed), _SLICE):
-            found = core.queue_infos(listed[first : first + _SLICE])
+            found = views.queue_infos(core.state, listed[first : first + _SLICE])
             answer.queues.extend([_queue_info(queue, now_us) for queue in found])
             await asyncio.sleep(0)  # the others' turn
         await self._engine.wait_synced()
@@ -207,7 +222,7 @@ class AdminService:
     async def list_exchanges(self, _: pb.ListExchangesRequest) -> pb.ListExchangesResponse:
         """All exchanges with their bindings; they are put together in small steps (I6)."""
         found = []
-        for each in self._engine.core.exchanges():
+        for each in views.list_exchanges(self._engine.core.state):
             if each is not None:
                 found.append(each)
             await asyncio.sleep(0)
@@ -241,7 +256,9 @@ class AdminService:
 
     async def plan_browse(self, request: pb.PlanBrowseRequest) -> pb.PlanBrowseResponse:
         """The chunks of a queue for a parallel browse."""
-        chunks = await self._engine.query(lambda: self._engine.core.plan_browse(request.queue))
+        chunks = await self._engine.query(
+            lambda: views.plan_browse(self._engine.core.state, request.queue)
+        )
         return pb.PlanBrowseResponse(chunks=[pb.BrowseChunk(**chunk._asdict()) for chunk in chunks])
 
     async def browse(
@@ -251,11 +268,11 @@ class AdminService:
         core, cut, left = self._engine.core, request.max_body_bytes, request.max_messages
 
         def pieces(after: int, last: int) -> list[commands.Piece]:
-            return core.browse(request.queue, after + 1, last, left, MOST_PIECES)
+            return views.browse(core.state, request.queue, after + 1, last, left, MOST_PIECES)
 
         before = max(request.first_position, 1) - 1
         # What comes meanwhile is not waited for.
-        last = request.last_position or max(core.tail(request.queue), 1)
+        last = request.last_position or max(views.tail(core.state, request.queue), 1)
         for found in slices(pieces, before, last):
             await send_pieces(
                 self._engine, found, request.columns, write, browse=True, max_body_bytes=cut

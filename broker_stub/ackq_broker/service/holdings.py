@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from ackq.v1 import admin_pb2 as pb
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.engine.clock import age_ms
 from ackq_broker.engine.engine import Engine
 from ackq_broker.service.consuming.channel import BrokerChannel
@@ -43,18 +43,18 @@ class Holdings:
     async def list(self, queue: str, position: int = 0) -> pb.ListHoldingsResponse:
         """Who holds messages of a queue, or the one at a position; raises QueueNotFoundError."""
         core, clock = self._engine.core, self._engine.clock
-        keepers = core.keepers(queue, position)
+        keepers = views.keepers(core.state, queue, position)
         found: list[pb.Holding] = []
         nothing = 0  # all of a lease are holes, or the holding ended meanwhile
         for keeper in keepers[:_MOST]:
-            holding = core.holding(queue, keeper, position)
+            holding = views.holding(core.state, queue, keeper, position)
             if holding is not None:
                 found.append(self._holding(holding, tagged=bool(position)))
             else:
                 nothing += 1
             await asyncio.sleep(0)
         found.sort(key=_age_ms, reverse=True)
-        waiting = core.waiting(queue)
+        waiting = views.waiting_messages(core.state, queue)
         await self._engine.wait_synced()
         now_us = clock.now_us()
         return pb.ListHoldingsResponse(

@@ -13,7 +13,7 @@ from ackq.diagnosis import holders, link_state
 from ackq.diagnosis.finding import Finding, Severity, ordered
 from ackq.diagnosis.queue_facts import QueueFacts
 from ackq.diagnosis.wording import are, argument, count, duration, size
-from ackq.info import BatchInfo, QueueInfo, ServerInfo
+from ackq.info import BatchInfo, QueueInfo
 
 _OLD_STAGE_MS: Final = 600_000
 _FAILING: Final = 3
@@ -52,7 +52,7 @@ def summary(facts: QueueFacts) -> str:
 
 
 def _draining(facts: QueueFacts) -> Iterator[Finding]:
-    if _drains(facts.broker):
+    if facts.broker.alarm == "draining":
         yield Finding(
             "broker-draining",
             Severity.PROBLEM,
@@ -68,16 +68,11 @@ def _draining(facts: QueueFacts) -> Iterator[Finding]:
         )
 
 
-def _drains(broker: ServerInfo) -> bool:
-    """Whether publishers are blocked because an operator drains the broker."""
-    return "drain" in broker.blocked.lower() and "disk has" not in broker.blocked
-
-
 def _alarm(facts: QueueFacts) -> Iterator[Finding]:
-    reason = facts.broker.blocked
-    if not reason or _drains(facts.broker):
+    reason, kind = facts.broker.blocked, facts.broker.alarm
+    if kind not in {"disk", "memory"}:
         return
-    disk = "disk has" in reason
+    disk = kind == "disk"
     yield Finding(
         "disk-alarm" if disk else "memory-alarm",
         Severity.PROBLEM,

@@ -7,6 +7,13 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Alarm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ALARM_UNSPECIFIED: _ClassVar[Alarm]
+    ALARM_DRAINING: _ClassVar[Alarm]
+    ALARM_DISK: _ClassVar[Alarm]
+    ALARM_MEMORY: _ClassVar[Alarm]
+
 class Overflow(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     OVERFLOW_UNSPECIFIED: _ClassVar[Overflow]
@@ -19,6 +26,10 @@ class ExchangeType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EXCHANGE_TYPE_DIRECT: _ClassVar[ExchangeType]
     EXCHANGE_TYPE_FANOUT: _ClassVar[ExchangeType]
     EXCHANGE_TYPE_TOPIC: _ClassVar[ExchangeType]
+ALARM_UNSPECIFIED: Alarm
+ALARM_DRAINING: Alarm
+ALARM_DISK: Alarm
+ALARM_MEMORY: Alarm
 OVERFLOW_UNSPECIFIED: Overflow
 OVERFLOW_REJECT_PUBLISH: Overflow
 OVERFLOW_DROP_HEAD: Overflow
@@ -32,7 +43,7 @@ class ServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ServerInfoResponse(_message.Message):
-    __slots__ = ("version", "history_id", "sequence", "synced", "sync_mode", "history_cause", "held_back", "memory_limit_bytes", "memory_used_bytes", "blocked", "now_us", "uptime_ms", "clock_jump_ms")
+    __slots__ = ("version", "history_id", "sequence", "synced", "sync_mode", "history_cause", "held_back", "memory_limit_bytes", "memory_used_bytes", "blocked", "now_us", "uptime_ms", "clock_jump_ms", "alarm")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     HISTORY_ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +57,7 @@ class ServerInfoResponse(_message.Message):
     NOW_US_FIELD_NUMBER: _ClassVar[int]
     UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
     CLOCK_JUMP_MS_FIELD_NUMBER: _ClassVar[int]
+    ALARM_FIELD_NUMBER: _ClassVar[int]
     version: str
     history_id: str
     sequence: int
@@ -59,7 +71,8 @@ class ServerInfoResponse(_message.Message):
     now_us: int
     uptime_ms: int
     clock_jump_ms: int
-    def __init__(self, version: _Optional[str] = ..., history_id: _Optional[str] = ..., sequence: _Optional[int] = ..., synced: _Optional[int] = ..., sync_mode: _Optional[str] = ..., history_cause: _Optional[str] = ..., held_back: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., memory_used_bytes: _Optional[int] = ..., blocked: _Optional[str] = ..., now_us: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., clock_jump_ms: _Optional[int] = ...) -> None: ...
+    alarm: Alarm
+    def __init__(self, version: _Optional[str] = ..., history_id: _Optional[str] = ..., sequence: _Optional[int] = ..., synced: _Optional[int] = ..., sync_mode: _Optional[str] = ..., history_cause: _Optional[str] = ..., held_back: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., memory_used_bytes: _Optional[int] = ..., blocked: _Optional[str] = ..., now_us: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., clock_jump_ms: _Optional[int] = ..., alarm: _Optional[_Union[Alarm, str]] = ...) -> None: ...
 
 class AcceptHistoryRequest(_message.Message):
     __slots__ = ()

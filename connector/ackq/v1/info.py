@@ -9,9 +9,11 @@ from typing import Literal
 OverflowName = Literal["reject-publish", "drop-head"]
 ExchangeKind = Literal["direct", "fanout", "topic"]
 LinkAckName = Literal["settled", "stored"]
+AlarmName = Literal["unspecified", "draining", "disk", "memory"]
 
 __all__ = [
     "AcceptedHistory",
+    "AlarmName",
     "Backup",
     "BatchInfo",
     "BatchTarget",
@@ -69,6 +71,7 @@ class ServerInfo:
         uptime_ms: How long this process has served, milliseconds.
         clock_jump_ms: How far the machine's clock is ahead of the broker's time, milliseconds: a
             jump that is not believed yet, while nothing expires (Q8). 0: none.
+        alarm: Kind of the alarm that `blocked` describes. UNSPECIFIED: publishers are not blocked.
     """
 
     version: str = ""
@@ -84,6 +87,7 @@ class ServerInfo:
     now_us: int = 0
     uptime_ms: int = 0
     clock_jump_ms: int = 0
+    alarm: AlarmName = "unspecified"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,7 @@ class AsyncLink:
     doubles nothing (L5). What the edge refuses for a while, because its queue or disk is full or it
     is drained, is sent again until it is taken; `refusal` says why.
 
+        >>> from ackq_link.edge import AsyncLink, Proof
         >>> async def main():
         ...     there = {"link": "there", "source": "amqp://there/orders", "queue": "orders"}
         ...     async with AsyncLink(endpoint, **there, ack="stored") as link:

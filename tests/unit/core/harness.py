@@ -16,7 +16,7 @@ import numpy as np
 from pyroaring import BitMap, BitMap64
 
 from ackq.outcomes import Disposition, Outcome
-from ackq_broker.core import Core, records
+from ackq_broker.core import Core, records, views
 from ackq_broker.core import commands as c
 from ackq_broker.core.columns.bitmaps import Int64s
 
@@ -247,7 +247,10 @@ class Harness:
         """Time passes, and what is due happens."""
         self.now_us += int(seconds * SECOND_US)
         ticked: c.Ticked = self.do(c.Tick())
-        assert self.core.next_due_us() == 0 or self.core.next_due_us() > self.now_us
+        assert (
+            views.next_due_us(self.core.state) == 0
+            or views.next_due_us(self.core.state) > self.now_us
+        )
         return ticked
 
     def housekeep_after(self, time_us: int) -> None:
@@ -270,7 +273,7 @@ class Harness:
 
     def info(self, queue: str) -> c.QueueInfo:
         """A queue as an operator sees it."""
-        return self.core.queues(queue)[0]
+        return views.list_queues(self.core.state, queue)[0]
 
     def read(self, pieces: list[c.Piece]) -> list[str]:
         """The labels of the rows of pieces, in order."""
@@ -278,15 +281,15 @@ class Harness:
 
     def browse(self, queue: str) -> list[str]:
         """The labels in a queue, in order."""
-        return self.read(self.core.browse(queue))
+        return self.read(views.browse(self.core.state, queue))
 
     def ready(self, queue: str) -> int:
         """Ready messages of a queue."""
-        return self.core.queues(queue)[0].ready
+        return views.list_queues(self.core.state, queue)[0].ready
 
     def unacked(self, queue: str) -> int:
         """Unacked messages of a queue."""
-        return self.core.queues(queue)[0].unacked
+        return views.list_queues(self.core.state, queue)[0].unacked
 
 
 class SlowSnapshots:
@@ -345,7 +348,8 @@ class Reader:
 
     def pieces(self, after: int, last: int, *, epoch: int | None = None) -> list[c.Piece]:
         """Fetches."""
-        return self.harness.core.fetch(
+        return views.fetch(
+            self.harness.core.state,
             self.command.session,
             self.command.incarnation,
             self.reply.epoch if epoch is None else epoch,
@@ -429,7 +433,7 @@ class Reader:
 
     def info(self) -> c.SessionInfo:
         """As an operator sees it."""
-        return self.harness.core.sessions(self.command.session)[0]
+        return views.list_sessions(self.harness.core.state, self.command.session)[0]
 
 
 def reading(harness: Harness) -> Reader:

@@ -10,6 +10,7 @@ from pyroaring import BitMap, BitMap64
 
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import ALICE, Harness, mixed
 
 SOURCE = "amqp://there/queue"
@@ -143,7 +144,7 @@ class LinkProcess:
 
     def info(self) -> c.LinkInfo:
         """The link as an operator sees it."""
-        return self.harness.core.link(self.name)
+        return views.link_info(self.harness.core.state, self.name)
 
     def state(self) -> Any:
         """The link as the core has it, checked."""
@@ -162,7 +163,7 @@ def settle(harness: Harness, outcome: Outcome, *positions: int, queue: str = "q"
     delivery = harness.do(c.Deliver(b"consumer", queue, 1_000_000))
     first = harness.core._state.channels[b"consumer"].next_tag - delivery.messages
     wanted = BitMap64(positions)
-    there = harness.core._state.queues[harness.core.queue_ids()[queue]].unacked
+    there = harness.core._state.queues[views.queue_ids(harness.core.state)[queue]].unacked
     tags = [first + rank for rank, position in enumerate(there) if position in wanted]
     assert len(tags) == len(wanted)
     settled: c.Settlement = harness.do(c.Settle(b"consumer", outcome, BitMap64(tags)))

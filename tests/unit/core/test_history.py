@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from ackq.errors import HistoryChangedError, PublisherForgottenError
-from ackq_broker.core import Core
+from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import PUBLISHER, Harness, Reader
 
@@ -54,10 +54,10 @@ def test_the_older_are_refused(harness: Harness, reader: Reader, cause: str) -> 
         assert headers.value.fields["present_history"] == "second"
         assert headers.value.fields["cause"] == cause
         assert "history second at 2023-11-14T22:13:20Z, because " in headers.value.message
-    assert harness.core.refused_by_history() == c.RefusedByHistory(
+    assert views.refused_by_history(harness.core.state) == c.RefusedByHistory(
         publishers=1, sessions=1, writers=1
     )
-    assert harness.core.history_cause == cause
+    assert views.history_cause(harness.core.state) == cause
 
 
 @pytest.mark.usefixtures("reader")
@@ -85,7 +85,7 @@ def test_an_accepted_history_admits_all(harness: Harness, reader: Reader) -> Non
     for use in uses(harness, reader).values():
         use()
     restart(harness, "second")
-    assert harness.core.refused_by_history() == NOBODY
+    assert views.refused_by_history(harness.core.state) == NOBODY
     reader.advance(0)
 
 
@@ -95,7 +95,7 @@ def test_the_next_history_has_to_be_accepted_anew(harness: Harness, reader: Read
     harness.do(c.AcceptHistory())
     between = harness.open("q", session="between")
     restart(harness, "third", "repaired")
-    assert harness.core.refused_by_history() == c.RefusedByHistory(1, 2, 1)
+    assert views.refused_by_history(harness.core.state) == c.RefusedByHistory(1, 2, 1)
     with pytest.raises(HistoryChangedError, match="it was damaged and repaired") as headers:
         between.advance(0)
     assert headers.value.fields["history"] == "second"
@@ -108,7 +108,7 @@ def test_an_ordinary_restart_is_the_same_history(harness: Harness, reader: Reade
     """Q8: no false alarm, and no second entry."""
     for _ in range(3):
         restart(harness, "history", "")
-    assert harness.core.refused_by_history() == NOBODY
+    assert views.refused_by_history(harness.core.state) == NOBODY
     reader.advance(0)
     assert harness.decide(c.AcceptHistory()).records == ()
 

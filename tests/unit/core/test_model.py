@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 
 from ackq.errors import BatchChangedError, StageMismatchError
 from ackq.outcomes import Outcome
-from ackq_broker.core import Core
+from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import PUBLISHER, Harness, Reader
 from tests.unit.core.model import NO_LIMIT, Message, Model
@@ -405,7 +405,9 @@ class CoreMachine(RuleBasedStateMachine):
     @invariant()
     def queues_are_as_in_the_model(self) -> None:
         """I4: every message is where the model has it, as it has it, and nowhere else."""
-        assert {info.queue for info in self.harness.core.queues()} == set(self.model.queues)
+        assert {info.queue for info in views.list_queues(self.harness.core.state)} == set(
+            self.model.queues
+        )
         for name, queue in self.model.queues.items():
             assert self.browse(name) == [
                 (
@@ -429,7 +431,7 @@ class CoreMachine(RuleBasedStateMachine):
     def browse(self, name: str) -> list[tuple[object, ...]]:
         """Position, label, delivery count, leased and origin of each message."""
         found: list[tuple[object, ...]] = []
-        for piece in self.harness.core.browse(name):
+        for piece in views.browse(self.harness.core.state, name):
             leased = [run.leased for run in piece.runs for _ in range(run.rows)]
             origin = piece.origin
             for index, row in enumerate(self.harness.rows([piece])):
@@ -449,12 +451,12 @@ class CoreMachine(RuleBasedStateMachine):
         """C1, C12."""
         for name in CHANNELS:
             held = self.model.channels[name].held if name in self.model.channels else {}
-            assert list(self.harness.core.outstanding(name.encode())) == sorted(held)
+            assert list(views.outstanding(self.harness.core.state, name.encode())) == sorted(held)
 
     @invariant()
     def time_is_waited_for(self) -> None:
         """Q3, C14."""
-        assert self.harness.core.next_due_us() == self.model.next_due_us()
+        assert views.next_due_us(self.harness.core.state) == self.model.next_due_us()
 
     @invariant()
     def live_blocks_are_those_with_messages(self) -> None:
@@ -464,16 +466,16 @@ class CoreMachine(RuleBasedStateMachine):
         needed |= {f"{name}0" for name, (_, rows) in self.stages.items() if rows}
         blocks = {block for (block, _), label in self.harness.labels.items() if label in needed}
         core = self.harness.core
-        assert set(core.live_blocks()) == blocks
+        assert set(views.live_blocks(core.state)) == blocks
         # And compaction leaves out what no message needs, and nothing else.
         needed -= {f"{name}0" for name in self.stages}
         rows = {key for key, label in self.harness.labels.items() if label in needed}
-        found = core.live_rows(core.live_blocks())
+        found = views.live_rows(core.state, views.live_blocks(core.state))
         assert {(block, row) for block, kept in found.items() for row in kept} == rows
         # A block that is in more queues than were named is left out.
-        for load in core.block_loads():
+        for load in views.block_loads(core.state):
             for block, queue in zip(load[0].tolist(), load[4].tolist(), strict=True):
-                alone = core.live_rows(BitMap64((block,)), (queue,))
+                alone = views.live_rows(core.state, BitMap64((block,)), (queue,))
                 assert alone.get(block, found.get(block)) == found.get(block)
 
 

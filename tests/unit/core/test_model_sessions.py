@@ -16,6 +16,7 @@ from pyroaring import BitMap64
 from ackq.errors import BatchChangedError, FencedError
 from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import Reader
 from tests.unit.core.model import Message
 from tests.unit.core.model_sessions import Row, Said, Session, back
@@ -107,7 +108,7 @@ class SessionMachine(CoreMachine):
 
     def attached(self, session: Session, reader: Reader, *, newcomer: bool) -> None:
         """S3: the same token keeps its epoch, unless that was ended for it."""
-        ended = self.harness.core.sessions(session.name)[0].holder is None
+        ended = views.list_sessions(self.harness.core.state, session.name)[0].holder is None
         if newcomer or ended:
             token = self.number().to_bytes(16, "little")
             reader.command = replace(reader.command, holder=c.HolderInfo(token))
@@ -268,7 +269,7 @@ class SessionMachine(CoreMachine):
     def sessions_are_as_in_the_model(self) -> None:
         """S1, S5, S6."""
         for session in self.read.values():
-            (info,) = self.harness.core.sessions(session.name)
+            (info,) = views.list_sessions(self.harness.core.state, session.name)
             assert (info.floor_tag, info.end_tag) == (session.floor, session.end)
             assert (info.epoch, info.detached) == (session.epoch, session.detached)
             assert info.leased == len(session.held())
@@ -284,7 +285,7 @@ class SessionMachine(CoreMachine):
         needed = {m.label for queue in self.model.every() for m in queue.messages}
         needed |= {r.message.label for s in self.read.values() for r in s.kept if not r.hole}
         blocks = {block for (block, _), label in self.harness.labels.items() if label in needed}
-        assert set(self.harness.core.live_blocks()) == blocks
+        assert set(views.live_blocks(self.harness.core.state)) == blocks
 
 
 # As `TestCore`: minutes on a machine that does ten other things.

@@ -8,7 +8,7 @@ from pyroaring import BitMap64
 
 from ackq.errors import QueueNotFoundError, StageMismatchError, UnsupportedError
 from ackq.outcomes import Outcome
-from ackq_broker.core import Core, records
+from ackq_broker.core import Core, records, views
 from ackq_broker.core import commands as c
 from ackq_broker.core.columns import bitmaps
 from tests.unit.core.harness import BOB, PUBLISHER, Harness, group, labels, routes
@@ -169,7 +169,7 @@ def test_the_same_records_give_the_same_bytes(harness: Harness) -> None:
         data = core.snapshot()
         restored = Core.restore(data)
         assert restored.snapshot() == data
-        assert restored.live_blocks() == core.live_blocks()
+        assert views.live_blocks(restored.state) == views.live_blocks(core.state)
         for rest, later in enumerate(harness.log[sequence:], sequence + 1):
             restored.apply(rest, later)
         assert restored.snapshot() == expected
@@ -224,12 +224,12 @@ def test_a_restart_takes_what_is_transient(harness: Harness) -> None:
     both = harness.publish(["k"], exchange="y").block_id
     harness.publish_to("lost", 1)
     assert harness.restart() == 5
-    assert [queue.queue for queue in harness.core.queues()] == ["q"]
-    assert [*filter(None, harness.core.exchanges())] == [
+    assert [queue.queue for queue in views.list_queues(harness.core.state)] == ["q"]
+    assert [*filter(None, views.list_exchanges(harness.core.state))] == [
         c.ExchangeInfo("y", "fanout", True, (("q", ""),))
     ]
     assert harness.browse("q") == ["m1", "m2", "m6"]
-    assert list(harness.core.live_blocks()) == [kept, both]
+    assert list(views.live_blocks(harness.core.state)) == [kept, both]
     with pytest.raises(QueueNotFoundError):
         harness.browse("lost")
 
@@ -257,7 +257,7 @@ def test_positions_of_vanished_messages_are_not_given_again(harness: Harness) ->
     harness.restart()
     harness.do(c.OpenPublisher(PUBLISHER, resume=True))
     harness.publish_to("q", 1)
-    assert harness.core.browse("q")[0].runs == (c.Run(4, 1, 1, False),)
+    assert views.browse(harness.core.state, "q")[0].runs == (c.Run(4, 1, 1, False),)
 
 
 def test_leased_transient_messages_become_holes(harness: Harness) -> None:
@@ -277,7 +277,7 @@ def test_leased_transient_messages_become_holes(harness: Harness) -> None:
     reply = reader.advance(0)
     assert (reply.end_tag, reply.chunks[-1].last_tag) == (6, chunks[-1].last_tag)
     assert reader.advance(6).end_tag == 6
-    assert harness.core.queues("q")[0].accepted == 3
+    assert views.list_queues(harness.core.state, "q")[0].accepted == 3
 
 
 def test_a_lease_of_nothing_but_holes_is_still_a_lease(harness: Harness) -> None:
@@ -441,7 +441,7 @@ def test_parts_and_snapshots_of_the_first_version_are_read(harness: Harness, ver
     head = data[:6] + version.to_bytes(2, "little")
     core = Core.restore(head + msgspec.msgpack.encode(image))
     assert core.history_id == "history"
-    (piece,) = core.browse("q")
+    (piece,) = views.browse(core.state, "q")
     assert piece.runs == (c.Run(1, 2, 4, False), c.Run(3, 2, 1, False))
 
 
@@ -459,12 +459,12 @@ def test_lost_blocks_take_their_messages(harness: Harness) -> None:
     reader = harness.lease("r", max_messages=5)
     harness.deliver("x", "q", 3)
     stage = harness.stage("w", 1, ["q"], name="s")
-    torn = max(harness.core.live_blocks())
+    torn = max(views.live_blocks(harness.core.state))
     lost = BitMap64([blocks[1], blocks[3], torn, 999])
     assert harness.do(c.Start("second", "repaired", lost)) == c.Started(
         vanished=0, lost=(("q", 4), ("r", 4)), lost_stages=1
     )
-    assert harness.core.live_blocks() == BitMap64([blocks[0], blocks[2]])
+    assert views.live_blocks(harness.core.state) == BitMap64([blocks[0], blocks[2]])
     assert harness.browse("q") == harness.browse("r") == ["m1", "m2", "m5", "m6"]
     assert (harness.info("q").dropped, harness.info("r").dropped) == (4, 4)
     assert (harness.info("q").ready, harness.info("q").staged) == (4, 0)

@@ -440,15 +440,15 @@ def test_a_queue_that_is_not_durable():
 
 
 @pytest.mark.parametrize(
-    ("reason", "code"),
+    ("reason", "alarm"),
     [
-        ("The broker's disk has 5 bytes left; make room.", "disk-alarm"),
-        ("The broker's memory is short: it uses 5 bytes.", "memory-alarm"),
+        ("The broker's disk has 5 bytes left; make room.", "disk"),
+        ("The broker's memory is short: it uses 5 bytes.", "memory"),
     ],
 )
-def test_an_alarm_blocks_publishers(reason, code):
+def test_an_alarm_blocks_publishers(reason, alarm):
     """Q9, P14: with the broker's reason."""
-    finding = found(facts(broker={"blocked": reason}), code)
+    finding = found(facts(broker={"blocked": reason, "alarm": alarm}), f"{alarm}-alarm")
     assert finding.severity is PROBLEM
     assert reason in finding.sentence
 
@@ -472,11 +472,12 @@ def test_a_history_that_is_not_accepted():
 
 def test_a_broker_that_is_drained():
     """Q9: it is no alarm, and the command that ends it helps."""
-    finding = found(facts(broker={"blocked": "The broker is being drained."}), "broker-draining")
+    drained = {"blocked": "The broker is being drained.", "alarm": "draining"}
+    finding = found(facts(broker=drained), "broker-draining")
     assert "The broker is being drained." in finding.sentence
     assert finding.remedy.endswith("ackq broker drain --resume")
     disk = "The broker's disk has 5 bytes left; it only serves what drains."
-    assert "broker-draining" not in codes(facts(broker={"blocked": disk}))
+    assert "broker-draining" not in codes(facts(broker={"blocked": disk, "alarm": "disk"}))
 
 
 def test_a_broker_that_stops_and_a_clock_that_jumped():

@@ -16,7 +16,7 @@ from ackq.errors import (
 )
 from ackq.outcomes import Disposition, Outcome
 from ackq.v1 import admin_pb2 as pb
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.service.admin import AdminService
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.transport.rpc import service_handler
@@ -83,7 +83,7 @@ async def test_replies_without_records_wait_for_what_they_saw(engine):
 
 async def test_queries_wait_for_what_they_saw(engine):
     """I1: a list tells of nothing that a crash could take back."""
-    found = await waits_for_sync(engine, engine.query(engine.core.queues))
+    found = await waits_for_sync(engine, engine.query(lambda: views.list_queues(engine.core.state)))
     assert [queue.queue for queue in found] == ["q"]
 
 
@@ -201,9 +201,9 @@ async def test_a_full_disk_refuses_what_fills_it_and_serves_what_drains(engine):
     alarms = []
     open_publisher(engine)
     publish(engine, 1)
-    with engine.listening("publish", alarms.append, lambda: None):
+    with engine.alarms.listening("publish", alarms.append, lambda: None):
         engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
-        engine.poll_disk()
+        engine.alarms.poll_disk()
         for refused in (
             lambda: publish(engine, 2),
             lambda: engine.decide(commands.DeclareQueue("r", DURABLE)),
@@ -212,7 +212,7 @@ async def test_a_full_disk_refuses_what_fills_it_and_serves_what_drains(engine):
                 refused()
         assert engine.decide(commands.PurgeQueue("q")).reply == 1
         engine.free_bytes = limits.DISK_RESERVE_BYTES
-        engine.poll_disk()
+        engine.alarms.poll_disk()
         publish(engine, 2)
     assert [bool(alarm) for alarm in alarms] == [True, False]
 
@@ -229,7 +229,7 @@ def leased(engine):
 
 def fill_disk(engine, free_bytes=limits.DISK_RESERVE_BYTES - 1):
     engine.free_bytes = free_bytes
-    engine.poll_disk()
+    engine.alarms.poll_disk()
 
 
 async def test_the_reserve_is_kept_from_all_that_fills_it(engine):
@@ -267,7 +267,7 @@ async def test_the_reserve_is_kept_from_all_that_fills_it(engine):
 async def test_a_full_disk_answers_what_was_done_before(engine):
     """P8, Q1: a repeated declare adds nothing, and who drains the queue may begin with it."""
     engine.free_bytes = 0
-    engine.poll_disk()
+    engine.alarms.poll_disk()
     reply = engine.decide(commands.DeclareQueue("q", DURABLE)).reply
     assert reply == commands.DeclaredQueue(1, False)
 
@@ -279,7 +279,7 @@ async def test_at_the_reserve_any_garbage_is_worth_a_snapshot():
     engine.reclaim()
     assert engine.journal.snapshots == []
     engine.free_bytes = 0
-    engine.poll_disk()
+    engine.alarms.poll_disk()
     engine.reclaim()
     assert engine.journal.snapshots == [engine.core.sequence]
     engine.journal.has_garbage = False
@@ -389,7 +389,7 @@ async def test_what_is_no_refusal_ends_the_broker(monkeypatch, at):
     entries = len(engine.journal.entries)
     with pytest.raises(ClosedError, match="no room for a column"):
         engine.decide(commands.DeclareQueue("s", DURABLE))
-    asked = asyncio.ensure_future(engine.query(engine.core.queues))
+    asked = asyncio.ensure_future(engine.query(lambda: views.list_queues(engine.core.state)))
     engine.sync()
     await run_until_idle()
     assert (waiting.done(), asked.done()) == (False, False)

@@ -38,10 +38,10 @@ def test_an_alarm_and_its_end(caplog):
     """M3, P14: with what it is about."""
     engine = HeldEngine()
     engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
-    engine.poll_disk()
-    engine.poll_disk()
+    engine.alarms.poll_disk()
+    engine.alarms.poll_disk()
     engine.free_bytes = limits.DISK_RESERVE_BYTES
-    engine.poll_disk()
+    engine.alarms.poll_disk()
     assert events(caplog) == [
         ("blocked", {"disk": True, "memory": False}),
         ("unblocked", {"disk": False, "memory": False}),

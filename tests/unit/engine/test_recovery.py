@@ -5,7 +5,7 @@ import logging
 
 from pyroaring import BitMap64
 
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.engine.recovery import recover, wait_synced
 from ackq_broker.journal.failpoints import unarmed
 from tests.fakes.blocks import encoded
@@ -32,7 +32,9 @@ def publish(engine, first, count, *, persistent=True):
 
 def blocks_of(engine):
     """What the journal has in files, and what the core refers to."""
-    return set(engine.journal._blocks.copy_table().ids().tolist()), set(engine.core.live_blocks())
+    return set(engine.journal._blocks.copy_table().ids().tolist()), set(
+        views.live_blocks(engine.core.state)
+    )
 
 
 async def live(directory, number):

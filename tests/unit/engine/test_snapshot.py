@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ackq.errors import ClosedError
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.core.core import Core
 from ackq_broker.engine import recovery, snapshot
 from ackq_broker.engine.snapshot import Snapshots, unpack_state
@@ -51,7 +51,7 @@ async def test_commands_go_on_while_a_snapshot_is_made(tmp_path):
     async with started(tmp_path) as engine:
         expected, sequence = engine.core.snapshot(), engine.core.sequence
         now_us = engine.clock.now_us()
-        written, turns = engine._write_snapshot(), 0
+        written, turns = engine.snapshots.write(), 0
         while not written.done():
             await asyncio.sleep(0)
             turns += 1
@@ -60,16 +60,16 @@ async def test_commands_go_on_while_a_snapshot_is_made(tmp_path):
         state, stored_us = stored(tmp_path, sequence)
         assert state == expected
         assert stored_us >= now_us
-        left = engine.core.queues()
+        left = views.list_queues(engine.core.state)
     recovered = recovery.recover(tmp_path, sync=False, failpoint=unarmed)
-    assert recovered.engine.core.queues() == left
+    assert views.list_queues(recovered.engine.core.state) == left
     await recovered.engine.close()
 
 
 async def test_a_small_state_is_written_at_once():
     """I5: most snapshots are done before anything else runs."""
     engine = HeldEngine()
-    engine._write_snapshot()
+    engine.snapshots.write()
     assert engine.journal.snapshots == [engine.core.sequence]
     engine.core.cut()  # the one before is complete
 
@@ -78,12 +78,12 @@ async def test_a_small_state_is_written_at_once():
 async def test_a_second_snapshot_finishes_the_first(tmp_path):
     """I2: a shutdown, for instance, comes in the middle of one."""
     async with started(tmp_path) as engine:
-        first = engine._write_snapshot()
+        first = engine.snapshots.write()
         await asyncio.sleep(0)
         assert not first.done()
         engine.decide(commands.DeclareQueue("late"))
         expected, sequence = engine.core.snapshot(), engine.core.sequence
-        second = engine._write_snapshot()
+        second = engine.snapshots.write()
         await asyncio.wrap_future(first)
         await asyncio.wrap_future(second)
         assert stored(tmp_path, sequence)[0] == expected
@@ -99,11 +99,11 @@ async def test_a_snapshot_that_cannot_be_written_is_given_up(tmp_path, monkeypat
     async with started(tmp_path) as engine:
         with monkeypatch.context() as patched:
             patched.setattr(snapshots, "_write", write)
-            failed = engine._write_snapshot()
+            failed = engine.snapshots.write()
             with pytest.raises(OSError, match="No space left"):
                 await asyncio.wrap_future(failed)
         assert list(tmp_path.glob("*.new")) == []
-        await asyncio.wrap_future(engine._write_snapshot())
+        await asyncio.wrap_future(engine.snapshots.write())
         assert stored(tmp_path, engine.core.sequence)[0] == engine.core.snapshot()
 
 
@@ -111,7 +111,7 @@ async def test_a_snapshot_that_cannot_be_written_is_given_up(tmp_path, monkeypat
 async def test_the_loop_gives_up_what_could_not_be_written():
     """P8: the rest of a snapshot that has failed is not encoded."""
     engine = HeldEngine()
-    written = engine._write_snapshot()
+    written = engine.snapshots.write()
     written.set_exception(OSError(errno.ENOSPC, "No space left on device"))
     await asyncio.sleep(0)
     engine.core.cut()
@@ -121,8 +121,8 @@ async def test_the_loop_gives_up_what_could_not_be_written():
 async def test_an_abandoned_snapshot_does_not_count(tmp_path):
     """I2: a broker that fails leaves no part of a state under the name of a snapshot."""
     async with started(tmp_path) as engine:
-        written = engine._write_snapshot()
-        engine._snapshots.abandon()
+        written = engine.snapshots.write()
+        engine.snapshots.abandon()
         with pytest.raises(ClosedError, match="abandoned"):
             await asyncio.wrap_future(written)
         assert list(tmp_path.glob("snapshot-*")) == []
@@ -137,4 +137,5 @@ def test_a_time_before_the_state():
 
 def test_nothing_to_abandon():
     """I2: a broker may fail when no snapshot is being made."""
-    Snapshots(Core(), HeldEngine().journal, lambda work: work).abandon()
+    held = HeldEngine()
+    Snapshots(Core(), held.journal, held.clock, lambda work: work, held.run).abandon()

@@ -546,7 +546,7 @@ async def test_nacks_and_confirms_of_a_full_disk_wait():
     for step in (opening(publishing_pb2.PUBLISH_MODE_CONFIRM), data(1)):
         await take(broker, call, Step(step))
     broker.engine.free_bytes = 0
-    broker.engine.poll_disk()
+    broker.engine.alarms.poll_disk()
     await run_until_idle()
     assert call.answers[-1] == "blocked"
     assert await take(broker, call, Step(data(2))) == ["nack"]

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.engine import timer
 from ackq_broker.engine.clock import BrokerClock
 from ackq_broker.engine.timer import TickTimer
@@ -112,7 +112,7 @@ def test_an_unused_queue_goes(caplog):
         await asyncio.sleep(4.9)
         assert broker.queue("e").consumers == 0
         await asyncio.sleep(0.2)
-        assert "e" not in {info.queue for info in broker.engine.core.queues()}
+        assert "e" not in {info.queue for info in views.list_queues(broker.engine.core.state)}
 
     run(main())
     assert "queue 'e' was deleted" in caplog.text

@@ -2,8 +2,11 @@
 
 from collections import Counter
 
+import pytest
+
 from ackq.errors import QueueNotFoundError
 from ackq_broker.core.commands import DeadLetterGroup
+from ackq_broker.http import dead_letters
 from ackq_broker.http.dead_letters import DeadLetterCounts
 
 
@@ -12,6 +15,7 @@ class World:
 
     def __init__(self, **queues):
         self.queues = queues
+        self.state = self
         self.now_s = 0.0
         self.pauses = 0
         self.reads = Counter()
@@ -30,6 +34,12 @@ class World:
     async def pause(self, seconds):
         self.pauses += 1
         self.now_s += seconds
+
+
+@pytest.fixture(autouse=True)
+def world_views(monkeypatch):
+    """The views of the core are those of the world."""
+    monkeypatch.setattr(dead_letters, "views", World)
 
 
 async def test_by_cause_and_reason():

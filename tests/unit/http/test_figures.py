@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from ackq_broker.http import figures
 from tests.fakes.journal import HeldEngine
 
@@ -63,7 +64,7 @@ def test_a_queue_that_goes_meanwhile_is_counted_once(engine, monkeypatch):
         await deleting
         return totals
 
-    queue = engine.core._state.queues[engine.core.queue_ids()["orders.eu"]]
+    queue = engine.core._state.queues[views.queue_ids(engine.core.state)["orders.eu"]]
     queue.published = 7
     totals = asyncio.run(run())
     assert turns == ["deleted", "told"]

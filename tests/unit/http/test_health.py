@@ -20,14 +20,14 @@ def test_ready(engine):
 def test_a_full_disk_leaves_it_ready(engine):
     """M1, P8: who drains it has to reach it."""
     engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
-    engine.poll_disk()
+    engine.alarms.poll_disk()
     assert health(engine) == (True, ("publishers blocked: disk",))
 
 
 def test_short_memory_leaves_it_ready(engine):
     """M1, P14: consumers make room."""
     engine.journal.unsynced_bytes = HeldEngine.MEMORY_BYTES // 2
-    engine.poll_memory()
+    engine.alarms.poll_memory()
     assert health(engine) == (True, ("publishers blocked: memory",))
 
 
@@ -39,9 +39,9 @@ def test_stopping(engine):
 
 def test_draining(engine):
     """M1, O6: new clients would be refused."""
-    engine.drain(draining=True)
+    engine.alarms.drain(draining=True)
     assert health(engine) == (False, ("draining",))
-    engine.drain(draining=False)
+    engine.alarms.drain(draining=False)
     assert health(engine) == (True, ())
 
 

@@ -27,7 +27,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def guarded(path):
-    return Authorization(Core(), UsersFile(path))
+    return Authorization(Core().state, UsersFile(path))
 
 
 def test_without_users_everybody_may_do_everything():

@@ -25,25 +25,27 @@ class Broker:
         self.exchanges = {}
         self.stages = {}
 
-    def queue_names(self):
+    def queue_names(self, _state):
         return self.queues
 
-    def exchange_names(self):
+    def exchange_names(self, _state):
         return self.exchanges
 
-    def bindings(self):
+    def binding_count(self, _state):
         return sum(self.queues.values())
 
-    def bindings_of_queues(self):
+    def bindings_of_queues(self, _state):
         return self.queues
 
-    def staged_bytes(self, stage_ids):
+    def staged_bytes(self, _state, stage_ids):
         return {each: self.stages[each] for each in stage_ids if each in self.stages}
 
 
 @pytest.fixture
-def broker():
-    return Broker()
+def broker(monkeypatch):
+    found = Broker()
+    monkeypatch.setattr("ackq_broker.security.usage.views", found)
+    return found
 
 
 def caller(name="app", *, configure="q.*", write="", **most):

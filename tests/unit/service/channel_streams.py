@@ -6,7 +6,7 @@ from collections import deque
 from pyroaring import BitMap64
 
 from ackq.v1 import consuming_pb2 as pb
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.engine.block_cache import BlockCache
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.service import ConsumingService
@@ -76,7 +76,7 @@ class Broker:
         self.engine.decide(command, (data,))
 
     def queue(self, name="q"):
-        (info,) = self.engine.core.queues(name)
+        (info,) = views.list_queues(self.engine.core.state, name)
         return info
 
     def open(self, channel_id=b"c" * 16, **opening):

@@ -107,7 +107,7 @@ def test_a_failure_in_a_decision_ends_the_process(serving):
     "serving",
     [
         # The poll of the disk, a tick, and a turn of the dispatcher.
-        "ackq_broker.engine.disk_alarm:DiskAlarm.poll",
+        "ackq_broker.engine.alarms:DiskAlarm.poll",
         "ackq_broker.engine.timer:TickTimer._set_timer",
         "ackq_broker.service.consuming.dispatcher:ConsumerDispatcher._turn",
     ],

@@ -2,8 +2,8 @@
 
 Pure data, without behaviour.
 
-Commands that change state go through `Core.decide`, which returns a `Decision`; queries are plain
-methods that read. Times are microseconds since the Unix epoch by the broker's own clock, which
+Commands that change state go through `Core.decide`, which returns a `Decision`; reads are the
+functions of `views`. Times are microseconds since the Unix epoch by the broker's own clock, which
 never runs backwards (Q8).
 """
 

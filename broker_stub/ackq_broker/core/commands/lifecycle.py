@@ -69,7 +69,7 @@ class Housekeep(Command):
 
 @dataclass(frozen=True, slots=True)
 class Tick(Command):
-    """Expires and matures what is due (Q3, C14), when `Core.next_due_us` has come. Reply: `Ticked`.
+    """Expires and matures what is due (Q3, C14), at `views.next_due_us`. Reply: `Ticked`.
 
     At most `timers.MOST_DEAD_LETTERED` messages become dead letters; more stay due, and are not
     delivered meanwhile.

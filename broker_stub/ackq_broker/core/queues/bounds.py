@@ -16,9 +16,10 @@ from pyroaring import BitMap, BitMap64
 from ackq import limits
 from ackq.errors import QueueFullError
 from ackq_broker.core.checks import plural
-from ackq_broker.core.columns import bitmaps, packed_sizes
+from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.records import Drop
+from ackq_broker.core.state.block_sizes import pack
 from ackq_broker.core.state.queue import Queue
 
 # More than any queue holds, and still apart from the edge of a signed 64-bit integer.
@@ -48,7 +49,7 @@ class BlockSize(NamedTuple):
 
     def column(self) -> bytes:
         """The sizes as a record has them: packed; empty when all rows are alike."""
-        return b"" if self.each is None else packed_sizes.pack(self.each)
+        return b"" if self.each is None else pack(self.each)
 
 
 class Room(NamedTuple):

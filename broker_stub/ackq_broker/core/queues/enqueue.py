@@ -8,11 +8,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from pyroaring import BitMap, BitMap64
 
-from ackq_broker.core.columns import bitmaps, packed_sizes
+from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.deadlines import rounded
 from ackq_broker.core.queues.bounds import BlockSize, head_drops
 from ackq_broker.core.records import Drop, Expiry, RoutedRows
+from ackq_broker.core.state.block_sizes import sizes_at
 from ackq_broker.core.state.placements import Moved, Placement
 from ackq_broker.core.state.queue import Gone, Queue
 from ackq_broker.core.state.state import StagedRows, State
@@ -132,7 +133,7 @@ def _sizes(part: RoutedRows, column: bytes) -> Int64s:
     if not column:
         return np.full(part.count, part.payload_bytes // part.count)
     rows = (part.start, part.count) if part.rows is None else bitmaps.row_array(part.rows)
-    return packed_sizes.sizes_at(column, rows)
+    return sizes_at(column, rows)
 
 
 def _let_expire(

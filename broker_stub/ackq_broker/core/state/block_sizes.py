@@ -6,14 +6,17 @@ where all are alike, and an average of what was written before there were column
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
-from ackq_broker.core.columns import packed_sizes
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.pieces import Listed
+
+_HEADER: Final = struct.Struct("<Bq")
 
 
 class BlockSizes:
@@ -45,9 +48,26 @@ class BlockSizes:
 
     def at(self, block_id: int, rows: tuple[int, int] | NDArray[Any]) -> Int64s:
         """The sizes of some rows of a block that has a column."""
-        return packed_sizes.sizes_at(self._columns[block_id], rows)
+        return sizes_at(self._columns[block_id], rows)
 
     def dump(self) -> Listed:
         """The columns by block id, which ascend as they are given."""
         columns = self._columns.copy()
         return Listed(len(columns), columns.items())
+
+
+def pack(sizes: Int64s) -> bytes:
+    """The column of some sizes, one at least; equal sizes give equal bytes (I2)."""
+    smallest = int(sizes.min())
+    above = sizes - smallest
+    width = np.min_scalar_type(int(above.max())).itemsize
+    return _HEADER.pack(width, smallest) + above.astype(f"<u{width}").tobytes()
+
+
+def sizes_at(column: bytes, rows: tuple[int, int] | NDArray[Any]) -> Int64s:
+    """The sizes of some rows: of a first row and a count, or of row indices."""
+    width, smallest = _HEADER.unpack_from(column)
+    above = np.frombuffer(column, f"<u{width}", offset=_HEADER.size)
+    part = slice(rows[0], rows[0] + rows[1]) if isinstance(rows, tuple) else rows
+    found: Int64s = above[part].astype(np.int64) + smallest
+    return found

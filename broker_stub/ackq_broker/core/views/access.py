@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from ackq import limits
-from ackq_broker.core.sessions import queues
+from ackq_broker.core.sessions import queues, readers
 from ackq_broker.core.state.state import State
 
 
@@ -25,7 +25,7 @@ class SessionAccess(NamedTuple):
     user: str = ""
 
 
-def sessions(state: State, name: str, incarnation: str) -> list[SessionAccess]:
+def session_access(state: State, name: str, incarnation: str) -> list[SessionAccess]:
     """The session of a name, and that of an incarnation; where they are one, or unknown, fewer."""
     names = dict.fromkeys((name, state.incarnations.get(incarnation, "")))
     return [_access(state, each) for each in names if each in state.sessions]
@@ -62,3 +62,28 @@ def staged_bytes(state: State, stage_ids: Iterable[bytes]) -> dict[bytes, int]:
     """The payload bytes of those of the stages that are there."""
     found = {each: state.stages.get(each) for each in stage_ids}
     return {each: stage.payload_bytes for each, stage in found.items() if stage is not None}
+
+
+def sessions_of_run(state: State, run_id: str, user: str) -> list[str]:
+    """The sessions that a user's run of a query has read (S6)."""
+    return readers.sessions_of_run(state, run_id, user)
+
+
+def queue_names(state: State) -> Collection[str]:
+    """The names of all queues."""
+    return state.queue_ids
+
+
+def exchange_names(state: State) -> Collection[str]:
+    """The names of all exchanges."""
+    return state.exchanges
+
+
+def binding_count(state: State) -> int:
+    """The number of all bindings."""
+    return state.bindings
+
+
+def bindings_of_queues(state: State) -> dict[str, int]:
+    """The number of bindings of each queue, by its name."""
+    return {queue.name: len(queue.bindings) for queue in state.queues.values()}

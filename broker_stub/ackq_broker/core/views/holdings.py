@@ -73,8 +73,8 @@ def holding(state: State, name: str, keeper: Keeper, position: int = 0) -> Holdi
     )
 
 
-def waiting(state: State, name: str) -> Waiting:
-    """What of a queue waits for something else than a consumer; raises QueueNotFoundError."""
+def waiting_messages(state: State, name: str) -> Waiting:
+    """Messages of a queue that wait for something else than a consumer; QueueNotFoundError."""
     queue = queue_named(state, name)
     failures = queue.failures.at(queue.failures.positions())
     oldest = [found.min() for found in (queue.ready, queue.delayed, queue.unacked) if found]

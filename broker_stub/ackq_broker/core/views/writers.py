@@ -1,4 +1,4 @@
-"""Writers and what they have staged, as operators see them (K3)."""
+"""Writers and what they have staged (K3); what a publisher lacks (P10)."""
 
 from __future__ import annotations
 
@@ -7,30 +7,32 @@ from heapq import nsmallest
 
 from ackq_broker.core.checks import queue_named
 from ackq_broker.core.commands import BatchInfo, BatchKey, BatchTarget, StageInfo, WriterInfo
-from ackq_broker.core.publishing import writer_batches
+from ackq_broker.core.publishing import confirm_mode, writer_batches
 from ackq_broker.core.publishing.writers import named
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.state.state import Stage, State, Writer
 
 
-def batches(state: State, queue: str, after: BatchKey | None, most: int) -> list[BatchInfo]:
+def staged_batches(
+    state: State, most: int, queue: str = "", after: BatchKey | None = None
+) -> list[BatchInfo]:
     """Staged batches behind one, by writer and batch; raises QueueNotFoundError.
 
     Args:
         state: The state.
+        most: At most so many.
         queue: Only those with rows for it; empty: all.
         after: None: from the first.
-        most: At most so many.
     """
     if queue:
         keys: Iterable[BatchKey] = queue_named(state, queue).staged_by
     else:
         keys = {stage.batch for stage in state.stages.values()}
     page = nsmallest(most, (key for key in keys if after is None or key > after))
-    return [batch(state, key) for key in page]
+    return [staged_batch(state, key) for key in page]
 
 
-def batch(state: State, key: BatchKey) -> BatchInfo:
+def staged_batch(state: State, key: BatchKey) -> BatchInfo:
     """One staged batch; raises BatchNotFoundError."""
     stages = writer_batches.stages_of(state, key)
     writer = state.writers[key.writer]
@@ -44,13 +46,15 @@ def batch(state: State, key: BatchKey) -> BatchInfo:
     )
 
 
-def writers(state: State, after: str, most: int, silent_since_us: int) -> list[WriterInfo]:
+def list_writers(
+    state: State, most: int, after: str = "", silent_since_us: int = 1 << 62
+) -> list[WriterInfo]:
     """Writers behind one, by name.
 
     Args:
         state: The state.
-        after: Empty: from the first.
         most: At most so many.
+        after: Empty: from the first.
         silent_since_us: Only those that were not heard of since.
     """
     found = (
@@ -58,12 +62,22 @@ def writers(state: State, after: str, most: int, silent_since_us: int) -> list[W
         for name, writer in state.writers.items()
         if name > after and writer.touched_us <= silent_since_us
     )
-    return [_writer_info(state, state.writers[name]) for name in nsmallest(most, found)]
+    return [_info_of(state, state.writers[name]) for name in nsmallest(most, found)]
 
 
-def writer(state: State, name: str) -> WriterInfo:
+def writer_info(state: State, name: str) -> WriterInfo:
     """One writer; raises WriterNotFoundError."""
-    return _writer_info(state, named(state, name))
+    return _info_of(state, named(state, name))
+
+
+def missing(state: State, publisher_id: bytes, first: int, last: int) -> list[tuple[int, int]]:
+    """P10: the ranges of first..last, both included, that were never accepted.
+
+    Raises:
+        PublisherForgottenError: The publisher is unknown.
+        WrongModeError: It is in transaction mode.
+    """
+    return confirm_mode.missing(state, publisher_id, first, last)
 
 
 def _stage_info(stage: Stage) -> StageInfo:
@@ -98,7 +112,7 @@ def _targets(state: State, stages: list[Stage]) -> tuple[BatchTarget, ...]:
     return tuple(sorted(found, key=lambda target: (-target.rows, target.queue)))
 
 
-def _writer_info(state: State, writer: Writer) -> WriterInfo:
+def _info_of(state: State, writer: Writer) -> WriterInfo:
     return WriterInfo(
         writer.writer,
         writer.batch_id,

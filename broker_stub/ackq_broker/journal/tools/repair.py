@@ -1,4 +1,4 @@
-"""Repairs a damaged journal: it becomes a prefix of what it was, less some blocks.
+"""Repairs a damaged journal: it becomes a prefix of what it was, less some blocks; new histories.
 
 Invariant: records are only ever dropped from the end, because the state is a replay of them; a
 damaged block is marked in place, so that no byte of the log moves and all locations stay valid. A
@@ -17,7 +17,13 @@ from typing import NamedTuple
 
 from ackq import limits
 from ackq.errors import DamagedError, UnsupportedError
-from ackq_broker.journal.files.directory import REPAIRED, DataDirectory, segment_name, unfinished
+from ackq_broker.journal.files.directory import (
+    DECLARED,
+    REPAIRED,
+    DataDirectory,
+    segment_name,
+    unfinished,
+)
 from ackq_broker.journal.files.disk import Disk
 from ackq_broker.journal.files.format import (
     LOST,
@@ -27,7 +33,7 @@ from ackq_broker.journal.files.format import (
     SegmentHeader,
 )
 from ackq_broker.journal.read.scan import BrokenLogError, Flaw, ScannedGroup, read_log
-from ackq_broker.journal.recovery import ORIGIN, missing_segments, newest_snapshot
+from ackq_broker.journal.recovery import ORIGIN, damaged_error, missing_segments, newest_snapshot
 from ackq_broker.journal.tools.verify import inspect
 from ackq_broker.journal.write.log import create_segment
 
@@ -240,3 +246,26 @@ def _marks(group: ScannedGroup) -> dict[int, bytes]:
             header = header._replace(flags=header.flags | LOST)
         headers[record.offset], crc = header.pack(crc)
     return headers
+
+
+def begin_new_history(directory: Path) -> str:
+    """Begins a new history, which the next start serves; returns its id, 32 hex digits.
+
+    Args:
+        directory: A data directory that no process has open.
+
+    Raises:
+        InUseError: A process has it open.
+        NotFoundError: No such directory, or no journal in it.
+        UnsupportedError: The format is newer than this program.
+        DamagedError: FORMAT is missing or cannot be read.
+    """
+    data = DataDirectory(directory, Disk(), create=False)
+    try:
+        if not data.formatted:
+            raise damaged_error(directory, Flaw(directory / "FORMAT", 0, "the file is missing"))
+        history_id = data.new_history(DECLARED)
+        data.write_format()
+    finally:
+        data.close()
+    return history_id.hex()

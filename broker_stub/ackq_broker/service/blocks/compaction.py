@@ -27,6 +27,7 @@ from pyroaring import BitMap
 
 from ackq import limits
 from ackq.errors import AckqError, BlockNotFoundError, DamagedError, MalformedBlockError
+from ackq_broker.core import views
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.engine.engine import Engine
 from ackq_broker.engine.events import event
@@ -156,7 +157,7 @@ class Compaction:
         await self._rewrite(_QUIET_BELOW, self._quiet)
         journal = self._engine.journal
         await self._engine.run(partial(journal.compact, _QUIET_BELOW, self._quiet))
-        await self._engine.delete_segments()
+        await self._engine.snapshots.delete_segments()
 
     def _quiet(self) -> bool:
         used = self._engine.journal.activity_bytes - self._activity
@@ -165,7 +166,7 @@ class Compaction:
     def _has_room(self) -> bool:
         """Whether copies leave room for one more segment, which the log may need (P8)."""
         free = self._engine.journal.disk_free_bytes()
-        return not self._engine.stopping and free >= 2 * self._engine.journal.segment_bytes
+        return not self._engine.alarms.stopping and free >= 2 * self._engine.journal.segment_bytes
 
     async def _rewrite(
         self,
@@ -182,8 +183,8 @@ class Compaction:
                 return
             began_s = time.perf_counter()
             # Of one moment: a message may go from one queue to another.
-            live = self._engine.core.live_rows(
-                bitmaps.of(batch.block_ids), holders.of(batch.block_ids)
+            live = views.live_rows(
+                self._engine.core.state, bitmaps.of(batch.block_ids), holders.of(batch.block_ids)
             )
             taken_s += time.perf_counter() - began_s
             await self._engine.run(partial(_rewrite, self._engine.journal, live, below))
@@ -194,7 +195,7 @@ class Compaction:
     async def _sparse(self, below: float) -> tuple[_Sparse, _Holders]:
         """The blocks that may be worth a rewrite, without those that were looked at in vain."""
         loads = [np.empty((5, 0), np.int64)]
-        for load in self._engine.core.block_loads():
+        for load in views.block_loads(self._engine.core.state):
             loads.append(load)
             if not len(loads) % _SLICE_PAGES:
                 await asyncio.sleep(0)

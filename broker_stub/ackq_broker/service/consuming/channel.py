@@ -18,7 +18,7 @@ from ackq import limits
 from ackq.errors import AckqError, InvalidArgumentError, LimitError, QueueNotFoundError
 from ackq.v1 import consuming_pb2 as pb
 from ackq.wire.outcomes import FROM_WIRE
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.engine.engine import Engine
 from ackq_broker.service.consuming.consumer import BrokerConsumer, ConsumerConfig, decode_config
 from ackq_broker.service.consuming.delivery_times import DeliveryTimes
@@ -219,7 +219,7 @@ class BrokerChannel:
         # At a shutdown channels end one after the other: none shall get what others requeue.
         if self.stream is None or self.stream.full:
             return 0
-        if self._engine.stopping or self._engine.draining:
+        if self._engine.alarms.stopping or self._engine.alarms.draining:
             return 0
         if no_ack or not self._prefetch:
             return self.window.room
@@ -276,7 +276,7 @@ class BrokerChannel:
         """
         if may_repeat and self._pulled_before(request.number):
             return
-        self._engine.core.ready(request.queue)
+        views.ready(self._engine.core.state, request.queue)
         if len(self._pulls) >= _PULLS:
             raise LimitError(
                 f"{_PULLS} pulls wait for the channel's transport window; acknowledge what arrived"
@@ -325,7 +325,7 @@ class BrokerChannel:
 
     def _start(self, config: ConsumerConfig) -> None:
         """Starts a consumer; raises QueueNotFoundError."""
-        self._engine.core.ready(config.queue)
+        views.ready(self._engine.core.state, config.queue)
         self.reply_cache.cancelled.pop(config.name, None)
         consumer = BrokerConsumer(self, config)
         self.consumers[config.name] = consumer

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from ackq import limits
 from ackq.errors import AckqError
+from ackq_broker.core import views
 from ackq_broker.core.commands import Demand
 from ackq_broker.engine.engine import Engine
 
@@ -112,14 +113,14 @@ class ConsumerDispatcher:
     def offer(self, consumer: QueueConsumer) -> None:
         """Puts a consumer that may have room in the ring of its queue."""
         self._rings[consumer.queue].waiting.setdefault(consumer)
-        if self._core.ready(consumer.queue):
+        if views.ready(self._core.state, consumer.queue):
             self._active.setdefault(consumer.queue)
             self._schedule()
 
     def serve(self, consumer: QueueConsumer) -> None:
         """Delivers a consumer that was parked its share at once, and offers it again."""
         room = consumer.room()
-        ready = self._core.ready(consumer.queue)
+        ready = views.ready(self._core.state, consumer.queue)
         if room and ready:
             ring = self._rings[consumer.queue]
             consumer.deliver(min(room, ring.share(ready, len(ring.waiting) + 1)))
@@ -165,7 +166,7 @@ class ConsumerDispatcher:
     def _serve_one(self, queue: str) -> bool:
         """Makes one delivery of a queue; returns whether there may be another."""
         ring = self._rings.get(queue)
-        while ring is not None and ring.waiting and (ready := self._core.ready(queue)):
+        while ring is not None and ring.waiting and (ready := views.ready(self._core.state, queue)):
             consumer, _ = ring.waiting.popitem(last=False)
             room = consumer.room()
             if not room:

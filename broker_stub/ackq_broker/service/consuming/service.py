@@ -53,7 +53,7 @@ class ConsumingService:
         self._channels: dict[bytes, BrokerChannel] = {}
         # Channels of disconnected clients, and the timer that ends each.
         self._disconnected: dict[BrokerChannel, asyncio.TimerHandle] = {}
-        engine.on_resume.append(self._resume_deliveries)
+        engine.alarms.on_resume.append(self._resume_deliveries)
 
     async def consume(self, read: Read[pb.ConsumeRequest], write: Write[Response]) -> None:
         """Serves a stream of a channel that it opens or resumes (C11)."""
@@ -61,7 +61,7 @@ class ConsumingService:
         channel = self._channels.get(opening.channel_id)
         resumed = channel is not None and not channel.closed
         if channel is None or channel.closed:
-            self._engine.check_taking()
+            self._engine.alarms.check_taking()
             channel = self._open(opening)
         else:
             _check_readable(channel)
@@ -118,7 +118,7 @@ class ConsumingService:
 
     def _detach(self, channel: BrokerChannel, *, ended: bool) -> None:
         """Detaches a stream that is over: its channel ends now, or waits for a reconnect."""
-        if ended or self._engine.stopping:
+        if ended or self._engine.alarms.stopping:
             self._end(channel)
             return
         channel.detach()
@@ -138,7 +138,7 @@ class ConsumingService:
         self._disconnected.pop(channel, None)
         if self._channels.get(channel.channel_id) is channel:
             del self._channels[channel.channel_id]
-        if not self._engine.stopping:
+        if not self._engine.alarms.stopping:
             channel.close()
 
 

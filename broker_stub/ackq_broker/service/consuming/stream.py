@@ -105,7 +105,7 @@ class ConsumeStream:
         """
         await self._write(_opened(self._channel.instance, resumed=self._resumed))
         with (
-            self._engine.listening("consume", alarm=lambda _: None, stop=self._stop),
+            self._engine.alarms.listening("consume", alarm=lambda _: None, stop=self._stop),
             self._engine.in_flight.stream(brings=False) as in_flight,
         ):
             await alongside(

@@ -70,7 +70,7 @@ class OutboundReports:
             raise BrokerUnavailableError("The broker is shutting down; report again.")
 
         try:
-            with self._engine.listening("report", alarm=lambda _: None, stop=stopping.set):
+            with self._engine.alarms.listening("report", alarm=lambda _: None, stop=stopping.set):
                 await alongside(answer(), stop())
         finally:
             self._told.pop(stopping, None)

@@ -9,7 +9,7 @@ from typing import Final
 
 from ackq.errors import LinkNotFoundError
 from ackq.v1 import links_pb2 as pb
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.core.commands import LinkAck
 from ackq_broker.engine.engine import Engine
 from ackq_broker.engine.events import event
@@ -36,7 +36,7 @@ class LinksService:
         self._liveness = liveness
         self._live: dict[str, EdgeStream] = {}
         self._outbound = OutboundReports(engine)
-        for link in engine.core.links():
+        for link in views.list_links(engine.core.state):
             if link.holder is not None and link.holder.token:
                 liveness.attached(link.link, link.holder.token)
 
@@ -56,7 +56,9 @@ class LinksService:
         """All links, or one."""
         found = []
         outbound = self._outbound.named(request.link) if request.outbound else []
-        for name in (request.link,) if request.link else sorted(self._engine.core.link_names()):
+        for name in (
+            (request.link,) if request.link else sorted(views.link_names(self._engine.core.state))
+        ):
             try:
                 found.append(self.look(name))
             except LinkNotFoundError:
@@ -68,7 +70,7 @@ class LinksService:
 
     def look(self, name: str) -> pb.LinkInfo:
         """A link as it is now, which may not be on disk yet; raises LinkNotFoundError."""
-        link, now_us = self._engine.core.link(name), self._engine.clock.now_us()
+        link, now_us = views.link_info(self._engine.core.state, name), self._engine.clock.now_us()
         stream = self._live.get(name)
         return link_info(
             link,
@@ -85,11 +87,14 @@ class LinksService:
         """
         windows, core = dict.fromkeys(queues, 0), self._engine.core
         for name, stream in self._live.items():
-            link = core.link(name)
+            link = views.link_info(core.state, name)
             if link.queue in windows and link.ack is LinkAck.SETTLED:
                 windows[link.queue] += stream.report.window_messages
         total = sum(windows.values())
-        if not all(windows.values()) or sum(map(core.ready, windows)) > total:
+        if (
+            not all(windows.values())
+            or sum(views.ready(core.state, queue) for queue in windows) > total
+        ):
             return 0
         return -(-total // 2)
 

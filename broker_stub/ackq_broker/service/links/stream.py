@@ -23,7 +23,7 @@ from ackq.errors import (
 )
 from ackq.v1 import links_pb2 as pb
 from ackq.wire import frame
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.engine.engine import Engine
 from ackq_broker.engine.events import event
 from ackq_broker.engine.in_flight import StreamBytes
@@ -110,7 +110,7 @@ class EdgeStream:
         ended = False
         try:
             with (
-                self._engine.listening("link", alarm=lambda _: None, stop=self._stop),
+                self._engine.alarms.listening("link", alarm=lambda _: None, stop=self._stop),
                 self._engine.in_flight.stream(brings=True) as in_flight,
             ):
                 await alongside(
@@ -328,7 +328,7 @@ class EdgeStream:
         self._learn(sent)
         command = delivered.command(self._link, self._epoch, self._stream)
         try:
-            self._engine.check_taking()
+            self._engine.alarms.check_taking()
             reply, sequence = self._engine.decide(command, delivered.block)
         except (NackError, BrokerUnavailableError) as refusal:
             self._refusal = refusal
@@ -420,7 +420,9 @@ class EdgeStream:
             self._responses.written(len(answers))
 
     def _state(self) -> pb.LinkResponse:
-        missing = self._engine.core.link_missing(self._link) if self._subscription else 0
+        missing = (
+            views.link_missing(self._engine.core.state, self._link) if self._subscription else 0
+        )
         return pb.LinkResponse(
             state=pb.LinkState(paused=self._paused, held=self._held, missing=missing)
         )

@@ -25,7 +25,7 @@ from ackq.errors import (
 )
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.security.callers import current
 from ackq_broker.service.blocks import coalescing, ingest
 from ackq_broker.service.publishing.pending_confirms import PendingConfirms, ranges
@@ -215,7 +215,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
         """Nacks numbers not published before: a nacked message is in no queue (P8, P10)."""
         new = BitMap64()
         for first, last in ranges(numbers):
-            for missing in self._engine.core.missing(self._publisher_id, first, last):
+            for missing in views.missing(self._engine.core.state, self._publisher_id, first, last):
                 new |= _span(*missing)
         self._refuse(new, reason)
         self._responses.put(_Answer(confirmed=numbers - new), self._engine.core.sequence)
@@ -233,7 +233,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
                 f"A probe asks about {_PROBE_NUMBERS} numbers at most; send several."
             )
         new = BitMap64()
-        for each in self._engine.core.missing(self._publisher_id, first, last):
+        for each in views.missing(self._engine.core.state, self._publisher_id, first, last):
             new |= _span(*each)
         known = _span(first, last) - new
         named = ranges(new - self._pending.in_progress(first, last))

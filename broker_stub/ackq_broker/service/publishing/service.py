@@ -10,7 +10,7 @@ from ackq import limits
 from ackq.errors import InvalidArgumentError
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.engine.engine import Engine
 from ackq_broker.engine.events import event
 from ackq_broker.security.callers import current
@@ -116,10 +116,14 @@ class PublishingService:
         """A page of what is staged, or one batch with its stages (K3)."""
         core, now_us = self._engine.core, self._engine.clock.now_us()
         if request.HasField("batch"):
-            one = await self._engine.query(lambda: core.batch(batch_key(request.batch)))
+            one = await self._engine.query(
+                lambda: views.staged_batch(core.state, batch_key(request.batch))
+            )
             return pb.ListBatchesResponse(batches=[batch_info(one, now_us, detailed=True)])
         after = batch_key(request.after) if request.HasField("after") else None
-        found = await self._engine.query(lambda: core.batches(PAGE + 1, request.queue, after))
+        found = await self._engine.query(
+            lambda: views.staged_batches(core.state, PAGE + 1, request.queue, after)
+        )
         return pb.ListBatchesResponse(
             batches=[batch_info(each, now_us) for each in found[:PAGE]], more=len(found) > PAGE
         )
@@ -139,11 +143,11 @@ class PublishingService:
         """A page of the writers, or one."""
         core, now_us = self._engine.core, self._engine.clock.now_us()
         if request.writer:
-            one = await self._engine.query(lambda: core.writer(request.writer))
+            one = await self._engine.query(lambda: views.writer_info(core.state, request.writer))
             return pb.ListWritersResponse(writers=[writer_info(one, now_us)])
         silent_since_us = now_us - 1000 * request.age_ms
         found = await self._engine.query(
-            lambda: core.writers(PAGE + 1, request.after, silent_since_us)
+            lambda: views.list_writers(core.state, PAGE + 1, request.after, silent_since_us)
         )
         return pb.ListWritersResponse(
             writers=[writer_info(each, now_us) for each in found[:PAGE]], more=len(found) > PAGE

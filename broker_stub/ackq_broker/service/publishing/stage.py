@@ -69,7 +69,7 @@ class StageStream:
         self._engine.decide(command)  # has no answer; what comes later waits for its sync too
         try:
             with (
-                self._engine.listening("stage", alarm=lambda _: None, stop=self._stop),
+                self._engine.alarms.listening("stage", alarm=lambda _: None, stop=self._stop),
                 self._engine.in_flight.stream(brings=True) as in_flight,
             ):
                 await alongside(

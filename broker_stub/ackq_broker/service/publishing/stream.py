@@ -27,7 +27,7 @@ from ackq.errors import (
 )
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.engine.engine import Engine
 from ackq_broker.engine.in_flight import StreamBytes
 from ackq_broker.security.callers import check_parts, current
@@ -164,7 +164,7 @@ class PublisherStream(ABC, Generic[A]):
             await self._engine.sync_gate.wait(opened)
             await self._write(_opened(self._engine))
             with (
-                self._engine.listening("publish", self._alarm, self._requests.close),
+                self._engine.alarms.listening("publish", self._alarm, self._requests.close),
                 self._engine.in_flight.stream(brings=True) as in_flight,
             ):
                 await alongside(self._handle_all(in_flight), self._receive(in_flight), self._send())
@@ -173,7 +173,7 @@ class PublisherStream(ABC, Generic[A]):
                 del self._live[self._publisher_id]
                 self._engine.buffering.discard(self._publisher_id)
                 self._engine.end(commands.ClosePublisherStream(self._publisher_id, self._finished))
-        if self._engine.stopping:
+        if self._engine.alarms.stopping:
             raise BrokerUnavailableError(
                 "The broker is shutting down; publish what has no answer again when it is back."
             )
@@ -275,10 +275,12 @@ class PublisherStream(ABC, Generic[A]):
         exchange = group[0].header.data.exchange
         large = sum(len(request.block) for request in group) > _THREAD_BYTES
         while True:
-            keyed = self._engine.core.keyed(exchange)
+            keyed = views.keyed(self._engine.core.state, exchange)
             work = partial(_prepared, group, self._engine.clock.now_us(), keyed=keyed)
             prepared = await self._engine.run(work) if large else work()
-            if self._engine.core.keyed(exchange) <= keyed:  # else it was declared anew meanwhile
+            if (
+                views.keyed(self._engine.core.state, exchange) <= keyed
+            ):  # else it was declared anew meanwhile
                 await check_parts(exchange, [part.routes for part in prepared.parts])
                 return None if self._fenced else prepared
 
@@ -336,7 +338,7 @@ class PublisherStream(ABC, Generic[A]):
             f" the bound is {journal.unsynced_limit}, what it takes in two seconds."
         )
         await self._engine.wait_writable()
-        self._alarm(self._engine.alarm_reason)
+        self._alarm(self._engine.alarms.reason)
 
     def _alarm(self, reason: str) -> None:
         """Notifies the publisher that the broker is blocked, and why; empty: unblocked."""

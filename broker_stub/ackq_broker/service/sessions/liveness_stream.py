@@ -12,6 +12,7 @@ from typing import Final
 from ackq import limits
 from ackq.errors import AckqError, BrokerUnavailableError, InvalidArgumentError
 from ackq.v1 import sessions_pb2 as pb
+from ackq_broker.core import views
 from ackq_broker.engine.engine import Engine
 from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.transport.rpc import Read, Write
@@ -45,7 +46,7 @@ class LivenessStreams:
         self._timeouts: dict[str, tuple[str, int]] = {}
         # Incarnations that `overdue` has returned, and whose holder has not attached again.
         self._reported: set[str] = set()
-        for session in engine.core.sessions():
+        for session in views.list_sessions(engine.core.state):
             if session.holder is not None and session.holder.token:
                 liveness.attached(session.incarnation, session.holder.token)
             else:
@@ -54,7 +55,7 @@ class LivenessStreams:
 
     def incumbent(self, session: str, incarnation: str) -> str:
         """The incarnation whose holder a call with these names would replace; empty for none."""
-        found = self._engine.core.incumbent(session, incarnation)
+        found = views.incumbent(self._engine.core.state, session, incarnation)
         return found[0] if found is not None else ""
 
     def live(self, incarnation: str) -> bool:
@@ -112,7 +113,7 @@ class LivenessStreams:
 
     def housekeep(self) -> None:
         """Forgets the holders of sessions that have ended."""
-        present = {session.incarnation for session in self._engine.core.sessions()}
+        present = {session.incarnation for session in views.list_sessions(self._engine.core.state)}
         self._liveness.keep(present)
         for incarnation in [each for each in self._timeouts if each not in present]:
             self._forget(incarnation)
@@ -152,7 +153,7 @@ class LivenessStreams:
             stream.requests.fail(BrokerUnavailableError("The broker is shutting down; hold again."))
 
         try:
-            with self._engine.listening("hold", alarm=lambda _: None, stop=stop):
+            with self._engine.alarms.listening("hold", alarm=lambda _: None, stop=stop):
                 await alongside(answer(), receive())
         finally:
             self._liveness.disconnected(alive)
@@ -175,6 +176,6 @@ class LivenessStreams:
 
     def _check(self, holder: pb.HoldRequest) -> None:
         """Raises the core's refusal of a holder that does not hold the session any more."""
-        self._engine.core.check_holder(
-            holder.session, holder.incarnation, holder.epoch, holder.token
+        views.check_holder(
+            self._engine.core.state, holder.session, holder.incarnation, holder.epoch, holder.token
         )

@@ -15,7 +15,7 @@ from ackq.errors import BlockNotFoundError, SessionNotFoundError
 from ackq.v1 import messages_pb2
 from ackq.v1 import sessions_pb2 as pb
 from ackq.wire import frame
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.engine.clock import age_ms
 from ackq_broker.engine.engine import Engine, Ticket
 from ackq_broker.engine.events import event
@@ -73,9 +73,9 @@ class SessionsService:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.wait_ms, limits.MAX_ADVANCE_WAIT_MS) / 1000
         reply, sequence = self._advance(request)
-        found = self._engine.core.queues_like(request.queue_pattern)
+        found = views.queues_like(self._engine.core.state, request.queue_pattern)
         while _may_wait(request, reply) and await self._until_leasable(request, reply, deadline):
-            if self._engine.core.queues_like(request.queue_pattern) != found:
+            if views.queues_like(self._engine.core.state, request.queue_pattern) != found:
                 break  # the caller may not read what joined (A2): the next call asks
             reply, sequence = self._advance(request)
         await self._engine.sync_gate.wait(sequence)
@@ -84,7 +84,7 @@ class SessionsService:
     async def attach(self, request: pb.AttachRequest) -> pb.AttachResponse:
         """Attaches for a replay of exactly the outstanding lease."""
         incumbent = self._liveness.incumbent(request.session, request.incarnation)
-        before = self._engine.core.incumbent(request.session, request.incarnation)
+        before = views.incumbent(self._engine.core.state, request.session, request.incarnation)
         reply, sequence = self._engine.decide(
             commands.Attach(
                 request.session,
@@ -120,7 +120,7 @@ class SessionsService:
 
         def pieces(after: int, last: int) -> list[commands.Piece]:
             names = request.session, request.incarnation, request.epoch
-            return core.fetch(*names, after, last, MOST_PIECES)
+            return views.fetch(core.state, *names, after, last, MOST_PIECES)
 
         found = slices(pieces, request.after_tag, request.last_tag)
         first = next(found, ())
@@ -144,12 +144,12 @@ class SessionsService:
         whole = bool(request.session) or request.finished
         listed = []
         for at, name in enumerate(
-            [request.session] if request.session else sorted(core.session_names())
+            [request.session] if request.session else sorted(views.session_names(core.state))
         ):
             if at % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)  # the others' turn (I6)
             try:
-                (session,) = core.sessions(name)
+                (session,) = views.list_sessions(core.state, name)
             except SessionNotFoundError:
                 if request.session:
                     raise
@@ -195,7 +195,9 @@ class SessionsService:
 
         def pieces(after: int, last: int) -> list[commands.Piece]:
             core = self._engine.core
-            return core.lease_pieces(request.session, after + 1, last, left, MOST_PIECES)
+            return views.lease_pieces(
+                core.state, request.session, after + 1, last, left, MOST_PIECES
+            )
 
         before = max(request.first_tag, 1) - 1
         for found in slices(pieces, before, request.last_tag or _NO_TAG):
@@ -259,7 +261,7 @@ class SessionsService:
         for name, incarnation in self._liveness.overdue():
             if incarnation != self._liveness.incumbent(name, ""):
                 continue  # the incarnation has ended
-            (session,) = self._engine.core.sessions(name)
+            (session,) = views.list_sessions(self._engine.core.state, name)
             if session.detached or not session.leased:
                 continue  # nothing is leased until the holder attaches again
             command = commands.DetachSession(name, incarnation, session.epoch)
@@ -279,7 +281,7 @@ class SessionsService:
         """Drops what is past its retention, but no session that is held; forgets ended ones."""
         live = (
             session.session
-            for session in self._engine.core.sessions()
+            for session in views.list_sessions(self._engine.core.state)
             if self._liveness.live(session.incarnation)
         )
         self._engine.decide(commands.Housekeep(frozenset(live)))
@@ -289,7 +291,7 @@ class SessionsService:
         """Logs which leases wait for an owner that is away (S5)."""
         absent = [
             session
-            for session in self._engine.core.sessions()
+            for session in views.list_sessions(self._engine.core.state)
             if session.leased
             and not session.detached
             and not self._liveness.live(session.incarnation)
@@ -328,7 +330,7 @@ class SessionsService:
         """Decides one advance, and updates the liveness of the holder that it makes."""
         known = request.incarnation and request.start_tag
         incumbent = self._liveness.incumbent(request.session, request.incarnation)
-        before = self._engine.core.incumbent(request.session, request.incarnation)
+        before = views.incumbent(self._engine.core.state, request.session, request.incarnation)
         # The other half is here when this one is accepted, and its link brings another (K6).
         half = self._half_window(request.queues)
         most = max(half, request.min_messages) if half else request.max_messages
@@ -396,14 +398,14 @@ class SessionsService:
         waited_ms = age_ms(reply.backlog.oldest_us, self._engine.clock.now_us())
         due = loop.time() + (request.max_delay_ms - waited_ms) / 1000
         delayed = reply.backlog.ready and request.max_delay_ms > waited_ms
-        while not self._engine.stopping:
+        while not self._engine.alarms.stopping:
             now = loop.time()
             if delayed and now >= due:
                 return True
             if now >= deadline:
                 return False
             await self._engine.wait_changed((min(due, deadline) if delayed else deadline) - now)
-            ready = self._engine.core.ready_total(reply.session)
+            ready = views.ready_total(self._engine.core.state, reply.session)
             if ready > reply.backlog.ready and ready >= request.min_messages:
                 return True
         return False

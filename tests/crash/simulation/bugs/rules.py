@@ -1,6 +1,6 @@
 """Bugs in the rules themselves: what is decided, applied, kept in a snapshot and at a restart."""
 
-from ackq_broker.core import lifecycle
+from ackq_broker.core import lifecycle, views
 from ackq_broker.core.consuming import channels
 from ackq_broker.core.publishing import confirm_mode, publishers, transactions, writer_batches
 from ackq_broker.core.queues import dead_letters
@@ -16,7 +16,6 @@ from ackq_broker.core.sessions import (
 from ackq_broker.core.snapshot import image
 from ackq_broker.core.state.block_references import BlockReferences
 from ackq_broker.core.state.queue import Queue
-from ackq_broker.core.views import queries
 from ackq_broker.service.blocks import ingest
 from tests.crash.simulation.bugs.patching import Bug, Line
 
@@ -249,7 +248,7 @@ RULES = (
         "a fetch leaves its last row out",
         (
             Line(
-                queries.fetch,
+                views.fetch,
                 "_rows_of(state, lease, lease.holes, after_tag, last_tag)",
                 "_rows_of(state, lease, lease.holes, after_tag, max(after_tag, last_tag - 1))",
             ),

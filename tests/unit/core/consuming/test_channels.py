@@ -5,7 +5,7 @@ from pyroaring import BitMap64
 
 from ackq.errors import InvalidArgumentError, QueueNotFoundError, UnknownDeliveryTagError
 from ackq.outcomes import Outcome
-from ackq_broker.core import Core
+from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import PUBLISHER, Harness, labels
 
@@ -19,9 +19,9 @@ def test_tags_grow_by_one_on_each_channel(harness: Harness) -> None:
     assert harness.deliver("x", "b", 1) == [(3, "m5", 1)]
     assert harness.deliver("y", "a", 1) == [(1, "m3", 1)]
     assert harness.deliver("x", "a", 9) == [(4, "m4", 1)]
-    assert list(harness.core.outstanding(b"x")) == [1, 2, 3, 4]
-    assert list(harness.core.outstanding(b"y")) == [1]
-    assert list(harness.core.outstanding(b"z")) == []
+    assert list(views.outstanding(harness.core.state, b"x")) == [1, 2, 3, 4]
+    assert list(views.outstanding(harness.core.state, b"y")) == [1]
+    assert list(views.outstanding(harness.core.state, b"z")) == []
 
 
 def test_nothing_ready_makes_no_record(harness: Harness) -> None:
@@ -66,7 +66,7 @@ def test_multiple_settles_up_to_a_tag(harness: Harness, outcome: Outcome) -> Non
         harness.deliver("x", queue, 2)
     harness.settle("x", Outcome.ACCEPTED, 2, 6)
     assert harness.settle("x", outcome, up_to=5).messages == 4
-    assert list(harness.core.outstanding(b"x")) == [7, 8]
+    assert list(views.outstanding(harness.core.state, b"x")) == [7, 8]
     assert harness.settle("x", outcome, 8, up_to=7).messages == 2
 
 
@@ -86,7 +86,7 @@ def test_an_unknown_tag_is_refused_and_nothing_settled(harness: Harness) -> None
         harness.settle("y", Outcome.ACCEPTED, 2)
     with pytest.raises(UnknownDeliveryTagError, match="unknown delivery tag 1:"):
         harness.settle("z", Outcome.ACCEPTED, 1)
-    assert list(harness.core.outstanding(b"x")) == [1, 3, 4]
+    assert list(views.outstanding(harness.core.state, b"x")) == [1, 3, 4]
 
 
 def test_tag_0_is_no_tag(harness: Harness) -> None:
@@ -109,7 +109,7 @@ def test_multiple_of_an_unknown_tag_is_refused(harness: Harness) -> None:
     harness.settle("x", Outcome.ACCEPTED, up_to=1)
     with pytest.raises(UnknownDeliveryTagError):
         harness.settle("x", Outcome.ACCEPTED, 3, up_to=2)
-    assert list(harness.core.outstanding(b"x")) == [3]
+    assert list(views.outstanding(harness.core.state, b"x")) == [3]
 
 
 def test_a_delay_of_a_century_is_refused(harness: Harness) -> None:
@@ -165,7 +165,7 @@ def test_a_restart_ends_every_channel(harness: Harness) -> None:
     harness.publish_to("q", 1)
     harness.deliver("x", "q", 3)
     assert harness.restart() == 2
-    assert harness.core.outstanding(b"x") == BitMap64()
+    assert views.outstanding(harness.core.state, b"x") == BitMap64()
     assert harness.deliver("x", "q") == [(1, "m1", 2), (2, "m2", 2), (3, "m5", 1)]
 
 
@@ -175,7 +175,7 @@ def test_without_acks_messages_are_accepted_at_once(harness: Harness) -> None:
     block = harness.publish_to("q", 2).block_id
     delivery = harness.do(c.Deliver(b"x", "q", 5, no_ack=True))
     assert harness.rows(delivery.pieces) == [(1, "m1", 1), (2, "m2", 1)]
-    assert harness.core.outstanding(b"x") == BitMap64()
+    assert views.outstanding(harness.core.state, b"x") == BitMap64()
     assert harness.info("q").accepted == 2
     assert harness.core.drain_dead_blocks() == []
     harness.core.unpin(delivery.pieces)
@@ -211,7 +211,7 @@ def test_woken_queues_are_those_that_gained_messages(harness: Harness) -> None:
     assert harness.core.drain_woken() == {"a"}
     harness.do(c.CloseChannel(b"x"))
     assert harness.core.drain_woken() == {"b"}
-    assert [harness.core.ready(queue) for queue in "abc"] == [1, 1, 0]
+    assert [views.ready(harness.core.state, queue) for queue in "abc"] == [1, 1, 0]
 
 
 def test_a_deleted_queue_keeps_what_is_unacked(harness: Harness) -> None:
@@ -277,7 +277,7 @@ def test_unacked_messages_cost_bits(step: int) -> None:
         do(c.Deliver(b"x", "q", 10_000))
     if step == 2:
         do(c.Settle(b"x", Outcome.ACCEPTED, BitMap64(range(1, count, 2))))
-    assert len(core.outstanding(b"x")) == 1_000_000
+    assert len(views.outstanding(core.state, b"x")) == 1_000_000
     # Two bitmaps, of tags and of positions.
     assert len(core.snapshot()) - before < 1_000 + (step - 1) * 2 * count // 8 * 1.05
 

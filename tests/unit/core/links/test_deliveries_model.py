@@ -8,6 +8,7 @@ from pyroaring import BitMap
 
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import SECOND_US, Harness
 from tests.unit.core.link_oracle import Oracle
 from tests.unit.core.link_process import LinkProcess, accept, check, expanded, key, settle
@@ -32,7 +33,7 @@ class Both:
     @property
     def queue(self):
         core = self.harness.core
-        return core._state.queues[core.queue_ids()["q"]]
+        return core._state.queues[views.queue_ids(core.state)["q"]]
 
     @property
     def present(self) -> set[int]:

@@ -19,6 +19,7 @@ from ackq.errors import (
     QueueNotFoundError,
 )
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import BOB, Harness
 from tests.unit.core.link_process import LinkProcess, accept, expanded
 
@@ -107,7 +108,10 @@ def test_a_live_holder_is_named(process: LinkProcess) -> None:
     with pytest.raises(AlreadyHeldError, match="host-a, pid 11") as caught:
         process.open(holder=BOB, incumbent_live=True)
     assert caught.value.fields["holder_host"] == "host-a"
-    assert process.harness.core.link_holder("l") == ("a" * 32, process.info().holder.token)
+    assert views.link_holder(process.harness.core.state, "l") == (
+        "a" * 32,
+        process.info().holder.token,
+    )
 
 
 @pytest.mark.parametrize("change", [{"source": "amqp://there/other"}, {"queue": "dead"}])
@@ -146,7 +150,7 @@ def test_a_queue_that_loses_messages_is_refused(
     with pytest.raises(PreconditionFailedError, match=told):
         LinkProcess(harness)
     with pytest.raises(LinkNotFoundError, match="ackq link list"):
-        harness.core.link("l")
+        views.link_info(harness.core.state, "l")
 
 
 def test_messages_may_expire_to_a_dead_letter_queue(harness: Harness) -> None:
@@ -205,8 +209,8 @@ def test_a_queue_of_a_link_never_expires(harness: Harness) -> None:
     harness.declare("q", expires_ms=1_000)
     LinkProcess(harness)
     harness.wait(10)
-    assert harness.core.link_queue("l") == "q"
-    assert harness.core.link_queue("other") == ""
+    assert views.link_queue(harness.core.state, "l") == "q"
+    assert views.link_queue(harness.core.state, "other") == ""
 
 
 def test_a_restart_of_the_broker_keeps_a_subscription(process: LinkProcess) -> None:

@@ -7,7 +7,7 @@ from pyroaring import BitMap64
 from ackq import limits
 from ackq.errors import InvalidArgumentError
 from ackq.outcomes import Outcome
-from ackq_broker.core import Core, records
+from ackq_broker.core import Core, records, views
 from ackq_broker.core import commands as c
 from ackq_broker.core.state import link as link_state
 from tests.unit.core.harness import DAY_US, SECOND_US, Harness
@@ -337,7 +337,7 @@ def test_a_link_goes_on_after_any_record(process: LinkProcess) -> None:
     harness = process.harness
     for round_ in range(3):
         process.store(["a", "a", f"b{round_}", f"c{round_}"])
-        held = harness.core._state.queues[harness.core.queue_ids()["q"]].ready
+        held = harness.core._state.queues[views.queue_ids(harness.core.state)["q"]].ready
         accept(harness, *held[:3])
         process.permit()
         process.prove(process.info().unproven - process.info().in_doubt)

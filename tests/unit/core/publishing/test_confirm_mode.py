@@ -14,6 +14,7 @@ from ackq.errors import (
 )
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import DAY_US, PUBLISHER, Harness, labels
 
 
@@ -77,7 +78,7 @@ def test_rows_keep_their_order_whatever_their_modes(harness: Harness) -> None:
     harness.do(c.Deliver(b"channel", "q", 2))
     assert harness.browse("q") == ["m1", "m3", "m4", "m6"]
     assert harness.browse("r") == ["m2", "m5"]
-    assert len(harness.core.live_blocks()) == 1
+    assert len(views.live_blocks(harness.core.state)) == 1
     assert harness.restart() == 3
     assert harness.browse("q") == ["m4", "m6"]
     assert harness.browse("r") == ["m2"]
@@ -170,7 +171,7 @@ def test_bytes_bound_a_queue_too(harness: Harness) -> None:
     harness.declare("q", max_bytes=35)
     reply = harness.publish_to("q", 5, row_bytes=10)
     assert list(reply.confirmed) == [1, 2, 3]
-    assert harness.core.queues("q")[0].payload_bytes == 30
+    assert views.list_queues(harness.core.state, "q")[0].payload_bytes == 30
 
 
 def test_a_missing_exchange_nacks(harness: Harness) -> None:
@@ -237,7 +238,7 @@ def test_numbers_below_the_lowest_unanswered_are_forgotten_and_stay_answered(
     """P10: the broker drops them from the set; one that comes late is confirmed, never placed."""
     harness.declare_filled("q", 3)
     harness.publish_to("q", 1, lowest=4)
-    assert harness.core.missing(PUBLISHER, 1, 6) == [(5, 6)]
+    assert views.missing(harness.core.state, PUBLISHER, 1, 6) == [(5, 6)]
     reply = harness.publish_to("q", 1, numbers=[2], lowest=1)
     assert list(reply.confirmed) == [2]
     assert harness.ready("q") == 4
@@ -264,9 +265,9 @@ def test_a_probe_names_what_was_never_accepted(harness: Harness) -> None:
     harness.declare("q")
     harness.publish_to("q", 2, numbers=[3, 4])
     harness.publish_to("q", 1, numbers=[7], persistent=False)
-    assert harness.core.missing(PUBLISHER, 1, 9) == [(1, 2), (5, 6), (8, 9)]
-    assert harness.core.missing(PUBLISHER, 3, 4) == []
-    assert harness.core.missing(PUBLISHER, 8, 2**63) == [(8, 2**62)]
+    assert views.missing(harness.core.state, PUBLISHER, 1, 9) == [(1, 2), (5, 6), (8, 9)]
+    assert views.missing(harness.core.state, PUBLISHER, 3, 4) == []
+    assert views.missing(harness.core.state, PUBLISHER, 8, 2**63) == [(8, 2**62)]
 
 
 def test_deduplication_survives_a_restart_but_for_transient_numbers(harness: Harness) -> None:
@@ -319,7 +320,7 @@ def test_a_forgotten_publisher_is_refused(harness: Harness) -> None:
     with pytest.raises(PublisherForgottenError):
         harness.publish_to("q", 1)
     with pytest.raises(PublisherForgottenError):
-        harness.core.missing(PUBLISHER, 1, 1)
+        views.missing(harness.core.state, PUBLISHER, 1, 1)
 
 
 @pytest.mark.parametrize("transactional", [False, True])
@@ -380,11 +381,11 @@ def test_a_block_lives_as_long_as_any_queue_has_a_row_of_it(harness: Harness) ->
     reply = harness.publish(["a", "b", "a"])
     harness.do(c.PurgeQueue("a"))
     assert harness.core.drain_dead_blocks() == []
-    assert list(harness.core.live_blocks()) == [reply.block_id]
+    assert list(views.live_blocks(harness.core.state)) == [reply.block_id]
     harness.do(c.PurgeQueue("b"))
     assert harness.core.drain_dead_blocks() == [reply.block_id]
     assert harness.core.drain_dead_blocks() == []
-    assert harness.core.live_blocks() == BitMap64()
+    assert views.live_blocks(harness.core.state) == BitMap64()
 
 
 def test_drop_head_gives_up_the_oldest_ready_messages(harness: Harness) -> None:

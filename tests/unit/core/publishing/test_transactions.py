@@ -19,7 +19,7 @@ from ackq.errors import (
     TransactionRolledBackError,
     WrongModeError,
 )
-from ackq_broker.core import Core
+from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
 from ackq_broker.core.records import Unroutable
 from tests.unit.core.harness import DAY_US, PUBLISHER, Harness, routes
@@ -93,7 +93,7 @@ def writer(harness: Harness) -> Transactor:
 
 
 def staged(harness: Harness, queue: str = "q") -> int:
-    return harness.core.queues(queue)[0].staged
+    return views.list_queues(harness.core.state, queue)[0].staged
 
 
 def test_a_commit_makes_everything_visible_in_one_record(
@@ -157,7 +157,7 @@ def test_what_was_not_committed_goes_with_the_stream(
     with pytest.raises(TransactionRolledBackError, match="holds 0 of its 2 messages"):
         writer.commit("a")
     assert harness.browse("q") == []
-    assert len(harness.core.live_blocks()) == 0
+    assert len(views.live_blocks(harness.core.state)) == 0
 
 
 def test_a_commit_that_misses_rows_shows_nothing(harness: Harness, writer: Transactor) -> None:
@@ -345,7 +345,7 @@ def test_a_publisher_keeps_its_mode(harness: Harness, *, restarted: bool) -> Non
     with pytest.raises(WrongModeError, match="opened in transaction mode"):
         harness.do(c.Publish(WRITER, harness.command(["q"]).numbers, 1, "", False, (), 1, 1, True))
     with pytest.raises(WrongModeError):
-        harness.core.missing(WRITER, 1, 1)
+        views.missing(harness.core.state, WRITER, 1, 1)
 
 
 def test_a_transaction_has_a_bound(

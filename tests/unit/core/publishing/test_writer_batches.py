@@ -17,7 +17,7 @@ from ackq.errors import (
     UnroutableError,
 )
 from ackq_broker.core import commands as c
-from ackq_broker.core import records
+from ackq_broker.core import records, views
 from tests.unit.core.harness import DAY_US, Harness, labels, routes
 
 ID = b"stage".ljust(16)
@@ -30,7 +30,7 @@ def queue(harness: Harness) -> None:
 
 
 def staged(harness: Harness) -> int:
-    return harness.core.queues("q")[0].staged
+    return views.list_queues(harness.core.state, "q")[0].staged
 
 
 def test_stages_become_visible_together_in_their_order(harness: Harness) -> None:
@@ -259,7 +259,7 @@ def test_a_replay_wants_no_room(harness: Harness) -> None:
     harness.commit("w", 5, harness.stage("w", 5, ["small"] * 2, name="a"))
     again = harness.stage("w", 5, ["small", "small", "nowhere"], run_id="next", name="b")
     assert harness.info("small").staged == 0
-    assert harness.core.live_blocks() == BitMap64((1,))
+    assert views.live_blocks(harness.core.state) == BitMap64((1,))
     assert harness.commit("w", 5, again, run_id="next") == c.CommittedBatch(2, True)
     harness.do(c.OpenStage(ID, "w", 6, "next"))
     with pytest.raises(QueueFullError, match="is full"):

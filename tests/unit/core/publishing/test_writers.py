@@ -13,6 +13,7 @@ from ackq.errors import (
     WriterNotFoundError,
 )
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import DAY_US, SECOND_US, Harness, routes
 
 ID = b"stage".ljust(16)
@@ -27,7 +28,7 @@ def queue(harness: Harness) -> None:
 
 def remembered(harness: Harness) -> list[str]:
     """The writers that the broker remembers."""
-    return [writer.writer for writer in harness.core.writers(100)]
+    return [writer.writer for writer in views.list_writers(harness.core.state, 100)]
 
 
 def single_stage(harness: Harness, writer: str, name: str) -> c.StageRef:
@@ -193,7 +194,7 @@ def opened(user: str, name: bytes = ID, writer: str = "query") -> c.OpenStage:
 
 def owner(harness: Harness, writer: str = "query") -> str:
     """Whose a writer is."""
-    return harness.core.writer(writer).user
+    return views.writer_info(harness.core.state, writer).user
 
 
 @pytest.mark.parametrize("first", ["stage", "commit"])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ackq.errors import QueueFullError
 from ackq.outcomes import Outcome
-from ackq_broker.core import Core, records
+from ackq_broker.core import Core, records, views
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import Harness, labels
 
@@ -140,10 +140,10 @@ def test_a_journal_from_before_the_sizes_opens(harness: Harness) -> None:
         changes = {"sizes": b""} if isinstance(record, records.Published) else {}
         old.apply(sequence, msgspec.structs.replace(record, **changes))
     old = Core.restore(old.snapshot())
-    assert old.queues("q")[0].payload_bytes == 100
+    assert views.list_queues(old.state, "q")[0].payload_bytes == 100
     decision = old.decide(c.Deliver(b"x" * 16, "q", 1, no_ack=True), harness.now_us)
     old.apply(old.sequence + 1, *decision.records)
-    assert old.queues("q")[0].payload_bytes == 75
+    assert views.list_queues(old.state, "q")[0].payload_bytes == 75
 
 
 def test_sizes_go_with_their_block(harness: Harness) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from ackq.errors import InUseError, InvalidArgumentError, QueueNotFoundError
 from ackq.outcomes import Outcome
-from ackq_broker.core import Core, records
+from ackq_broker.core import Core, records, views
 from ackq_broker.core import commands as c
 from ackq_broker.core.queues import dead_letters, redrive
 from tests.unit.core.harness import Harness, group, reading
@@ -30,7 +30,7 @@ def origins(harness: Harness, queue: str) -> list[tuple[str, list[int], list[int
             piece.origin.first_queue,
             piece.origin.times,
         )
-        for piece in harness.core.browse(queue)
+        for piece in views.browse(harness.core.state, queue)
         if piece.origin is not None
     ]
 
@@ -64,7 +64,7 @@ def test_an_origin_tells_where_each_row_came_from(harness: Harness) -> None:
         ("q", [4], [1], "rejected", "q", 1),
         ("q", [1, 3], [2, 2], "bad", "q", 1),
     ]
-    pieces = harness.core.browse("d")
+    pieces = views.browse(harness.core.state, "d")
     assert pieces[0].origin is None
     assert {p.origin.dead_lettered_us for p in pieces[1:] if p.origin} == {
         r.at_us for r in harness.log if isinstance(r, records.Settled)
@@ -89,7 +89,7 @@ def test_dead_letters_of_a_fragmented_block(harness: Harness) -> None:
     harness.do(c.PurgeQueue("e"))
     assert harness.core.drain_dead_blocks() == []
     restored = Core.restore(harness.core.snapshot())
-    assert restored.live_blocks() == harness.core.live_blocks()
+    assert views.live_blocks(restored.state) == views.live_blocks(harness.core.state)
     harness.deliver("y", "d")
     harness.settle("y", Outcome.ACCEPTED, 1, 2)
     assert harness.core.drain_dead_blocks() == blocks[:1]
@@ -110,7 +110,7 @@ def test_one_block_in_many_runs_of_a_queue(harness: Harness) -> None:
     assert harness.core.drain_dead_blocks() == []
     assert harness.do(c.PurgeQueue("d")) == 6
     assert harness.core.drain_dead_blocks() == [block]
-    assert harness.core.live_blocks().to_array().tolist() == []
+    assert views.live_blocks(harness.core.state).to_array().tolist() == []
 
 
 def test_the_built_in_queue_takes_over(harness: Harness) -> None:
@@ -195,7 +195,7 @@ def test_a_queue_may_be_its_own_dead_letter_queue(harness: Harness) -> None:
     reject(harness, "q", 2)
     assert origins(harness, "q") == [("q", [3], [2], "rejected", "q", 2)]
     harness.do(c.DeleteQueue("q"))
-    assert harness.core.live_blocks().to_array().tolist() == []
+    assert views.live_blocks(harness.core.state).to_array().tolist() == []
 
 
 def test_deaths_count_by_queue_and_cause(harness: Harness) -> None:
@@ -264,7 +264,7 @@ def test_the_reasons_of_one_record_are_bounded(
     reader.advance(6)
     by_batch = [
         (piece.origin.reason, piece.origin.batch_id)
-        for piece in harness.core.browse("dead")
+        for piece in views.browse(harness.core.state, "dead")
         if piece.origin is not None and piece.origin.session == "s"
     ]
     other = (dead_letters.OTHER, -1)
@@ -440,7 +440,7 @@ def test_a_dead_letter_of_a_durable_queue_survives_its_old_queue(harness: Harnes
     reject(harness, "volatile", 1)
     harness.restart()
     assert harness.browse("dead") == ["m1"]
-    assert [queue.queue for queue in harness.core.queues()] == ["dead"]
+    assert [queue.queue for queue in views.list_queues(harness.core.state)] == ["dead"]
 
 
 @pytest.mark.parametrize("properties", [{}, {"dead_letter_queue": "dead"}], ids=["none", "dead"])

@@ -8,7 +8,7 @@ from pyroaring import BitMap64
 
 from ackq.errors import UnknownDeliveryTagError
 from ackq.outcomes import Outcome
-from ackq_broker.core import Core, records
+from ackq_broker.core import Core, records, views
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import PUBLISHER, SECOND_US, Harness
 
@@ -77,7 +77,7 @@ def test_every_state_and_outcome(harness: Harness, row: str, outcome: Outcome, a
     if again == "restored":
         harness.core = Core.restore(harness.core.snapshot())
     assert harness.settle("x", outcome, tag) == c.Settlement(1, dead, dropped)
-    assert harness.core.outstanding(b"x").to_array().tolist() == []
+    assert views.outstanding(harness.core.state, b"x").to_array().tolist() == []
     assert (harness.browse("d") == ["m1"]) == (place == "dead")
     if not deleted:
         info = harness.info("q")
@@ -147,7 +147,7 @@ def test_the_limit_counts_failures_not_deliveries(harness: Harness) -> None:
         (row,) = harness.deliver("x", "q")
         assert harness.settle("x", Outcome.FAILED, row[0]).dead_lettered == dead
     assert row[2] == 13
-    ((piece,),) = (harness.core.browse("d"),)
+    ((piece,),) = (views.browse(harness.core.state, "d"),)
     assert piece.origin is not None
     assert (piece.origin.cause, piece.origin.reason) == ("delivery_limit", "delivery_limit")
     assert piece.origin.delivery_counts.tolist() == [13]
@@ -168,7 +168,7 @@ def test_a_dead_letter_says_cause_and_reason(
     harness.deliver("x", "q")
     harness.settle("x", outcome, 2, reason="the last time")
     harness.restart()
-    (piece,) = harness.core.browse("d")
+    (piece,) = views.browse(harness.core.state, "d")
     assert piece.origin is not None
     assert (piece.origin.cause, piece.origin.reason) == (cause, "the last time")
 
@@ -199,7 +199,7 @@ def test_failures_survive_a_restart(harness: Harness) -> None:
 
 def waits(harness: Harness, queue: str, since_us: int) -> float:
     """Seconds until a queue's delayed messages are ready."""
-    due_us = harness.core.next_due_us()
+    due_us = views.next_due_us(harness.core.state)
     assert harness.info(queue).delayed
     return (due_us - since_us) / SECOND_US
 
@@ -285,7 +285,7 @@ def test_transient_messages_vanish_from_a_delay(harness: Harness) -> None:
     harness.deliver("x", "q")
     harness.settle("x", Outcome.RELEASED, 1, delay_ms=5000)
     assert harness.restart() == 2
-    assert harness.core.next_due_us() == 0
+    assert views.next_due_us(harness.core.state) == 0
 
 
 def test_a_delayed_message_counts_towards_the_length(harness: Harness) -> None:
@@ -306,7 +306,7 @@ def test_a_delayed_message_goes_with_its_queue(harness: Harness) -> None:
     harness.settle("x", Outcome.RELEASED, 1, delay_ms=5000)
     assert harness.do(c.DeleteQueue("q")) == c.DeletedQueue(2, 0)
     assert harness.core.drain_dead_blocks() == [block]
-    assert harness.core.next_due_us() == 0
+    assert views.next_due_us(harness.core.state) == 0
 
 
 def test_the_largest_settlement_is_a_small_record() -> None:
@@ -330,7 +330,7 @@ def test_the_largest_settlement_is_a_small_record() -> None:
     assert reply == c.Settlement(count // 2, dead_lettered=count // 2)
     (size,) = sizes
     assert size < 600_000
-    assert core.ready("d") == count // 2
+    assert views.ready(core.state, "d") == count // 2
     reply, sizes = decide(core, c.Settle(b"x", Outcome.FAILED, up_to=count))
     assert (reply, sizes[0] < 300_000) == (c.Settlement(count // 2), True)
 

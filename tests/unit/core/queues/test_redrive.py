@@ -5,6 +5,7 @@ import pytest
 from ackq.errors import InvalidArgumentError, QueueNotFoundError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import Harness
 
 
@@ -54,7 +55,9 @@ def test_redrive_to_another_queue(dead: Harness) -> None:
     assert len(decision.records) == 1
     assert decision.reply[:2] == (3, 1)
     assert (dead.browse("other"), dead.browse("d")) == (["m1", "m2", "m3"], ["m4"])
-    assert [piece for piece in dead.core.browse("other") if piece.origin is not None] == []
+    assert [
+        piece for piece in views.browse(dead.core.state, "other") if piece.origin is not None
+    ] == []
 
 
 def test_redrive_to_another_queue_keeps_to_its_bound(dead: Harness) -> None:

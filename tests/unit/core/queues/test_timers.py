@@ -6,7 +6,7 @@ import pytest
 
 from ackq.errors import InUseError, QueueNotFoundError
 from ackq.outcomes import Outcome
-from ackq_broker.core import Core
+from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import BOB, SECOND_US, Harness
 
@@ -17,11 +17,11 @@ def test_a_message_expires_by_its_own_ttl(harness: Harness) -> None:
     """Q3: counted, by a record; the block goes with its last message."""
     harness.declare("q")
     block = harness.publish_to("q", 4, ttls_ms=[0, 1000, 2000, 1000]).block_id
-    assert 1 <= (harness.core.next_due_us() - harness.now_us) / SECOND_US < 1.02
+    assert 1 <= (views.next_due_us(harness.core.state) - harness.now_us) / SECOND_US < 1.02
     assert harness.wait(1.02) == c.Ticked(2, 0, 0)
     assert harness.browse("q") == ["m1", "m3"]
     assert harness.wait(1) == c.Ticked(1, 0, 0)
-    assert harness.core.next_due_us() == 0
+    assert views.next_due_us(harness.core.state) == 0
     info = harness.info("q")
     assert (info.ready, info.expired, info.dropped, info.dead_lettered) == (1, 3, 3, 0)
     assert harness.core.drain_dead_blocks() == []
@@ -33,7 +33,7 @@ def test_a_message_expires_by_its_own_ttl(harness: Harness) -> None:
 def test_nothing_expires_early_nor_much_too_late(harness: Harness, ttl_ms: int) -> None:
     """Q3: at most 1/512 of the TTL or 17 ms late."""
     harness.declare_filled("q", 1, message_ttl_ms=ttl_ms)
-    late_ms = (harness.core.next_due_us() - harness.now_us) / 1000 - ttl_ms
+    late_ms = (views.next_due_us(harness.core.state) - harness.now_us) / 1000 - ttl_ms
     assert 0 <= late_ms <= max(ttl_ms / 512, 17)
     harness.now_us += ttl_ms * 1000 - 1
     assert harness.decide(c.Tick()) == c.Decision((), c.Ticked(0, 0, 0))
@@ -109,18 +109,18 @@ def test_unacked_and_leased_messages_do_not_expire(harness: Harness) -> None:
     reader = harness.open("q")
     end = reader.advance(0).end_tag
     assert harness.wait(2) == c.Ticked(0, 0, 0)
-    assert harness.core.next_due_us() == 0
+    assert views.next_due_us(harness.core.state) == 0
     harness.settle("x", Outcome.ACCEPTED, 2)
-    assert harness.core.next_due_us() == 0
+    assert views.next_due_us(harness.core.state) == 0
     harness.settle("x", Outcome.RELEASED, 3)
-    assert 0 < harness.core.next_due_us() <= harness.now_us
+    assert 0 < views.next_due_us(harness.core.state) <= harness.now_us
     assert harness.deliver("y", "q") == []
     assert harness.wait(0) == c.Ticked(1, 0, 0)
     harness.do(c.CloseChannel(b"x"))
     assert harness.wait(0) == c.Ticked(1, 0, 0)
     assert reader.fetch(0, end) == ["m4", "m5"]
     reader.advance(end)
-    assert harness.core.next_due_us() == 0
+    assert views.next_due_us(harness.core.state) == 0
     assert harness.info("q").accepted == 3
 
 
@@ -162,7 +162,7 @@ def test_delayed_messages_expire(harness: Harness) -> None:
     harness.deliver("x", "q")
     harness.settle("x", Outcome.RELEASED, 1, delay_ms=9000)
     assert harness.wait(4) == c.Ticked(1, 0, 0)
-    assert harness.core.next_due_us() == 0
+    assert views.next_due_us(harness.core.state) == 0
 
 
 def test_what_expires_and_matures_at_once_expires(harness: Harness) -> None:
@@ -183,7 +183,7 @@ def test_nothing_is_due_for_what_is_gone(harness: Harness) -> None:
     harness.settle("x", Outcome.ACCEPTED, 1)
     harness.do(c.PurgeQueue("q"))
     harness.do(c.DeleteQueue("r"))
-    assert harness.core.next_due_us() == 0
+    assert views.next_due_us(harness.core.state) == 0
     assert harness.decide(c.Tick()).records == ()
 
 
@@ -199,7 +199,7 @@ def test_the_expired_go_to_the_dead_letter_queue(harness: Harness) -> None:
     harness.settle("x", Outcome.RELEASED, 1)
     assert harness.wait(6) == c.Ticked(3, 3, 0)
     assert harness.browse("d") == ["m1", "m2", "m3"]
-    (piece,) = harness.core.browse("d")
+    (piece,) = views.browse(harness.core.state, "d")
     assert piece.origin is not None
     assert piece.origin.reason == "expired"
     assert piece.origin.positions.tolist() == [1, 2, 3]
@@ -275,7 +275,7 @@ def test_a_tick_moves_a_bounded_number(harness: Harness, monkeypatch: pytest.Mon
     harness.settle("x", Outcome.RELEASED, 1, delay_ms=500)
     harness.now_us += 2 * SECOND_US
     found = []
-    while 0 < harness.core.next_due_us() <= harness.now_us:
+    while 0 < views.next_due_us(harness.core.state) <= harness.now_us:
         found.append(harness.do(c.Tick()))
         assert harness.deliver("x", "q") == []
         harness.core = Core.restore(harness.core.snapshot())
@@ -295,7 +295,7 @@ def test_an_unused_queue_goes(harness: Harness) -> None:
     with pytest.raises(QueueNotFoundError):
         harness.browse("q")
     assert harness.core.drain_dead_blocks() == [block]
-    assert harness.core.next_due_us() == 0
+    assert views.next_due_us(harness.core.state) == 0
 
 
 def test_declares_and_deliveries_are_use(harness: Harness) -> None:

@@ -11,8 +11,7 @@ from ackq.errors import (
     QueueNotFoundError,
 )
 from ackq_broker.core import commands as c
-from ackq_broker.core import records
-from ackq_broker.core.views import queries
+from ackq_broker.core import records, views
 from tests.unit.core.harness import Harness, block_rows, labels
 
 
@@ -195,7 +194,9 @@ def test_a_deleted_queue_takes_its_bindings(harness: Harness) -> None:
     harness.bind("x", "fanout", a="")
     harness.do(c.DeleteQueue("a"))
     harness.declare("a")
-    assert list(harness.core.exchanges()) == [c.ExchangeInfo("x", "fanout", True, ())]
+    assert list(views.list_exchanges(harness.core.state)) == [
+        c.ExchangeInfo("x", "fanout", True, ())
+    ]
     assert list(harness.publish(["k"], exchange="x").returned) == [1]
 
 
@@ -203,24 +204,26 @@ def test_a_deleted_exchange_takes_its_bindings(harness: Harness) -> None:
     """Q2: the reply counts them."""
     harness.declare("a", "b")
     harness.bind("x", "direct", a="k", b="k")
-    assert {pair for each in harness.core.exchanges() if each for pair in each.bindings} == {
+    assert {
+        pair for each in views.list_exchanges(harness.core.state) if each for pair in each.bindings
+    } == {
         ("a", "k"),
         ("b", "k"),
     }
     assert harness.do(c.DeleteExchange("x")) == 2
     with pytest.raises(ExchangeNotFoundError):
         harness.do(c.Bind("x", "a", "k"))
-    assert list(harness.core.exchanges()) == []
+    assert list(views.list_exchanges(harness.core.state)) == []
 
 
 def test_exchanges_are_listed_in_steps(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """I6: what is deleted between two of them is left out."""
-    monkeypatch.setattr(queries, "_BINDINGS", 2)
+    monkeypatch.setattr("ackq_broker.core.views.queues._BINDINGS", 2)
     names = [f"q{at}" for at in range(5)]
     harness.declare(*names)
     harness.bind("x", "fanout", **dict.fromkeys(names, ""))
     harness.bind("y", "fanout", q0="")
-    steps = harness.core.exchanges()
+    steps = views.list_exchanges(harness.core.state)
     assert next(steps) is None
     harness.do(c.DeleteQueue("q4"))
     harness.do(c.DeleteExchange("y"))
@@ -263,12 +266,12 @@ def test_a_forced_delete_keeps_leased_bodies_until_they_are_settled(harness: Har
     block = harness.publish_to("q", 3).block_id
     reader = harness.lease("q", max_messages=2)
     assert harness.do(c.DeleteQueue("q", force=True)) == c.DeletedQueue(1, 2)
-    assert harness.core.queues() == []
+    assert views.list_queues(harness.core.state) == []
     assert reader.fetch(0, 2) == labels(1, 2)
     assert harness.core.drain_dead_blocks() == []
     harness.declare("q")
     reader.advance(2)
-    assert harness.core.queues("q")[0].accepted == 0
+    assert views.list_queues(harness.core.state, "q")[0].accepted == 0
     assert harness.core.drain_dead_blocks() == []
     harness.publish_to("q", 1)
     reader.advance(2)
@@ -292,11 +295,11 @@ def test_browse_reads_without_consuming(harness: Harness) -> None:
     harness.open("q").advance(0, max_messages=2)
     for _ in range(2):
         assert harness.browse("q") == labels(1, 6)
-    (piece,) = harness.core.browse("q", 2, 5)
+    (piece,) = views.browse(harness.core.state, "q", 2, 5)
     assert block_rows(piece) == [1, 2, 3, 4]
     assert piece.runs == (c.Run(2, 1, 1, True), c.Run(3, 3, 1, False))
-    assert harness.read(harness.core.browse("q", 2, 0, 3)) == labels(2, 4)
-    assert harness.core.browse("q", 7) == []
+    assert harness.read(views.browse(harness.core.state, "q", 2, 0, 3)) == labels(2, 4)
+    assert views.browse(harness.core.state, "q", 7) == []
 
 
 def test_a_browse_shows_the_gaps(harness: Harness) -> None:
@@ -306,7 +309,7 @@ def test_a_browse_shows_the_gaps(harness: Harness) -> None:
     reader = harness.lease("q", max_messages=1)
     reader.advance(1, max_messages=1)
     harness.publish_to("q", 1)
-    first, second = harness.core.browse("q")
+    first, second = views.browse(harness.core.state, "q")
     assert (block_rows(first), block_rows(second)) == ([2, 3], [0])
     assert first.runs == (c.Run(2, 1, 1, True), c.Run(3, 1, 1, False))
     assert second.runs == (c.Run(4, 1, 1, False),)
@@ -318,10 +321,10 @@ def test_a_browse_is_planned_along_blocks(
     """Q5: pieces of about the target size that cover the queue."""
     monkeypatch.setattr("ackq.limits.LEASE_CHUNK_TARGET_BYTES", 60)
     harness.declare("q")
-    assert harness.core.plan_browse("q") == ()
+    assert views.plan_browse(harness.core.state, "q") == ()
     for _ in range(4):
         harness.publish_to("q", 3, row_bytes=10)
-    assert harness.core.plan_browse("q") == (
+    assert views.plan_browse(harness.core.state, "q") == (
         c.BrowseChunk(1, 6, 6, 60),
         c.BrowseChunk(7, 12, 6, 60),
     )
@@ -336,7 +339,7 @@ def test_a_queue_as_an_operator_sees_it(harness: Harness) -> None:
     reader = harness.lease("q", max_messages=2)
     reader.advance(2, max_messages=1)
     harness.stage("w", 1, ["q"] * 3, name="stage-")
-    (info,) = harness.core.queues("q")
+    (info,) = views.list_queues(harness.core.state, "q")
     assert info == c.QueueInfo(
         queue="q",
         queue_id=1,
@@ -351,9 +354,9 @@ def test_a_queue_as_an_operator_sees_it(harness: Harness) -> None:
         accepted=2,
         delivered=3,
     )
-    assert [queue.queue for queue in harness.core.queues()] == ["q", "r"]
+    assert [queue.queue for queue in views.list_queues(harness.core.state)] == ["q", "r"]
     with pytest.raises(QueueNotFoundError):
-        harness.core.queues("gone")
+        views.list_queues(harness.core.state, "gone")
 
 
 def test_a_binding_key_of_a_topic_has_21_words_at_most(harness: Harness) -> None:

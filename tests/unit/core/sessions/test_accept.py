@@ -10,6 +10,7 @@ from ackq.errors import (
 )
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import (
     ALICE,
     BOB,
@@ -53,7 +54,7 @@ def test_the_accept_does_all_of_it(harness: Harness, reader: Reader) -> None:
     assert counts(harness) == (3, 2, 1, 3)
     assert harness.browse("q") == ["m3", "m4", *labels(7, 10)]
     assert harness.browse("dead") == ["m2"]
-    (piece,) = harness.core.browse("dead")
+    (piece,) = views.browse(harness.core.state, "dead")
     assert piece.origin is not None
     assert (piece.origin.reason, piece.origin.session, piece.origin.batch_id) == ("no json", "s", 7)
     assert (reader.info().settled, reader.info().floor_tag) == (0, 6)
@@ -83,7 +84,7 @@ def test_the_delay_doubles_from_a_second_to_five_minutes(harness: Harness) -> No
             owner = reader.owner(batch_id=batch, run_id=queue)
             reader.say(group(outcome, tag), name=f"{queue}{tag}", owner=owner)
             assert reader.advance(tag).end_tag == tag
-            waits.append((harness.core.next_due_us() - harness.now_us) / 1_000_000)
+            waits.append((views.next_due_us(harness.core.state) - harness.now_us) / 1_000_000)
             harness.wait(waits[-1])
         assert waits == pytest.approx([1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300], rel=0.02)
 
@@ -114,7 +115,7 @@ def test_failed_counts_and_released_does_not(harness: Harness) -> None:
         reader.advance(tags[1])
         harness.wait(3)
     assert (harness.browse("q"), harness.browse("dead")) == (["m2"], ["m1"])
-    (piece,) = harness.core.browse("dead")
+    (piece,) = views.browse(harness.core.state, "dead")
     assert piece.origin is not None
     origin = piece.origin
     assert (origin.cause, origin.reason, origin.batch_id) == ("delivery_limit", "no 2", 2)

@@ -8,6 +8,7 @@ from ackq.errors import (
     CheckpointMismatchError,
 )
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import BOB, Harness, Reader, labels
 
 
@@ -28,11 +29,11 @@ def test_a_start_at_the_end_accepts(harness: Harness, reader: Reader) -> None:
     """
     reader.advance(0, max_messages=4)
     reader.advance(4, max_messages=4)
-    assert harness.core.queues("q")[0].accepted == 4
+    assert views.list_queues(harness.core.state, "q")[0].accepted == 4
     assert harness.browse("q") == labels(5, 10)
     reader.advance(8)
     reader.advance(10)
-    assert harness.core.queues("q")[0].accepted == 10
+    assert views.list_queues(harness.core.state, "q")[0].accepted == 10
     harness.publish_to("q", 1)
     reader.advance(10)
     assert harness.core.drain_dead_blocks() == []
@@ -46,7 +47,7 @@ def test_an_accept_can_be_repeated(harness: Harness, reader: Reader) -> None:
     first = reader.advance(4, max_messages=3)
     again = reader.advance(4, max_messages=3)
     assert (again.end_tag, again.epoch) == (first.end_tag, first.epoch)
-    assert harness.core.queues("q")[0].accepted == 4
+    assert views.list_queues(harness.core.state, "q")[0].accepted == 4
 
 
 def test_an_accept_of_the_last_batch_needs_no_new_data(harness: Harness, reader: Reader) -> None:
@@ -101,10 +102,10 @@ def test_the_backlog_is_that_after_the_call(harness: Harness, reader: Reader) ->
     reader.advance(0, max_messages=10)
     reply = reader.advance(10, max_messages=1)
     assert reply.backlog == c.Backlog(1, 1, published_us, 0)
-    (queue,) = harness.core.queues("q")
+    (queue,) = views.list_queues(harness.core.state, "q")
     assert (queue.ready, queue.unacked) == (1, 1)
-    assert harness.core.ready_total("s") == 1
-    assert harness.core.ready_total("unknown") == 0
+    assert views.ready_total(harness.core.state, "s") == 1
+    assert views.ready_total(harness.core.state, "unknown") == 0
 
 
 def test_a_replay_attaches_to_exactly_the_lease(harness: Harness, reader: Reader) -> None:

@@ -7,6 +7,7 @@ from ackq.errors import (
     CheckpointMismatchError,
     FencedError,
 )
+from ackq_broker.core import views
 from tests.unit.core.harness import ALICE, BOB, Reader, labels
 
 
@@ -39,10 +40,10 @@ def test_a_new_holder_fences_the_old_one(reader: Reader) -> None:
         reader.pieces(0, 4, epoch=1)
     assert caught.value.fields["current_epoch"] == "2"
     core, incarnation = reader.harness.core, reader.command.incarnation
-    core.check_holder("s", incarnation, 2, BOB.token)
+    views.check_holder(core.state, "s", incarnation, 2, BOB.token)
     for epoch, token in ((1, ALICE.token), (2, ALICE.token)):
         with pytest.raises(FencedError, match="host-b"):
-            core.check_holder("s", incarnation, epoch, token)
+            views.check_holder(core.state, "s", incarnation, epoch, token)
 
 
 def test_an_epoch_from_the_future_is_a_broker_of_the_past(reader: Reader) -> None:
@@ -64,7 +65,7 @@ def test_attaches_are_counted_per_lease(reader: Reader) -> None:
 def test_the_service_learns_whom_a_call_would_meet(reader: Reader) -> None:
     """S3: incarnation and token, which the service keeps liveness by."""
     core, incarnation = reader.harness.core, reader.command.incarnation
-    assert core.incumbent("s", "") == (incarnation, ALICE.token)
-    assert core.incumbent("", incarnation) == (incarnation, ALICE.token)
-    assert core.incumbent("s", "unknown") is None
-    assert core.incumbent("unknown", "") is None
+    assert views.incumbent(core.state, "s", "") == (incarnation, ALICE.token)
+    assert views.incumbent(core.state, "", incarnation) == (incarnation, ALICE.token)
+    assert views.incumbent(core.state, "s", "unknown") is None
+    assert views.incumbent(core.state, "unknown", "") is None

@@ -8,6 +8,7 @@ from ackq.errors import (
     SessionNotFoundError,
 )
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import BOB, DAY_US, Harness, Reader, labels
 
 
@@ -39,13 +40,13 @@ def test_a_kept_lease_is_in_no_count(harness: Harness, reader: Reader) -> None:
     """K1, K2: to all but its session an accepted message is gone."""
     reader.advance(0, max_messages=4)
     reader.advance(4, max_messages=2)
-    (info,) = harness.core.queues("q")
+    (info,) = views.list_queues(harness.core.state, "q")
     assert (info.ready, info.unacked, info.payload_bytes) == (4, 2, 60)
     assert harness.browse("q") == labels(5, 10)
-    assert harness.core.plan_browse("q") == (c.BrowseChunk(1, 10, 6, 60),)
+    assert views.plan_browse(harness.core.state, "q") == (c.BrowseChunk(1, 10, 6, 60),)
     assert harness.do(c.PurgeQueue("q")) == 4
     reader.advance(6)
-    assert harness.core.plan_browse("q") == ()
+    assert views.plan_browse(harness.core.state, "q") == ()
     assert harness.do(c.DeleteQueue("q", force=True)) == c.DeletedQueue(0, 0)
     assert reader.fetch(4, 6) == labels(5, 6)
 

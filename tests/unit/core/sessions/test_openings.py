@@ -14,6 +14,7 @@ from ackq.errors import (
     SessionNotFoundError,
 )
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import ALICE, BOB, DAY_US, Harness, Reader, labels
 
 
@@ -135,7 +136,7 @@ def test_an_anonymous_session_gets_a_name(harness: Harness) -> None:
         name = f"anonymous-{number:032x}"
         assert reader.reply.session == name
         assert reader.advance(0, session="", max_messages=1).session == name
-    assert len(harness.core.sessions()) == 2
+    assert len(views.list_sessions(harness.core.state)) == 2
 
 
 def test_an_opening_is_told_who_holds_messages_of_its_queues(harness: Harness) -> None:
@@ -179,7 +180,11 @@ def test_unproven_sessions_without_owner_and_lease_are_removed_after_a_day(
     assert harness.decide(c.Housekeep()).records == ()
     harness.now_us += 200
     harness.do(c.Housekeep(frozenset({"live"})))
-    assert [s.session for s in harness.core.sessions()] == ["live", "once", "proven"]
+    assert [s.session for s in views.list_sessions(harness.core.state)] == [
+        "live",
+        "once",
+        "proven",
+    ]
     with pytest.raises(SessionNotFoundError, match="no checkpoint came back"):
         gone.advance(1)
 
@@ -189,7 +194,7 @@ def forgotten(harness: Harness, **opening: Any) -> Reader:
     harness.declare("q")
     reader = harness.open("q", **opening)
     harness.housekeep_after(DAY_US + 100)
-    assert harness.core.sessions() == []
+    assert views.list_sessions(harness.core.state) == []
     return reader
 
 
@@ -222,7 +227,7 @@ def test_tag_0_of_one_that_has_a_successor_is_that_of_the_successor(harness: Har
     harness.restart()
     second = anew(reader, 98, holder=BOB)
     assert (second.incarnation, second.end_tag, second.epoch) == (first.incarnation, 2, 2)
-    incumbent = harness.core.incumbent("s", reader.command.incarnation)
+    incumbent = views.incumbent(harness.core.state, "s", reader.command.incarnation)
     assert incumbent == (first.incarnation, BOB.token)
     with pytest.raises(AlreadyHeldError):
         anew(reader, 97, incumbent_live=True)

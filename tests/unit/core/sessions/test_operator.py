@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -16,6 +17,7 @@ from ackq.errors import (
 )
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import ALICE, BOB, Harness, Reader, group, labels
 
 REJECTED, RELEASED = Outcome.REJECTED, Outcome.RELEASED
@@ -60,7 +62,7 @@ def test_tags_are_rejected_between_two_epochs(harness: Harness, reader: Reader) 
     records = len(harness.log)
     assert settle(harness, (4, 5), (8, 8), reason="poison") == c.SettledLease(3, 3, 2)
     assert len(harness.log) == records + 1
-    (piece,) = harness.core.browse("dead")
+    (piece,) = views.browse(harness.core.state, "dead")
     assert piece.origin is not None
     assert (piece.origin.reason, piece.origin.session, piece.origin.batch_id) == ("poison", "s", 7)
     assert harness.browse("dead") == ["m4", "m5", "m8"]
@@ -93,7 +95,9 @@ def test_a_live_holder_is_ended_first(harness: Harness, reader: Reader) -> None:
     for call in (
         lambda: reader.fetch(2, 8),
         lambda: reader.commit(stage),
-        lambda: harness.core.check_holder("s", reader.command.incarnation, 1, ALICE.token),
+        lambda: views.check_holder(
+            harness.core.state, "s", reader.command.incarnation, 1, ALICE.token
+        ),
     ):
         with pytest.raises(FencedError, match="an operator ended its reader"):
             call()
@@ -143,7 +147,7 @@ def test_a_session_that_holds_nothing(harness: Harness, reader: Reader) -> None:
     reader.advance(8, min_messages=99)
     with pytest.raises(UnknownDeliveryTagError, match="end at 8, all accepted"):
         settle(harness, (9, 9))
-    assert harness.core.lease_pieces("s") == []
+    assert views.lease_pieces(harness.core.state, "s") == []
 
 
 def test_other_outcomes_are_the_query_s(harness: Harness, reader: Reader) -> None:
@@ -181,7 +185,7 @@ def test_a_detached_lease_is_settled_as_far_as_it_is_ready(
     harness.deliver("k", "q", 1)
     assert settle(harness, (3, 4)) == c.SettledLease(1, 1, 3)
     assert harness.browse("dead") == ["m4"]
-    assert tags(reader, harness.core.lease_pieces("s")) == [5, 6, 7, 8]
+    assert tags(reader, views.lease_pieces(harness.core.state, "s")) == [5, 6, 7, 8]
     assert settle(harness, (5, 5), outcome=RELEASED) == c.SettledLease(1, 0, 4)
     assert harness.ready("q") == 6
     reader.advance(2)
@@ -230,7 +234,7 @@ def test_a_settlement_that_overflows_its_dead_letter_queue(harness: Harness) -> 
 
 def test_a_lease_is_listed_without_holding_it(harness: Harness, reader: Reader) -> None:
     """S8: all of it, a range, so many; holes are left out."""
-    pieces = harness.core.lease_pieces
+    pieces = partial(views.lease_pieces, harness.core.state)
     assert tags(reader, pieces("s")) == [3, 4, 5, 6, 7, 8]
     settle(harness, (4, 5))
     assert tags(reader, pieces("s")) == [3, 6, 7, 8]

@@ -9,6 +9,7 @@ import pytest
 from ackq.errors import BatchChangedError, FencedError, UnreadLeaseError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import BOB, BY_NAME, Harness, Reader, group, reading
 
 REJECTED = Outcome.REJECTED
@@ -152,8 +153,8 @@ def test_a_batch_that_another_user_claims(harness: Harness) -> None:
         harness.do(replace(claim, user="", incarnation=note.incarnation, session="s", last_tag=2))
     owner = c.LeaseOwner("", "query", "run", 1, user="alice")
     assert not harness.do(c.CommitOutcomes(owner, ())).accepted_before
-    assert harness.core.sessions_of_run("run", "alice") == ["s"]
-    assert harness.core.sessions_of_run("run", "mallory") == ["t"]
+    assert views.sessions_of_run(harness.core.state, "run", "alice") == ["s"]
+    assert views.sessions_of_run(harness.core.state, "run", "mallory") == ["t"]
 
 
 def test_what_nobody_owns_is_known_to_all(harness: Harness, reader: Reader) -> None:

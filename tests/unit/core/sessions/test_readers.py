@@ -15,6 +15,7 @@ from ackq.errors import (
 )
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import (
     BOB,
     BY_NAME,
@@ -63,7 +64,7 @@ def test_a_session_is_settled_by_name(harness: Harness, reader: Reader) -> None:
     """S6: from a batch job, which is no run that reads it; it has no batch either."""
     reader.say(group(REJECTED, 2), owner=BY_NAME)
     reader.advance(6, min_messages=99)
-    (piece,) = harness.core.browse("dead")
+    (piece,) = views.browse(harness.core.state, "dead")
     assert piece.origin is not None
     assert (piece.origin.session, piece.origin.batch_id) == ("s", -1)
     with pytest.raises(UnknownDeliveryTagError, match="end at 6, all accepted"):

@@ -6,7 +6,7 @@ import pytest
 
 from ackq.errors import CheckpointMismatchError, FencedError, InvalidArgumentError, LeaseHeldError
 from ackq.outcomes import Outcome
-from ackq_broker.core import Core
+from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import ALICE, BOB, DAY_US, Harness, Reader, group, labels
 
@@ -72,7 +72,9 @@ def test_the_old_epoch_is_refused(harness: Harness, reader: Reader) -> None:
     reader.detach()
     for call in (
         lambda: reader.fetch(0, 6),
-        lambda: harness.core.check_holder("s", reader.command.incarnation, 1, ALICE.token),
+        lambda: views.check_holder(
+            harness.core.state, "s", reader.command.incarnation, 1, ALICE.token
+        ),
         lambda: reader.stage("a", group(Outcome.RELEASED, 1)),
     ):
         with pytest.raises(FencedError, match=r"held by nobody .* away for too long"):

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
-from ackq_broker.core.columns import packed_sizes
-from ackq_broker.core.state.block_sizes import BlockSizes
+from ackq_broker.core.state.block_sizes import BlockSizes, pack
 from ackq_broker.core.state.placements import PAGE_ROWS, Placement, Placements, Rows, merge
 
 
@@ -54,7 +53,7 @@ def located(placements: Placements, positions: list[int]) -> list[tuple[int, int
 def test_sizes_are_those_of_each_position(runs: list[list[int]], data: st.DataObject) -> None:
     """Q3, I5: by columns, the same sizes as position by position; also moved and removed ones."""
     block_sizes = BlockSizes(
-        (block, packed_sizes.pack(np.array([0] * 5 + sizes)))
+        (block, pack(np.array([0] * 5 + sizes)))
         for block, sizes in enumerate(runs, 1)
         if len(set(sizes)) > 1
     )

@@ -4,6 +4,7 @@ import pytest
 
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import Harness
 
 
@@ -14,8 +15,8 @@ def h():
 
 def totals(h):
     """The counts of all queues since the process began, without zeros."""
-    found = h.core.departed_totals()
-    for queue_id in h.core.queue_ids().values():
+    found = views.departed_totals(h.core.state)
+    for queue_id in views.queue_ids(h.core.state).values():
         found.update(h.core._state.queues[queue_id].totals())
     assert min(found.values(), default=0) >= 0
     return dict(+found)

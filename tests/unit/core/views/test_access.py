@@ -1,6 +1,7 @@
 """What a permission depends on, read from the state."""
 
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import ALICE, Harness
 
 
@@ -8,27 +9,27 @@ def test_the_sessions_of_a_name_and_an_incarnation(harness: Harness) -> None:
     """A2: both count, each once; with the queues that are read and those of what can be fetched."""
     harness.declare_filled("q", 2)
     lease = harness.lease("q").reply
-    (found,) = harness.core.session_access("s", lease.incarnation)
+    (found,) = views.session_access(harness.core.state, "s", lease.incarnation)
     assert found == ("s", lease.incarnation, lease.epoch, ALICE.token, ("q",), "")
-    assert harness.core.session_access("", lease.incarnation) == [found]
-    assert harness.core.session_access("s", "unknown") == [found]
-    assert harness.core.session_access("", "") == []
-    assert harness.core.session_access("t", "unknown") == []
+    assert views.session_access(harness.core.state, "", lease.incarnation) == [found]
+    assert views.session_access(harness.core.state, "s", "unknown") == [found]
+    assert views.session_access(harness.core.state, "", "") == []
+    assert views.session_access(harness.core.state, "t", "unknown") == []
 
 
 def test_the_queues_of_a_pattern(harness: Harness) -> None:
     """A2, S10: as a session finds them."""
     for name in ("orders", "other", "o"):
         harness.declare(name)
-    assert harness.core.queues_like("o?*") == ["orders", "other"]
-    assert harness.core.queues_like("x" * 300) == []
-    assert list(harness.core.queue_names()) == ["orders", "other", "o"]
+    assert views.queues_like(harness.core.state, "o?*") == ["orders", "other"]
+    assert views.queues_like(harness.core.state, "x" * 300) == []
+    assert list(views.queue_names(harness.core.state)) == ["orders", "other", "o"]
 
 
 def test_writers_and_stages(harness: Harness) -> None:
     """A2, A5: where a writer wrote last, and what its stages hold."""
-    assert harness.core.committed_target("w") == ""
+    assert views.committed_target(harness.core.state, "w") == ""
     harness.do(c.CommitBatch("w", 0, "r", "", (), False, "queue/q", False))
-    assert harness.core.committed_target("w") == "queue/q"
+    assert views.committed_target(harness.core.state, "w") == "queue/q"
     harness.do(c.OpenStage(b"1" * 16, "w", 1, "r", "", False, False))
-    assert harness.core.staged_bytes([b"1" * 16, b"2" * 16]) == {b"1" * 16: 0}
+    assert views.staged_bytes(harness.core.state, [b"1" * 16, b"2" * 16]) == {b"1" * 16: 0}

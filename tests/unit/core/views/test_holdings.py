@@ -8,6 +8,7 @@ from pyroaring import BitMap64
 from ackq.errors import QueueNotFoundError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from ackq_broker.core.views.holdings import Keeper
 from tests.unit.core.harness import Harness
 
@@ -17,8 +18,8 @@ ONE, TWO = b"1" * 16, b"2" * 16
 def held(harness: Harness, queue: str = "q") -> dict[str | bytes, tuple[int, int, int]]:
     """Messages, first and last position of every holding, by session or channel."""
     found = {}
-    for keeper in harness.core.keepers(queue):
-        holding = harness.core.holding(queue, keeper)
+    for keeper in views.keepers(harness.core.state, queue):
+        holding = views.holding(harness.core.state, queue, keeper)
         assert holding is not None
         whose = keeper.session or keeper.channel_id
         found[whose] = (holding.messages, holding.first_position, holding.last_position)
@@ -52,13 +53,13 @@ def test_what_a_holding_keeps(harness: Harness) -> None:
     harness.publish_to("q", 4, row_bytes=7)
     harness.publish_to("q", 4, row_bytes=5)
     harness.lease("q", max_messages=6)
-    (keeper,) = harness.core.keepers("q")
-    holding = harness.core.holding("q", keeper)
+    (keeper,) = views.keepers(harness.core.state, "q")
+    holding = views.holding(harness.core.state, "q", keeper)
     assert holding is not None
     assert (holding.payload_bytes, len(holding.blocks)) == (4 * 7 + 2 * 5, 2)
     assert 0 < holding.oldest_us < holding.since_us <= harness.now_us
     assert holding.first_tag == 1
-    assert harness.core.holding("q", Keeper("nobody")) is None
+    assert views.holding(harness.core.state, "q", Keeper("nobody")) is None
 
 
 def test_a_lease_of_holes_alone_holds_nothing(harness: Harness) -> None:
@@ -66,7 +67,10 @@ def test_a_lease_of_holes_alone_holds_nothing(harness: Harness) -> None:
     harness.declare_filled("q", 2)
     harness.lease("q")
     harness.do(c.SettleLease("s", Outcome.RELEASED, ((1, 2),)))
-    assert [harness.core.holding("q", each) for each in harness.core.keepers("q")] == [None]
+    assert [
+        views.holding(harness.core.state, "q", each)
+        for each in views.keepers(harness.core.state, "q")
+    ] == [None]
     assert harness.info("q").unacked == 0
 
 
@@ -78,14 +82,14 @@ def test_who_holds_the_message_at_a_position(harness: Harness) -> None:
     deliver(harness, ONE, 2)  # position 2 again, under tag 4
     harness.lease("q", max_messages=1)
     for position, tag in ((1, 1), (2, 4), (3, 3), (4, 5)):
-        (keeper,) = harness.core.keepers("q", position)
-        holding = harness.core.holding("q", keeper, position)
+        (keeper,) = views.keepers(harness.core.state, "q", position)
+        holding = views.holding(harness.core.state, "q", keeper, position)
         assert holding is not None
         assert (keeper.channel_id, holding.first_tag) == (ONE, tag)
-    assert harness.core.keepers("q", 5) == [Keeper("s")]
-    assert harness.core.keepers("q", 6) == []
+    assert views.keepers(harness.core.state, "q", 5) == [Keeper("s")]
+    assert views.keepers(harness.core.state, "q", 6) == []
     with pytest.raises(QueueNotFoundError):
-        harness.core.keepers("nowhere")
+        views.keepers(harness.core.state, "nowhere")
 
 
 def test_what_waits(harness: Harness) -> None:
@@ -94,7 +98,7 @@ def test_what_waits(harness: Harness) -> None:
     deliver(harness, ONE, 2)
     harness.do(c.Settle(ONE, Outcome.FAILED, BitMap64((1,)), 0))
     harness.do(c.Settle(ONE, Outcome.ACCEPTED, BitMap64((2,)), 0))
-    waiting = harness.core.waiting("q")
+    waiting = views.waiting_messages(harness.core.state, "q")
     assert waiting.next_ready_us >= harness.now_us + 900_000
     assert (waiting.next_expiry_us, waiting.staged_bytes) == (0, 0)
     assert (waiting.most_failures, waiting.oldest_position) == (1, 1)

@@ -4,6 +4,7 @@ import pytest
 
 from ackq.errors import BatchNotFoundError, QueueNotFoundError, WriterNotFoundError
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import DAY_US, Harness, routes
 
 ID = b"stage".ljust(16)
@@ -22,7 +23,7 @@ def test_a_batch_shows_its_stages_and_the_room_it_holds(harness: Harness) -> Non
     harness.do(c.OpenStage(ID, "w", 7, "run", "partition 3"))
     harness.do(c.StageBlock(ID, "", routes(["big", "gone"]), 2, 20))
     harness.do(c.DeleteQueue("gone", force=True))
-    info = harness.core.batch(c.BatchKey("w", 7))
+    info = views.staged_batch(harness.core.state, c.BatchKey("w", 7))
     assert [stage.sealed for stage in info.stages] == [True, False]
     assert (info.stages[1].label, info.stages[1].rows) == ("partition 3", 2)
     assert first_us < info.stages[0].touched_us < info.stages[1].touched_us
@@ -33,7 +34,7 @@ def test_a_batch_shows_its_stages_and_the_room_it_holds(harness: Harness) -> Non
     ]
     assert (info.committed, info.single) == (False, False)
     with pytest.raises(BatchNotFoundError):
-        harness.core.batch(c.BatchKey("w", 8))
+        views.staged_batch(harness.core.state, c.BatchKey("w", 8))
 
 
 def test_batches_come_in_pages(harness: Harness) -> None:
@@ -42,12 +43,14 @@ def test_batches_come_in_pages(harness: Harness) -> None:
     for writer, batch_id, queue in (("b", 2, "q"), ("a", 9, "other"), ("b", 10, "q")):
         harness.stage(writer, batch_id, [queue], name=f"{writer}{batch_id}")
     harness.stage("b", 2, ["q"], name="second")
-    assert keys(harness.core.batches(2)) == [("a", 9), ("b", 2)]
-    assert keys(harness.core.batches(2, after=c.BatchKey("b", 2))) == [("b", 10)]
-    assert keys(harness.core.batches(9, "q")) == [("b", 2), ("b", 10)]
-    assert keys(harness.core.batches(9, "other")) == [("a", 9)]
+    assert keys(views.staged_batches(harness.core.state, 2)) == [("a", 9), ("b", 2)]
+    assert keys(views.staged_batches(harness.core.state, 2, after=c.BatchKey("b", 2))) == [
+        ("b", 10)
+    ]
+    assert keys(views.staged_batches(harness.core.state, 9, "q")) == [("b", 2), ("b", 10)]
+    assert keys(views.staged_batches(harness.core.state, 9, "other")) == [("a", 9)]
     with pytest.raises(QueueNotFoundError):
-        harness.core.batches(9, "gone")
+        views.staged_batches(harness.core.state, 9, "gone")
 
 
 def test_a_batch_that_is_not_staged_any_more_is_in_no_list(harness: Harness) -> None:
@@ -55,13 +58,17 @@ def test_a_batch_that_is_not_staged_any_more_is_in_no_list(harness: Harness) -> 
     harness.declare("q")
     stages = [harness.stage("w", batch_id, ["q"] * 2, name=f"s{batch_id}-") for batch_id in (1, 2)]
     harness.restart()
-    assert keys(harness.core.batches(9, "q")) == [("w", 1), ("w", 2)]
+    assert keys(views.staged_batches(harness.core.state, 9, "q")) == [("w", 1), ("w", 2)]
     harness.do(c.AbortBatch("w", 1, (stages[0].stage_id,)))
-    assert keys(harness.core.batches(9, "q")) == [("w", 2)]
+    assert keys(views.staged_batches(harness.core.state, 9, "q")) == [("w", 2)]
     harness.commit("w", 2, stages[1])
-    assert harness.core.batches(9) == harness.core.batches(9, "q") == []
+    assert (
+        views.staged_batches(harness.core.state, 9)
+        == views.staged_batches(harness.core.state, 9, "q")
+        == []
+    )
     harness.stage("w", 2, ["q"], run_id="next", name="again")
-    (replay,) = harness.core.batches(9)
+    (replay,) = views.staged_batches(harness.core.state, 9)
     assert (replay.committed, replay.targets) == (True, ())
 
 
@@ -73,11 +80,14 @@ def test_writers_come_in_pages(harness: Harness) -> None:
     long_ago_us = harness.now_us
     harness.now_us += DAY_US
     harness.stage("b", 0, ["q"], name="b")
-    assert [each.writer for each in harness.core.writers(2)] == ["a", "b"]
-    assert [each.writer for each in harness.core.writers(2, "b")] == ["c"]
-    silent = harness.core.writers(9, silent_since_us=long_ago_us)
+    assert [each.writer for each in views.list_writers(harness.core.state, 2)] == ["a", "b"]
+    assert [each.writer for each in views.list_writers(harness.core.state, 2, "b")] == ["c"]
+    silent = views.list_writers(harness.core.state, 9, silent_since_us=long_ago_us)
     assert [each.writer for each in silent] == ["a", "c"]
-    assert harness.core.writer("a")[:3] == ("a", 4, 1)
-    assert (harness.core.writer("b").batch_id, harness.core.writer("b").stages) == (-1, 1)
+    assert views.writer_info(harness.core.state, "a")[:3] == ("a", 4, 1)
+    assert (
+        views.writer_info(harness.core.state, "b").batch_id,
+        views.writer_info(harness.core.state, "b").stages,
+    ) == (-1, 1)
     with pytest.raises(WriterNotFoundError):
-        harness.core.writer("d")
+        views.writer_info(harness.core.state, "d")

@@ -11,6 +11,7 @@ from pyroaring import BitMap, BitMap64
 from ackq.errors import CheckpointMismatchError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from ackq_broker.engine import recovery
 from ackq_broker.journal import Journal, dump
 from ackq_broker.journal.failpoints import unarmed
@@ -130,8 +131,8 @@ class Broker:
     def content(self):
         """The bodies of every queue, as its readers get them."""
         found = {name: [] for name in QUEUES}
-        for name in [info.queue for info in self.engine.core.queues()]:
-            pieces = self.engine.core.browse(name)
+        for name in [info.queue for info in views.list_queues(self.engine.core.state)]:
+            pieces = views.browse(self.engine.core.state, name)
             found[name] = self.read(pieces)
             assert found[name] == self.given(pieces)
         return found
@@ -237,11 +238,11 @@ def test_what_is_looked_at_in_vain_is_not_read_again(monkeypatch, tmp_path):
             for _ in range(4):
                 broker.publish(["b"] * 2000, size=0)
             looked = []
-            live_rows = broker.engine.core.live_rows
+            live_rows = views.live_rows
             monkeypatch.setattr(
-                type(broker.engine.core),
+                views,
                 "live_rows",
-                lambda _, ids, queues: looked.append(ids) or live_rows(ids, queues),
+                lambda state, ids, queues: looked.append(ids) or live_rows(state, ids, queues),
             )
             await broker.compact()
             assert looked
@@ -265,11 +266,13 @@ def test_a_busy_broker_looks_at_no_block_that_may_be_whole(monkeypatch, tmp_path
             for _ in range(4):
                 broker.publish(names * 4, size=500)
             looked = []
-            live_rows = broker.engine.core.live_rows
+            live_rows = views.live_rows
             monkeypatch.setattr(
-                type(broker.engine.core),
+                views,
                 "live_rows",
-                lambda _, ids, queues: looked.append(list(queues)) or live_rows(ids, queues),
+                lambda state, ids, queues: (
+                    looked.append(list(queues)) or live_rows(state, ids, queues)
+                ),
             )
             quiet = compaction._QUIET_BYTES
             monkeypatch.setattr(compaction, "_QUIET_BYTES", -1)
@@ -382,7 +385,9 @@ class Life:
         self.end = reply.end_tag
         for after, last in ((start, self.end), (max(0, start - 5), start)):
             try:
-                pieces = broker.engine.core.fetch("s", self.reader, reply.epoch, after, last)
+                pieces = views.fetch(
+                    broker.engine.core.state, "s", self.reader, reply.epoch, after, last
+                )
             except CheckpointMismatchError:
                 continue
             assert broker.read(pieces) == broker.given(pieces)
@@ -390,7 +395,7 @@ class Life:
     async def browse(self):
         """Begun now, read later: what is left of it is in order, and all that is still there is."""
         name = self.chance.choice(("a", "b"))
-        self.browsing.append((name, self.broker.engine.core.browse(name)))
+        self.browsing.append((name, views.browse(self.broker.engine.core.state, name)))
         if self.chance.random() < 0.5:
             name, pieces = self.browsing.pop(0)
             found, meant = self.broker.read(pieces, settled_ok=True), self.broker.given(pieces)
@@ -402,7 +407,7 @@ class Life:
             self.broker.do(c.PurgeQueue(self.chance.choice(("a", "b"))))
 
     async def redrive(self):
-        if self.broker.engine.core.queues("dead")[0].ready:
+        if views.list_queues(self.broker.engine.core.state, "dead")[0].ready:
             self.broker.do(c.Redrive("dead", max_messages=self.chance.randint(1, 20)))
 
     async def compact(self):
@@ -438,7 +443,7 @@ def test_nothing_is_delivered_otherwise(monkeypatch, tmp_path, seed):
                 content["short"] = []
             core = broker.engine.core
             table = broker.engine.journal._blocks.copy_table()
-            assert set(core.durable_blocks()) <= set(table.ids().tolist())
+            assert set(views.durable_blocks(core.state)) <= set(table.ids().tolist())
             relocated += sum("relocation" in line for line in dump(tmp_path / "data"))
         assert relocated
 

@@ -3,8 +3,11 @@
 import asyncio
 from collections import Counter
 
+import pytest
+
 from ackq import limits
 from ackq_broker.core.commands import Demand
+from ackq_broker.service.consuming import dispatcher
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 
 
@@ -12,7 +15,7 @@ class Engine:
     """Queues as numbers of ready messages; `overdue` of them nobody can get any more."""
 
     def __init__(self, **ready):
-        self.core = self
+        self.core = self.state = self
         self.on_change = []
         self.queues = ready
         self.overdue = Counter()
@@ -41,6 +44,12 @@ class Engine:
     def written(self):
         for notify in self.on_change:
             notify()
+
+
+@pytest.fixture(autouse=True)
+def counters(monkeypatch):
+    """The views of the core are those of these counters."""
+    monkeypatch.setattr(dispatcher, "views", Engine)
 
 
 class QueueConsumer:

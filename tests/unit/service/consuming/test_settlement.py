@@ -9,7 +9,7 @@ from pyroaring import BitMap64
 from ackq.errors import AckqError
 from ackq.outcomes import Outcome
 from ackq.v1 import consuming_pb2 as pb
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.service.consuming.channel import BrokerChannel
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.settlement import SettlementBatch
@@ -107,9 +107,9 @@ def outcome_of(settles, *, together):
             except AckqError as error:
                 refusal = (type(error), error.message)
                 break
-        before_close = engine.core.outstanding(channel.channel_id)
+        before_close = views.outstanding(engine.core.state, channel.channel_id)
         channel.close()
-        return stream.answers, refusal, before_close, engine.core.queues()
+        return stream.answers, refusal, before_close, views.list_queues(engine.core.state)
 
     return asyncio.run(main())
 

@@ -8,7 +8,7 @@ from ackq import errors, limits
 from ackq.outcomes import Outcome
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.engine import recovery
 from ackq_broker.service.admin import AdminService
 from ackq_broker.service.publishing import pending_confirms
@@ -187,7 +187,7 @@ async def test_a_fenced_stream_publishes_nothing_more():
         with pytest.raises(errors.FencedError):
             await stream.task
         await disk(engine)
-        assert engine.core.queues("q")[0].ready == 0
+        assert views.list_queues(engine.core.state, "q")[0].ready == 0
         newer.publish(1)
         await disk(engine)
         assert newer.confirms() == [(1, True)]
@@ -211,14 +211,14 @@ async def test_a_full_disk_blocks_and_nacks():
     """P8, P14: at the reserve the publisher is told why, what still comes is nacked, then go on."""
     async with opened() as (engine, stream, _):
         engine.free_bytes = 0
-        engine.poll_disk()
+        engine.alarms.poll_disk()
         await run_until_idle()
         assert "bytes left" in stream.answers[-1].blocked.reason
         stream.publish(1)
         await run_until_idle()
         assert stream.answers[-1].nack.reason.code == "disk_full"
         engine.free_bytes = limits.DISK_RESERVE_BYTES
-        engine.poll_disk()
+        engine.alarms.poll_disk()
         stream.publish(2)
         await disk(engine)
         assert stream.kinds() == ["opened", "blocked", "nack", "unblocked", "confirm"]
@@ -229,14 +229,14 @@ async def test_short_memory_blocks():
     async with opened() as (engine, stream, _):
         engine.used_bytes = engine.MEMORY_BYTES
         engine.journal.unsynced_bytes = engine.MEMORY_BYTES // 2
-        engine.poll_memory()
+        engine.alarms.poll_memory()
         await run_until_idle()
         assert "memory is short" in stream.answers[-1].blocked.reason
         info = await AdminService(engine, None, "fdatasync", None).server_info(None)
         assert info.blocked == stream.answers[-1].blocked.reason
         assert info.memory_used_bytes == info.memory_limit_bytes == engine.MEMORY_BYTES
         engine.used_bytes = engine.journal.unsynced_bytes = 0
-        engine.poll_memory()
+        engine.alarms.poll_memory()
         stream.publish(1)
         await disk(engine)
         assert stream.kinds() == ["opened", "blocked", "unblocked", "confirm"]
@@ -253,7 +253,7 @@ async def test_a_full_disk_confirms_what_it_has(numbers):
         stream.publish(1)
         await run_until_idle()
         engine.free_bytes = 0
-        engine.poll_disk()
+        engine.alarms.poll_disk()
         newer = resumed(service)
         await disk(engine)
         for number in numbers:
@@ -314,13 +314,13 @@ async def test_numbers_far_apart_take_no_memory(free_bytes):
         stream._requests.put_nowait(frame.Frame(header, encoded(body=[b"x"], routing_key="q")))
         await run_until_idle()
         engine.free_bytes = free_bytes
-        engine.poll_disk()
+        engine.alarms.poll_disk()
         for number in (1, far, far + 1):
             stream.publish(number)
         await disk(engine)
         unread = [answer for answer in stream.answers if answer.HasField("nack")]
         assert [answer.nack.first_number for answer in unread] == [far + 1] * (not free_bytes)
-        assert engine.core.queues("q")[0].ready == 1 + bool(free_bytes)
+        assert views.list_queues(engine.core.state, "q")[0].ready == 1 + bool(free_bytes)
 
 
 async def test_numbers_that_the_stream_has_not_shown_are_not_answered():
@@ -335,7 +335,7 @@ async def test_numbers_that_the_stream_has_not_shown_are_not_answered():
         stream.send(encoded(body=[b"x"], routing_key="q"), lowest=5, data=data)
         with pytest.raises(errors.InvalidArgumentError, match="has shown those below 4"):
             await stream.task
-        assert engine.core.queues("q")[0].ready == 3
+        assert views.list_queues(engine.core.state, "q")[0].ready == 3
 
 
 async def test_the_attempt_that_fenced():
@@ -421,7 +421,7 @@ async def test_a_message_that_is_gone_before_its_confirm_was_handled(end, delive
         again.publish(1)
         await disk(engine)
         assert again.confirms() == [(1, True)]
-        assert sum(queue.ready for queue in engine.core.queues()) == 0
+        assert sum(queue.ready for queue in views.list_queues(engine.core.state)) == 0
         again.task.cancel()
         await asyncio.gather(again.task, stream.task, return_exceptions=True)
 
@@ -508,8 +508,8 @@ async def test_a_number_in_progress_that_comes_again_is_answered_once():
         await disk(engine)
         assert sorted(stream.kinds()) == ["confirm", "nack", "opened", "returned"]
         assert stream.confirms() == [(2, True)]
-        assert engine.core.queues("late")[0].ready == 0
-        assert engine.core.queues("full")[0].ready == 0
+        assert views.list_queues(engine.core.state, "late")[0].ready == 0
+        assert views.list_queues(engine.core.state, "full")[0].ready == 0
 
 
 async def test_a_refusal_that_is_on_its_way_is_told_once():

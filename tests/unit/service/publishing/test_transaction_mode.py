@@ -8,7 +8,7 @@ import pytest
 from ackq import limits
 from ackq.errors import FencedError, InvalidArgumentError, WrongModeError
 from ackq.v1 import publishing_pb2 as pb
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.service.publishing import stream as publisher_stream
 from ackq_broker.service.publishing import transaction_mode
 from tests.unit.service import publisher_streams
@@ -44,11 +44,11 @@ def roll_back(stream, transaction_id=ONE):
 
 
 def ready(engine, queue="q"):
-    return engine.core.queues(queue)[0].ready
+    return views.list_queues(engine.core.state, queue)[0].ready
 
 
 def staged(engine, queue="q"):
-    return engine.core.queues(queue)[0].staged
+    return views.list_queues(engine.core.state, queue)[0].staged
 
 
 def last(stream):
@@ -202,7 +202,7 @@ async def test_a_full_disk_refuses_the_transaction(monkeypatch):
         publish(stream, 1)
         await run_until_idle()
         engine.free_bytes = 0
-        engine.poll_disk()
+        engine.alarms.poll_disk()
         commit(stream, 1)
         publish(stream, 2, TWO)
         commit(stream, 1, TWO)

@@ -8,7 +8,7 @@ from pyroaring import BitMap64
 from ackq import limits
 from ackq.errors import AlreadyHeldError, FencedError
 from ackq.v1 import sessions_pb2 as pb
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.sessions.service import SessionsService
 from tests.fakes.blocks import encoded
@@ -76,7 +76,7 @@ class Broker:
 
     @property
     def session(self):
-        (info,) = self.engine.core.sessions("s")
+        (info,) = views.list_sessions(self.engine.core.state, "s")
         return info
 
 
@@ -95,7 +95,7 @@ def test_the_lease_of_an_absent_owner_goes_back(broker):
     broker.passed(0.001)
     assert len(broker.engine.journal.entries) == before + 1
     assert (broker.session.detached, broker.session.epoch) == (True, 2)
-    (queue,) = broker.engine.core.queues("q")
+    (queue,) = views.list_queues(broker.engine.core.state, "q")
     assert (queue.ready, queue.unacked) == (2, 0)
     broker.passed(TIMEOUT_MS)
     assert len(broker.engine.journal.entries) == before + 1
@@ -139,7 +139,7 @@ def test_the_session_of_a_live_holder_is_never_forgotten(broker, monkeypatch):
     broker.liveness.disconnected(stream)
     broker.now += 2 * GRACE_S
     broker.service.housekeep()
-    assert broker.engine.core.sessions() == []
+    assert views.list_sessions(broker.engine.core.state) == []
 
 
 def test_a_query_that_found_nothing_starts_days_later(broker, monkeypatch):
@@ -265,7 +265,7 @@ def test_a_session_that_ended_is_not_detached(broker):
     broker.lease()
     broker.call(broker.service.release_session(pb.ReleaseSessionRequest(session="s", fence=True)))
     broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
-    assert broker.engine.core.sessions() == []
+    assert views.list_sessions(broker.engine.core.state) == []
 
 
 def test_a_session_that_an_operator_fenced_is_free_also_after_a_restart(broker):

@@ -6,6 +6,7 @@ import pytest
 
 from ackq.errors import QueueNotFoundError
 from ackq.outcomes import Outcome
+from ackq_broker.core import views
 from ackq_broker.core.commands import BatchKey, DeadLetterGroup
 
 
@@ -17,7 +18,7 @@ def test_what_refers_to_a_queue(harness):
     harness.bind("w", "fanout", q="")
     harness.stage("w1", 3, ["q", "q"], name="one")
     harness.stage("w2", 0, ["q"], name="two")
-    use = harness.core.queue_use("q", 10)
+    use = views.queue_use(harness.core.state, "q", 10)
     assert use.bindings == (("w", ""), ("x", "k.#"))
     assert use.batches == ((BatchKey("w1", 3), 2), (BatchKey("w2", 0), 1))
     assert use.sources == ("a", "b")
@@ -31,7 +32,7 @@ def test_at_most_so_many(harness):
     harness.bind("w", "fanout", q="")
     harness.stage("w1", 3, ["q"], name="one")
     harness.stage("w2", 0, ["q"], name="two")
-    use = harness.core.queue_use("q", 1)
+    use = views.queue_use(harness.core.state, "q", 1)
     assert (use.bindings, use.batches) == ((("w", ""),), ((BatchKey("w1", 3), 1),))
     assert len(use.sources) == 1
     assert (use.binding_count, use.batch_count, use.source_count) == (2, 2, 2)
@@ -49,18 +50,18 @@ def test_dead_letters_by_what_they_have_in_common(harness):
         harness.deliver("d", "b")
         harness.settle("d", Outcome.FAILED, *tags, reason="timeout")
     harness.publish_to("dead", 1)
-    assert Counter(harness.core.dead_letters("dead")) == Counter(
+    assert Counter(views.dead_letters(harness.core.state, "dead")) == Counter(
         [
             DeadLetterGroup("a", "rejected", "wrong", 3),
             DeadLetterGroup("a", "rejected", "late", 1),
             DeadLetterGroup("b", "delivery_limit", "timeout", 2),
         ]
     )
-    (info,) = harness.core.queues("dead")
+    (info,) = views.list_queues(harness.core.state, "dead")
     assert (info.ready, info.dead_letters_held) == (7, 6)
     harness.deliver("e", "dead", 3)
     harness.settle("e", Outcome.ACCEPTED, 1, 2, 3)
-    assert harness.core.queues("dead")[0].dead_letters_held == 3
+    assert views.list_queues(harness.core.state, "dead")[0].dead_letters_held == 3
 
 
 def test_dead_letters_that_go_between_two_looks(harness):
@@ -70,7 +71,7 @@ def test_dead_letters_that_go_between_two_looks(harness):
     harness.deliver("c", "a")
     harness.settle("c", Outcome.REJECTED, 1, reason="one")
     harness.settle("c", Outcome.REJECTED, 2, reason="two")
-    groups = harness.core.dead_letters("dead")
+    groups = views.dead_letters(harness.core.state, "dead")
     assert next(groups).reason == "one"
     harness.deliver("e", "dead")
     harness.settle("e", Outcome.ACCEPTED, 1, 2)
@@ -80,6 +81,6 @@ def test_dead_letters_that_go_between_two_looks(harness):
 def test_of_a_queue_that_is_not_there(harness):
     """M5: at once."""
     with pytest.raises(QueueNotFoundError):
-        harness.core.dead_letters("nothing")
+        views.dead_letters(harness.core.state, "nothing")
     with pytest.raises(QueueNotFoundError):
-        harness.core.queue_use("nothing", 1)
+        views.queue_use(harness.core.state, "nothing", 1)

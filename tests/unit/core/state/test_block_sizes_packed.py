@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackq_broker.core.columns.packed_sizes import pack, sizes_at
+from ackq_broker.core.state.block_sizes import pack, sizes_at
 
 sizes = st.lists(
     st.one_of(st.integers(0, 300), st.integers(0, 1 << 17), st.integers(0, 1 << 33)), min_size=1

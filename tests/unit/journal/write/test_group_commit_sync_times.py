@@ -2,7 +2,7 @@
 
 import pytest
 
-from ackq_broker.journal.write.sync_times import BOUNDS_S, SyncTimes
+from ackq_broker.journal.write.group_commit import BOUNDS_S, SyncTimes
 from tests.unit.journal.running_journal import block, block_bytes, opened
 
 

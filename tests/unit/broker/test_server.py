@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from ackq_broker.service.transport import descriptors
+from ackq_broker import server
 
 
 @pytest.mark.parametrize(
@@ -20,12 +20,12 @@ def test_the_soft_limit_is_raised_to_the_hard_one(monkeypatch, limits, set_to, e
     found = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: found.append(both))
-    assert descriptors.raise_limit() == expected
+    assert server.raise_descriptor_limit() == expected
     assert found == ([set_to] if set_to else [])
 
 
 @pytest.mark.parametrize(("limit", "connections"), [(64, 16), (1024, 768), (1 << 20, 1048320)])
 def test_connections_leave_some_for_the_journal(limit, connections):
     """I6: a quarter of few, and all but 256 of many."""
-    assert descriptors.for_connections(limit, 1) == connections
-    assert descriptors.for_connections(limit, 2) == connections // 2
+    assert server.connection_descriptors(limit, 1) == connections
+    assert server.connection_descriptors(limit, 2) == connections // 2

@@ -5,6 +5,7 @@ import pytest
 from ackq.errors import InvalidArgumentError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import Harness
 
 
@@ -37,18 +38,18 @@ def core(harness: Harness):
 )
 def test_names_by_pattern_and_page(core, chosen, names) -> None:
     """Q5: ascending; a page begins behind the last name of the one before."""
-    assert core.matching_names(**chosen) == names
+    assert views.matching_names(core.state, **chosen) == names
 
 
 def test_a_pattern_has_a_bound(core) -> None:
     """I6: as a name has."""
     with pytest.raises(InvalidArgumentError, match="pattern"):
-        core.matching_names("*" * 256)
+        views.matching_names(core.state, "*" * 256)
 
 
 def test_what_is_gone_meanwhile_is_left_out(harness: Harness) -> None:
     """Q5: a list is made in slices, and a queue may be deleted between two."""
     harness.declare("a", "b", "c")
-    names = harness.core.matching_names()
+    names = views.matching_names(harness.core.state)
     harness.do(c.DeleteQueue("b"))
-    assert [info.queue for info in harness.core.queue_infos(names)] == ["a", "c"]
+    assert [info.queue for info in views.queue_infos(harness.core.state, names)] == ["a", "c"]

@@ -1,0 +1,193 @@
+"""Alarms: why publishers are blocked (P14, O6), and the long-lived streams that are called back.
+
+Everything here runs on the broker's event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Final, NamedTuple
+
+from ackq import limits
+from ackq.errors import BrokerUnavailableError, DiskFullError
+from ackq_broker.engine.events import event
+from ackq_broker.engine.in_flight import InFlight
+
+_log = logging.getLogger(__name__)
+
+_DRAINING: Final = (
+    "The broker is being drained for a restart, and takes in nothing new: try again when it is"
+    " back."
+)
+
+
+class AlarmKind(Enum):
+    """The kind of the alarm that is on."""
+
+    NONE = "none"
+    DRAINING = "draining"
+    DISK = "disk"
+    MEMORY = "memory"
+
+
+class Listener(NamedTuple):
+    """A long-lived stream of a kind, such as `publish`, and its callbacks.
+
+    For a changed alarm, and for the broker's stop.
+    """
+
+    kind: str
+    alarm: Callable[[str], object]
+    stop: Callable[[], object]
+
+
+class Alarms:
+    """The reason why publishers are blocked, and the open streams that are told of it.
+
+    Args:
+        disk: Whether the disk is at its reserve.
+        in_flight: What streams have sent and is not handled, and the memory alarm.
+
+    Attributes:
+        draining: Whether the broker takes in nothing new (O6).
+        stopping: Whether the broker stops.
+        ended_streams: Number of streams that ended since the start.
+        on_resume: Called when the broker takes in everything again after a drain.
+    """
+
+    def __init__(self, disk: DiskAlarm, in_flight: InFlight) -> None:
+        self._disk = disk
+        self._in_flight = in_flight
+        self.draining = self.stopping = False
+        self.ended_streams = 0
+        self.on_resume: list[Callable[[], object]] = []
+        # In the order in which they came: a simulated run replays.
+        self._listeners: dict[Listener, None] = {}
+        self._alarmed = False
+
+    @property
+    def kind(self) -> AlarmKind:
+        """The alarm that `reason` describes: draining before the disk before memory."""
+        if self.draining:
+            return AlarmKind.DRAINING
+        if self._disk.reason:
+            return AlarmKind.DISK
+        return AlarmKind.MEMORY if self._in_flight.reason else AlarmKind.NONE
+
+    @property
+    def reason(self) -> str:
+        """Why publishers are blocked (P14, O6); empty while they are not."""
+        if self.draining:
+            return _DRAINING
+        return self._disk.reason or self._in_flight.reason
+
+    def check_taking(self) -> None:
+        """Raises BrokerUnavailableError while the broker is drained (O6)."""
+        if self.draining:
+            raise BrokerUnavailableError(_DRAINING)
+
+    @contextmanager
+    def listening(
+        self, kind: str, alarm: Callable[[str], object], stop: Callable[[], object]
+    ) -> Iterator[None]:
+        """Calls back a stream for alarms and for the broker's stop.
+
+        An alarm is a reason, empty when it is over; a present one is passed at once.
+        """
+        listener = Listener(kind, alarm, stop)
+        self._listeners[listener] = None
+        try:
+            if self.reason:
+                alarm(self.reason)
+            if self.stopping:
+                stop()
+            yield
+        finally:
+            del self._listeners[listener]
+            self.ended_streams += 1
+
+    def streams(self) -> Counter[str]:
+        """The long-lived streams that are open, by kind."""
+        return Counter(listener.kind for listener in self._listeners)
+
+    def poll_disk(self) -> None:
+        """Polls the free space of the disk and passes a changed alarm on (P14)."""
+        self._disk.poll()
+        self._pass_on()
+
+    def poll_memory(self) -> None:
+        """Polls the memory of the process and passes a changed alarm on (P14)."""
+        self._in_flight.poll()
+        self._pass_on()
+
+    def drain(self, *, draining: bool) -> None:
+        """Takes in nothing new from now on (O6), or again everything."""
+        if draining != self.draining:
+            _log.info("%s", "draining: nothing new is taken in" if draining else "drained no more")
+        self.draining = draining
+        self._pass_on()
+        if not draining:
+            for resume in self.on_resume:
+                resume()
+
+    def stop(self) -> None:
+        """Asks long-lived streams to end."""
+        self.stopping = True
+        for listener in tuple(self._listeners):
+            listener.stop()
+
+    def _pass_on(self) -> None:
+        alarm = self.reason
+        if bool(alarm) != self._alarmed:
+            self._alarmed = bool(alarm)
+            _log.warning(
+                "%s",
+                alarm or "publishers are not blocked any more",
+                extra=event(
+                    "blocked" if alarm else "unblocked",
+                    disk=bool(self._disk.reason),
+                    memory=bool(self._in_flight.reason),
+                ),
+            )
+            for listener in tuple(self._listeners):
+                listener.alarm(alarm)
+
+
+class DiskAlarm:
+    """The alarm as of the last poll of the disk's free space.
+
+    Attributes:
+        reason: Why the broker takes nothing in; empty while the alarm is off.
+
+    Args:
+        free_bytes: Returns the free space of the disk.
+        reserve_bytes: What is kept free for what drains.
+    """
+
+    def __init__(
+        self, free_bytes: Callable[[], int], reserve_bytes: int = limits.DISK_RESERVE_BYTES
+    ) -> None:
+        self._free_bytes = free_bytes
+        self._reserve_bytes = reserve_bytes
+        self.reason = ""
+        self.poll()
+
+    def poll(self) -> str:
+        """Reads the free space; returns `reason`."""
+        free = self._free_bytes()
+        self.reason = ""
+        if free < self._reserve_bytes:
+            self.reason = (
+                f"The broker's disk has {free} bytes left; below {self._reserve_bytes} the"
+                " broker only serves what drains. Make room, or consume what waits."
+            )
+        return self.reason
+
+    def check(self) -> None:
+        """Raises DiskFullError while the alarm is on."""
+        if self.reason:
+            raise DiskFullError(self.reason, reserve=self._reserve_bytes)
