@@ -1,6 +1,33 @@
 """A queue: which of its positions are ready, delayed, unacked, and kept for a replay.
 
 Invariant: every placed position is exactly one of the four until it is gone (I4).
+
+What an event makes of a message, by its state; `leased` is unacked by a session, `-` is no change.
+Of a message that is accepted, dead-lettered, expired or removed nothing is left in its queue.
+
+| event               | ready       | delayed     | unacked     | leased      | kept        |
+| ------------------- | ----------- | ----------- | ----------- | ----------- | ----------- |
+| delivered           | unacked C1  | -           | -           | -           | -           |
+| leased              | leased S1   | -           | -           | -           | -           |
+| channel accepts     | -           | -           | accepted C4 | -           | -           |
+| channel releases    | -           | -           | ready C6    | -           | -           |
+| channel fails       | -           | -           | delayed C14 | -           | -           |
+| channel fails last  | -           | -           | dead C13    | -           | -           |
+| channel rejects     | -           | -           | dead C13    | -           | -           |
+| channel closes      | -           | -           | ready C6    | -           | -           |
+| session accepts     | -           | -           | -           | kept K2     | -           |
+| session fails       | -           | -           | -           | delayed S6  | -           |
+| session rejects     | -           | -           | -           | dead S6     | -           |
+| session is released | -           | -           | -           | ready S8    | accepted S8 |
+| session times out   | -           | -           | -           | ready S5    | -           |
+| replay is over      | -           | -           | -           | -           | accepted K2 |
+| expires             | expired Q3  | expired Q3  | - S7        | - S7        | -           |
+| expires to a queue  | dead C13    | dead C13    | - S7        | - S7        | -           |
+| delay ends          | -           | ready C14   | -           | -           | -           |
+| purged              | removed Q4  | -           | -           | -           | -           |
+| queue is deleted    | removed Q4  | removed Q4  | - Q4        | - Q4        | - Q4        |
+| restart             | - Q7        | - Q7        | ready Q7    | - Q7        | - Q7        |
+| restart, transient  | removed Q7  | removed Q7  | removed Q7  | removed S5  | accepted Q7 |
 """
 
 from __future__ import annotations

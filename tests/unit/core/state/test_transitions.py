@@ -1,0 +1,178 @@
+"""The table of transitions in `core/state/queue.py`: the core does what each of its cells says."""
+
+import re
+from contextlib import suppress
+
+import pytest
+
+from ackq import limits
+from ackq.errors import AckqError
+from ackq.outcomes import Outcome
+from ackq_broker.core import commands as c
+from ackq_broker.core.state import queue as module
+from tests.rules import defined
+from tests.unit.core.harness import SECOND_US, Harness, group
+
+HOUR_MS = 3_600_000
+DELAY_MS = 60_000
+# Of these nothing is left in the queue, so that nothing can happen to them.
+ENDS = ("accepted", "dead", "expired", "removed")
+
+
+def table():
+    """The cells: (event, state) to what is there."""
+    lines = [line.strip("| ").split("|") for line in module.__doc__.splitlines() if "|" in line]
+    (_, *states), _, *rows = [[cell.strip() for cell in line] for line in lines]
+    return {
+        (event, state): cell
+        for event, *cells in rows
+        for state, cell in zip(states, cells, strict=True)
+    }
+
+
+TABLE = table()
+EVENTS = list(dict.fromkeys(event for event, _ in TABLE))
+STATES = list(dict.fromkeys(state for _, state in TABLE))
+
+
+class Message:
+    """The only message of a queue, brought to a state."""
+
+    def __init__(self, harness: Harness, state: str, *, event: str) -> None:
+        self.harness = harness
+        self.reader = None
+        harness.declare("dead-letters")
+        properties = {} if event == "expires" else {"dead_letter_queue": "dead-letters"}
+        if event == "channel fails last":
+            properties["delivery_limit"] = 1
+        harness.declare("q", **properties)
+        persistent = event != "restart, transient"
+        harness.publish_to("q", 1, ttls_ms=[HOUR_MS], persistent=persistent)
+        getattr(self, f"become_{state}")()
+
+    def become_ready(self):
+        """It is, once it is published."""
+
+    def become_unacked(self):
+        self.harness.deliver("c", "q", 1)
+
+    def become_delayed(self):
+        self.harness.deliver("gone", "q", 1)
+        self.harness.settle("gone", Outcome.FAILED, 1, delay_ms=DELAY_MS)
+
+    def become_leased(self):
+        self.reader = self.harness.lease("q")
+        self.reader.note()
+
+    def become_kept(self):
+        self.become_leased()
+        self.reader.advance(1)
+
+    def become_accepted(self):
+        self.become_unacked()
+        self.harness.settle("c", Outcome.ACCEPTED, 1)
+
+    def become_dead(self):
+        self.become_unacked()
+        self.harness.settle("c", Outcome.REJECTED, 1)
+
+    def become_expired(self):
+        self.harness.wait(2 * HOUR_MS / 1000)
+
+    def become_removed(self):
+        self.harness.do(c.PurgeQueue("q"))
+
+    # --- events ---
+
+    def fail_twice(self):
+        """More often than the delivery limit allows."""
+        self.harness.settle("c", Outcome.FAILED, 1)
+        self.harness.deliver("c", "q", 1)
+        self.harness.settle("c", Outcome.FAILED, 2)
+
+    def session_settles(self, outcome):
+        if self.reader is not None:
+            self.reader.say(group(outcome, 1, delay_ms=DELAY_MS * (outcome is Outcome.FAILED)))
+            self.reader.advance(1)
+
+    def happens(self, event):
+        """One of the events; a refusal changes nothing."""
+        do, settle = self.harness.do, self.harness.settle
+        act = {
+            "delivered": lambda: self.harness.deliver("other", "q", 1),
+            "leased": lambda: self.harness.lease("q", session="other"),
+            "channel accepts": lambda: settle("c", Outcome.ACCEPTED, 1),
+            "channel releases": lambda: settle("c", Outcome.RELEASED, 1),
+            "channel fails": lambda: settle("c", Outcome.FAILED, 1, delay_ms=DELAY_MS),
+            "channel fails last": self.fail_twice,
+            "channel rejects": lambda: settle("c", Outcome.REJECTED, 1),
+            "channel closes": lambda: do(c.CloseChannel(b"c")),
+            "session accepts": lambda: self.reader and self.reader.advance(1),
+            "session fails": lambda: self.session_settles(Outcome.FAILED),
+            "session rejects": lambda: self.session_settles(Outcome.REJECTED),
+            "session is released": lambda: do(c.ReleaseSession("s")),
+            "session times out": lambda: self.reader and self.reader.detach(),
+            "replay is over": lambda: self.harness.housekeep_after(
+                (limits.REPLAY_RETENTION_S + 1) * SECOND_US
+            ),
+            "expires": lambda: self.harness.wait(HOUR_MS / 1000 + 1),
+            "expires to a queue": lambda: self.harness.wait(HOUR_MS / 1000 + 1),
+            "delay ends": lambda: self.harness.wait(DELAY_MS / 1000 + 1),
+            "purged": lambda: do(c.PurgeQueue("q")),
+            "queue is deleted": lambda: do(c.DeleteQueue("q", force=True)),
+            "restart": self.harness.restart,
+            "restart, transient": self.harness.restart,
+        }[event]
+        with suppress(AckqError):
+            act()
+
+    @property
+    def state(self):
+        """Where the message is now."""
+        state = self.harness.core.state
+        queue = next((each for each in state.queues.values() if each.name == "q"), None)
+        if queue is None:
+            return "removed"
+        sessions = [each.held() for each in state.sessions.values()]
+        found = {
+            "ready": 1 in queue.ready,
+            "delayed": 1 in queue.delayed,
+            "leased": any(1 in held.get(queue.queue_id, ()) for held in sessions),
+            "unacked": 1 in queue.unacked,
+            "dead": queue.dead_lettered,
+            "kept": 1 in queue.kept,
+            "accepted": queue.accepted,
+            "expired": queue.expired,
+        }
+        return next((name for name, there in found.items() if there), "removed")
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("state", STATES)
+def test_a_cell(harness: Harness, event: str, state: str) -> None:
+    """I4: the message is then where the table says, or where it was."""
+    message = Message(harness, state, event=event)
+    assert message.state == state
+    message.happens(event)
+    after = TABLE[event, state].split()[0]
+    assert message.state == (state if after == "-" else after)
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("state", ENDS)
+def test_nothing_happens_to_what_is_gone(harness: Harness, event: str, state: str) -> None:
+    """I4: accepted, dead-lettered, expired and removed messages do not come back."""
+    before = {"expired": "expires", "dead": "expires to a queue"}.get(state, event)
+    message = Message(harness, state, event=before)
+    assert message.state == state
+    message.happens(event)
+    assert message.state in {state, "removed" if event == "queue is deleted" else state}
+
+
+def test_each_transition_names_a_rule():
+    """A cell that changes something says by which rule."""
+    rules = defined()
+    for cell in TABLE.values():
+        after, _, rule = cell.partition(" ")
+        assert re.fullmatch(r"-|[a-z]+", after)
+        assert rule in rules if rule or after != "-" else True
