@@ -58,16 +58,19 @@ _AMQP091, _AMQP1 = "amqp091", "amqp1"
 
 
 class Key(NamedTuple):
-    """A key of a link: its type, its default (None: must be said), and what it is."""
+    """A key of a link: its type, its default (None: required), its help, its direction.
+
+    An outbound link refuses a key that is `inbound`. `window-bytes` has no effect there, and is
+    accepted.
+    """
 
     kind: type
     default: Any
     help: str
+    inbound: bool = False
 
 
 _KINDS: Final = {str: "a text", int: "a whole number", bool: "true or false"}
-# Said to an outbound link, it rules nothing, and does no harm.
-_BOTH: Final = ("window-bytes",)
 LINK_KEYS: Final = {
     "name": Key(str, None, "The link's name, shown at both brokers and in the log."),
     "direction": Key(str, None, "in: from the other broker to the edge; out: to the other one."),
@@ -77,19 +80,39 @@ LINK_KEYS: Final = {
     "broker-queue": Key(str, "", "The other broker's queue; out: behind its default exchange."),
     "exchange": Key(str, "", "Out: publish to this exchange, with each message's routing key."),
     "routing-key": Key(str, "", "Out: with an exchange, this routing key for all messages."),
-    "ack": Key(str, "", "In: acknowledge there what is settled here, or stored here (settled)."),
-    "origin-key": Key(str, "", "In: auto, message_id, header:NAME, fingerprint or none (auto)."),
-    "on-ambiguous": Key(str, "", "In: store or drop what came with an ack in doubt (store)."),
-    "on-reject": Key(
-        str, "", "In: what is rejected here is a dead letter here, or there; or discard (here)."
+    "ack": Key(
+        str,
+        "",
+        "In: acknowledge there what is settled here, or stored here (settled).",
+        inbound=True,
     ),
-    "max-hold": Key(int, 0, "In: seconds; 0: 80 % of the consumer timeout, or 1200."),
-    "on-max-hold": Key(str, "", "In: renew, store or fail."),
-    "accept-limit": Key(bool, False, "In: run though the other queue drops at a limit."),
-    "management": Key(str, "", "In: http://HOST:15672, to learn the other queue's limits."),
-    "delivery-limit": Key(int, -1, "In: the other queue's, instead; 0: none."),
-    "consumer-timeout": Key(int, -1, "In: the other broker's, in seconds, instead; 0: none."),
-    "dead-letters": Key(bool, False, "In: the other queue has a dead-letter exchange."),
+    "origin-key": Key(
+        str, "", "In: auto, message_id, header:NAME, fingerprint or none (auto).", inbound=True
+    ),
+    "on-ambiguous": Key(
+        str, "", "In: store or drop what came with an ack in doubt (store).", inbound=True
+    ),
+    "on-reject": Key(
+        str,
+        "",
+        "In: what is rejected here is a dead letter here, or there; or discard (here).",
+        inbound=True,
+    ),
+    "max-hold": Key(int, 0, "In: seconds; 0: 80 % of the consumer timeout, or 1200.", inbound=True),
+    "on-max-hold": Key(str, "", "In: renew, store or fail.", inbound=True),
+    "accept-limit": Key(
+        bool, False, "In: run though the other queue drops at a limit.", inbound=True
+    ),
+    "management": Key(
+        str, "", "In: http://HOST:15672, to learn the other queue's limits.", inbound=True
+    ),
+    "delivery-limit": Key(int, -1, "In: the other queue's, instead; 0: none.", inbound=True),
+    "consumer-timeout": Key(
+        int, -1, "In: the other broker's, in seconds, instead; 0: none.", inbound=True
+    ),
+    "dead-letters": Key(
+        bool, False, "In: the other queue has a dead-letter exchange.", inbound=True
+    ),
     "user": Key(str, "", "The user there, instead of the URL's."),
     "password-file": Key(str, "", f"A file with its password; else {PASSWORD}."),
     "prefetch": Key(int, 5_000, f"Most messages under way, 1 to {MAX_PREFETCH}."),
@@ -101,9 +124,7 @@ LINK_KEYS: Final = {
     ),
     "key": Key(str, "", "PEM file with its key."),
 }
-_INBOUND_KEYS: Final = tuple(
-    name for name, key in LINK_KEYS.items() if key.help.startswith("In: ") and name not in _BOTH
-)
+_INBOUND_KEYS: Final = tuple(name for name, key in LINK_KEYS.items() if key.inbound)
 EDGE_KEYS: Final = {
     "endpoint": Key(str, DEFAULT_ENDPOINT, "HOST:PORT of the ackq broker."),
     "ca": Key(str, "", "PEM file to trust; turns TLS on."),
