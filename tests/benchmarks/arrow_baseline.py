@@ -1,7 +1,8 @@
 """The anchors of the Spark benchmarks: a source with its rows in memory, a sink that drops them.
 
 Invariant: both do the least that a Python Arrow source or sink can do, so their rate is the ceiling
-of any. The source's rows have the columns, types and batch sizes of the ackq source.
+of any. The source's rows have the columns, types and batch sizes of the ackq source. The sink runs
+on Spark 4.0 and 4.1, too.
 """
 
 # ruff: noqa: N802, N803 - the method names are Spark's
@@ -18,18 +19,19 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
+from pyspark.sql.types import StructType
+
+from ackq.spark.engine import (
     ReadAllAvailable,
     ReadLimit,
+    StreamArrowWriter,
     SupportsTriggerAvailableNow,
+    arrow_schema,
 )
-from pyspark.sql.types import StructType
 
 FORMAT = "arrow_baseline"
 
@@ -96,7 +98,7 @@ class MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Yields one prepared batch again and again."""
 
     def __init__(self, schema: StructType, options: dict[str, int]) -> None:
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = arrow_schema(schema)
         self._options = options
 
     def initialOffset(self) -> dict[str, int]:
@@ -125,7 +127,7 @@ class MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield whole.slice(0, min(size, partition.count - first))
 
 
-class DiscardWriter(DataSourceStreamArrowWriter):
+class DiscardWriter(StreamArrowWriter):
     """Takes every batch and keeps none."""
 
     def __init__(self, *, lean: bool) -> None:
