@@ -67,7 +67,7 @@ _SEEN = [
         (backups, "time"),
         (block_cache, "threading"),
         (block_compaction, "time"),
-        (engine, "ThreadPoolExecutor Future"),
+        (engine, "ThreadPoolExecutor"),
         (process_memory, "trim"),
         (recovery, "os time machine_bytes used_bytes BrokerClock _die"),
         (engine_snapshot, "time Future SimpleQueue"),
