@@ -262,7 +262,9 @@ def _flags(keys: Mapping[str, Any]) -> list[str]:
 def why_temporary(directory: Path) -> str:
     """Why a directory, which need not exist yet, does not outlive this machine's next start.
 
-    Empty: nothing that could be found speaks against it.
+    One in memory, in the writable layer of a container, or where a machine clears up at its start
+    does not. A directory on a disk may still be temporary: an empty text only says that nothing
+    was found against it.
     """
     path = directory.absolute().resolve()
     for cleared in dict.fromkeys((*_CLEARED, tempfile.gettempdir())):

@@ -126,7 +126,7 @@ class HoldPolicy:
 
 
 class OnReject(StrEnum):
-    """What the rejection of a message here does."""
+    """What the rejection of a message at the edge does: a dead letter here or there (L28)."""
 
     HERE = "here"  # it is a dead letter of the edge, and acknowledged there
     THERE = "there"  # it is rejected there, and no dead letter of the edge

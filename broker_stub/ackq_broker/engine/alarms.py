@@ -46,7 +46,7 @@ class Listener(NamedTuple):
 
 
 class Alarms:
-    """The reason why publishers are blocked, and the open streams that are told of it.
+    """The reason why publishers are blocked, and the callbacks of the open streams.
 
     Args:
         disk: Whether the disk is at its reserve.
@@ -127,7 +127,9 @@ class Alarms:
     def drain(self, *, draining: bool) -> None:
         """Takes in nothing new from now on (O6), or again everything."""
         if draining != self.draining:
-            _log.info("%s", "draining: nothing new is taken in" if draining else "drained no more")
+            _log.info(
+                "%s", "draining: nothing new is taken in" if draining else "no longer draining"
+            )
         self.draining = draining
         self._pass_on()
         if not draining:
@@ -158,7 +160,7 @@ class Alarms:
 
 
 class DiskAlarm:
-    """The alarm as of the last poll of the disk's free space.
+    """Whether the data directory's disk was at its reserve at the last poll (P8, P14).
 
     Attributes:
         reason: Why the broker takes nothing in; empty while the alarm is off.

@@ -369,9 +369,11 @@ class _Consumer:
 
 
 def take_at_once(channel: aiormq.Channel) -> None:
-    """Has the consumers of a channel, which must not wait, called as their deliveries come.
+    """Calls the consumers of a channel, which must not wait, as their deliveries come.
 
-    What a consumer raises ends the channel.
+    The library makes a task of each delivery, so that a consumer may wait; a link's does not. What
+    a consumer raises ends the channel. With a version of the library that does not call the method
+    that is replaced here, deliveries come as before.
     """
 
     async def on_deliver(frame: commands.Basic.Deliver) -> None:

@@ -2,6 +2,14 @@
 
 Without a column every message of a run in the block has the same share of its bytes: their size
 where all are alike, and an average of what was written before there were columns.
+
+A column has the smallest size, and for each row how much larger its size is:
+
+    +---------+-----------------+------------------------+
+    | width u8| smallest i64 LE | width bytes a row, LE  |
+    +---------+-----------------+------------------------+
+
+The width is the least that is enough: 1 byte a row where the sizes differ by up to 255.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ def live_rows(
     """The rows of some blocks that anything refers to; rows that are dead never live again.
 
     Blocks that are staged, that a reader is not through with, or that are dead are left out, and
-    those of which other queues than these have runs: of them not all is found. `queue_ids` None:
-    all queues.
+    blocks that also have runs of a queue outside `queue_ids`, as not all their rows would be found.
+    `queue_ids` None: all queues.
     """
     staged = BitMap64(block.block_id for block in _staged(state))
     sought = bitmaps.array(block_ids - staged - state.blocks.pinned())

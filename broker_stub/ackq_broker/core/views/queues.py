@@ -61,7 +61,7 @@ def ready(state: State, name: str) -> int:
 
 
 def queue_use(state: State, name: str, most: int) -> QueueUse:
-    """What refers to a queue, at most so many of a kind; raises QueueNotFoundError."""
+    """Bindings, batches and source queues of a queue, up to `most` of each; QueueNotFoundError."""
     queue = queue_named(state, name)
     sources = [state.queues[queue_id].name for queue_id in islice(queue.sources, most)]
     return QueueUse(
