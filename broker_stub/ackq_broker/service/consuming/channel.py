@@ -46,8 +46,8 @@ class AttachedStream(Protocol):
     def answer(self, header: pb.ConsumeHeader, sequence: int) -> None:
         """Sends a header once `sequence` is on disk, behind everything put before it."""
 
-    def fence(self, attempt: bytes) -> None:
-        """Fences the stream: this opening of the channel is newer."""
+    def fence(self, error: AckqError) -> None:
+        """Ends the stream with an error: an opening of the channel is newer."""
 
 
 @dataclass(slots=True)

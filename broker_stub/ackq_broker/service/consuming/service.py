@@ -23,10 +23,10 @@ from ackq_broker.service.consuming.channel import BrokerChannel
 from ackq_broker.service.consuming.consumer import BrokerConsumer
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.stream import ConsumeStream, Response
-from ackq_broker.service.transport.fields import check_attempt, shorten
+from ackq_broker.service.transport.duplex import replaced
+from ackq_broker.service.transport.fields import check_attempt, check_id, shorten
 from ackq_broker.service.transport.rpc import Read, Write
 
-_ID_BYTES: Final = 16
 # The shortest wait: the uptime and the loop's time round differently, and what is left to that
 # would be waited for again and again.
 _LEAST_S: Final = 0.01
@@ -112,7 +112,7 @@ class ConsumingService:
         if timer is not None:
             timer.cancel()
         if channel.stream is not None:
-            channel.stream.fence(opening.attempt)
+            channel.stream.fence(replaced("channel", channel.channel_id, "go on", opening.attempt))
             channel.detach()
         channel.window.messages = _window(opening)
 
@@ -145,10 +145,7 @@ class ConsumingService:
 def _opening(request: pb.ConsumeRequest | None) -> pb.ChannelOpen:
     if request is None or request.WhichOneof("kind") != "open":
         raise InvalidArgumentError("The first request on a channel must be an open.")
-    if len(request.open.channel_id) != _ID_BYTES:
-        raise InvalidArgumentError(
-            f"A channel id has {_ID_BYTES} random bytes, not {len(request.open.channel_id)}."
-        )
+    check_id("A channel id", request.open.channel_id)
     check_attempt(request.open.attempt)
     return request.open
 

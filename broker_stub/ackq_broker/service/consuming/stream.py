@@ -12,12 +12,11 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from itertools import groupby
 from operator import itemgetter
-from typing import Final
+from typing import ClassVar, Final
 
 from ackq import limits
 from ackq.errors import (
     AckqError,
-    BrokerUnavailableError,
     ClosedError,
     FencedError,
     InvalidArgumentError,
@@ -27,19 +26,17 @@ from ackq.wire import frame
 from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.engine.engine import Engine
 from ackq_broker.engine.events import event
-from ackq_broker.engine.in_flight import StreamBytes
 from ackq_broker.service.blocks.frames import DeliveryFrame, FrameBuilder
 from ackq_broker.service.blocks.sending import build_ahead, build_here
 from ackq_broker.service.consuming.channel import BrokerChannel
 from ackq_broker.service.consuming.transport_window import PendingDelivery
+from ackq_broker.service.transport.duplex import UNREAD_ANSWERS, BrokerStream
 from ackq_broker.service.transport.rpc import Read, Write
-from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 
 _log = logging.getLogger(__name__)
 
 Response = frame.Frame[pb.ConsumeHeader]
 
-_REQUESTS_BYTES: Final = 1 * limits.MIB
 # The most deliveries decided ahead of the wire: enough to cover a sync. Messages that become ready
 # meanwhile are delivered by one decision and leave as one frame.
 _DELIVERIES_AHEAD: Final = 4
@@ -47,13 +44,11 @@ _BYTES_AHEAD: Final = 4 * limits.FRAME_TARGET_BYTES
 # Up to here a delivery of blocks in memory is built on the event loop: a worker thread costs more.
 _SMALL_BYTES: Final = 64 * limits.KIB
 _FEW_PIECES: Final = 64
-# Answers that a client may leave unread.
-_UNREAD_ANSWERS: Final = 10_000
 # The shortest wait: for what is due while the client does not read, or by a clock that rounds.
 _LEAST_S: Final = 0.25
 
 
-class ConsumeStream:
+class ConsumeStream(BrokerStream[pb.ConsumeRequest, PendingDelivery | pb.ConsumeHeader, Response]):
     """A stream from the answer to its open until it ends.
 
     Args:
@@ -66,6 +61,11 @@ class ConsumeStream:
         resumed: The client reconnected, and may repeat requests that have no answer.
     """
 
+    KIND: ClassVar[str] = "consume"
+    AGAIN: ClassVar[str] = "consume again when it is back"
+    BRINGS: ClassVar[bool] = False
+    REQUESTS_BYTES: ClassVar[int] = limits.MIB
+
     def __init__(
         self,
         engine: Engine,
@@ -76,15 +76,11 @@ class ConsumeStream:
         *,
         resumed: bool,
     ) -> None:
-        self._engine = engine
+        super().__init__(engine, read, write)
         self._channel = channel
-        self._read = read
-        self._write = write
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._resumed = resumed
-        self._requests = RequestBuffer[pb.ConsumeRequest](_REQUESTS_BYTES)
-        self._responses = ResponseBuffer[PendingDelivery | pb.ConsumeHeader](engine.sync_gate)
         self._sequence = 0
         self._deliveries_ahead = self._bytes_ahead = 0
         self._heard_s = clock()
@@ -104,13 +100,7 @@ class ConsumeStream:
                 another stream took it over.
         """
         await self._write(_opened(self._channel.instance, resumed=self._resumed))
-        with (
-            self._engine.alarms.listening("consume", alarm=lambda _: None, stop=self._stop),
-            self._engine.in_flight.stream(brings=False) as in_flight,
-        ):
-            await alongside(
-                self._handle_all(), self._receive(), self._send(in_flight), self._watch()
-            )
+        await self._serve(self._watch())
 
     # --- for the channel ---
 
@@ -129,25 +119,13 @@ class ConsumeStream:
         """Sends a header once `sequence` is on disk, behind everything put before it."""
         self._put(header, sequence)
 
-    def fence(self, attempt: bytes) -> None:
-        """Fences this stream: this opening of the channel is newer (C11)."""
-        self._requests.fail(
-            FencedError(
-                f"A newer stream of channel {self._channel.channel_id.hex()} replaced this one; go"
-                " on there. If this process has no other, it was copied with its channel, as a"
-                " machine that is restored is: open a new one.",
-                channel=self._channel.channel_id.hex(),
-                attempt=attempt.hex(),
-            )
-        )
-
     # --- requests ---
 
-    async def _receive(self) -> None:
-        """Buffers requests, so that those that come together are handled together."""
-        while (request := await self._read()) is not None:
-            self._heard_s = self._clock()
-            await self._requests.put(request, request.ByteSize())
+    def _received(self, request: pb.ConsumeRequest) -> int:
+        self._heard_s = self._clock()
+        return request.ByteSize()
+
+    async def _half_closed(self) -> None:
         # Reading ends alike for a half-close and a disconnect; but to a client that is gone nothing
         # can be written, and gRPC cancels this stream instead.
         self._put(self._final_heartbeat, 0)
@@ -158,9 +136,7 @@ class ConsumeStream:
         """Handles requests in their order; what came before a refused one is answered first."""
         try:
             while requests := await self._requests.take():
-                self._handle(requests)
-                if len(self._responses) > _UNREAD_ANSWERS:
-                    await self._responses.drained()
+                await self._handle(requests)
         except (FencedError, ClosedError):
             raise
         except AckqError:
@@ -170,7 +146,7 @@ class ConsumeStream:
         self._channel.close()
         await self._responses.drained()
 
-    def _handle(self, requests: Sequence[pb.ConsumeRequest]) -> None:
+    async def _handle(self, requests: list[pb.ConsumeRequest]) -> None:
         """Handles requests that came together; of transport acks only the highest tag counts.
 
         Settlements with only transport acks or heartbeats between them are coalesced.
@@ -193,6 +169,8 @@ class ConsumeStream:
         if acked_tag:
             self._channel.transport_ack(acked_tag, self._clock())
             self._recheck.set()
+        if len(self._responses) > UNREAD_ANSWERS:
+            await self._responses.drained()
 
     def _handle_one(self, kind: str | None, request: pb.ConsumeRequest) -> None:
         if kind == "subscribe":
@@ -215,30 +193,25 @@ class ConsumeStream:
         self._sequence = max(self._sequence, sequence)
         self._responses.put(item, self._sequence)
 
-    async def _send(self, in_flight: StreamBytes) -> None:
+    async def _answer(self, answers: list[PendingDelivery | pb.ConsumeHeader]) -> None:
         """Writes what is synced: adjacent deliveries of one consumer leave together."""
-        while True:
-            items = await self._responses.take()
-            for _, together in groupby(items, _consumer_of):
-                group = list(together)
-                deliveries = [item for item in group if isinstance(item, PendingDelivery)]
-                if deliveries:
-                    await self._send_deliveries(deliveries, in_flight)
-                for item in group:
-                    if not isinstance(item, PendingDelivery):
-                        await self._write(frame.Frame(item))
-                    if item is self._heartbeat:
-                        self._heartbeat_ahead = False
-                    elif item is self._final_heartbeat:
-                        self._final_heartbeat_sent.set()
-                self._wrote_s = self._loop.time()
-                self._responses.written(len(group))
+        for _, together in groupby(answers, _consumer_of):
+            group = list(together)
+            deliveries = [item for item in group if isinstance(item, PendingDelivery)]
+            if deliveries:
+                await self._send_deliveries(deliveries)
+            for item in group:
+                if not isinstance(item, PendingDelivery):
+                    await self._write(frame.Frame(item))
+                if item is self._heartbeat:
+                    self._heartbeat_ahead = False
+                elif item is self._final_heartbeat:
+                    self._final_heartbeat_sent.set()
+            self._wrote_s = self._loop.time()
 
-    async def _send_deliveries(
-        self, deliveries: Sequence[PendingDelivery], in_flight: StreamBytes
-    ) -> None:
+    async def _send_deliveries(self, deliveries: Sequence[PendingDelivery]) -> None:
         """Sends the frames of deliveries, each built while the one before is written."""
-        async with aclosing(self._frames(deliveries, in_flight)) as frames:
+        async with aclosing(self._frames(deliveries)) as frames:
             async for built in frames:
                 if self._channel.closed:
                     break
@@ -253,17 +226,15 @@ class ConsumeStream:
                 self._channel.window.sent(delivery, self._clock())
             self._channel.resume_deliveries()
 
-    def _frames(
-        self, deliveries: Sequence[PendingDelivery], in_flight: StreamBytes
-    ) -> AsyncGenerator[DeliveryFrame, None]:
+    def _frames(self, deliveries: Sequence[PendingDelivery]) -> AsyncGenerator[DeliveryFrame, None]:
         """The frames of deliveries; few bytes that need no disk are not worth a thread."""
         pieces = [piece for delivery in deliveries for piece in delivery.pieces]
         blocks = self._engine.block_cache
         builder = FrameBuilder(pieces, blocks, settled_ok=True)
         small = sum(delivery.payload_bytes for delivery in deliveries) <= _SMALL_BYTES
         if small and len(pieces) <= _FEW_PIECES and all(each.block_id in blocks for each in pieces):
-            return build_here(builder, in_flight)
-        return build_ahead(self._engine, builder, in_flight)
+            return build_here(builder, self._in_flight)
+        return build_ahead(self._engine, builder, self._in_flight)
 
     # --- time ---
 
@@ -305,11 +276,6 @@ class ConsumeStream:
             # It overtakes what waits for a slow disk, and a client that does not read has one.
             self._heartbeat_ahead = True
             self._responses.put(self._heartbeat)
-
-    def _stop(self) -> None:
-        self._requests.fail(
-            BrokerUnavailableError("The broker is shutting down; consume again when it is back.")
-        )
 
 
 def _consumer_of(item: PendingDelivery | pb.ConsumeHeader) -> tuple[str, int] | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from typing import Final
+from typing import ClassVar, Final
 
 from ackq import limits
 from ackq.errors import (
@@ -26,13 +26,13 @@ from ackq.wire import frame
 from ackq_broker.core import commands, views
 from ackq_broker.engine.engine import Engine
 from ackq_broker.engine.events import event
-from ackq_broker.engine.in_flight import StreamBytes
 from ackq_broker.security.callers import current
 from ackq_broker.service.links import deliveries
 from ackq_broker.service.links.info import ACK_OF_WIRE, WORD_BYTES, of_its_own
 from ackq_broker.service.links.numbers import DeliveryNumbers
 from ackq_broker.service.sessions.info import holder_info
-from ackq_broker.service.sessions.liveness import HolderConnection, Liveness
+from ackq_broker.service.sessions.liveness import Liveness
+from ackq_broker.service.transport.duplex import UNREAD_ANSWERS, BrokerStream
 from ackq_broker.service.transport.fields import (
     check_attempt,
     check_identifier,
@@ -40,25 +40,21 @@ from ackq_broker.service.transport.fields import (
     shorten,
 )
 from ackq_broker.service.transport.rpc import Read, Write
-from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 
 _log = logging.getLogger(__name__)
 
 Request = frame.Frame[pb.LinkHeader]
 
-_REQUESTS_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
 # Above this, validating a frame takes more than half a millisecond. Handing it to a thread costs a
 # tenth on an idle machine, and a time slice on a busy one.
 _THREAD_BYTES: Final = 2 * limits.FRAME_TARGET_BYTES
-# Answers that a link may leave unread.
-_UNREAD_ANSWERS: Final = 10_000
 # Permits are decided after so long at the earliest (L12), and looked for after so long without any
 # record: what is proven is no record of another's.
 _PERMIT_S: Final = 0.05
 _IDLE_S: Final = 1.0
 
 
-class EdgeStream:
+class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
     """One link's stream from its open to its end.
 
     Args:
@@ -69,6 +65,9 @@ class EdgeStream:
         write: Sends an answer.
     """
 
+    KIND: ClassVar[str] = "link"
+    AGAIN: ClassVar[str] = "send what has no answer again"
+
     def __init__(
         self,
         engine: Engine,
@@ -77,14 +76,11 @@ class EdgeStream:
         read: Read[Request],
         write: Write[pb.LinkResponse],
     ) -> None:
-        self._engine = engine
+        super().__init__(engine, read, write)
         self._live = live
         self._liveness = liveness
-        self._read = read
-        self._write = write
         self._link = ""
         self._epoch = self._stream = 0
-        self._fence: AckqError | None = None  # nothing more of this stream is decided
         self._subscription = 0
         self._proof = (0, 0)  # how many acknowledgements, and of which delivery the last is
         self._next_number = 1  # of the first delivery that was not stored
@@ -95,8 +91,6 @@ class EdgeStream:
         self._paused = False
         self._again = False
         self._used_proof = self._proof
-        self._requests = RequestBuffer[Request](_REQUESTS_BYTES)
-        self._responses = ResponseBuffer[pb.LinkResponse](engine.sync_gate)
 
     async def run(self) -> None:
         """Serves the stream until the link half-closes; everything is answered then.
@@ -106,31 +100,17 @@ class EdgeStream:
         """
         opening = await self._opening()
         self._open(opening)
-        connection = self._liveness.opened(self._link, opening.holder.token)
+        self._connection = self._liveness.opened(self._link, opening.holder.token)
         ended = False
         try:
-            with (
-                self._engine.alarms.listening("link", alarm=lambda _: None, stop=self._stop),
-                self._engine.in_flight.stream(brings=True) as in_flight,
-            ):
-                await alongside(
-                    self._handle_all(in_flight),
-                    self._receive(in_flight, connection),
-                    self._permit_all(in_flight, connection),
-                    self._send(),
-                )
+            await self._serve(self._permit_all())
             ended = True
         finally:
-            self._liveness.disconnected(connection)
+            self._liveness.disconnected(self._connection)
             if self._live.get(self._link) is self:
                 del self._live[self._link]
                 if ended:
                     self._liveness.fenced(self._link)  # it said that it goes: nobody waits for it
-
-    def fence(self, error: AckqError) -> None:
-        """Ends the stream with an error before it handles, or permits, anything more."""
-        self._fence = error
-        self._requests.fail(error)
 
     @property
     def refusal(self) -> str:
@@ -242,38 +222,18 @@ class EdgeStream:
 
     # --- requests ---
 
-    async def _receive(self, in_flight: StreamBytes, connection: HolderConnection) -> None:
-        while await self._receive_one(in_flight, connection):
-            pass  # a loop of its own would keep the last request while it waits for the next
-        self._requests.close()
+    def _received(self, request: Request) -> int:
+        self._liveness.heard(self._connection)
+        return _size_of(request)
 
-    async def _receive_one(self, in_flight: StreamBytes, connection: HolderConnection) -> bool:
-        """Buffers the next request; False at the half-close."""
-        request = await in_flight.next(self._read)
-        if request is None:
-            return False
-        self._liveness.heard(connection)
-        in_flight.add(_size_of(request))
-        await self._requests.put(request, _size_of(request))
-        return True
-
-    async def _handle_all(self, in_flight: StreamBytes) -> None:
-        """Handles requests in their order until the half-close, and until all are answered."""
-        while await self._handle_taken(in_flight):
-            pass  # as in `_receive`
-        await self._responses.drained()
-
-    async def _handle_taken(self, in_flight: StreamBytes) -> bool:
-        """Handles the requests that came together; False when none will come."""
-        requests = await self._requests.take()
+    async def _handle(self, requests: list[Request]) -> None:
         for request in requests:
-            if len(self._responses) > _UNREAD_ANSWERS:
+            if len(self._responses) > UNREAD_ANSWERS:
                 await self._responses.drained()  # it does not read them, and is not read from (I6)
-            await self._handle(request)
-            in_flight.remove(_size_of(request))
-        return bool(requests)
+            await self._handle_one(request)
+            self._in_flight.remove(_size_of(request))
 
-    async def _handle(self, request: Request) -> None:
+    async def _handle_one(self, request: Request) -> None:
         self._check()
         kind = request.header.WhichOneof("kind")
         if kind == "deliveries":
@@ -366,19 +326,14 @@ class EdgeStream:
         )
         self._responses.put(pb.LinkResponse(stored=answer), self._engine.core.sequence)
 
-    def _stop(self) -> None:
-        self._requests.fail(
-            BrokerUnavailableError("The broker is shutting down; send what has no answer again.")
-        )
-
     # --- permits ---
 
-    async def _permit_all(self, in_flight: StreamBytes, connection: HolderConnection) -> None:
+    async def _permit_all(self) -> None:
         """Permits what is settled, at most every 50 ms, while anything may be (L12)."""
         looked_at = -1
         while True:
-            if in_flight.held or self._engine.in_flight.reason:
-                self._liveness.heard(connection)  # its signs of life wait to be read here
+            if self._in_flight.held or self._engine.in_flight.reason:
+                self._liveness.heard(self._connection)  # its signs of life wait to be read here
             waits = self._again or len(self._numbers) or self._proof > self._used_proof
             news = looked_at != self._engine.core.sequence or self._proof > self._used_proof
             if not (self._subscription and waits and news):
@@ -408,16 +363,6 @@ class EdgeStream:
         first, last, rejected = self._numbers.take(reply.positions, reply.rejected)
         permits = pb.LinkPermits(first_number=first, last_number=last, rejected=rejected)
         self._responses.put(pb.LinkResponse(permits=permits), sequence)
-
-    # --- answers ---
-
-    async def _send(self) -> None:
-        """Writes answers whose sequence is synced, in their order."""
-        while True:
-            answers = await self._responses.take()
-            for answer in answers:
-                await self._write(answer)
-            self._responses.written(len(answers))
 
     def _state(self) -> pb.LinkResponse:
         missing = (

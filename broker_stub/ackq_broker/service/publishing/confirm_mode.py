@@ -30,7 +30,6 @@ from ackq_broker.security.callers import current
 from ackq_broker.service.blocks import coalescing, ingest
 from ackq_broker.service.publishing.pending_confirms import PendingConfirms, ranges
 from ackq_broker.service.publishing.stream import (
-    DeniedFrame,
     Numbers,
     PublisherStream,
     Request,
@@ -40,6 +39,7 @@ from ackq_broker.service.publishing.stream import (
     too_many_rows,
 )
 from ackq_broker.service.transport.fields import error_detail
+from ackq_broker.service.transport.rpc import Denied
 
 # The most numbers of a probe: far over any window, and a bitmap of them still takes 100 KB.
 _PROBE_NUMBERS: Final = 1 << 28
@@ -66,7 +66,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
 
     # --- requests ---
 
-    async def _handle(self, group: list[Request]) -> None:
+    async def _handle_group(self, group: list[Request]) -> None:
         kind = group[0].header.WhichOneof("kind")
         if kind == "data":
             await self._publish(group)
@@ -93,14 +93,14 @@ class ConfirmModeStream(PublisherStream[_Answer]):
                 first = request.header.data.first_number
                 last = first + coalescing.rows_of(request) - 1
                 check_numbers(first, last)
-                self._received(request, last)
+                self._pend(request, last)
                 self._refuse(_span(first, last), too_many)
             return
         numbers_of(group)  # checks them
         in_progress = BitMap64()
         for request in group:
             last = request.header.data.first_number + coalescing.rows_of(request) - 1
-            in_progress |= self._received(request, last)
+            in_progress |= self._pend(request, last)
         await self._place(group, in_progress)
 
     async def _place(self, group: list[Request], in_progress: BitMap64) -> None:
@@ -138,7 +138,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
             current.get().denied(error)
         self._refuse_new(_bitmap(numbers_of(group)) - in_progress, error)
 
-    def _received(self, request: Request, last: int) -> BitMap64:
+    def _pend(self, request: Request, last: int) -> BitMap64:
         """Adds the numbers of a request to those pending; returns the repeated ones.
 
         Raises:
@@ -282,7 +282,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
 def _check_denied(group: list[Request]) -> None:
     """Raises the refusal of a frame that was denied when it was read."""
     for request in group:
-        if isinstance(request, DeniedFrame):
+        if isinstance(request, Denied):
             raise request.error
 
 

@@ -21,11 +21,12 @@ from ackq_broker.service.publishing.stage import StageStream
 from ackq_broker.service.publishing.stream import (
     PublisherInfo,
     PublisherStream,
+    Request,
     read_opening,
 )
 from ackq_broker.service.publishing.transaction_mode import TransactionModeStream
 from ackq_broker.service.transport.fields import check_identifier
-from ackq_broker.service.transport.rpc import Denied, Read, Write
+from ackq_broker.service.transport.rpc import Read, Write
 
 _log = logging.getLogger(__name__)
 
@@ -49,21 +50,18 @@ class PublishingService:
         return [stream.info for stream in islice(self._live.values(), most)], len(self._live)
 
     async def publish(
-        self,
-        read: Read[frame.Frame[pb.PublishHeader] | Denied],
-        write: Write[frame.Frame[pb.PublishAnswer]],
+        self, read: Read[Request], write: Write[frame.Frame[pb.PublishAnswer]]
     ) -> None:
         """Serves a publisher's stream in its mode (P1)."""
         header = await read_opening(read)
-        opening = header.open
-        stream = _STREAMS.get(opening.mode)
+        mode = header.open.mode
+        stream = _STREAMS.get(mode)
         if stream is None:
             raise InvalidArgumentError(
-                f"A publisher was opened in mode {opening.mode}; it must be PUBLISH_MODE_CONFIRM or"
+                f"A publisher was opened in mode {mode}; it must be PUBLISH_MODE_CONFIRM or"
                 " PUBLISH_MODE_TRANSACTION."
             )
-        shown = header.lowest_unanswered
-        await stream(self._engine, self._live, opening, shown, read, write).run()
+        await stream(self._engine, self._live, header, read, write).run()
 
     def blocked(self) -> int:
         """How many publishers were told to wait (P14)."""

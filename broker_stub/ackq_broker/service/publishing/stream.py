@@ -6,12 +6,11 @@ Invariant: an id has one live stream, and nothing that a fenced one still receiv
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
-from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,22 +18,23 @@ import numpy.typing as npt
 from ackq import limits
 from ackq.errors import (
     AckqError,
-    BrokerUnavailableError,
-    FencedError,
     InvalidArgumentError,
-    PermissionDeniedError,
     UnroutableError,
 )
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands, views
 from ackq_broker.engine.engine import Engine
-from ackq_broker.engine.in_flight import StreamBytes
 from ackq_broker.security.callers import check_parts, current
 from ackq_broker.service.blocks import coalescing, ingest, validation
-from ackq_broker.service.transport.fields import check_attempt, error_detail, shorten
+from ackq_broker.service.transport.duplex import UNREAD_ANSWERS, BrokerStream, replaced
+from ackq_broker.service.transport.fields import (
+    check_attempt,
+    check_id,
+    error_detail,
+    shorten,
+)
 from ackq_broker.service.transport.rpc import Denied, Read, Write
-from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 
 Request = frame.Frame[pb.PublishHeader]
 Response = frame.Frame[pb.PublishAnswer]
@@ -42,30 +42,14 @@ Numbers = npt.NDArray[np.uint64]
 # The answers that wait for the sync, by mode.
 A = TypeVar("A")
 
-_ID_BYTES: Final = 16
-_REQUESTS_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
 # Above this, validating a frame takes longer than handing it to a thread (about 0.1 ms).
 _THREAD_BYTES: Final = 64 * limits.KIB
 # As the core has it: above any count of publishes, apart from the edge of a signed 64-bit integer.
 _LARGEST_NUMBER: Final = 1 << 62
-# Returns, which hold messages, and answers that a client may leave unread.
+# Returns, which hold messages, that a client may leave unread.
 _RETURNED_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
-_UNREAD_ANSWERS: Final = 10_000
 # What comes together on one stream is handled for so long, and then the other streams have a turn.
 _TURN_S: Final = 0.005
-
-
-class DeniedFrame(frame.Frame[pb.PublishHeader]):
-    """A data frame that its caller may not publish: it is refused, and the stream goes on."""
-
-    error: PermissionDeniedError
-
-    @classmethod
-    def of(cls, denied: Denied) -> DeniedFrame:
-        """The frame of a refused request."""
-        made = cls(*denied.request)
-        made.error = denied.error
-        return made
 
 
 class PublisherInfo(NamedTuple):
@@ -84,7 +68,7 @@ class PublisherInfo(NamedTuple):
     since_us: int
 
 
-class PublisherStream(ABC, Generic[A]):
+class PublisherStream(BrokerStream[Request, A, Response]):
     """A publisher's stream from its open to its end.
 
     Args:
@@ -92,35 +76,30 @@ class PublisherStream(ABC, Generic[A]):
         live: The live stream of each publisher id, shared by all streams: a newer stream fences the
             older (P10).
         opening: As `read_opening` gave it.
-        shown: What the opening calls its lowest unanswered number.
         read: The next request.
         write: Sends an answer.
     """
 
+    KIND: ClassVar[str] = "publish"
+    AGAIN: ClassVar[str] = "publish what has no answer again when it is back"
     TRANSACTIONAL: ClassVar[bool]
 
     def __init__(
         self,
         engine: Engine,
         live: dict[bytes, PublisherStream[A]],
-        opening: pb.PublishOpen,
-        shown: int,
-        read: Read[Request | Denied],
+        opening: pb.PublishHeader,
+        read: Read[Request],
         write: Write[Response],
     ) -> None:
-        self._engine = engine
+        super().__init__(engine, read, write)
         self._live = live
-        self._opening = opening
-        self._shown = max(shown, 1)
-        self._read = read
-        self._write = write
-        self._publisher_id = opening.publisher_id
-        self._requests = RequestBuffer[Request](_REQUESTS_BYTES)
-        self._responses = ResponseBuffer[A](engine.sync_gate)
+        self._opening = opening.open
+        self._shown = max(opening.lowest_unanswered, 1)
+        self._publisher_id = opening.open.publisher_id
         self._returned_bytes = 0
         self._blocked = ""
         self._since_us = engine.clock.now_us()
-        self._fenced = False
         self._finished = False  # the client said that it will not come back
 
     @property
@@ -158,53 +137,30 @@ class PublisherStream(ABC, Generic[A]):
         self._shown = max(self._shown, shown)
         older = self._live.get(self._publisher_id)
         if older is not None:
-            older.fence(self._opening.attempt)
+            older.fence(replaced("publisher", self._publisher_id, "publish", self._opening.attempt))
         self._live[self._publisher_id] = self
         try:
             await self._engine.sync_gate.wait(opened)
             await self._write(_opened(self._engine))
-            with (
-                self._engine.alarms.listening("publish", self._alarm, self._requests.close),
-                self._engine.in_flight.stream(brings=True) as in_flight,
-            ):
-                await alongside(self._handle_all(in_flight), self._receive(in_flight), self._send())
+            await self._serve()
         finally:
             if self._live.get(self._publisher_id) is self:
                 del self._live[self._publisher_id]
                 self._engine.buffering.discard(self._publisher_id)
                 self._engine.end(commands.ClosePublisherStream(self._publisher_id, self._finished))
         if self._engine.alarms.stopping:
-            raise BrokerUnavailableError(
-                "The broker is shutting down; publish what has no answer again when it is back."
-            )
+            raise self._shutting_down()
 
     @property
     def blocked(self) -> bool:
         """Whether the publisher was told to wait (P14)."""
         return bool(self._blocked)
 
-    def fence(self, attempt: bytes) -> None:
-        """Fences this stream: this opening of its publisher is newer (P10)."""
-        self._fenced = True
-        self._requests.fail(
-            FencedError(
-                f"A newer stream of publisher {self._publisher_id.hex()} replaced this one; publish"
-                " there. If this process has no other, it was copied with its publisher, as a"
-                " machine that is restored is: open a new one.",
-                publisher=self._publisher_id.hex(),
-                attempt=attempt.hex(),
-            )
-        )
-
     # --- what the modes do ---
 
     @abstractmethod
-    async def _handle(self, group: list[Request]) -> None:
+    async def _handle_group(self, group: list[Request]) -> None:
         """Handles one request, or data frames that came together."""
-
-    @abstractmethod
-    async def _answer(self, answers: list[A]) -> None:
-        """Writes answers whose sequence is synced."""
 
     @abstractmethod
     def _notify(self, answer: Response) -> None:
@@ -212,44 +168,23 @@ class PublisherStream(ABC, Generic[A]):
 
     # --- requests ---
 
-    async def _receive(self, in_flight: StreamBytes) -> None:
-        """Buffers requests, so that those that come together are handled together."""
-        while await self._receive_one(in_flight):
-            pass  # a loop of its own would keep the last request while it waits for the next
-        self._requests.close()
+    def _received(self, request: Request) -> int:
+        return coalescing.size_of(request)
 
-    async def _receive_one(self, in_flight: StreamBytes) -> bool:
-        """Buffers the next request; False at the half-close."""
-        request = await in_flight.next(self._read)
-        if request is None:
-            return False
-        if isinstance(request, Denied):
-            request = DeniedFrame.of(request)
-        size = coalescing.size_of(request)
-        in_flight.add(size)
-        await self._requests.put(request, size)
-        return True
+    def _stop(self) -> None:
+        self._requests.close()  # what came is answered
 
-    async def _handle_all(self, in_flight: StreamBytes) -> None:
-        """Handles requests in their order until the half-close, and until all are answered."""
-        while await self._handle_taken(in_flight):
-            pass  # as in `_receive`
-        await self._responses.drained()
-
-    async def _handle_taken(self, in_flight: StreamBytes) -> bool:
-        """Handles the requests that came together; False when none will come."""
-        requests = await self._requests.take()
+    async def _handle(self, requests: list[Request]) -> None:
         clock = asyncio.get_running_loop().time
         began_s = clock()
         for group in coalescing.groups(requests):
             if clock() > began_s + _TURN_S:
                 await asyncio.sleep(0)  # the other streams' turn
                 began_s = clock()
-            if self._fenced:
+            if self._fence is not None:
                 break  # the next take raises
             await self._handle_next(group)
-            in_flight.remove(sum(map(coalescing.size_of, group)))
-        return bool(requests)
+            self._in_flight.remove(sum(map(coalescing.size_of, group)))
 
     async def _handle_next(self, group: list[Request]) -> None:
         """Handles what came next, of which a close is the last (P10)."""
@@ -259,7 +194,7 @@ class PublisherStream(ABC, Generic[A]):
         if group[0].header.WhichOneof("kind") == "close":
             self._finished = True
         else:
-            await self._handle(group)
+            await self._handle_group(group)
 
     async def _prepare(self, group: list[Request]) -> ingest.Prepared | None:
         """The parts and refusals of frames that came together; None: fenced meanwhile.
@@ -282,12 +217,12 @@ class PublisherStream(ABC, Generic[A]):
                 views.keyed(self._engine.core.state, exchange) <= keyed
             ):  # else it was declared anew meanwhile
                 await check_parts(exchange, [part.routes for part in prepared.parts])
-                return None if self._fenced else prepared
+                return prepared if self._fence is None else None
 
     async def _ready(self, exchange: str, part: ingest.PreparedPart) -> bool:
         """Returns when a part can be decided at once; False: fenced meanwhile, as `_prepare`."""
         await self._engine.match(exchange, part.routes)
-        return not self._fenced
+        return self._fence is None
 
     def _return(
         self, numbers: Numbers, rows: validation.Rows, part: ingest.PreparedPart, exchange: str
@@ -297,34 +232,11 @@ class PublisherStream(ABC, Generic[A]):
         self._returned_bytes += len(block)
         return return_of(numbers.tolist(), exchange, block)
 
-    # --- answers ---
-
-    async def _send(self) -> None:
-        """Writes answers whose sequence is synced: one turn per sync for all its publishes."""
-        while True:
-            answers = await self._answers()
-            await self._answer(answers)
-            self._responses.written(len(answers))
-
-    async def _answers(self) -> list[A]:
-        """The answers that may leave, once there are some or `_answer` must be called."""
-        wait_s = self._wait_s()
-        if wait_s is None:
-            return await self._responses.take()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                return await self._responses.take()
-        return []
-
-    def _wait_s(self) -> float | None:
-        """Seconds until `_answer` must be called again at the latest; None: it need not."""
-        return None
-
     # --- flow control (P14) ---
 
     async def _read_answers(self) -> None:
         """Backpressure: waits while the client leaves too many answers unread (I6)."""
-        if self._returned_bytes > _RETURNED_BYTES or len(self._responses) > _UNREAD_ANSWERS:
+        if self._returned_bytes > _RETURNED_BYTES or len(self._responses) > UNREAD_ANSWERS:
             await self._responses.drained()
             self._returned_bytes = 0
 
@@ -351,7 +263,7 @@ class PublisherStream(ABC, Generic[A]):
         self._notify(frame.Frame(answer))
 
 
-async def read_opening(read: Read[Request | Denied]) -> pb.PublishHeader:
+async def read_opening(read: Read[Request]) -> pb.PublishHeader:
     """The first request of a stream, which must be an open; raises InvalidArgumentError."""
     request = await read()
     if isinstance(request, Denied):
@@ -359,10 +271,7 @@ async def read_opening(read: Read[Request | Denied]) -> pb.PublishHeader:
     if request is None or request.header.WhichOneof("kind") != "open":
         raise InvalidArgumentError("The first request on a publish stream must be an open.")
     opening = request.header.open
-    if len(opening.publisher_id) != _ID_BYTES:
-        raise InvalidArgumentError(
-            f"A publisher id has {_ID_BYTES} random bytes, not {len(opening.publisher_id)}."
-        )
+    check_id("A publisher id", opening.publisher_id)
     check_attempt(opening.attempt)
     return request.header
 

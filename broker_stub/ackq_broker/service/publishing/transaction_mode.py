@@ -31,7 +31,6 @@ from ackq_broker.core.records import Unroutable
 from ackq_broker.security.callers import current
 from ackq_broker.service.blocks import coalescing, ingest
 from ackq_broker.service.publishing.stream import (
-    DeniedFrame,
     Numbers,
     PublisherStream,
     Request,
@@ -40,9 +39,9 @@ from ackq_broker.service.publishing.stream import (
     return_of,
     too_many_rows,
 )
-from ackq_broker.service.transport.fields import error_detail
+from ackq_broker.service.transport.fields import check_id, error_detail
+from ackq_broker.service.transport.rpc import Denied
 
-_ID_BYTES: Final = 16
 # Rows of a transaction that are buffered for its end. With them a small transaction is appended at
 # once and costs one sync; staged on arrival, it costs two. Rolled back, none.
 _BUFFER_BYTES: Final = 64 * limits.KIB
@@ -76,7 +75,7 @@ class TransactionModeStream(PublisherStream[Response]):
         self._buffered_bytes = 0
         self._refused: _Refused | None = None
 
-    async def _handle(self, group: list[Request]) -> None:
+    async def _handle_group(self, group: list[Request]) -> None:
         header = group[0].header
         kind = header.WhichOneof("kind")
         if kind == "data":
@@ -111,11 +110,11 @@ class TransactionModeStream(PublisherStream[Response]):
                 "A publisher in transaction mode sent publishes that name no transaction; open"
                 " another publisher in confirm mode."
             )
-        _check_id(transaction_id)
+        check_id("A transaction id", transaction_id)
         for request in group:
-            if isinstance(request, DeniedFrame):
+            if isinstance(request, Denied):
                 self._deny(transaction_id, request.error)
-        allowed = [request for request in group if not isinstance(request, DeniedFrame)]
+        allowed = [request for request in group if not isinstance(request, Denied)]
         self._buffered += allowed
         self._engine.buffering.add(self._publisher_id)
         self._buffered_bytes += sum(map(coalescing.size_of, allowed))
@@ -131,7 +130,7 @@ class TransactionModeStream(PublisherStream[Response]):
         buffered, self._buffered, self._buffered_bytes = self._buffered, [], 0
         self._engine.buffering.discard(self._publisher_id)
         for group in coalescing.groups(buffered):
-            if self._fenced:
+            if self._fence is not None:
                 return  # what is open now is the newer stream's
             transaction_id = group[0].header.data.transaction_id
             if self._refused is None or self._refused.transaction_id != transaction_id:
@@ -205,11 +204,11 @@ class TransactionModeStream(PublisherStream[Response]):
         """Commits what was published, the buffered rows included."""
         await self._read_answers()
         await self._stage_buffered()
-        if not self._fenced:
+        if self._fence is None:
             self._commit(commit)
 
     def _commit(self, commit: pb.PublishTransaction) -> None:
-        _check_id(commit.transaction_id)
+        check_id("A transaction id", commit.transaction_id)
         answer = pb.PublishTransaction(transaction_id=commit.transaction_id)
         try:
             committed = self._committed(commit)
@@ -244,7 +243,7 @@ class TransactionModeStream(PublisherStream[Response]):
             self._responses.put(answer, self._engine.core.sequence)
 
     def _roll_back(self, rollback: pb.PublishTransaction) -> None:
-        _check_id(rollback.transaction_id)
+        check_id("A transaction id", rollback.transaction_id)
         self._buffered, self._buffered_bytes = [], 0
         self._engine.buffering.discard(self._publisher_id)
         self._engine.decide(commands.RollbackTransaction(self._publisher_id))
@@ -255,11 +254,4 @@ class TransactionModeStream(PublisherStream[Response]):
         self._refused = None
         self._responses.put(
             frame.Frame(pb.PublishAnswer(transaction=answer)), self._engine.core.sequence
-        )
-
-
-def _check_id(transaction_id: bytes) -> None:
-    if len(transaction_id) != _ID_BYTES:
-        raise InvalidArgumentError(
-            f"A transaction id has {_ID_BYTES} random bytes, not {len(transaction_id)}."
         )

@@ -7,24 +7,19 @@ from datetime import timedelta
 from typing import Final
 
 from ackq import limits
-from ackq.errors import InvalidArgumentError
 from ackq.v1 import sessions_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.core.checks import plural
 from ackq_broker.engine.clock import age_ms
-from ackq_broker.service.transport.fields import shorten
+from ackq_broker.service.transport.fields import check_id, shorten
 
-_TOKEN_BYTES: Final = 16
 # The most sessions that the warnings of an open name.
 _MOST_NAMED: Final = 100
 
 
 def holder_info(holder: pb.Holder) -> commands.HolderInfo:
     """The caller as a holder, from the wire; raises InvalidArgumentError."""
-    if len(holder.token) != _TOKEN_BYTES:
-        raise InvalidArgumentError(
-            f"A holder token has {_TOKEN_BYTES} random bytes, not {len(holder.token)}."
-        )
+    check_id("A holder token", holder.token)
     return commands.HolderInfo(
         holder.token, shorten(holder.host), holder.pid, shorten(holder.application)
     )

@@ -6,27 +6,67 @@ on disk (I1); the absence of a holder is counted from a moment at which this bro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar
 
 from ackq import limits
-from ackq.errors import AckqError, BrokerUnavailableError, InvalidArgumentError
+from ackq.errors import AckqError, InvalidArgumentError
 from ackq.v1 import sessions_pb2 as pb
 from ackq_broker.core import views
 from ackq_broker.engine.engine import Engine
 from ackq_broker.service.sessions.liveness import Liveness
+from ackq_broker.service.transport.duplex import BrokerStream
 from ackq_broker.service.transport.rpc import Read, Write
-from ackq_broker.service.transport.stream_buffers import RequestBuffer, alongside
-
-_REQUESTS_BYTES: Final = 64 * limits.KIB
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Stream:
-    """One open liveness stream: the holder that it names, and its buffered requests."""
+class _Stream(BrokerStream[pb.HoldRequest, None, pb.HoldResponse]):
+    """One liveness stream, of the holder that its first request names."""
 
-    holder: pb.HoldRequest
-    requests: RequestBuffer[pb.HoldRequest]
+    KIND: ClassVar[str] = "hold"
+    AGAIN: ClassVar[str] = "hold again"
+    BRINGS: ClassVar[bool] = False
+    REQUESTS_BYTES: ClassVar[int] = 64 * limits.KIB
+
+    def __init__(
+        self,
+        engine: Engine,
+        liveness: Liveness,
+        holder: pb.HoldRequest,
+        read: Read[pb.HoldRequest],
+        write: Write[pb.HoldResponse],
+    ) -> None:
+        super().__init__(engine, read, write)
+        self._liveness = liveness
+        self._holder = holder
+        self.check()
+        self._connection = liveness.opened(holder.incarnation, holder.token)
+
+    async def run(self) -> None:
+        """Serves the stream until it half-closes."""
+        try:
+            await self._requests.put(self._holder, 0)
+            await self._serve()
+        finally:
+            self._liveness.disconnected(self._connection)
+
+    def check(self) -> None:
+        """Raises the core's refusal of a holder that does not hold the session any more."""
+        views.check_holder(
+            self._engine.core.state,
+            self._holder.session,
+            self._holder.incarnation,
+            self._holder.epoch,
+            self._holder.token,
+        )
+
+    def _received(self, request: pb.HoldRequest) -> int:
+        # Here, not at the answer, which a slow disk may keep waiting for longer than that.
+        self._liveness.heard(self._connection)
+        return request.ByteSize()
+
+    async def _handle(self, _: list[pb.HoldRequest]) -> None:
+        self.check()
+        await self._engine.wait_synced()
+        await self._write(pb.HoldResponse(heartbeat_ms=limits.HEARTBEAT_SEND_MS))
 
 
 class LivenessStreams:
@@ -128,35 +168,12 @@ class LivenessStreams:
         first = await read()
         if first is None:
             raise InvalidArgumentError("A hold stream begins with the session it holds.")
-        self._check(first)
-        stream = _Stream(first, RequestBuffer(_REQUESTS_BYTES))
-        alive = self._liveness.opened(first.incarnation, first.token)
+        stream = _Stream(self._engine, self._liveness, first, read, write)
         streams = self._streams.setdefault(first.incarnation, {})
         streams[stream] = None
-
-        async def receive() -> None:
-            request: pb.HoldRequest | None = first
-            while request is not None:
-                # Here, not at the answer, which a slow disk may keep waiting for longer than that.
-                self._liveness.heard(alive)
-                await stream.requests.put(request, request.ByteSize())
-                request = await read()
-            stream.requests.close()
-
-        async def answer() -> None:
-            while await stream.requests.take():
-                self._check(first)
-                await self._engine.wait_synced()
-                await write(pb.HoldResponse(heartbeat_ms=limits.HEARTBEAT_SEND_MS))
-
-        def stop() -> None:
-            stream.requests.fail(BrokerUnavailableError("The broker is shutting down; hold again."))
-
         try:
-            with self._engine.alarms.listening("hold", alarm=lambda _: None, stop=stop):
-                await alongside(answer(), receive())
+            await stream.run()
         finally:
-            self._liveness.disconnected(alive)
             del streams[stream]
             if not streams:
                 del self._streams[first.incarnation]
@@ -170,12 +187,6 @@ class LivenessStreams:
         """Ends the streams of an incarnation whose holders were replaced."""
         for stream in self._streams.get(incarnation, ()):
             try:
-                self._check(stream.holder)
+                stream.check()
             except AckqError as error:
-                stream.requests.fail(error)
-
-    def _check(self, holder: pb.HoldRequest) -> None:
-        """Raises the core's refusal of a holder that does not hold the session any more."""
-        views.check_holder(
-            self._engine.core.state, holder.session, holder.incarnation, holder.epoch, holder.token
-        )
+                stream.fence(error)

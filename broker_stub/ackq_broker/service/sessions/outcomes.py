@@ -23,10 +23,14 @@ from ackq_broker.core.columns import bitmaps
 from ackq_broker.engine.engine import Engine
 from ackq_broker.engine.in_flight import StreamBytes
 from ackq_broker.security.callers import current
-from ackq_broker.service.transport.fields import check_identifier, decode_disposition, shorten
+from ackq_broker.service.transport.fields import (
+    check_id,
+    check_identifier,
+    decode_disposition,
+    shorten,
+)
 from ackq_broker.service.transport.rpc import Read
 
-_ID_BYTES: Final = 16
 _TAG_BYTES: Final = 8
 _BY_OPERATOR: Final = (Outcome.REJECTED, Outcome.RELEASED)
 
@@ -79,10 +83,7 @@ async def _read_stage(
     first = request = await in_flight.next(read)
     if first is None:
         raise InvalidArgumentError("A stream of outcomes begins with whose lease they are for.")
-    if len(first.stage_id) != _ID_BYTES:
-        raise InvalidArgumentError(
-            f"A stage id has {_ID_BYTES} random bytes, not {len(first.stage_id)}."
-        )
+    check_id("A stage id", first.stage_id)
     owner, collected = owner_of(first.owner), Collected()
     while True:
         if request is None:

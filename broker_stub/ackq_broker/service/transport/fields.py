@@ -16,7 +16,7 @@ from ackq.wire.outcomes import FROM_WIRE
 
 # The most bytes of a client's own names: of its label, host, application, writer.
 _LABEL_BYTES: Final = 4 * limits.MAX_NAME_BYTES
-_ATTEMPT_BYTES: Final = 16
+_ID_BYTES: Final = 16
 _ELLIPSIS: Final = "..."
 # gRPC drops a call with more than 8 KiB of metadata, and the error with it. The message is in there
 # twice, once with up to three bytes for each of its own.
@@ -36,10 +36,16 @@ def shorten(text: str, most: int = _LABEL_BYTES) -> str:
 
 def check_attempt(attempt: bytes) -> None:
     """Checks the name of an opening (P10); raises InvalidArgumentError."""
-    if len(attempt) > _ATTEMPT_BYTES:
+    if len(attempt) > _ID_BYTES:
         raise InvalidArgumentError(
-            f"An opening has an attempt of {_ATTEMPT_BYTES} bytes at most, not {len(attempt)}."
+            f"An opening has an attempt of {_ID_BYTES} bytes at most, not {len(attempt)}."
         )
+
+
+def check_id(what: str, name: bytes) -> None:
+    """Checks that an id or a token has 16 bytes; raises InvalidArgumentError."""
+    if len(name) != _ID_BYTES:
+        raise InvalidArgumentError(f"{what} has {_ID_BYTES} random bytes, not {len(name)}.")
 
 
 def check_identifier(what: str, text: str, most: int = _LABEL_BYTES) -> None:

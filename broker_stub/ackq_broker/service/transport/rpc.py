@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
@@ -49,10 +49,9 @@ _Context = aio.ServicerContext[Any, Any]
 _ANSWER_DENIED: Final = frozenset({"ackq.v1.PublishingService.Publish"})
 
 
-class Denied(NamedTuple):
-    """A request that its caller may not make, read by a method that answers it."""
+class Denied(frame.Frame[Any]):
+    """A frame that its caller may not send, read by a method that answers it."""
 
-    request: Any
     error: PermissionDeniedError
 
 
@@ -182,7 +181,8 @@ class _Bridge:
             except PermissionDeniedError as error:
                 if self._name not in _ANSWER_DENIED:
                     raise
-                return Denied(request, error)
+                request = Denied(*request)
+                request.error = error
             return request
 
         return read

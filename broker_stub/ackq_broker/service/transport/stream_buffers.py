@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -39,9 +40,17 @@ class ResponseBuffer(Generic[T]):
         self._idle.clear()
         self._sync_gate.when_synced(sequence, partial(self._release, answer))
 
-    async def take(self) -> list[T]:
-        """All answers that may leave now; waits for the first. `written` must follow."""
-        await self._wake.wait()
+    async def take(self, wait_s: float | None = None) -> list[T]:
+        """All answers that may leave now; waits for the first. `written` must follow.
+
+        With `wait_s`, none when none may leave after so many seconds.
+        """
+        if wait_s is None:
+            await self._wake.wait()
+        else:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
         self._wake.clear()
         taken, self._released = self._released, []
         return taken

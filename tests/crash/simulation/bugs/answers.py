@@ -75,7 +75,7 @@ ANSWERS = (
                 StageStream._seal,
                 "await self._engine.call(commands.SealStage"
                 "(self._stage_id, seal.rows, seal.payload_bytes))\n"
-                "    await self._stored.drained()",
+                "    await self._responses.drained()",
                 "self._engine.decide(commands.SealStage"
                 "(self._stage_id, seal.rows, seal.payload_bytes))",
             ),

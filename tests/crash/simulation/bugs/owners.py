@@ -28,7 +28,7 @@ OWNERS = (
         "a frame calls numbers answered that its stream has not shown",
         (
             Line(
-                ConfirmModeStream._received,
+                ConfirmModeStream._pend,
                 "if header.lowest_unanswered > self._shown:",
                 "if False:",
             ),
