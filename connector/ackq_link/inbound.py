@@ -26,7 +26,6 @@ from ackq_link.hold_policy import (
 from ackq_link.keys import KeyRule
 from ackq_link.process import Edge, RetryDelay, StoppedError, after_cut, log, unless
 from ackq_link.transfer import GivenBackError, InboundCounters, Transfer
-from ackq_link.vanished import VanishedCount
 
 ACKS: Final = ("settled", "stored")
 _LEARN_S: Final = 60.0
@@ -71,7 +70,6 @@ class Inbound:
     edge: Edge
     rules: InboundRules = field(default_factory=InboundRules)
     counters: InboundCounters = field(default_factory=InboundCounters)
-    vanished: VanishedCount = field(default_factory=VanishedCount)
 
     @property
     def guarantee(self) -> str:
@@ -277,7 +275,6 @@ class Inbound:
             holding,
             self.counters,
             early,
-            vanished=self.vanished,
             reject_unfit=rejects_unfit(self.rules.on_reject, holding.limits),
         )
         requeue = False

@@ -12,7 +12,7 @@ import logging
 import time
 from bisect import bisect_right
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ackq.client.ranges import Ranges
@@ -25,7 +25,6 @@ from ackq_link.hold_policy import HoldPolicy, OnMaxHold
 from ackq_link.keys import KeyRule
 from ackq_link.process import STOP_GRACE_S, StoppedError, log
 from ackq_link.set_aside import SetAside, Settlements, unfit
-from ackq_link.vanished import Redelivery, VanishedCount
 
 # Batches that the edge has not answered yet.
 _BATCHES: Final = 16
@@ -97,7 +96,6 @@ class Transfer:
         holding: How long they are held.
         counters: Of the link.
         early: So many redelivered messages are acknowledged as soon as they are matched (L15).
-        vanished: Of the link.
         reject_unfit: Whether what the edge cannot take is rejected there (L29).
     """
 
@@ -112,7 +110,6 @@ class Transfer:
         counters: InboundCounters,
         early: int = 0,
         *,
-        vanished: VanishedCount | None = None,
         reject_unfit: bool = False,
     ) -> None:
         self._name = name
@@ -123,12 +120,10 @@ class Transfer:
         self._holding = holding
         self._counters = counters
         self._early = early
-        self._vanished = vanished or VanishedCount()
-        self._redelivery = Redelivery()
         self._reject_unfit = reject_unfit
         self._aside = SetAside()
         self._settlements = Settlements()
-        self._number = 0
+        self._number = self._stored_number = 0  # of the last delivery taken, and stored
         self._proof = Proof()
         self._acknowledged = asyncio.Event()
         self._held = Ranges()
@@ -276,7 +271,7 @@ class Transfer:
         )
         self._counters.stored += stored.rows
         self._counters.matched += stored.matched
-        self._redelivery.stored(deliveries, stored)
+        self._stored_number = deliveries.last_tag
 
     def _at_once(self, deliveries: Deliveries) -> list[bool] | None:
         """The rows that are acknowledged when they are stored, though ack is `settled`."""
@@ -358,31 +353,35 @@ class Transfer:
                 self._report(age_s)
 
     async def _miss(self) -> None:
-        """Counts held messages that the other broker has no more (L18)."""
-        while not self._redelivery.complete:
-            await asyncio.sleep(_LOOK_S)
-            if self._redelivery.looking and self._edge.missing:
-                found = await self._subscription.remaining()
-                if found is not None:
-                    found = replace(found, last_tag=self._aside.number(found.last_tag))
-                self._redelivery.looked(found)
-        await self._edge.refresh()  # behind what is stored by now
-        while True:
-            self._count_vanished()
-            await asyncio.sleep(_LOOK_S)
+        """Logs how many held messages the remote broker no longer has (L18).
 
-    def _count_vanished(self) -> None:
-        new = self._vanished.missing(self._edge.missing)
-        if new:
+        Once its queue was empty at a look, and this link its only consumer, all that it delivers
+        again has come by the next look.
+        """
+        empty, last = False, None
+        while last is None or self._stored_number < last:
+            await asyncio.sleep(_LOOK_S)
+            if last is None and self._edge.missing:
+                found = await self._subscription.remaining()
+                if found is None or found.consumers != 1:
+                    empty = False  # another consumer may give back what it holds
+                elif empty:
+                    last = self._aside.number(found.last_tag)
+                else:
+                    empty = not found.ready
+        await self._edge.refresh()  # behind what is stored by now
+        if missing := self._edge.missing:
             log(
                 logging.WARNING,
                 self._name,
                 "vanished",
-                f"{new} messages that the link held were removed there meanwhile: expired, purged,"
-                " dead-lettered, or taken by another consumer. They are processed here all the"
-                " same; mind that before you bring dead letters back there",
-                messages=new,
+                f"{missing} messages that queue '{self._edge.queue}' holds were removed there"
+                " meanwhile: expired, purged, dead-lettered, or taken by another consumer. They are"
+                " processed here all the same; mind that before you bring dead letters back there",
+                queue=self._edge.queue,
+                messages=missing,
             )
+        await asyncio.Event().wait()
 
     def _pause(self, now: float) -> None:
         """Follows the operator (L25)."""
@@ -458,11 +457,6 @@ class Transfer:
         raise GivenBackError(action, self._held_count)
 
     @property
-    def vanished(self) -> int:
-        """How many held messages the other broker removed, as far as the link saw (L18)."""
-        return self._vanished.total
-
-    @property
     def limited_by(self) -> str:
         """What holds up the link now: edge, window, broker (nothing comes) or client (L19)."""
         full = self._held_count >= _FULL * self._limits.window_messages
@@ -478,7 +472,6 @@ class Transfer:
             window_messages=self._limits.window_messages,
             reconnects=self._counters.cuts,
             renewals=self._counters.renewals,
-            vanished=self.vanished,
             limited_by=self.limited_by,
             set_aside=self._counters.set_aside,
             set_aside_reason=self._counters.set_aside_reason,

@@ -126,11 +126,6 @@ LINK_FIGURES: Final = (
         lambda link: link.report.renewals,
     ),
     LinkFigure(
-        "messages_vanished",
-        "Messages that the other broker removed while they were held, as far as its process saw.",
-        lambda link: link.report.vanished,
-    ),
-    LinkFigure(
         "lives_left",
         "Deliveries left of the message that has the fewest; -1 where there is no limit.",
         _lives_left,

@@ -29,7 +29,6 @@ def held_up(link: LinkInfo) -> Iterator[Finding]:
     name = f"The link '{link.link}'"
     yield from _process(link, name)
     yield from _flow(link, name)
-    yield from _vanished(link, name)
     if link.held:
         yield Finding(
             "link-holds",
@@ -76,18 +75,6 @@ def outbound_sentences(link: OutboundReport) -> list[str]:
 
 def _said(findings: Iterator[Finding]) -> list[str]:
     return [f"{each.sentence} {each.remedy}".rstrip() for each in ordered(findings)]
-
-
-def _vanished(link: LinkInfo, name: str) -> Iterator[Finding]:
-    if link.report.vanished:
-        yield Finding(
-            "link-vanished",
-            Severity.WARNING,
-            f"{name} held {count(link.report.vanished, 'message')} that {link.source} has removed"
-            " since this process of it started: expired, purged, dead-lettered, or taken by another"
-            " consumer. They are processed here all the same, and perhaps there, too.",
-            "Mind that before dead letters are brought back there.",
-        )
 
 
 def _process(link: LinkInfo, name: str) -> Iterator[Finding]:

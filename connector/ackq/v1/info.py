@@ -539,8 +539,6 @@ class LinkReport:
         reconnects: How often it connected to the remote broker again.
         renewals: How often it gave held deliveries back and took them again, before the remote
             broker would (L15).
-        vanished: Messages that were held when the remote broker removed them, as far as it saw
-            (L18).
         lives_left: Deliveries that the message with the fewest has left before the remote broker
             drops it (L16); absent: there is no limit.
         limited_by: What it waits for, in a word, such as `window`; empty: nothing.
@@ -551,7 +549,6 @@ class LinkReport:
     window_messages: int = 0
     reconnects: int = 0
     renewals: int = 0
-    vanished: int = 0
     lives_left: int | None = None
     limited_by: str = ""
     set_aside: int = 0

@@ -99,11 +99,10 @@ class LinkHeartbeat(_message.Message):
     def __init__(self, subscription: _Optional[int] = ..., proven: _Optional[int] = ..., report: _Optional[_Union[LinkReport, _Mapping]] = ..., proven_number: _Optional[int] = ...) -> None: ...
 
 class LinkReport(_message.Message):
-    __slots__ = ("window_messages", "reconnects", "renewals", "vanished", "lives_left", "limited_by", "set_aside", "set_aside_reason")
+    __slots__ = ("window_messages", "reconnects", "renewals", "lives_left", "limited_by", "set_aside", "set_aside_reason")
     WINDOW_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     RECONNECTS_FIELD_NUMBER: _ClassVar[int]
     RENEWALS_FIELD_NUMBER: _ClassVar[int]
-    VANISHED_FIELD_NUMBER: _ClassVar[int]
     LIVES_LEFT_FIELD_NUMBER: _ClassVar[int]
     LIMITED_BY_FIELD_NUMBER: _ClassVar[int]
     SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
@@ -111,12 +110,11 @@ class LinkReport(_message.Message):
     window_messages: int
     reconnects: int
     renewals: int
-    vanished: int
     lives_left: int
     limited_by: str
     set_aside: int
     set_aside_reason: str
-    def __init__(self, window_messages: _Optional[int] = ..., reconnects: _Optional[int] = ..., renewals: _Optional[int] = ..., vanished: _Optional[int] = ..., lives_left: _Optional[int] = ..., limited_by: _Optional[str] = ..., set_aside: _Optional[int] = ..., set_aside_reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, window_messages: _Optional[int] = ..., reconnects: _Optional[int] = ..., renewals: _Optional[int] = ..., lives_left: _Optional[int] = ..., limited_by: _Optional[str] = ..., set_aside: _Optional[int] = ..., set_aside_reason: _Optional[str] = ...) -> None: ...
 
 class LinkResponse(_message.Message):
     __slots__ = ("opened", "subscribed", "stored", "permits", "state")

@@ -76,6 +76,9 @@ class AsyncLink:
         application: Shown to operators.
         retry_total_ms: Give up after this time without an edge; None: never.
 
+    Attributes:
+        queue: As given.
+
     Raises:
         InvalidArgumentError: A bad address or certificate, or no such `ack`.
     """
@@ -113,7 +116,7 @@ class AsyncLink:
             drop_ambiguous=drop_ambiguous,
             reject_there=reject_there,
         )
-        self._queue = queue
+        self.queue = queue
         self._stream = LinkStream(endpoint, security, opening, retry_total_ms=retry_total_ms)
         self._state = self._stream.state
         self._told = self._snapshot()
@@ -207,7 +210,7 @@ class AsyncLink:
             return _resolver(waiting[-1])
 
         beside = Columns(keys, checks, content, redelivered, at_once)
-        made = list(parts(first_number, rows, beside, self._queue, complete))
+        made = list(parts(first_number, rows, beside, self.queue, complete))
         with self._stream.lock:
             self._stream.check()
             if self._state.ended is not None:

@@ -37,7 +37,6 @@ def test_a_link_at_work():
         ({"live": True, "held": 1}, "link-holds", "holds 1 message, the oldest for"),
         ({"live": True, "in_doubt": 1}, "link-in-doubt", "1 acknowledgement of broken"),
         (report(lives_left=1), "link-lives", "may deliver 1 more time before"),
-        (report(vanished=2), "link-vanished", "held 2 messages that"),
     ],
 )
 def test_what_holds_a_link_up(fields, code, said):

@@ -58,7 +58,7 @@ class Edge:
 
     def __init__(self):
         self.paused, self.connected, self.refusal, self.outage = False, True, None, None
-        self.subscription = 0
+        self.queue, self.subscription = "q", 0
         self.held = self.held_last = 1 << 30
         self.missing = 0
         self.permitted_last = ()
@@ -189,23 +189,30 @@ def test_a_stop_acknowledges_what_is_settled():
     run(test)
 
 
-def test_what_vanished_is_told(monkeypatch):
-    """L18, L26: held messages that are missing, once two looks found nothing left there."""
+def test_missing_messages_are_logged_once(monkeypatch, caplog):
+    """L18: once two looks found no other consumer, the first of them nothing left there."""
     monkeypatch.setattr("ackq_link.transfer._LOOK_S", 0)
+
+    async def looks(running, *found):
+        for running.source.left in found:
+            for _ in range(20):
+                await asyncio.sleep(0)
+
+    def logged():
+        return [each.fields for each in caplog.records if each.event == "link_vanished"]
 
     async def test():
         running = Running()
         running.edge.missing = 4
         running.source.bring(b"a", redelivered=True)
         await running.until(lambda: running.counters.stored == 1)
-        for left in (None, Remaining(0, 2, 1)):
-            running.source.left = left
-            for _ in range(20):
-                await asyncio.sleep(0)
-        assert running.transfer.vanished == 0
-        running.source.left = Remaining(0, 1, 1)
-        await running.until(lambda: running.transfer.vanished == 4)
-        await running.until(lambda: running.edge.reports and running.edge.reports[-1].vanished == 4)
+        await looks(running, None, Remaining(0, 2, 1), Remaining(0, 0, 1), Remaining(3, 1, 1))
+        await looks(running, Remaining(0, 1, 2))
+        assert logged() == []  # a second delivery came before the second look
+        running.source.bring(b"b", redelivered=True)
+        await running.until(logged)
+        await looks(running, Remaining(0, 1, 2))
+        assert logged() == [{"link": "link", "queue": "q", "messages": 4}]
         running.stop.set()
         with pytest.raises(StoppedError):
             await running.task

@@ -111,7 +111,7 @@ def test_each_rule_says_what_to_do():
         *("AckqOldestMessage", "AckqLeaseAge", "AckqAttaches"),
         *("AckqDisk", "AckqSync", "AckqDeadLetters"),
         *("AckqLinkAbsent", "AckqLinkHeldAge", "AckqLinkLives"),
-        *("AckqLinkRefused", "AckqLinkDoubt", "AckqLinkVanished"),
+        *("AckqLinkRefused", "AckqLinkDoubt"),
     ]
     for rule in rules():
         assert rule["labels"]["severity"] in {"warning", "critical"}

@@ -109,7 +109,6 @@ class LinkProcess:
         if self.ended:
             return
         self.ended, self.error = how, error
-        self.books.vanished(self._link.vanished.total)
         self._world.trace("link", how, error or "")
         if not self._frozen:
             self._world.remove_loop(self._loop)

@@ -96,19 +96,6 @@ class LinkBooks:
             )
             seen[name] = value
 
-    def vanished(self, count):
-        """L18: a process has ended that counted so many."""
-        gone = sum(each.state in (DEAD, LOST) for each in self.elsewhere.messages)
-        self.oracle.check(
-            count <= gone or not self.counts_vanished,
-            f"L18: {count} are said to have vanished, and {gone} are gone there",
-        )
-
-    @property
-    def counts_vanished(self):
-        """Whether no message looks new to both brokers that is not."""
-        return not self.elsewhere.rules.forgets_marks
-
     def removing(self):
         """L25: an operator is about to remove the link, whatever it holds."""
         self.unanswered += 1
@@ -198,11 +185,6 @@ class TallyBooks(LinkBooks):
         self.names = Counter()
         self.acknowledged = Counter()
         self.keyless = keyless
-
-    @property
-    def counts_vanished(self):
-        """What was doubled is held, and gone there."""
-        return False
 
     def published(self, name, body, number):
         """As in `LinkBooks`."""
