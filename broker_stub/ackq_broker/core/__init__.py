@@ -9,6 +9,7 @@ importing only those below it:
 - `views`: functions that read the state and change nothing
 - `publishing` (P, K3), `consuming` (C), `sessions` (S), `links` (L): independent of each other
 - `queues` (Q, C13, C14): topology, routing, bounds, dead letters, timers; `history` (Q8)
+- `holders` (S3, L1): who holds a session or a link, and in which epoch
 - `checks`: validation that several rooms share
 - `state`: the data that records fold into
 - `commands`: the interface to the engine and the services, with the replies

@@ -8,8 +8,12 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from ackq import limits
-from ackq.errors import InvalidArgumentError, LimitError, QueueNotFoundError
-from ackq_broker.core.records import Holder
+from ackq.errors import (
+    InvalidArgumentError,
+    LimitError,
+    PermissionDeniedError,
+    QueueNotFoundError,
+)
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 
@@ -93,23 +97,6 @@ def utc(at_us: int) -> str:
     return f"{np.datetime64(at_us // 1_000_000, 's')}Z"
 
 
-def holder_fields(holder: Holder) -> dict[str, object]:
-    """A holder as the fields of an error; the token stays inside."""
-    return {
-        "holder_host": holder.host,
-        "holder_pid": holder.pid,
-        "holder_application": holder.application,
-        "holder_since_us": holder.since_us,
-    }
-
-
-def holder_text(holder: Holder) -> str:
-    """A holder as the text of an error."""
-    application = f" ({holder.application})" if holder.application else ""
-    host = holder.host or "an unnamed host"
-    return f"{host}, pid {holder.pid}{application}, since {utc(holder.since_us)}"
-
-
 def foreign(owner: str, user: str) -> bool:
     """A10: whether what belongs to `owner` is another user's than `user`.
 
@@ -117,6 +104,15 @@ def foreign(owner: str, user: str) -> bool:
     without users nothing is compared.
     """
     return bool(owner and user and owner != user)
+
+
+def check_owner(what: str, owner: str, user: str, remedy: str) -> None:
+    """A10: refuses another user than the owner; raises PermissionDeniedError."""
+    if foreign(owner, user):
+        missing = f"{what}, which is another user's"
+        raise PermissionDeniedError(
+            f"The user '{user}' does not have {missing}. {remedy}", permission=missing
+        )
 
 
 class _Owned(Protocol):

@@ -8,12 +8,10 @@ from pyroaring import BitMap64
 
 from ackq import limits
 from ackq.errors import (
-    AlreadyHeldError,
     FencedError,
     InvalidArgumentError,
     LimitError,
     LinkNotFoundError,
-    PermissionDeniedError,
     PreconditionFailedError,
 )
 from ackq_broker.core import commands, history, records
@@ -21,15 +19,19 @@ from ackq_broker.core.checks import (
     check_characters,
     check_length,
     check_new,
+    check_owner,
     check_share,
-    foreign,
-    holder_fields,
-    holder_text,
     queue_named,
 )
-from ackq_broker.core.commands import Decision, HolderInfo, LinkAck, OpenedLink
+from ackq_broker.core.commands import Decision, LinkAck, OpenedLink
+from ackq_broker.core.holders import (
+    already_held,
+    claim,
+    holder_fields,
+    holder_text,
+    new_holder,
+)
 from ackq_broker.core.links import answers
-from ackq_broker.core.records import Holder
 from ackq_broker.core.state.link import Link
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
@@ -59,7 +61,8 @@ def open_link(state: State, command: commands.OpenLink, now_us: int) -> Decision
 
 def _again(state: State, found: Link, command: commands.OpenLink, now_us: int) -> Decision:
     """A link that is there, for its holder or the next one."""
-    _check_user(found, command.user)
+    what = f"the link '{found.name}'"
+    check_owner(what, found.user, command.user, "Give yours another name.")
     _check_history(state, found)
     _check_free(found, command)
     queue = queue_named(state, command.queue)
@@ -73,8 +76,8 @@ def _again(state: State, found: Link, command: commands.OpenLink, now_us: int) -
             source=found.source,
             queue=here,
         )
-    same = command.holder.token == found.holder.token
-    epoch = found.epoch if same else found.epoch + 1
+    holder, epoch = claim(found, command.holder, now_us)
+    same = holder is found.holder
     going_on = same and found.subscribed
     reply = OpenedLink(
         found.incarnation,
@@ -88,7 +91,6 @@ def _again(state: State, found: Link, command: commands.OpenLink, now_us: int) -
     claimed = found.user or not command.user
     if same and claimed and options == (command.ack, command.drop_ambiguous, command.reject_there):
         return Decision(reply=reply)
-    holder = found.holder if same else _holder(command.holder, now_us)
     record = records.LinkOpened(
         found.name,
         found.incarnation,
@@ -202,7 +204,7 @@ def _make(state: State, command: commands.OpenLink, now_us: int) -> Decision:
         command.link,
         command.new_incarnation,
         1,
-        _holder(command.holder, now_us),
+        new_holder(command.holder, now_us),
         command.source,
         queue.queue_id,
         command.ack.value,
@@ -212,10 +214,6 @@ def _make(state: State, command: commands.OpenLink, now_us: int) -> Decision:
         command.user,
     )
     return Decision((record,), OpenedLink(command.new_incarnation, 1, 0, 1, False))
-
-
-def _holder(caller: HolderInfo, now_us: int) -> Holder:
-    return Holder(caller.token, caller.host, caller.pid, caller.application, now_us)
 
 
 def _check_history(state: State, link: Link) -> None:
@@ -228,24 +226,12 @@ def _check_history(state: State, link: Link) -> None:
     )
 
 
-def _check_user(link: Link, user: str) -> None:
-    """A10: refuses another user than the link's, and does not say more; PermissionDeniedError."""
-    if foreign(link.user, user):
-        missing = f"the link '{link.name}', which is another user's"
-        raise PermissionDeniedError(
-            f"The user '{user}' does not have {missing}. Give yours another name.",
-            permission=missing,
-        )
-
-
 def _check_free(link: Link, command: commands.OpenLink) -> None:
     if command.incumbent_live and command.holder.token != link.holder.token:
-        raise AlreadyHeldError(
-            f"The link '{link.name}' is run by {holder_text(link.holder)}. One process at a time "
-            "runs a link: stop that one, or give this one another name; two links of different "
-            "names may share a queue of the other broker.",
-            link=link.name,
-            **holder_fields(link.holder),
+        raise already_held(
+            link,
+            "One process at a time runs a link: stop that one, or give this one another name; two "
+            "links of different names may share a queue of the other broker.",
         )
 
 

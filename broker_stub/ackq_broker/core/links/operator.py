@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ackq.errors import InUseError
 from ackq_broker.core import commands, records
-from ackq_broker.core.checks import holder_text, plural
+from ackq_broker.core.checks import plural
 from ackq_broker.core.commands import Decision, HolderInfo, LinkInfo, RemovedLink
+from ackq_broker.core.holders import holder_text
 from ackq_broker.core.links.holder import link_named
 from ackq_broker.core.state.link import Link
 from ackq_broker.core.state.state import State

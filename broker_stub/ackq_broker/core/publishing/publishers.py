@@ -9,12 +9,11 @@ from ackq import limits
 from ackq.errors import (
     FencedError,
     LimitError,
-    PermissionDeniedError,
     PublisherForgottenError,
     WrongModeError,
 )
 from ackq_broker.core import commands, history, records
-from ackq_broker.core.checks import check_share, foreign, utc
+from ackq_broker.core.checks import check_owner, check_share, foreign, utc
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.publishing import writer_batches
 from ackq_broker.core.state.state import Publisher, State
@@ -33,7 +32,8 @@ def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) 
             "Or open a new publisher; the outcome of what this one has unconfirmed is unknown.",
         )
         check_mode(known, transactional=command.transactional)
-        _check_user(known, command.user)
+        what = f"the publisher {known.publisher_id.hex()}"
+        check_owner(what, known.user, command.user, "Open a new publisher.")
         _check_copy(known, command)
         changed = command.attempt != known.attempt or (command.user and not known.user)
         if not known.closed_us and not changed:
@@ -142,15 +142,6 @@ def check_mode(publisher: Publisher, *, transactional: bool) -> None:
             f"{modes[transactional]} mode. Make another publisher for that.",
             publisher=publisher.publisher_id.hex(),
             mode=modes[publisher.transactional],
-        )
-
-
-def _check_user(publisher: Publisher, user: str) -> None:
-    """A10: refuses another user than the publisher's; raises PermissionDeniedError."""
-    if foreign(publisher.user, user):
-        missing = f"the publisher {publisher.publisher_id.hex()}, which is another user's"
-        raise PermissionDeniedError(
-            f"The user '{user}' does not have {missing}. Open a new publisher.", permission=missing
         )
 
 

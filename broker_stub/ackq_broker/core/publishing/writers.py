@@ -14,12 +14,11 @@ from ackq import limits
 from ackq.errors import (
     InUseError,
     LimitError,
-    PermissionDeniedError,
     WriterForgottenError,
     WriterNotFoundError,
 )
 from ackq_broker.core import commands, history, records
-from ackq_broker.core.checks import check_share, foreign, plural, utc
+from ackq_broker.core.checks import check_owner, check_share, plural, utc
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.state.state import Stage, State, Writer
 
@@ -58,13 +57,8 @@ def find(state: State, name: str, user: str) -> Writer | None:
 
 def check_user(writer: Writer, user: str) -> None:
     """A10: refuses another user than the writer's; raises PermissionDeniedError."""
-    if foreign(writer.user, user):
-        missing = f"the writer '{writer.writer}', which is another user's"
-        raise PermissionDeniedError(
-            f"The user '{user}' does not have {missing}. An operator can give it to that user:"
-            " `ackq writer assign`.",
-            permission=missing,
-        )
+    remedy = "An operator can give it to that user: `ackq writer assign`."
+    check_owner(f"the writer '{writer.writer}'", writer.user, user, remedy)
 
 
 def claim(writer: Writer, user: str) -> None:

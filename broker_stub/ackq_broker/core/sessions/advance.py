@@ -15,6 +15,7 @@ from ackq.errors import InvalidArgumentError, LimitError
 from ackq_broker.core import commands, records
 from ackq_broker.core.checks import ANONYMOUS_PREFIX, check_duration, check_new, check_share
 from ackq_broker.core.commands import Advanced, Attached, Decision
+from ackq_broker.core.holders import claim, new_holder
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.dead_letters import RemovalPlan
 from ackq_broker.core.queues.topology import requeue
@@ -24,11 +25,9 @@ from ackq_broker.core.sessions.accept import AcceptEffects, release_kept
 from ackq_broker.core.sessions.holder import (
     begin_epoch,
     check_free,
-    claim,
     drop_stages,
     find_session,
     forgotten,
-    new_holder,
     standing,
 )
 from ackq_broker.core.sessions.lease import (

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from ackq.errors import (
-    AlreadyHeldError,
     CheckpointMismatchError,
     FencedError,
     SessionNotFoundError,
 )
 from ackq_broker.core import history
-from ackq_broker.core.checks import holder_fields, holder_text, utc
-from ackq_broker.core.commands import HolderInfo
+from ackq_broker.core.checks import utc
+from ackq_broker.core.holders import already_held, holder_fields, holder_text
 from ackq_broker.core.records import Holder
 from ackq_broker.core.state.state import Session, State
 
@@ -99,27 +98,6 @@ def check_free(session: Session, token: bytes, *, incumbent_live: bool) -> None:
             "One query at a time reads a session: stop that query, give this one another session "
             f"name, or end that one with `ackq session release {session.name} --fence`.",
         )
-
-
-def already_held(session: Session, remedy: str) -> AlreadyHeldError:
-    """Names the holder (S3)."""
-    return AlreadyHeldError(
-        f"The session '{session.name}' is held by {holder_text(session.holder)}. {remedy}",
-        session=session.name,
-        **holder_fields(session.holder),
-    )
-
-
-def claim(session: Session, caller: HolderInfo, now_us: int) -> tuple[Holder, int]:
-    """S3: holder and epoch after a call: the same token keeps its epoch, another begins one."""
-    if caller.token == session.holder.token:
-        return session.holder, session.epoch
-    return new_holder(caller, now_us), session.epoch + 1
-
-
-def new_holder(caller: HolderInfo, now_us: int) -> Holder:
-    """A caller that begins to hold a session now."""
-    return Holder(caller.token, caller.host, caller.pid, caller.application, now_us)
 
 
 def check_epoch(session: Session, epoch: int) -> None:

@@ -15,6 +15,7 @@ from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import commands, records
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import Decision, SettledLease
+from ackq_broker.core.holders import already_held
 from ackq_broker.core.queues import dead_letters, enqueue, redelivery
 from ackq_broker.core.queues.dead_letters import RemovalPlan
 from ackq_broker.core.queues.topology import requeue
@@ -105,7 +106,7 @@ def _check_incarnation(session: Session, incarnation: str) -> None:
 def _check_absent(session: Session, *, fence: bool, incumbent_live: bool) -> None:
     """Refuses to fence a live holder without `fence`: AlreadyHeldError."""
     if incumbent_live and not fence:
-        raise holder.already_held(session, "Stop its query first, or add --fence to end it.")
+        raise already_held(session, "Stop its query first, or add --fence to end it.")
 
 
 def _tags(session: Session, ranges: tuple[tuple[int, int], ...]) -> BitMap64:

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Final
 
 from ackq import limits
-from ackq.errors import AckqError, InvalidArgumentError, PermissionDeniedError
+from ackq.errors import AckqError, InvalidArgumentError
 from ackq.v1 import consuming_pb2 as pb
-from ackq_broker.core.checks import foreign
+from ackq_broker.core.checks import check_owner
 from ackq_broker.engine.engine import Engine
 from ackq_broker.security.callers import current
 from ackq_broker.security.permissions import Need
@@ -153,12 +153,8 @@ def _opening(request: pb.ConsumeRequest | None) -> pb.ChannelOpen:
 def _check_readable(channel: BrokerChannel) -> None:
     """Refuses another user's channel (A10), and what the caller may not read by now (A1, A2)."""
     caller = current.get()
-    if foreign(channel.user, caller.user):
-        missing = f"the channel {channel.channel_id.hex()}, which is another user's"
-        raise PermissionDeniedError(
-            f"The user '{caller.user}' does not have {missing}. Open a new channel.",
-            permission=missing,
-        )
+    what = f"the channel {channel.channel_id.hex()}"
+    check_owner(what, channel.user, caller.user, "Open a new channel.")
     caller.require(Need("read", "queue", queue) for queue in sorted(channel.queues))
 
 

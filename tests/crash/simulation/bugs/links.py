@@ -218,8 +218,8 @@ LINKS = (
         (
             Line(
                 holder._again,
-                "epoch = found.epoch if same else found.epoch + 1",
-                "epoch = found.epoch",
+                "holder, epoch = claim(found, command.holder, now_us)",
+                "holder, epoch = claim(found, command.holder, now_us)[0], found.epoch",
             ),
         ),
     ),

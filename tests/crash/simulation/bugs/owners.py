@@ -14,7 +14,7 @@ OWNERS = (
         "P10",
         "another user opens a publisher whose id it knows",
         (
-            Line(publishers._check_user, "if foreign(publisher.user, user):", "if False:"),
+            Line(publishers.open_publisher, "known.user, command.user", '"", ""'),
             Line(
                 publishers.apply_publisher_opened,
                 "assert not foreign(known.user, record.user)",
@@ -39,7 +39,7 @@ OWNERS = (
         "A10",
         "another user stages and commits under a writer's name",
         (
-            Line(writers.check_user, "if foreign(writer.user, user):", "if False:"),
+            Line(writers.check_user, "writer.user, user, remedy", '"", "", remedy'),
             Line(writers.claim, 'assert writer.user in ("", user)', "pass"),
         ),
     ),
@@ -84,7 +84,7 @@ OWNERS = (
         "A10",
         "another user resumes a channel whose id it knows",
         (
-            Line(consuming._check_readable, "if foreign(channel.user, caller.user):", "if False:"),
+            Line(consuming._check_readable, "channel.user, caller.user", '"", ""'),
             Line(consuming._check_readable, "caller.require(", "tuple("),
         ),
     ),
@@ -92,7 +92,7 @@ OWNERS = (
         "owner_of_link_not_checked",
         "L1",
         "another user, who may write to its queue, runs a link",
-        (Line(link_holder._check_user, "if foreign(link.user, user):", "if False:"),),
+        (Line(link_holder._again, "found.user, command.user", '"", ""'),),
         links=True,
     ),
 )

@@ -1,6 +1,6 @@
 """Bugs in the rules themselves: what is decided, applied, kept in a snapshot and at a restart."""
 
-from ackq_broker.core import lifecycle, views
+from ackq_broker.core import holders, lifecycle, views
 from ackq_broker.core.consuming import channels
 from ackq_broker.core.publishing import confirm_mode, publishers, transactions, writer_batches
 from ackq_broker.core.queues import dead_letters
@@ -176,9 +176,9 @@ RULES = (
         "another reader attaches in the epoch of the one before",
         (
             Line(
-                holder.claim,
-                "return new_holder(caller, now_us), session.epoch + 1",
-                "return session.holder, session.epoch",
+                holders.claim,
+                "return new_holder(caller, now_us), held.epoch + 1",
+                "return held.holder, held.epoch",
             ),
         ),
     ),
