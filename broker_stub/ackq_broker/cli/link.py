@@ -7,13 +7,14 @@ import logging
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ackq import extras
 from ackq.errors import AckqError, InvalidArgumentError
 from ackq_broker.cli.log import FORMATS, LEVELS, configure_log, refuse, set_at_eof
+from ackq_link.settings import EDGE_KEYS, LINK_KEYS
 
 if TYPE_CHECKING:
     from ackq_link.configuration import Link
@@ -21,48 +22,15 @@ if TYPE_CHECKING:
 Command = Callable[..., None]
 _LOUD = ("aiormq",)
 
-_FLAGS: tuple[tuple[str, type, str | None, str], ...] = (
-    ("name", str, "NAME", "The link's name."),
-    ("direction", str, "in|out", "in: to the edge; out: to the other broker."),
-    ("broker", str, "URL", "amqp://[USER@]HOST[:PORT][/VHOST], or amqps:// for TLS."),
-    ("protocol", str, "NAME", "amqp091 (RabbitMQ), or amqp1 (Artemis, Qpid)."),
-    ("broker-queue", str, "QUEUE", "The other broker's queue."),
-    ("queue", str, "QUEUE", "The edge's queue."),
-    ("exchange", str, "NAME", "Out: publish to this exchange instead."),
-    ("routing-key", str, "KEY", "Out: with this routing key, instead of each message's."),
-    ("ack", str, "settled|stored", "In: acknowledge there what is settled, or stored, here."),
-    ("origin-key", str, "RULE", "In: auto, message_id, header:NAME, fingerprint or none (auto)."),
-    ("on-ambiguous", str, "store|drop", "In: what came with an ack in doubt (store)."),
-    ("on-reject", str, "here|there|discard", "In: where what is rejected here goes (here)."),
-    ("max-hold", int, "SECONDS", "In: a delivery is held no longer."),
-    ("on-max-hold", str, "ACTION", "In: renew, store or fail."),
-    ("accept-limit", bool, None, "In: run though the other queue drops at a limit."),
-    ("management", str, "URL", "In: http://HOST:15672, to learn the other queue's limits."),
-    ("delivery-limit", int, "COUNT", "In: the other queue's, instead; 0: none."),
-    ("consumer-timeout", int, "SECONDS", "In: the other broker's, instead; 0: none."),
-    ("dead-letters", bool, None, "In: the other queue has a dead-letter exchange."),
-    ("user", str, "NAME", "The user there, instead of the URL's."),
-    ("password-file", str, "FILE", "Its password; or in the environment, ACKQ_LINK_PASSWORD."),
-    ("prefetch", int, "MESSAGES", "Most messages under way (5000)."),
-    ("window-bytes", int, "BYTES", "In: most bytes under way (67108864)."),
-    ("heartbeat", int, "SECONDS", "Between heartbeats (10)."),
-    ("ca", str, "FILE", "PEM file to trust, for amqps."),
-    ("cert", str, "FILE", "Client's PEM file, for amqps; without a user: who the link is."),
-    ("key", str, "FILE", "Its key's PEM file."),
-    ("edge-endpoint", str, "HOST:PORT", "The ackq broker."),
-    ("edge-ca", str, "FILE", "PEM file to trust there; turns TLS on."),
-    ("edge-cert", str, "FILE", "Client's PEM file."),
-    ("edge-key", str, "FILE", "Its key's PEM file."),
-    ("edge-token-file", str, "FILE", "Its token; or in the environment, ACKQ_TOKEN."),
-)
+_FLAGS: Final = {**LINK_KEYS, **{f"edge-{name}": key for name, key in EDGE_KEYS.items()}}
 
 
 def _with_flags(command: Command) -> Command:
-    for name, kind, metavar, text in reversed(_FLAGS):
-        form: dict[str, Any] = {"type": kind, "metavar": metavar}
-        if kind is bool:
-            form = {"is_flag": True}
-        command = click.option(f"--{name}", default=None, help=text, **form)(command)
+    for name, key in reversed(_FLAGS.items()):
+        form = {"is_flag": True} if key.kind is bool else {"type": key.kind, "metavar": key.form}
+        default = f" ({key.default})" if key.default not in (None, "", 0, -1) else ""
+        help_text = f"{key.help.removesuffix('.')}{default}."
+        command = click.option(f"--{name}", default=None, help=help_text, **form)(command)
     return command
 
 
