@@ -11,6 +11,7 @@ from ackq.errors import InvalidArgumentError, QueueNotFoundError
 from ackq.v1 import admin_pb2 as pb
 from ackq.v1 import messages_pb2
 from ackq.wire import frame
+from ackq.wire.answers import copied
 from ackq_broker.core import commands, views
 from ackq_broker.engine.alarms import AlarmKind
 from ackq_broker.engine.backups import Backups
@@ -104,12 +105,7 @@ class AdminService:
     async def backup(self, request: pb.BackupRequest) -> pb.BackupResponse:
         """Makes a backup under a name in the operator's directory (O5)."""
         made = await self._backups.make(request.name)
-        return pb.BackupResponse(
-            directory=str(made.directory),
-            sequence=made.sequence,
-            total_bytes=made.total_bytes,
-            copied_bytes=made.copied_bytes,
-        )
+        return copied(pb.BackupResponse, made, directory=str(made.directory))
 
     async def drain(self, request: pb.DrainRequest) -> pb.DrainResponse:
         """Takes in nothing new, and tells what is under way (O6)."""
@@ -132,9 +128,7 @@ class AdminService:
             commands.DeclareQueue(request.queue, _properties(request.properties), request.passive),
             check=request.check,
         )
-        return pb.DeclareQueueResponse(
-            queue_id=reply.queue_id, created=reply.created, warnings=reply.warnings
-        )
+        return copied(pb.DeclareQueueResponse, reply)
 
     async def delete_queue(self, request: pb.DeleteQueueRequest) -> pb.DeleteQueueResponse:
         """Removes a queue (Q4); when forced, its consumers are cancelled."""
@@ -156,19 +150,14 @@ class AdminService:
     async def redrive(self, request: pb.RedriveRequest) -> pb.RedriveResponse:
         """Moves dead letters back to the queues they came from, as many as fit a record (Q6)."""
         reply: commands.Redriven = await self._engine.call(
-            commands.Redrive(
-                request.queue,
-                request.first_position,
-                request.last_position,
-                request.max_messages,
-                request.cause,
-                request.reason,
-                request.to_queue,
+            copied(
+                commands.Redrive,
+                request,
+                first=request.first_position,
+                last=request.last_position,
             )
         )
-        return pb.RedriveResponse(
-            messages=reply.messages, left=reply.left, more=reply.more, last_position=reply.last
-        )
+        return copied(pb.RedriveResponse, reply, last_position=reply.last)
 
     async def list_queues(self, request: pb.ListQueuesRequest) -> pb.ListQueuesResponse:
         """The queues, a page of them, or one; in slices between other work (Q5, I6)."""
@@ -287,52 +276,18 @@ def _properties(properties: pb.QueueProperties) -> commands.QueueProperties:
         raise InvalidArgumentError(
             f"Overflow {properties.overflow} is not known; choose reject-publish or drop-head."
         )
-    return commands.QueueProperties(
-        durable=properties.durable,
-        max_length=properties.max_length,
-        max_bytes=properties.max_bytes,
-        overflow=_OVERFLOW[properties.overflow],
-        message_ttl_ms=properties.message_ttl_ms,
-        expires_ms=properties.expires_ms,
-        delivery_limit=properties.delivery_limit,
-        dead_letter_queue=properties.dead_letter_queue,
-        redelivery_delay_ms=properties.redelivery_delay_ms,
-        redelivery_delay_max_ms=properties.redelivery_delay_max_ms,
-        drop_on_limit=properties.drop_on_limit,
-    )
+    overflow = _OVERFLOW[properties.overflow]
+    return copied(commands.QueueProperties, properties, overflow=overflow)
 
 
 def _queue_info(queue: commands.QueueInfo, now_us: int) -> pb.QueueInfo:
     properties = queue.properties
-    return pb.QueueInfo(
-        queue=queue.queue,
-        queue_id=queue.queue_id,
-        properties=pb.QueueProperties(
-            durable=properties.durable,
-            max_length=properties.max_length,
-            max_bytes=properties.max_bytes,
-            overflow=_OVERFLOW_OUT[properties.overflow],
-            message_ttl_ms=properties.message_ttl_ms,
-            expires_ms=properties.expires_ms,
-            delivery_limit=properties.delivery_limit,
-            dead_letter_queue=properties.dead_letter_queue,
-            redelivery_delay_ms=properties.redelivery_delay_ms,
-            redelivery_delay_max_ms=properties.redelivery_delay_max_ms,
-            drop_on_limit=properties.drop_on_limit,
-        ),
-        ready=queue.ready,
-        unacked=queue.unacked,
-        staged=queue.staged,
-        payload_bytes=queue.payload_bytes,
+    overflow = _OVERFLOW_OUT[properties.overflow]
+    return copied(
+        pb.QueueInfo,
+        queue,
+        properties=copied(pb.QueueProperties, properties, overflow=overflow),
         oldest_age_ms=age_ms(queue.oldest_us, now_us),
-        sessions=queue.sessions,
-        published=queue.published,
-        accepted=queue.accepted,
-        delayed=queue.delayed,
-        expired=queue.expired,
-        dead_lettered=queue.dead_lettered,
-        dropped=queue.dropped,
-        consumers=queue.consumers,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from ackq.v1 import admin_pb2 as pb
+from ackq.wire.answers import copied
 from ackq_broker.core import commands, views
 from ackq_broker.engine.clock import age_ms
 from ackq_broker.engine.engine import Engine
@@ -57,28 +58,24 @@ class Holdings:
         waiting = views.waiting_messages(core.state, queue)
         await self._engine.wait_synced()
         now_us = clock.now_us()
-        return pb.ListHoldingsResponse(
+        return copied(
+            pb.ListHoldingsResponse,
+            waiting,
             holdings=found,
             holding_count=len(keepers) - nothing,
             consumers=_consumers(self._consuming.consumers(queue)),
             next_ready_ms=_until_ms(waiting.next_ready_us, now_us),
             next_expiry_ms=_until_ms(waiting.next_expiry_us, now_us),
-            staged_bytes=waiting.staged_bytes,
-            most_failures=waiting.most_failures,
-            oldest_position=waiting.oldest_position,
         )
 
     def _holding(self, holding: commands.HoldingInfo, *, tagged: bool) -> pb.Holding:
         now_us = self._engine.clock.now_us()
-        found = pb.Holding(
-            session=holding.session,
-            messages=holding.messages,
-            payload_bytes=holding.payload_bytes,
+        found = copied(
+            pb.Holding,
+            holding,
             stored_bytes=int(
                 self._engine.journal.block_lengths(holding.blocks.astype(np.uint64)).sum()
             ),
-            first_position=holding.first_position,
-            last_position=holding.last_position,
             age_ms=age_ms(holding.since_us, now_us),
             oldest_age_ms=age_ms(holding.oldest_us, now_us),
             delivery_tag=holding.first_tag if tagged else 0,

@@ -1,4 +1,4 @@
-"""Makes the classes of `ackq.info` from the messages of the protocol, field by field."""
+"""Copies fields of equal names between messages of the protocol and classes."""
 
 from __future__ import annotations
 
@@ -37,6 +37,19 @@ def decoded(kind: Callable[..., T], message: Message) -> T:
     return kind(**values)
 
 
+def copied(kind: Callable[..., T], source: object, **others: Any) -> T:
+    """A message of the protocol made of a view, or a command made of a request.
+
+    Args:
+        kind: What is made: a message, a named tuple, a dataclass, a struct.
+        source: An object of such a class; its fields are taken that `kind` has, too.
+        others: The other fields of `kind`, and those that are converted.
+    """
+    given: Callable[..., object] = type(source)
+    names = _names(kind) & _names(given) - others.keys()
+    return kind(**{name: getattr(source, name) for name in names}, **others)
+
+
 @cache
 def answer_class(method: str) -> type[Message]:
     """The message that a call is answered with.
@@ -56,6 +69,13 @@ def short_names(enum: EnumDescriptor) -> dict[int, str]:
         value.number: value.name.removeprefix(f"{own}_").lower().replace("_", "-")
         for value in enum.values
     }
+
+
+@cache
+def _names(kind: Any) -> frozenset[str]:
+    """The names of the fields of a message, a named tuple, a dataclass, a struct."""
+    message = getattr(kind, "DESCRIPTOR", None)
+    return frozenset(kind.__annotations__ if message is None else message.fields_by_name)
 
 
 @cache

@@ -11,7 +11,8 @@ import pytest
 from ackq.client import admin
 from ackq.info import Holder, LinkInfo, LinkReport, QueueInfo, Redriven, SessionInfo
 from ackq.v1 import admin_pb2, links_pb2, publishing_pb2, sessions_pb2
-from ackq.wire.answers import decoded
+from ackq.wire.answers import copied, decoded
+from ackq_broker.core import commands
 
 ANSWERS = (admin_pb2, sessions_pb2, links_pb2, publishing_pb2)
 # A class, the message that it is made from, and the fields that are not told.
@@ -138,3 +139,27 @@ def test_an_answer_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         queue.ready = 7
     assert queue == QueueInfo(queue="q", sessions=("s",), properties=queue.properties)
+
+
+def test_a_view_as_a_message():
+    """Fields of equal names, and those that are given."""
+    view = commands.SettledLease(settled=3, dead_lettered=2, epoch=7)
+    found = copied(sessions_pb2.SettleSessionResponse, view, dropped=1)
+    assert found == sessions_pb2.SettleSessionResponse(
+        settled=3, dead_lettered=2, epoch=7, dropped=1
+    )
+
+
+def test_a_request_as_a_command():
+    """Likewise; what the request does not have keeps its default."""
+    request = publishing_pb2.StageOpen(stage_id=b"s", writer="w", batch_id=4, mandatory=True)
+    found = copied(commands.OpenStage, request, user="u")
+    assert found == commands.OpenStage(b"s", "w", 4, "", mandatory=True, user="u")
+    assert copied(publishing_pb2.StageOpen, found) == request
+
+
+def test_a_struct_from_a_message():
+    """A value that is converted is given."""
+    request = admin_pb2.QueueProperties(durable=True, max_length=5)
+    found = copied(commands.QueueProperties, request, overflow="drop-head")
+    assert found == commands.QueueProperties(max_length=5, overflow="drop-head")

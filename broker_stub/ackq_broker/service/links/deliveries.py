@@ -16,6 +16,7 @@ from ackq.errors import InvalidArgumentError, SchemaError
 from ackq.v1 import links_pb2 as pb
 from ackq.v1 import messages_pb2
 from ackq.wire import block, frame
+from ackq.wire.answers import copied
 from ackq_broker.core import commands
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.journal import Bulk
@@ -49,24 +50,7 @@ class PreparedDeliveries(NamedTuple):
 
     def command(self, link: str, epoch: int, stream: int) -> commands.StoreLinked:
         """The command that stores them."""
-        return commands.StoreLinked(
-            link=link,
-            epoch=epoch,
-            subscription=self.subscription,
-            first_number=self.first_number,
-            rows=self.rows,
-            payload_bytes=self.payload_bytes,
-            keys=self.keys,
-            checks=self.checks,
-            content=self.content,
-            redelivered=self.redelivered,
-            at_once=self.at_once,
-            lowest_unanswered=self.lowest_unanswered,
-            proven=self.proven,
-            proven_number=self.proven_number,
-            sizes=self.sizes,
-            stream=stream,
-        )
+        return copied(commands.StoreLinked, self, link=link, epoch=epoch, stream=stream)
 
 
 def decode(request: Request, now_us: int) -> PreparedDeliveries:
@@ -96,19 +80,15 @@ def decode(request: Request, now_us: int) -> PreparedDeliveries:
     if prepared.refusals:
         raise prepared.refusals[0].reason
     (part,) = prepared.parts
-    return PreparedDeliveries(
-        subscription=sent.subscription,
-        first_number=sent.first_number,
-        rows=sent.rows,
+    return copied(
+        PreparedDeliveries,
+        sent,
         payload_bytes=part.payload_bytes,
         keys=np.frombuffer(sent.keys, "<u8").reshape(-1, 2),
         checks=np.frombuffer(sent.checks, "<u8"),
         content=content,
         redelivered=redelivered,
         at_once=at_once,
-        lowest_unanswered=sent.lowest_unanswered,
-        proven=sent.proven,
-        proven_number=sent.proven_number,
         sizes=part.sizes,
         block=part.block,
     )

@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 
 from ackq.v1 import links_pb2 as pb
 from ackq.v1 import sessions_pb2
+from ackq.wire.answers import copied
 from ackq_broker.core import commands
 from ackq_broker.engine.clock import age_ms
 
@@ -45,36 +46,13 @@ def link_info(
         refusal: Why its deliveries are refused now; empty: they are not.
         report: What its process told last; None: nobody runs it.
     """
-    holder = link.holder
-    return pb.LinkInfo(
-        link=link.link,
-        incarnation=link.incarnation,
-        epoch=link.epoch,
-        holder=None
-        if holder is None
-        else sessions_pb2.Holder(host=holder.host, pid=holder.pid, application=holder.application),
+    return copied(
+        pb.LinkInfo,
+        link,
+        holder=link.holder and copied(sessions_pb2.Holder, link.holder, token=b""),
         live=live,
-        source=link.source,
-        queue=link.queue,
         ack=_ACK_TO_WIRE[link.ack],
-        paused=link.paused,
-        opened_us=link.opened_us,
-        held=link.held,
-        settled=link.settled,
-        unproven=link.unproven,
-        in_doubt=link.in_doubt,
-        tombstones=link.tombstones,
         held_oldest_age_ms=age_ms(link.oldest_held_us, now_us),
-        taken=link.taken,
-        stored=link.stored,
-        matched_held=link.matched_held,
-        matched_settled=link.matched_settled,
-        ambiguous=link.ambiguous,
-        id_reused=link.id_reused,
-        permitted=link.permitted,
-        proven=link.proven,
-        rejected=link.rejected,
-        reject_there=link.reject_there,
         refusal=refusal,
         report=report,
     )

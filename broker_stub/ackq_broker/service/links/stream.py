@@ -23,6 +23,7 @@ from ackq.errors import (
 )
 from ackq.v1 import links_pb2 as pb
 from ackq.wire import frame
+from ackq.wire.answers import copied
 from ackq_broker.core import commands, views
 from ackq_broker.engine.engine import Engine
 from ackq_broker.engine.events import event
@@ -148,14 +149,11 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
     def _open(self, opening: pb.LinkOpen) -> None:
         """Decides the open; the stream before of this link ends then."""
         ticket = self._engine.decide(
-            commands.OpenLink(
-                link=opening.link,
+            copied(
+                commands.OpenLink,
+                opening,
                 holder=holder_info(opening.holder),
-                source=opening.source,
-                queue=opening.queue,
                 ack=ACK_OF_WIRE[opening.ack],
-                drop_ambiguous=opening.drop_ambiguous,
-                reject_there=opening.reject_there,
                 incumbent_live=self._liveness.live(opening.link),
                 new_incarnation=secrets.token_hex(16),
                 user=current.get().user,
@@ -187,16 +185,7 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
             ),
         )
         self._responses.put(
-            pb.LinkResponse(
-                opened=pb.LinkOpened(
-                    incarnation=opened.incarnation,
-                    epoch=opened.epoch,
-                    history=self._engine.history_id,
-                    subscription=opened.subscription,
-                    next_number=opened.next_number,
-                    paused=opened.paused,
-                )
-            ),
+            pb.LinkResponse(opened=copied(pb.LinkOpened, opened, history=self._engine.history_id)),
             ticket.sequence,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ackq.v1 import publishing_pb2 as pb
+from ackq.wire.answers import copied
 from ackq_broker.core import commands
 from ackq_broker.engine.clock import age_ms
 
@@ -22,7 +23,9 @@ def batch_key(key: pb.BatchKey) -> commands.BatchKey:
 def batch_info(info: commands.BatchInfo, now_us: int, *, detailed: bool = False) -> pb.BatchInfo:
     """The wire form; only a detailed one lists the stages."""
     stages = info.stages
-    return pb.BatchInfo(
+    return copied(
+        pb.BatchInfo,
+        info,
         writer=info.batch.writer,
         batch_id=info.batch.batch_id,
         run_id=stages[-1].run_id,
@@ -31,36 +34,21 @@ def batch_info(info: commands.BatchInfo, now_us: int, *, detailed: bool = False)
         rows=sum(stage.rows for stage in stages),
         payload_bytes=sum(stage.payload_bytes for stage in stages),
         age_ms=age_ms(stages[-1].touched_us, now_us),
-        committed=info.committed,
         targets=[pb.BatchTarget(**each._asdict()) for each in info.targets[:_MOST_TARGETS]],
         target_count=len(info.targets),
-        details=[_stage_info(each, now_us) for each in stages[:_MOST_STAGES]] if detailed else (),
-        single=info.single,
-        user=info.user,
+        details=[
+            copied(pb.StageInfo, each, age_ms=age_ms(each.touched_us, now_us))
+            for each in stages[: _MOST_STAGES if detailed else 0]
+        ],
     )
 
 
 def writer_info(info: commands.WriterInfo, now_us: int) -> pb.WriterInfo:
     """The wire form."""
-    return pb.WriterInfo(
-        writer=info.writer,
+    return copied(
+        pb.WriterInfo,
+        info,
         committed=info.batch_id >= 0,
         batch_id=max(info.batch_id, 0),
-        rows=info.rows,
         age_ms=age_ms(info.touched_us, now_us),
-        stages=info.stages,
-        single=info.single,
-        user=info.user,
-    )
-
-
-def _stage_info(stage: commands.StageInfo, now_us: int) -> pb.StageInfo:
-    return pb.StageInfo(
-        stage_id=stage.stage_id,
-        label=stage.label,
-        run_id=stage.run_id,
-        rows=stage.rows,
-        payload_bytes=stage.payload_bytes,
-        sealed=stage.sealed,
-        age_ms=age_ms(stage.touched_us, now_us),
     )

@@ -10,6 +10,7 @@ from ackq import limits
 from ackq.errors import InvalidArgumentError
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
+from ackq.wire.answers import copied
 from ackq_broker.core import commands, views
 from ackq_broker.engine.engine import Engine
 from ackq_broker.engine.events import event
@@ -80,24 +81,16 @@ class PublishingService:
         check_identifier("execution id", request.execution_id)
         check_identifier("target", request.target, _TARGET_BYTES)
         reply: commands.CommittedBatch = await self._engine.call(
-            commands.CommitBatch(
-                request.writer,
-                request.batch_id,
-                request.run_id,
-                request.execution_id,
-                tuple(
-                    commands.StageRef(stage.stage_id, stage.rows, stage.payload_bytes)
-                    for stage in request.stages
-                ),
-                request.single,
-                request.target,
-                request.keep_changed,
-                current.get().user,
+            copied(
+                commands.CommitBatch,
+                request,
+                stages=tuple(copied(commands.StageRef, stage) for stage in request.stages),
+                user=current.get().user,
             )
         )
         if reply.repeated:
             _log_repetition(request, reply)
-        return pb.CommitBatchResponse(rows=reply.rows, repeated=reply.repeated, target=reply.target)
+        return copied(pb.CommitBatchResponse, reply)
 
     async def abort_batch(self, request: pb.AbortBatchRequest) -> pb.AbortBatchResponse:
         """Drops the named stages; does not undo a commit (K3)."""

@@ -10,6 +10,7 @@ from typing import ClassVar
 from ackq.errors import InvalidArgumentError
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
+from ackq.wire.answers import copied
 from ackq_broker.core import commands
 from ackq_broker.engine.engine import Engine
 from ackq_broker.security.callers import check_parts, current
@@ -48,15 +49,8 @@ class StageStream(BrokerStream[Request, int, pb.StageResponse]):
         """
         opening = await self._opening()
         self._stage_id = opening.stage_id
-        command = commands.OpenStage(
-            opening.stage_id,
-            opening.writer,
-            opening.batch_id,
-            opening.run_id,
-            shorten(opening.label),
-            opening.mandatory,
-            opening.single,
-            current.get().user,
+        command = copied(
+            commands.OpenStage, opening, label=shorten(opening.label), user=current.get().user
         )
         self._engine.decide(command)  # has no answer; what comes later waits for its sync too
         try:

@@ -8,6 +8,7 @@ from typing import Final
 
 from ackq import limits
 from ackq.v1 import sessions_pb2 as pb
+from ackq.wire.answers import copied
 from ackq_broker.core import commands
 from ackq_broker.core.checks import plural
 from ackq_broker.engine.clock import age_ms
@@ -77,37 +78,18 @@ def session_info(
         live: Whether its holder counts as live; else `away_ms` is how long it has not.
         away_ms: See `live`.
     """
-    holder = session.holder
-    return pb.SessionInfo(
-        session=session.session,
-        incarnation=session.incarnation,
-        queues=session.queues,
-        epoch=session.epoch,
-        floor_tag=session.floor_tag,
-        end_tag=session.end_tag,
-        leased=session.leased,
-        holes=session.holes,
-        holder=None
-        if holder is None
-        else pb.Holder(
-            host=holder.host,
-            pid=holder.pid,
-            since_us=session.since_us,
-            application=holder.application,
-        ),
+    holder = session.holder and copied(
+        pb.Holder, session.holder, token=b"", since_us=session.since_us
+    )
+    return copied(
+        pb.SessionInfo,
+        session,
+        holder=holder,
         live=live,
-        proven=session.proven,
         lease_age_ms=age_ms(session.leased_at_us, now_us),
         query_id=session.fetch.query_id,
         batch_id=session.fetch.batch_id,
-        attaches=session.attaches,
-        run_id=session.run_id,
-        session_timeout_ms=session.session_timeout_ms,
-        detached=session.detached,
         holes_by_reason=dict(session.holes_by_reason),
-        settled=session.settled,
-        queue_pattern=session.queue_pattern,
-        fetched=session.fetched,
         away_ms=away_ms,
         held_back=session.refused,
     )

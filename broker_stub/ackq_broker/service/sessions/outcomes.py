@@ -17,6 +17,7 @@ from ackq import limits
 from ackq.errors import InvalidArgumentError, LimitError
 from ackq.outcomes import Disposition, Outcome
 from ackq.v1 import sessions_pb2 as pb
+from ackq.wire.answers import copied
 from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.core import commands
 from ackq_broker.core.columns import bitmaps
@@ -120,14 +121,7 @@ def owner_of(owner: pb.LeaseOwner) -> commands.LeaseOwner:
         ("run id", owner.run_id),
     ):
         check_identifier(what, text)
-    return commands.LeaseOwner(
-        owner.session,
-        owner.query_id,
-        owner.run_id,
-        owner.batch_id,
-        owner.epoch,
-        current.get().user,
-    )
+    return copied(commands.LeaseOwner, owner, user=current.get().user)
 
 
 def _check(what: str, found: int, most: int) -> None:
@@ -178,14 +172,12 @@ def settlement_of(request: pb.SettleSessionRequest) -> commands.SettleLease:
                 f"There are no tags {first}-{last}; a range ends where it begins or later, and"
                 " tags begin at 1."
             )
-    return commands.SettleLease(
-        request.session,
-        outcome,
-        ranges,
+    return copied(
+        commands.SettleLease,
+        request,
+        outcome=outcome,
+        ranges=ranges,
         reason=shorten(request.reason) if outcome is Outcome.REJECTED else "",
-        fence=request.fence,
-        discard=request.discard,
-        incarnation=request.incarnation,
     )
 
 

@@ -15,6 +15,7 @@ from ackq.errors import BlockNotFoundError, SessionNotFoundError
 from ackq.v1 import messages_pb2
 from ackq.v1 import sessions_pb2 as pb
 from ackq.wire import frame
+from ackq.wire.answers import copied
 from ackq_broker.core import commands, views
 from ackq_broker.engine.clock import age_ms
 from ackq_broker.engine.engine import Engine, Ticket
@@ -86,25 +87,17 @@ class SessionsService:
         incumbent = self._liveness.incumbent(request.session, request.incarnation)
         before = views.incumbent(self._engine.core.state, request.session, request.incarnation)
         reply, sequence = self._engine.decide(
-            commands.Attach(
-                request.session,
-                request.incarnation,
-                holder_info(request.holder),
-                request.start_tag,
-                request.end_tag,
+            copied(
+                commands.Attach,
+                request,
+                holder=holder_info(request.holder),
                 incumbent_live=self._liveness.live(incumbent),
-                planned=request.planned,
             )
         )
         self._liveness.changed(incumbent, request.incarnation, request.holder.token)
         self._log_attach(request.session, request.holder, reply.epoch, before)
         await self._engine.sync_gate.wait(sequence)
-        return pb.AttachResponse(
-            epoch=reply.epoch,
-            chunks=_chunks(reply.chunks),
-            attaches=reply.attaches,
-            warnings=reply.warnings,
-        )
+        return copied(pb.AttachResponse, reply, chunks=_chunks(reply.chunks))
 
     async def hold(self, read: Read[pb.HoldRequest], write: Write[pb.HoldResponse]) -> None:
         """The holder's liveness stream (S3)."""
@@ -220,12 +213,7 @@ class SessionsService:
             extra=event("session_settled", session=request.session, messages=reply.settled),
         )
         await self._engine.sync_gate.wait(sequence)
-        return pb.SettleSessionResponse(
-            settled=reply.settled,
-            dead_lettered=reply.dead_lettered,
-            epoch=reply.epoch,
-            dropped=reply.dropped,
-        )
+        return copied(pb.SettleSessionResponse, reply)
 
     def holder_live(self, name: str) -> bool:
         """Whether the holder of the session of this name counts as live (S3)."""
@@ -312,15 +300,12 @@ class SessionsService:
         look like one that was replaced.
         """
         self._engine.decide(
-            commands.NoteFetch(
-                session=request.session,
-                incarnation=request.incarnation,
-                epoch=request.epoch,
+            copied(
+                commands.NoteFetch,
+                request,
                 query_id=shorten(request.query_id),
                 run_id=shorten(request.run_id),
-                batch_id=request.batch_id,
                 label=shorten(request.label),
-                last_tag=request.last_tag,
                 user=current.get().user,
                 empty=request.after_tag == request.last_tag,
             )
@@ -335,22 +320,12 @@ class SessionsService:
         half = self._half_window(request.queues)
         most = max(half, request.min_messages) if half else request.max_messages
         ticket = self._engine.decide(
-            commands.Advance(
-                session=request.session,
-                incarnation=request.incarnation,
+            copied(
+                commands.Advance,
+                request,
                 holder=holder_info(request.holder),
                 queues=tuple(request.queues),
-                start_tag=request.start_tag,
                 max_messages=min(request.max_messages, most),
-                max_bytes=request.max_bytes,
-                min_messages=request.min_messages,
-                max_delay_ms=request.max_delay_ms,
-                horizon=request.horizon,
-                open_and_lease=request.open_and_lease,
-                takeover=request.takeover,
-                session_timeout_ms=request.session_timeout_ms,
-                queue_pattern=request.queue_pattern,
-                refuse_unread=request.refuse_unread,
                 user=current.get().user,
                 incumbent_live=self._liveness.live(incumbent),
                 new_incarnation="" if known else secrets.token_hex(16),
@@ -418,20 +393,12 @@ class SessionsService:
             for lease in reply.leased_elsewhere
             if not self._liveness.connected(others[lease.session])
         ]
-        return pb.AdvanceResponse(
-            session=reply.session,
-            incarnation=reply.incarnation,
-            epoch=reply.epoch,
-            end_tag=reply.end_tag,
+        return copied(
+            pb.AdvanceResponse,
+            reply,
             chunks=_chunks(reply.chunks),
-            backlog=pb.Backlog(
-                ready=backlog.ready,
-                unacked=backlog.unacked,
-                oldest_age_ms=age_ms(backlog.oldest_us, now_us),
-                redelivered=backlog.redelivered,
-            ),
+            backlog=copied(pb.Backlog, backlog, oldest_age_ms=age_ms(backlog.oldest_us, now_us)),
             other_sessions=[name for name, each in others.items() if self._liveness.live(each)],
-            attaches=reply.attaches,
             warnings=[*reply.warnings, *orphaned_lease_warnings(absent, now_us)],
         )
 

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from ackq.spark.task import Task
 from ackq.v1 import sessions_pb2 as pb
 from ackq.wire import columns
+from ackq.wire.answers import copied
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,18 +50,14 @@ def fetch(
         FencedError: Another holder, named in the message, has taken the session over (S3).
         SessionNotFoundError, BrokerUnavailableError: As named.
     """
-    request = pb.FetchRequest(
-        session=part.session,
-        incarnation=part.incarnation,
-        epoch=part.epoch,
-        after_tag=part.after_tag,
-        last_tag=part.last_tag,
+    request = copied(
+        pb.FetchRequest,
+        part,
         columns=columns.bits(names),
         query_id=task.query_id,
         run_id=task.run_id,
         batch_id=task.batch_id,
         label=task.label,
-        key=part.key,
     )
     batches: Iterator[pa.RecordBatch] = session.fetch(request, names)
     return batches

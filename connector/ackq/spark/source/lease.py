@@ -23,6 +23,7 @@ from ackq.spark.options.options import SourceOptions
 from ackq.spark.source.offset import OPENING, Offset
 from ackq.spark.source.partitions import SizedSpan
 from ackq.v1 import sessions_pb2 as pb
+from ackq.wire.answers import copied
 from ackq.wire.fetch_key import fetch_key
 
 if TYPE_CHECKING:
@@ -134,12 +135,10 @@ class SessionDriver:
             start = OPENING
             answer = self._session.advance(self._request(start, limits))
         self._keep(
-            OutstandingLease(
-                session=answer.session,
-                incarnation=answer.incarnation,
-                epoch=answer.epoch,
+            copied(
+                OutstandingLease,
+                answer,
                 start_tag=start.tag,
-                end_tag=answer.end_tag,
                 spans=_spans(start.tag, answer.chunks),
                 key=fetch_key(self._holder.token, answer.incarnation, answer.epoch),
             ),
@@ -230,7 +229,9 @@ class SessionDriver:
             self._hold = None
 
     def _request(self, start: Offset, limits: ReadLimits) -> pb.AdvanceRequest:
-        return pb.AdvanceRequest(
+        return copied(
+            pb.AdvanceRequest,
+            limits,
             session=start.session or self._options.session,
             incarnation=start.incarnation,
             holder=self._holder,
@@ -238,13 +239,6 @@ class SessionDriver:
             queue_pattern=self._options.queue_pattern,
             session_timeout_ms=self._options.session_timeout_ms,
             start_tag=start.tag,
-            max_messages=limits.max_messages,
-            max_bytes=limits.max_bytes,
-            min_messages=limits.min_messages,
-            max_delay_ms=limits.max_delay_ms,
-            wait_ms=limits.wait_ms,
-            horizon=limits.horizon,
-            open_and_lease=limits.open_and_lease,
             takeover=start.is_opening and self._options.takeover,
             refuse_unread=not self._options.accept_unread,
         )
