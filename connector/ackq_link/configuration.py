@@ -254,12 +254,9 @@ def _who(said: Mapping[str, Any]) -> tuple[str, str, str | None, str, Tls, int]:
 
 
 def _security(edge: Mapping[str, Any]) -> Security | None:
-    tls = any((edge["ca"], edge["cert"], edge["key"]))
-    token = "" if edge["token-file"] else os.environ.get("ACKQ_TOKEN", "")
-    if not (tls or token or edge["token-file"]):
-        return None
-    files = {name: edge[name] for name in ("ca", "cert", "key")}
-    return Security(tls=tls, **files, token=token, token_file=edge["token-file"])
+    given = {name.replace("-", "_"): said for name, said in edge.items() if name != "endpoint"}
+    found = Security.of_settings(given)
+    return None if found == Security() else found
 
 
 def _needed(said: Mapping[str, Any], key: str, what: str) -> str:

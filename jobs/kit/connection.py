@@ -68,13 +68,7 @@ def add_security(made: argparse.ArgumentParser) -> None:
 
 def broker(args: argparse.Namespace) -> Broker:
     """The broker that the arguments name; raises as `Security`."""
-    texts = {name: getattr(args, name) for name in _TEXTS}
-    security = Security(
-        tls=args.tls or any(texts[name] for name in ("ca", "cert", "key", "server_name")),
-        token="" if args.token_file else os.environ.get("ACKQ_TOKEN", ""),
-        insecure=args.insecure,
-        **texts,
-    )
+    security = Security.of_settings({name: getattr(args, name) for name in (*_TEXTS, *_FLAGS)})
     security.check_endpoint(args.endpoint)
     return Broker(args.endpoint, security)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ackq import __version__
+from ackq import __version__, client
 from ackq.cli.broker import broker
 from ackq.cli.consume import consume
 from ackq.cli.context import (
@@ -14,7 +14,6 @@ from ackq.cli.context import (
     LaterCommand,
     Target,
     connected,
-    security,
     security_options,
 )
 from ackq.cli.definitions import definitions
@@ -52,7 +51,7 @@ def ackq(
     **given: Any,
 ) -> None:
     """Administer an ackq broker, publish to it and consume from it."""
-    ctx.obj = Target(endpoint, security(**given), as_json)
+    ctx.obj = Target(endpoint, client.Security.of_settings(given), as_json)
 
 
 @ackq.command()

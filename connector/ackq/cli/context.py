@@ -7,7 +7,6 @@ completion need 0.1 s: a command takes them from `ackq.client` when it runs.
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -155,26 +154,3 @@ def security_options(command: Decorated) -> Decorated:
     ):
         command = option(command)
     return command
-
-
-def security(
-    *,
-    tls: bool,
-    ca: str,
-    cert: str,
-    key: str,
-    server_name: str,
-    token_file: str,
-    insecure: bool,
-) -> Security:
-    """What `security_options` were given; a token in the environment counts without a file."""
-    return client.Security(
-        tls=tls or any((ca, cert, key, server_name)),
-        ca=ca,
-        cert=cert,
-        key=key,
-        server_name=server_name,
-        token="" if token_file else os.environ.get("ACKQ_TOKEN", ""),
-        token_file=token_file,
-        insecure=insecure,
-    )

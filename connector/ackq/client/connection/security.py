@@ -7,11 +7,12 @@ that was asked for.
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ackq.errors import InvalidArgumentError
 
@@ -77,6 +78,23 @@ class Security:
         if self.token and self.token_file:
             raise InvalidArgumentError("A token and a token file were given; give one of them.")
         check_token(self.token, "The token")
+
+    @classmethod
+    def of_settings(cls, given: Mapping[str, Any]) -> Security:
+        """As flags or a file of a process say it.
+
+        Any path or name of TLS turns TLS on, and the variable ACKQ_TOKEN has the token unless there
+        is a token file.
+
+        Args:
+            given: Arguments of this class, without `token`.
+
+        Raises:
+            InvalidArgumentError: As the class.
+        """
+        tls = any(given.get(name) for name in ("tls", *PEMS, "server_name"))
+        token = "" if given.get("token_file") else os.environ.get("ACKQ_TOKEN", "")
+        return cls(**{**given, "tls": tls, "token": token})
 
     def pem(self, name: str) -> bytes | None:
         """The content of one of `PEMS`, from its text or its file; None: it was not given.

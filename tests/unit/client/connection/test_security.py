@@ -91,3 +91,17 @@ def test_a_token_leaves_this_machine_encrypted_only(endpoint):
 def test_which_proxy_calls_go_through(endpoint, tls, environment, variable):
     """A9: none for plain text and for this machine."""
     assert proxy_variable(endpoint, tls=tls, environment=environment) == variable
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, Security(token="t")),
+        ({"token_file": "f"}, Security(token_file="f")),
+        ({"tls": False, "server_name": "n"}, Security(tls=True, server_name="n", token="t")),
+    ],
+)
+def test_what_a_process_was_given(given, expected, monkeypatch):
+    """A3: a name turns TLS on; the environment's token counts without a file."""
+    monkeypatch.setenv("ACKQ_TOKEN", "t")
+    assert Security.of_settings(given) == expected
