@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -88,6 +88,12 @@ class QueueLimits:
     single_active: bool = False
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def overridden(self, told: QueueLimits) -> QueueLimits:
+        """These limits, but those that the user has set (L14)."""
+        names = ("consumer_timeout_s", "delivery_limit", "dead_letters")
+        found = {name: getattr(told, name) for name in names}
+        return replace(self, **{name: each for name, each in found.items() if each is not None})
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,30 +114,21 @@ class QueueSource:
 
     def limits_of(self, learnt: QueueLimits) -> QueueLimits:
         """The limits of all that is told, seen, and learnt of the management API."""
-        told = self.told
-        kind = told.kind or learnt.kind or (QUORUM if self.seen.quorum else "")
-        limit = told.delivery_limit if told.delivery_limit is not None else learnt.delivery_limit
+        kind = self.told.kind or learnt.kind or (QUORUM if self.seen.quorum else "")
+        found = learnt.overridden(self.told)
+        limit = found.delivery_limit
         if limit is None:
             if kind == CLASSIC:
                 limit = 0
             elif kind == QUORUM and self.seen.version:
                 limit = _DEFAULT_LIMIT if self.seen.version >= _LIMIT_SINCE else 0
-        timeout_s = (
-            told.consumer_timeout_s
-            if told.consumer_timeout_s is not None
-            else learnt.consumer_timeout_s
-        )
-        alone = learnt.single_active
+        alone, timeout_s = found.single_active, found.consumer_timeout_s
         warning = single_active_warning(self.seen.version, kind, timeout_s) if alone else ""
         return replace(
-            learnt,
+            found,
             kind=kind,
-            consumer_timeout_s=timeout_s,
             delivery_limit=limit,
             requeue_counts=kind != CLASSIC and self.seen.version < _FREE_NACK_SINCE,
-            dead_letters=(
-                told.dead_letters if told.dead_letters is not None else learnt.dead_letters
-            ),
             remedy=self._remedy(),
             warnings=(*learnt.warnings, warning) if warning else learnt.warnings,
             notes=(SINGLE_ACTIVE_NOTE,) if alone else (),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from proton import Delivery, Link, Receiver
@@ -71,15 +71,7 @@ class Amqp1Source:
             learnt = await queue_limits(connection, self.queue)
         finally:
             await connection.close()
-        told = self.told
-        return replace(
-            learnt,
-            consumer_timeout_s=told.consumer_timeout_s,
-            delivery_limit=(
-                learnt.delivery_limit if told.delivery_limit is None else told.delivery_limit
-            ),
-            dead_letters=learnt.dead_letters if told.dead_letters is None else told.dead_letters,
-        )
+        return learnt.overridden(self.told)
 
     async def subscribe(self) -> Amqp1Subscription:
         """Connects and attaches. Raises CutError, with a refusal where waiting mends nothing."""
