@@ -7,9 +7,10 @@ of data sources imports it for every application.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ackq import limits
 from ackq.client.connection.security import Security
@@ -17,7 +18,13 @@ from ackq.errors import InvalidArgumentError
 from ackq.spark.options.table import OPTIONS, Use, Values, check
 from ackq.spark.options.values import Guarantee
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
+
 _PLAIN: Final = Security()
+_CAPITAL: Final = re.compile("[A-Z]")
 # The outcomes that the other settings of a settlement apply to (C4).
 APPLIES_TO: Final = {
     "reason": ("failed", "rejected"),
@@ -171,21 +178,19 @@ def source(options: Mapping[str, str]) -> SourceOptions:
             "maxTriggerDelay is set without minMessagesPerTrigger",
             "it bounds the wait for that many messages; set both or neither",
         )
-    return SourceOptions(
+    return _made(
+        SourceOptions,
+        values,
         connection=_connection(values),
         queues=_queues(values),
-        queue_pattern=values.get("queuePattern", ""),
-        session=values.get("session", ""),
         session_timeout_ms=values.get("sessionTimeout", 0),
-        takeover=values.get("takeover", False),
         max_messages=most,
         max_bytes=values.get("maxBytesPerTrigger", limits.DEFAULT_MAX_BYTES_PER_TRIGGER),
         min_messages=least,
         max_delay_ms=values.get("maxTriggerDelay", 15 * 60_000) if least else 0,
-        fail_on_data_loss=values.get("failOnDataLoss", True),
         accept_unread=values.get("unreadBatch", False),
         bounded=bool({"maxMessagesPerTrigger", "maxBytesPerTrigger"} & values.keys()),
-        split=_split(values),
+        split=_made(SplitOptions, values),
     )
 
 
@@ -197,12 +202,12 @@ def browse(options: Mapping[str, str]) -> BrowseOptions:
         raise _contradiction(
             f"firstPosition ({first}) is above lastPosition ({last})", "the range would be empty"
         )
-    return BrowseOptions(
+    return _made(
+        BrowseOptions,
+        values,
         connection=_connection(values),
         queue=_required_queue(values),
-        first_position=first,
-        last_position=last,
-        split=_split(values),
+        split=_made(SplitOptions, values),
     )
 
 
@@ -241,17 +246,10 @@ def sink(options: Mapping[str, str], use: Use) -> SinkOptions:
             "unroutableQueue is set with guarantee=at-least-once",
             "only a staged row has a second choice; drop one of them",
         )
-    return SinkOptions(
+    return _made(
+        SinkOptions,
+        values,
         connection=_connection(values),
-        queue=values.get("queue"),
-        exchange=values.get("exchange"),
-        routing_key=values.get("routingKey"),
-        mandatory=values.get("mandatory", True),
-        unroutable_queue=values.get("unroutableQueue"),
-        persistent=values.get("persistent"),
-        guarantee=guarantee,
-        txn_app_id=values.get("txnAppId"),
-        txn_version=values.get("txnVersion"),
         keep_changed=values.get("changedBatch", False),
     )
 
@@ -272,14 +270,21 @@ def settle(options: Mapping[str, str]) -> SettleOptions:
                     f"{name} is set with settle={outcome}",
                     f"it is for {' and '.join(APPLIES_TO[name])}; remove it",
                 )
-    return SettleOptions(
+    return _made(
+        SettleOptions,
+        values,
         connection=_connection(values),
-        session=values.get("session", ""),
         outcome=outcome,
-        reason=values.get("reason"),
         delay_ms=values.get("delay"),
-        discard=values.get("discard", False),
     )
+
+
+def _made(kind: type[T], values: Values, **others: Any) -> T:
+    """An object of a class whose fields have the names of options, `tls` left out; and others."""
+    named = {_CAPITAL.sub(r"_\g<0>", name).lower(): value for name, value in values.items()}
+    given = {name.removeprefix("tls_"): value for name, value in named.items()}
+    names = given.keys() & {field.name for field in fields(kind)}
+    return kind(**{**{name: given[name] for name in names}, **others})
 
 
 def _for(use: Use, options: Mapping[str, str]) -> Values:
@@ -309,32 +314,12 @@ def _connection(values: Values) -> Connection:
         raise _contradiction("only one of tlsCert and tlsKey is set", "a client identity is both")
     if "token" in values and "tokenFile" in values:
         raise _contradiction("token and tokenFile are both set", "remove one of them")
-    security = Security(
-        tls=values.get("tls", bool(given)),
-        ca=values.get("tlsCa", ""),
-        cert=values.get("tlsCert", ""),
-        key=values.get("tlsKey", ""),
-        ca_pem=values.get("tlsCaPem", ""),
-        cert_pem=values.get("tlsCertPem", ""),
-        key_pem=values.get("tlsKeyPem", ""),
-        server_name=values.get("tlsServerName", ""),
-        token=values.get("token", ""),
-        token_file=values.get("tokenFile", ""),
-        insecure=values.get("insecure", False),
-    )
+    security = _made(Security, values, tls=values.get("tls", bool(given)))
     security.check_endpoint(values["endpoint"])
     return Connection(
         endpoint=values["endpoint"],
         security=security,
         retry_ms=values.get("retryTimeout", limits.RETRY_TOTAL_MS),
-    )
-
-
-def _split(values: Values) -> SplitOptions:
-    default = SplitOptions()
-    return SplitOptions(
-        min_partitions=values.get("minPartitions", default.min_partitions),
-        max_bytes_per_partition=values.get("maxBytesPerPartition", default.max_bytes_per_partition),
     )
 
 
