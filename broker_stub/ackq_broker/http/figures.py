@@ -45,6 +45,11 @@ class QueueFigure(NamedTuple):
     counted: str = ""
 
 
+def _count(name: str) -> Callable[[QueueInfo, int], float]:
+    """A count of a queue."""
+    return lambda queue, _: getattr(queue, name)
+
+
 QUEUE_FIGURES: Final = (
     QueueFigure("messages", "Messages, ready, delayed or unacked.", lambda q, _: _messages(q)),
     QueueFigure("messages_ready", "Messages that a consumer could get now.", lambda q, _: q.ready),
@@ -68,36 +73,17 @@ QUEUE_FIGURES: Final = (
     ),
     QueueFigure("consumers", "Consumers on channels.", lambda q, _: q.consumers),
     QueueFigure("sessions", "Sessions that read it.", lambda q, _: len(q.sessions)),
-    QueueFigure(
-        "messages_published_total",
-        "Messages put in.",
-        lambda q, _: q.published,
-        counted="published",
-    ),
-    QueueFigure(
-        "messages_delivered_total",
-        "Messages leased to sessions or delivered on channels.",
-        lambda q, _: q.delivered,
-        counted="delivered",
-    ),
-    QueueFigure(
-        "messages_redelivered_total",
-        "Messages leased or delivered that had been before.",
-        lambda q, _: q.redelivered,
-        counted="redelivered",
-    ),
-    QueueFigure(
-        "messages_accepted_total", "Messages accepted.", lambda q, _: q.accepted, counted="accepted"
-    ),
-    QueueFigure(
-        "messages_expired_total", "Messages expired.", lambda q, _: q.expired, counted="expired"
-    ),
-    QueueFigure(
-        "messages_dropped_total",
-        "Messages dropped: dead without a dead-letter queue, over a bound, in a cycle, or lost with"
-        " a damaged block.",
-        lambda q, _: q.dropped,
-        counted="dropped",
+    *(
+        QueueFigure(f"messages_{count}_total", text, _count(count), counted=count)
+        for count, text in {
+            "published": "Messages put in.",
+            "delivered": "Messages leased to sessions or delivered on channels.",
+            "redelivered": "Messages leased or delivered that had been before.",
+            "accepted": "Messages accepted.",
+            "expired": "Messages expired.",
+            "dropped": "Messages dropped: dead without a dead-letter queue, over a bound, in a"
+            " cycle, or lost with a damaged block.",
+        }.items()
     ),
 )
 

@@ -6,6 +6,7 @@ What the process of a link tells of itself is among them while it runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from prometheus_client import Metric
@@ -52,78 +53,63 @@ def _lives_left(link: pb.LinkInfo) -> float:
     return link.report.lives_left if link.report.HasField("lives_left") else _ABSENT
 
 
+def _field(name: str, field: str, help_text: str) -> LinkFigure:
+    """A field of the message, or of the report in it, as it is."""
+    return LinkFigure(name, help_text, attrgetter(field))
+
+
 LINK_FIGURES: Final = (
-    LinkFigure("live", "1 while a process runs it.", lambda link: link.live),
-    LinkFigure("paused", "1 while an operator has it paused.", lambda link: link.paused),
+    _field("live", "live", "1 while a process runs it."),
+    _field("paused", "paused", "1 while an operator has it paused."),
     LinkFigure(
         "refused", "1 while its queue takes nothing from it.", lambda link: bool(link.refusal)
     ),
-    LinkFigure(
-        "messages_held", "Messages in its queue, unacknowledged there.", lambda link: link.held
-    ),
+    _field("messages_held", "held", "Messages in its queue, unacknowledged there."),
     LinkFigure(
         "held_oldest_age_seconds",
         "How long the oldest of them has waited; 0 for none.",
         lambda link: link.held_oldest_age_ms / 1000,
         _highest,
     ),
-    LinkFigure(
-        "messages_settled",
-        "Messages settled here and not permitted yet.",
-        lambda link: link.settled,
-    ),
-    LinkFigure(
-        "acks_unproven", "Acknowledgements permitted and not proven.", lambda link: link.unproven
-    ),
-    LinkFigure(
-        "acks_in_doubt", "Of these, those of connections that broke.", lambda link: link.in_doubt
-    ),
-    LinkFigure(
-        "tombstones", "Origin keys kept of messages that are gone.", lambda link: link.tombstones
-    ),
-    LinkFigure("messages_taken_total", "Deliveries taken.", lambda link: link.taken),
-    LinkFigure("messages_stored_total", "Of these, stored.", lambda link: link.stored),
-    LinkFigure(
+    _field("messages_settled", "settled", "Messages settled here and not permitted yet."),
+    _field("acks_unproven", "unproven", "Acknowledgements permitted and not proven."),
+    _field("acks_in_doubt", "in_doubt", "Of these, those of connections that broke."),
+    _field("tombstones", "tombstones", "Origin keys kept of messages that are gone."),
+    _field("messages_taken_total", "taken", "Deliveries taken."),
+    _field("messages_stored_total", "stored", "Of these, stored."),
+    _field(
         "messages_matched_held_total",
+        "matched_held",
         "Of these, matched with a message in the queue.",
-        lambda link: link.matched_held,
     ),
-    LinkFigure(
+    _field(
         "messages_matched_settled_total",
+        "matched_settled",
         "Of these, matched with one that was settled before.",
-        lambda link: link.matched_settled,
     ),
-    LinkFigure(
+    _field(
         "messages_ambiguous_total",
+        "ambiguous",
         "Of these, stored though one of the same content may have been acknowledged.",
-        lambda link: link.ambiguous,
     ),
-    LinkFigure(
+    _field(
         "id_reused_total",
+        "id_reused",
         "Of these, stored though their id was known, as their content differs.",
-        lambda link: link.id_reused,
     ),
-    LinkFigure("acks_permitted_total", "Acknowledgements permitted.", lambda link: link.permitted),
-    LinkFigure(
-        "acks_rejected_total",
-        "Of the permitted, those that are rejections there.",
-        lambda link: link.rejected,
-    ),
-    LinkFigure("acks_proven_total", "Acknowledgements proven.", lambda link: link.proven),
-    LinkFigure(
+    _field("acks_permitted_total", "permitted", "Acknowledgements permitted."),
+    _field("acks_rejected_total", "rejected", "Of the permitted, those that are rejections there."),
+    _field("acks_proven_total", "proven", "Acknowledgements proven."),
+    _field(
         "window_messages",
+        "report.window_messages",
         "Most messages that its process takes unsettled; 0: not known.",
-        lambda link: link.report.window_messages,
     ),
-    LinkFigure(
-        "reconnects",
-        "How often its process connected there again.",
-        lambda link: link.report.reconnects,
-    ),
-    LinkFigure(
+    _field("reconnects", "report.reconnects", "How often its process connected there again."),
+    _field(
         "renewals",
+        "report.renewals",
         "How often its process gave held messages back and took them again.",
-        lambda link: link.report.renewals,
     ),
     LinkFigure(
         "lives_left",
