@@ -5,7 +5,7 @@ import os
 import hypothesis
 import pytest
 
-from tests import rules, schedule
+from tests import rules, schedule, servers
 
 # How long an example takes is the machine's.
 hypothesis.settings.register_profile("ackq", deadline=None)
@@ -29,6 +29,12 @@ def pytest_addoption(parser):
         " and ranges: S5,K2 or S1-S4. A test's rules are those in its name and docstring; where"
         " these have none, those in its class's docstring, else in its module's.",
     )
+    parser.addoption(
+        "--servers",
+        action="store_true",
+        help="run the tests that need RabbitMQ, Artemis, Qpid, a browser or a Spark cluster, and no"
+        " others; without it, all others",
+    )
 
 
 def pytest_configure(config):
@@ -41,9 +47,12 @@ def pytest_configure(config):
 
 
 def pytest_report_header(config):
-    """The rules asked for, in words."""
+    """The rules asked for, in words, and which tests are left out."""
     titles = rules.defined() if config.stash[RULES_WANTED] else {}
-    return [f"rule {rule}: {titles[rule]}" for rule in config.stash[RULES_WANTED]]
+    named = [f"rule {rule}: {titles[rule]}" for rule in config.stash[RULES_WANTED]]
+    if config.getoption("servers"):
+        return [*named, "servers: the tests that need one, and no others"]
+    return [*named, "servers: the tests that need one are left out; --servers runs them"]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -53,16 +62,17 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out the tests that carry none of the rules asked for; sorts those of a worker."""
-    if hasattr(config, "workerinput"):
-        key = schedule.order([item.nodeid for item in items])
-        items.sort(key=lambda item: key(item.nodeid))
-    wanted = set(config.stash[RULES_WANTED])
-    if not wanted:
-        return
+    """Leaves out what `--servers` and `--rule` do not ask for; sorts the tests of a worker."""
+    wanted, with_server = set(config.stash[RULES_WANTED]), config.getoption("servers")
     kept, left_out = [], []
     for item in items:
-        (kept if wanted & rules_of(item) else left_out).append(item)
+        asked_for = servers.needed_by(item) == with_server and (
+            not wanted or wanted & rules_of(item)
+        )
+        (kept if asked_for else left_out).append(item)
+    if hasattr(config, "workerinput"):
+        key = schedule.order([item.nodeid for item in kept])
+        kept.sort(key=lambda item: key(item.nodeid))
     config.hook.pytest_deselected(items=left_out)
     items[:] = kept
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kit import flights
+from tests import servers
 from tests.e2e import readme
 from tests.wire.brokers import rabbitmq_server
 from tests.wire.brokers.rabbitmq_server import RabbitMqServer
@@ -23,7 +24,7 @@ Start = Callable[..., subprocess.Popen[str]]
 def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMqServer]:
     """A node of the module's own."""
     if missing := rabbitmq_server.missing():
-        pytest.skip(f"not installed: {missing}; apt-get install rabbitmq-server")
+        servers.absent(missing, rabbitmq_server.REMEDY)
     with RabbitMqServer(tmp_path_factory.mktemp("rabbitmq") / "node") as server:
         yield server
 

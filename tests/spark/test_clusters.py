@@ -10,7 +10,7 @@ from tests.ports import free_ports
 from tests.spark import cluster
 from tests.spark.ledger import counted, ids, once, publish
 
-pytestmark = pytest.mark.timeout(cluster.TEST_S)
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(cluster.TEST_S)]
 
 SECTION = cluster.readme_section("Where it runs")
 (RELAY,) = cluster.readme_blocks(SECTION, "python")

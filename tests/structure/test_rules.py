@@ -282,6 +282,7 @@ def project(tmp_path):
         "tests/conftest.py",
         "tests/rules.py",
         "tests/schedule.py",
+        "tests/servers.py",
     ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -345,6 +346,38 @@ def test_rules_with_workers(project):
     assert (status, names) == (0, ["test_of_the_class", "test_range", "test_s2_in_the_name"]), said
     assert "3 passed" in said
     assert "rule S2: Title 2" in said
+
+
+def test_servers_are_for_the_tests_that_need_one(project):
+    """`--servers` runs what has the mark, a server's fixture or its parameter; else all others."""
+    (project / "tests/test_c.py").write_text(
+        '''"""S1."""
+import pytest
+
+@pytest.fixture(params=["ackq", "rabbitmq"])
+def bench(request):
+    pass
+
+@pytest.fixture
+def browser():
+    pass
+
+@pytest.mark.servers
+def test_marked():
+    pass
+
+def test_page(browser):
+    pass
+
+def test_either(bench):
+    pass
+'''
+    )
+    either = ("--collect-only", "-q", "tests/test_c.py")
+    status, names, said = collected(project, *either)
+    assert (status, names) == (0, ["test_either[ackq]"]), said
+    status, names, said = collected(project, *either, "--servers")
+    assert (status, names) == (0, ["test_either[rabbitmq]", "test_marked", "test_page"]), said
 
 
 def test_an_unknown_rule_is_a_usage_error(project):

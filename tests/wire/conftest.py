@@ -7,6 +7,7 @@ import ackq_broker
 from ackq.client import close_channels
 from ackq.errors import InUseError
 from ackq.v1 import admin_pb2, links_pb2, sessions_pb2
+from tests import servers
 from tests.fakes.raw_client import Client, error_of, holder
 from tests.wire.bench import Bench
 from tests.wire.brokers import ackq as ackq_target
@@ -86,7 +87,7 @@ def ackq_dialect(tmp_path_factory):
 def rabbitmq_dialect(tmp_path_factory):
     """A RabbitMQ node of the suite's own."""
     if missing := rabbitmq_server.missing():
-        pytest.skip(f"not installed: {missing}; apt-get install rabbitmq-server")
+        servers.absent(missing, rabbitmq_server.REMEDY)
     with rabbitmq_target.target(tmp_path_factory.mktemp("rabbitmq") / "node") as dialect:
         yield dialect
 

@@ -1,6 +1,5 @@
 """A chain from RabbitMQ to Artemis, in short; and a ledger that does not add up is told so."""
 
-import os
 import time
 
 import pytest
@@ -9,6 +8,7 @@ from tests.optional import needs
 
 needs("proton", "amqp1")
 
+from tests import servers  # noqa: E402
 from tests.crash.links.chain import delivered  # noqa: E402
 from tests.crash.links.end_to_end import burn  # noqa: E402
 from tests.wire.brokers import rabbitmq_server  # noqa: E402
@@ -16,18 +16,17 @@ from tests.wire.links.amqp1.artemis import Artemis  # noqa: E402
 
 
 @pytest.mark.crash
+@pytest.mark.servers
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 def test_each_message_arrives_once(tmp_path):
     """L5, L6, L9, L22, L23, K1, K3: in Artemis, whoever was killed on the way."""
     if missing := rabbitmq_server.missing():
-        pytest.skip(f"not installed: {missing}; apt-get install rabbitmq-server")
+        servers.absent(missing, rabbitmq_server.REMEDY)
     try:
         Artemis(tmp_path / "jars", None).jars()
     except RuntimeError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(error).partition("\n")[0])
+        servers.absent("Artemis", str(error).partition("\n")[0])
     seed = time.time_ns() % 1_000_000
     print("seed", seed)
     wrong, found, chain = burn(seed, 60, tmp_path / "run")

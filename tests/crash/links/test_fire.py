@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests import servers
 from tests.crash.links.faults import Faults
 from tests.crash.links.fire import burn
 from tests.crash.links.queue_ledger import Combination, QueueLedger, body_of
@@ -19,13 +20,14 @@ IDENTICAL = Combination("quorum", "identical", "stored")
 
 
 @pytest.mark.crash
+@pytest.mark.servers
 @pytest.mark.spark
 @pytest.mark.delta
 @pytest.mark.timeout(1800)
 def test_the_ledger_adds_up(tmp_path):
     """L5-L7, L10, L17, L20, K1: lost 0; doubled 0 with ids, else at most the acks in doubt."""
     if missing := rabbitmq_server.missing():
-        pytest.skip(f"not installed: {missing}; apt-get install rabbitmq-server")
+        servers.absent(missing, rabbitmq_server.REMEDY)
     seed = time.time_ns() % 1_000_000
     print("seed", seed)
     wrong, verdicts, world = burn(seed, 30, tmp_path)

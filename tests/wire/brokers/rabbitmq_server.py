@@ -19,6 +19,7 @@ from tests.wire.brokers.streams import until
 
 # Debian's scripts in /usr/sbin switch to a user and a folder of their own; these do not.
 _SCRIPTS = Path("/usr/lib/rabbitmq/bin")
+REMEDY = "apt-get install rabbitmq-server"
 _START_S = 180.0
 _STOP_S = 30.0
 

@@ -4,6 +4,7 @@ import uuid
 
 import pytest
 
+from tests import servers
 from tests.fakes.certificates import Authority
 from tests.wire.brokers import rabbitmq_server
 from tests.wire.links.conftest import Rabbit
@@ -14,7 +15,7 @@ from tests.wire.links.managed.node import ManagedNode, password_file
 def node(tmp_path_factory):
     """The node."""
     if missing := rabbitmq_server.missing():
-        pytest.skip(f"not installed: {missing}; apt-get install rabbitmq-server")
+        servers.absent(missing, rabbitmq_server.REMEDY)
     authority = Authority(tmp_path_factory.mktemp("managed") / "authority")
     with ManagedNode(tmp_path_factory.mktemp("managed") / "node", authority) as started:
         yield started
