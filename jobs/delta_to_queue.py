@@ -16,6 +16,7 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from ackq.client import Admin
 from kit import (
     JobError,
     amqp,
@@ -138,7 +139,7 @@ def publish(args: argparse.Namespace, work: workspace.Workspace) -> int:
     args.broker = connection.broker(args)
     with (
         spark_session("delta_to_queue", work.log, args.max_message_bytes) as spark,
-        args.broker.admin() as admin,
+        Admin(args.broker) as admin,
     ):
         if not has_table(spark, args.table):
             raise JobError(

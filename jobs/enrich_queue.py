@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from ackq.client import Admin
+from ackq.client import Admin, Broker
 from ackq.spark import settle, txn_options
 from kit import (
     JobError,
@@ -35,7 +35,6 @@ from kit import (
     say,
     workspace,
 )
-from kit.connection import Broker
 from kit.session import spark_session
 
 TARGET: Final = "enriched"
@@ -191,7 +190,7 @@ def drain(args: argparse.Namespace, work: workspace.Workspace) -> int:
     )
     with (
         spark_session("enrich_queue", work.log, delta=False) as spark,
-        plan.broker.admin() as admin,
+        Admin(plan.broker) as admin,
     ):
         before, target = admin.queue(args.queue), admin.queue(args.target)
         if not before.properties.dead_letter_queue:

@@ -19,8 +19,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ackq.client import Admin, Broker
 from kit import arguments, connection, publishing, reconciliation, say, workspace
-from kit.connection import Broker
 
 QUEUE: Final = "load"
 # Interval and maximum size of batches.
@@ -74,7 +74,7 @@ def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
 def generate(args: argparse.Namespace, _work: workspace.Workspace) -> int:
     """Loads a queue of a running broker; a nack or a return is an error."""
     broker = connection.broker(args)
-    with broker.admin() as admin:
+    with Admin(broker) as admin:
         admin.queue(args.queue)  # that it is there
     load = publish(broker, args.queue, args)
     found = reconciliation.reconcile(

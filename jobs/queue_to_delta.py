@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
+from ackq.client import Admin, Broker
 from kit import (
     amqp,
     arguments,
@@ -32,7 +33,6 @@ from kit import (
     say,
     workspace,
 )
-from kit.connection import Broker
 from kit.session import has_table, spark_session
 
 BATCH_MESSAGES: Final = 100_000
@@ -127,7 +127,7 @@ def drain(args: argparse.Namespace, work: workspace.Workspace) -> int:
     broker = connection.broker(args)
     with (
         spark_session("queue_to_delta", work.log) as spark,
-        broker.admin() as admin,
+        Admin(broker) as admin,
     ):
         before = admin.queue(args.queue)
         say(f"Queue '{args.queue}': {before.ready:,} ready, {before.unacked:,} unacked.")

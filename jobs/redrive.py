@@ -23,9 +23,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import enrich_queue
+from ackq.client import Admin, Broker
 from ackq.spark import settle, txn_options
 from kit import arguments, connection, flights, queries, reconciliation, say, workspace
-from kit.connection import Broker
 from kit.session import spark_session
 
 QUEUE_HEADER: Final = "ackq-dead-queue"
@@ -139,7 +139,7 @@ def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
 
 def move(args: argparse.Namespace, _work: workspace.Workspace) -> int:
     """Has the broker move dead letters as they are, in one record."""
-    with connection.broker(args).admin() as admin:
+    with Admin(connection.broker(args)) as admin:
         before = admin.queue(args.queue).ready
         answer = admin.redrive(
             args.queue,
@@ -163,7 +163,7 @@ def repair(args: argparse.Namespace, work: workspace.Workspace) -> int:
     args.broker = connection.broker(args)
     with (
         spark_session("redrive", work.log, delta=False) as spark,
-        args.broker.admin() as admin,
+        Admin(args.broker) as admin,
     ):
         if args.to:
             admin.queue(args.to)  # that it is there

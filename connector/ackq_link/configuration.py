@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ackq import extras
 from ackq.client import Security
+from ackq.client.connection.broker import Broker
 from ackq.errors import InvalidArgumentError
 from ackq.limits import MAX_NAME_BYTES
 from ackq_link.adapter import (
@@ -138,7 +139,7 @@ def _link(said: Mapping[str, Any], edge: Mapping[str, Any]) -> Link:
         raise InvalidArgumentError(f"heartbeat is {said['heartbeat']}; give 1 to 3600 seconds.")
     if said["window-bytes"] < 1:
         raise InvalidArgumentError(f"window-bytes is {said['window-bytes']}; give 1 or more.")
-    here = Edge(edge["endpoint"], said["queue"], _security(edge))
+    here = Edge(_broker(edge), said["queue"])
     limits = Limits(said["prefetch"], said["window-bytes"])
     if said["direction"] == "in":
         _without(said, *OUTBOUND_KEYS)
@@ -253,10 +254,9 @@ def _who(said: Mapping[str, Any]) -> tuple[str, str, str | None, str, Tls, int]:
     return url, user, password, said["password-file"], tls, said["heartbeat"]
 
 
-def _security(edge: Mapping[str, Any]) -> Security | None:
-    given = {name.replace("-", "_"): said for name, said in edge.items() if name != "endpoint"}
-    found = Security.of_settings(given)
-    return None if found == Security() else found
+def _broker(edge: Mapping[str, Any]) -> Broker:
+    given = {name.replace("-", "_"): value for name, value in edge.items() if name != "endpoint"}
+    return Broker(edge["endpoint"], Security.of_settings(given))
 
 
 def _needed(said: Mapping[str, Any], key: str, what: str) -> str:

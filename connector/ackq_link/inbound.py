@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ackq.errors import PreconditionFailedError
@@ -96,7 +96,7 @@ class Inbound:
         place = (
             f"acknowledged there when it is settled in queue {self.edge.queue}"
             if self.rules.ack == "settled"
-            else f"what is acknowledged there lies on the disk of {self.edge.endpoint} alone"
+            else f"what is acknowledged there lies on the disk of {self.edge.broker.endpoint} alone"
         )
         if self.rules.on_reject.there:
             place += "; what is rejected here is rejected there"
@@ -119,14 +119,13 @@ class Inbound:
                     " is acknowledged when it is stored, as with ack=stored",
                 )
             edge = AsyncLink(
-                self.edge.endpoint,
+                replace(self.edge.broker, retry_ms=None),
                 link=self.name,
                 source=self.source.identity,
                 queue=self.edge.queue,
                 ack=self.rules.ack,
                 drop_ambiguous=self.rules.drop_ambiguous,
                 reject_there=self.rules.on_reject.there,
-                security=self.edge.security,
             )
             try:
                 await self._open(edge, stop)

@@ -117,7 +117,7 @@ class Outbound:
         reporter = None
         try:
             await for_edge(self.name, self.edge, stop)
-            reporter = OutboundReporter(self.edge.endpoint, self.edge.security, self.report)
+            reporter = OutboundReporter(self.edge.broker, self.report)
             while True:
                 try:
                     self.producer = producer = await unless(stop, self.target.connect())
@@ -202,10 +202,9 @@ class Outbound:
         """
         window = self.target.limits.window_messages
         channel = AsyncChannel(
-            self.edge.endpoint,
+            self.edge.broker,
             reconnect_timeout_ms=EDGE_PATIENCE_MS,
             label=f"link {self.name}",
-            security=self.edge.security,
         )
         flight = _RowsUnderWay(self, producer)
         try:

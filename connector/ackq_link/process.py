@@ -9,7 +9,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from ackq.client import Admin, Security
+from ackq.client import Admin
+from ackq.client.connection.broker import Broker
 from ackq.errors import BrokerUnavailableError, NackError, UnroutableError
 from ackq.info import QueueInfo
 from ackq.text import printable
@@ -92,15 +93,14 @@ async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T], grace_s: flo
 class Edge:
     """The ackq broker of a link, and its queue there."""
 
-    endpoint: str
+    broker: Broker
     queue: str
-    security: Security | None = None
 
     async def queue_info(self) -> QueueInfo:
         """Raises AckqError: without a broker, without the queue, without a permission."""
 
         def ask() -> QueueInfo:
-            with Admin(self.endpoint, security=self.security) as admin:
+            with Admin(self.broker) as admin:
                 return admin.queue(self.queue)
 
         return await asyncio.to_thread(ask)

@@ -12,11 +12,10 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final, Literal
 
-from ackq.client import Admin
+from ackq.client import Admin, Broker
 from ackq.errors import InvalidArgumentError
 from ackq_broker import links
 from kit import JobError, arguments, other_queues, say
-from kit.connection import Broker
 
 _POLL_S: Final = 0.5
 _PROGRESS_S: Final = 2.0
@@ -147,7 +146,7 @@ class LinkedQueue:
         with self._edge as edge:
             self.broker = Broker(edge.endpoint)
             say(f"An edge is up at {edge.endpoint}, with its data in {edge.broker.data_dir}.")
-            with self.broker.admin() as self._admin:
+            with Admin(self.broker) as self._admin:
                 yield self
 
     @property

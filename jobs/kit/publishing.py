@@ -11,9 +11,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from ackq.client import Publisher
+from ackq.client import Broker, Publisher
 from kit import say
-from kit.connection import Broker
 
 REPORT_EVERY_S: Final = 1.0
 
@@ -46,8 +45,7 @@ def publish(
     counts, waiting = PublishCounts(), deque[tuple[Future[int], float]]()
     started = reported = time.monotonic()
     with Publisher(
-        broker.endpoint,
-        security=broker.security,
+        broker,
         exchange=exchange,
         routing_key=routing_key,
     ) as publisher:

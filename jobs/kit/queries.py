@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from ackq.client import Broker
 from ackq.spark.engine import SAYS_START
 from kit import interrupts, say
-from kit.connection import Broker
 
 POLL_S: Final = 0.2
 UNTIL_S: Final = 1.0

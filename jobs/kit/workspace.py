@@ -14,10 +14,9 @@ from typing import NamedTuple
 from pyspark.errors import PySparkException
 
 import ackq_broker
-from ackq.client import Admin
+from ackq.client import Admin, Broker
 from ackq.errors import AckqError
 from kit import JobError, interrupts, java, say
-from kit.connection import Broker
 
 
 class Workspace(NamedTuple):
@@ -80,7 +79,7 @@ def own_broker(work: Workspace) -> Iterator[tuple[Broker, Admin]]:
     """A broker in a child process, with its data in the folder, and an admin client of it."""
     with ackq_broker.embedded(data=work.folder / "broker") as started:
         broker = Broker(started.endpoint)
-        with broker.admin() as admin:
+        with Admin(broker) as admin:
             say(f"A broker is up at {broker.endpoint}.")
             yield broker, admin
 

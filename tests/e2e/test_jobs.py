@@ -13,9 +13,8 @@ import pytest
 
 import ackq_broker
 import enrich_queue
-from ackq.client import Admin, Publisher
+from ackq.client import Admin, Broker, Publisher
 from kit import flights
-from kit.connection import Broker
 from tests.fakes.secured import secured_broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.delta]

@@ -18,7 +18,7 @@ import enrich_queue
 import load_generator
 import queue_to_delta
 import redrive
-from ackq.client import Security
+from ackq.client import Broker, Security
 from ackq.errors import InvalidArgumentError
 from ackq.spark.options import options
 from kit import (
@@ -135,7 +135,7 @@ def test_a_job_names_its_session_before_4_2(
     monkeypatch.setattr(queries, "SAYS_START", says_start)
     spark = Mock()
     spark.conf.get.return_value = "a job"
-    queries.read_queue(spark, connection.Broker("host:1"), "orders", given)
+    queries.read_queue(spark, Broker("host:1"), "orders", given)
     options = spark.readStream.format.return_value.options.return_value.options
     assert options.call_args.kwargs.get("session") == session
 
@@ -403,8 +403,8 @@ def test_a_job_says_who_it_is(monkeypatch: pytest.MonkeyPatch):
         "token": SECRET,
     }
     assert SECRET not in repr(given)
-    assert options.source({**given.options(), "queue": "q"}).connection.security == given.security
-    assert connection.Broker("h:1").options() == {"endpoint": "h:1"}
+    assert options.source({**given.options(), "queue": "q"}).broker.security == given.security
+    assert Broker("h:1").options() == {"endpoint": "h:1"}
     with pytest.raises(SystemExit):
         load_generator.parse([*line, "--token", SECRET])
 

@@ -19,7 +19,7 @@ POLLS = 5
 def session(broker, admin):
     """The real client of a broker with an empty queue; it notes every call."""
     admin.declare_queue("in")
-    connection = options.source({"endpoint": broker.endpoint, "queue": "in"}).connection
+    connection = options.source({"endpoint": broker.endpoint, "queue": "in"}).broker
     return Mock(wraps=connections.session(connection))
 
 

@@ -93,7 +93,7 @@ def test_the_options_table_says_the_defaults():
     assert default["`maxBytesPerTrigger`"] == f"{source.max_bytes // limits.MIB}m"
     split = source.split
     assert default["`maxBytesPerPartition`"] == f"{split.max_bytes_per_partition // limits.MIB}m"
-    assert default["`retryTimeout`"] == f"{source.connection.retry_ms // 1000}s"
+    assert default["`retryTimeout`"] == f"{source.broker.retry_ms // 1000}s"
     waits = {"endpoint": "host:1", "queue": "q", "minMessagesPerTrigger": "2"}
     minutes = options.source(waits).max_delay_ms // 60_000
     assert default["`maxTriggerDelay`"] == f"{minutes}m"

@@ -6,16 +6,10 @@ from typing import Any
 
 import click
 
-from ackq import __version__, client
+from ackq import __version__
 from ackq.cli.broker import broker
 from ackq.cli.consume import consume
-from ackq.cli.context import (
-    Group,
-    LaterCommand,
-    Target,
-    connected,
-    security_options,
-)
+from ackq.cli.context import Group, LaterCommand, Target, connected, security_options
 from ackq.cli.definitions import definitions
 from ackq.cli.exchanges import bind, exchange, unbind
 from ackq.cli.links import link
@@ -25,6 +19,8 @@ from ackq.cli.queues import queue
 from ackq.cli.sessions import session
 from ackq.cli.top import top
 from ackq.cli.writers import batch, writer
+from ackq.client.connection.broker import Broker
+from ackq.client.connection.security import Security
 from ackq.limits import DEFAULT_ENDPOINT
 
 
@@ -51,7 +47,7 @@ def ackq(
     **given: Any,
 ) -> None:
     """Administer an ackq broker, publish to it and consume from it."""
-    ctx.obj = Target(endpoint, client.Security.of_settings(given), as_json)
+    ctx.obj = Target(Broker(endpoint, Security.of_settings(given)), as_json)
 
 
 @ackq.command()

@@ -72,9 +72,7 @@ def consume(
     columns = _columns() if jsonl or target.as_json else ()
     timeout_s = None if timeout_ms is None else timeout_ms / 1000
     try:
-        with client.Channel(
-            target.endpoint, label="ackq consume", security=target.security
-        ) as channel:
+        with client.Channel(target.broker, label="ackq consume") as channel:
             # A requeued message is redelivered after those already sent: so each is printed once.
             bound = count if count and (outcome in _REQUEUES or count < prefetch) else prefetch
             consumer = channel.consume(

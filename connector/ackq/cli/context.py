@@ -11,20 +11,21 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
 from ackq import client
 from ackq.cli import failure
+from ackq.client.connection.broker import FLAGS, Broker
 from ackq.errors import AckqError
-from ackq.limits import DEFAULT_ENDPOINT
 
 if TYPE_CHECKING:
-    from ackq.client import Admin, Security
+    from ackq.client import Admin
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_LOCAL: Final = Broker()
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
@@ -32,13 +33,12 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 class Target:
     """The broker of a command, and its output format."""
 
-    endpoint: str = DEFAULT_ENDPOINT
-    security: Security | None = None
+    broker: Broker = _LOCAL
     as_json: bool = False
 
     def admin(self) -> Admin:
         """A client for the broker's administration."""
-        return client.Admin(self.endpoint, security=self.security)
+        return client.Admin(self.broker)
 
 
 class Group(click.Group):
@@ -111,46 +111,18 @@ def connected(command: Callable[..., R]) -> Callable[..., R]:
         ctx: click.Context, /, *args: object, endpoint: str | None, as_json: bool, **options: object
     ) -> R:
         target: Target = ctx.find_object(Target) or Target()
-        target = replace(
-            target,
-            endpoint=endpoint or target.endpoint,
-            as_json=as_json or target.as_json,
-        )
-        return command(target, *args, **options)
+        broker = replace(target.broker, endpoint=endpoint or target.broker.endpoint)
+        return command(Target(broker, as_json or target.as_json), *args, **options)
 
     return run
 
 
 def security_options(command: Decorated) -> Decorated:
     """Gives a command the options of TLS and of the token."""
-    for option in reversed(
-        (
-            click.option(
-                "--tls",
-                is_flag=True,
-                envvar="ACKQ_TLS",
-                help="Encrypt; on with a file or name below.",
-            ),
-            click.option("--ca", default="", envvar="ACKQ_CA", help="PEM file to trust."),
-            click.option("--cert", default="", envvar="ACKQ_CERT", help="Client's PEM file."),
-            click.option("--key", default="", envvar="ACKQ_KEY", help="Its key's PEM file."),
-            click.option("--server-name", default="", help="Name in the broker's certificate."),
-            click.option(
-                "--token-file",
-                default="",
-                envvar="ACKQ_TOKEN_FILE",
-                metavar="FILE",
-                help="File with the token that says who you are. Or put the token itself into the"
-                " environment, as ACKQ_TOKEN: on the command line every user of this machine would"
-                " see it (ps).",
-            ),
-            click.option(
-                "--insecure",
-                is_flag=True,
-                envvar="ACKQ_INSECURE",
-                help="Send the token to another machine without TLS, where others can read it.",
-            ),
-        )
-    ):
-        command = option(command)
+    for setting in reversed(FLAGS):
+        form: dict[str, Any] = {"metavar": setting.metavar, "default": ""}
+        if not setting.metavar:
+            form = {"is_flag": True}
+        made = click.option(setting.flag, envvar=setting.variable, help=setting.help, **form)
+        command = made(command)
     return command

@@ -212,7 +212,7 @@ def _publish_each(target: Target, source: _Source, lines: Iterator[_Line]) -> No
     drawn = bar(source.total_bytes, lambda: tally.confirmed) if shown else nullcontext(_ignore)
     settings = _settings(target, source)
     try:
-        with drawn as read, client.Publisher(target.endpoint, **settings) as out:
+        with drawn as read, client.Publisher(target.broker, **settings) as out:
             for line in lines:
                 try:
                     future = out.publish(**source.arguments(line))
@@ -244,7 +244,7 @@ def _publish_each(target: Target, source: _Source, lines: Iterator[_Line]) -> No
 def _publish_together(target: Target, source: _Source, lines: Iterator[_Line]) -> None:
     """Publishes in one transaction; an error states its outcome."""
     settings = _settings(target, source)
-    with client.TransactionalPublisher(target.endpoint, **settings) as out, out.transaction():
+    with client.TransactionalPublisher(target.broker, **settings) as out, out.transaction():
         for line in lines:
             try:
                 out.publish(**source.arguments(line))
@@ -271,7 +271,6 @@ def _settings(target: Target, source: _Source) -> dict[str, Any]:
         "mandatory": True,
         "on_blocked": say_blocked,
         "label": "ackq publish",
-        "security": target.security,
     }
 
 

@@ -55,7 +55,7 @@ def top(target: Target, *, interval_ms: int, count: int | None, once: bool) -> N
     interval = interval_ms / 1000
     with target.admin() as admin:
         if not (once or target.as_json) and sys.stdin.isatty() and sys.stdout.isatty():
-            _watch(admin, target.endpoint, interval, count)
+            _watch(admin, target.broker.endpoint, interval, count)
             return
         before = look(admin)
         while True:

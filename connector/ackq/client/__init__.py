@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ackq.client.admin import Admin as Admin
+    from ackq.client.connection.broker import Broker as Broker
     from ackq.client.connection.grpc_channels import close_channels as close_channels
     from ackq.client.connection.grpc_channels import grpc_channel as grpc_channel
     from ackq.client.connection.health import wait_ready as wait_ready
@@ -61,6 +62,7 @@ _HOME = {
     "AsyncChannel": "consuming.async_channel",
     "AsyncConsumer": "consuming.async_channel",
     "AsyncPublisher": "publishing.async_publisher",
+    "Broker": "connection.broker",
     "Channel": "consuming.channel",
     "Committed": "publishing.transaction_state",
     "Confirmation": "publishing.confirmations",

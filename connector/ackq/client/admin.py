@@ -13,6 +13,7 @@ import grpc
 from google.protobuf.message import Message
 
 from ackq.client.connection import calls, errors, health
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.errors import (
@@ -80,7 +81,7 @@ class Admin:
     """Administration for operators and set-up code. Any method may raise BrokerUnavailableError.
 
     Args:
-        endpoint: `host:port`.
+        endpoint: `host:port`, or a `Broker`, which has its security as well.
         security: Transport security.
         timeout_s: Maximum wait of each call, in seconds.
 
@@ -90,15 +91,14 @@ class Admin:
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | Broker,
         *,
         security: Security | None = None,
         timeout_s: float = calls.REQUEST_TIMEOUT_S,
     ) -> None:
-        self._endpoint = endpoint
-        self._security = security
+        self._broker = Broker.of(endpoint, security)
         self._timeout_s = timeout_s
-        grpc_channel(endpoint, security)  # raises for a bad address or certificate
+        grpc_channel(self._broker)  # raises for a bad address or certificate
 
     def __enter__(self) -> Self:
         return self
@@ -114,7 +114,7 @@ class Admin:
 
     def serving(self) -> bool:
         """Whether the broker takes new work: False while it starts, or drains before it stops."""
-        return health.serving(self._endpoint, self._timeout_s, security=self._security)
+        return health.serving(self._broker, self._timeout_s)
 
     def accept_history(self) -> AcceptedHistory:
         """Readmits publishers, sessions, writers and links of older histories (Q8); how many.
@@ -742,12 +742,12 @@ class Admin:
         assemble: Callable[..., pa.RecordBatch],
         names: tuple[str, ...],
     ) -> Iterator[pa.RecordBatch]:
-        call = start(grpc_channel(self._endpoint, self._security))
+        call = start(grpc_channel(self._broker))
         try:
             for runs, content in call:
                 yield assemble(runs, content, names)
         except grpc.RpcError as rpc:
-            raise errors.from_rpc(rpc, self._endpoint, self._security) from rpc
+            raise errors.from_rpc(rpc, self._broker) from rpc
         finally:
             call.cancel()  # also when the caller stops early
 
@@ -765,11 +765,11 @@ class Admin:
         timeout_s: float | None = None,
     ) -> calls.Response:
         # Looked up at each call: after a fork, or `close_channels`, it is a new one.
-        to_broker = grpc_channel(self._endpoint, self._security)
+        to_broker = grpc_channel(self._broker)
         try:
             return calls.unary(to_broker, method, request, response, timeout_s or self._timeout_s)
         except grpc.RpcError as rpc:
-            raise errors.from_rpc(rpc, self._endpoint, self._security) from rpc
+            raise errors.from_rpc(rpc, self._broker) from rpc
 
 
 def _choice(choices: dict[str, T], name: str, value: str) -> T:

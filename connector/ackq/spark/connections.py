@@ -1,4 +1,4 @@
-"""The gRPC clients of this process: one per connection, made at first use.
+"""The gRPC clients of this process: one per broker, made at first use.
 
 Spark keeps a Python worker for many tasks and batches; a channel that lives as long as the process
 costs its set-up once (40 to 90 ms). A worker is forked before this module is imported, so no gRPC
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 # Its names import gRPC at first use: Spark's planning workers make no call and start faster.
 from ackq import client
-from ackq.spark.options.options import Connection
+from ackq.client.connection.broker import Broker
 
 if TYPE_CHECKING:
     from ackq.client import Admin, Session
@@ -26,31 +26,26 @@ _LOGGED_WAIT_S: Final = 1.0
 
 
 @cache
-def session(connection: Connection) -> Session:
+def session(broker: Broker) -> Session:
     """The client of the sessions service."""
-    return client.Session(
-        connection.endpoint,
-        security=connection.security,
-        retry_total_ms=connection.retry_ms,
-        on_wait=_log_wait,
-    )
+    return client.Session(broker, on_wait=_log_wait)
 
 
 @cache
-def admin(connection: Connection) -> Admin:
+def admin(broker: Broker) -> Admin:
     """The client of the administration service."""
-    return client.Admin(connection.endpoint, security=connection.security)
+    return client.Admin(broker)
 
 
-def wait_ready(connection: Connection) -> None:
+def wait_ready(broker: Broker) -> None:
     """Waits for the broker, up to `retry_ms`; then BrokerUnavailableError with the cause."""
-    client.wait_ready(connection.endpoint, connection.retry_ms / 1000, security=connection.security)
+    client.wait_ready(broker, (broker.retry_ms or 0) / 1000)
 
 
-def find_session(connection: Connection, name: str) -> SessionInfo:
+def find_session(broker: Broker, name: str) -> SessionInfo:
     """A session as recorded by the broker; raises as `wait_ready`, or SessionNotFoundError."""
-    wait_ready(connection)
-    return admin(connection).session(name)
+    wait_ready(broker)
+    return admin(broker).session(name)
 
 
 def _log_wait(error: AckqError, wait_s: float) -> None:

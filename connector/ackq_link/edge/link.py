@@ -19,6 +19,7 @@ from typing import Final, Self, TypeVar
 
 import pyarrow as pa
 
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.security import Security
 from ackq.client.event_loop import Waker, in_thread
 from ackq.errors import AckqError, InvalidArgumentError, PreconditionFailedError
@@ -62,7 +63,7 @@ class AsyncLink:
     done: every call raises why.
 
     Args:
-        endpoint: `host:port` of the edge.
+        endpoint: `host:port` of the edge, or its `Broker`, with security and bound of retries.
         link: The link's name.
         source: The other broker's queue, in words without credentials; the same for the life of
             the link.
@@ -85,7 +86,7 @@ class AsyncLink:
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | Broker,
         *,
         link: str,
         source: str,
@@ -117,7 +118,7 @@ class AsyncLink:
             reject_there=reject_there,
         )
         self.queue = queue
-        self._stream = LinkStream(endpoint, security, opening, retry_total_ms=retry_total_ms)
+        self._stream = LinkStream(Broker.of(endpoint, security, retry_total_ms), opening)
         self._state = self._stream.state
         self._told = self._snapshot()
         self._finalizer = weakref.finalize(self, self._stream.abandon)

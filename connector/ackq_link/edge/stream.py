@@ -13,8 +13,8 @@ import grpc
 
 from ackq.client.connection import calls, errors, retry
 from ackq.client.connection.attempts import Attempts
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.duplex import DuplexStream
-from ackq.client.connection.security import Security
 from ackq.errors import AckqError, AlreadyHeldError, ClosedError
 from ackq.v1 import links_pb2 as pb
 from ackq.wire import frame
@@ -25,10 +25,8 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
     """The stream of one process that runs a link.
 
     Args:
-        endpoint: Where the edge is.
-        security: Transport security.
+        broker: The edge; how long to go on without it.
         opening: The first request of each call.
-        retry_total_ms: Give up after this time without an edge; None: never.
 
     Attributes:
         state: Touched under `lock` only.
@@ -39,16 +37,9 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
     name = "link"
     thread_name = "ackq-link"
 
-    def __init__(
-        self,
-        endpoint: str,
-        security: Security | None,
-        opening: pb.LinkOpen,
-        *,
-        retry_total_ms: int | None,
-    ) -> None:
+    def __init__(self, broker: Broker, opening: pb.LinkOpen) -> None:
         self.state = LinkState()
-        super().__init__(endpoint, security, self.state, retry_total_ms=retry_total_ms)
+        super().__init__(broker, self.state)
         self.failure: AckqError | None = None
         self.wakers: set[Callable[[], None]] = set()
         self._opening = opening

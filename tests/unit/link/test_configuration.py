@@ -39,7 +39,7 @@ def test_a_file_with_two(tmp_path):
     inbound, outbound = configuration.read(file)
     assert isinstance(inbound, Inbound)
     assert isinstance(outbound, Outbound)
-    assert (inbound.edge.endpoint, inbound.edge.queue) == ("e:1", "here")
+    assert (inbound.edge.broker.endpoint, inbound.edge.queue) == ("e:1", "here")
     assert "hidden" not in repr(inbound)
 
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from ackq import limits
+from ackq.client import Broker
 from ackq_link import outbound
 from ackq_link.process import Edge
 
@@ -19,7 +20,7 @@ def _clock(monkeypatch):
 
 def told(**state):
     target = SimpleNamespace(identity="amqp://there, queue t")
-    link = outbound.Outbound("out", target, Edge("localhost:1", "q"))
+    link = outbound.Outbound("out", target, Edge(Broker("localhost:1"), "q"))
     for name, value in state.items():
         setattr(link, name, value)
     return link.report().report

@@ -18,7 +18,7 @@ from ackq.cli.commands import ackq
 from ackq.cli.context import Target
 from ackq.cli.diagnosis.connection import gather_connection
 from ackq.cli.diagnosis.machine import gather_machine
-from ackq.client import Admin, Security, close_channels
+from ackq.client import Admin, Broker, Security, close_channels
 from ackq.diagnosis.connection_state import check_connection
 from ackq.diagnosis.finding import Severity
 from ackq.diagnosis.machine_state import check_machine
@@ -117,7 +117,7 @@ def test_settings_of_spark(programs, tmp_path):
 # --- the way to the broker ---
 
 
-class Broker(admin_pb2_grpc.AdminServiceServicer):
+class ToldBroker(admin_pb2_grpc.AdminServiceServicer):
     """Answers as it is told; a broker whose clock, version and users are the test's."""
 
     def __init__(self):
@@ -137,8 +137,8 @@ class Broker(admin_pb2_grpc.AdminServiceServicer):
 
 @contextmanager
 def served(credentials=None):
-    """A `Broker` that serves, with its endpoint."""
-    broker = Broker()
+    """A `ToldBroker` that serves, with its endpoint."""
+    broker = ToldBroker()
     server = grpc.server(ThreadPoolExecutor(4))
     admin_pb2_grpc.add_AdminServiceServicer_to_server(broker, server)
     if credentials is None:
@@ -154,7 +154,7 @@ def served(credentials=None):
 
 
 def found(endpoint, security=None, queue=""):
-    facts = gather_connection(Target(endpoint, security), queue)
+    facts = gather_connection(Target(Broker.of(endpoint, security)), queue)
     return broken(check_connection(facts))
 
 
@@ -194,7 +194,7 @@ def test_a_clock_that_is_wrong(ahead_s, severity):
     """Q9, Q8: the broker's time compared with this machine's."""
     with served() as (broker, endpoint):
         broker.ahead_s = ahead_s
-        findings = check_connection(gather_connection(Target(endpoint), ""))
+        findings = check_connection(gather_connection(Target(Broker(endpoint)), ""))
     (clock,) = [each for each in findings if each.code == "clock"]
     assert (clock.severity.value if severity else None) == severity
 

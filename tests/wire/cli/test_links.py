@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from ackq.cli.failure import ExitStatus
-from ackq.client import Channel, holder
+from ackq.client import Broker, Channel, holder
 from ackq.v1 import links_pb2 as pb
 from ackq_link.edge.outbound import OutboundReporter
 from tests.fakes.raw_client import Client
@@ -133,9 +133,8 @@ def outbound(endpoint, admin, request):
         limited_by="refusals",
         reason="returned: no queue there takes it",
     )
-    with OutboundReporter(
-        endpoint, None, lambda: pb.ReportOutboundRequest(report=report)
-    ) as reporter:
+    request = pb.ReportOutboundRequest(report=report)
+    with OutboundReporter(Broker(endpoint), lambda: request) as reporter:
         reporter.link = name
         until(lambda: shown_outbound(admin, name))
         yield reporter

@@ -34,15 +34,15 @@ class _Handshake(NamedTuple):
 
 def gather_connection(target: Target, queue: str) -> BrokerFacts:
     """How far the way to the broker goes; asks it for its time and, when named, for a queue."""
-    security = target.security or Security()
+    endpoint, security = target.broker.endpoint, target.broker.security
     facts = BrokerFacts(
-        target.endpoint,
+        endpoint,
         tls=security.tls,
-        proxy=proxy_variable(target.endpoint, tls=security.tls, environment=os.environ),
+        proxy=proxy_variable(endpoint, tls=security.tls, environment=os.environ),
         client_version=__version__,
         queue=queue,
     )
-    if not target.endpoint.startswith("unix:"):
+    if not endpoint.startswith("unix:"):
         facts = _reached(facts, security)
         if facts.resolve_error or facts.connect_error or facts.tls_error:
             return facts

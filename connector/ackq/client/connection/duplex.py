@@ -18,8 +18,8 @@ import grpc
 
 from ackq import limits
 from ackq.client.connection import calls, errors, retry
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.grpc_channels import forget_channel, grpc_channel
-from ackq.client.connection.security import Security
 from ackq.errors import AckqError, ClosedError, InternalError
 
 _log = logging.getLogger(__name__)
@@ -84,10 +84,8 @@ class DuplexStream(ABC, Generic[S, Q, A]):
     """The threads of one stream, which is opened again after each disconnect.
 
     Args:
-        endpoint: Where the broker is.
-        security: Transport security.
+        broker: The one it is to; how long to go on without it.
         state: What to send; touched under `lock` only.
-        retry_total_ms: Give up after this time without a broker; None: never.
 
     Attributes:
         lock: Around the state and everything here that changes.
@@ -97,18 +95,16 @@ class DuplexStream(ABC, Generic[S, Q, A]):
     thread_name: ClassVar[str]
     renew: ClassVar[str] = "make"  # what a reader does to get another one
 
-    def __init__(
-        self, endpoint: str, security: Security | None, state: S, *, retry_total_ms: int | None
-    ) -> None:
-        grpc_channel(endpoint, security)  # a bad address or certificate is raised here
-        self.endpoint = endpoint
+    def __init__(self, broker: Broker, state: S) -> None:
+        grpc_channel(broker)  # a bad address or certificate is raised here
+        self.endpoint = broker.endpoint
         # Re-entrant: a garbage collection inside the lock may finalise the owner, which calls
         # `abandon`.
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)
-        self._security = security
+        self._broker = broker
         self._state = state
-        self._backoff = retry.Backoff(retry_total_ms)
+        self._backoff = retry.Backoff(broker.retry_ms)
         self._pid = os.getpid()
         self._forks = _Forks.before_this
         self._thread: threading.Thread | None = None
@@ -267,7 +263,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
             if self._abandoned or self._state.done:
                 return None
             self._lost = False
-            self._channel = grpc_channel(self.endpoint, self._security)
+            self._channel = grpc_channel(self._broker)
             call = self._call = self._connect(self._channel, self._calls_ended)
         error: AckqError | None = None
         try:
@@ -275,7 +271,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
                 self._silent_since = None
                 self._on_answer(answer)
         except grpc.RpcError as rpc:
-            error = errors.from_rpc(rpc, self.endpoint, self._security)
+            error = errors.from_rpc(rpc, self._broker)
         except AckqError as broken:
             error = broken
         finally:
@@ -299,7 +295,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
 
         gRPC notices that only by its pings, and until then each call would meet the same.
         """
-        forget_channel(self.endpoint, self._security, self._channel)
+        forget_channel(self._broker, self._channel)
 
     # --- gRPC's sending thread ---
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 import grpc
 from google.protobuf.message import DecodeError
 
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.grpc_channels import forget_channel
-from ackq.client.connection.security import Security
 from ackq.errors import (
     AckqError,
     BrokerUnavailableError,
@@ -45,22 +45,23 @@ def from_detail(detail: messages_pb2.ErrorDetail) -> AckqError:
     return from_code(detail.code, detail.message, dict(detail.fields))
 
 
-def from_rpc(rpc: grpc.RpcError, endpoint: str, security: Security | None = None) -> AckqError:
-    """The error behind a failed call to `endpoint`; never raises.
+def from_rpc(rpc: grpc.RpcError, broker: Broker) -> AckqError:
+    """The error behind a failed call to a broker; never raises.
 
     Where no connection came about, the cause is looked for (`handshake`), which takes 2 s at most.
     """
+    endpoint = broker.endpoint
     call: Any = rpc  # every RpcError of a call is a grpc.Call as well
     for key, value in call.trailing_metadata() or ():
         if key == DETAIL_KEY:
             detail = messages_pb2.ErrorDetail()
             with suppress(DecodeError):  # no broker's: the status says what there is to say
                 detail.ParseFromString(value)
-                return _with_remedy(from_detail(detail), endpoint, security)
+                return _with_remedy(from_detail(detail), broker)
     code: grpc.StatusCode = call.code()
     said: str = call.details() or code.name
     if _UNCONNECTED in said:
-        refused = _refusal(endpoint, security)
+        refused = _refusal(broker)
         if refused is not None:
             return refused
     if code in _GONE or any(sign in said for sign in _RESET):
@@ -95,24 +96,25 @@ def is_transient(error: AckqError) -> bool:
     return isinstance(error, BrokerUnavailableError)
 
 
-def _refusal(endpoint: str, security: Security | None) -> AckqError | None:
+def _refusal(broker: Broker) -> AckqError | None:
     """Why the two sides cannot agree on a connection; None: that is not what is wrong."""
     from ackq.client.connection import handshake  # noqa: PLC0415 - ssl, which few processes need
 
     try:
-        found: AckqError | None = handshake.refusal(endpoint, security or Security())
+        found: AckqError | None = handshake.refusal(broker.endpoint, broker.security)
     except InvalidArgumentError as error:  # a certificate file that is gone meanwhile
         found = error
     if found is not None:
-        forget_channel(endpoint, security)  # it would try to connect five times a second, for ever
+        forget_channel(broker)  # it would try to connect five times a second, for ever
     return found
 
 
-def _with_remedy(error: AckqError, endpoint: str, security: Security | None) -> AckqError:
+def _with_remedy(error: AckqError, broker: Broker) -> AckqError:
     """The broker's refusal of a token, with what this client was given and what to do."""
     if not isinstance(error, UnauthenticatedError):
         return error
-    if security is None or not (security.token or security.token_file):
+    endpoint, security = broker.endpoint, broker.security
+    if not (security.token or security.token_file):
         said = (
             f"The broker at {endpoint} wants a token, and this client has none. Give it one:"
             " tokenFile in Spark, --token-file or ACKQ_TOKEN_FILE on a command line,"

@@ -16,10 +16,9 @@ import grpc
 
 from ackq import limits
 from ackq.client.connection.authorization import authorized
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.security import Security, is_local
 from ackq.errors import InvalidArgumentError
-
-_PLAIN: Final = Security()
 
 # Calls that gRPC may repeat by itself. Readers and writers bound their own retries (`retry`), and
 # what deletes, purges or releases answers with what it removed: a silent second run would answer 0,
@@ -104,42 +103,40 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def grpc_channel(endpoint: str, security: Security | None = None) -> grpc.Channel:
+def grpc_channel(endpoint: str | Broker, security: Security | None = None) -> grpc.Channel:
     """The channel of this process to an endpoint; made on first use, then shared.
 
     Connecting happens on the first call. When a certificate file has changed, there is a new
     channel; calls on the former one go on.
 
     Args:
-        endpoint: `host:port`, or `unix:path`.
-        security: Transport security and token; None: plain text, and no token.
+        endpoint: `host:port`, `unix:path`, or a `Broker`.
+        security: Transport security and token; None: plain text and no token, or the broker's.
 
     Raises:
         InvalidArgumentError: The endpoint is not host:port, a certificate or token file cannot be
             read, or the token would go to another machine in plain text.
     """
-    _check_endpoint(endpoint)
-    security = security or _PLAIN
-    key = (os.getpid(), endpoint, security)
+    broker = Broker.of(endpoint, security)
+    _check_endpoint(broker.endpoint)
+    security = broker.security
+    key = (os.getpid(), broker.endpoint, security)
     files = _files(security) if security.tls else ()
     with _lock:
         made = _channels.get(key)
         if made is None or made.files != files:
-            made = _channels[key] = _Made(_connect(endpoint, security), files)
+            made = _channels[key] = _Made(_connect(broker.endpoint, security), files)
         return made.channel
 
 
-def forget_channel(
-    endpoint: str, security: Security | None, channel: grpc.Channel | None = None
-) -> None:
-    """Makes the next use of this endpoint a new channel; calls on the present one go on.
+def forget_channel(broker: Broker, channel: grpc.Channel | None = None) -> None:
+    """Makes the next use of this broker a new channel; calls on the present one go on.
 
     Args:
-        endpoint: As in `grpc_channel`.
-        security: As in `grpc_channel`.
+        broker: As in `grpc_channel`.
         channel: Only if it is this one, and no other user has made another since.
     """
-    key = (os.getpid(), endpoint, security or _PLAIN)
+    key = (os.getpid(), broker.endpoint, broker.security)
     with _lock:
         made = _channels.get(key)
         if made is not None and channel in (None, made.channel):

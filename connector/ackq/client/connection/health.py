@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any, Final
 
 import grpc
 
 from ackq import limits
 from ackq.client.connection import errors
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.retry import Patience, exhausted
 from ackq.client.connection.security import Security
@@ -20,55 +22,58 @@ _WHOLE_SERVER: Final = b""
 _SERVING: Final = b"\x08\x01"
 
 
-def wait_ready(endpoint: str, timeout_s: float, *, security: Security | None = None) -> None:
+def wait_ready(
+    endpoint: str | Broker, timeout_s: float, *, security: Security | None = None
+) -> None:
     """Returns once the broker reports that it serves.
 
     Args:
-        endpoint: `host:port`.
+        endpoint: `host:port`, or a `Broker`.
         timeout_s: Maximum wait in seconds.
-        security: Transport security.
+        security: Transport security; that of a `Broker` is its own.
 
     Raises:
         BrokerUnavailableError: It did not within `timeout_s`; names the endpoint and the cause.
     """
-    check = _check(endpoint, security)
     bound_ms, shortest_s = int(timeout_s * 1000), limits.RETRY_INITIAL_MS / 1000
-    patience = Patience(endpoint, bound_ms)
+    broker = replace(Broker.of(endpoint, security), retry_ms=bound_ms)
+    check, patience = _check(broker), Patience(broker)
     deadline = time.monotonic() + timeout_s
     while True:
         left_s = max(deadline - time.monotonic(), shortest_s)
         try:
             if check(_WHOLE_SERVER, timeout=left_s) == _SERVING:
                 return
-            error: AckqError = errors.unavailable(endpoint, "it is up but does not serve yet")
+            error: AckqError = errors.unavailable(
+                broker.endpoint, "it is up but does not serve yet"
+            )
         except grpc.RpcError as rpc:
-            error = errors.from_rpc(rpc, endpoint, security)
+            error = errors.from_rpc(rpc, broker)
         # A server that accepts and does not answer uses all of the time in one call.
         if errors.is_transient(error) and time.monotonic() > deadline - shortest_s:
-            raise exhausted(endpoint, error, bound_ms)
+            raise exhausted(broker.endpoint, error, bound_ms)
         patience.wait_or_raise(error)
 
 
-def serving(endpoint: str, timeout_s: float, *, security: Security | None = None) -> bool:
+def serving(broker: Broker, timeout_s: float) -> bool:
     """Whether the broker reports that it serves: False while it starts or drains.
 
     Args:
-        endpoint: `host:port`.
+        broker: The broker.
         timeout_s: Maximum wait in seconds; nothing is tried twice.
-        security: Transport security.
 
     Raises:
         BrokerUnavailableError: It did not answer; the cause is that of gRPC.
     """
     try:
-        answer: bytes = _check(endpoint, security)(_WHOLE_SERVER, timeout=timeout_s)
+        answer: bytes = _check(broker)(_WHOLE_SERVER, timeout=timeout_s)
     except grpc.RpcError as rpc:
-        raise errors.from_rpc(rpc, endpoint) from rpc
+        raise errors.from_rpc(rpc, broker) from rpc
     return answer == _SERVING
 
 
-def _check(endpoint: str, security: Security | None) -> Any:
+def _check(broker: Broker) -> Any:
     """The call of the health check."""
-    return grpc_channel(endpoint, security).unary_unary(
+    return grpc_channel(broker).unary_unary(
         "/grpc.health.v1.Health/Check", request_serializer=None, response_deserializer=None
     )

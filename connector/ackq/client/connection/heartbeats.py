@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from ackq import limits
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.duplex import DuplexStream, Send, Wait
-from ackq.client.connection.security import Security
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -44,13 +45,12 @@ class HeartbeatStream(DuplexStream[Heartbeats[Q], Q, A]):
     """The stream of a process that is to be known to be alive; it reconnects without end.
 
     Args:
-        endpoint: Where the broker is.
-        security: Transport security.
+        broker: The one it is to; its bound of retries does not count.
         request: Makes the request of a heartbeat, on another thread.
     """
 
-    def __init__(self, endpoint: str, security: Security | None, request: Callable[[], Q]) -> None:
-        super().__init__(endpoint, security, Heartbeats(request), retry_total_ms=None)
+    def __init__(self, broker: Broker, request: Callable[[], Q]) -> None:
+        super().__init__(replace(broker, retry_ms=None), Heartbeats(request))
         with self.lock:
             self._start()
 

@@ -11,7 +11,7 @@ import grpc
 
 from ackq import limits
 from ackq.client.connection import errors
-from ackq.client.connection.security import Security
+from ackq.client.connection.broker import Broker
 from ackq.errors import AckqError, AlreadyHeldError, BrokerUnavailableError
 
 T = TypeVar("T")
@@ -100,26 +100,21 @@ class Patience:
     Transient errors and a held session (S3) have a bound each.
 
     Args:
-        endpoint: Named in the last error.
-        total_ms: Bound for transient errors.
-        security: Of the calls that fail, to name what is wrong with it.
+        broker: The one that is called, with the bound for transient errors.
         on_wait: Called before each wait.
         sleep: Seconds to sleep.
     """
 
     def __init__(
         self,
-        endpoint: str,
-        total_ms: int = limits.RETRY_TOTAL_MS,
+        broker: Broker,
         *,
-        security: Security | None = None,
         on_wait: OnWait | None = None,
         clock: Clock = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._endpoint = endpoint
-        self._security = security
-        self._gone = Backoff(total_ms, clock=clock)
+        self._broker = broker
+        self._gone = Backoff(broker.retry_ms, clock=clock)
         self._held = HolderBackoff(Backoff(2 * limits.HEARTBEAT_MS, clock=clock))
         self._on_wait = on_wait
         self._sleep = sleep
@@ -130,7 +125,7 @@ class Patience:
 
     def judge(self, rpc: grpc.RpcError) -> None:
         """Sleeps until the next attempt, or raises the error of a failed call when it is final."""
-        error = errors.from_rpc(rpc, self._endpoint, self._security)
+        error = errors.from_rpc(rpc, self._broker)
         try:
             self.wait_or_raise(error)
         except AckqError as final:
@@ -159,7 +154,7 @@ class Patience:
     def _final(self, error: AckqError) -> AckqError:
         if isinstance(error, AlreadyHeldError):
             return error
-        return exhausted(self._endpoint, error, self._gone.total_ms or 0)
+        return exhausted(self._broker.endpoint, error, self._gone.total_ms or 0)
 
 
 def exhausted(endpoint: str, error: AckqError, total_ms: int) -> BrokerUnavailableError:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ackq import limits
 from ackq.client.blocks import decoding, encoding
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.client.consuming.message import Message, tag_runs
@@ -38,7 +39,7 @@ class ChannelBase:
     """What `Channel` and `AsyncChannel` share. A channel connects when it is first used.
 
     Args:
-        endpoint: `host:port`.
+        endpoint: `host:port`, or a `Broker`, which has security and bound of retries as well.
         window_messages: Maximum of messages the broker sends without a transport ack (C11).
         transport_ack_percent: A transport ack is sent at this part of the window.
         transport_ack_delay_ms: ... or this long after the first message without one arrived.
@@ -56,7 +57,7 @@ class ChannelBase:
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | Broker,
         *,
         window_messages: int = limits.CHANNEL_WINDOW_MESSAGES,
         transport_ack_percent: int = limits.TRANSPORT_ACK_AT_PERCENT,
@@ -67,7 +68,8 @@ class ChannelBase:
         label: str = "",
         security: Security | None = None,
     ) -> None:
-        grpc_channel(endpoint, security)  # raises for a bad address or certificate
+        broker = Broker.of(endpoint, security, retry_total_ms)
+        grpc_channel(broker)  # raises for a bad address or certificate
         encoding.text_bytes("label", label)
         check_count("window_messages", window_messages)
         check_count("reconnect_timeout_ms", reconnect_timeout_ms, least=0)
@@ -78,11 +80,9 @@ class ChannelBase:
         )
         self._state = ChannelState(settings)
         self._stream = DeliveryStream(
-            endpoint,
-            security,
+            broker,
             self._state,
             label=label or f"{socket.gethostname()}:{os.getpid()}",
-            retry_total_ms=retry_total_ms,
             reconnect_timeout_ms=reconnect_timeout_ms,
             on_reconnect=None if on_reconnect is None else self._heard(on_reconnect),
         )

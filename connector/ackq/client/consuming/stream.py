@@ -18,8 +18,8 @@ import grpc
 from ackq import limits
 from ackq.client.connection import calls
 from ackq.client.connection.attempts import Attempts
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.duplex import DuplexStream
-from ackq.client.connection.security import Security
 from ackq.client.consuming.answers import Answer, ChannelAnswers
 from ackq.client.consuming.inbox import Content, Inbox, RowSlice
 from ackq.client.consuming.settlement import Settlement
@@ -78,13 +78,11 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
     """The stream of one channel.
 
     Args:
-        endpoint: Where the broker is.
-        security: Transport security.
+        broker: The one it is to; how long to wait for an answer to the first open.
         state: The channel's state; touched under `lock` only.
         label: Shown to operators.
-        retry_total_ms: Fail after this time without a broker that answers the first open.
-        reconnect_timeout_ms: ... and after this time without one later; 0: when the broker has the
-            channel no more (C17).
+        reconnect_timeout_ms: Fail after this time without a broker later; 0: when the broker has
+            the channel no more (C17).
         on_reconnect: Called when the channel was renewed.
 
     Attributes:
@@ -97,16 +95,14 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
 
     def __init__(
         self,
-        endpoint: str,
-        security: Security | None,
+        broker: Broker,
         state: ChannelState,
         *,
         label: str,
-        retry_total_ms: int,
         reconnect_timeout_ms: int = 0,
         on_reconnect: OnReconnect | None = None,
     ) -> None:
-        super().__init__(endpoint, security, state, retry_total_ms=retry_total_ms)
+        super().__init__(broker, state)
         self.wakers: set[Callable[[], None]] = set()
         self._label = label
         self._channel_id = secrets.token_bytes(16)  # C11: names the channel across streams

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar, Unpack
 import pyarrow as pa
 
 from ackq import limits
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.security import Security
 from ackq.client.event_loop import LoopCallback, Waker, in_thread, refuse_coroutine
 from ackq.client.publishing.confirmations import Confirmation, ConfirmationFuture
@@ -52,7 +53,7 @@ class AsyncPublisher(ConfirmingPublisher):
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | Broker,
         *,
         exchange: str = "",
         routing_key: str = "",

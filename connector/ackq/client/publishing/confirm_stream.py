@@ -12,7 +12,7 @@ from typing import NamedTuple, Unpack
 import pyarrow as pa
 
 from ackq.client.blocks import encoding
-from ackq.client.connection.security import Security
+from ackq.client.connection.broker import Broker
 from ackq.client.publishing.confirm_state import ConfirmState
 from ackq.client.publishing.confirmations import ConfirmationFuture
 from ackq.client.publishing.notifications import Answer, PublishNotifier
@@ -47,12 +47,11 @@ class ConfirmStream(PublishStream[ConfirmState]):
 
     def __init__(
         self,
-        endpoint: str,
-        security: Security | None,
+        broker: Broker,
         state: ConfirmState,
         **arguments: Unpack[StreamArguments],
     ) -> None:
-        super().__init__(endpoint, security, state, **arguments)
+        super().__init__(broker, state, **arguments)
         self.owner: Callable[[], object] = lambda: None
         self._held: object = None
         self._notifier = PublishNotifier(self._conditions, state, self._on_return)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ackq import limits
 from ackq.client.blocks import encoding
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.security import Security
 from ackq.client.futures import LightFuture
 from ackq.client.publishing.base import Defaults, PublisherBase, target
@@ -88,7 +89,7 @@ class ConfirmingPublisher(PublisherBase[ConfirmStream]):
     """A publisher in confirm mode. Connects at the first publish.
 
     Args:
-        endpoint: `host:port`.
+        endpoint: `host:port`, or a `Broker`, which has security and bound of retries as well.
         exchange: Where messages go that name none; empty: the default exchange, where the routing
             key names the queue.
         routing_key: For messages that have none.
@@ -115,7 +116,7 @@ class ConfirmingPublisher(PublisherBase[ConfirmStream]):
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | Broker,
         *,
         exchange: str = "",
         routing_key: str = "",
@@ -140,11 +141,9 @@ class ConfirmingPublisher(PublisherBase[ConfirmStream]):
             routing_key=routing_key,
         )
         stream = ConfirmStream(
-            endpoint,
-            security,
+            Broker.of(endpoint, security, retry_total_ms),
             ConfirmState(settings),
             label=label,
-            retry_total_ms=retry_total_ms,
             on_return=on_return,
             on_blocked=on_blocked,
         )

@@ -15,10 +15,12 @@ from typing import NamedTuple, Self
 
 import grpc
 import pyarrow as pa
+from google.protobuf.message import Message
 
 from ackq import limits
 from ackq.client.blocks import encoding
 from ackq.client.connection import calls, errors, retry
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.errors import AckqError, ClosedError, InternalError
@@ -47,7 +49,7 @@ class StageWriter:
     again under a new one.
 
     Args:
-        endpoint: `host:port`.
+        endpoint: `host:port`, or a `Broker`, which has its security as well.
         writer: Who writes: the streaming query's id, or for batch writes the transaction's
             application and target.
         batch_id: The micro-batch, or the transaction version.
@@ -61,7 +63,7 @@ class StageWriter:
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | Broker,
         *,
         writer: str,
         batch_id: int,
@@ -72,7 +74,7 @@ class StageWriter:
         single: bool = False,
         security: Security | None = None,
     ) -> None:
-        self._endpoint = endpoint
+        self._broker = Broker.of(endpoint, security)
         self._stage_id = secrets.token_bytes(16)
         self._rows = 0
         self._payload_bytes = 0
@@ -94,8 +96,7 @@ class StageWriter:
             single=single,
         )
         self._put(pb.StageHeader(open=opening))
-        self._security = security
-        self._call = calls.stage(grpc_channel(endpoint, security), _until_none(self._requests))
+        self._call = calls.stage(grpc_channel(self._broker), _until_none(self._requests))
 
     def write(self, batch: pa.RecordBatch, *, exchange: str = "", routing_key: str = "") -> None:
         """Adds rows; waits while `STAGE_WINDOW_BYTES` are on their way to the broker's disk.
@@ -219,13 +220,13 @@ class StageWriter:
             answer = next(self._call)
         except StopIteration:
             error: AckqError = InternalError(
-                f"The broker at {self._endpoint} ended a stage without an answer.",
-                endpoint=self._endpoint,
+                f"The broker at {self._broker.endpoint} ended a stage without an answer.",
+                endpoint=self._broker.endpoint,
             )
             self.abort()
             raise error from None
         except grpc.RpcError as rpc:
-            error = errors.from_rpc(rpc, self._endpoint, self._security)
+            error = errors.from_rpc(rpc, self._broker)
             self.abort()
             raise error from rpc
         while self._window and self._window[0][0] <= answer.stored.rows:
@@ -244,7 +245,7 @@ class StageWriter:
 
 
 def commit_batch(
-    endpoint: str,
+    endpoint: str | Broker,
     *,
     writer: str,
     batch_id: int,
@@ -262,7 +263,7 @@ def commit_batch(
     Tried again while no broker answers: it is idempotent (K3).
 
     Args:
-        endpoint: `host:port`.
+        endpoint: `host:port`, or a `Broker`, which has its security as well.
         writer: As in `StageWriter`.
         batch_id: As in `StageWriter`.
         run_id: As in `StageWriter`.
@@ -302,19 +303,12 @@ def commit_batch(
         target=target,
         keep_changed=keep_changed,
     )
-    return retry.call(
-        lambda: calls.unary(
-            grpc_channel(endpoint, security),
-            "PublishingService/CommitBatch",
-            request,
-            pb.CommitBatchResponse,
-        ),
-        retry.Patience(endpoint, retry_total_ms, security=security),
-    )
+    broker = Broker.of(endpoint, security, retry_total_ms)
+    return _retried(broker, "CommitBatch", request, pb.CommitBatchResponse)
 
 
 def abort_batch(
-    endpoint: str,
+    endpoint: str | Broker,
     *,
     writer: str,
     batch_id: int,
@@ -327,16 +321,18 @@ def abort_batch(
     The number dropped.
     """
     request = pb.AbortBatchRequest(writer=writer, batch_id=batch_id, stage_ids=stage_ids)
-    response = retry.call(
-        lambda: calls.unary(
-            grpc_channel(endpoint, security),
-            "PublishingService/AbortBatch",
-            request,
-            pb.AbortBatchResponse,
-        ),
-        retry.Patience(endpoint, retry_total_ms, security=security),
+    broker = Broker.of(endpoint, security, retry_total_ms)
+    return _retried(broker, "AbortBatch", request, pb.AbortBatchResponse).dropped
+
+
+def _retried(
+    broker: Broker, method: str, request: Message, response: type[calls.Response]
+) -> calls.Response:
+    """Calls until an answer, or the broker's bound of retries."""
+    return retry.call(
+        lambda: calls.unary(grpc_channel(broker), f"PublishingService/{method}", request, response),
+        retry.Patience(broker),
     )
-    return response.dropped
 
 
 def _until_none(requests: queue.SimpleQueue[bytes | None]) -> Iterator[bytes]:

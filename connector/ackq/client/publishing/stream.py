@@ -19,8 +19,8 @@ from ackq import limits
 from ackq.client.blocks import encoding
 from ackq.client.connection import calls
 from ackq.client.connection.attempts import Attempts
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.duplex import DuplexStream
-from ackq.client.connection.security import Security
 from ackq.client.publishing import requests
 from ackq.client.publishing.notifications import (
     Answer,
@@ -42,13 +42,11 @@ class StreamArguments(TypedDict):
 
     Attributes:
         label: Shown to operators; empty: host and process id.
-        retry_total_ms: Fail after this time without a broker while something is unanswered.
         on_return: Called with unroutable messages, before their publish is answered (P7).
         on_blocked: Called when the broker stops taking publishes, and when it resumes (P14).
     """
 
     label: str
-    retry_total_ms: int
     on_return: OnReturn | None
     on_blocked: OnBlocked | None
 
@@ -57,8 +55,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
     """The stream of one publisher.
 
     Args:
-        endpoint: Where the broker is.
-        security: Transport security.
+        broker: The one it is to; how long to go on without it while something is unanswered.
         state: The publisher's state.
         arguments: See `StreamArguments`.
 
@@ -70,14 +67,8 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
     thread_name = "ackq-publisher"
     mode: ClassVar[pb.PublishMode]  # that its streams open in (P1)
 
-    def __init__(
-        self,
-        endpoint: str,
-        security: Security | None,
-        state: S,
-        **arguments: Unpack[StreamArguments],
-    ) -> None:
-        super().__init__(endpoint, security, state, retry_total_ms=arguments["retry_total_ms"])
+    def __init__(self, broker: Broker, state: S, **arguments: Unpack[StreamArguments]) -> None:
+        super().__init__(broker, state)
         encoding.text_bytes("label", arguments["label"])
         self._label = arguments["label"] or f"{socket.gethostname()}:{os.getpid()}"
         self._publisher_id = secrets.token_bytes(16)  # P10: never chosen by a user

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from ackq.client.blocks import encoding
 from ackq.client.connection import errors
-from ackq.client.connection.security import Security
+from ackq.client.connection.broker import Broker
 from ackq.client.publishing.notifications import (
     Answer,
     guarded,
@@ -39,12 +39,11 @@ class TransactionStream(PublishStream[TransactionState]):
 
     def __init__(
         self,
-        endpoint: str,
-        security: Security | None,
+        broker: Broker,
         state: TransactionState,
         **arguments: Unpack[StreamArguments],
     ) -> None:
-        super().__init__(endpoint, security, state, **arguments)
+        super().__init__(broker, state, **arguments)
         self._handlers |= {"transaction": self._on_transaction, "returned": self._on_returned}
 
     # --- called by the application's threads ---

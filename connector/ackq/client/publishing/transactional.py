@@ -13,6 +13,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from ackq import limits
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.security import Security
 from ackq.client.publishing.base import Defaults, PublisherBase, WithBlock, target
 from ackq.client.publishing.notifications import OnBlocked, OnReturn
@@ -56,7 +57,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
     repeated and the broker answers it from its record, with the returns (P7).
 
     Args:
-        endpoint: `host:port`.
+        endpoint: `host:port`, or a `Broker`, which has security and bound of retries as well.
         exchange: As in Publisher, like the arguments that are not named here.
         mandatory: Return messages that no queue wants (P7), before their commit returns. With False
             they are dropped.
@@ -73,7 +74,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | Broker,
         *,
         exchange: str = "",
         routing_key: str = "",
@@ -88,8 +89,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
         security: Security | None = None,
     ) -> None:
         stream = TransactionStream(
-            endpoint,
-            security,
+            Broker.of(endpoint, security, retry_total_ms),
             TransactionState(
                 persistent=persistent,
                 window_messages=window_messages,
@@ -97,7 +97,6 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
                 keep_mandatory=on_return is not None,
             ),
             label=label,
-            retry_total_ms=retry_total_ms,
             on_return=on_return,
             on_blocked=on_blocked,
         )

@@ -13,8 +13,8 @@ import grpc
 
 from ackq import limits
 from ackq.client.connection import calls
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.heartbeats import HeartbeatStream
-from ackq.client.connection.security import Security
 from ackq.errors import AckqError
 from ackq.v1 import sessions_pb2 as pb
 
@@ -42,8 +42,8 @@ class LivenessStream(HeartbeatStream[pb.HoldRequest, pb.HoldResponse]):
     thread_name = "ackq-hold"
     _fenced: AckqError | None = None
 
-    def __init__(self, endpoint: str, request: pb.HoldRequest, security: Security | None) -> None:
-        super().__init__(endpoint, security, lambda: request)
+    def __init__(self, broker: Broker, request: pb.HoldRequest) -> None:
+        super().__init__(broker, lambda: request)
 
     @property
     def fenced(self) -> AckqError | None:

@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from ackq import limits
 from ackq.client.blocks import decoding
 from ackq.client.connection import calls, retry
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.client.sessions import outcomes
@@ -33,7 +34,7 @@ class Session:
     Holds no connection of its own and needs no close.
 
     Args:
-        endpoint: `host:port`.
+        endpoint: `host:port`, or a `Broker`, which has the next two as well.
         security: Transport security.
         retry_total_ms: Give up after this time without a broker, with BrokerUnavailableError naming
             endpoint and cause.
@@ -42,15 +43,13 @@ class Session:
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | Broker,
         *,
         security: Security | None = None,
         retry_total_ms: int = limits.RETRY_TOTAL_MS,
         on_wait: retry.OnWait | None = None,
     ) -> None:
-        self._endpoint = endpoint
-        self._security = security
-        self._retry_total_ms = retry_total_ms
+        self._broker = Broker.of(endpoint, security, retry_total_ms)
         self._on_wait = on_wait
 
     def horizon(self) -> int:
@@ -110,7 +109,7 @@ class Session:
     def hold(self, session: str, incarnation: str, epoch: int, token: bytes) -> LivenessStream:
         """Holds the session: a thread keeps its liveness stream until `close` (S3)."""
         request = pb.HoldRequest(session=session, incarnation=incarnation, epoch=epoch, token=token)
-        return LivenessStream(self._endpoint, request, self._security)
+        return LivenessStream(self._broker, request)
 
     def stage_outcomes(
         self,
@@ -145,9 +144,7 @@ class Session:
             BrokerUnavailableError: No broker answered within the bound.
         """
         requests = outcomes.requests(owner, stage_id, label, groups, discard=discard)
-        response = self._retried(
-            lambda: calls.stage_outcomes(grpc_channel(self._endpoint, self._security), requests)
-        )
+        response = self._retried(lambda: calls.stage_outcomes(grpc_channel(self._broker), requests))
         return OutcomeStage(stage_id, response.tags)
 
     def commit_outcomes(
@@ -178,7 +175,7 @@ class Session:
     def _fetch(self, rest: pb.FetchRequest, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         patience = self._patience()
         while True:
-            call = calls.fetch(grpc_channel(self._endpoint, self._security), rest)
+            call = calls.fetch(grpc_channel(self._broker), rest)
             try:
                 for runs, content in call:
                     patience.progress()
@@ -202,7 +199,7 @@ class Session:
     ) -> calls.Response:
         return self._retried(
             lambda: calls.unary(
-                grpc_channel(self._endpoint, self._security),
+                grpc_channel(self._broker),
                 f"SessionsService/{method}",
                 request,
                 response,
@@ -214,6 +211,4 @@ class Session:
         return retry.call(attempt, self._patience())
 
     def _patience(self) -> retry.Patience:
-        return retry.Patience(
-            self._endpoint, self._retry_total_ms, security=self._security, on_wait=self._on_wait
-        )
+        return retry.Patience(self._broker, on_wait=self._on_wait)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ackq import limits
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.security import Security
 from ackq.errors import InvalidArgumentError
 from ackq.spark.options.table import OPTIONS, Use, Values, check
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 
-_PLAIN: Final = Security()
 _CAPITAL: Final = re.compile("[A-Z]")
 # The outcomes that the other settings of a settlement apply to (C4).
 APPLIES_TO: Final = {
@@ -31,22 +31,6 @@ APPLIES_TO: Final = {
     "delay": ("failed", "released"),
     "discard": ("rejected",),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """How to reach the broker, from the driver and from every executor alike.
-
-    Attributes:
-        endpoint: `host:port`, or `unix:path`.
-        security: Its files have the same paths on every host. The only place of a token.
-        retry_ms: Total time of retries, in ms, while the broker does not answer; then the query
-            fails.
-    """
-
-    endpoint: str
-    security: Security = _PLAIN
-    retry_ms: int = limits.RETRY_TOTAL_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +66,7 @@ class SourceOptions:
         bounded: Whether an option gives one of the two maxima (K13).
     """
 
-    connection: Connection
+    broker: Broker
     queues: tuple[str, ...]
     queue_pattern: str = ""
     session: str = ""
@@ -102,7 +86,7 @@ class SourceOptions:
 class BrowseOptions:
     """A batch read (Q5); positions are inclusive, 0 means the head or the tail."""
 
-    connection: Connection
+    broker: Broker
     queue: str
     first_position: int = 0
     last_position: int = 0
@@ -124,7 +108,7 @@ class SinkOptions:
         keep_changed: Take a batch that was committed as another one for done (K3).
     """
 
-    connection: Connection
+    broker: Broker
     queue: str | None = None
     exchange: str | None = None
     routing_key: str | None = None
@@ -151,7 +135,7 @@ class SettleOptions:
         discard: Whether REJECTED discards messages of a queue without a dead-letter queue.
     """
 
-    connection: Connection
+    broker: Broker
     session: str = ""
     outcome: str | None = None
     reason: str | None = None
@@ -181,7 +165,7 @@ def source(options: Mapping[str, str]) -> SourceOptions:
     return _made(
         SourceOptions,
         values,
-        connection=_connection(values),
+        broker=_broker(values),
         queues=_queues(values),
         session_timeout_ms=values.get("sessionTimeout", 0),
         max_messages=most,
@@ -205,7 +189,7 @@ def browse(options: Mapping[str, str]) -> BrowseOptions:
     return _made(
         BrowseOptions,
         values,
-        connection=_connection(values),
+        broker=_broker(values),
         queue=_required_queue(values),
         split=_made(SplitOptions, values),
     )
@@ -249,7 +233,7 @@ def sink(options: Mapping[str, str], use: Use) -> SinkOptions:
     return _made(
         SinkOptions,
         values,
-        connection=_connection(values),
+        broker=_broker(values),
         keep_changed=values.get("changedBatch", False),
     )
 
@@ -273,7 +257,7 @@ def settle(options: Mapping[str, str]) -> SettleOptions:
     return _made(
         SettleOptions,
         values,
-        connection=_connection(values),
+        broker=_broker(values),
         outcome=outcome,
         delay_ms=values.get("delay"),
     )
@@ -301,7 +285,7 @@ def _for(use: Use, options: Mapping[str, str]) -> Values:
     return values
 
 
-def _connection(values: Values) -> Connection:
+def _broker(values: Values) -> Broker:
     names = ("tlsCa", "tlsCert", "tlsKey")
     given = [each for name in names for each in (name, f"{name}Pem") if each in values]
     given += ["tlsServerName"] if "tlsServerName" in values else []
@@ -316,11 +300,8 @@ def _connection(values: Values) -> Connection:
         raise _contradiction("token and tokenFile are both set", "remove one of them")
     security = _made(Security, values, tls=values.get("tls", bool(given)))
     security.check_endpoint(values["endpoint"])
-    return Connection(
-        endpoint=values["endpoint"],
-        security=security,
-        retry_ms=values.get("retryTimeout", limits.RETRY_TOTAL_MS),
-    )
+    retry_ms = values.get("retryTimeout", limits.RETRY_TOTAL_MS)
+    return Broker(values["endpoint"], security, retry_ms)
 
 
 def _queues(values: Values) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from ackq.client.connection.broker import SETTINGS, Setting
 from ackq.errors import InvalidArgumentError, UnknownOptionError, UnsupportedError
 from ackq.spark.options import values
 
@@ -41,21 +42,18 @@ _BROWSE: Final = frozenset({Use.BROWSE})
 _BATCH: Final = frozenset({Use.BATCH})
 _SETTLE: Final = frozenset({Use.SETTLE})
 
+
+def _of_security(setting: Setting) -> _Option:
+    """The option of a field of `Security`."""
+    parse = values.text if setting.metavar else values.flag
+    return _Option(setting.option, values.token if setting.field == "token" else parse, _ALL)
+
+
 OPTIONS: Final = {
     option.name.lower(): option
     for option in (
         _Option("endpoint", values.endpoint, _ALL),
-        _Option("tls", values.flag, _ALL),
-        _Option("tlsCa", values.text, _ALL),
-        _Option("tlsCert", values.text, _ALL),
-        _Option("tlsKey", values.text, _ALL),
-        _Option("tlsCaPem", values.text, _ALL),
-        _Option("tlsCertPem", values.text, _ALL),
-        _Option("tlsKeyPem", values.text, _ALL),
-        _Option("tlsServerName", values.text, _ALL),
-        _Option("token", values.token, _ALL),
-        _Option("tokenFile", values.text, _ALL),
-        _Option("insecure", values.flag, _ALL),
+        *map(_of_security, SETTINGS),
         _Option("retryTimeout", values.duration, _ALL),
         _Option("queue", values.text, _ALL - _SETTLE),
         _Option("queues", values.names, _STREAM),

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from ackq.client.connection.broker import Broker
 from ackq.errors import BrokerUnavailableError, InvalidArgumentError
 from ackq.spark import connections, task
-from ackq.spark.options.options import Connection, SettleOptions
+from ackq.spark.options.options import SettleOptions
 from ackq.spark.settlement import rows
 from ackq.spark.task import Task
 from ackq.v1 import sessions_pb2 as pb
@@ -52,7 +53,7 @@ class AckqSettlementWriter(DataSourceArrowWriter):
     Args:
         options: The write's options, which hold for all rows.
         schema: The rows' columns.
-        connect: Returns the client of a connection.
+        connect: Returns the client of a broker.
 
     Raises:
         SchemaError: A column is missing, unknown, or of the wrong type.
@@ -62,7 +63,7 @@ class AckqSettlementWriter(DataSourceArrowWriter):
         self,
         options: SettleOptions,
         schema: StructType,
-        connect: Callable[[Connection], Session] = connections.session,
+        connect: Callable[[Broker], Session] = connections.session,
     ) -> None:
         self._options = options
         self._names = rows.check(options, schema)
@@ -90,7 +91,7 @@ class AckqSettlementWriter(DataSourceArrowWriter):
         first = next(frames, None)
         if first is None:
             return TaskSettled(owner, None)
-        stage = self._connect(self._options.connection).stage_outcomes(
+        stage = self._connect(self._options.broker).stage_outcomes(
             owner,
             secrets.token_bytes(_ID_BYTES),
             now.label,
@@ -111,7 +112,7 @@ class AckqSettlementWriter(DataSourceArrowWriter):
         owner, stages = _gathered(messages)
         if owner is None:
             return
-        answer = self._connect(self._options.connection).commit_outcomes(owner, stages)
+        answer = self._connect(self._options.broker).commit_outcomes(owner, stages)
         if answer.accepted_before and owner.query_id:
             _log.info(
                 "Batch %d is run again and was accepted before, with the outcomes it had then.",
@@ -131,7 +132,7 @@ class AckqSettlementWriter(DataSourceArrowWriter):
         _, stages = _gathered(messages)
         if not stages:
             return
-        once = replace(self._options.connection, retry_ms=0)
+        once = replace(self._options.broker, retry_ms=0)
         try:
             self._connect(once).abort_outcomes([stage.stage_id for stage in stages])
         except BrokerUnavailableError as error:

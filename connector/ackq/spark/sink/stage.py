@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 # Its names import gRPC at first use: Spark's planning workers make no call and start faster.
 from ackq import client, limits
 from ackq.errors import BrokerUnavailableError
+from ackq.spark import connections
 from ackq.spark.options.options import SinkOptions
 from ackq.spark.sink.rows import RoutedBatch
 
@@ -77,13 +78,9 @@ def stage(
         return None
     # An interrupted upload cannot resume, and Spark retries a failed task at once: the wait for a
     # broker that restarts is here, before anything is uploaded. It costs one call.
-    client.wait_ready(
-        options.connection.endpoint,
-        options.connection.retry_ms / 1000,
-        security=options.connection.security,
-    )
+    connections.wait_ready(options.broker)
     writer = client.StageWriter(
-        options.connection.endpoint,
+        options.broker,
         writer=batch.writer,
         batch_id=batch.batch_id,
         run_id=batch.run_id,
@@ -91,7 +88,6 @@ def stage(
         mandatory=options.mandatory,
         unroutable_queue=options.unroutable_queue or "",
         single=batch.single,
-        security=options.connection.security,
     )
     with writer:  # drops an upload that was not sealed
         part: RoutedBatch | None = first
@@ -115,7 +111,7 @@ def commit(options: SinkOptions, batch: WriterBatch, stages: Sequence[Stage]) ->
         BrokerUnavailableError: No broker answers; committing again is safe.
     """
     answer = client.commit_batch(
-        options.connection.endpoint,
+        options.broker,
         writer=batch.writer,
         batch_id=batch.batch_id,
         run_id=batch.run_id,
@@ -124,8 +120,6 @@ def commit(options: SinkOptions, batch: WriterBatch, stages: Sequence[Stage]) ->
         single=batch.single,
         target=target(options),
         keep_changed=options.keep_changed,
-        retry_total_ms=options.connection.retry_ms,
-        security=options.connection.security,
     )
     if answer.repeated:
         _warn_of_repetition(options, batch, sum(stage.rows for stage in stages), answer)
@@ -169,12 +163,10 @@ def abort(options: SinkOptions, batch: WriterBatch, stages: Sequence[Stage]) -> 
     """
     try:
         client.abort_batch(
-            options.connection.endpoint,
+            replace(options.broker, retry_ms=0),
             writer=batch.writer,
             batch_id=batch.batch_id,
             stage_ids=[stage.stage_id for stage in stages],
-            retry_total_ms=0,
-            security=options.connection.security,
         )
     except BrokerUnavailableError as error:
         _log.warning(
@@ -182,7 +174,7 @@ def abort(options: SinkOptions, batch: WriterBatch, stages: Sequence[Stage]) -> 
             " room in their queues until %s, or until  ackq batch drop '%s' %d",
             len(stages),
             batch.batch_id,
-            options.connection.endpoint,
+            options.broker.endpoint,
             error.fields.get("cause"),
             _end_of_stages(batch),
             batch.writer,
@@ -209,12 +201,7 @@ def publish(options: SinkOptions, parts: Iterator[RoutedBatch]) -> int:
         BrokerUnavailableError, OutcomeUnknownError: As named; the task may be retried.
     """
     rows = 0
-    with client.Publisher(
-        options.connection.endpoint,
-        mandatory=options.mandatory,
-        retry_total_ms=options.connection.retry_ms,
-        security=options.connection.security,
-    ) as publisher:
+    with client.Publisher(options.broker, mandatory=options.mandatory) as publisher:
         for part in parts:
             publisher.publish_batch(
                 part.batch, exchange=part.exchange, routing_key=part.routing_key

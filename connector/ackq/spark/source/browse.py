@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from ackq.client.connection.broker import Broker
 from ackq.spark import connections
-from ackq.spark.options.options import BrowseOptions, Connection
+from ackq.spark.options.options import BrowseOptions
 from ackq.spark.schema import check_read
 from ackq.spark.source.partitions import SizedSpan, split
 from ackq.wire import columns
@@ -49,8 +50,8 @@ class AckqBrowser(DataSourceReader):
         self,
         options: BrowseOptions,
         schema: StructType,
-        connect: Callable[[Connection], Admin] = connections.admin,
-        wait_ready: Callable[[Connection], None] = connections.wait_ready,
+        connect: Callable[[Broker], Admin] = connections.admin,
+        wait_ready: Callable[[Broker], None] = connections.wait_ready,
     ) -> None:
         self._options = options
         self._wait_ready = wait_ready
@@ -89,8 +90,8 @@ class AckqBrowser(DataSourceReader):
 
     def _admin(self) -> Admin:
         """The client, after waiting for a broker that is away or restarts."""
-        self._wait_ready(self._options.connection)
-        return self._connect(self._options.connection)
+        self._wait_ready(self._options.broker)
+        return self._connect(self._options.broker)
 
     def _arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with a null `delivery_tag` where the schema has one."""

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ackq.client.connection.broker import Broker
 from ackq.errors import InvalidArgumentError, UnsupportedError
 from ackq.spark import connections
-from ackq.spark.options.options import Connection, SourceOptions
+from ackq.spark.options.options import SourceOptions
 from ackq.spark.source.lease import ReadLimits
 from ackq.spark.source.offset import OPENING, Offset
 from ackq.spark.source.reader import AckqStreamReader
@@ -45,8 +46,8 @@ class OlderStreamReader(AckqStreamReader):
         self,
         options: SourceOptions,
         schema: StructType,
-        connect: Callable[[Connection], Session] = connections.session,
-        find: Callable[[Connection, str], SessionInfo] = connections.find_session,
+        connect: Callable[[Broker], Session] = connections.session,
+        find: Callable[[Broker, str], SessionInfo] = connections.find_session,
     ) -> None:
         super().__init__(options, schema, connect, find)
         if not options.session:

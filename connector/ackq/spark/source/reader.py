@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from ackq import limits
+from ackq.client.connection.broker import Broker
 from ackq.spark import connections, task
 from ackq.spark.engine import (
     ReadAllAvailable,
@@ -21,7 +22,7 @@ from ackq.spark.engine import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from ackq.spark.options.options import Connection, SourceOptions
+from ackq.spark.options.options import SourceOptions
 from ackq.spark.schema import check_read
 from ackq.spark.source.checkpoint_proof import CheckpointProof
 from ackq.spark.source.fetch import LeaseRange, fetch
@@ -48,7 +49,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Args:
         options: What to read.
         schema: The columns wanted; the broker sends no others.
-        connect: Gives the client of a connection.
+        connect: Gives the client of a broker.
         find: Gives a session by name as the broker records it.
 
     Raises:
@@ -59,8 +60,8 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self,
         options: SourceOptions,
         schema: StructType,
-        connect: Callable[[Connection], Session] = connections.session,
-        find: Callable[[Connection, str], SessionInfo] = connections.find_session,
+        connect: Callable[[Broker], Session] = connections.session,
+        find: Callable[[Broker, str], SessionInfo] = connections.find_session,
     ) -> None:
         self._options = options
         self._names = check_read(schema, columns.DELIVERED)
@@ -80,7 +81,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Bounds the run at what is ready now (K5)."""
-        self._horizon = self._connect(self._options.connection).horizon()
+        self._horizon = self._connect(self._options.broker).horizon()
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         """Accepts up to `start`, leases the next batch and gives its end (S4), in one RPC.
@@ -144,7 +145,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; runs on an executor, any number of times (S2)."""
         assert isinstance(partition, LeaseRange)
-        session = self._connect(self._options.connection)
+        session = self._connect(self._options.broker)
         return fetch(session, partition, self._names, task.current())
 
     def commit(self, end: dict[str, object]) -> None:  # noqa: ARG002 - Spark's signature
@@ -166,9 +167,9 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _driver(self) -> SessionDriver:
         if self._session_driver is None:
-            connection = self._options.connection
+            broker = self._options.broker
             self._session_driver = SessionDriver(
-                self._options, self._connect(connection), partial(self._find, connection)
+                self._options, self._connect(broker), partial(self._find, broker)
             )
         return self._session_driver
 

@@ -8,6 +8,7 @@ import asyncio
 
 import pyarrow as pa
 
+from ackq.client import Broker
 from ackq.errors import AckqError
 from ackq.wire.columns import STORED
 from ackq_link.adapter import CutError, Deliveries, Limits, QueueLimits, Remaining
@@ -46,7 +47,7 @@ class LinkProcess:
         self._connections = []
         self._channels = []
         self._source = SimulatedSource(self, elsewhere, prefetch)
-        self._link = Inbound("link", self._source, Edge(self, "inbox"), rules)
+        self._link = Inbound("link", self._source, Edge(Broker(self), "inbox"), rules)
         self._stop = asyncio.Event()
         world.add_loop(self._loop)
         self._task = self._loop.create_task(self._run())

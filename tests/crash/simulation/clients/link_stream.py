@@ -24,19 +24,17 @@ class SimulatedLinkStream(LinkStream):
     """The stream of a link's process.
 
     Args:
-        process: In the place of an endpoint: whose loop, connections and chance it uses.
-        security: None.
+        broker: Its endpoint is the process whose loop, connections and chance it uses.
         opening: The first request of each call.
-        retry_total_ms: As in `LinkStream`.
     """
 
-    def __init__(self, process, security, opening, *, retry_total_ms):
-        super().__init__(process, security, opening, retry_total_ms=retry_total_ms)
-        self._process = process
+    def __init__(self, broker, opening):
+        super().__init__(broker, opening)
+        self._process = process = broker.endpoint
         self._work = asyncio.Event()
         self._changed = SimpleNamespace(notify_all=self._work.set)
         clock = {"clock": process.now_s, "jitter": process.rng.random}
-        self._backoff = retry.Backoff(retry_total_ms, **clock)
+        self._backoff = retry.Backoff(broker.retry_ms, **clock)
         self._held = retry.HolderBackoff(retry.Backoff(_HELD_MS, **clock))
         self._task = None
         self.wakers = _Wakers()
@@ -154,10 +152,10 @@ def _error_of(refusal):
 class WatchedLink(AsyncLink):
     """An `AsyncLink` whose answers are told to the books of its process."""
 
-    def __init__(self, process, **options):
-        super().__init__(process, **options)
+    def __init__(self, broker, **options):
+        super().__init__(broker, **options)
         self._finalizer.detach()  # it would keep the whole world, for good
-        self._process = process
+        self._process = broker.endpoint
 
     async def __aenter__(self):
         """As of `AsyncLink`."""

@@ -7,6 +7,7 @@ import pytest
 
 from ackq import errors, limits
 from ackq.client.connection import calls, duplex
+from ackq.client.connection.broker import Broker
 from ackq.client.connection.duplex import DuplexStream, Finish, Lost, Send, Wait
 from ackq.v1 import sessions_pb2 as pb
 
@@ -38,7 +39,7 @@ class Stream(DuplexStream):
     thread_name = "ackq-question"
 
     def __init__(self, endpoint, retry_total_ms=60_000):
-        super().__init__(endpoint, None, OneRequest(), retry_total_ms=retry_total_ms)
+        super().__init__(Broker(endpoint, retry_ms=retry_total_ms), OneRequest())
         self.ends = []
         self.connected = threading.Event()
         with self.lock:

@@ -6,6 +6,7 @@ from itertools import repeat
 import pytest
 
 from ackq import errors
+from ackq.client import Broker
 from ackq.client.connection import retry
 
 GONE = errors.BrokerUnavailableError("The broker is shutting down.")
@@ -59,7 +60,7 @@ def test_a_broker_that_answers_has_its_own_words():
 
 def test_progress_renews_the_patience(clock):
     """The bound counts from the last sign of progress."""
-    patience = retry.Patience("e:1", 1_000, clock=clock.time, sleep=clock.sleep)
+    patience = retry.Patience(Broker("e:1", retry_ms=1_000), clock=clock.time, sleep=clock.sleep)
     for _ in range(3):
         patience.wait_or_raise(GONE)
         clock.sleep(900)
@@ -73,7 +74,7 @@ def test_progress_renews_the_patience(clock):
 def test_held_session_has_a_bound_of_its_own(clock):
     """S3: after twice the heartbeat the holder is alive, and its name is the answer."""
     held = errors.AlreadyHeldError("held by a", host="a")
-    patience = retry.Patience("e:1", 1_000, clock=clock.time, sleep=clock.sleep)
+    patience = retry.Patience(Broker("e:1", retry_ms=1_000), clock=clock.time, sleep=clock.sleep)
     with pytest.raises(errors.AlreadyHeldError):
         deque(map(patience.wait_or_raise, repeat(held)))
     assert clock.time() == pytest.approx(30.0)
@@ -82,7 +83,7 @@ def test_held_session_has_a_bound_of_its_own(clock):
 def test_outage_renews_the_wait_for_a_holder(clock):
     """S3: a holder's silence does not count while the broker is down, so neither does the wait."""
     held = errors.AlreadyHeldError("held by a", host="a")
-    patience = retry.Patience("e:1", 60_000, clock=clock.time, sleep=clock.sleep)
+    patience = retry.Patience(Broker("e:1", retry_ms=60_000), clock=clock.time, sleep=clock.sleep)
     patience.wait_or_raise(held)
     patience.wait_or_raise(GONE)
     clock.sleep(40)
@@ -97,7 +98,7 @@ def test_a_restart_between_two_attempts_renews_the_wait_for_a_holder(clock):
     def held(started):
         return errors.AlreadyHeldError("held by a", broker_started_us=started)
 
-    patience = retry.Patience("e:1", 60_000, clock=clock.time, sleep=clock.sleep)
+    patience = retry.Patience(Broker("e:1", retry_ms=60_000), clock=clock.time, sleep=clock.sleep)
     patience.wait_or_raise(held(1))
     clock.sleep(29)
     patience.wait_or_raise(held(2))
@@ -111,7 +112,7 @@ def test_a_restart_between_two_attempts_renews_the_wait_for_a_holder(clock):
 
 def test_answer_of_a_held_session_renews_the_patience_with_outages(clock):
     """S3: a broker that answers is there: a later outage has its whole bound."""
-    patience = retry.Patience("e:1", 1_000, clock=clock.time, sleep=clock.sleep)
+    patience = retry.Patience(Broker("e:1", retry_ms=1_000), clock=clock.time, sleep=clock.sleep)
     patience.wait_or_raise(GONE)
     patience.wait_or_raise(errors.AlreadyHeldError("held by a"))
     clock.sleep(10)

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from ackq.client import Broker
 from ackq.errors import BrokerUnavailableError, LimitError, PermissionDeniedError, UnsupportedError
 from ackq.v1 import links_pb2 as pb
 from ackq_link.edge.outbound import OutboundReporter
@@ -20,7 +21,7 @@ from ackq_link.edge.outbound import OutboundReporter
 )
 def test_what_ends_the_reports(error, again, caplog):
     """L26: an older edge, or no permission; the link goes on, and its log says so once."""
-    with OutboundReporter("localhost:1", None, pb.ReportOutboundRequest) as reporter:
+    with OutboundReporter(Broker("localhost:1"), pb.ReportOutboundRequest) as reporter:
         assert reporter._may_reconnect(error("words")) is again
         with caplog.at_level(logging.WARNING):
             reporter._on_end(error("words"))
@@ -33,5 +34,5 @@ def test_what_ends_the_reports(error, again, caplog):
 def test_a_closed_one_says_nothing(caplog):
     """L26: the process ends, and so does the report."""
     with caplog.at_level(logging.WARNING):
-        OutboundReporter("localhost:1", None, pb.ReportOutboundRequest).close()
+        OutboundReporter(Broker("localhost:1"), pb.ReportOutboundRequest).close()
     assert caplog.records == []

@@ -1,5 +1,6 @@
 """When the stream of a link reconnects, and when it ends."""
 
+from ackq.client import Broker
 from ackq.errors import AlreadyHeldError
 from ackq.v1 import links_pb2 as pb
 from ackq_link.edge.stream import LinkStream
@@ -7,7 +8,7 @@ from ackq_link.edge.stream import LinkStream
 
 def test_another_holder():
     """L1: a process waits for a holder that may be gone, and ends at one that took its place."""
-    stream = LinkStream("localhost:1", None, pb.LinkOpen(), retry_total_ms=None)
+    stream = LinkStream(Broker("localhost:1", retry_ms=None), pb.LinkOpen())
     held = AlreadyHeldError("The link 'l' is run by a.")
     assert stream._may_reconnect(held)
     stream._on_answer(pb.LinkResponse(opened=pb.LinkOpened(incarnation="i", epoch=1, history="h")))

@@ -6,11 +6,11 @@ from functools import partial
 import pytest
 
 from ackq import limits
+from ackq.client import Broker
 from ackq.client.connection.security import Security
 from ackq.errors import InvalidArgumentError, UnknownOptionError, UnsupportedError
 from ackq.spark.options import options
 from ackq.spark.options.options import (
-    Connection,
     SettleOptions,
     SinkOptions,
     SourceOptions,
@@ -20,13 +20,13 @@ from ackq.spark.options.table import Use, check
 from ackq.spark.options.values import Guarantee
 
 BASE = {"endpoint": "broker:7070", "queue": "orders"}
-BROKER = Connection("broker:7070")
+BROKER = Broker("broker:7070")
 
 
 def test_source_defaults():
     """K6: without options a batch is bounded in messages and in bytes."""
     assert options.source(BASE) == SourceOptions(
-        connection=Connection("broker:7070"),
+        broker=Broker("broker:7070"),
         queues=("orders",),
         max_messages=limits.DEFAULT_MAX_MESSAGES_PER_TRIGGER,
         max_bytes=limits.DEFAULT_MAX_BYTES_PER_TRIGGER,
@@ -57,7 +57,7 @@ def test_source_all_options():
         "insecure": "true",
     }
     assert options.source(given) == SourceOptions(
-        connection=Connection(
+        broker=Broker(
             "unix:/run/ackq",
             Security(
                 tls=True,
@@ -99,10 +99,10 @@ SECRET = "s3cr3t-t0ken"
 def test_a_token_is_for_every_use_and_in_no_repr(parse, given):
     """It is in the connection's security alone."""
     parsed = parse({"endpoint": "localhost:1", "token": f" {SECRET}\n", **given})
-    assert parsed.connection.security == Security(token=SECRET)
+    assert parsed.broker.security == Security(token=SECRET)
     assert SECRET not in repr(parsed)
     named = parse({"endpoint": "localhost:1", "tokenFile": "/run/token", **given})
-    assert named.connection.security == Security(token_file="/run/token")
+    assert named.broker.security == Security(token_file="/run/token")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_no_error_shows_a_token(given, problem):
 def test_a_token_goes_to_another_host_with_tls_or_when_asked():
     for more in ({"tls": "true"}, {"tlsCa": "/ca.pem"}, {"insecure": "true"}):
         given = {**BASE, "token": SECRET, **more}
-        assert options.source(given).connection.security.token == SECRET
+        assert options.source(given).broker.security.token == SECRET
 
 
 def test_minimum_has_a_delay_by_default():
@@ -145,9 +145,7 @@ def test_browse_options():
 
 def test_sink_options():
     """An option that is not set leaves the choice to the column."""
-    assert options.sink(BASE, Use.SINK) == SinkOptions(
-        connection=Connection("broker:7070"), queue="orders"
-    )
+    assert options.sink(BASE, Use.SINK) == SinkOptions(broker=Broker("broker:7070"), queue="orders")
     parsed = options.sink(
         {
             "endpoint": "b:1",
@@ -160,7 +158,7 @@ def test_sink_options():
         Use.SINK,
     )
     assert parsed == SinkOptions(
-        connection=Connection("b:1"),
+        broker=Broker("b:1"),
         exchange="events",
         routing_key="",
         mandatory=False,
@@ -333,7 +331,7 @@ def test_durations(text, expected):
 def test_certificates_as_text():
     """Where no files can be laid out on every host; a file and a text make an identity as well."""
     given = {"tlsCaPem": "authority", "tlsCert": "/cert.pem", "tlsKeyPem": "key"}
-    security = options.source({**BASE, **given}).connection.security
+    security = options.source({**BASE, **given}).broker.security
     assert security == Security(tls=True, ca_pem="authority", cert="/cert.pem", key_pem="key")
 
 

@@ -13,13 +13,14 @@ from pyspark.sql.types import (
 )
 
 from ackq import limits
+from ackq.client import Broker
 from ackq.errors import InvalidArgumentError, SchemaError
-from ackq.spark.options.options import Connection, SettleOptions
+from ackq.spark.options.options import SettleOptions
 from ackq.spark.settlement import rows
 from ackq.v1 import consuming_pb2 as pb
 
-CONNECTION = Connection("b:1")
-BY_COLUMN = SettleOptions(CONNECTION)
+BROKER = Broker("b:1")
+BY_COLUMN = SettleOptions(BROKER)
 KINDS = {
     "binary": BinaryType(),
     "double": DoubleType(),
@@ -55,7 +56,7 @@ def schema(ddl):
 
 def test_constants():
     """S6: outcome, reason and delay of all rows; batches share a frame."""
-    options = SettleOptions(CONNECTION, outcome="failed", reason="late", delay_ms=5)
+    options = SettleOptions(BROKER, outcome="failed", reason="late", delay_ms=5)
     assert groups(options, batch([3, 1]), batch([]), batch([2])) == [(FAILED, "late", 5, [3, 1, 2])]
 
 
@@ -79,7 +80,7 @@ def test_columns_that_are_used():
     """S6: a column is used where no option sets its value for all rows."""
     found = schema("delivery_tag long, outcome string, reason string, delay string")
     assert rows.check(BY_COLUMN, found) == ["delivery_tag", "outcome", "reason", "delay"]
-    options = SettleOptions(CONNECTION, outcome="rejected", reason="r")
+    options = SettleOptions(BROKER, outcome="rejected", reason="r")
     assert rows.check(options, schema("delivery_tag long")) == ["delivery_tag"]
 
 
@@ -93,20 +94,20 @@ def test_columns_that_are_used():
 )
 def test_column_that_an_option_would_hide(options, ddl, part):
     """S6, C14: a column whose value an option sets for all rows is refused, not ignored."""
-    options = SettleOptions(CONNECTION, **options)
+    options = SettleOptions(BROKER, **options)
     with pytest.raises(SchemaError, match=part):
         rows.check(options, schema(f"delivery_tag long, {ddl}"))
 
 
 def test_argument_beats_a_column_of_the_data():
     """S6: rows of a query may have a column `reason` that is none of the settlement."""
-    options = SettleOptions(CONNECTION, outcome="rejected", reason="r")
+    options = SettleOptions(BROKER, outcome="rejected", reason="r")
     assert rows.columns(options, ["delivery_tag", "reason", "body"]) == ["delivery_tag"]
 
 
 def test_column_that_means_nothing():
     """S6: rows of a query may have any columns; those of a write are all meant."""
-    options = SettleOptions(CONNECTION, outcome="rejected")
+    options = SettleOptions(BROKER, outcome="rejected")
     assert rows.columns(options, ["delivery_tag", "delay", "body"]) == ["delivery_tag"]
     with pytest.raises(SchemaError, match="'delay' says nothing with settle=rejected: it is for f"):
         rows.check(options, schema("delivery_tag long, delay long"))
@@ -114,7 +115,7 @@ def test_column_that_means_nothing():
 
 def test_delays_as_texts():
     """C14: a delay has a unit, or is milliseconds."""
-    options = SettleOptions(CONNECTION, outcome="released")
+    options = SettleOptions(BROKER, outcome="released")
     rows = batch([1, 2, 3, 4], delay=["30s", "1500", None, "30000 ms"])
     assert groups(options, rows) == [
         (RELEASED, "", 30_000, [1, 4]),
@@ -139,7 +140,7 @@ def test_last_row_of_a_tag_counts():
 def test_frames_are_bounded():
     """I6: a frame has about 1 MiB of rows, however large the batches of Spark are."""
     rows = 300_000
-    options = SettleOptions(CONNECTION, outcome="rejected")
+    options = SettleOptions(BROKER, outcome="rejected")
     made = frames(options, batch(range(1, rows + 1)), batch(range(rows + 1, rows + 6)))
     assert sum(len(group.tags) for frame in made for group in frame) == rows + 5
     assert len(made) > 5

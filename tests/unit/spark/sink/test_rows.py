@@ -5,11 +5,12 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.types import BinaryType, BooleanType, StringType, StructField, StructType
 
+from ackq.client import Broker
 from ackq.errors import InvalidArgumentError, SchemaError, UnsupportedError
-from ackq.spark.options.options import Connection, SinkOptions
+from ackq.spark.options.options import SinkOptions
 from ackq.spark.sink.rows import RoutedBatch, Routing, RowMapping, routing
 
-HERE = Connection("b:1")
+HERE = Broker("b:1")
 
 
 def of(*names):

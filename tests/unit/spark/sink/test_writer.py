@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from ackq.client import Stage
+from ackq.client import Broker, Stage
 from ackq.errors import BrokerUnavailableError, InvalidArgumentError, UnroutableError
-from ackq.spark import task
+from ackq.spark import connections, task
 from ackq.spark.options import options
 from ackq.spark.options.table import Use
 from ackq.spark.sink import stage, writer
@@ -21,6 +21,7 @@ from ackq.v1.publishing_pb2 import CommitBatchResponse
 
 SCHEMA = StructType([StructField("body", BinaryType())])
 BASE = {"endpoint": "b:1", "queue": "q"}
+BROKER = Broker("b:1")
 STREAMED = Task("query", "run", 4, "12", "partition 0 attempt 1 task 9")
 HIDDEN = Task("query", "", 4, "12", "partition 0 attempt 1 task 9", "enrich")
 BATCHED = Task("", "", 0, "12", "partition 0 attempt 0 task 3")
@@ -37,8 +38,8 @@ class FakeClient:
         self.fails_with = None
         self.committed = CommitBatchResponse()
 
-    def StageWriter(self, endpoint, **fields):  # noqa: N802
-        self.did.append(("open", endpoint, fields))
+    def StageWriter(self, broker, **fields):  # noqa: N802
+        self.did.append(("open", broker, fields))
         return self
 
     Publisher = StageWriter
@@ -49,8 +50,8 @@ class FakeClient:
     def __exit__(self, kind, error, trace):
         self.did.append("left" if kind is None else "abandoned")
 
-    def wait_ready(self, endpoint, timeout_s, **_fields):
-        self.did.append(("ready", endpoint, timeout_s))
+    def wait_ready(self, broker, timeout_s):
+        self.did.append(("ready", broker, timeout_s))
 
     def write(self, batch, *, exchange, routing_key):
         if self.fails_with is not None:
@@ -66,12 +67,12 @@ class FakeClient:
     def flush(self):
         self.did.append("flush")
 
-    def commit_batch(self, endpoint, **fields):
-        self.did.append(("commit", endpoint, fields))
+    def commit_batch(self, broker, **fields):
+        self.did.append(("commit", broker, fields))
         return self.committed
 
-    def abort_batch(self, endpoint, **fields):
-        self.did.append(("abort", endpoint, fields))
+    def abort_batch(self, broker, **fields):
+        self.did.append(("abort", broker, fields))
         if self.fails_with is not None:
             raise self.fails_with
 
@@ -79,7 +80,8 @@ class FakeClient:
 @pytest.fixture
 def client(monkeypatch):
     fake = FakeClient()
-    monkeypatch.setattr(stage, "client", fake)
+    for module in (stage, connections):
+        monkeypatch.setattr(module, "client", fake)
     return fake
 
 
@@ -101,10 +103,10 @@ def test_task_stages_and_seals(client, runs_as):
     message = stream_writer().write(rows(2, 0, 1))
     assert message == TaskStaged(MICRO_BATCH, SEALED)
     assert client.did == [
-        ("ready", "b:1", 60),
+        ("ready", BROKER, 60),
         (
             "open",
-            "b:1",
+            BROKER,
             {
                 "writer": "query",
                 "batch_id": 4,
@@ -113,7 +115,6 @@ def test_task_stages_and_seals(client, runs_as):
                 "mandatory": True,
                 "unroutable_queue": "",
                 "single": False,
-                "security": options.Connection("b:1").security,
             },
         ),
         ("rows", 2, "", "q"),
@@ -147,8 +148,8 @@ def test_commit_names_the_winners_in_order(client):
     stream_writer().commit(
         [TaskStaged(batch, SEALED), TaskStaged(batch, None), TaskStaged(batch, other)], 4
     )
-    ((what, endpoint, fields),) = client.did
-    assert (what, endpoint) == ("commit", "b:1")
+    ((what, broker, fields),) = client.did
+    assert (what, broker) == ("commit", BROKER)
     assert (fields["writer"], fields["batch_id"], fields["run_id"]) == ("query", 4, "run")
     assert fields["stages"] == [SEALED, other]
 
@@ -172,7 +173,7 @@ def test_abort_does_not_wait_for_a_broker_that_is_gone(client, caplog):
     """K3: an abort is asked for once, and its failure does not hide why the batch failed."""
     client.fails_with = BrokerUnavailableError("gone", cause="refused")
     stream_writer().abort([TaskStaged(MICRO_BATCH, SEALED)], 4)
-    assert client.did[0][2]["retry_total_ms"] == 0
+    assert client.did[0][1].retry_ms == 0
     assert "1 stages of batch 4 were not dropped" in caplog.text
     assert "until the batch runs again, or 7 days have passed" in caplog.text
     assert caplog.text.rstrip().endswith("ackq batch drop 'query' 4")

@@ -1,0 +1,102 @@
+"""The broker that a client talks to, and the names of its settings; importable without gRPC.
+
+Invariant: a setting has one name in each place, all of them derived from `SETTINGS`: options of
+Spark, flags of commands and jobs, and variables of the environment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ackq import limits
+from ackq.client.connection.security import Security
+
+_PLAIN: Final = Security()
+
+
+class Setting(NamedTuple):
+    """A field of `Security`, as users name it.
+
+    Attributes:
+        field: Its name there.
+        option: The option of Spark.
+        metavar: What its flag takes; empty: the flag is a switch, and the option true or false.
+        help: Of the flag; empty: there is no flag, nor a variable of the environment.
+    """
+
+    field: str
+    option: str
+    metavar: str = "TEXT"
+    help: str = ""
+
+    @property
+    def flag(self) -> str:
+        """The flag of commands and jobs."""
+        return f"--{self.field.replace('_', '-')}"
+
+    @property
+    def variable(self) -> str:
+        """The variable of the environment."""
+        return f"ACKQ_{self.field.upper()}"
+
+
+SETTINGS: Final = (
+    Setting("tls", "tls", "", "Encrypt; on with a file or name below."),
+    Setting("ca", "tlsCa", help="PEM file to trust."),
+    Setting("cert", "tlsCert", help="Client's PEM file."),
+    Setting("key", "tlsKey", help="Its key's PEM file."),
+    Setting("ca_pem", "tlsCaPem"),
+    Setting("cert_pem", "tlsCertPem"),
+    Setting("key_pem", "tlsKeyPem"),
+    Setting("server_name", "tlsServerName", help="Name in the broker's certificate."),
+    Setting("token", "token"),
+    Setting(
+        "token_file",
+        "tokenFile",
+        "FILE",
+        "File with the token that says who you are. Or put the token itself into the environment,"
+        " as ACKQ_TOKEN: on the command line every user of this machine would see it (ps).",
+    ),
+    Setting(
+        "insecure",
+        "insecure",
+        "",
+        "Send the token to another machine without TLS, where others can read it.",
+    ),
+)
+FLAGS: Final = tuple(setting for setting in SETTINGS if setting.help)
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker, and how a client reaches it.
+
+    Attributes:
+        endpoint: `host:port`, or `unix:path`.
+        security: Transport security and token. For a Spark query its files have the same paths on
+            every host.
+        retry_ms: Total time of retries, in ms, while the broker does not answer; None: no bound.
+    """
+
+    endpoint: str = limits.DEFAULT_ENDPOINT
+    security: Security = _PLAIN
+    retry_ms: int | None = limits.RETRY_TOTAL_MS
+
+    @classmethod
+    def of(
+        cls,
+        endpoint: str | Broker,
+        security: Security | None = None,
+        retry_ms: int | None = limits.RETRY_TOTAL_MS,
+    ) -> Broker:
+        """The broker of a client's arguments: an endpoint with the others, or a broker itself."""
+        if isinstance(endpoint, Broker):
+            return endpoint
+        return cls(endpoint, security or _PLAIN, retry_ms)
+
+    def options(self) -> dict[str, str]:
+        """The options of `format("ackq")` that name this broker."""
+        given = {each.option: getattr(self.security, each.field) for each in SETTINGS}
+        texts = {name: "true" if value is True else value for name, value in given.items() if value}
+        return {"endpoint": self.endpoint, **texts}
