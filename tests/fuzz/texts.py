@@ -170,14 +170,8 @@ def published_line(rng):
 
     def published():
         given = json_lines.properties(line)
-        usual.destination(given.pop("exchange", None))
-        texts = tuple(given.pop(name, None) for name in encoding.TEXTS)
-        others = {"routing_key": None, "headers": None, "published_at": None}
-        others |= {"persistent": None, "ttl_ms": None}
-        row, _ = usual.row(
-            texts=texts, message_bytes=limits.MAX_MESSAGE_BYTES, **{**others, **given}
-        )
-        encoding.encode_messages([row], routing_key="", persistent=True)
+        _, message, _ = usual.prepare(given.pop("body"), limits.MAX_MESSAGE_BYTES, **given)
+        encoding.encode_messages([message], routing_key="", persistent=True)
 
     return outcome_of(published)
 

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
-from ackq import limits
-from ackq.client.connection.broker import Broker
-from ackq.client.connection.security import Security
 from ackq.client.event_loop import LoopCallback, Waker, in_thread, refuse_coroutine
+from ackq.client.publishing.base import MessageArguments
 from ackq.client.publishing.confirmations import Confirmation, ConfirmationFuture
-from ackq.client.publishing.confirming import ConfirmingPublisher, MessageArguments
-from ackq.client.publishing.notifications import OnBlocked, OnReturn
+from ackq.client.publishing.confirming import ConfirmingPublisher
 from ackq.errors import WindowFullError
 
 T = TypeVar("T")
@@ -51,67 +48,55 @@ class AsyncPublisher(ConfirmingPublisher):
     For its arguments see `ConfirmingPublisher`.
     """
 
-    def __init__(
-        self,
-        endpoint: str | Broker,
-        *,
-        exchange: str = "",
-        routing_key: str = "",
-        mandatory: bool = True,
-        persistent: bool = True,
-        window_messages: int = limits.PUBLISH_WINDOW_MESSAGES,
-        window_bytes: int = limits.PUBLISH_WINDOW_BYTES,
-        linger_ms: float = limits.PUBLISH_LINGER_MS,
-        publish_ack_timeout_ms: float = limits.PUBLISH_ACK_TIMEOUT_MS,
-        retry_total_ms: int = limits.RETRY_TOTAL_MS,
-        on_return: OnReturn | None = None,
-        on_blocked: OnBlocked | None = None,
-        label: str = "",
-        security: Security | None = None,
-    ) -> None:
-        refuse_coroutine(on_return, "on_return", "give a function")
-        refuse_coroutine(on_blocked, "on_blocked", "give a function")
-        told_return = None if on_return is None else LoopCallback(on_return)
-        told_blocked = None if on_blocked is None else LoopCallback(on_blocked)
-        super().__init__(
-            endpoint,
-            exchange=exchange,
-            routing_key=routing_key,
-            mandatory=mandatory,
-            persistent=persistent,
-            window_messages=window_messages,
-            window_bytes=window_bytes,
-            linger_ms=linger_ms,
-            publish_ack_timeout_ms=publish_ack_timeout_ms,
-            retry_total_ms=retry_total_ms,
-            on_return=told_return,
-            on_blocked=told_blocked,
-            label=label,
-            security=security,
-        )
-        self._callbacks: tuple[LoopCallback[Any] | None, ...] = (told_return, told_blocked)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        # Who waits for room, in turn: coroutines that all woke at each confirm would cost the
-        # square of their number, and would overtake each other.
-        self._turn = asyncio.Lock()
+    _callbacks: tuple[LoopCallback[Any], ...] = ()
+    _loop: asyncio.AbstractEventLoop | None = None
 
-    async def publish(self, body: bytes | str, **message: Unpack[MessageArguments]) -> Confirmation:
+    @cached_property
+    def _turn(self) -> asyncio.Lock:
+        """Who waits for room, in turn.
+
+        Coroutines that all woke at each confirm would cost the square of their number, and would
+        overtake each other.
+        """
+        return asyncio.Lock()
+
+    def _heard(self, callback: Callable[[T], None] | None, name: str) -> Callable[[T], None] | None:
+        refuse_coroutine(callback, name, "give a function")
+        if callback is None:
+            return None
+        on_loop = LoopCallback(callback)
+        self._callbacks = (*self._callbacks, on_loop)
+        return on_loop
+
+    async def publish(
+        self,
+        body: bytes | str,
+        *,
+        ack_immediately: bool = False,
+        **message: Unpack[MessageArguments],
+    ) -> Confirmation:
         """Publishes one message and waits for its confirm, before that for room in the window.
 
         Coroutines that wait for room publish in the order in which they asked.
 
         Args:
             body: Bytes, or a string that goes as UTF-8.
-            **message: As of `Publisher.publish`.
+            ack_immediately: As of `Publisher.publish`.
+            **message: Likewise.
 
         Raises:
             AckqError: As `Publisher.publish`, or as its future.
         """
-        prepared = self._prepare(body, **message)
+        most = self._stream.max_message_bytes
+        prepared = self._defaults.prepare(body, most, ack_immediately, **message)
         return await (await self._admitted(partial(self._stream.publish_nowait, *prepared)))
 
     def publish_nowait(
-        self, body: bytes | str, **message: Unpack[MessageArguments]
+        self,
+        body: bytes | str,
+        *,
+        ack_immediately: bool = False,
+        **message: Unpack[MessageArguments],
     ) -> ConfirmationFuture:
         """Publishes one message without waiting; called on the event loop.
 
@@ -123,7 +108,8 @@ class AsyncPublisher(ConfirmingPublisher):
             AckqError: As `Publisher.publish`.
         """
         self._bind()
-        prepared = self._prepare(body, **message)
+        most = self._stream.max_message_bytes
+        prepared = self._defaults.prepare(body, most, ack_immediately, **message)
         future = None if self._turn.locked() else self._stream.publish_nowait(*prepared)
         if future is None:
             raise WindowFullError(
@@ -226,5 +212,4 @@ class AsyncPublisher(ConfirmingPublisher):
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             for callback in self._callbacks:
-                if callback is not None:
-                    callback.loop = self._loop
+                callback.loop = self._loop

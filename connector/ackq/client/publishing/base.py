@@ -6,7 +6,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypedDict, TypeVar
 
 import pyarrow as pa
 
@@ -17,7 +17,29 @@ from ackq.client.publishing.unconfirmed import Destination
 from ackq.errors import InvalidArgumentError
 
 _NO_TEXTS = (None,) * len(encoding.TEXTS)
+# What a message has that is a body alone.
+_BODY_ALONE = (None,) * 9
 S = TypeVar("S", bound=PublishStream[Any])
+
+
+Prepared = tuple[Destination, encoding.Message, int]
+
+
+class MessageArguments(TypedDict, total=False):
+    """What a message may have besides its body; see `Publisher.publish`."""
+
+    exchange: str | None
+    routing_key: str | None
+    message_id: str | None
+    correlation_id: str | None
+    reply_to: str | None
+    content_type: str | None
+    headers: Mapping[str, str] | None
+    published_at: datetime | None
+    persistent: bool | None
+    mandatory: bool | None
+    ttl_ms: int | None
+    queue: str | None
 
 
 class Bounds(NamedTuple):
@@ -85,33 +107,59 @@ class Defaults:
             ack_immediately,
         )
 
-    def body_size(self, body: bytes, message_bytes: int) -> int:
-        """The size of a message that is a body alone; MessageTooLargeError."""
-        size = len(body) + self._key_bytes
-        encoding.check_message_size(size, message_bytes)
-        return size
+    def prepare(
+        self,
+        body: bytes | str,
+        message_bytes: int,
+        ack_immediately: bool = False,  # noqa: FBT001, FBT002 - no name in a transaction
+        /,
+        *,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+        message_id: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        content_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        published_at: datetime | None = None,
+        persistent: bool | None = None,
+        mandatory: bool | None = None,
+        ttl_ms: int | None = None,
+        queue: str | None = None,
+    ) -> Prepared:
+        """Where a message goes, the message, and its size; `message_bytes` is the limit of that.
 
-    def row(
+        Raises:
+            InvalidArgumentError: An argument of a wrong type, or over its limit.
+            MessageTooLargeError: The message is over the limit.
+        """
+        exchange, routing_key = target(queue, exchange, routing_key)
+        texts = (message_id, correlation_id, reply_to, content_type)
+        message: encoding.Message
+        others = (*texts, routing_key, headers, published_at, persistent, ttl_ms)
+        if type(body) is bytes and others == _BODY_ALONE:
+            message, size = body, len(body) + self._key_bytes
+        else:
+            message, size = self._row(
+                body, routing_key, texts, headers, published_at, persistent, ttl_ms
+            )
+        encoding.check_message_size(size, message_bytes)
+        destination = self.destination(
+            exchange, mandatory=mandatory, ack_immediately=ack_immediately
+        )
+        return destination, message, size
+
+    def _row(
         self,
         body: bytes | str,
         routing_key: str | None,
         texts: tuple[str | None, str | None, str | None, str | None],
         headers: Mapping[str, str] | None,
         published_at: datetime | None,
-        *,
-        persistent: bool | None,
+        persistent: bool | None,  # noqa: FBT001 - called with each message, so by position
         ttl_ms: int | None,
-        message_bytes: int,
     ) -> tuple[encoding.Row, int]:
-        """A message as `Publisher.publish` has it, with its size in bytes.
-
-        `texts` are message id, correlation id, reply-to and content type; `message_bytes` is the
-        limit of a message.
-
-        Raises:
-            InvalidArgumentError: An argument of a wrong type, or over its limit.
-            MessageTooLargeError: The message is over the limit.
-        """
+        """A message that is more than a body, checked, and its size in bytes."""
         body = encoding.body_bytes(body)
         key = self._routing_key if routing_key is None else routing_key
         size = len(body) + encoding.check_routing_key(key)
@@ -128,7 +176,6 @@ class Defaults:
         encoding.check_flag("persistent", persistent)
         if ttl_ms is not None:
             encoding.check_ttl(ttl_ms)
-        encoding.check_message_size(size, message_bytes)
         return encoding.Row(body, key, *texts, pairs, published_at, persistent, ttl_ms), size
 
     def parts(

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Mapping
-from datetime import datetime
-from typing import TypedDict
+from collections.abc import Callable
+from typing import TypeVar
 
 import pyarrow as pa
 
 from ackq import limits
-from ackq.client.blocks import encoding
 from ackq.client.connection.broker import Broker
 from ackq.client.connection.security import Security
 from ackq.client.futures import LightFuture
@@ -26,33 +24,13 @@ from ackq.client.publishing.receipts import BatchReceipt
 from ackq.client.publishing.unconfirmed import Destination, PublishFrame
 from ackq.wire import block
 
-# What a message has that is a body alone.
-_BODY_ALONE = (None,) * 9
 # A batch up to this is copied into a frame with others: that costs less than a frame of its own. A
 # frame takes about 1 ms of the broker and 0.4 of the client, the copy of 100 KiB a tenth of that:
 # batches of 100 rows of 1 KiB went from 74,000 to 484,000 rows/s, measured with 2 cores.
 _SMALL_BYTES = 512 * limits.KIB
 _FEW_ROWS = 5_000
 
-Prepared = tuple[Destination, encoding.Message, int]
-
-
-class MessageArguments(TypedDict, total=False):
-    """What a message may have besides its body; see `Publisher.publish`."""
-
-    exchange: str | None
-    routing_key: str | None
-    message_id: str | None
-    correlation_id: str | None
-    reply_to: str | None
-    content_type: str | None
-    headers: Mapping[str, str] | None
-    published_at: datetime | None
-    persistent: bool | None
-    mandatory: bool | None
-    ttl_ms: int | None
-    ack_immediately: bool
-    queue: str | None
+T = TypeVar("T")
 
 
 class PreparedBatch:
@@ -132,6 +110,8 @@ class ConfirmingPublisher(PublisherBase[ConfirmStream]):
         label: str = "",
         security: Security | None = None,
     ) -> None:
+        on_return = self._heard(on_return, "on_return")
+        on_blocked = self._heard(on_blocked, "on_blocked")
         settings = PublishSettings(
             persistent=persistent,
             window_messages=window_messages,
@@ -153,51 +133,18 @@ class ConfirmingPublisher(PublisherBase[ConfirmStream]):
         super().__init__(stream, defaults, (window_messages, window_bytes))
         stream.owner = weakref.ref(self)
 
+    def _heard(
+        self,
+        callback: Callable[[T], None] | None,
+        name: str,  # noqa: ARG002 - for a subclass that refuses some
+    ) -> Callable[[T], None] | None:
+        """A callback of the application as the publisher's thread calls it."""
+        return callback
+
     @property
     def unconfirmed(self) -> int:
         """Messages that are published and not answered."""
         return self._stream.pending
-
-    def _prepare(  # noqa: PLR0917 - called with each message, so by position
-        self,
-        body: bytes | str,
-        exchange: str | None = None,
-        routing_key: str | None = None,
-        message_id: str | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        content_type: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        published_at: datetime | None = None,
-        persistent: bool | None = None,  # noqa: FBT001 - likewise
-        mandatory: bool | None = None,  # noqa: FBT001
-        ttl_ms: int | None = None,
-        ack_immediately: bool = False,  # noqa: FBT001, FBT002
-        queue: str | None = None,
-    ) -> Prepared:
-        """Where a message goes, the message, and its size; raises as `Publisher.publish`."""
-        exchange, routing_key = target(queue, exchange, routing_key)
-        texts = (message_id, correlation_id, reply_to, content_type)
-        most = self._stream.max_message_bytes
-        message: encoding.Message
-        others = (*texts, routing_key, headers, published_at, persistent, ttl_ms)
-        if type(body) is bytes and others == _BODY_ALONE:
-            message, size = body, self._defaults.body_size(body, most)
-        else:
-            message, size = self._defaults.row(
-                body,
-                routing_key,
-                texts,
-                headers,
-                published_at,
-                persistent=persistent,
-                ttl_ms=ttl_ms,
-                message_bytes=most,
-            )
-        destination = self._defaults.destination(
-            exchange, mandatory=mandatory, ack_immediately=ack_immediately
-        )
-        return destination, message, size
 
     def _prepare_batch(
         self,

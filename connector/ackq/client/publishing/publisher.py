@@ -5,13 +5,12 @@ Every publish that was taken is answered exactly once (P3); see also P2, P9, P10
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import Future
-from datetime import datetime
+from typing import Unpack
 
 import pyarrow as pa
 
-from ackq.client.publishing.base import WithBlock
+from ackq.client.publishing.base import MessageArguments, WithBlock
 from ackq.client.publishing.confirmations import Confirmation
 from ackq.client.publishing.confirming import ConfirmingPublisher
 from ackq.errors import AckqError
@@ -55,19 +54,8 @@ class Publisher(ConfirmingPublisher, WithBlock):
         self,
         body: bytes | str,
         *,
-        exchange: str | None = None,
-        routing_key: str | None = None,
-        message_id: str | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        content_type: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        published_at: datetime | None = None,
-        persistent: bool | None = None,
-        mandatory: bool | None = None,
-        ttl_ms: int | None = None,
         ack_immediately: bool = False,
-        queue: str | None = None,
+        **message: Unpack[MessageArguments],
     ) -> Future[Confirmation]:
         """Publishes one message; waits while the window is full.
 
@@ -99,22 +87,8 @@ class Publisher(ConfirmingPublisher, WithBlock):
             MessageTooLargeError: The message is over the size limit.
             ClosedError: The publisher is closed, or ended because of an error.
         """
-        prepared = self._prepare(
-            body,
-            exchange,
-            routing_key,
-            message_id,
-            correlation_id,
-            reply_to,
-            content_type,
-            headers,
-            published_at,
-            persistent,
-            mandatory,
-            ttl_ms,
-            ack_immediately,
-            queue,
-        )
+        most = self._stream.max_message_bytes
+        prepared = self._defaults.prepare(body, most, ack_immediately, **message)
         return self._stream.publish(*prepared)
 
     def publish_batch(

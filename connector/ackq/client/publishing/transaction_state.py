@@ -92,6 +92,7 @@ class TransactionState(PublishState):
         window_messages: Most messages that were published and not sent (P14).
         window_bytes: Most payload bytes of them.
         keep_mandatory: Whether mandatory messages are kept until their commit is answered.
+        routing_key: Of messages that are a body alone.
 
     Attributes:
         transaction: What was published since the last commit or rollback.
@@ -105,12 +106,14 @@ class TransactionState(PublishState):
         window_messages: int,
         window_bytes: int,
         keep_mandatory: bool = False,
+        routing_key: str = "",
     ) -> None:
         super().__init__(Window(window_messages, window_bytes))
         self.transaction = OpenTransaction(1)
         self.commit_with_data = False
         self._persistent = persistent
         self._keep_mandatory = keep_mandatory
+        self._routing_key = routing_key
         self._next_number = 1
         self._draft: MessageDraft | None = None
         self._to_send: deque[tuple[AddRows, int]] = deque()  # with their bytes in the window
@@ -118,7 +121,9 @@ class TransactionState(PublishState):
 
     # --- what the application does ---
 
-    def append(self, destination: Destination, row: encoding.Row, payload_bytes: int) -> int:
+    def append(
+        self, destination: Destination, message: encoding.Message, payload_bytes: int
+    ) -> int:
         """Adds a message; returns its number. Its frame is sent when full, or with the commit.
 
         So a transaction of one message is sent together with its commit.
@@ -126,8 +131,8 @@ class TransactionState(PublishState):
         if self._draft is not None and not self._draft.fits(destination, payload_bytes):
             self.close_draft()
         if self._draft is None:
-            self._draft = MessageDraft(destination)
-        self._draft.add(row, payload_bytes)
+            self._draft = MessageDraft(destination, self._routing_key)
+        self._draft.add(message, payload_bytes)
         self.window.take(1, payload_bytes)
         self.transaction.messages += 1
         number = self._next_number + len(self._draft) - 1

@@ -53,12 +53,14 @@ class TransactionStream(PublishStream[TransactionState]):
         """Whether a commit is under way."""
         return self._state.transaction.pending
 
-    def publish(self, destination: Destination, row: encoding.Row, payload_bytes: int) -> int:
+    def publish(
+        self, destination: Destination, message: encoding.Message, payload_bytes: int
+    ) -> int:
         """Adds a message; returns its number. Waits while the window is full (P14)."""
         self.refuse_fork()
         with self.lock:
             self._admit(1, payload_bytes)
-            number = self._state.append(destination, row, payload_bytes)
+            number = self._state.append(destination, message, payload_bytes)
             if not self._state.idle:
                 self._changed.notify_all()
             return number

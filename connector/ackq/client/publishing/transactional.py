@@ -6,16 +6,16 @@ Checks what it is given and hands it to the stream; see also P1, P7, P12, P14.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from typing import Unpack
 
 import pyarrow as pa
 
 from ackq import limits
 from ackq.client.connection.broker import Broker
 from ackq.client.connection.security import Security
-from ackq.client.publishing.base import Defaults, PublisherBase, WithBlock, target
+from ackq.client.publishing.base import Defaults, MessageArguments, PublisherBase, WithBlock, target
 from ackq.client.publishing.notifications import OnBlocked, OnReturn
 from ackq.client.publishing.transaction_state import Committed, TransactionState
 from ackq.client.publishing.transaction_stream import TransactionStream
@@ -95,6 +95,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
                 window_messages=window_messages,
                 window_bytes=window_bytes,
                 keep_mandatory=on_return is not None,
+                routing_key=routing_key,
             ),
             label=label,
             on_return=on_return,
@@ -110,23 +111,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
         """Messages published since the last commit or rollback."""
         return self._stream.pending
 
-    def publish(
-        self,
-        body: bytes | str,
-        *,
-        exchange: str | None = None,
-        routing_key: str | None = None,
-        message_id: str | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        content_type: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        published_at: datetime | None = None,
-        persistent: bool | None = None,
-        mandatory: bool | None = None,
-        ttl_ms: int | None = None,
-        queue: str | None = None,
-    ) -> int:
+    def publish(self, body: bytes | str, **message: Unpack[MessageArguments]) -> int:
         """Adds a message to the transaction; waits while the window is full.
 
         The arguments are those of `Publisher.publish`. What is wrong with the message at the broker
@@ -144,19 +129,8 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
             PreconditionFailedError: The outcome of a commit is not known yet.
             ClosedError: The publisher is closed, or ended because of an error.
         """
-        exchange, routing_key = target(queue, exchange, routing_key)
-        row, size = self._defaults.row(
-            body,
-            routing_key,
-            (message_id, correlation_id, reply_to, content_type),
-            headers,
-            published_at,
-            persistent=persistent,
-            ttl_ms=ttl_ms,
-            message_bytes=self._stream.max_message_bytes,
-        )
-        destination = self._defaults.destination(exchange, mandatory=mandatory)
-        return self._stream.publish(destination, row, size)
+        prepared = self._defaults.prepare(body, self._stream.max_message_bytes, **message)
+        return self._stream.publish(*prepared)
 
     def publish_batch(
         self,
