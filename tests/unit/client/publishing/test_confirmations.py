@@ -7,6 +7,7 @@ from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION, Future, as_comple
 import pytest
 
 from ackq import errors
+from ackq.client.futures import FutureLock
 from ackq.client.publishing import confirmations
 from ackq.client.publishing.confirmations import Confirmation, ConfirmationFuture
 
@@ -141,7 +142,7 @@ def test_asyncio_awaits_it():
 
 def test_a_fork_gets_a_lock_that_nobody_holds(monkeypatch):
     """Another thread may hold the lock at the fork, and the child has no such thread."""
-    lock = confirmations._SharedLock()
+    lock = FutureLock()
     monkeypatch.setattr(confirmations, "_LOCK", lock)
     holder = threading.Thread(target=lock.acquire)
     holder.start()
