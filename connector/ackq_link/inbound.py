@@ -24,7 +24,7 @@ from ackq_link.hold_policy import (
     rejects_unfit,
 )
 from ackq_link.keys import KeyRule
-from ackq_link.process import Edge, RetryDelay, StoppedError, after_cut, log, unless
+from ackq_link.process import Edge, StoppedError, after_cut, back_off, log, unless
 from ackq_link.transfer import GivenBackError, InboundCounters, Transfer
 
 ACKS: Final = ("settled", "stored")
@@ -156,7 +156,7 @@ class Inbound:
 
     async def _learn(self, stop: asyncio.Event) -> QueueLimits:
         """The limits of the source, once it is there (L14)."""
-        retry = RetryDelay()
+        retry = back_off()
         while True:
             try:
                 limits = await unless(stop, self.source.learn())
@@ -215,7 +215,7 @@ class Inbound:
 
     async def _run(self, edge: AsyncLink, holding: HoldPolicy, stop: asyncio.Event) -> None:
         """Subscribes again and again (L17)."""
-        retry, sparing = RetryDelay(), RetryDelay(_SPARING_FIRST_S, _SPARING_MOST_S)
+        retry, sparing = back_off(), back_off(_SPARING_FIRST_S, _SPARING_MOST_S)
         before, early = False, 0
         while True:
             await self._ready(edge, stop)

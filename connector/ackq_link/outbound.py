@@ -30,9 +30,9 @@ from ackq_link.process import (
     EDGE_PATIENCE_MS,
     STOP_GRACE_S,
     Edge,
-    RetryDelay,
     StoppedError,
     after_cut,
+    back_off,
     for_edge,
     log,
     unless,
@@ -112,7 +112,7 @@ class Outbound:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until a stop. Raises AckqError when waiting mends nothing."""
-        backoff = RetryDelay()
+        backoff = back_off()
         before, fruitless = False, 0
         reporter = None
         try:
@@ -245,7 +245,7 @@ class _RowsUnderWay:
         self._room = asyncio.Semaphore(_BATCHES)
         self._tasks: set[asyncio.Task[None]] = set()
         self._cut: asyncio.Future[CutError] = asyncio.get_running_loop().create_future()
-        self._refused = RetryDelay(_REFUSED_FIRST_S, _REFUSED_MOST_S)
+        self._refused = back_off(_REFUSED_FIRST_S, _REFUSED_MOST_S)
 
     async def or_cut(self, receiving: Coroutine[Any, Any, pa.RecordBatch | None]) -> pa.RecordBatch:
         """What is received; raises CutError as soon as a batch has met one."""

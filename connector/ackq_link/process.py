@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from ackq.client import Admin
 from ackq.client.connection.broker import Broker
+from ackq.client.connection.retry import Backoff
 from ackq.errors import BrokerUnavailableError, NackError, UnroutableError
 from ackq.info import QueueInfo
 from ackq.text import printable
@@ -40,28 +41,9 @@ def log(level: int, link: str, name: str, sentence: str, **fields: object) -> No
     )
 
 
-class RetryDelay:
-    """Waits between attempts; each is twice the one before, up to a bound, minus up to a quarter.
-
-    Args:
-        first_s: The first wait, in seconds.
-        most_s: The longest.
-    """
-
-    def __init__(self, first_s: float = FIRST_S, most_s: float = MOST_S) -> None:
-        self._first_s = first_s
-        self._most_s = most_s
-        self._next_s = first_s
-
-    def next_s(self) -> float:
-        """The wait before the next attempt, in seconds."""
-        wait_s = self._next_s
-        self._next_s = min(2 * wait_s, self._most_s)
-        return wait_s * random.uniform(0.75, 1)
-
-    def reset(self) -> None:
-        """An attempt succeeded: the next wait is the first one again."""
-        self._next_s = self._first_s
+def back_off(first_s: float = FIRST_S, most_s: float = MOST_S) -> Backoff:
+    """The waits of a link between attempts, in seconds; each is shortened by up to a quarter."""
+    return Backoff(None, first_s=first_s, most_s=most_s, part=0.25, jitter=random.random)
 
 
 class StoppedError(Exception):
@@ -118,7 +100,7 @@ async def for_edge(link: str, edge: Edge, stop: asyncio.Event) -> QueueInfo:
         AckqError: What waiting does not mend: no such queue, no permission.
         StoppedError: A stop came first.
     """
-    retry = RetryDelay()
+    retry = back_off()
     while True:
         try:
             return await unless(stop, edge.queue_info())
@@ -128,7 +110,7 @@ async def for_edge(link: str, edge: Edge, stop: asyncio.Event) -> QueueInfo:
 
 
 async def after_cut(
-    link: str, retry: RetryDelay, stop: asyncio.Event, cut: CutError, cuts: int
+    link: str, retry: Backoff, stop: asyncio.Event, cut: CutError, cuts: int
 ) -> None:
     """Logs a cut, of which there were so many, and returns when it is time to connect again (L17).
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from ackq import limits
 from ackq.client.connection.duplex import Finish, Wait
+from ackq.client.connection.retry import Backoff
 from ackq.client.ranges import Range, Ranges
 from ackq.errors import (
     AckqError,
@@ -26,8 +27,6 @@ from ackq.v1 import links_pb2 as pb
 from ackq_link.edge.deliveries import LinkPart, Proof, StoredDeliveries, StoredRun
 
 _HEARTBEAT_S: Final = limits.HEARTBEAT_SEND_MS / 1000
-_FIRST_RETRY_S: Final = limits.RETRY_INITIAL_MS / 1000
-_MOST_RETRY_S: Final = limits.RETRY_MAX_MS / 1000
 
 
 class SendSubscribe(NamedTuple):
@@ -103,7 +102,7 @@ class LinkState:
         self._next_number = 1
         self._unpermitted = Ranges()
         self._retry_at = 0.0
-        self._retry_s = _FIRST_RETRY_S
+        self._retry = Backoff(None, jitter=lambda: 0.0)  # no chance in a state machine
         self._heartbeat_at = 0.0
         # Heartbeats of this call, and the states that answered them.
         self._beats = self._states = 0
@@ -122,7 +121,8 @@ class LinkState:
         self.permits, self.rejected, self._unpermitted = [], [], Ranges()
         self._next_number, self.held, self.refusal, self.ended = 1, 0, None, None
         self.missing = 0
-        self._retry_at, self._retry_s = 0.0, _FIRST_RETRY_S
+        self._retry_at = 0.0
+        self._retry.reset()
 
     def add(self, parts: Iterable[LinkPart]) -> None:
         """Queues deliveries, which must follow those before; raises InvalidArgumentError."""
@@ -243,7 +243,8 @@ class LinkState:
 
     def _complete(self, part: LinkPart, answer: pb.LinkStored) -> None:
         """Gives the deliveries of a part their positions; raises InternalError."""
-        self.refusal, self._retry_s = None, _FIRST_RETRY_S
+        self.refusal = None
+        self._retry.reset()
         stored = _stored(answer)
         if stored.rows != part.rows:
             raise InternalError(
@@ -264,8 +265,7 @@ class LinkState:
             return  # they are refused, too
         self._waiting.extendleft(reversed(self._refused))
         self._refused = []
-        self._retry_at = now + self._retry_s
-        self._retry_s = min(2 * self._retry_s, _MOST_RETRY_S)
+        self._retry_at = now + self._retry.next_s()
 
     def on_permits(self, answer: pb.LinkPermits) -> None:
         """Deliveries may be acknowledged there; raises InternalError."""

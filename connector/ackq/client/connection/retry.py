@@ -24,10 +24,13 @@ OnWait = Callable[[AckqError, float], None]
 class Backoff:
     """The waits between attempts.
 
-    Doubling, each shortened by up to half at random, until `total_ms` has passed.
+    Doubling up to a longest, each shortened by a part at random, until `total_ms` has passed.
 
     Args:
         total_ms: Give up this long after the first failure; 0: at once; None: never.
+        first_s: The first wait, in seconds.
+        most_s: The longest, in seconds.
+        part: The largest part of a wait that it is shortened by.
         clock: Monotonic seconds.
         jitter: Gives values in [0, 1).
     """
@@ -36,18 +39,29 @@ class Backoff:
         self,
         total_ms: int | None,
         *,
+        first_s: float = limits.RETRY_INITIAL_MS / 1000,
+        most_s: float = limits.RETRY_MAX_MS / 1000,
+        part: float = 0.5,
         clock: Clock = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.total_ms = total_ms
+        self._first_s = self._step_s = first_s
+        self._most_s = most_s
+        self._part = part
         self._clock = clock
         self._jitter = jitter
         self._failed_at: float | None = None
-        self._step_s = 0.0
 
     def reset(self) -> None:
         """An attempt got somewhere: the next failure counts as the first."""
         self._failed_at = None
+        self._step_s = self._first_s
+
+    def next_s(self) -> float:
+        """Seconds until the next attempt, however long attempts have failed."""
+        step_s, self._step_s = self._step_s, min(2 * self._step_s, self._most_s)
+        return step_s * (1 - self._jitter() * self._part)
 
     def next_wait_s(self) -> float | None:
         """Seconds until the next attempt, or None when the total is used up.
@@ -57,9 +71,7 @@ class Backoff:
         now = self._clock()
         if self._failed_at is None:
             self._failed_at = now
-            self._step_s = limits.RETRY_INITIAL_MS / 1000
-        wait_s = self._step_s * (1 - self._jitter() / 2)
-        self._step_s = min(self._step_s * 2, limits.RETRY_MAX_MS / 1000)
+        wait_s = self.next_s()
         if self.total_ms is None:
             return wait_s
         left_s = self._failed_at + self.total_ms / 1000 - now
