@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ackq.cli.context import Group, Target, connected
-from ackq.cli.output import as_dict, print_json
+from ackq.cli.output import as_dict
 from ackq.cli.parameters import DURATION
 
 if TYPE_CHECKING:
@@ -33,14 +33,12 @@ def accept_history(target: Target) -> None:
     """
     with target.admin() as admin:
         accepted = admin.accept_history()
-    if target.as_json:
-        print_json(as_dict(accepted))
-    else:
-        click.echo(
-            f"history {accepted.history_id} accepted: publishers={accepted.publishers}"
-            f" sessions={accepted.sessions} writers={accepted.writers} links={accepted.links}"
-            " may go on"
-        )
+    target.answer(
+        as_dict(accepted),
+        f"history {accepted.history_id} accepted: publishers={accepted.publishers}"
+        f" sessions={accepted.sessions} writers={accepted.writers} links={accepted.links}"
+        " may go on",
+    )
 
 
 @broker.command()
@@ -55,12 +53,10 @@ def backup(target: Target, name: str) -> None:
     """
     with target.admin() as admin:
         made = admin.backup(name)
-    if target.as_json:
-        print_json(as_dict(made))
-        return
-    click.echo(
+    target.answer(
+        as_dict(made),
         f"backup {made.directory} up to record {made.sequence}: {made.total_bytes} bytes,"
-        f" {made.copied_bytes} of them written"
+        f" {made.copied_bytes} of them written",
     )
 
 
@@ -82,15 +78,11 @@ def drain(target: Target, *, wait_ms: int, resume: bool) -> None:
         while not (quiet := _quiet(found)) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
             found = admin.drain(resume=resume)
-    if target.as_json:
-        print_json(as_dict(found))
-    elif resume:
-        click.echo("the broker takes in everything again")
-    else:
-        click.echo(
-            f"{'quiet' if quiet else 'under way'}: unacked={found.unacked}"
-            f" transactions={found.transactions} stages={found.stages} bytes={found.bytes}"
-        )
+    left = (
+        f"{'quiet' if quiet else 'under way'}: unacked={found.unacked}"
+        f" transactions={found.transactions} stages={found.stages} bytes={found.bytes}"
+    )
+    target.answer(as_dict(found), "the broker takes in everything again" if resume else left)
     if not (quiet or resume):
         raise SystemExit(1)
 

@@ -17,6 +17,7 @@ import click
 
 from ackq import client
 from ackq.cli import failure
+from ackq.cli.output import print_json
 from ackq.client.connection.broker import FLAGS, Broker
 from ackq.errors import AckqError
 
@@ -39,6 +40,13 @@ class Target:
     def admin(self) -> Admin:
         """A client for the broker's administration."""
         return client.Admin(self.broker)
+
+    def answer(self, value: object, text: str) -> None:
+        """What a command did, on stdout: `text` for people, or `value` as JSON."""
+        if self.as_json:
+            print_json(value)
+        else:
+            click.echo(text)
 
 
 class Group(click.Group):

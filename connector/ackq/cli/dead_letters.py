@@ -71,10 +71,8 @@ def redrive(
             reason=reason,
             to_queue=to_queue,
         )
-    if target.as_json:
-        print_json({"queue": name, "messages": moved.messages, "left": moved.left})
-    else:
-        click.echo(f"queue '{name}' redriven: messages={moved.messages} left={moved.left}")
+    text = f"queue '{name}' redriven: messages={moved.messages} left={moved.left}"
+    target.answer({"queue": name, "messages": moved.messages, "left": moved.left}, text)
 
 
 @click.command()

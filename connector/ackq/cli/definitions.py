@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 
 from ackq.cli.context import Group, Target, connected
-from ackq.cli.output import as_dict, print_json
+from ackq.cli.output import as_dict
 from ackq.errors import (
     InvalidArgumentError,
     NotFoundError,
@@ -86,11 +86,9 @@ def import_(target: Target, *, file: TextIO, dry_run: bool) -> None:
         if not dry_run:
             _make(admin, missing)
     made = {kind: len(each) for kind, each in missing.items()}
-    if target.as_json:
-        print_json({"made": made, "dry_run": dry_run})
-    else:
-        counts = " ".join(f"{kind}={count}" for kind, count in made.items())
-        click.echo(f"{'would make' if dry_run else 'made'}: {counts}")
+    counts = " ".join(f"{kind}={count}" for kind, count in made.items())
+    text = f"{'would make' if dry_run else 'made'}: {counts}"
+    target.answer({"made": made, "dry_run": dry_run}, text)
 
 
 def _declared(admin: Admin) -> dict[str, dict[Key, Definition]]:

@@ -30,10 +30,8 @@ def declare(target: Target, *, name: str, kind: client.ExchangeKind, durable: bo
     """Make the exchange NAME, or confirm that one of this kind exists."""
     with target.admin() as admin:
         created = admin.declare_exchange(name, kind, durable=durable).created
-    if target.as_json:
-        print_json({"exchange": name, "created": created})
-    else:
-        click.echo(f"exchange '{name}' {'created' if created else 'exists'}")
+    text = f"exchange '{name}' {'created' if created else 'exists'}"
+    target.answer({"exchange": name, "created": created}, text)
 
 
 @exchange.command("list")
@@ -68,10 +66,8 @@ def delete(target: Target, *, name: str, yes: bool) -> None:
         there = sum(len(each.bindings) for each in admin.exchanges() if each.exchange == name)
         confirm(f"Delete exchange '{name}' and its {there} bindings?", yes=yes)
         bindings = admin.delete_exchange(name)
-    if target.as_json:
-        print_json({"exchange": name, "bindings": bindings})
-    else:
-        click.echo(f"exchange '{name}' deleted with {bindings} bindings")
+    text = f"exchange '{name}' deleted with {bindings} bindings"
+    target.answer({"exchange": name, "bindings": bindings}, text)
 
 
 @click.command()
@@ -83,10 +79,8 @@ def bind(target: Target, *, exchange: str, queue: str, binding_key: str) -> None
     """Bind QUEUE to EXCHANGE by BINDING_KEY (topic: `*` is one word, `#` any number)."""
     with target.admin() as admin:
         created = admin.bind(exchange, queue, binding_key)
-    if target.as_json:
-        print_json(_binding(exchange, queue, binding_key) | {"created": created})
-    else:
-        click.echo(f"binding {'created' if created else 'exists'}")
+    made = _binding(exchange, queue, binding_key) | {"created": created}
+    target.answer(made, f"binding {'created' if created else 'exists'}")
 
 
 @click.command()
@@ -98,10 +92,8 @@ def unbind(target: Target, *, exchange: str, queue: str, binding_key: str) -> No
     """Remove the binding of QUEUE to EXCHANGE by BINDING_KEY."""
     with target.admin() as admin:
         removed = admin.unbind(exchange, queue, binding_key)
-    if target.as_json:
-        print_json(_binding(exchange, queue, binding_key) | {"removed": removed})
-    else:
-        click.echo("binding removed" if removed else "there was no such binding")
+    gone = _binding(exchange, queue, binding_key) | {"removed": removed}
+    target.answer(gone, "binding removed" if removed else "there was no such binding")
 
 
 def _binding(exchange: str, queue: str, binding_key: str) -> dict[str, object]:

@@ -131,11 +131,11 @@ def drain(target: Target, *, name: str, timeout: int | None) -> None:
         with _of_inbound(admin, name):
             admin.pause_link(name)
         found = _drained(lambda: admin.link(name), timeout, as_json=target.as_json)
-    if target.as_json:
-        print_json({"link": name, "paused": True, "held": 0, "unproven": found.unproven})
-    else:
-        unproven = count(found.unproven, "acknowledgement")
-        click.echo(f"link '{name}' is drained and paused: {unproven} not proven")
+    unproven = count(found.unproven, "acknowledgement")
+    target.answer(
+        {"link": name, "paused": True, "held": 0, "unproven": found.unproven},
+        f"link '{name}' is drained and paused: {unproven} not proven",
+    )
 
 
 @link.command()
@@ -151,12 +151,9 @@ def remove(target: Target, *, name: str, forget: bool) -> None:
     """Remove the link NAME, which nobody runs. Its messages stay in their queue."""
     with target.admin() as admin, _of_inbound(admin, name):
         done = admin.remove_link(name, forget=forget)
-    if target.as_json:
-        print_json({"link": name, **as_dict(done)})
-        return
     again = done.held + done.unproven
     doubled = f"; {count(again, 'message')} may come again as new ones" if again else ""
-    click.echo(f"link '{name}' removed{doubled}")
+    target.answer({"link": name, **as_dict(done)}, f"link '{name}' removed{doubled}")
 
 
 def _drained(look: Callable[[], LinkInfo], timeout_ms: int | None, *, as_json: bool) -> LinkInfo:
@@ -205,11 +202,8 @@ def _of_inbound(admin: Admin, name: str) -> Iterator[None]:
 def _pause(target: Target, name: str, *, paused: bool) -> None:
     with target.admin() as admin, _of_inbound(admin, name):
         changed = admin.pause_link(name, paused=paused)
-    if target.as_json:
-        print_json({"link": name, "paused": paused, "changed": changed})
-        return
-    before = "" if changed else ", as before"
-    click.echo(f"link '{name}' {'is paused' if paused else 'goes on'}{before}")
+    text = f"link '{name}' {'is paused' if paused else 'goes on'}{'' if changed else ', as before'}"
+    target.answer({"link": name, "paused": paused, "changed": changed}, text)
 
 
 def _state(link: LinkInfo) -> str:

@@ -9,10 +9,11 @@ import shutil
 import sys
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from itertools import accumulate
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -87,6 +88,26 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     printed[0] = click.style(printed[0], bold=True)
     # click writes in any locale, and takes colours out of what is no terminal.
     click.echo("\n".join(printed))
+
+
+def print_infos(
+    infos: Iterable[DataclassInstance],
+    columns: Mapping[str, str | Callable[[Any], object]],
+    *,
+    as_json: bool,
+) -> None:
+    """What `Admin` listed on stdout: all fields as JSON, or a table.
+
+    Args:
+        infos: Of one class.
+        columns: Each column's title, with the name of its field or what makes its cell of an info.
+        as_json: For programs.
+    """
+    if as_json:
+        print_json([as_dict(each) for each in infos])
+        return
+    made = [attrgetter(cell) if isinstance(cell, str) else cell for cell in columns.values()]
+    print_table(tuple(columns), ([cell(each) for cell in made] for each in infos))
 
 
 def fitted(

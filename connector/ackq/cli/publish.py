@@ -252,10 +252,7 @@ def _publish_together(target: Target, source: _Source, lines: Iterator[_Line]) -
                 said = f"Nothing was published, because of message {line.number}: {error}"
                 raise _not_published(error, said) from error
         count = out.uncommitted
-    if target.as_json:
-        print_json({"committed": count})
-    else:
-        click.echo(f"committed={count}")
+    target.answer({"committed": count}, f"committed={count}")
 
 
 def _settings(target: Target, source: _Source) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import click
 
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.dead_letters import peek, redrive
-from ackq.cli.output import age, as_dict, print_fields, print_json, print_table
+from ackq.cli.output import age, as_dict, print_fields, print_infos, print_json
 from ackq.cli.parameters import DURATION, SIZE, confirm, yes_option
 from ackq.diagnosis import wording
 
@@ -23,10 +23,19 @@ _SORTS: Final[dict[str, Callable[[QueueInfo], int]]] = {
     "bytes": lambda each: each.payload_bytes,
     "oldest": lambda each: each.oldest_age_ms,
 }
-_COLUMNS: Final = (
-    *("QUEUE", "READY", "UNACKED", "DELAYED", "STAGED", "BYTES", "OLDEST", "DURABLE"),
-    *("CONSUMERS", "SESSIONS", "DEAD LETTERS"),
-)
+_COLUMNS: Final[dict[str, str | Callable[[QueueInfo], object]]] = {
+    "QUEUE": "queue",
+    "READY": "ready",
+    "UNACKED": "unacked",
+    "DELAYED": "delayed",
+    "STAGED": "staged",
+    "BYTES": "payload_bytes",
+    "OLDEST": lambda each: age(each.oldest_age_ms),
+    "DURABLE": "properties.durable",
+    "CONSUMERS": "consumers",
+    "SESSIONS": lambda each: list(each.sessions),
+    "DEAD LETTERS": lambda each: each.properties.dead_letter_queue or "-",
+}
 
 
 @click.group(cls=Group)
@@ -101,10 +110,8 @@ def declare(target: Target, *, name: str, **properties: object) -> None:
     """Make the queue NAME, or confirm that it exists with these properties."""
     with target.admin() as admin:
         done = admin.declare_queue(name, **properties)  # type: ignore[arg-type]
-    if target.as_json:
-        print_json({"queue": name, **as_dict(done)})
-    else:
-        click.echo(f"queue '{name}' {'created' if done.created else 'exists'}")
+    text = f"queue '{name}' {'created' if done.created else 'exists'}"
+    target.answer({"queue": name, **as_dict(done)}, text)
 
 
 @queue.command("list")
@@ -137,28 +144,7 @@ def list_queues(
         )
     if not by_name:
         found = sorted(found, key=_SORTS[sort], reverse=True)[:limit]
-    if target.as_json:
-        print_json([as_dict(each) for each in found])
-        return
-    print_table(
-        _COLUMNS,
-        (
-            (
-                each.queue,
-                each.ready,
-                each.unacked,
-                each.delayed,
-                each.staged,
-                each.payload_bytes,
-                age(each.oldest_age_ms),
-                each.properties.durable,
-                each.consumers,
-                list(each.sessions),
-                each.properties.dead_letter_queue or "-",
-            )
-            for each in found
-        ),
-    )
+    print_infos(found, _COLUMNS, as_json=target.as_json)
 
 
 @queue.command()
@@ -193,10 +179,8 @@ def delete(target: Target, *, name: str, force: bool, if_empty: bool, yes: bool)
             f"Delete queue '{name}' and its {wording.count(count, 'message')}?", yes=yes or if_empty
         )
         gone = as_dict(admin.delete_queue(name, force=force, if_empty=if_empty))
-    if target.as_json:
-        print_json({"queue": name, **gone})
-    else:
-        click.echo(f"queue '{name}' deleted: ready={gone['ready']} unacked={gone['unacked']}")
+    text = f"queue '{name}' deleted: ready={gone['ready']} unacked={gone['unacked']}"
+    target.answer({"queue": name, **gone}, text)
 
 
 @queue.command()
@@ -215,10 +199,7 @@ def purge(target: Target, *, name: str, yes: bool) -> None:
             yes=yes,
         )
         purged = admin.purge_queue(name)
-    if target.as_json:
-        print_json({"queue": name, "purged": purged})
-    else:
-        click.echo(f"queue '{name}' purged: {purged} messages")
+    target.answer({"queue": name, "purged": purged}, f"queue '{name}' purged: {purged} messages")
 
 
 for each in (redrive, peek):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ackq.cli.context import Group, Target, connected
-from ackq.cli.output import age, as_dict, plain_row, preview, print_fields, print_json, print_table
+from ackq.cli.output import (
+    age,
+    as_dict,
+    plain_row,
+    preview,
+    print_fields,
+    print_infos,
+    print_json,
+    print_table,
+)
 from ackq.cli.parameters import confirm, yes_option
 from ackq.diagnosis.wording import count
 from ackq.errors import AlreadyHeldError, SessionNotFoundError
@@ -61,10 +70,26 @@ def _joined(ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
-_COLUMNS: Final = (
-    *("SESSION", "QUEUES", "LEASED", "TAGS", "HOLES", "SETTLED", "LEASE AGE", "STATE"),
-    *("HOLDER", "BATCH", "ATTACHES"),
-)
+def _state(each: SessionInfo) -> str:
+    """The state of its holder: live, absent, or detached by the session timeout (S5)."""
+    if each.detached:
+        return "detached"
+    return "live" if each.live else "absent"
+
+
+_COLUMNS: Final[dict[str, str | Callable[[SessionInfo], object]]] = {
+    "SESSION": "session",
+    "QUEUES": lambda each: each.queue_pattern or list(each.queues),
+    "LEASED": "leased",
+    "TAGS": lambda each: f"({each.floor_tag}, {each.end_tag}]",
+    "HOLES": "holes",
+    "SETTLED": "settled",
+    "LEASE AGE": lambda each: age(each.lease_age_ms),
+    "STATE": _state,
+    "HOLDER": lambda each: f"{each.holder.host}:{each.holder.pid}" if each.holder.host else "-",
+    "BATCH": lambda each: each.batch_id if each.query_id else "-",
+    "ATTACHES": "attaches",
+}
 
 
 @click.group(cls=Group)
@@ -83,28 +108,7 @@ def list_sessions(target: Target, *, finished: bool) -> None:
     """
     with target.admin() as admin:
         found = admin.sessions(finished=finished)
-    if target.as_json:
-        print_json([as_dict(each) for each in found])
-        return
-    print_table(
-        _COLUMNS,
-        (
-            (
-                each.session,
-                each.queue_pattern or list(each.queues),
-                each.leased,
-                f"({each.floor_tag}, {each.end_tag}]",
-                each.holes,
-                each.settled,
-                age(each.lease_age_ms),
-                _state(each),
-                f"{each.holder.host}:{each.holder.pid}" if each.holder.host else "-",
-                each.batch_id if each.query_id else "-",
-                each.attaches,
-            )
-            for each in found
-        ),
-    )
+    print_infos(found, _COLUMNS, as_json=target.as_json)
 
 
 @session.command()
@@ -234,11 +238,9 @@ def release(
             _print_settled(target, name, Outcome.RELEASED, done)
         else:
             back = admin.release_session(name, fence=settling["fence"])
-            if target.as_json:
-                print_json({"session": name, **as_dict(back)})
-                return
             lost = f", {back.dropped} dropped, {_DELETED}" if back.dropped else ""
-            click.echo(f"session '{name}' released: {back.released} messages put back{lost}")
+            text = f"session '{name}' released: {back.released} messages put back{lost}"
+            target.answer({"session": name, **as_dict(back)}, text)
 
 
 def _release_finished(target: Target, admin: Admin, *, dry_run: bool, yes: bool) -> None:
@@ -278,19 +280,10 @@ def _leased(admin: Admin, name: str, tags: Tags, limit: int) -> Iterator[dict[st
             yield from batch.to_pylist()
 
 
-def _state(each: SessionInfo) -> str:
-    """The state of its holder: live, absent, or detached by the session timeout (S5)."""
-    if each.detached:
-        return "detached"
-    return "live" if each.live else "absent"
-
-
 def _print_settled(target: Target, name: str, outcome: Outcome, done: SettledSession) -> None:
-    if target.as_json:
-        print_json({"session": name, "outcome": outcome.value, **as_dict(done)})
-        return
     messages = "1 message" if done.settled == 1 else f"{done.settled} messages"
     dead = f", {done.dead_lettered} to a dead-letter queue" if done.dead_lettered else ""
     why = f", {_DELETED}" if outcome is Outcome.RELEASED else ""
     lost = f", {done.dropped} dropped{why}" if done.dropped else ""
-    click.echo(f"session '{name}': {messages} {outcome.value}{dead}{lost}")
+    text = f"session '{name}': {messages} {outcome.value}{dead}{lost}"
+    target.answer({"session": name, "outcome": outcome.value, **as_dict(done)}, text)

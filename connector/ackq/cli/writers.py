@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ackq.cli.context import Group, Target, connected
-from ackq.cli.output import age, as_dict, print_fields, print_json, print_table
+from ackq.cli.output import age, as_dict, print_fields, print_infos, print_json
 from ackq.cli.parameters import DURATION
 
 if TYPE_CHECKING:
-    from ackq.info import BatchInfo
+    from ackq.info import BatchInfo, StageInfo, WriterInfo
 
 
 @click.group(cls=Group)
@@ -26,25 +26,20 @@ def list_batches(target: Target, *, queue: str) -> None:
     """List the batches that are staged. They hold room in their queues until they are committed."""
     with target.admin() as admin:
         found = admin.batches(queue)
-    if target.as_json:
-        print_json([as_dict(each) for each in found])
-        return
-    print_table(
-        ("WRITER", "BATCH", "STATE", "STAGES", "ROWS", "BYTES", "AGE", "USER", "QUEUES"),
-        (
-            (
-                each.writer,
-                each.batch_id,
-                _state(each),
-                each.stages,
-                each.rows,
-                each.payload_bytes,
-                age(each.age_ms),
-                each.user or "-",
-                _targets(each),
-            )
-            for each in found
-        ),
+    print_infos(
+        found,
+        {
+            "WRITER": "writer",
+            "BATCH": "batch_id",
+            "STATE": _state,
+            "STAGES": "stages",
+            "ROWS": "rows",
+            "BYTES": "payload_bytes",
+            "AGE": _age,
+            "USER": _user,
+            "QUEUES": _targets,
+        },
+        as_json=target.as_json,
     )
 
 
@@ -63,19 +58,17 @@ def show(target: Target, *, writer: str, batch_id: int) -> None:
     del fields["details"]
     print_fields({**fields, "targets": _targets(found), "state": _state(found)})
     click.echo()
-    print_table(
-        ("STAGE", "SEALED", "ROWS", "BYTES", "AGE", "TASK"),
-        (
-            (
-                stage.stage_id.hex(),
-                stage.sealed,
-                stage.rows,
-                stage.payload_bytes,
-                age(stage.age_ms),
-                stage.label,
-            )
-            for stage in found.details
-        ),
+    print_infos(
+        found.details,
+        {
+            "STAGE": lambda stage: stage.stage_id.hex(),
+            "SEALED": "sealed",
+            "ROWS": "rows",
+            "BYTES": "payload_bytes",
+            "AGE": _age,
+            "TASK": "label",
+        },
+        as_json=False,
     )
 
 
@@ -92,12 +85,10 @@ def drop(target: Target, *, writer: str, batch_id: int, force: bool) -> None:
     """
     with target.admin() as admin:
         done = admin.drop_batch(writer, batch_id, force=force)
-    if target.as_json:
-        print_json({"writer": writer, "batch_id": batch_id, **as_dict(done)})
-        return
-    click.echo(
+    target.answer(
+        {"writer": writer, "batch_id": batch_id, **as_dict(done)},
         f"batch {batch_id} of writer '{writer}' dropped: stages={done.stages} rows={done.rows}"
-        f" bytes={done.payload_bytes}"
+        f" bytes={done.payload_bytes}",
     )
 
 
@@ -122,22 +113,17 @@ def list_writers(target: Target, *, idle_ms: int, user: str | None) -> None:
         found = admin.writers(idle_s=idle_ms / 1000)
     if user is not None:
         found = [each for each in found if each.user == user]
-    if target.as_json:
-        print_json([as_dict(each) for each in found])
-        return
-    print_table(
-        ("WRITER", "BATCH", "ROWS", "STAGES", "IDLE", "USER"),
-        (
-            (
-                each.writer,
-                each.batch_id if each.committed else "-",
-                each.rows,
-                each.stages,
-                age(each.age_ms),
-                each.user or "-",
-            )
-            for each in found
-        ),
+    print_infos(
+        found,
+        {
+            "WRITER": "writer",
+            "BATCH": lambda each: each.batch_id if each.committed else "-",
+            "ROWS": "rows",
+            "STAGES": "stages",
+            "IDLE": _age,
+            "USER": _user,
+        },
+        as_json=target.as_json,
     )
 
 
@@ -178,6 +164,14 @@ def assign(target: Target, *, names: tuple[str, ...], user: str) -> None:
     for name, was in done.items():
         before = f"'{was}'s" if was else "nobody's"
         click.echo(f"writer '{name}' given to '{user}', before {before}")
+
+
+def _age(each: BatchInfo | StageInfo | WriterInfo) -> str:
+    return age(each.age_ms)
+
+
+def _user(each: BatchInfo | WriterInfo) -> str:
+    return each.user or "-"
 
 
 def _state(each: BatchInfo) -> str:
