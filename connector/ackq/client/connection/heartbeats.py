@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from ackq import limits
@@ -62,12 +61,7 @@ class HeartbeatStream(DuplexStream[Heartbeats[Q], Q, A]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _on_answer(self, answer: A) -> None:  # noqa: ARG002 - any answer is progress

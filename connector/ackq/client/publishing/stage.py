@@ -10,7 +10,6 @@ import queue
 import secrets
 from collections import deque
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import grpc
@@ -164,12 +163,7 @@ class StageWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Aborts, unless it was sealed."""
         self.abort()
 
