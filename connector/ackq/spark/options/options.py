@@ -7,13 +7,12 @@ of data sources imports it for every application.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from ackq import limits
-from ackq.client.connection.broker import Broker
+from ackq.client.connection.broker import SETTINGS, Broker
 from ackq.client.connection.security import Security
 from ackq.errors import InvalidArgumentError
 from ackq.spark.options.table import OPTIONS, Use, Values, check
@@ -22,9 +21,8 @@ from ackq.spark.options.values import Guarantee
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-T = TypeVar("T", bound="DataclassInstance")
-
-_CAPITAL: Final = re.compile("[A-Z]")
+# Of `maxTriggerDelay`, where messages are waited for.
+_MOST_DELAY_MS: Final = 15 * 60_000
 # The outcomes that the other settings of a settlement apply to (C4).
 APPLIES_TO: Final = {
     "reason": ("failed", "rejected"),
@@ -162,19 +160,15 @@ def source(options: Mapping[str, str]) -> SourceOptions:
             "maxTriggerDelay is set without minMessagesPerTrigger",
             "it bounds the wait for that many messages; set both or neither",
         )
-    return _made(
-        SourceOptions,
-        values,
+    given = _given(values, SourceOptions)
+    if least:
+        given.setdefault("max_delay_ms", _MOST_DELAY_MS)
+    return SourceOptions(
         broker=_broker(values),
         queues=_queues(values),
-        session_timeout_ms=values.get("sessionTimeout", 0),
-        max_messages=most,
-        max_bytes=values.get("maxBytesPerTrigger", limits.DEFAULT_MAX_BYTES_PER_TRIGGER),
-        min_messages=least,
-        max_delay_ms=values.get("maxTriggerDelay", 15 * 60_000) if least else 0,
-        accept_unread=values.get("unreadBatch", False),
         bounded=bool({"maxMessagesPerTrigger", "maxBytesPerTrigger"} & values.keys()),
-        split=_made(SplitOptions, values),
+        split=_split(values),
+        **given,
     )
 
 
@@ -186,13 +180,9 @@ def browse(options: Mapping[str, str]) -> BrowseOptions:
         raise _contradiction(
             f"firstPosition ({first}) is above lastPosition ({last})", "the range would be empty"
         )
-    return _made(
-        BrowseOptions,
-        values,
-        broker=_broker(values),
-        queue=_required_queue(values),
-        split=_made(SplitOptions, values),
-    )
+    broker, given = _broker(values), _given(values, BrowseOptions)
+    _required_queue(values)
+    return BrowseOptions(broker=broker, split=_split(values), **given)
 
 
 def sink(options: Mapping[str, str], use: Use) -> SinkOptions:
@@ -230,12 +220,7 @@ def sink(options: Mapping[str, str], use: Use) -> SinkOptions:
             "unroutableQueue is set with guarantee=at-least-once",
             "only a staged row has a second choice; drop one of them",
         )
-    return _made(
-        SinkOptions,
-        values,
-        broker=_broker(values),
-        keep_changed=values.get("changedBatch", False),
-    )
+    return SinkOptions(broker=_broker(values), **_given(values, SinkOptions))
 
 
 def settles(options: Mapping[str, str]) -> bool:
@@ -254,21 +239,7 @@ def settle(options: Mapping[str, str]) -> SettleOptions:
                     f"{name} is set with settle={outcome}",
                     f"it is for {' and '.join(APPLIES_TO[name])}; remove it",
                 )
-    return _made(
-        SettleOptions,
-        values,
-        broker=_broker(values),
-        outcome=outcome,
-        delay_ms=values.get("delay"),
-    )
-
-
-def _made(kind: type[T], values: Values, **others: Any) -> T:
-    """An object of a class whose fields have the names of options, `tls` left out; and others."""
-    named = {_CAPITAL.sub(r"_\g<0>", name).lower(): value for name, value in values.items()}
-    given = {name.removeprefix("tls_"): value for name, value in named.items()}
-    names = given.keys() & {field.name for field in fields(kind)}
-    return kind(**{**{name: given[name] for name in names}, **others})
+    return SettleOptions(broker=_broker(values), **_given(values, SettleOptions))
 
 
 def _for(use: Use, options: Mapping[str, str]) -> Values:
@@ -298,10 +269,22 @@ def _broker(values: Values) -> Broker:
         raise _contradiction("only one of tlsCert and tlsKey is set", "a client identity is both")
     if "token" in values and "tokenFile" in values:
         raise _contradiction("token and tokenFile are both set", "remove one of them")
-    security = _made(Security, values, tls=values.get("tls", bool(given)))
+    named = {each.field: values[each.option] for each in SETTINGS if each.option in values}
+    security = Security(**{"tls": bool(given), **named})
     security.check_endpoint(values["endpoint"])
     retry_ms = values.get("retryTimeout", limits.RETRY_TOTAL_MS)
     return Broker(values["endpoint"], security, retry_ms)
+
+
+def _split(values: Values) -> SplitOptions:
+    return SplitOptions(**_given(values, SplitOptions))
+
+
+def _given(values: Values, kind: type[DataclassInstance]) -> Values:
+    """The values of a class of options, by field; fields without one keep their defaults."""
+    names = {each.name for each in fields(kind)}
+    by_field = {OPTIONS[name.lower()].field: value for name, value in values.items()}
+    return {name: value for name, value in by_field.items() if name in names}
 
 
 def _queues(values: Values) -> tuple[str, ...]:

@@ -27,11 +27,19 @@ class Use(Enum):
 
 
 class _Option(NamedTuple):
-    """One option: its documented name, its parser, and the uses that take it."""
+    """One option.
+
+    Attributes:
+        name: As it is documented.
+        parse: Its parser.
+        uses: Those that take it.
+        field: What the options of a use call its value; empty: it is no field by itself.
+    """
 
     name: str
     parse: Callable[[str, str], object]
     uses: frozenset[Use]
+    field: str = ""
 
 
 _ALL: Final = frozenset(Use)
@@ -55,35 +63,35 @@ OPTIONS: Final = {
         _Option("endpoint", values.endpoint, _ALL),
         *map(_of_security, SETTINGS),
         _Option("retryTimeout", values.duration, _ALL),
-        _Option("queue", values.text, _ALL - _SETTLE),
+        _Option("queue", values.text, _ALL - _SETTLE, "queue"),
         _Option("queues", values.names, _STREAM),
-        _Option("queuePattern", values.text, _STREAM),
-        _Option("session", values.text, _STREAM | _SETTLE),
-        _Option("takeover", values.flag, _STREAM),
-        _Option("maxMessagesPerTrigger", values.count, _STREAM),
-        _Option("maxBytesPerTrigger", values.size, _STREAM),
-        _Option("minMessagesPerTrigger", values.count, _STREAM),
-        _Option("maxTriggerDelay", values.longest_wait, _STREAM),
-        _Option("sessionTimeout", values.duration_or_never, _STREAM),
-        _Option("failOnDataLoss", values.flag, _STREAM),
-        _Option("unreadBatch", values.fail_or_accept, _STREAM),
-        _Option("minPartitions", values.count, _READ),
-        _Option("maxBytesPerPartition", values.size, _READ),
-        _Option("firstPosition", values.count, _BROWSE),
-        _Option("lastPosition", values.count, _BROWSE),
-        _Option("exchange", values.text, _WRITE),
-        _Option("routingKey", values.any_text, _WRITE),
-        _Option("mandatory", values.flag, _WRITE),
-        _Option("persistent", values.flag, _WRITE),
-        _Option("guarantee", values.guarantee, _WRITE),
-        _Option("unroutableQueue", values.text, _WRITE),
-        _Option("changedBatch", values.fail_or_keep, _WRITE),
-        _Option("txnAppId", values.text, _BATCH),
-        _Option("txnVersion", values.whole, _BATCH),
-        _Option("settle", values.outcome, _SETTLE),
-        _Option("reason", values.text, _SETTLE),
-        _Option("delay", values.delay, _SETTLE),
-        _Option("discard", values.flag, _SETTLE),
+        _Option("queuePattern", values.text, _STREAM, "queue_pattern"),
+        _Option("session", values.text, _STREAM | _SETTLE, "session"),
+        _Option("takeover", values.flag, _STREAM, "takeover"),
+        _Option("maxMessagesPerTrigger", values.count, _STREAM, "max_messages"),
+        _Option("maxBytesPerTrigger", values.size, _STREAM, "max_bytes"),
+        _Option("minMessagesPerTrigger", values.count, _STREAM, "min_messages"),
+        _Option("maxTriggerDelay", values.longest_wait, _STREAM, "max_delay_ms"),
+        _Option("sessionTimeout", values.duration_or_never, _STREAM, "session_timeout_ms"),
+        _Option("failOnDataLoss", values.flag, _STREAM, "fail_on_data_loss"),
+        _Option("unreadBatch", values.fail_or_accept, _STREAM, "accept_unread"),
+        _Option("minPartitions", values.count, _READ, "min_partitions"),
+        _Option("maxBytesPerPartition", values.size, _READ, "max_bytes_per_partition"),
+        _Option("firstPosition", values.count, _BROWSE, "first_position"),
+        _Option("lastPosition", values.count, _BROWSE, "last_position"),
+        _Option("exchange", values.text, _WRITE, "exchange"),
+        _Option("routingKey", values.any_text, _WRITE, "routing_key"),
+        _Option("mandatory", values.flag, _WRITE, "mandatory"),
+        _Option("persistent", values.flag, _WRITE, "persistent"),
+        _Option("guarantee", values.guarantee, _WRITE, "guarantee"),
+        _Option("unroutableQueue", values.text, _WRITE, "unroutable_queue"),
+        _Option("changedBatch", values.fail_or_keep, _WRITE, "keep_changed"),
+        _Option("txnAppId", values.text, _BATCH, "txn_app_id"),
+        _Option("txnVersion", values.whole, _BATCH, "txn_version"),
+        _Option("settle", values.outcome, _SETTLE, "outcome"),
+        _Option("reason", values.text, _SETTLE, "reason"),
+        _Option("delay", values.delay, _SETTLE, "delay_ms"),
+        _Option("discard", values.flag, _SETTLE, "discard"),
     )
 }
 
