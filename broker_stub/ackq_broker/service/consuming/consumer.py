@@ -85,6 +85,7 @@ class BrokerConsumer:
     Attributes:
         prefetch: The most messages it may have unacked; 0 for no bound.
         owner: Its unacked tags.
+        channel: The channel whose room it shares with others.
     """
 
     def __init__(self, channel: DeliveringChannel, config: ConsumerConfig) -> None:
@@ -92,12 +93,7 @@ class BrokerConsumer:
         self.prefetch = config.prefetch
         held = HeldBytes() if config.prefetch_bytes else None
         self.owner = UnackedOwner(config.name, config.outcomes, held)
-        self._channel = channel
-
-    @property
-    def channel(self) -> DeliveringChannel:
-        """The channel whose room it shares with others."""
-        return self._channel
+        self.channel = channel
 
     @property
     def no_ack(self) -> bool:
@@ -111,21 +107,21 @@ class BrokerConsumer:
 
     def room(self, beside: int = 0) -> int:
         """The number of messages that it can be delivered now, `beside` those on its channel."""
-        shared = self._channel.room(no_ack=self.config.no_ack) - beside
+        shared = self.channel.room(no_ack=self.config.no_ack) - beside
         return min(self._own_room(), max(shared, 0))
 
     def deliver(self, messages: int) -> int:
         """Delivers up to `messages` to it; returns the number delivered."""
-        return self._channel.deliver(self, messages)
+        return self.channel.deliver(self, messages)
 
     def park(self) -> None:
         """Parks it when it has no room; if its own prefetch is used up, a settlement offers it."""
         if self._own_room():
-            self._channel.park(self)
+            self.channel.park(self)
 
     def cancel(self, reason: AckqError) -> None:
         """Cancels it from the broker's side, with a notice to the client."""
-        self._channel.cancel(self, reason)
+        self.channel.cancel(self, reason)
 
     def _own_room(self) -> int:
         held = self.owner.held

@@ -12,44 +12,16 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from ackq import limits
-from ackq.errors import AckqError
 from ackq_broker.core import views
 from ackq_broker.core.commands import Demand
 from ackq_broker.engine.engine import Engine
+from ackq_broker.service.consuming.consumer import BrokerConsumer
 
 # The longest turn, so that other work on the event loop is not starved.
 _TURN_S: Final = 0.005
-
-
-class QueueConsumer(Protocol):
-    """A consumer as the dispatcher sees it."""
-
-    @property
-    def queue(self) -> str:
-        """The queue it reads."""
-
-    @property
-    def channel(self) -> object:
-        """The channel whose room it shares with others."""
-
-    @property
-    def no_ack(self) -> bool:
-        """Whether it takes messages without acks (C10)."""
-
-    def room(self, beside: int = 0) -> int:
-        """The number of messages that it can be delivered now, `beside` those on its channel."""
-
-    def deliver(self, messages: int) -> int:
-        """Delivers up to `messages` of its queue, one decision; returns the number delivered."""
-
-    def park(self) -> None:
-        """Parks it, without room, until `Dispatcher.offer` or `serve`."""
-
-    def cancel(self, reason: AckqError) -> None:
-        """Cancels it from the broker's side."""
 
 
 class _Ring:
@@ -60,7 +32,7 @@ class _Ring:
     """
 
     def __init__(self) -> None:
-        self.waiting: OrderedDict[QueueConsumer, None] = OrderedDict()
+        self.waiting: OrderedDict[BrokerConsumer, None] = OrderedDict()
         self._share = self._turns = 0
 
     def share(self, ready: int, consumers: int) -> int:
@@ -83,25 +55,25 @@ class ConsumerDispatcher:
         self._core = engine.core
         self._turn_or_fail = engine.or_fail(self._turn)
         self._clock = clock
-        self._consumers: dict[str, dict[QueueConsumer, None]] = {}
+        self._consumers: dict[str, dict[BrokerConsumer, None]] = {}
         self._rings: dict[str, _Ring] = {}
         # Queues that may have messages for a consumer in their ring, in the order of their turns.
         self._active: OrderedDict[str, None] = OrderedDict()
         self._scheduled = False
         engine.on_change.append(self._schedule)
 
-    def consumers(self, queue: str) -> Iterable[QueueConsumer]:
+    def consumers(self, queue: str) -> Iterable[BrokerConsumer]:
         """The consumers of a queue."""
         return tuple(self._consumers.get(queue, ()))
 
-    def add(self, consumer: QueueConsumer) -> None:
+    def add(self, consumer: BrokerConsumer) -> None:
         """Adds a consumer that starts."""
         self._consumers.setdefault(consumer.queue, {})[consumer] = None
         self._rings.setdefault(consumer.queue, _Ring())
         self._note(consumer.queue)
         self.offer(consumer)
 
-    def remove(self, consumer: QueueConsumer) -> None:
+    def remove(self, consumer: BrokerConsumer) -> None:
         """Removes a consumer that ends."""
         consumers = self._consumers[consumer.queue]
         del consumers[consumer]
@@ -110,14 +82,14 @@ class ConsumerDispatcher:
             del self._consumers[consumer.queue], self._rings[consumer.queue]
         self._note(consumer.queue)
 
-    def offer(self, consumer: QueueConsumer) -> None:
+    def offer(self, consumer: BrokerConsumer) -> None:
         """Puts a consumer that may have room in the ring of its queue."""
         self._rings[consumer.queue].waiting.setdefault(consumer)
         if views.ready(self._core.state, consumer.queue):
             self._active.setdefault(consumer.queue)
             self._schedule()
 
-    def serve(self, consumer: QueueConsumer) -> None:
+    def serve(self, consumer: BrokerConsumer) -> None:
         """Delivers a consumer that was parked its share at once, and offers it again."""
         room = consumer.room()
         ready = views.ready(self._core.state, consumer.queue)

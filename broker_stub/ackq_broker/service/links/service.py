@@ -75,7 +75,7 @@ class LinksService:
         return link_info(
             link,
             now_us,
-            live=self.live(name),
+            live=self._liveness.live(name),
             refusal=stream.refusal if stream is not None else "",
             report=stream.report if stream is not None else None,
         )
@@ -98,10 +98,6 @@ class LinksService:
             return 0
         return -(-total // 2)
 
-    def live(self, link: str) -> bool:
-        """Whether the holder of a link counts as live (L1)."""
-        return self._liveness.live(link)
-
     async def pause_link(self, request: pb.PauseLinkRequest) -> pb.PauseLinkResponse:
         """Pauses a link, or lets it go on; its process is told at once (L25)."""
         changed, sequence = self._engine.decide(commands.PauseLink(request.link, request.paused))
@@ -122,7 +118,9 @@ class LinksService:
         """Ends a link (L25)."""
         reply, sequence = self._engine.decide(
             commands.RemoveLink(
-                request.link, forget=request.forget, incumbent_live=self.live(request.link)
+                request.link,
+                forget=request.forget,
+                incumbent_live=self._liveness.live(request.link),
             )
         )
         self._liveness.forget(request.link)

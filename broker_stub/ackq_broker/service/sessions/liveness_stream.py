@@ -98,21 +98,6 @@ class LivenessStreams:
         found = views.incumbent(self._engine.core.state, session, incarnation)
         return found[0] if found is not None else ""
 
-    def live(self, incarnation: str) -> bool:
-        """Whether the holder of an incarnation counts as live."""
-        return self._liveness.live(incarnation)
-
-    def connected(self, incarnation: str) -> bool:
-        """Whether the holder of an incarnation counts as live and has a stream open."""
-        return self._liveness.connected(incarnation)
-
-    def away_ms(self, incarnation: str) -> int:
-        """Milliseconds for which the holder of an incarnation has not counted as live; 0: it does.
-
-        The time before this broker started is not counted, nor that of a session nobody holds.
-        """
-        return self._liveness.away_ms(incarnation)
-
     def changed(self, before: str, after: str = "", token: bytes = b"") -> None:
         """Applies a command that replaced incarnation `before` by `after`, held by `token`.
 

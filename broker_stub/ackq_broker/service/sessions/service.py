@@ -59,7 +59,8 @@ class SessionsService:
     ) -> None:
         self._engine = engine
         self._half_window = half_window
-        self._liveness = LivenessStreams(engine, liveness)
+        self._liveness = liveness
+        self._streams = LivenessStreams(engine, liveness)
 
     async def horizon(self, _: pb.HorizonRequest) -> pb.HorizonResponse:
         """The journal sequence now (K5)."""
@@ -84,7 +85,7 @@ class SessionsService:
 
     async def attach(self, request: pb.AttachRequest) -> pb.AttachResponse:
         """Attaches for a replay of exactly the outstanding lease."""
-        incumbent = self._liveness.incumbent(request.session, request.incarnation)
+        incumbent = self._streams.incumbent(request.session, request.incarnation)
         before = views.incumbent(self._engine.core.state, request.session, request.incarnation)
         reply, sequence = self._engine.decide(
             copied(
@@ -94,14 +95,14 @@ class SessionsService:
                 incumbent_live=self._liveness.live(incumbent),
             )
         )
-        self._liveness.changed(incumbent, request.incarnation, request.holder.token)
+        self._streams.changed(incumbent, request.incarnation, request.holder.token)
         self._log_attach(request.session, request.holder, reply.epoch, before)
         await self._engine.sync_gate.wait(sequence)
         return copied(pb.AttachResponse, reply, chunks=_chunks(reply.chunks))
 
     async def hold(self, read: Read[pb.HoldRequest], write: Write[pb.HoldResponse]) -> None:
         """The holder's liveness stream (S3)."""
-        await self._liveness.hold(read, write)
+        await self._streams.hold(read, write)
 
     # --- fetch ---
 
@@ -160,7 +161,7 @@ class SessionsService:
 
     async def release_session(self, request: pb.ReleaseSessionRequest) -> pb.ReleaseSessionResponse:
         """Requeues a session's lease and ends its incarnation (S5, S9)."""
-        incumbent = self._liveness.incumbent(request.session, "")
+        incumbent = self._streams.incumbent(request.session, "")
         reply, sequence = self._engine.decide(
             commands.ReleaseSession(
                 request.session,
@@ -168,7 +169,7 @@ class SessionsService:
                 incumbent_live=self._liveness.live(incumbent),
             )
         )
-        self._liveness.changed(incumbent)
+        self._streams.changed(incumbent)
         _log.info(
             "session '%s' was released for an operator: %d messages are ready again",
             request.session,
@@ -201,11 +202,11 @@ class SessionsService:
     async def settle_session(self, request: pb.SettleSessionRequest) -> pb.SettleSessionResponse:
         """Rejects or releases tags of the outstanding lease, between two epochs (S8)."""
         command = settlement_of(request)
-        incumbent = self._liveness.incumbent(request.session, "")
+        incumbent = self._streams.incumbent(request.session, "")
         reply, sequence = self._engine.decide(
             replace(command, incumbent_live=self._liveness.live(incumbent))
         )
-        self._liveness.fenced(incumbent)
+        self._streams.fenced(incumbent)
         _log.info(
             "session '%s': an operator settled %d messages of its lease, and its reader is fenced",
             request.session,
@@ -217,7 +218,7 @@ class SessionsService:
 
     def holder_live(self, name: str) -> bool:
         """Whether the holder of the session of this name counts as live (S3)."""
-        return self._liveness.live(self._liveness.incumbent(name, ""))
+        return self._liveness.live(self._streams.incumbent(name, ""))
 
     # --- outcomes ---
 
@@ -246,15 +247,15 @@ class SessionsService:
 
     def detach_absent(self) -> None:
         """Requeues the leases of holders that are away beyond the session timeout (S5)."""
-        for name, incarnation in self._liveness.overdue():
-            if incarnation != self._liveness.incumbent(name, ""):
+        for name, incarnation in self._streams.overdue():
+            if incarnation != self._streams.incumbent(name, ""):
                 continue  # the incarnation has ended
             (session,) = views.list_sessions(self._engine.core.state, name)
             if session.detached or not session.leased:
                 continue  # nothing is leased until the holder attaches again
             command = commands.DetachSession(name, incarnation, session.epoch)
             requeued: commands.Released = self._engine.decide(command).reply
-            self._liveness.fenced(incarnation)
+            self._streams.fenced(incarnation)
             _log.info(
                 "session '%s': its owner was away for more than %d ms; %d messages of its lease"
                 " are ready again%s",
@@ -273,7 +274,7 @@ class SessionsService:
             if self._liveness.live(session.incarnation)
         )
         self._engine.decide(commands.Housekeep(frozenset(live)))
-        self._liveness.housekeep()
+        self._streams.housekeep()
 
     def report_absent(self) -> None:
         """Logs which leases wait for an owner that is away (S5)."""
@@ -314,7 +315,7 @@ class SessionsService:
     def _advance(self, request: pb.AdvanceRequest) -> Ticket:
         """Decides one advance, and updates the liveness of the holder that it makes."""
         known = request.incarnation and request.start_tag
-        incumbent = self._liveness.incumbent(request.session, request.incarnation)
+        incumbent = self._streams.incumbent(request.session, request.incarnation)
         before = views.incumbent(self._engine.core.state, request.session, request.incarnation)
         # The other half is here when this one is accepted, and its link brings another (K6).
         half = self._half_window(request.queues)
@@ -332,8 +333,8 @@ class SessionsService:
             )
         )
         reply: commands.Advanced = ticket.reply
-        self._liveness.changed(incumbent, reply.incarnation, request.holder.token)
-        self._liveness.watch(reply.session, reply.incarnation, request.session_timeout_ms)
+        self._streams.changed(incumbent, reply.incarnation, request.holder.token)
+        self._streams.watch(reply.session, reply.incarnation, request.session_timeout_ms)
         self._log_attach(reply.session, request.holder, reply.epoch, before)
         return ticket
 
@@ -387,7 +388,7 @@ class SessionsService:
 
     def _advanced(self, reply: commands.Advanced) -> pb.AdvanceResponse:
         backlog, now_us = reply.backlog, self._engine.clock.now_us()
-        others = {name: self._liveness.incumbent(name, "") for name in reply.other_sessions}
+        others = {name: self._streams.incumbent(name, "") for name in reply.other_sessions}
         absent = [
             lease
             for lease in reply.leased_elsewhere
