@@ -12,7 +12,7 @@ from functools import cache
 import grpc
 import pyarrow as pa
 
-from ackq.client import Admin, Channel, Publisher, Session
+from ackq.client import Admin, Broker, Channel, Publisher, Session
 from ackq.errors import AckqError
 from ackq.v1 import (
     admin_pb2,
@@ -248,7 +248,7 @@ def link_answers(rng):
         broker.answers.insert(at, sound)
 
     async def store():
-        link = AsyncLink(broker.endpoint, link="l", source="s", queue="q", retry_total_ms=0)
+        link = AsyncLink(Broker(broker.endpoint, retry_ms=0), link="l", source="s", queue="q")
         async with asyncio.timeout(SOON_S * 20), link:
             await link.subscribe(lambda: 0)
             rows = pa.record_batch({"body": [b"x"] * 3})

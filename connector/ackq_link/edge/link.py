@@ -20,7 +20,6 @@ from typing import Final, Self, TypeVar
 import pyarrow as pa
 
 from ackq.client.connection.broker import Broker
-from ackq.client.connection.security import Security
 from ackq.client.event_loop import Waker, in_thread
 from ackq.errors import AckqError, InvalidArgumentError, PreconditionFailedError
 from ackq.v1 import links_pb2 as pb
@@ -63,7 +62,7 @@ class AsyncLink:
     done: every call raises why.
 
     Args:
-        endpoint: `host:port` of the edge, or its `Broker`, with security and bound of retries.
+        endpoint: The edge. `host:port` stands for a `Broker` without security or bound of retries.
         link: The link's name.
         source: The other broker's queue, in words without credentials; the same for the life of
             the link.
@@ -73,9 +72,7 @@ class AsyncLink:
             same content (L7).
         reject_there: What is rejected at the edge is to be rejected there, and is no dead letter of
             the edge; not with `stored` (L28).
-        security: Transport security.
         application: Shown to operators.
-        retry_total_ms: Give up after this time without an edge; None: never.
 
     Attributes:
         queue: As given.
@@ -94,9 +91,7 @@ class AsyncLink:
         ack: str = "settled",
         drop_ambiguous: bool = False,
         reject_there: bool = False,
-        security: Security | None = None,
         application: str = "ackq-broker link",
-        retry_total_ms: int | None = None,
     ) -> None:
         if ack not in ACKS:
             raise InvalidArgumentError(
@@ -117,8 +112,9 @@ class AsyncLink:
             drop_ambiguous=drop_ambiguous,
             reject_there=reject_there,
         )
+        broker = endpoint if isinstance(endpoint, Broker) else Broker(endpoint, retry_ms=None)
         self.queue = queue
-        self._stream = LinkStream(Broker.of(endpoint, security, retry_total_ms), opening)
+        self._stream = LinkStream(broker, opening)
         self._state = self._stream.state
         self._told = self._snapshot()
         self._finalizer = weakref.finalize(self, self._stream.abandon)

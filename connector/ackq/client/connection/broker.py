@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from ackq import limits
 from ackq.client.connection.security import Security
+from ackq.errors import InvalidArgumentError
 
 _PLAIN: Final = Security()
 
@@ -90,8 +91,16 @@ class Broker:
         security: Security | None = None,
         retry_ms: int | None = limits.RETRY_TOTAL_MS,
     ) -> Broker:
-        """The broker of a client's arguments: an endpoint with the others, or a broker itself."""
+        """The broker of a client's arguments: an endpoint with the others, or a broker itself.
+
+        Raises:
+            InvalidArgumentError: A broker was given with the others, which would have no effect.
+        """
         if isinstance(endpoint, Broker):
+            if security is not None or retry_ms != limits.RETRY_TOTAL_MS:
+                raise InvalidArgumentError(
+                    "A Broker has its security and its retries; give these to it instead."
+                )
             return endpoint
         return cls(endpoint, security or _PLAIN, retry_ms)
 

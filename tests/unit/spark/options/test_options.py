@@ -1,22 +1,25 @@
 """Options become frozen dataclasses; whatever is wrong with one is said at once."""
 
 import pickle
+from dataclasses import fields
 from functools import partial
 
 import pytest
 
 from ackq import limits
 from ackq.client import Broker
+from ackq.client.connection.broker import SETTINGS
 from ackq.client.connection.security import Security
 from ackq.errors import InvalidArgumentError, UnknownOptionError, UnsupportedError
 from ackq.spark.options import options
 from ackq.spark.options.options import (
+    BrowseOptions,
     SettleOptions,
     SinkOptions,
     SourceOptions,
     SplitOptions,
 )
-from ackq.spark.options.table import Use, check
+from ackq.spark.options.table import OPTIONS, Use, check
 from ackq.spark.options.values import Guarantee
 
 BASE = {"endpoint": "broker:7070", "queue": "orders"}
@@ -499,3 +502,20 @@ def test_options_pickle():
     """Options travel from the driver into tasks."""
     for parsed in (options.source(BASE), options.sink(BASE, Use.SINK), options.browse(BASE)):
         assert pickle.loads(pickle.dumps(parsed)) == parsed  # noqa: S301
+
+
+def test_each_option_has_a_field():
+    """No option is ignored: each is a field of what a query is given, or of its broker or queues."""
+    classes = {
+        Use.SOURCE: (SourceOptions, SplitOptions),
+        Use.BROWSE: (BrowseOptions, SplitOptions),
+        Use.SINK: (SinkOptions,),
+        Use.BATCH: (SinkOptions,),
+        Use.SETTLE: (SettleOptions,),
+    }
+    elsewhere = {"endpoint", "retryTimeout", "queue", "queues"}
+    elsewhere |= {each.option for each in SETTINGS}
+    for option in OPTIONS.values():
+        for use in option.uses:
+            names = {each.name for kind in classes[use] for each in fields(kind)}
+            assert option.name in elsewhere or option.field in names, (option.name, use)

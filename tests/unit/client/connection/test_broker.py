@@ -1,0 +1,31 @@
+"""The value that names a broker, and how the arguments of a client become one."""
+
+import pytest
+
+from ackq import limits
+from ackq.client import Broker, Security
+from ackq.client.connection.broker import SETTINGS
+from ackq.errors import InvalidArgumentError
+
+TLS = Security(tls=True)
+
+
+def test_an_endpoint_with_the_others():
+    """The defaults are those of the class."""
+    assert Broker.of("broker:1") == Broker("broker:1")
+    assert Broker.of("broker:1", TLS, 7) == Broker("broker:1", TLS, 7)
+
+
+def test_a_broker_is_complete():
+    """What is given beside it would have no effect, so it is refused."""
+    broker = Broker("broker:1", TLS, None)
+    assert Broker.of(broker) is broker
+    assert Broker.of(broker, None, limits.RETRY_TOTAL_MS) is broker
+    for more in ({"security": Security()}, {"retry_ms": None}):
+        with pytest.raises(InvalidArgumentError, match="give these to it"):
+            Broker.of(broker, **more)
+
+
+def test_each_setting_is_a_field_of_security():
+    """One name for each: option, flag and variable are made of the field or stand beside it."""
+    assert {each.field for each in SETTINGS} == set(Security.__dataclass_fields__)
