@@ -7,7 +7,7 @@ admitted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -70,6 +70,7 @@ class ConfirmState(PublishState):
         self.settings = settings
         self.unconfirmed = Unconfirmed()
         self.returns: dict[int, UnroutableError] = {}
+        self._reported: set[int] = set()  # returns that the application has, without a confirm yet
         self._draft: ConfirmedDraft | None = None
         self._probe_at: float | None = None
 
@@ -233,16 +234,18 @@ class ConfirmState(PublishState):
         return self._release(self.unconfirmed.answer(first, last))
 
     def on_return(self, numbers: Iterable[int], reason: UnroutableError) -> list[int]:
-        """Keeps the reason of a return until the confirm (P7); the numbers not returned before.
+        """Keeps the reason of a return until its confirm (P7).
 
-        A disconnect between return and confirm makes the broker repeat the return.
+        A disconnect between return and confirm makes the broker route the message again: it is
+        returned once more, or placed.
+
+        Returns:
+            The numbers whose return the application has not been given before (P3).
         """
-        news = [
-            number
-            for number in self.unconfirmed.unanswered_among(numbers)
-            if number not in self.returns
-        ]
-        self.returns.update(dict.fromkeys(news, reason))
+        unanswered = self.unconfirmed.unanswered_among(numbers)
+        self.returns.update(dict.fromkeys(unanswered, reason))
+        news = [number for number in unanswered if number not in self._reported]
+        self._reported.update(news)
         return news
 
     def on_unblocked(self) -> None:
@@ -258,6 +261,7 @@ class ConfirmState(PublishState):
         """Sends the unconfirmed frames again on the next stream."""
         super().on_disconnect()
         self._probe_at = None
+        self.returns.clear()  # a later confirm without a return says that the message was placed
         self.unconfirmed.on_disconnect()
 
     def drain(self) -> list[Answered]:
@@ -267,14 +271,11 @@ class ConfirmState(PublishState):
 
     def take_returns(self, numbers: Range) -> dict[int, UnroutableError]:
         """Removes and returns the kept returns of numbers that were just confirmed, by number."""
-        if not self.returns:
+        if not self._reported:
             return {}
         first, last = numbers
-        if len(self.returns) < last - first:
-            inside = [each for each in self.returns if first <= each <= last]
-        else:
-            inside = [each for each in range(first, last + 1) if each in self.returns]
-        return {number: self.returns.pop(number) for number in inside}
+        self._reported.difference_update(_inside(self._reported, first, last))
+        return {number: self.returns.pop(number) for number in _inside(self.returns, first, last)}
 
     def _release(self, answered: list[Answered]) -> list[Answered]:
         for frame, numbers, frame_done in answered:
@@ -282,3 +283,10 @@ class ConfirmState(PublishState):
                 numbers.last - numbers.first + 1, frame.payload_bytes if frame_done else 0
             )
         return answered
+
+
+def _inside(numbers: Collection[int], first: int, last: int) -> list[int]:
+    """The numbers from `first` to `last`; costs what the smaller of the two costs."""
+    if len(numbers) < last - first:
+        return [each for each in numbers if first <= each <= last]
+    return [each for each in range(first, last + 1) if each in numbers]

@@ -152,6 +152,10 @@ class PublishNotifier:
                 confirm.first_number, confirm.last_number, multiple=confirm.multiple
             )
             returns = [self._state.take_returns(each.numbers) for each in answered]
+            if self._on_return is None:
+                # They are reported nowhere else, so the first is a failure of the next flush.
+                reasons = (reason for returned in returns for reason in returned.values())
+                self._first_error = self._first_error or next(reasons, None)
             answered_below = self._window_opened()
         for each, returned in zip(answered, returns, strict=True):
             if returned and self._on_return is None:
@@ -179,9 +183,6 @@ class PublishNotifier:
         reason = unroutable(answer, named=self._on_return is None)
         with self._conditions.answered:
             news = self._state.on_return(numbers, reason)
-            if news and self._on_return is None:
-                # It is reported nowhere else, so it is a failure of the next flush.
-                self._first_error = self._first_error or reason
         if not news or self._on_return is None:
             return
         messages = returned_messages(answer, news)

@@ -248,6 +248,20 @@ def test_return_is_news_once(state):
     assert state.on_return([1], reason) == []
 
 
+def test_a_return_before_a_cut_decides_nothing(state):
+    """P7, P10: the broker routes the message again, and its confirm says where that led."""
+    state.append_frame(frame(3))
+    state.next_action(0.0)
+    reason = errors.UnroutableError("no queue")
+    assert state.on_return([1, 2], reason) == [1, 2]
+    state.on_disconnect()
+    state.on_opened()
+    state.next_action(1.0)
+    assert state.on_return([2, 3], reason) == [3]
+    (answered,) = state.on_confirm(3, 3, multiple=True)
+    assert state.take_returns(answered.numbers) == dict.fromkeys([2, 3], reason)
+
+
 def test_finishing_publisher_ends_when_all_is_answered():
     """P10: close sends the draft at once, and says that it has the last answer."""
     state = make_state(linger_s=100.0)

@@ -132,6 +132,15 @@ def test_return_without_a_listener_fails_its_future_and_the_flush(broker, publis
     assert frame.header.data.mandatory
 
 
+def test_a_message_that_was_returned_and_then_placed_is_confirmed(broker, publisher):
+    """P7, P10: a cut between return and confirm, and a queue is bound meanwhile."""
+    broker.publishing.scripts.append(fake.answering(fake.returned(1), end=fake.Cut))
+    broker.publishing.scripts.append(fake.answering(fake.confirm(1)))
+    with publisher(broker) as out:
+        assert out.publish("m").result(SOON_S) == Confirmation(1)
+    assert len(broker.publishing.streams) == 2
+
+
 def test_cut_in_mid_publish_retransmits_the_same_numbers(broker, publisher):
     """P10: on a new stream exactly what is unconfirmed goes again, under the same numbers."""
     broker.publishing.scripts.append(

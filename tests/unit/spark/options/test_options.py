@@ -505,7 +505,7 @@ def test_options_pickle():
 
 
 def test_each_option_has_a_field():
-    """No option is ignored: each is a field of what a query is given, or of its broker or queues."""
+    """No option is ignored: a query is given each, as a field or in its broker or queues."""
     classes = {
         Use.SOURCE: (SourceOptions, SplitOptions),
         Use.BROWSE: (BrowseOptions, SplitOptions),
