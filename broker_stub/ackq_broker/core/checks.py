@@ -1,4 +1,4 @@
-"""Validation of names and durations, and texts of errors, shared by all rooms of the core."""
+"""Validation of names and durations, and texts of errors, shared by all parts of the core."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 
 RESERVED_PREFIX: Final = "ackq."
-# Of the sessions whose query gave them no name.
+# Prefix of the names of sessions whose query gave them none.
 ANONYMOUS_PREFIX: Final = "anonymous-"
 # Takes dead letters whose own dead-letter queue does not exist (C13).
 BUILT_IN_DEAD: Final = "ackq.dead"
-# What `queuePattern` (S10) and lists of names give a meaning.
+# Characters with a meaning in `queuePattern` (S10) and in lists of names.
 _PATTERN: Final = ",*?"
 
 MAX_DURATION_MS: Final = 100 * 365 * 24 * 3600 * 1000
@@ -44,7 +44,7 @@ def check_new(kind: str, name: str) -> None:
 def check_characters(kind: str, name: str) -> None:
     """Checks that a new name is no pattern, no list, and one line; raises InvalidArgumentError.
 
-    Older versions took any: what is there goes on under its name.
+    Older versions accepted any name: existing objects keep theirs.
     """
     bad = sorted({each for each in name if each in _PATTERN or not each.isprintable()})
     if bad:
@@ -76,7 +76,7 @@ def check_duration(what: str, duration_ms: int) -> None:
 
 
 def queue_named(state: State, name: str) -> Queue:
-    """The queue of this name; raises QueueNotFoundError."""
+    """Returns the queue of this name; raises QueueNotFoundError."""
     queue_id = state.queue_ids.get(name)
     if queue_id is None:
         raise QueueNotFoundError(
@@ -88,26 +88,26 @@ def queue_named(state: State, name: str) -> Queue:
 
 
 def plural(count: int, noun: str) -> str:
-    """'1 message', '2 messages'."""
+    """Returns a count with its noun: '1 message', '2 messages'."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def utc(at_us: int) -> str:
-    """A time as ISO 8601 text, to the second."""
+    """Formats a time as ISO 8601 text, to the second."""
     return f"{np.datetime64(at_us // 1_000_000, 's')}Z"
 
 
 def foreign(owner: str, user: str) -> bool:
-    """A10: whether what belongs to `owner` is another user's than `user`.
+    """A10: whether an object of `owner` belongs to another user than `user`.
 
-    Empty is nobody: what an older version made, or a broker without users, is open to all; and
-    without users nothing is compared.
+    An empty owner is nobody: objects made by an older version, or by a broker without users, are
+    open to all; and without users nothing is compared.
     """
     return bool(owner and user and owner != user)
 
 
 def check_owner(what: str, owner: str, user: str, remedy: str) -> None:
-    """A10: refuses another user than the owner; raises PermissionDeniedError."""
+    """A10: refuses a user other than the owner; raises PermissionDeniedError."""
     if foreign(owner, user):
         missing = f"{what}, which is another user's"
         raise PermissionDeniedError(
@@ -116,19 +116,20 @@ def check_owner(what: str, owner: str, user: str, remedy: str) -> None:
 
 
 class _Owned(Protocol):
-    """What has a user; empty for nobody."""
+    """An object that belongs to a user; empty for nobody."""
 
     user: str
 
 
 def check_share(what: str, user: str, most: int, there: int | Mapping[Any, _Owned]) -> None:
-    """A5: refuses a user more than its share of a bound of all; raises LimitError.
+    """A5: refuses a user more than its share of a common bound; raises LimitError.
 
     Args:
-        what: In words.
-        user: Who wants one more; empty where there are no users.
-        most: The bound.
-        there: How many the user has; or all, which are counted when they could be that many.
+        what: The objects, as a plural noun.
+        user: The user that wants one more; empty where there are no users.
+        most: The bound for all users.
+        there: The number of objects of the user; or all objects, which are counted only when they
+            could be that many.
     """
     share = limits.user_share(most)
     if not user or (there if isinstance(there, int) else len(there)) < share:

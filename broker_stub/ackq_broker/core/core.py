@@ -39,17 +39,17 @@ class Core:
 
     @property
     def sequence(self) -> int:
-        """The sequence of the record applied last; 0 before the first."""
+        """Sequence of the record applied last; 0 before the first."""
         return self._state.sequence
 
     @property
     def history_id(self) -> str:
-        """The identity of the journal's history (Q8), as the last `Start` gave it."""
+        """Id of the journal's history (Q8), as the last `Start` gave it."""
         return self._state.history_id
 
     @property
     def state(self) -> State:
-        """The state, for the functions of `views`: nothing else reads it, nobody changes it."""
+        """The state, for the functions of `views`: nothing else reads it, and nobody changes it."""
         return self._state
 
     def decide(self, command: Command, now_us: int) -> Decision:
@@ -57,8 +57,8 @@ class Core:
 
         Args:
             command: One of `commands`.
-            now_us: The broker's time, microseconds since the epoch; never earlier than in the call
-                before (Q8).
+            now_us: The broker's time, microseconds since the epoch; never earlier than in the
+                previous call (Q8).
 
         Raises:
             AckqError: The command is refused; each command names the kinds.
@@ -67,9 +67,9 @@ class Core:
         return DECIDE[type(command)](self._state, command, now_us)
 
     def apply(self, sequence: int, record: Record) -> None:
-        """Applies a record to the state; `sequence` is the next one.
+        """Applies a record to the state; `sequence` must be the next one.
 
-        An exception leaves the state half changed: the core must not be used any more.
+        An exception leaves the state half changed: the core must not be used afterwards.
         """
         assert sequence == self._state.sequence + 1, (sequence, self._state.sequence)
         if self._cut is None or not self._cut.open:
@@ -80,13 +80,13 @@ class Core:
         self._state.sequence = sequence
 
     def snapshot(self) -> bytes:
-        """The state as bytes: equal states give equal bytes."""
+        """Encodes the state as bytes: equal states give equal bytes."""
         return dump(self._state)
 
     def cut(self) -> Cut:
-        """The state as of now, to be encoded in pieces while later records are applied.
+        """Returns the present state, to be encoded in pieces while later records are applied.
 
-        One at a time; until all pieces were taken or it is closed, `apply` is slower.
+        Only one at a time; until all pieces are taken or it is closed, `apply` is slower.
         """
         assert self._cut is None or not self._cut.open, "one cut at a time"
         self._cut = Cut(self._state)
@@ -94,7 +94,7 @@ class Core:
 
     @classmethod
     def restore(cls, data: bytes) -> Core:
-        """The core whose snapshot this is; raises UnsupportedError for one of a newer version."""
+        """Restores a core from a snapshot; raises UnsupportedError for one of a newer version."""
         self = cls()
         self._state = load(data)
         return self
@@ -104,15 +104,16 @@ class Core:
     def drain_dead_blocks(self) -> list[int]:
         """The blocks that lost their last reference since the last call.
 
-        A block may be dead after the very record that brings it, when a drop-head queue drops it.
+        A block may be dead right after the record that brings it, when a drop-head queue drops it.
         """
         return self._state.blocks.drain_dead()
 
     def match(self, exchange: str, routes: Sequence[Route], start: int, most_steps: int) -> int:
-        """Matches topics ahead of a decision, which takes one step for each then.
+        """Matches topics before a decision, which then takes one step for each.
 
         Returns:
-            The first one from `start` on that is left after so many steps; all of them: none is.
+            The first index from `start` on that is left after `most_steps`; the number of routes if
+            none is.
         """
         router = router_of(self._state, exchange)
         if router is None:
@@ -120,7 +121,10 @@ class Core:
         return start + match(router, islice(routes, start, None), most_steps)
 
     def unpin(self, pieces: Iterable[Piece]) -> None:
-        """The service has read the blocks of a `no_ack` delivery; once for each such delivery."""
+        """Unpins the blocks of a `no_ack` delivery once the service has read them.
+
+        To be called once for each such delivery.
+        """
         self._state.blocks.unpin(piece.block_id for piece in pieces)
 
     def drain_woken(self) -> KeysView[str]:
@@ -128,7 +132,7 @@ class Core:
         return self._state.signals.drain_woken()
 
     def drain_dead_letters(self) -> dict[tuple[str, str], int]:
-        """How many became dead letters since the last call, by queue and cause; volatile."""
+        """Number of new dead letters since the last call, by queue and cause; volatile."""
         drained = dict(self._state.signals.dead_letters)
         self._state.signals.dead_letters.clear()
         return drained
@@ -136,9 +140,10 @@ class Core:
     def note_consumers(
         self, queue: str, consumers: int, demand: Callable[[], commands.Demand] = commands.Demand
     ) -> None:
-        """How many consumers a queue has from now on, and what tells their demand; volatile.
+        """Sets the number of consumers of a queue, and the function that returns their demand.
 
-        A queue with some is in use (Q4), and is not expired (Q3). No queue of that name: nothing.
+        Volatile. A queue with consumers is in use (Q4), and does not expire (Q3). An unknown queue
+        is ignored.
         """
         queue_id = self._state.queue_ids.get(queue)
         if queue_id is not None:

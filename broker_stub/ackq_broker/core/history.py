@@ -1,6 +1,6 @@
-"""Histories of the journal (Q8): what began in an older one is refused until that is accepted.
+"""Histories of the journal (Q8): objects of an older one are refused until it is accepted.
 
-Invariant: a publisher, session or writer belongs to the history in which it began, for good; those
+Invariant: a publisher, session or writer always belongs to the history in which it began; objects
 of the present history are never refused.
 """
 
@@ -23,7 +23,7 @@ _CAUSES: Final = {
 
 
 def begin(state: State, history_id: str, cause: str, at_us: int) -> None:
-    """Begins a history; all that began in another one before is refused."""
+    """Begins a history; all objects of earlier histories are refused from now on."""
     if history_id == state.history_id:
         return
     state.histories = (*state.histories, History(history_id, at_us, cause))
@@ -31,7 +31,7 @@ def begin(state: State, history_id: str, cause: str, at_us: int) -> None:
 
 
 def check(state: State, history: int, what: str, remedy: str) -> None:
-    """Q8: refuses `what`, which began in an older history: HistoryChangedError.
+    """Q8: refuses `what` if it began in an older history, with HistoryChangedError.
 
     Args:
         state: The state.
@@ -58,19 +58,19 @@ def check(state: State, history: int, what: str, remedy: str) -> None:
 
 
 def accept(state: State, _command: commands.AcceptHistory, now_us: int) -> Decision:
-    """Q8: an operator admits what began in older histories; replies the numbers refused before."""
+    """Q8: an operator admits objects of older histories; replies how many were refused before."""
     refused = refused_by_history(state)
     decided = (records.HistoryAccepted(now_us),) if state.admitted_history else ()
     return Decision(decided, refused)
 
 
 def apply_history_accepted(state: State, _sequence: int, _record: records.HistoryAccepted) -> None:
-    """Admits everything that began before, until the next history."""
+    """Admits all objects of older histories, until the next history begins."""
     state.admitted_history = 0
 
 
 def refused_by_history(state: State) -> commands.RefusedByHistory:
-    """Numbers refused now, by kind."""
+    """Numbers of objects that are refused now, by kind."""
     oldest = state.admitted_history
     if not oldest:
         return commands.RefusedByHistory(0, 0, 0)

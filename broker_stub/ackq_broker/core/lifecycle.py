@@ -23,7 +23,7 @@ _SECOND_US: Final = 1_000_000
 
 
 def start(state: State, command: commands.Start, now_us: int) -> Decision:
-    """Q7: the first command of a process: drops transient messages and those of lost blocks."""
+    """Q7: decides the first command of a process: drops transient and lost messages."""
     lost_blocks = command.lost_blocks & state.blocks.live()
     vanished, lost = 0, []
     for queue in state.queues.values():
@@ -37,7 +37,7 @@ def start(state: State, command: commands.Start, now_us: int) -> Decision:
 
 
 def apply_started(state: State, sequence: int, record: records.Started) -> None:
-    """Drops what did not survive: messages, non-durable topology, uploads, streams, channels."""
+    """Drops messages, non-durable topology, uploads, streams and channels lost in a restart."""
     known = state.histories
     history.begin(state, record.history_id, record.cause, record.at_us)
     state.signals.started_us = record.at_us
@@ -79,7 +79,7 @@ def apply_started(state: State, sequence: int, record: records.Started) -> None:
 
 
 def housekeep(state: State, command: commands.Housekeep, now_us: int) -> Decision:
-    """P10, K2, K3, S9: drops what is past its retention, and writers that are done.
+    """P10, K2, K3, S9: drops objects past their retention, and writers that are done.
 
     An unproven session that holds a lease stays: under Trigger.Once a checkpoint may name it and
     return next week.
@@ -118,7 +118,7 @@ def housekeep(state: State, command: commands.Housekeep, now_us: int) -> Decisio
 
 
 def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
-    """Removes all of it."""
+    """Removes the objects that are past their retention."""
     for publisher_id in record.publishers:
         publishers.forget(state, publisher_id)
     writer_batches.drop_stages(state, record.stages)
@@ -139,14 +139,14 @@ def _transient(queue: Queue) -> BitMap64:
 
 
 def _lost(queue: Queue, blocks: BitMap64) -> BitMap64:
-    """The messages of a queue in these blocks, without those only kept for a replay."""
+    """The messages of a queue in these blocks, except those only kept for a replay."""
     if not blocks:
         return BitMap64()
     return queue.placements.of_blocks(blocks) & queue.present
 
 
 def _torn(state: State, blocks: BitMap64) -> set[bytes]:
-    """The sealed stages with rows in these blocks: without them a batch is not whole (K3)."""
+    """The sealed stages with rows in these blocks: without them a batch is incomplete (K3)."""
     return {
         stage.stage_id
         for stage in state.stages.values()

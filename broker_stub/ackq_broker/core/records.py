@@ -1,10 +1,11 @@
-"""Records of the journal: each is the whole effect of one command.
+"""Journal records: each record is the whole effect of one command.
 
 A record is a version byte and a msgpack array `[tag, field, ...]`. Fields are appended, with
-defaults: a record that lacks them is read as it was meant, one that has more than a version knows
-was written by a newer one and is refused, as those may change what it means. Tags and the order of
-fields never change. Version 1 was written by software that skips fields that it does not know, and
-is read as version 2. A decoded bitmap is never mutated: state may refer to it.
+defaults: a record that lacks a field is read with the meaning it had when it was written. A record
+with more fields than this version knows was written by a newer version and is refused, because an
+unknown field may change the meaning of the record. Tags and the order of fields never change.
+Version 1 was written by software that skips unknown fields, and is read as version 2. A decoded
+bitmap is never mutated, because state may refer to it.
 A part of a record (`Field`) is a msgpack array under the same rules; `QueueProperties` is a map,
 whose field names never change.
 """
@@ -28,17 +29,17 @@ _READABLE: Final = (1, 2)
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A change of state: the base of `records`."""
+    """Base of the journal's records; each one is a change of state."""
 
 
 class Field(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A part of a record."""
+    """Base of the parts of a record."""
 
 
 class Expiry(NamedTuple):
-    """When messages expire (Q3), by the broker's clock at ingest.
+    """Expiry instant of some rows of a block (Q3), by the broker's clock at ingest.
 
-    `rows` are rows of the block, None means every row; a row is in one expiry of a command at most.
+    `rows` are rows of the block, None means every row; a row is in at most one expiry of a command.
     """
 
     expires_us: int
@@ -46,7 +47,7 @@ class Expiry(NamedTuple):
 
 
 class QueueProperties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """As `ackq.v1.QueueProperties`; 0 and "" mean none.
+    """Properties of a queue, as in `ackq.v1.QueueProperties`; 0 and "" mean none.
 
     `overflow` is "reject-publish" or "drop-head".
     """
@@ -65,12 +66,12 @@ class QueueProperties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RoutedRows(Field, frozen=True):
-    """The rows of a block that go to one queue.
+    """Rows of a block that are routed to one queue.
 
-    `first_position` is given when the rows become visible in the record itself, and is 0 for staged
+    `first_position` is set when the rows become visible in the record itself, and is 0 for staged
     rows. `rows` lists the block's rows unless they are consecutive from `start`. The expiries are
-    those that the messages came with; the queue's own TTL is added when they are placed. The
-    `transient` rows go with a restart, though the bytes of their block stay.
+    the ones that the messages came with; the queue's own TTL is added when the rows are placed. A
+    restart removes the `transient` rows, though the bytes of their block stay.
     """
 
     queue_id: int
@@ -84,16 +85,16 @@ class RoutedRows(Field, frozen=True):
 
 
 class Unroutable(Field, frozen=True):
-    """The numbers of mandatory publishes to one exchange that no queue wanted (P7)."""
+    """Publish numbers of mandatory messages to one exchange that matched no queue (P7)."""
 
     exchange: str
     numbers: BitMap64
 
 
 class Drop(Field, frozen=True):
-    """The lowest ready positions of a queue are dropped, as it overflows (Q3).
+    """Messages dropped from the head of an overflowing queue: its lowest ready positions (Q3).
 
-    But for the first ones, `after` of them, which consumers had room for.
+    The first `after` ready messages are spared, because consumers had room for them.
     """
 
     queue_id: int
@@ -102,10 +103,11 @@ class Drop(Field, frozen=True):
 
 
 class Move(Field, frozen=True):
-    """Positions of one queue become new ones at the tail of another; the blocks stay (C13, Q6).
+    """Positions of one queue that move to the tail of another as new positions (C13, Q6).
 
-    `cause` is a value of `dead_letters.Cause`; `reason` is that of the settlement, else the cause;
-    with the session that settled them and its batch, if any.
+    The blocks are not copied. `cause` is a value of `dead_letters.Cause`; `reason` is the reason of
+    the settlement, or else the cause. `session` and `batch_id` name the session that settled the
+    messages and its batch, if any.
     """
 
     queue_id: int
@@ -118,7 +120,7 @@ class Move(Field, frozen=True):
 
 
 class Delay(Field, frozen=True):
-    """Positions of one queue are requeued, and ready from an instant on (C14)."""
+    """Positions of one queue that are requeued with a delay, and ready from `until_us` on (C14)."""
 
     queue_id: int
     positions: BitMap64
@@ -126,7 +128,7 @@ class Delay(Field, frozen=True):
 
 
 class RejectedThere(Field, frozen=True):
-    """Positions of one queue that leave it, to be rejected at the broker they came from (L28).
+    """Positions that leave their queue and are to be rejected at the remote broker (L28).
 
     `cause` is a value of `dead_letters.Cause`.
     """
@@ -137,7 +139,7 @@ class RejectedThere(Field, frozen=True):
 
 
 class DueMessages(Field, frozen=True):
-    """Due positions of one queue: expired (Q3), and ready after their delay (C14)."""
+    """Due positions of one queue: `expired` by TTL (Q3), `matured` when their delay ended (C14)."""
 
     queue_id: int
     expired: BitMap64
@@ -145,7 +147,7 @@ class DueMessages(Field, frozen=True):
 
 
 class Holder(Field, frozen=True):
-    """Holder of a session, and since when (S3)."""
+    """Holder of a session or a link, and since when it holds it (S3)."""
 
     token: bytes
     host: str
@@ -155,23 +157,23 @@ class Holder(Field, frozen=True):
 
 
 class QueuePositions(Field, frozen=True):
-    """Positions of one queue; in a lease, their tags follow those of the entry before."""
+    """Positions of one queue; in a lease, their tags follow the tags of the previous entry."""
 
     queue_id: int
     positions: BitMap64
 
 
 class Hole(Field, frozen=True):
-    """Tags of a lease that have no message any more, and why: one of `queues.Gone` (S5)."""
+    """Tags of a lease that no longer have a message, and why: a value of `queue.Gone` (S5)."""
 
     reason: str
     tags: BitMap64
 
 
 class TagOutcome(Field, frozen=True):
-    """Tags of a lease that get the same disposition at its accept (S6).
+    """Tags of a lease that get the same disposition when the lease is accepted (S6).
 
-    `outcome` is a value of `ackq.outcomes.Outcome`; `delay_ms` 0 takes the delay of C14.
+    `outcome` is a value of `ackq.outcomes.Outcome`; with `delay_ms` 0 the delay of C14 applies.
     """
 
     outcome: str
@@ -186,7 +188,7 @@ class TagOutcome(Field, frozen=True):
 
     @classmethod
     def of(cls, disposition: Disposition, tags: BitMap64) -> TagOutcome:
-        """Tags with their disposition."""
+        """Builds the entry of some tags from their disposition."""
         return cls(disposition.outcome.value, tags, disposition.reason, disposition.delay_ms)
 
 
@@ -194,7 +196,7 @@ class TagOutcome(Field, frozen=True):
 
 
 class QueueDeclared(Record, frozen=True, tag="queue_declared"):
-    """A new queue."""
+    """A queue was created."""
 
     queue_id: int
     queue: str
@@ -202,19 +204,19 @@ class QueueDeclared(Record, frozen=True, tag="queue_declared"):
 
 
 class QueueDeleted(Record, frozen=True, tag="queue_deleted"):
-    """A queue is deleted, with its ready messages and its bindings."""
+    """A queue was deleted, with its ready messages and its bindings."""
 
     queue_id: int
 
 
 class QueuePurged(Record, frozen=True, tag="queue_purged"):
-    """The ready messages of a queue are removed."""
+    """The ready messages of a queue were removed."""
 
     queue_id: int
 
 
 class ExchangeDeclared(Record, frozen=True, tag="exchange_declared"):
-    """A new exchange."""
+    """An exchange was created."""
 
     exchange: str
     kind: str
@@ -222,13 +224,13 @@ class ExchangeDeclared(Record, frozen=True, tag="exchange_declared"):
 
 
 class ExchangeDeleted(Record, frozen=True, tag="exchange_deleted"):
-    """An exchange is deleted, with its bindings."""
+    """An exchange was deleted, with its bindings."""
 
     exchange: str
 
 
 class QueueBound(Record, frozen=True, tag="queue_bound"):
-    """A new binding."""
+    """A binding was created."""
 
     exchange: str
     queue_id: int
@@ -236,7 +238,7 @@ class QueueBound(Record, frozen=True, tag="queue_bound"):
 
 
 class QueueUnbound(Record, frozen=True, tag="queue_unbound"):
-    """A binding is removed."""
+    """A binding was removed."""
 
     exchange: str
     queue_id: int
@@ -247,10 +249,10 @@ class QueueUnbound(Record, frozen=True, tag="queue_unbound"):
 
 
 class PublisherOpened(Record, frozen=True, tag="publisher_opened"):
-    """A publisher has a stream, in the mode that it keeps (P1).
+    """A publisher opened a stream, in the mode that it keeps (P1).
 
-    One that is nobody's belongs to the `user` from here on; empty where there are no users (A10).
-    The `attempt` names the opening; empty where its client did not.
+    An unowned publisher belongs to `user` from this record on; `user` is empty where there are no
+    users (A10). `attempt` names the opening; it is empty if the client sent none.
     """
 
     publisher_id: bytes
@@ -261,9 +263,9 @@ class PublisherOpened(Record, frozen=True, tag="publisher_opened"):
 
 
 class PublisherClosed(Record, frozen=True, tag="publisher_closed"):
-    """A publisher's last stream ended; what it had not committed is dropped.
+    """A publisher's last stream ended; its uncommitted transaction is dropped.
 
-    It is forgotten at once when `finished`, and in 7 days otherwise.
+    The publisher is forgotten at once when `finished`, otherwise after 7 days.
     """
 
     publisher_id: bytes
@@ -274,9 +276,10 @@ class PublisherClosed(Record, frozen=True, tag="publisher_closed"):
 class Published(Record, frozen=True, tag="published"):
     """Rows of one block became visible.
 
-    `accepted` and `transient` are the numbers placed (P10); a restart takes the transient ones.
-    `durable` says whether the block's bytes survive one. The drops come after the parts. `sizes` is
-    a packed column (`columns.packed_sizes`), empty when all rows are alike (Q3).
+    `accepted` and `transient` are the numbers placed (P10); a restart forgets the transient ones.
+    `durable` says whether the block's bytes survive a restart. The drops are applied after the
+    parts. `sizes` is a packed column (`state.block_sizes`), empty when all rows have the same size
+    (Q3).
     """
 
     publisher_id: bytes
@@ -292,10 +295,10 @@ class Published(Record, frozen=True, tag="published"):
 
 
 class TransactionStaged(Record, frozen=True, tag="transaction_staged"):
-    """A transaction has the rows of one more block.
+    """A block was added to a transaction.
 
-    `block_id` is 0 when no queue wanted any of them; `durable` and `sizes` as in `Published`. What
-    was `returned` is told again when the commit is repeated.
+    `block_id` is 0 when none of its rows matched a queue; `durable` and `sizes` as in `Published`.
+    The `returned` numbers are reported again when the commit is repeated.
     """
 
     publisher_id: bytes
@@ -309,7 +312,7 @@ class TransactionStaged(Record, frozen=True, tag="transaction_staged"):
 
 
 class TransactionCommitted(Record, frozen=True, tag="transaction_committed"):
-    """A publisher's transaction became visible; the drops come after all of its parts."""
+    """A publisher's transaction became visible; the drops are applied after all of its parts."""
 
     publisher_id: bytes
     transaction_id: bytes
@@ -319,7 +322,7 @@ class TransactionCommitted(Record, frozen=True, tag="transaction_committed"):
 
 
 class TransactionRolledBack(Record, frozen=True, tag="transaction_rolled_back"):
-    """What a publisher had not committed is dropped."""
+    """A publisher's uncommitted transaction was dropped."""
 
     publisher_id: bytes
 
@@ -328,10 +331,10 @@ class TransactionRolledBack(Record, frozen=True, tag="transaction_rolled_back"):
 
 
 class StageOpened(Record, frozen=True, tag="stage_opened"):
-    """A stage begins; `superseded` ones, of older runs of the writer, are dropped.
+    """A stage was opened; the `superseded` stages, from older runs of the writer, are dropped.
 
-    A `single` writer commits no more than this batch. A writer that is nobody's belongs to the
-    `user` from here on; empty where there are no users (A10), here and below.
+    A `single` writer commits only this batch. An unowned writer belongs to `user` from this record
+    on; `user` is empty where there are no users (A10), in this record and the following ones.
     """
 
     stage_id: bytes
@@ -347,7 +350,7 @@ class StageOpened(Record, frozen=True, tag="stage_opened"):
 
 
 class BlockStaged(Record, frozen=True, tag="block_staged"):
-    """A stage has one more block; `block_id` is 0 when no queue wanted any of its rows.
+    """A block was added to a stage; `block_id` is 0 when none of its rows matched a queue.
 
     `sizes` as in `Published`.
     """
@@ -362,23 +365,23 @@ class BlockStaged(Record, frozen=True, tag="block_staged"):
 
 
 class StageSealed(Record, frozen=True, tag="stage_sealed"):
-    """A stage is complete."""
+    """A stage was sealed: it is complete."""
 
     stage_id: bytes
     at_us: int
 
 
 class StagesDropped(Record, frozen=True, tag="stages_dropped"):
-    """Stages are dropped."""
+    """Stages were dropped."""
 
     stage_ids: tuple[bytes, ...]
 
 
 class BatchCommitted(Record, frozen=True, tag="batch_committed"):
-    """The named stages became visible in this order; others are `dropped`.
+    """The named stages became visible in this order; the `dropped` stages were dropped.
 
-    The drops come after all parts. A `single` writer commits no more. The target is the writer's
-    name for where the rows go; empty where it gave none.
+    The drops are applied after all parts. A `single` writer commits no other batch. `target` is the
+    writer's name for where the rows go; it is empty where the writer gave none.
     """
 
     writer: str
@@ -396,9 +399,9 @@ class BatchCommitted(Record, frozen=True, tag="batch_committed"):
 
 
 class BatchRepeated(Record, frozen=True, tag="batch_repeated"):
-    """A run found the batch that its writer committed last written (K3).
+    """A run found the batch that its writer committed last already written (K3).
 
-    In this execution, where one is known (K12).
+    `execution_id` is the SQL execution of that run, where it is known (K12).
     """
 
     writer: str
@@ -407,14 +410,14 @@ class BatchRepeated(Record, frozen=True, tag="batch_repeated"):
 
 
 class WriterForgotten(Record, frozen=True, tag="writer_forgotten"):
-    """An operator had a writer forgotten: nothing is written under its name any more (K3)."""
+    """An operator forgot a writer: writes under its name are refused from this record on (K3)."""
 
     writer: str
     at_us: int
 
 
 class WriterAssigned(Record, frozen=True, tag="writer_assigned"):
-    """An operator gave a writer to a user (A10)."""
+    """An operator assigned a writer to a user (A10)."""
 
     writer: str
     user: str
@@ -424,10 +427,10 @@ class WriterAssigned(Record, frozen=True, tag="writer_assigned"):
 
 
 class SessionOpened(Record, frozen=True, tag="session_opened"):
-    """A new incarnation; the lease of the one it replaces, if any, was requeued.
+    """A new incarnation of a session; the lease of the replaced incarnation, if any, was requeued.
 
-    It succeeds an incarnation that was forgotten when a checkpoint stands at tag 0 of that one. It
-    belongs to the `user`; empty where there are no users (A10).
+    `succeeds` names a forgotten incarnation that the new one continues, because a checkpoint stands
+    at tag 0 of it. The session belongs to `user`; empty where there are no users (A10).
     """
 
     session: str
@@ -444,12 +447,12 @@ class SessionOpened(Record, frozen=True, tag="session_opened"):
 
 
 class SessionAdvanced(Record, frozen=True, tag="session_advanced"):
-    """Attach, accept and lease in one: a new lease is made of `leased` after the accept.
+    """Attach, accept and lease in one record: `leased` becomes a new lease after the accept.
 
-    A detached lease takes what is `resumed` first, and its other tags are `holes` (S5). With an
-    accept the committed outcomes take effect (S6): of what they name, `moves` become dead letters,
-    `discarded` is dropped, `rejected_there` leaves too, and the rest is requeued. The drops come
-    last.
+    A detached lease first gets the `resumed` messages back, and its other tags become `holes` (S5).
+    With an accept the committed outcomes take effect (S6): of the messages that they name, `moves`
+    are dead-lettered, `discarded` are dropped, `rejected_there` also leave their queue, and the
+    rest is requeued. The drops are applied last.
     """
 
     session: str
@@ -478,10 +481,10 @@ class SessionDetached(Record, frozen=True, tag="session_detached"):
 
 
 class FetchNoted(Record, frozen=True, tag="fetch_noted"):
-    """A run of a query reads a batch from the outstanding lease, or the `kept` one (S6).
+    """A run of a query reads a batch from the outstanding lease, or from the `kept` one (S6).
 
-    Without a query id it only proves the incarnation (S9). The `user` is who fetched; empty where
-    there are no users.
+    Without a query id it only proves the incarnation (S9). `user` is the user that fetched; empty
+    where there are no users.
     """
 
     session: str
@@ -510,7 +513,7 @@ class BatchPlanned(Record, frozen=True, tag="batch_planned"):
 class OutcomesStaged(Record, frozen=True, tag="outcomes_staged"):
     """A task staged outcomes for tags of the outstanding lease (S6).
 
-    Or, without an effect, of the `kept` one (K2).
+    Or for tags of the `kept` lease, where they have no effect (K2).
     """
 
     session: str
@@ -521,7 +524,7 @@ class OutcomesStaged(Record, frozen=True, tag="outcomes_staged"):
 
 
 class OutcomesCommitted(Record, frozen=True, tag="outcomes_committed"):
-    """Stages of outcomes take effect at the accept of the lease, in this order (S6)."""
+    """Stages of outcomes were committed: they take effect in this order at the accept (S6)."""
 
     session: str
     stage_ids: tuple[bytes, ...]
@@ -529,15 +532,16 @@ class OutcomesCommitted(Record, frozen=True, tag="outcomes_committed"):
 
 
 class OutcomesDropped(Record, frozen=True, tag="outcomes_dropped"):
-    """Stages of outcomes are dropped."""
+    """Stages of outcomes were dropped."""
 
     stage_ids: tuple[bytes, ...]
 
 
 class SessionSettled(Record, frozen=True, tag="session_settled"):
-    """An operator settled tags of a lease; they are holes, and the epoch is over (S8).
+    """An operator settled tags of a lease; they become holes, and the epoch is over (S8).
 
-    What is neither moved nor discarded nor `rejected_there` is requeued. The drops come last.
+    Messages that are neither moved nor discarded nor `rejected_there` are requeued. The drops are
+    applied last.
     """
 
     session: str
@@ -560,7 +564,7 @@ class SessionReleased(Record, frozen=True, tag="session_released"):
 
 
 class Delivered(Record, frozen=True, tag="delivered"):
-    """Ready messages of a queue have the next tags of a channel, lowest position first.
+    """Ready messages of a queue got the next tags of a channel, lowest position first.
 
     With `no_ack` they are accepted at once.
     """
@@ -573,11 +577,11 @@ class Delivered(Record, frozen=True, tag="delivered"):
 
 
 class Settled(Record, frozen=True, tag="settled"):
-    """Tags of a channel are settled.
+    """Tags of a channel were settled.
 
-    `outcome` is a value of `ackq.outcomes.Outcome`. But for ACCEPTED, what is neither moved nor
-    discarded nor `rejected_there` is requeued. The drops, of dead-letter queues that overflow, come
-    last.
+    `outcome` is a value of `ackq.outcomes.Outcome`. Unless it is ACCEPTED, messages that are
+    neither moved nor discarded nor `rejected_there` are requeued. The drops, from dead-letter
+    queues that overflow, are applied last.
     """
 
     channel_id: bytes
@@ -602,7 +606,7 @@ class ChannelClosed(Record, frozen=True, tag="channel_closed"):
 
 
 class Redriven(Record, frozen=True, tag="redriven"):
-    """Dead letters moved back to the queues they came from (Q6); the drops come last."""
+    """Dead letters moved back to their original queues (Q6); the drops are applied last."""
 
     moves: tuple[Move, ...]
     at_us: int
@@ -610,10 +614,10 @@ class Redriven(Record, frozen=True, tag="redriven"):
 
 
 class Ticked(Record, frozen=True, tag="ticked"):
-    """What was due up to an instant has happened.
+    """Everything due up to an instant has happened: expiries and ends of delays.
 
-    Of what expired, `moves` became dead letters, and `discarded` is dropped because it went in a
-    circle (C13). The drops come last.
+    Of the expired messages, `moves` were dead-lettered, and `discarded` were dropped because they
+    expired in a cycle (C13). The drops are applied last.
     """
 
     at_us: int
@@ -627,9 +631,9 @@ class Ticked(Record, frozen=True, tag="ticked"):
 
 
 class Started(Record, frozen=True, tag="started"):
-    """A process begins: what is transient, or in a lost block, is dropped (Q7).
+    """A broker process started: transient messages and messages in lost blocks are dropped (Q7).
 
-    The history may be another one than before (Q8).
+    The history may differ from the previous one (Q8).
     """
 
     history_id: str
@@ -639,13 +643,13 @@ class Started(Record, frozen=True, tag="started"):
 
 
 class HistoryAccepted(Record, frozen=True, tag="history_accepted"):
-    """What began in older histories is no longer refused (Q8)."""
+    """An operator accepted that the history changed: older objects are no longer refused (Q8)."""
 
     at_us: int
 
 
 class Expired(Record, frozen=True, tag="expired"):
-    """What was past its retention is dropped; `replays`: sessions whose kept lease is."""
+    """Objects past their retention were dropped; of the sessions in `replays`, the kept lease."""
 
     publishers: tuple[bytes, ...]
     stages: tuple[bytes, ...]
@@ -661,9 +665,9 @@ class Expired(Record, frozen=True, tag="expired"):
 class LinkOpened(Record, frozen=True, tag="link_opened"):
     """A link is new, or has another holder, or other options.
 
-    Another holder begins an epoch, and ends the subscription of the one before (L1). `ack` is a
-    value of `commands.LinkAck`. A link that is nobody's belongs to the `user` from here on; empty
-    where there are no users (A10).
+    Another holder begins an epoch, and ends the subscription of the previous holder (L1). `ack` is
+    a value of `commands.LinkAck`. An unowned link belongs to `user` from this record on; `user` is
+    empty where there are no users (A10).
     """
 
     link: str
@@ -680,7 +684,7 @@ class LinkOpened(Record, frozen=True, tag="link_opened"):
 
 
 class LinkSubscribed(Record, frozen=True, tag="link_subscribed"):
-    """A link begins its next subscription: the deliveries of the one before come again (L17)."""
+    """A link begins its next subscription; the previous one's deliveries are redelivered (L17)."""
 
     link: str
     at_us: int
@@ -690,20 +694,23 @@ class LinkStored(Record, frozen=True, tag="link_stored"):
     """Deliveries of a link were stored or matched, in their order (L5).
 
     Attributes:
-        first_number: Of the first delivery; `rows` of them follow each other.
-        proven: Of this subscription's acknowledgements, as the link said (L10).
+        first_number: Number of the first delivery; the record has `rows` consecutive deliveries.
+        proven: Number of this subscription's proven acknowledgements, as the link reported it
+            (L10).
         block_id: 0 when all rows were matched; then there are no parts.
-        keys: Of the rows that are stored, 16 bytes each, little-endian; `checks`: 8 bytes each.
-        content: Their positions, as far as their keys are of their content (L7).
-        matched: The rows, counted from the first delivery, that were there; `positions`: where, 8
-            bytes each, in their order. `matched_settled` of them were settled.
-        permitted: The positions, stored or matched, that may be acknowledged at once (L9, L11);
-            those whose entry is rejected are to be rejected.
-        ambiguous: Positions in doubt that rows of the same content were stored beside: each stands
-            for one that is counted, and is forgotten (L7).
-        id_reused: Rows that were stored though their id was known (L4).
-        redelivered: Positions of what was stored and says nothing of what is fresh (L10): it had
-            been delivered before, or came soon after its subscription began.
+        keys: Origin keys of the stored rows, 16 bytes each, little-endian; `checks`: their
+            fingerprints, 8 bytes each.
+        content: Positions of stored rows whose key is derived from their content (L7).
+        matched: Rows that matched an entry, counted from the first delivery; `positions`: the
+            positions of these entries, 8 bytes each, in row order. `matched_settled` counts the
+            matched rows whose message was settled.
+        permitted: Positions, stored or matched, that may be acknowledged at once (L9, L11); the
+            ones whose entry is rejected are to be rejected.
+        ambiguous: Positions in doubt next to which rows of the same content were stored: each is
+            counted as one ambiguous delivery, and forgotten (L7).
+        id_reused: Number of rows that were stored although their id was known (L4).
+        redelivered: Stored positions that do not count as fresh (L10): the message had been
+            delivered before, or came soon after its subscription began.
         sizes: As in `Published`.
     """
 
@@ -731,10 +738,11 @@ class LinkStored(Record, frozen=True, tag="link_stored"):
 class LinkPermitted(Record, frozen=True, tag="link_permitted"):
     """Deliveries of the present subscription may be acknowledged, or rejected (L10).
 
-    Which of both is in the record that took the message from its queue (`RejectedThere`).
+    Which of the two applies is in the record that took the message from its queue
+    (`RejectedThere`).
 
-    With `together` what was permitted before and is not proven is proven with them, or not at all:
-    it was told again, and in what order a link settles it is not known.
+    With `together`, all permits that are not proven become one batch, proven as a whole or not at
+    all: they were reported to the link again, and the order in which it settles them is not known.
     """
 
     link: str
@@ -745,14 +753,14 @@ class LinkPermitted(Record, frozen=True, tag="link_permitted"):
 
 
 class LinkPaused(Record, frozen=True, tag="link_paused"):
-    """An operator paused a link, or lets it go on (L25)."""
+    """An operator paused or resumed a link (L25)."""
 
     link: str
     paused: bool
 
 
 class LinkRemoved(Record, frozen=True, tag="link_removed"):
-    """An operator ended a link: nothing is known of its deliveries any more (L25)."""
+    """An operator removed a link, with everything known of its deliveries (L25)."""
 
     link: str
 
@@ -812,12 +820,12 @@ _DECODER: Final[msgspec.msgpack.Decoder[_AnyRecord]] = msgspec.msgpack.Decoder(
 
 
 def encode(record: Record) -> bytes:
-    """A record as bytes."""
+    """Encodes a record as bytes."""
     return bytes((VERSION,)) + _ENCODER.encode(record)
 
 
 def decode(data: bytes | memoryview) -> Record:
-    """A record from bytes.
+    """Decodes a record from bytes.
 
     Raises:
         UnsupportedError: It was written by a newer version of this software.

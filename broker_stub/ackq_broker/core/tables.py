@@ -1,4 +1,4 @@
-"""Which function decides a command, and which applies a record: the core as two tables."""
+"""Tables of the core: the function that decides each command, and that applies each record."""
 
 from __future__ import annotations
 

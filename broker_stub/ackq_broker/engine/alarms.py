@@ -1,6 +1,6 @@
-"""Alarms: why publishers are blocked (P14, O6), and the long-lived streams that are called back.
+"""Alarms: the reason why publishers are blocked (P14, O6), and callbacks of long-lived streams.
 
-Everything here runs on the broker's event loop.
+All of it runs on the broker's event loop.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class AlarmKind(Enum):
 
 
 class Listener(NamedTuple):
-    """A long-lived stream of a kind, such as `publish`, and its callbacks.
+    """A long-lived stream: its kind, such as `publish`, and its callbacks.
 
-    For a changed alarm, and for the broker's stop.
+    `alarm` is called for a changed alarm, and `stop` for the broker's stop.
     """
 
     kind: str
@@ -49,14 +49,14 @@ class Alarms:
     """The reason why publishers are blocked, and the callbacks of the open streams.
 
     Args:
-        disk: Whether the disk is at its reserve.
-        in_flight: What streams have sent and is not handled, and the memory alarm.
+        disk: The alarm that is on while the disk is at its reserve.
+        in_flight: Bytes that streams have sent and that are not handled, and the memory alarm.
 
     Attributes:
-        draining: Whether the broker takes in nothing new (O6).
+        draining: Whether the broker accepts no new work (O6).
         stopping: Whether the broker stops.
         ended_streams: Number of streams that ended since the start.
-        on_resume: Called when the broker takes in everything again after a drain.
+        on_resume: Called when the broker accepts new work again after a drain.
     """
 
     def __init__(self, disk: DiskAlarm, in_flight: InFlight) -> None:
@@ -65,13 +65,13 @@ class Alarms:
         self.draining = self.stopping = False
         self.ended_streams = 0
         self.on_resume: list[Callable[[], object]] = []
-        # In the order in which they came: a simulated run replays.
+        # Ordered by registration, so that a simulated run can be replayed.
         self._listeners: dict[Listener, None] = {}
         self._alarmed = False
 
     @property
     def kind(self) -> AlarmKind:
-        """The alarm that `reason` describes: draining before the disk before memory."""
+        """The alarm that `reason` describes: draining comes before disk, and disk before memory."""
         if self.draining:
             return AlarmKind.DRAINING
         if self._disk.reason:
@@ -96,7 +96,7 @@ class Alarms:
     ) -> Iterator[None]:
         """Calls back a stream for alarms and for the broker's stop.
 
-        An alarm is a reason, empty when it is over; a present one is passed at once.
+        `alarm` gets the reason, empty when the alarm is over; a present alarm is passed at once.
         """
         listener = Listener(kind, alarm, stop)
         self._listeners[listener] = None
@@ -125,7 +125,7 @@ class Alarms:
         self._pass_on()
 
     def drain(self, *, draining: bool) -> None:
-        """Takes in nothing new from now on (O6), or again everything."""
+        """Stops accepting new work (O6), or accepts it again."""
         if draining != self.draining:
             _log.info(
                 "%s", "draining: nothing new is taken in" if draining else "no longer draining"
@@ -160,14 +160,14 @@ class Alarms:
 
 
 class DiskAlarm:
-    """Whether the data directory's disk was at its reserve at the last poll (P8, P14).
+    """Alarm that is on if the data directory's disk was at its reserve at the last poll (P8, P14).
 
     Attributes:
-        reason: Why the broker takes nothing in; empty while the alarm is off.
+        reason: Why the broker accepts no messages; empty while the alarm is off.
 
     Args:
         free_bytes: Returns the free space of the disk.
-        reserve_bytes: What is kept free for what drains.
+        reserve_bytes: Space that is kept free for commands that drain the broker.
     """
 
     def __init__(

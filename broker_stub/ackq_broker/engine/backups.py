@@ -1,4 +1,4 @@
-"""Backups of the broker that serves, each a directory in the one that the operator gave (O5).
+"""Backups of a serving broker, each a subdirectory of the operator's backup directory (O5).
 
 Invariant: a client chooses a name in that directory and nothing else.
 """
@@ -25,7 +25,7 @@ class Backups:
 
     Args:
         engine: Its journal is backed up.
-        directory: Where they go; None: nowhere.
+        directory: The directory for backups; None: none are made.
     """
 
     def __init__(self, engine: Engine, directory: Path | None) -> None:
@@ -34,13 +34,13 @@ class Backups:
         self._busy = False
 
     async def make(self, name: str) -> Backup:
-        """Makes a backup of all that was decided so far, under a name; empty: the time, UTC.
+        """Backs up everything decided so far, under a name; an empty name is the time in UTC.
 
         Raises:
-            InvalidArgumentError: The name is none of a directory.
-            PreconditionFailedError: There is one of that name, one is under way, or the broker
-                was given no directory.
-            DiskFullError: There is no room, or no other way to write there.
+            InvalidArgumentError: The name is not allowed for a directory.
+            PreconditionFailedError: A backup of that name exists, another one is being made, or the
+                broker has no directory for backups.
+            DiskFullError: The directory has no room, or cannot be written.
         """
         if self._directory is None:
             raise PreconditionFailedError(

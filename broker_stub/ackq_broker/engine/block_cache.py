@@ -1,9 +1,9 @@
-"""Cache of the blocks that deliveries read last, and of small new ones, which wait for consumers.
+"""Cache of the blocks that deliveries read last, and of small new blocks.
 
 Row-wise consumers read a block from disk once.
 
 Invariant: at most `_MAX_BYTES` are kept. A block id is never given twice, and compaction takes only
-dead rows from a block, so that what is kept here has every row that a reader may ask for.
+dead rows from a block, so that a cached block has every row that a reader may ask for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ackq_broker.journal import Bulk
 _MAX_BYTES: Final = 32 * limits.MIB
 # A larger block is mostly delivered whole, or in a few frames.
 _MAX_BLOCK_BYTES: Final = 4 * limits.MIB
-# A new one of more is left to the disk: a copy of it costs more than a reader's thread.
+# A larger new block is not kept: a copy of it costs more than the reader's thread that reads it.
 _MAX_NEW_BYTES: Final = 16 * limits.KIB
 
 
@@ -37,11 +37,11 @@ class BlockCache:
         self._bytes = 0
 
     def __call__(self, block_id: int) -> bytes:
-        """A block's bytes.
+        """Returns the bytes of a block, read from the disk if they are not cached.
 
         Raises:
             BlockNotFoundError: It was freed, and is not in the cache.
-            DamagedError: The bytes on the disk are not those that were written.
+            DamagedError: The bytes on the disk differ from the bytes that were written.
         """
         with self._lock:
             data = self._blocks.get(block_id)
@@ -54,16 +54,16 @@ class BlockCache:
         return data
 
     def keep_new(self, block_id: int, bulk: Bulk) -> None:
-        """Keeps a block that came just now, if it is small: its consumer may be waiting."""
+        """Keeps a block that has just arrived, if it is small: its consumer may be waiting."""
         if sum(map(len, bulk)) <= _MAX_NEW_BYTES:
             self.keep(block_id, b"".join(bulk))
 
     def __contains__(self, block_id: int) -> bool:
-        """Whether a block is read without the disk."""
+        """Whether a block can be read without the disk."""
         return block_id in self._blocks
 
     def keep(self, block_id: int, data: bytes) -> None:
-        """Keeps a block's bytes until others were used more lately."""
+        """Keeps a block's bytes until more recently used blocks displace them."""
         with self._lock:
             if block_id in self._blocks:
                 return

@@ -1,4 +1,4 @@
-"""The broker's clocks: wall time that never runs backwards (Q8), and the time that it was on time.
+"""The broker's clocks: wall time that never runs backwards (Q8), and uptime without its delays.
 
 Invariant: neither ever runs backwards; the first decides when messages expire, the second when a
 client counts as silent.
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 _JUMP_US: Final = limits.CLOCK_JUMP_MS * 1000
 _WAIT_US: Final = limits.CLOCK_JUMP_WAIT_MS * 1000
-# A tick that comes later than this was kept waiting.
+# A tick that comes later than this was delayed.
 _TICK_MOST_S: Final = 1.25 * limits.UPTIME_TICK_MS / 1000
 
 
@@ -28,12 +28,12 @@ def _steady_ns() -> int:
 
 
 class BrokerClock:
-    """Monotonic wall time.
+    """Monotonic wall clock of the broker.
 
-    It stands still while the machine's clock is behind a time that it returned before. When that
-    clock jumps ahead by more than `CLOCK_JUMP_MS`, this one goes on at its pace, so that nothing
-    expires by mistake; the jump is accepted once it has lasted `CLOCK_JUMP_WAIT_MS`. Time that the
-    broker was down is no jump.
+    It stands still while the machine's clock is behind a time that it returned before. When the
+    machine's clock jumps ahead by more than `CLOCK_JUMP_MS`, this one continues at its pace, so
+    that nothing expires by mistake; the jump is accepted once it has lasted `CLOCK_JUMP_WAIT_MS`.
+    Time that the broker was down is no jump.
 
     Args:
         floor_us: The newest time the journal knows; the clock begins no earlier.
@@ -50,9 +50,9 @@ class BrokerClock:
         self._last_us = floor_us
         self._wall_ns = wall_ns
         self._steady_ns = steady_ns
-        # The most that the wall clock was ahead of the steady one and was accepted.
+        # The largest accepted lead of the wall clock over the steady one.
         self._ahead_us: int | None = None
-        # The steady clock when a jump was seen that is not accepted yet.
+        # The steady time at which a jump was seen that is not accepted yet.
         self._jumped_us: int | None = None
 
     def now_us(self) -> int:
@@ -84,7 +84,7 @@ class BrokerClock:
 
     @property
     def ahead_us(self) -> int:
-        """By how much it is ahead of the machine's clock, which it then stands still for."""
+        """Lead over the machine's clock, during which this clock stands still."""
         return max(0, self._last_us - self._wall_ns() // 1000)
 
     def _accepted(self, jump_us: int, steady_us: int) -> bool:
@@ -115,11 +115,11 @@ def age_ms(since_us: int, now_us: int) -> int:
 
 
 class Uptime:
-    """Monotonic seconds without those for which this process was late (C12, S5).
+    """Monotonic seconds without the time by which this process was late (C12, S5).
 
     A broker that was stopped, or starved of CPU, or busy, has not read what its clients sent
-    meanwhile. That is not their silence: whatever its event loop was late by does not count. It
-    shows in ticks that come late, not between two callbacks of a long turn.
+    meanwhile. That is not silence of the clients: a delay of the event loop does not count. The
+    delay shows in ticks that come late, not between two callbacks of a long turn.
 
     Args:
         clock: Monotonic seconds.
@@ -131,10 +131,10 @@ class Uptime:
         self._uptime_s = 0.0
 
     def __call__(self) -> float:
-        """The seconds so far."""
+        """The uptime so far, in seconds."""
         return self._uptime_s + min(self._clock() - self._ticked_s, _TICK_MOST_S)
 
     def tick(self) -> None:
-        """To be called by the event loop every `UPTIME_TICK_MS`."""
+        """Counts the time since the last tick; called by the event loop every `UPTIME_TICK_MS`."""
         self._uptime_s = self()
         self._ticked_s = self._clock()

@@ -1,9 +1,9 @@
 """The engine: decides with the core, applies, journals, and holds answers behind the sync gate.
 
 Invariant I1: `call` and `query` return only once the journal has synced what their answer depends
-on; refusals wait in `transport.rpc`, by `wait_synced`. Everything here runs on one event loop, so
-the core and the order of the journal need no locks. Whatever fails and is no refusal may leave
-core and journal apart: it ends the process, without another answer (I2).
+on; refusals wait in `transport.rpc`, by `wait_synced`. The engine runs on one event loop, so the
+core and the order of the journal need no locks. A failure that is no refusal may leave core and
+journal inconsistent: it ends the process, without another answer (I2).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 _WORKERS: Final = 4
 # Transient blocks are written without a sync, so no sync can signal their end.
 _TRANSIENT_POLL_S: Final = 0.01
-# A millisecond or two. Slices enough for the keys of a block, each with the most steps.
+# A slice takes a millisecond or two; the slices suffice for a block whose keys take the most steps.
 _SLICE_STEPS: Final = 2_000
 _MANY_ROUTES: Final = 1_000
 _MATCH_SLICES: Final = limits.FRAME_TARGET_ROWS * limits.MAX_TOPIC_STEPS // _SLICE_STEPS
@@ -56,7 +56,7 @@ _FILLS_THE_DISK: Final = (
 )
 
 
-# What begins something that a restart would interrupt (O6).
+# Commands that begin work that a restart would interrupt (O6).
 _BEGINS: Final = (commands.OpenStage, commands.Advance)
 
 
@@ -75,8 +75,8 @@ class Engine:
         journal: Started; after each sync its owner calls `on_synced` on this engine's loop.
         history_id: Identity of the journal's history (Q8).
         clock: The broker's clock.
-        disk_alarm: Whether the disk is at its reserve.
-        in_flight: What streams have sent and is not handled, and the memory alarm.
+        disk_alarm: The alarm that is on while the disk is at its reserve.
+        in_flight: Bytes that streams have sent and that are not handled, and the memory alarm.
         on_failure: Ends the process, without another answer.
     """
 
@@ -102,17 +102,17 @@ class Engine:
         self._closed = False
         self.failure: BaseException | None = None
         self._on_failure = on_failure
-        # Tells this start of the broker from others: who waits for a holder counts from it (S3).
+        # Identifies this start of the broker: a client that waits for a holder counts from it (S3).
         self._started_us = clock.now_us()
         # Called after every decision that has records; they read the core in a later turn.
         self.on_change: list[Callable[[], object]] = []
-        # Publishers with messages of a transaction that are in memory alone (P13).
+        # Publishers with messages of a transaction that are only in memory (P13).
         self.buffering: set[bytes] = set()
         self.alarms = Alarms(disk_alarm, in_flight)
         self.snapshots = Snapshots(core, journal, clock, self.or_fail, self.run)
         self._matching = asyncio.Lock()
         self._pool = ThreadPoolExecutor(_WORKERS, "ackq-worker")
-        # In the order in which they came: a simulated run replays.
+        # Ordered by arrival, so that a simulated run can be replayed.
         self._changed: dict[asyncio.Future[None], None] = {}
 
     # --- commands and queries ---
@@ -121,7 +121,7 @@ class Engine:
         """Decides, applies and appends one command; its answer waits for the ticket's sequence.
 
         Args:
-            command: Of any kind.
+            command: A command of any kind.
             block: The block of a `Publish`, `TransactionBlock`, `StageBlock` or `StoreLinked`, as
                 buffers to be joined; dropped when the core places none of its rows.
 
@@ -137,19 +137,19 @@ class Engine:
             try:
                 self._write(decision.records, block)
             except BaseException as error:
-                # A refusal, too, came too late: the records are applied in part, or not appended.
+                # Even a refusal is too late: the records are applied in part, or not appended.
                 self.fail(error)
                 raise
         sequence = self.core.sequence if decision.after is None else decision.after
         return Ticket(decision.reply, sequence)
 
     def _decision(self, command: commands.Command) -> commands.Decision:
-        """What the core and the disk allow, with nothing changed yet; else a refusal is raised."""
+        """The core's decision, with nothing changed yet; raises a refusal of core or disk."""
         if self.alarms.draining and _begins(command):
             self.alarms.check_taking()
         try:
             decision = self.core.decide(command, self.clock.now_us())
-            # What was done before has no records, and is answered on a full disk, too: a repeated
+            # A repeated command has no records, and is answered on a full disk, too: a second
             # declare, or a publish sent again because its confirm was lost (P10).
             if decision.records and _fills_the_disk(command):
                 self.disk_alarm.check()
@@ -166,26 +166,26 @@ class Engine:
     def end(self, command: commands.ClosePublisherStream | commands.DropStage) -> None:
         """Decides the end of a stream; without effect once the engine is closed.
 
-        A stream that did not end within the grace of a stop is cancelled, and may get here when the
-        journal is closed. The next start ends what has no stream.
+        A stream that did not end within the grace of a stop is cancelled, and may call this when
+        the journal is closed. The next start ends everything that has no stream.
         """
         if not self._closed:
             self.decide(command)
 
     async def call(self, command: commands.Command, block: Bulk = ()) -> Any:
-        """`decide`, and waits until the reply may leave (I1); a refusal is raised at once."""
+        """Calls `decide`, and waits until the reply may leave (I1); raises a refusal at once."""
         reply, sequence = self.decide(command, block)
         await self.sync_gate.wait(sequence)
         return reply
 
     async def query(self, read: Callable[[], T]) -> T:
-        """The result of `read` now, returned once everything that it could read is on disk (I1)."""
+        """Calls `read` now; returns its result once everything it could read is on disk (I1)."""
         found = read()
         await self.wait_synced()
         return found
 
     async def wait_synced(self) -> None:
-        """Returns when everything decided so far is on disk; an error leaves only then (I1)."""
+        """Returns when everything decided so far is on disk; an error is sent only then (I1)."""
         await self.sync_gate.wait(self.core.sequence)
 
     def _write(self, decided: tuple[records.Record, ...], block: Bulk) -> None:
@@ -210,7 +210,7 @@ class Engine:
             self.snapshots.write()
 
     def report_dead_letters(self) -> None:
-        """Logs what became dead letters since the last call, if anything did."""
+        """Logs the messages that became dead letters since the last call, if any did."""
         if counts := self.core.drain_dead_letters():
             causes = Counter[str]()
             for (_, cause), count in counts.items():
@@ -218,17 +218,17 @@ class Engine:
             _log.warning("%s", dead_letters_line(counts), extra=event("dead_letters", **causes))
 
     def free_dead_blocks(self) -> None:
-        """Frees the blocks that nothing refers to any more, and no reader has pinned."""
+        """Frees the blocks that are no longer referred to, and that no reader has pinned."""
         dead = self.core.drain_dead_blocks()
         if dead:
-            # The journal keeps order: none is freed before the records that ended it are synced.
+            # The journal keeps order: no block is freed before the records that end it are synced.
             self.journal.free_blocks(dead)
 
     async def match(self, exchange: str, routes: Sequence[commands.Route]) -> None:
         """Matches the topics of a block ahead of its decision, in slices between other work (I6).
 
-        What all streams have to match takes one slice of each turn of the event loop, but for the
-        first slice of a block. What is not matched then takes its steps in the decision.
+        All streams together match one slice in each turn of the event loop, apart from the first
+        slice of a block. Topics that are not matched by then are matched in the decision.
         """
         if len(routes) > _MANY_ROUTES:
             await asyncio.sleep(0)  # their decision takes long, too
@@ -244,7 +244,7 @@ class Engine:
             async with self._matching:
                 await asyncio.sleep(0)
 
-    # --- what others wait for ---
+    # --- waiting for changes and room ---
 
     async def wait_changed(self, timeout_s: float) -> None:
         """Returns when any record was applied, when the broker stops, or after `timeout_s`."""
@@ -270,7 +270,7 @@ class Engine:
                 change.set_result(None)
 
     def trim(self) -> None:
-        """Gives spare segments and freed memory back to the system, in the background."""
+        """Returns spare segments and freed memory to the system, in the background."""
         self._pool.submit(self.journal.trim_spares)
         if self.in_flight.reason:
             self._pool.submit(process_memory.trim)
@@ -278,7 +278,8 @@ class Engine:
     def reclaim(self) -> None:
         """Writes a snapshot for any garbage while the disk is at its reserve (P8).
 
-        Only a snapshot frees segments, and less may be drained than one is otherwise written for.
+        Only a snapshot frees segments, and draining may leave less garbage than otherwise triggers
+        a snapshot.
         """
         if self.disk_alarm.reason and self.journal.has_garbage:
             self.snapshots.write()
@@ -289,10 +290,10 @@ class Engine:
         """Runs blocking or heavy work in a worker thread."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    # --- life ---
+    # --- lifecycle ---
 
     def on_synced(self) -> None:
-        """Releases the answers that waited for what the journal has synced."""
+        """Releases the answers that waited for sequences that the journal has synced."""
         if self.failure is None:
             self.sync_gate.advance(self.journal.synced)
 
@@ -305,10 +306,10 @@ class Engine:
             self._on_failure(error)
 
     def or_fail(self, work: Callable[[], object]) -> Callable[[], None]:
-        """Work for a timer or callback of the event loop, where nobody meets its exceptions.
+        """Wraps work for a timer or callback of the event loop, where nobody handles exceptions.
 
-        A refusal or an error of the disk is logged and leaves what was before; whatever else is
-        raised ends the broker.
+        A refusal or an error of the disk is logged and leaves the state as it was; any other
+        exception ends the broker.
         """
 
         def run() -> None:
@@ -339,7 +340,7 @@ class Engine:
         self._wake_changed()
 
     async def close(self) -> None:
-        """Writes a last snapshot and closes the journal; nothing may be decided any more."""
+        """Writes a last snapshot and closes the journal; from then on nothing may be decided."""
         self._closed = True
         self.journal.stop_waiting()
         await asyncio.wait((asyncio.wrap_future(self.snapshots.write()),))
@@ -348,14 +349,14 @@ class Engine:
 
 
 def _begins(command: commands.Command) -> bool:
-    """Whether a command begins something; a publisher that comes back finishes what it began."""
+    """Whether a command begins new work; a publisher that comes back finishes earlier work."""
     if isinstance(command, commands.OpenPublisher):
         return not command.resume
     return isinstance(command, _BEGINS)
 
 
 def _fills_the_disk(command: commands.Command) -> bool:
-    """Whether a command is refused at the reserve; a publisher that comes back is not (P10)."""
+    """Whether a command is refused at the disk reserve; a resumed publisher is not (P10)."""
     resumes = isinstance(command, commands.OpenPublisher) and command.resume
     return isinstance(command, _FILLS_THE_DISK) and not resumes
 

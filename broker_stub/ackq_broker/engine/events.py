@@ -1,6 +1,6 @@
-"""Events: what an operator wants to know of, one line of the log each (M3).
+"""Events that an operator should know about, one log line each (M3).
 
-A line is a sentence for people; a log in JSON has the event's name and fields beside it.
+A line is a sentence for people; a log in JSON has the event's name and fields next to it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def event(name: str, **fields: object) -> dict[str, object]:
 
 
 def dead_letters_line(counts: Mapping[tuple[str, str], int]) -> str:
-    """How many messages died, by queue and cause, as one line; the most first.
+    """Log line with the numbers of new dead letters by queue and cause, the largest first.
 
     Args:
-        counts: By queue and cause.
+        counts: Numbers of messages by queue and cause.
     """
     named = Counter(counts).most_common(_MOST_NAMED)
     said = ", ".join(f"'{queue}' {count} {cause}" for (queue, cause), count in named)

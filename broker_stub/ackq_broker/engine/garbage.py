@@ -1,10 +1,10 @@
-"""Python's garbage collector beside a large state: what lives long is rarely walked through.
+"""Control of Python's garbage collector for a large state: old objects are rarely scanned.
 
-A queue is some twenty objects that the collector knows: to walk through 10,000 empty queues takes
-135 ms, in which the broker serves nobody, and Python does it whenever there is a quarter more.
+A queue is some twenty objects that the collector knows: to scan 10,000 empty queues takes 135 ms,
+in which the broker serves nobody, and Python does it whenever there are a quarter more objects.
 
-Invariant: what a collection of the oldest has found alive is left out of the next. All of it is
-walked through when nobody is kept waiting, or when there may be much garbage in it.
+Invariant: objects that a collection of the oldest generation has found alive are left out of the
+next. All objects are scanned when nobody is kept waiting, or when many of them may be garbage.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Final
 # threshold of 700 the collector took 30 % of the time of its decision.
 _YOUNG_OBJECTS: Final = 50_000
 _OLDEST: Final = 2  # generation
-# Everything is walked through after a quiet time, and whoever waits after a long one, or when so
-# many streams have ended: one that was alive at a collection may be a hundred objects of garbage.
+# Everything is scanned after a quiet time; and, although clients wait, after a long time or when
+# this many streams have ended: one that was alive at a collection may be a hundred objects of
+# garbage.
 _QUIET_S: Final = 10.0
 _APART_S: Final = 600.0
 _MOST_S: Final = 3600.0
@@ -31,7 +32,7 @@ class GarbageCollector:
 
     Args:
         done: A number that changes whenever the broker decides something.
-        ended: How many streams have ended.
+        ended: The number of streams that have ended.
         clock: Monotonic seconds.
     """
 
@@ -50,21 +51,21 @@ class GarbageCollector:
         self._thresholds = gc.get_threshold()
 
     def start(self) -> None:
-        """What is there now is not walked through again."""
+        """Freezes existing objects (gc.freeze) so later collections skip them."""
         gc.freeze()
         gc.set_threshold(_YOUNG_OBJECTS)
         if _leave_out not in gc.callbacks:
             gc.callbacks.append(_leave_out)
 
     def stop(self) -> None:
-        """Leaves the collector as it was found."""
-        if _leave_out in gc.callbacks:  # of several in a process the first one may have stopped
+        """Restores the collector's previous settings."""
+        if _leave_out in gc.callbacks:  # another one in this process may have stopped first
             gc.callbacks.remove(_leave_out)
         gc.set_threshold(*self._thresholds)
         gc.unfreeze()
 
     def poll(self) -> None:
-        """Walks through everything when it is time to; to be called every second or so."""
+        """Runs a full collection when it is due; to be called every second or so."""
         now_s, done, ended = self._clock(), self._done(), self._ended()
         if done != self._last_done:
             self._last_done, self._quiet_since_s = done, now_s
@@ -77,9 +78,9 @@ class GarbageCollector:
 
 
 def _leave_out(phase: str, info: Mapping[str, int]) -> None:
-    """Called by the collector: what a collection of the oldest has found alive is left out.
+    """Hook of the collector: freezes objects that a collection of the oldest has found alive.
 
-    It refers to no broker: one that is given up without `stop` leaves nothing of itself.
+    It refers to no broker, so that a broker that is given up without `stop` can be collected.
     """
     if phase == "stop" and info["generation"] == _OLDEST:
         gc.freeze()

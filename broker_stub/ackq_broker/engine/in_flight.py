@@ -1,10 +1,9 @@
 """The bytes in flight, which streams hold for their clients, and the memory alarm (P14).
 
 Invariant: while the alarm is on no stream that brings messages is read from, and everything else is
-served. A read takes whatever the client sends, so room for it is reserved before: as much as the
+served. A read takes everything the client sends, so room for it is reserved first: as much as the
 stream has brought at once so far. A client that has been quiet, or has brought little, can bring
-more than that; should the process come to its limit, the streams that began last are ended, until
-it does not.
+more than that; if the process reaches its limit, the newest streams are ended until it is below.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ T = TypeVar("T")
 
 
 class _Marks(NamedTuple):
-    """Parts of the limit above which memory is short.
+    """Fractions of the memory limit above which memory is short.
 
-    What the process uses counts while more than `waiting` is in flight: else blocking publishers
-    would free nothing, and would never end.
+    The memory that the process uses counts while more than `waiting` is in flight: else blocking
+    publishers would free nothing, and would never end.
     """
 
     in_flight: float
@@ -33,46 +32,46 @@ class _Marks(NamedTuple):
     waiting: float
 
     def short(self, used: float, in_flight: float) -> bool:
-        """Whether memory is short, by parts of the limit."""
+        """Whether memory is short; both arguments are fractions of the limit."""
         return in_flight > (self.waiting if used > self.used else self.in_flight)
 
 
-# Where the alarm goes on, and where it ends. Above `used` one read goes on at a time.
+# Where the alarm is turned on, and where it is turned off. Above `used` one read runs at a time.
 _ON: Final = _Marks(in_flight=0.25, used=0.75, waiting=0.05)
 _OFF: Final = _Marks(in_flight=0.125, used=0.65, waiting=0.025)
-# The part of the streams that is ended at the limit, and the time until that shows.
+# At the limit a tenth of the streams is ended; and the seconds until that has an effect.
 _ENDED_PART: Final = 10
 _SHOWS_S: Final = 0.1
-# What is reserved for the read of a stream that has brought nothing yet, and for the others at the
-# least. A frame is in memory twice when gRPC hands it over.
+# Bytes reserved for the read of a stream that has brought nothing yet, and at least for any other
+# read. A frame is in memory twice when gRPC hands it over.
 _FIRST_BYTES: Final = 16 * limits.MIB
 _LEAST_BYTES: Final = 128 * limits.KIB
 _COPIES: Final = 2
-# A read on which nothing came for so long gives its room to others.
+# A read that has received nothing for this time gives its room to others.
 _QUIET_S: Final = 0.5
-# What the process uses is polled after so long, and when streams have brought such a part of the
+# The memory in use is polled at this interval, and when streams have brought this part of the
 # limit; much sooner while much is in flight or reads wait. Each poll wakes up the event loop, which
-# one publish at a time would notice.
+# is noticeable when a client publishes one message at a time.
 _POLL_S: Final = 0.25
 _POLL_SOON_S: Final = 0.02
 _POLLED_PART: Final = 1 / 64
 
 
 class InFlight:
-    """The bytes that all streams hold, and the gate before the next read of those that bring some.
+    """The bytes that all streams hold, and the gate before reads of streams that bring messages.
 
     Attributes:
         reason: Why publishers are not read from; empty while the alarm is off.
         limit: Memory that the process may use.
-        held: Bytes that were received and not handled, or made and not sent.
+        held: Bytes that were received and not handled yet, or produced and not sent yet.
         used_bytes: Returns the memory that the process uses.
 
     Args:
         limit: Memory that the process may use.
         used_bytes: Returns the memory that the process uses.
-        unsynced_bytes: Returns what was handled and waits for the disk.
+        unsynced_bytes: Returns the bytes that were handled and wait for the disk.
         clock: Monotonic seconds.
-        unsynced_limit: Returns how much of that may wait before publishers do.
+        unsynced_limit: Returns how many of these bytes may wait before publishers have to wait.
     """
 
     def __init__(
@@ -90,9 +89,9 @@ class InFlight:
         self._unsynced_bytes = unsynced_bytes
         self._clock = clock
         self._unsynced_limit = unsynced_limit
-        # In the order in which they began.
+        # Oldest first.
         self._streams: dict[StreamBytes, None] = {}
-        # Reads with room reserved: since when, and how much; and those that wait for room.
+        # Reads with room reserved: since when, and how much; and reads that wait for room.
         self._reading: dict[StreamBytes, tuple[float, int]] = {}
         self._reserved = 0
         self._waiting: deque[tuple[StreamBytes, asyncio.Future[None]]] = deque()
@@ -109,7 +108,7 @@ class InFlight:
         return _POLL_SOON_S if much or self.reason or self._waiting else _POLL_S
 
     def brought(self, size: int) -> None:
-        """Polls when streams have brought much since the last time, or much is in flight."""
+        """Counts bytes that a stream brought; polls if they are many, or much is in flight."""
         self._brought += size
         crowded = self.held + self._unsynced_bytes() > self.limit * _ON.in_flight
         if not self.reason and (crowded or self._brought > self.limit * _POLLED_PART):
@@ -142,17 +141,17 @@ class InFlight:
         await admitted
 
     def unreserve(self, stream: StreamBytes) -> None:
-        """The read of a stream is over."""
+        """Releases the room of a stream's read."""
         _, size = self._reading.pop(stream, (0.0, 0))
         self._reserved -= size
         self._admit()
 
     @contextmanager
     def stream(self, *, brings: bool) -> Iterator[StreamBytes]:
-        """The bytes of the stream that the present task serves; it holds none when it ends.
+        """The bytes of the stream that the present task serves; they are released at its end.
 
         Args:
-            brings: Whether it brings messages, or takes them.
+            brings: Whether the stream brings messages, or takes them.
 
         Raises:
             BrokerUnavailableError: It was ended because memory is short.
@@ -172,7 +171,7 @@ class InFlight:
             part.remove(part.held)
 
     def _admit(self) -> None:
-        """Admits reads in their order, as far as there is room for what they may bring."""
+        """Admits waiting reads in order, as far as there is room for the bytes they may bring."""
         while self._waiting:
             stream, admitted = self._waiting[0]
             if not admitted.done():
@@ -182,7 +181,7 @@ class InFlight:
             self._waiting.popleft()
 
     def _try_reserve(self, stream: StreamBytes) -> bool:
-        """Reserves what the next read of a stream may bring; False if there is no room for it."""
+        """Reserves the bytes that a stream's next read may bring; False if there is no room."""
         size = stream.expected
         room = self.limit * _ON.used - self._used - max(self.held - self._held_then, 0)
         if self.reason or (self._reserved and self._reserved + size > room):
@@ -192,7 +191,7 @@ class InFlight:
         return True
 
     def _give_up_quiet(self) -> None:
-        """Gives the room of reads to others on which nothing comes."""
+        """Releases the room of reads that have received nothing for `_QUIET_S`."""
         since_s = self._clock() - _QUIET_S
         for stream, (began_s, size) in tuple(self._reading.items()):
             if began_s > since_s:
@@ -201,7 +200,7 @@ class InFlight:
             self._reserved -= size
 
     def _end_newest(self, used: int) -> None:
-        """Ends a part of the streams that bring messages, if the process is at its limit."""
+        """Ends the newest streams that bring messages, if the process is over its limit."""
         if used > self.limit and self._clock() >= self._ended_s + _SHOWS_S:
             self._ended_s = self._clock()
             bringing = [stream for stream in self._streams if stream.brings]
@@ -209,7 +208,7 @@ class InFlight:
                 stream.end("it is one of those that began last")
 
     def _end_stalled(self) -> None:
-        """Ends the streams that hold bytes on which nothing moves, unless that is the disk's."""
+        """Ends streams that hold bytes and do not move, unless the disk is what they wait for."""
         if self._unsynced_bytes() > self._unsynced_limit():
             return
         since_s = self._clock() - limits.STALLED_MS / 1000
@@ -222,10 +221,10 @@ class StreamBytes:
     """The bytes that one stream holds.
 
     Attributes:
-        held: How many.
-        moved_s: When that changed last.
+        held: Number of bytes.
+        moved_s: When `held` changed last.
         brings: Whether the stream brings messages.
-        expected: What its next read may bring.
+        expected: Number of bytes that its next read may bring.
         error: Why it was ended; None if it was not.
     """
 
@@ -248,7 +247,7 @@ class StreamBytes:
         self._clock = clock
 
     async def next(self, read: Callable[[], Awaitable[T]]) -> T:
-        """What `read` returns, once the stream may be read from."""
+        """Calls `read` once the stream may be read from, and returns its result."""
         try:
             await self._in_flight.reserve(self)
             return await read()
@@ -256,18 +255,18 @@ class StreamBytes:
             self._in_flight.unreserve(self)
 
     def add(self, size: int) -> None:
-        """Adds what was received, or made to be sent."""
+        """Adds bytes that were received, or produced to be sent."""
         self._largest = max(self._largest, size)
         self.expected = max(_LEAST_BYTES, _COPIES * self._largest)
         self._change(size)
         self._in_flight.brought(size)
 
     def remove(self, size: int) -> None:
-        """Removes what was handled, or sent."""
+        """Removes bytes that were handled, or sent."""
         self._change(-size)
 
     def end(self, why: str) -> None:
-        """Ends the stream."""
+        """Ends the stream, with an error that gives the reason `why`."""
         if self.error is None:
             self.error = BrokerUnavailableError(
                 f"The broker's memory is short, and this stream was ended: {why}. Send what has no"

@@ -1,4 +1,4 @@
-"""The memory of this process: what it uses, and what the machine or its cgroup lets it have."""
+"""Memory of this process: the bytes in use, and the limit of the machine or its cgroup."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def used_bytes() -> int:
-    """The resident memory of this process; 0 where the system does not tell."""
+    """The resident memory of this process; 0 where the system does not report it."""
     try:
         return int((_PROC / "self/statm").read_bytes().split()[1]) * _PAGE_BYTES
     except OSError:

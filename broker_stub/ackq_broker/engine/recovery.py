@@ -1,4 +1,4 @@
-"""From a data directory to an engine that may serve (Q7).
+"""Recovery: makes an engine that may serve from a data directory (Q7).
 
 Invariant: recovery replays records with the same `apply` as live traffic (I2). After a failed write
 or sync, or a failure of the engine that is no refusal, the process ends without another answer.
@@ -37,7 +37,7 @@ from ackq_broker.journal.files.directory import read_log_end, require_journal
 _log = logging.getLogger(__name__)
 
 _FAILED: Final = 70
-# Clocks of machines differ by less.
+# The clocks of different machines differ by less.
 _AHEAD_US: Final = 60_000_000
 
 
@@ -47,7 +47,7 @@ class Recovered(NamedTuple):
     Attributes:
         engine: May serve after `wait_synced`.
         records: The number of records replayed.
-        gave_up: Whether repair had found blocks lost.
+        gave_up: Whether a repair had given up blocks as lost.
         lost: (queue, messages) of lost blocks, which are dropped.
         lost_stages: The number of writers' stages dropped with them.
     """
@@ -169,7 +169,7 @@ def recover(
 
 
 def _warn_if_ahead(clock: BrokerClock) -> None:
-    """Tells an operator of a journal whose clock was ahead of the machine's."""
+    """Warns the operator if the journal's clock was ahead of the machine's clock."""
     if clock.ahead_us > _AHEAD_US:
         _log.warning(
             "the journal was written at %s, and the machine's clock is %d s behind that: the"
@@ -181,7 +181,7 @@ def _warn_if_ahead(clock: BrokerClock) -> None:
 
 
 async def wait_synced(recovered: Recovered) -> None:
-    """Returns when what the recovery decided is on disk."""
+    """Returns when the decisions of a recovery are on disk."""
     engine = recovered.engine
     await engine.wait_synced()
     if recovered.gave_up:
@@ -193,11 +193,11 @@ async def offline(directory: Path) -> AsyncIterator[Recovered]:
     """The engine of a journal that no broker serves, for work that needs its state.
 
     Raises:
-        NotFoundError: No such directory, or no journal in it.
+        NotFoundError: The directory does not exist, or has no journal.
         InUseError, UnsupportedError, DamagedError: As `recover`.
     """
     require_journal(directory)
-    # As large as the segment that it ends with: what made it small is where it is.
+    # As large as the journal's last segment: the reason why that one is small still holds.
     known = read_log_end(directory)
     segment_bytes = known.file_bytes if known else limits.SEGMENT_BYTES
     recovered = recover(directory, sync=True, failpoint=unarmed, segment_bytes=segment_bytes)
@@ -209,9 +209,9 @@ async def offline(directory: Path) -> AsyncIterator[Recovered]:
 
 
 def _die(error: BaseException) -> NoReturn:
-    """Ends the process: after a failure of journal or engine no answer may leave any more.
+    """Ends the process: after a failure of journal or engine no further answer may leave.
 
-    The next start has what the journal has: all that was answered, and nothing half done.
+    The next start has the state of the journal: all that was answered, and nothing half done.
     """
     _log.critical(
         "the broker failed, and ends without answers: %s: %s",

@@ -1,14 +1,14 @@
-"""Snapshots beside live traffic, and their content: the broker's time and the core's state.
+"""Snapshots taken during live traffic; they contain the broker's time and the core's state.
 
     +-------------------------+------+
     | broker time, us, u64 LE | Core |
     +-------------------------+------+
 
 The core's cut is encoded on the event loop, a slice at a time. A thread would gain nothing, since
-encoding holds the interpreter's lock whoever does it, and would need locks around all state. What
-needs no such lock, checksum and disk, is done in the journal's thread.
+encoding holds the interpreter's lock in any thread, and would need locks around all state. Work
+that needs no such lock, checksum and disk, is done in the journal's thread.
 
-Invariants: the loop is not held up for much longer than a slice; the clock of a broker that starts
+Invariants: the loop is not blocked for much longer than a slice; the clock of a broker that starts
 from a snapshot begins no earlier than its time (Q8).
 """
 
@@ -38,13 +38,13 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TIME: Final = struct.Struct("<Q")
-# How long the loop may be held up at once: a small state is done in the first slice.
+# How long the loop may be blocked at once: a small state is encoded in the first slice.
 _SLICE_S: Final = 0.003
 _CHUNK_BYTES: Final = limits.MIB
 
 
 def pack_time(now_us: int) -> bytes:
-    """What comes before the core's state: a broker time in microseconds."""
+    """The head of a snapshot, before the core's state: a broker time in microseconds."""
     return _TIME.pack(now_us)
 
 
@@ -83,7 +83,7 @@ class _Chunks:
 
 
 class _Encoding:
-    """A cut that is being encoded, after `head`, and where its bytes go."""
+    """A cut that is being encoded, after `head`, into chunks for the journal."""
 
     def __init__(self, head: bytes, cut: Cut) -> None:
         self.chunks = _Chunks()
@@ -92,7 +92,7 @@ class _Encoding:
         self._chunk = bytearray(head)
 
     def go_on(self, seconds: float) -> None:
-        """Encodes until it is done, which closes the cut, or the time is over."""
+        """Encodes until the whole cut is encoded, which closes it, or the time is over."""
         deadline = time.perf_counter() + seconds
         for piece in self._pieces:
             self._chunk += piece
@@ -105,7 +105,7 @@ class _Encoding:
         self.chunks.end()
 
     def abandon(self) -> None:
-        """Ends it without a snapshot."""
+        """Ends the encoding without a snapshot."""
         self.cut.close()
         self.chunks.abandon()
 
@@ -115,9 +115,9 @@ class Snapshots:
 
     Args:
         core: The state.
-        journal: Writes what it is given in a thread.
-        clock: The broker's.
-        or_fail: Wraps what the event loop calls (`Engine.or_fail`).
+        journal: Writes snapshots in a thread.
+        clock: The broker's clock.
+        or_fail: Wraps callbacks of the event loop (`Engine.or_fail`).
         run: Runs blocking work in a thread (`Engine.run`).
     """
 
@@ -138,9 +138,9 @@ class Snapshots:
         self._written: Future[Any] = Future()
 
     def write(self) -> Future[None]:
-        """Begins a snapshot of the state as of now; one that is being encoded is finished first.
+        """Begins a snapshot of the present state; one that is being encoded is finished first.
 
-        It bounds the next recovery. A failure is logged: the snapshot before stays in force.
+        It bounds the next recovery. A failure is logged: the previous snapshot stays in force.
 
         Returns:
             As `Journal.write_snapshot`.
@@ -150,18 +150,18 @@ class Snapshots:
         return written
 
     async def back_up(self, target: Path) -> Backup:
-        """Makes a backup of the state as of now at a directory that is not there (O5).
+        """Makes a backup of the present state, in a directory that does not exist yet (O5).
 
         Raises:
             PreconditionFailedError: There is a directory of that name.
-            OSError: There is no backup.
+            OSError: The backup was not made.
         """
         return await asyncio.wrap_future(
             self._begin(lambda state, sequence: self._journal.back_up(state, sequence, target))
         )
 
     async def forget_lost(self) -> None:
-        """Writes a snapshot without the lost blocks, so that recovery does not meet them again."""
+        """Writes a snapshot without the lost blocks, so that recovery does not find them again."""
         try:
             await asyncio.wrap_future(self.write())
         except OSError:
@@ -169,7 +169,7 @@ class Snapshots:
         await self._run(self._journal.forget_lost)
 
     async def delete_segments(self) -> None:
-        """Writes a snapshot if that deletes a segment; of an idle broker nothing else does."""
+        """Writes a snapshot if that deletes a segment; in an idle broker nothing else does."""
         if await self._run(lambda: self._journal.deletable_segments):
             await asyncio.wrap_future(self.write())
 
@@ -181,7 +181,7 @@ class Snapshots:
         return written
 
     def abandon(self) -> None:
-        """Ends a snapshot that is being encoded: the one before stays in force."""
+        """Ends a snapshot that is being encoded: the previous one stays in force."""
         if self._encoding is not None:
             self._encoding.abandon()
             self._encoding = None
@@ -192,7 +192,7 @@ class Snapshots:
             asyncio.get_running_loop().call_soon(self._step)
 
     def _encode(self, seconds: float) -> None:
-        """Encodes for so long; not what could not be written anyway."""
+        """Encodes for a time slice; abandons a snapshot whose writing has already ended."""
         if self._written.done():
             self.abandon()
         elif self._encoding is not None:

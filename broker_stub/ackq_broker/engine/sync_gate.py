@@ -10,7 +10,7 @@ from collections.abc import Callable
 class SyncGate:
     """Answers waiting for the disk, released in sequence order, in bulk per sync.
 
-    Lives on one event loop; `advance` is called there after every sync of the journal.
+    Lives on one event loop, which calls `advance` after every sync of the journal.
 
     Args:
         synced: The journal sequence that is on disk already.
@@ -41,12 +41,12 @@ class SyncGate:
         await done
 
     def shut(self) -> None:
-        """Holds back every answer for ever, also those that wait for nothing."""
+        """Holds back every answer for ever, also answers that wait for no sync."""
         self._shut = True
         self._waiting.clear()
 
     def advance(self, synced: int) -> None:
-        """Releases what waited for sequences up to `synced`, which are on disk."""
+        """Releases the answers that waited for sequences up to `synced`, which are on disk."""
         assert synced >= self.synced, (synced, self.synced)
         self.synced = synced
         while self._waiting and self._waiting[0][0] <= synced:

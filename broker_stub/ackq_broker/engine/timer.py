@@ -22,10 +22,10 @@ _MOST_S: Final = 1.0
 
 
 class TickTimer:
-    """One timer for all queues.
+    """The timer that decides ticks, one for all queues.
 
     Args:
-        engine: Knows what is due, and calls `on_change` listeners.
+        engine: Knows the next due time, and calls `on_change` listeners.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -47,7 +47,7 @@ class TickTimer:
             self._timer.cancel()
 
     def _set_timer(self) -> None:
-        """Sets the timer for what is due next, unless it is set early enough."""
+        """Sets the timer for the next due time, unless it is set early enough."""
         self._scheduled = False
         due_us = views.next_due_us(self._engine.core.state)
         if not due_us:

@@ -1,1 +1,1 @@
-"""Columns over positions and tags, with no knowledge of queues: bitmaps, runs, counts."""
+"""Columns of positions and tags, independent of queues: bitmaps, runs, counts."""

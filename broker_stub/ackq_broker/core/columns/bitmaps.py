@@ -1,4 +1,4 @@
-"""What the core needs of bitmaps beyond pyroaring's own methods, at no Python work per value.
+"""Bitmap operations that pyroaring lacks, without Python work per value.
 
 Positions, tags and publish numbers are 64-bit (`BitMap64`), rows of a block 32-bit (`BitMap`).
 """
@@ -25,34 +25,34 @@ _HALVES: Final[dict[type, tuple[Any, ...]]] = {
     kind: tuple(kind(list(range(first, _CONTAINER, 2))) for first in (0, 1))
     for kind in (BitMap64, BitMap)
 }
-# Values that are cheaper to copy than to intersect.
+# Up to this number, values are cheaper to copy than to intersect.
 _FEW: Final = 64
 _EMPTY: Final[dict[type, bytes]] = {kind: kind().serialize() for kind in (BitMap64, BitMap)}
 
 
 def array(bitmap: BitMap64) -> Int64s:
-    """The values, ascending; signed, because numpy makes floats of signed with unsigned."""
+    """The values, ascending; signed, because numpy converts signed with unsigned to float."""
     return np.frombuffer(bitmap.to_array(), dtype=np.int64)
 
 
 def row_array(rows: BitMap) -> NDArray[np.uint32]:
-    """The rows, ascending."""
+    """The rows as an ascending array."""
     return np.frombuffer(rows.to_array(), dtype=np.uint32)
 
 
 def of(values: Int64s) -> BitMap64:
-    """The bitmap of some values; a buffer is taken 5 times faster than a list (1 M: 13 ms)."""
+    """The bitmap of an array; a buffer is read 5 times faster than a list (1 M: 13 ms)."""
     return BitMap64(array_of("Q", values.tobytes()))
 
 
 def last_wins(labelled: Sequence[tuple[_Label, BitMap64]]) -> dict[_Label, BitMap64]:
-    """Each value under the label with which it came last; labels that keep no value are left out.
+    """Assigns each value to the label with which it came last; labels without values are left out.
 
     The bitmaps are new ones. 1 M scattered values in 800 bitmaps take 14 ms.
     """
     found: dict[_Label, BitMap64] = {}
     seen = BitMap64()
-    # Backwards: what came later is there already.
+    # Backwards, so that later entries are found already.
     for label, values in reversed(labelled):
         new = values - seen
         if new:
@@ -65,7 +65,7 @@ def last_wins(labelled: Sequence[tuple[_Label, BitMap64]]) -> dict[_Label, BitMa
 
 
 def runs(bitmap: BitMap64) -> tuple[Int64s, Int64s]:
-    """The first value and the length of each run of consecutive values, one at least."""
+    """The first value and the length of each run of consecutive values, at least one."""
     first = bitmap.min()
     if bitmap.max() - first + 1 == len(bitmap):
         return np.array((first,)), np.array((len(bitmap),))
@@ -75,14 +75,14 @@ def runs(bitmap: BitMap64) -> tuple[Int64s, Int64s]:
 
 
 def expanded(firsts: Int64s, counts: Int64s) -> Int64s:
-    """The values of runs, one run after the other."""
+    """The values of runs as an array, one run after the other."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) + np.repeat(firsts - ends + counts, counts)
 
 
 def of_runs(firsts: Int64s, counts: Int64s) -> BitMap64:
-    """The bitmap of runs, which may overlap."""
+    """The bitmap of the values of runs, which may overlap."""
     if len(firsts) * _LONG_RUN > int(counts.sum()):
         return of(np.unique(expanded(firsts, counts)))
     found = BitMap64()
@@ -107,7 +107,7 @@ def between(bitmap: BitMap64, first: int, last: int) -> BitMap64:
 
 
 def lowest(bitmap: BitMap64, count: int) -> BitMap64:
-    """The `count` lowest values, or all of them: always a bitmap of its own."""
+    """The `count` lowest values, or all of them, always as a new bitmap."""
     return bitmap.copy() if count >= len(bitmap) else ranked(bitmap, 0, count)
 
 
@@ -124,14 +124,14 @@ def row_range(first: int, last: int) -> BitMap:
 
 
 def numbers_of(numbers: BitMap64, rows: BitMap) -> BitMap64:
-    """The numbers of some rows, when those of all rows ascend with them."""
+    """The numbers of the given rows, where `numbers` has one for each row, ascending with them."""
     if len(rows) == len(numbers):
         return numbers
     return BitMap64(array(numbers)[row_array(rows)].tolist()) if rows else BitMap64()
 
 
 def encode_hook(value: Any) -> bytes:
-    """How msgspec writes a bitmap in a record: portable roaring bytes."""
+    """Encodes a bitmap for msgspec in a record: portable roaring bytes."""
     if type(value) not in _HALVES:
         raise NotImplementedError(f"no encoding of {type(value).__name__}")
     compact = value.copy()
@@ -141,11 +141,11 @@ def encode_hook(value: Any) -> bytes:
 
 
 def canonical_hook(value: Any) -> bytes:
-    """How msgspec writes a bitmap in a snapshot: the same bytes for the same values (I2).
+    """Encodes a bitmap for msgspec in a snapshot: equal values give equal bytes (I2).
 
-    Roaring keeps a container as runs or as values, whichever is smaller, and at a tie as it came
-    about. So runs are undone first: an intersection with half a container's values has none. It
-    costs 3 us for a small bitmap, 40 ms for 100 M positions.
+    Roaring keeps a container as runs or as values, whichever is smaller, and at a tie depending on
+    its history. So runs are undone first: an intersection with half a container's values has none.
+    It costs 3 us for a small bitmap, 40 ms for 100 M positions.
     """
     kind = type(value)
     if kind not in _HALVES:
@@ -159,7 +159,7 @@ def canonical_hook(value: Any) -> bytes:
 
 
 def _without_runs(value: Any) -> Any:
-    """An equal bitmap whose containers are no runs."""
+    """Returns an equal bitmap that has no run containers."""
     kind = type(value)
     if len(value) <= _FEW:
         return kind(value.to_array())
@@ -173,7 +173,7 @@ def _without_runs(value: Any) -> Any:
 
 
 def decode_hook(kind: type, value: Any) -> Any:
-    """How msgspec reads a bitmap."""
+    """Decodes a bitmap for msgspec."""
     if kind is BitMap64:
         return BitMap64.deserialize(value)
     if kind is BitMap:

@@ -1,8 +1,9 @@
 """Positions by the instant something happens to them: they expire, or their delay is over.
 
 Invariant: nothing happens early, and at most 1/512 of the wait or 16 ms late, whichever is longer:
-instants are rounded up to that, so a queue has some thousand of them however many messages. What is
-gone stays in its bucket until then; callers know which positions are still present.
+instants are rounded up to that, so a queue has some thousand of them however many messages. A
+position that was removed stays in its bucket until then; callers know which positions are still
+present.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def rounded(instants_us: Int64s, now_us: int) -> Int64s:
 
 
 class Deadlines:
-    """Buckets of positions; a position is in one at most, unless it is gone."""
+    """Positions bucketed by deadline; a live position is in at most one bucket."""
 
     __slots__ = ("_buckets", "_instants")
 
@@ -53,7 +54,7 @@ class Deadlines:
     def first(self, *present: BitMap64) -> int:
         """The first instant with a position in one of these bitmaps; 0 for none.
 
-        Buckets before it are forgotten, as nothing in them is there any more.
+        Earlier buckets are dropped, as none of their positions is present.
         """
         gone = 0
         for instant in self._instants:
@@ -70,7 +71,7 @@ class Deadlines:
         return BitMap64.union(*map(self._buckets.__getitem__, instants)) if instants else BitMap64()
 
     def pop(self, now_us: int) -> BitMap64:
-        """As `due`, and forgets them."""
+        """Returns the positions that are due, and drops their buckets."""
         found = self.due(now_us)
         count = bisect_right(self._instants, now_us)
         for instant in self._instants[:count]:
@@ -85,7 +86,7 @@ class Deadlines:
 
     @classmethod
     def load(cls, dumped: Iterable[tuple[int, BitMap64]]) -> Deadlines:
-        """The opposite of `dump`."""
+        """Restores the deadlines from the output of `dump`."""
         self = cls()
         for instant, positions in dumped:
             self.add(instant, positions)

@@ -1,10 +1,10 @@
-"""Origin keys of positions: appended in the order of positions, found by the block.
+"""Origin keys of positions: appended in the order of positions, looked up in batches.
 
 A row is a position, its key (two uint64) and its check (uint64), in chunks that are never written
-to again. Each chunk is also sorted by the first half of the key, so that a block's keys are found
-by one binary search per chunk. Chunks of like length are merged, up to a bound: of a million rows
-there are some dozen. What was removed leaves its chunk when half of all rows are gone. Chunks are
-an index: what is told depends on the rows alone, and so does a dump.
+to again. Each chunk is also sorted by the first half of the key, so that the keys of a block are
+found by one binary search per chunk. Chunks of similar length are merged, up to a bound: a million
+rows have some dozen. Removed rows leave their chunk when half of all rows are removed. Chunks are
+an index: results and dumps depend on the rows alone.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ackq_broker.core.columns.pieces import Parts
 
 Uint64s = NDArray[np.uint64]
 
-# To sort so many takes 20 ms.
+# Sorting this many rows takes 20 ms.
 _MOST_ROWS: Final = 1 << 18
-# Below this nothing is worth packing.
+# Fewer removed rows are not worth packing.
 _PACK_ROWS: Final = 4_096
 
 
 class _Chunk(NamedTuple):
-    """Rows by position, ascending; `order` has those with a key, by `firsts`, the sorted halves."""
+    """Rows ascending by position; `firsts` are the first key halves, sorted; `order` their rows."""
 
     positions: Int64s
     keys: Uint64s
@@ -46,7 +46,7 @@ class DumpedKeys(NamedTuple):
 
 
 class OriginKeys:
-    """Keys of `positions`; those that are `keyless` have a key of zeros, which nothing finds."""
+    """Origin keys of `positions`; `keyless` positions have a key of zeros, which is never found."""
 
     __slots__ = ("_chunks", "_gone", "keyless", "positions")
 
@@ -60,7 +60,7 @@ class OriginKeys:
         return len(self.positions)
 
     def append(self, positions: Int64s, keys: Uint64s, checks: Uint64s) -> None:
-        """Adds rows: ascending positions, above all before; keys of the shape (rows, 2)."""
+        """Adds rows: ascending positions, above all earlier ones; keys of the shape (rows, 2)."""
         assert len(positions)
         assert not self._chunks or positions[0] > self._chunks[-1].positions[-1]
         self.positions |= bitmaps.of(positions)
@@ -76,7 +76,7 @@ class OriginKeys:
             self._chunks[-2:] = self._merged((before, last))
 
     def remove(self, positions: BitMap64) -> None:
-        """Forgets some of the positions."""
+        """Removes positions."""
         self._gone += self.positions.intersection_cardinality(positions)
         self.positions -= positions
         self.keyless -= positions
@@ -107,7 +107,7 @@ class OriginKeys:
         return bitmaps.array(bitmaps.of(np.concatenate(found)) & self.positions)
 
     def at(self, positions: Int64s) -> tuple[Uint64s, Uint64s]:
-        """The keys and checks of positions that are there, ascending."""
+        """The keys and checks of present positions, which ascend."""
         keys = np.empty((len(positions), 2), np.uint64)
         checks = np.empty(len(positions), np.uint64)
         firsts = np.array([chunk.positions[0] for chunk in self._chunks], np.int64)
@@ -119,7 +119,7 @@ class OriginKeys:
         return keys, checks
 
     def dump(self) -> DumpedKeys:
-        """The columns as they are now, whatever comes later."""
+        """The keys and checks as they are now; later changes do not affect them."""
         chunks, held = tuple(self._chunks), self.positions.copy()
         return DumpedKeys(
             Parts(lambda: _held(chunks, held, "keys"), 16 * len(held)),
@@ -128,7 +128,7 @@ class OriginKeys:
 
     @classmethod
     def load(cls, positions: BitMap64, keys: bytes, checks: bytes) -> OriginKeys:
-        """The opposite of `positions` and `dump`."""
+        """Restores the keys from `positions` and the output of `dump`."""
         self = cls()
         values = bitmaps.array(positions)
         halves = np.frombuffer(keys, "<u8").reshape(-1, 2).astype(np.uint64)
@@ -139,7 +139,7 @@ class OriginKeys:
         return self
 
     def _merged(self, chunks: Sequence[_Chunk]) -> list[_Chunk]:
-        """What is left of consecutive chunks, as one or none."""
+        """Merges the remaining rows of consecutive chunks into one chunk, or none."""
         columns, rows = [], 0
         for chunk in chunks:
             kept = _rows(chunk, self.positions)
@@ -168,7 +168,7 @@ def _chunk(positions: Int64s, keys: Uint64s, checks: Uint64s) -> _Chunk:
 
 
 def _rows(chunk: _Chunk, held: BitMap64) -> Int64s:
-    """The rows of a chunk whose positions are held."""
+    """Row indexes of a chunk whose positions are held."""
     first, last = int(chunk.positions[0]), int(chunk.positions[-1])
     left = bitmaps.array(bitmaps.between(held, first, last))
     rows: Int64s = np.searchsorted(chunk.positions, left)
@@ -176,6 +176,6 @@ def _rows(chunk: _Chunk, held: BitMap64) -> Int64s:
 
 
 def _held(chunks: Sequence[_Chunk], held: BitMap64, column: str) -> Iterator[NDArray[Any]]:
-    """A column of the rows whose positions are held, chunk by chunk."""
+    """Yields a column of the rows whose positions are held, chunk by chunk."""
     for chunk in chunks:
         yield getattr(chunk, column)[_rows(chunk, held)]

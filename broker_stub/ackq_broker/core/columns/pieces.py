@@ -1,7 +1,7 @@
-"""msgpack in pieces, each made in a moment, however long the whole is.
+"""msgpack encoding in pieces, each made in a moment, however long the whole is.
 
-Joined they are the bytes of one encoding. What is passed must not change before its piece is made:
-arrays are shared with columns that never write where they were filled, or copy first.
+Joined, the pieces are the bytes of one encoding. A value must not change before its piece is made:
+arrays are shared with columns that never write where they were filled, or that copy first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ackq_broker.core.columns.bitmaps import canonical_hook
 
 _PIECE_BYTES: Final = 1 << 18
-# The headers of msgpack: the longest length that fits, what leads it, its bytes.
+# The headers of msgpack: the longest length that fits, the lead byte, the bytes of the length.
 _Header = tuple[tuple[int, int, int], ...]
 _BINARY: Final[_Header] = ((0xFF, 0xC4, 1), (0xFFFF, 0xC5, 2), (0xFFFF_FFFF, 0xC6, 4))
 _ARRAY: Final[_Header] = ((0xF, 0x90, 0), (0xFFFF, 0xDC, 2), (0xFFFF_FFFF, 0xDD, 4))
@@ -29,7 +29,7 @@ class Encoded(NamedTuple):
 
 
 class Parts:
-    """Bytes given as arrays, one after the other; `size` is of all, -1 when it is not known yet."""
+    """Bytes given as consecutive arrays; `size` is their total, -1 when it is not known yet."""
 
     __slots__ = ("arrays", "size")
 
@@ -63,12 +63,12 @@ _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_hook)
 
 
 def encoded(value: object) -> Encoded:
-    """What is short, encoded at once: it may change from then on."""
+    """Encodes a short value at once: it may change from then on."""
     return Encoded(_ENCODER.encode(value))
 
 
 def pieces(value: object) -> Iterator[bytes]:
-    """The msgpack of a value; empty pieces come while the length of a part is counted."""
+    """Encodes a value as msgpack; empty pieces come while the length of a part is counted."""
     if isinstance(value, Encoded):
         yield value.data
     elif isinstance(value, Parts):

@@ -1,7 +1,7 @@
-"""How often something happened to each position of a queue; never, for most.
+"""A count for each position of a queue, of deliveries for example; 0 for most.
 
-Invariant: plane k has the positions whose count has bit k set. So counting once more, forgetting
-and looking up cost a few bitmap operations for any counts.
+Invariant: plane k has the positions whose count has bit k set. So an increment, a removal and a
+look-up cost a few bitmap operations, whatever the counts are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Counts:
         self._planes: list[BitMap64] = []
 
     def add(self, positions: BitMap64) -> None:
-        """It happened to these positions once more."""
+        """Increments the count of these positions."""
         carry = positions
         for plane in self._planes:
             over = plane & carry
@@ -34,7 +34,7 @@ class Counts:
             self._planes.append(carry.copy())
 
     def subtract(self, positions: BitMap64) -> None:
-        """It happened once less to these positions, to each of which it happened at all."""
+        """Decrements the count of these positions, which must be above zero."""
         borrow = positions
         for plane in self._planes:
             under = borrow - plane
@@ -46,7 +46,7 @@ class Counts:
         self._trim()
 
     def forget(self, positions: BitMap64) -> None:
-        """Removes positions."""
+        """Resets the count of these positions to zero."""
         for plane in self._planes:
             plane.difference_update(positions)
         self._trim()
@@ -65,15 +65,15 @@ class Counts:
         return counts
 
     def __bool__(self) -> bool:
-        """Whether it happened to any position."""
+        """Whether any position has a count above zero."""
         return bool(self._planes)
 
     def positions(self) -> BitMap64:
-        """Those to which it happened at all."""
+        """The positions whose count is above zero."""
         return BitMap64.union(BitMap64(), *self._planes)
 
     def some(self, positions: BitMap64) -> BitMap64:
-        """Those of some positions to which it happened at all."""
+        """The given positions whose count is above zero."""
         found = BitMap64()
         for plane in self._planes:
             found |= plane & positions
@@ -85,7 +85,7 @@ class Counts:
 
     @classmethod
     def load(cls, dumped: tuple[tuple[int, BitMap64], ...]) -> Counts:
-        """The opposite of `dump`; an entry may also be the whole count of its positions."""
+        """Restores the counts from the output of `dump`; an entry may be a whole count."""
         self = cls()
         for count, positions in dumped:
             for bit in range(count.bit_length()):

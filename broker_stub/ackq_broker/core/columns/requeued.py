@@ -3,8 +3,8 @@
 Messages requeued after an AvailableNow bound are excluded from its run.
 
 Invariant: for every ready position that was ever requeued, the latest row that covers it has the
-sequence of the record that did so last. Rows of what is not ready any more change no answer, and
-are swept when they are many: so that taking a message costs nothing here.
+sequence of the record that last requeued it. Rows of positions that are no longer ready change no
+answer, and are swept when there are many, so that taking a message costs nothing in this column.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ackq_broker.core.columns.pieces import Parts
 
 _ROW: Final = np.dtype([("sequence", "<i8"), ("first", "<i8"), ("count", "<i8")])
 _SWEEP_ROWS: Final = 1024
-# Sweeping goes position by position: the positions that one new row may cause to be swept.
+# Sweeping is per position: the number of positions that one new row may cause to be swept.
 _POSITIONS_PER_ROW: Final = 64
 _HEAD: Final = np.dtype([("swept_rows", "<i8"), ("swept_positions", "<i8")])
 
@@ -38,7 +38,7 @@ class Requeued:
         self._swept_positions = 0
 
     def add(self, sequence: int, positions: BitMap64, ready: BitMap64) -> None:
-        """Adds requeued positions; `ready` is what is ready now."""
+        """Adds requeued positions; `ready` are the positions that are ready now."""
         if not positions:
             return
         firsts, counts = bitmaps.runs(positions)
@@ -48,15 +48,16 @@ class Requeued:
             self._sweep(ready)
 
     def after(self, sequence: int) -> BitMap64:
-        """Positions requeued after a sequence; some may not be ready any more."""
+        """Positions requeued after a sequence; some may no longer be ready."""
         rows = self._rows[: self._used]
         rows = rows[np.searchsorted(rows["sequence"], sequence, "right") :]
         return bitmaps.of_runs(rows["first"], rows["count"])
 
     def dump(self) -> Parts:
-        """All of it, stale rows included: when they are swept must not depend on a restart.
+        """All rows, stale ones included: a restart must not change when they are swept.
 
-        Rows are written once, behind those that are there: what comes later changes nothing here.
+        Rows are written once, after the existing ones, so that later changes do not affect the
+        dump.
         """
         head = np.array([(self._swept_rows, self._swept_positions)], _HEAD)
         arrays = (head, self._rows[: self._used])
@@ -64,7 +65,7 @@ class Requeued:
 
     @classmethod
     def load(cls, dumped: bytes) -> Requeued:
-        """The opposite of `dump`; no bytes give an empty one."""
+        """Restores the rows from the output of `dump`; empty bytes give an empty object."""
         self = cls()
         if dumped:
             head = np.frombuffer(dumped, _HEAD, 1)[0]
@@ -84,7 +85,7 @@ class Requeued:
         self._used = used
 
     def _sweep(self, ready: BitMap64) -> None:
-        """Leaves the latest sequence of each position that is ready."""
+        """Keeps the latest sequence of each position that is ready."""
         rows = self._rows[: self._used]
         positions = bitmaps.expanded(rows["first"], rows["count"])
         sequences = np.repeat(rows["sequence"], rows["count"])

@@ -1,7 +1,7 @@
 """A function of ascending integers that is constant over long stretches: a row where it changes.
 
-Keys are added in ascending order and never again; the owner of the function knows which of them
-still matter (`present`, a bitmap). Invariant: a row is there as long as one of its keys is present.
+Keys are added in ascending order and never again; the owner of the function knows which of them are
+still needed (`present`, a bitmap). Invariant: a row exists as long as one of its keys is present.
 Rows of 16 bytes and up lie in pages of numpy arrays, so a million keys in a stretch cost one row,
 and a million keys with a value each cost no Python object.
 """
@@ -22,12 +22,12 @@ from ackq_broker.core.columns.pieces import Parts
 
 PAGE_ROWS: Final = 1024
 _FIRST_PAGE_ROWS: Final = 8
-# Below this a half-empty page is not worth packing.
+# Pages with fewer rows are not worth packing when half of them are empty.
 _PACK_ROWS: Final = 64
 
 
 class _StepPage:
-    """Row i holds from key `keys[i]` to before `keys[i + 1]`; `live` keys are present."""
+    """A page: row i holds from `keys[i]` to below `keys[i + 1]`; `live` keys are present."""
 
     __slots__ = ("_keys", "_values", "live", "used")
 
@@ -69,7 +69,7 @@ class _StepPage:
         return found
 
     def pack(self, keys: Int64s) -> None:
-        """Leaves the rows of these keys."""
+        """Keeps only the rows of these keys."""
         kept = np.unique(np.searchsorted(self.keys, keys, "right") - 1)
         self._keys, self._values, self.used = self.keys[kept], self.values[kept], len(kept)
 
@@ -82,7 +82,7 @@ class Dumped(NamedTuple):
 
 
 class Steps:
-    """Values of a structured numpy type by key."""
+    """A step function: values of a structured numpy type by key."""
 
     __slots__ = ("_firsts", "_pages", "_value")
 
@@ -92,7 +92,7 @@ class Steps:
         self._firsts: list[int] = []
 
     def append(self, first: int, count: int, value: tuple[Any, ...]) -> None:
-        """Gives the keys first to first + count - 1, above all before, this value."""
+        """Gives the keys first to first + count - 1, above all earlier ones, this value."""
         page = self._pages[-1] if self._pages else None
         if page is None or page.values[-1].item() != value:
             page = self._page_for(first)
@@ -100,7 +100,7 @@ class Steps:
         page.live += count
 
     def extend(self, firsts: Int64s, counts: Int64s, values: NDArray[Any]) -> None:
-        """As `append` for each of many stretches, at a fraction of the cost."""
+        """Appends many stretches at a fraction of the cost of `append` for each."""
         at = 0
         if self._pages and self._pages[-1].values[-1] == values[0]:
             self._pages[-1].live += int(counts[0])
@@ -113,7 +113,7 @@ class Steps:
             at = end
 
     def at(self, keys: Int64s) -> NDArray[Any]:
-        """The values of present keys, which ascend."""
+        """The values of present keys, which must ascend."""
         if not len(keys):
             return np.empty(0, self._value)
         begin, end = self._page_index(int(keys[0])), self._page_index(int(keys[-1]))
@@ -127,7 +127,7 @@ class Steps:
         )
 
     def constant(self, first: int, last: int) -> tuple[Any, ...] | None:
-        """The value of all keys from one present key to another, if one row has them."""
+        """The value of all keys between two present keys if one row has them; otherwise None."""
         index = self._page_index(first)
         if self._page_index(last) != index:
             return None
@@ -137,7 +137,7 @@ class Steps:
         return value if begin == end else None
 
     def remove(self, keys: BitMap64, present: BitMap64) -> None:
-        """Forgets keys; `present` are those that are left."""
+        """Removes keys; `present` are the remaining ones."""
         if not keys:
             return
         begin, end = self._page_index(keys.min()), self._page_index(keys.max()) + 1
@@ -157,9 +157,10 @@ class Steps:
             self._pages[begin:end] = [self._pages[index] for index in kept]
 
     def dump(self, present: BitMap64) -> Dumped:
-        """The fewest rows with the values of the present keys: independent of their history.
+        """The fewest rows with the values of the present keys, independent of their history.
 
-        Rows are written once, behind those that are there: what comes later changes nothing here.
+        Rows are written once, after the existing ones, so that later changes do not affect the
+        dump.
         """
         pages = [
             (self._firsts[index], self._after(index) - 1, page.keys, page.values)
@@ -175,7 +176,7 @@ class Steps:
     def load(
         cls, value: np.dtype[Any], key_bytes: bytes, value_bytes: bytes, present: BitMap64
     ) -> Steps:
-        """The opposite of `dump`."""
+        """Restores the function from the output of `dump`."""
         self = cls(value)
         keys, values = np.frombuffer(key_bytes, np.int64), np.frombuffer(value_bytes, value)
         for begin in range(0, len(keys), PAGE_ROWS):
@@ -187,7 +188,7 @@ class Steps:
         return self
 
     def _page_for(self, first: int) -> _StepPage:
-        """A page with room for the next row, which is that of this key."""
+        """The page for the next row, whose key is `first`; it has room."""
         if not self._pages or self._pages[-1].used == PAGE_ROWS:
             keys = np.zeros(_FIRST_PAGE_ROWS, np.int64)
             self._pages.append(_StepPage(keys, np.zeros(_FIRST_PAGE_ROWS, self._value), 0))
@@ -198,14 +199,14 @@ class Steps:
         return max(bisect_right(self._firsts, key) - 1, 0)
 
     def _after(self, index: int) -> int:
-        """The first key that is not in a page any more."""
+        """The first key that is past a page."""
         return self._firsts[index + 1] if index + 1 < len(self._firsts) else 1 << 63
 
 
 def _fewest(
     pages: list[tuple[int, int, Int64s, NDArray[Any]]], present: BitMap64
 ) -> Iterator[tuple[Int64s, NDArray[Any]]]:
-    """The rows of each page, by its first and last key, that present keys need."""
+    """Yields the rows that present keys need, page by page, given with first and last keys."""
     before: NDArray[Any] | None = None
     for first, last, page_keys, page_values in pages:
         held = bitmaps.array(bitmaps.between(present, first, last))

@@ -1,6 +1,7 @@
-"""Commands of channels (C): deliver, settle, close.
+"""Commands of channels (C): deliver, settle, close, redrive.
 
-Prefetch, consumers and windows are volatile and live in the service; here are channels and tags.
+Prefetch, consumers and windows are volatile and live in the service; the core has channels and
+tags.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ class Deliver(Command):
     Attributes:
         channel_id: Known from its first delivery until `CloseChannel`, or the end of the process.
         max_messages: At least 1.
-        max_bytes: 0 for no bound; one message is delivered at least, of any size.
-        no_ack: The messages are accepted in the same record (C10, NONE); they get tags all the
-            same. Their blocks can be read until the service calls `Core.unpin` with the pieces.
-        identified: The pieces have the identity of their rows (L23).
+        max_bytes: 0 for no bound; at least one message is delivered, of any size.
+        no_ack: The messages are accepted in the same record (C10, NONE), and get tags nevertheless.
+            Their blocks can be read until the service calls `Core.unpin` with the pieces.
+        identified: Whether the pieces have the identity of their rows (L23).
     """
 
     channel_id: bytes
@@ -39,9 +40,9 @@ class Deliver(Command):
 
 
 class Demand(NamedTuple):
-    """How many messages the consumers of a queue have room for now; those `without_acks` alone.
+    """Messages that a queue's consumers have room for; `without_acks`: consumers without acks only.
 
-    What they take without acks is gone at once (C10).
+    Messages that consumers take without acks leave the queue at once (C10).
     """
 
     messages: int = 0
@@ -62,16 +63,16 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settle(Command):
-    """Settles outstanding tags of a channel, all alike (C4). Reply: `Settlement`.
+    """Settles outstanding tags of a channel with one outcome (C4). Reply: `Settlement`.
 
-    Errors: UnknownDeliveryTagError, which names the lowest tag that is not outstanding (C2);
-    nothing changed then.
+    Errors: UnknownDeliveryTagError, which names the lowest tag that is not outstanding (C2); then
+    nothing is changed.
 
     Attributes:
         tags: The tags.
-        up_to: Also every outstanding tag up to and including this one (C3), which must be one of
-            them; 0 for none.
-        reason: Why, for REJECTED and FAILED; the reason of its dead letters.
+        up_to: Also every outstanding tag up to and including this one (C3), which must be
+            outstanding; 0 for none.
+        reason: Why, for REJECTED and FAILED; it becomes the reason of its dead letters.
         delay_ms: Redelivery delay of requeued messages, instead of the queue's (C14).
     """
 
@@ -84,7 +85,7 @@ class Settle(Command):
 
 
 class Settlement(NamedTuple):
-    """Reply to `Settle`: messages settled; of them moved to a dead-letter queue, and dropped."""
+    """Reply to `Settle`: number of messages settled, dead-lettered and dropped."""
 
     messages: int
     dead_lettered: int = 0
@@ -100,16 +101,16 @@ class CloseChannel(Command):
 
 @dataclass(frozen=True, slots=True)
 class Redrive(Command):
-    """Moves ready dead letters back to the queues they came from (Q6). Reply: `Redriven`.
+    """Moves ready dead letters back to their original queues (Q6). Reply: `Redriven`.
 
     Errors: QueueNotFoundError, InvalidArgumentError (an unknown cause, or `to_queue` is `queue`).
 
     Attributes:
         first, last: Positions in the dead-letter queue; 0 means its head, its tail.
-        max_messages: The most to move, lowest first; 0 for no bound but that of a record.
-        cause: Only what died of it, a value of `dead_letters.Cause`; "" for any.
-        reason: Only what died for it; "" for any.
-        to_queue: The queue to move them to instead; "" for that of each.
+        max_messages: The most messages to move, lowest first; 0 for no bound but that of a record.
+        cause: Only dead letters with this cause, a value of `dead_letters.Cause`; "" for any.
+        reason: Only dead letters with this reason; "" for any.
+        to_queue: The queue to move them to instead; "" for the original queue of each.
     """
 
     queue: str
@@ -126,9 +127,9 @@ class Redriven(NamedTuple):
 
     Attributes:
         messages: How many were moved.
-        left: Ready ones of the range, cause and reason that stay: what is beyond the bounds, was
-            never a dead letter, or came from a queue that does not exist (neither its id nor its
-            name) or has no room.
+        left: Ready messages of the range, cause and reason that stay: they are beyond the bounds,
+            were never a dead letter, or came from a queue that does not exist (neither its id nor
+            its name) or has no room.
         more: The bound of a record was reached; the same call moves more.
         last: The last position of the range.
     """

@@ -1,4 +1,4 @@
-"""Base of the commands, their result, and what several of them share."""
+"""Base class of the commands, their result, and a type that several of them share."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Decision(NamedTuple):
 
     Attributes:
         records: To be applied in order, then appended to the journal as one unit (same group).
-        reply: Leaves when the journal has synced up to the last record.
-        after: When not None, the reply may leave as soon as the journal has synced this sequence
+        reply: To be sent when the journal has synced up to the last record.
+        after: When not None, the reply may be sent as soon as the journal has synced this sequence
             instead (transient publishes: the topology they depend on, P5). With no records and
             None, the reply waits for everything decided so far (I1).
     """

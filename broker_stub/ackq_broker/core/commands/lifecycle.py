@@ -12,12 +12,15 @@ from ackq_broker.core.commands.decision import Command
 
 @dataclass(frozen=True, slots=True)
 class Start(Command):
-    """First command of a process: drops what did not survive the restart (Q7). Reply: `Started`.
+    """First command of a process: drops everything that does not survive a restart (Q7).
+
+    Reply: `Started`.
 
     Attributes:
-        history_id: The journal's history; another one than before refuses what is older (Q8).
+        history_id: The journal's history; when it differs from the previous one, older objects are
+            refused (Q8).
         cause: Why that history began: "copied", "declared" or "repaired"; "" for a journal's first.
-        lost_blocks: Blocks that cannot be read back; unknown ones are ignored.
+        lost_blocks: Blocks that cannot be read; unknown ones are ignored.
     """
 
     history_id: str
@@ -29,9 +32,10 @@ class Started(NamedTuple):
     """Reply to `Start`.
 
     Attributes:
-        vanished: Transient messages that the restart dropped.
-        lost: (queue, messages) whose blocks cannot be read back, and which are dropped.
-        lost_stages: Stages of writers that go with such blocks: their batches have to be run again.
+        vanished: Number of transient messages that the restart dropped.
+        lost: (queue, messages) that were dropped because their blocks cannot be read.
+        lost_stages: Number of writers' stages lost with such blocks: their batches have to be run
+            again.
     """
 
     vanished: int
@@ -41,11 +45,11 @@ class Started(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AcceptHistory(Command):
-    """Admits what began in older histories (Q8). Reply: `RefusedByHistory`, as it was before."""
+    """Admits objects of older histories (Q8). Reply: `RefusedByHistory`, as it was before."""
 
 
 class RefusedByHistory(NamedTuple):
-    """Numbers of what is refused because it began in an older history (Q8)."""
+    """Numbers of objects that are refused because they began in an older history (Q8)."""
 
     publishers: int
     sessions: int
@@ -55,7 +59,7 @@ class RefusedByHistory(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Housekeep(Command):
-    """Drops what is past its retention.
+    """Drops objects past their retention.
 
     Publishers and stages after 7 days, unproven sessions after one. Reply: None.
 
@@ -69,10 +73,10 @@ class Housekeep(Command):
 
 @dataclass(frozen=True, slots=True)
 class Tick(Command):
-    """Expires and matures what is due (Q3, C14), at `views.next_due_us`. Reply: `Ticked`.
+    """Processes due expiries and ends of delays (Q3, C14), at `views.next_due_us`. Reply: `Ticked`.
 
-    At most `timers.MOST_DEAD_LETTERED` messages become dead letters; more stay due, and are not
-    delivered meanwhile.
+    At most `timers.MOST_DEAD_LETTERED` messages become dead letters; further ones stay due, and are
+    not delivered meanwhile.
     """
 
 
@@ -82,7 +86,7 @@ class Ticked(NamedTuple):
     Attributes:
         expired: Messages whose TTL was over; `dead_lettered` of them went to a dead-letter queue.
         matured: Messages whose redelivery delay was over.
-        deleted: Names of queues that nothing had used for as long as their `expires_ms`.
+        deleted: Names of queues that were unused for their `expires_ms`.
     """
 
     expired: int

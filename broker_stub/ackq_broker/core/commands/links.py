@@ -1,9 +1,10 @@
 """Commands of links (L): open, subscribe, store, permit, pause, remove.
 
-A link brings messages from a queue of another broker. Its *subscription* is its consumer there:
-when it is cut, all that was unacknowledged is delivered again on the next one. The deliveries of a
-subscription are numbered from 1 in their order. An *entry* is a message of the link that is in its
-queue, or that was and whose acknowledgement there is not proven yet.
+An inbound link brings messages from a queue of a remote broker. Its *subscription* is its consumer
+at the remote broker: when it is cut, all unacknowledged messages are redelivered on the next one.
+The deliveries of a subscription are numbered from 1 in their order. An *entry* is a message of the
+link that is in its local queue, or that was in it and whose remote acknowledgement is not proven
+yet.
 """
 
 from __future__ import annotations
@@ -24,33 +25,33 @@ Uint64s = NDArray[np.uint64]
 
 
 class LinkAck(StrEnum):
-    """What a delivery's acknowledgement there waits for (L9)."""
+    """The event that a delivery's acknowledgement at the remote broker waits for (L9)."""
 
-    SETTLED = "settled"  # the message is settled here: accepted, dead-lettered, dropped
-    STORED = "stored"  # it is on disk here
+    SETTLED = "settled"  # the message is settled locally: accepted, dead-lettered, dropped
+    STORED = "stored"  # the message is on the local broker's disk
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLink(Command):
-    """A process runs a link (L1). Reply: `OpenedLink`.
+    """Opens a link for a process that runs it (L1). Reply: `OpenedLink`.
 
-    The holder's token decides: the same keeps its epoch and its subscription, another one begins
-    an epoch and fences the one before.
+    The holder's token decides: the same token keeps its epoch and its subscription, another one
+    begins an epoch and fences the previous holder.
 
     Errors: AlreadyHeldError (another holder is live), QueueNotFoundError, PreconditionFailedError
-    (L13; or the link of this name has another source, queue or key), HistoryChangedError (L27),
+    (L13; or the link of this name has another source or queue), HistoryChangedError (L27),
     InvalidArgumentError (`reject_there` with `stored`), PermissionDeniedError (it is another
     user's), LimitError.
 
     Attributes:
-        source: The other broker's queue, in words without credentials; the same for the life of
-            the link.
-        drop_ambiguous: A delivery whose acknowledgement is in doubt is taken for the message of
-            that key, though only its content is known (L7, `onAmbiguous=drop`).
-        reject_there: What is rejected here is rejected there, and no dead letter here (L28).
+        source: The remote queue, as text without credentials; it never changes for a link.
+        drop_ambiguous: Whether a delivery whose acknowledgement is in doubt is matched with the
+            message of that key, though only its content is known (L7, `onAmbiguous=drop`).
+        reject_there: Whether messages rejected locally are rejected at the remote broker, instead
+            of being dead-lettered locally (L28).
         incumbent_live: Whether the present holder counts as live; only the service can know.
         new_incarnation: 32 hex digits, for a link that is new.
-        user: Who opens it (A10); empty where there are no users.
+        user: The user that opens it (A10); empty where there are no users.
     """
 
     link: str
@@ -69,11 +70,12 @@ class OpenedLink(NamedTuple):
     """Reply to `OpenLink`.
 
     Attributes:
-        subscription: The link's present one, 0 for none; it goes on when the holder is the same.
-        next_number: The number of the first delivery of it that is not stored.
-        paused: An operator paused the link (L25).
-        runs: Its deliveries below `next_number` that are not proven, by number: what permits of
-            their positions mean to a stream that has not seen them stored.
+        subscription: The link's present subscription, 0 for none; it goes on when the holder is the
+            same.
+        next_number: The number of its first delivery that is not stored.
+        paused: Whether an operator paused the link (L25).
+        runs: Its deliveries below `next_number` that are not proven, by number: with them a stream
+            that has not seen them stored can resolve permits of their positions.
         stream: The number of this opening: commands of a stream that was opened earlier are refused
             (L1).
     """
@@ -89,15 +91,15 @@ class OpenedLink(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SubscribeLink(Command):
-    """The link consumes anew there: what was delivered before is delivered again (L17).
+    """Begins a subscription at the remote broker, in which unproven deliveries come again (L17).
 
     Reply: int, the subscription. Every entry is free to be matched; every acknowledgement of the
-    subscription before that is not proven is in doubt.
+    previous subscription that is not proven is in doubt.
 
     Errors: FencedError, LinkNotFoundError.
 
     Attributes:
-        stream: Of whom it comes, as `OpenedLink` has it.
+        stream: The number of the calling stream, from `OpenedLink`.
     """
 
     link: str
@@ -111,24 +113,25 @@ class StoreLinked(Command):
 
     One record. Rows whose numbers were stored before are answered again, and not stored.
 
-    Errors: FencedError, LinkNotFoundError, QueueNotFoundError, QueueFullError (nothing of it is
-    kept), InvalidArgumentError (a gap in the numbers; another subscription).
+    Errors: FencedError, LinkNotFoundError, HistoryChangedError (L27), QueueFullError (nothing of it
+    is kept), LimitError, InvalidArgumentError (a gap in the numbers; another subscription).
 
     Attributes:
-        first_number: The number of the first row's delivery; the others follow.
+        first_number: The number of the first row's delivery; the numbers of the rows are
+            consecutive.
         lowest_unanswered: Deliveries below it were answered: their numbers are forgotten (L5).
         keys: uint64, shape (rows, 2): the origin keys (L2). A key of zeros is none: that row is
             stored.
         checks: uint64, shape (rows,): 64 bits of each row's fingerprint. Equal keys with other
             checks are different messages (L4).
-        content: The rows whose key is of their content (L7); the others' is an identity.
-        redelivered: The rows that the other broker says it had delivered before.
+        content: The rows whose key is of their content (L7); the keys of the others are identities.
+        redelivered: The rows that the remote broker marked as delivered before.
         at_once: The rows that may be acknowledged when they are stored or matched, whatever the
             link waits for (L15).
-        sizes: As in `Publish`. A TTL that a message has there rules nothing here (L13).
+        sizes: As in `Publish`. A TTL that a message has at the remote broker has no effect (L13).
         proven: How many acknowledgements of this subscription, in the order in which they were
-            permitted, the other broker is proven to have applied (L10).
-        proven_number: The number of the delivery that the last of these is for; 0: none is proven.
+            permitted, the remote broker is proven to have applied (L10).
+        proven_number: The delivery number of the last proven acknowledgement; 0: none is proven.
         stream: As in `SubscribeLink`.
     """
 
@@ -154,10 +157,10 @@ class LinkedRun(NamedTuple):
     """Consecutive deliveries at consecutive positions of the link's queue.
 
     Attributes:
-        matched: They were there before (L6).
-        permitted: They may be acknowledged there now: they were settled before (L11), or ack is
-            `stored` (L9).
-        rejected: With `permitted`: they are to be rejected there instead (L28).
+        matched: They matched entries (L6).
+        permitted: They may be acknowledged at the remote broker now: they were settled before
+            (L11), or ack is `stored` (L9).
+        rejected: With `permitted`: they are to be rejected at the remote broker instead (L28).
     """
 
     first_number: int
@@ -171,7 +174,7 @@ class LinkedRun(NamedTuple):
 class StoredLinked(NamedTuple):
     """Reply to `StoreLinked`; the runs cover its rows in order.
 
-    `block_id` is the id under which the service hands the block to the journal; None: no row of it
+    `block_id` is the id under which the service passes the block to the journal; None: no row of it
     is stored, drop it.
     """
 
@@ -181,17 +184,17 @@ class StoredLinked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PermitLinked(Command):
-    """Marks what may be acknowledged there now (L9, L10). Reply: `PermittedLinked`.
+    """Permits acknowledgements at the remote broker (L9, L10). Reply: `PermittedLinked`.
 
-    Deliveries of the present subscription whose message is settled, and that have no permit. With
-    none, no record is written. The acknowledgement leaves when the record is on disk: so what has
-    no permit was never acknowledged.
+    It permits deliveries of the present subscription whose message is settled, and that have no
+    permit. With none, no record is written. The acknowledgement is sent when the record is on disk:
+    so a delivery without a permit was never acknowledged.
 
     Errors: FencedError, LinkNotFoundError.
 
     Attributes:
-        again: Also those of this subscription that had one and are not proven: their answer may
-            have been lost with a stream.
+        again: Report also the deliveries of this subscription that had a permit and are not proven:
+            their answer may have been lost with a stream.
         proven: As in `StoreLinked`; `proven_number` as well.
         stream: As in `SubscribeLink`.
     """
@@ -209,11 +212,11 @@ class PermittedLinked(NamedTuple):
     """Reply to `PermitLinked`.
 
     Attributes:
-        positions: In the order of their permits, which `proven` counts in, those permitted before
-            this decision first. Of one decision those to be rejected come first, so that one
-            acknowledgement may cover what is behind them (L12), each ascending.
-        held: How many entries of the subscription are not settled.
-        rejected: Those of `positions` that are to be rejected there.
+        positions: In the order of their permits, in which `proven` counts; positions permitted
+            before this decision come first. Within one decision the ones to be rejected come first,
+            so that one acknowledgement may cover the following ones (L12), each ascending.
+        held: Number of entries of the subscription that are not settled.
+        rejected: The `positions` that are to be rejected at the remote broker.
     """
 
     positions: Uint64s
@@ -223,7 +226,7 @@ class PermittedLinked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PauseLink(Command):
-    """An operator pauses a link, or lets it go on (L25). Reply: bool, whether that changed it.
+    """An operator pauses or resumes a link (L25). Reply: bool, whether that changed it.
 
     Errors: LinkNotFoundError.
     """
@@ -234,7 +237,7 @@ class PauseLink(Command):
 
 @dataclass(frozen=True, slots=True)
 class RemoveLink(Command):
-    """An operator ends a link (L25). Reply: `RemovedLink`.
+    """An operator removes a link (L25). Reply: `RemovedLink`.
 
     Errors: LinkNotFoundError, InUseError (it is live; without `forget`: entries are held, or
     acknowledgements not proven, with their numbers).
@@ -246,21 +249,21 @@ class RemoveLink(Command):
 
 
 class RemovedLink(NamedTuple):
-    """Reply to `RemoveLink`: what may be delivered again by the other broker, and double here."""
+    """Reply to `RemoveLink`: messages that the remote broker may redeliver, and so double."""
 
     held: int
     unproven: int
 
 
 class LinkInfo(NamedTuple):
-    """A link, for operators (L26); counts since it was opened first.
+    """A link as an operator sees it (L26); counts since it was first opened.
 
     Attributes:
-        held: Entries whose message is in the queue; `settled`: those to be acknowledged;
+        held: Entries whose message is in the queue; `settled`: entries to be acknowledged;
             `unproven`: acknowledgements permitted and not proven; `tombstones`: all entries whose
-            message is gone.
-        in_doubt: Of `unproven`, those of earlier subscriptions.
-        rejected: Of `permitted`, those that are to be rejected there.
+            message has left the queue.
+        in_doubt: The part of `unproven` that is from earlier subscriptions.
+        rejected: The part of `permitted` that is to be rejected at the remote broker.
         oldest_held_us: When the oldest held entry was stored; 0 for none.
     """
 

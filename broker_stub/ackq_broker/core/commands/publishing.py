@@ -15,19 +15,19 @@ from ackq_broker.core.records import Expiry, Unroutable
 
 @dataclass(frozen=True, slots=True)
 class OpenPublisher(Command):
-    """Makes the publisher's state; what an older stream had not committed is dropped.
+    """Opens a publisher; a transaction left uncommitted by an older stream is dropped.
 
-    Reply: int, the lowest number that the broker knows of no publish (P10).
+    Reply: int, the lowest publish number of which the broker has no record (P10).
 
     Errors: PublisherForgottenError (a `resume` of an id that is not known), WrongModeError (it was
     opened in the other mode before: P1), PermissionDeniedError (it is another user's), FencedError
     (another process has published under its id), LimitError.
 
     Attributes:
-        user: Who opens it (A10); empty where there are no users.
-        lowest_unanswered: Of the client; `next_number`: the lowest that it has given to no publish;
-            0: it does not say.
-        attempt: Names this opening; `attempts_before`: those of the same client.
+        user: The user that opens it (A10); empty where there are no users.
+        lowest_unanswered: The client's lowest unanswered number; `next_number`: its lowest unused
+            number; 0: it does not report it.
+        attempt: Names this opening; `attempts_before`: earlier attempts of the same client.
     """
 
     publisher_id: bytes
@@ -43,9 +43,9 @@ class OpenPublisher(Command):
 
 @dataclass(frozen=True, slots=True)
 class ClosePublisherStream(Command):
-    """Reply: None. The publisher's last stream ended: its state is dropped 7 days from now (P10).
+    """Ends the publisher's last stream: its state is dropped 7 days from now (P10).
 
-    What it had not committed is dropped at once (P13).
+    Reply: None. An uncommitted transaction is dropped at once (P13).
 
     Attributes:
         finished: The client has all answers and will not come back: the state is dropped at once.
@@ -63,14 +63,14 @@ class Publish(Command):
 
     Attributes:
         numbers: The publish number of each row, ascending in row order; cardinality equals `rows`.
-        in_progress: Those of the numbers that are repeated while their confirm is pending: neither
-            handled again nor in the reply (P10).
+        in_progress: The numbers that are repeated while their confirm is pending: neither handled
+            again nor in the reply (P10).
         lowest_unanswered: Accepted numbers below it are forgotten.
         routes: The block's distinct routing keys; they cover every row exactly once.
-        expiries: When rows expire that came with a TTL; the queue's own is added by the core (Q3).
-        persistent: Whether any row is to survive a restart; `transient`: rows that are not, though
-            others are (P12).
-        sizes: Payload bytes of each row; None when all are alike (Q3).
+        expiries: Expiry of the rows that came with a TTL; the core adds the queue's own TTL (Q3).
+        persistent: Whether any row is to survive a restart; `transient`: rows that are not to,
+            though others are (P12).
+        sizes: Payload bytes of each row; None when all are equal (Q3).
     """
 
     publisher_id: bytes
@@ -89,20 +89,20 @@ class Publish(Command):
 
 
 class Nack(NamedTuple):
-    """Numbers refused together, and why."""
+    """Publish numbers that were refused together, and the reason."""
 
     numbers: BitMap64
     reason: AckqError
 
 
 class Published(NamedTuple):
-    """Reply to `Publish`; confirmed and nacked together are `numbers` but `in_progress` (P3).
+    """Reply to `Publish`; confirmed and nacked together are `numbers` except `in_progress` (P3).
 
-    `block_id` is the id under which the service hands the block to the journal (None: no row was
-    placed, drop it); `durable` says whether to the journal or to the transient store. `returned` is
-    the part of `confirmed` that no queue wanted and that was mandatory: its return goes first (P7).
-    `sooner`, if any, is the transient part of a durable block's `confirmed`, with the sequence that
-    it waits for instead (P5).
+    `block_id` is the id under which the service passes the block to the journal (None: no row was
+    placed, drop it); `durable` says whether it goes to the journal or to the transient store.
+    `returned` is the part of `confirmed` that was mandatory and matched no queue: its return is
+    sent first (P7). `sooner`, if any, is the transient part of a durable block's `confirmed`, with
+    the sequence that it waits for instead (P5).
     """
 
     confirmed: BitMap64
@@ -143,8 +143,8 @@ class TransactionBlock(Command):
 class TransactedBlock(NamedTuple):
     """Reply to `TransactionBlock`.
 
-    `returned` are the rows that no queue wanted and that were mandatory: their return goes before
-    the commit's answer (P7). `block_id` and `durable` as in `Published`.
+    `returned` are the mandatory rows that matched no queue: their return is sent before the
+    commit's answer (P7). `block_id` and `durable` as in `Published`.
     """
 
     returned: BitMap
@@ -156,10 +156,10 @@ class TransactedBlock(NamedTuple):
 class CommitTransaction(Command):
     """Makes a transaction visible (P13). Reply: `CommittedTransaction`.
 
-    The commit of a transaction without publishes writes nothing, and ends no other.
+    The commit of a transaction without publishes writes nothing, and ends no other transaction.
 
-    Errors: TransactionRolledBackError (it is not open, or not with as many messages, and it is not
-    the one committed last: nothing of it is visible), WrongModeError, PublisherForgottenError.
+    Errors: TransactionRolledBackError (it is not open, or has another number of messages, and is
+    not the one committed last: nothing of it is visible), WrongModeError, PublisherForgottenError.
     """
 
     publisher_id: bytes
@@ -170,7 +170,7 @@ class CommitTransaction(Command):
 class CommittedTransaction(NamedTuple):
     """Reply to `CommitTransaction`; `repeated` when it was committed before.
 
-    `returned` are the messages that no queue wanted and that were mandatory (P7).
+    `returned` are the mandatory messages that matched no queue (P7).
     """
 
     messages: int
@@ -180,7 +180,7 @@ class CommittedTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RollbackTransaction(Command):
-    """Drops what the publisher has not committed (P13). Reply: int, messages dropped.
+    """Drops the publisher's uncommitted transaction (P13). Reply: int, messages dropped.
 
     Errors: WrongModeError, PublisherForgottenError.
     """

@@ -11,7 +11,7 @@ from ackq_broker.core.records import QueueProperties
 
 @dataclass(frozen=True, slots=True)
 class DeclareQueue(Command):
-    """Reply: `DeclaredQueue`.
+    """Declares a queue (Q1). Reply: `DeclaredQueue`.
 
     Errors: PropertiesDifferError, QueueNotFoundError (passive), LimitError, UnsupportedError.
     """
@@ -22,7 +22,7 @@ class DeclareQueue(Command):
 
 
 class DeclaredQueue(NamedTuple):
-    """Reply to `DeclareQueue`; `warnings` are sentences for who declared it."""
+    """Reply to `DeclareQueue`; `warnings` are sentences for the caller."""
 
     queue_id: int
     created: bool
@@ -31,7 +31,7 @@ class DeclaredQueue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeleteQueue(Command):
-    """Reply: `DeletedQueue`. Errors: QueueNotFoundError, InUseError."""
+    """Deletes a queue (Q4). Reply: `DeletedQueue`. Errors: QueueNotFoundError, InUseError."""
 
     queue: str
     force: bool = False
@@ -39,7 +39,7 @@ class DeleteQueue(Command):
 
 
 class DeletedQueue(NamedTuple):
-    """Reply to `DeleteQueue`: messages that went with it (`ready`, delayed ones included)."""
+    """Reply to `DeleteQueue`: messages deleted with the queue (`ready` includes delayed ones)."""
 
     ready: int
     unacked: int
@@ -47,14 +47,14 @@ class DeletedQueue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PurgeQueue(Command):
-    """Reply: int, the ready messages removed. Errors: QueueNotFoundError."""
+    """Purges a queue (Q4). Reply: int, the ready messages removed. Errors: QueueNotFoundError."""
 
     queue: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeclareExchange(Command):
-    """Reply: bool, created. `kind` is "direct", "fanout" or "topic".
+    """Declares an exchange; `kind` is "direct", "fanout" or "topic". Reply: bool, created.
 
     Errors: PropertiesDifferError, LimitError.
     """
@@ -66,7 +66,7 @@ class DeclareExchange(Command):
 
 @dataclass(frozen=True, slots=True)
 class DeleteExchange(Command):
-    """Reply: int, bindings removed.
+    """Deletes an exchange with its bindings. Reply: int, bindings removed.
 
     Errors: ExchangeNotFoundError, InvalidArgumentError (the default exchange).
     """
@@ -76,7 +76,10 @@ class DeleteExchange(Command):
 
 @dataclass(frozen=True, slots=True)
 class Bind(Command):
-    """Reply: bool, created. Errors: ExchangeNotFoundError, QueueNotFoundError, LimitError."""
+    """Creates a binding. Reply: bool, created.
+
+    Errors: ExchangeNotFoundError, QueueNotFoundError, LimitError.
+    """
 
     exchange: str
     queue: str
@@ -85,7 +88,10 @@ class Bind(Command):
 
 @dataclass(frozen=True, slots=True)
 class Unbind(Command):
-    """Reply: bool, removed. Errors: ExchangeNotFoundError, QueueNotFoundError."""
+    """Removes a binding. Reply: bool, removed.
+
+    Errors: ExchangeNotFoundError, QueueNotFoundError.
+    """
 
     exchange: str
     queue: str

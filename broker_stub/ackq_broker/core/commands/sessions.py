@@ -13,7 +13,7 @@ from ackq_broker.core.commands.decision import Command
 
 @dataclass(frozen=True, slots=True)
 class HolderInfo:
-    """The caller, as the next holder (S3)."""
+    """The caller of a command, which becomes the holder (S3)."""
 
     token: bytes
     host: str = ""
@@ -23,7 +23,7 @@ class HolderInfo:
 
 @dataclass(frozen=True, slots=True)
 class Advance(Command):
-    """S4, S9. Reply: `Advanced`.
+    """Accepts a session's lease, leases the next messages, or both (S4, S9). Reply: `Advanced`.
 
     Errors: AlreadyHeldError, FencedError, SessionNotFoundError, CheckpointMismatchError,
     LeaseHeldError, QueueNotFoundError, UnreadLeaseError.
@@ -31,13 +31,14 @@ class Advance(Command):
     Attributes:
         incumbent_live: Whether the session's present holder counts as live; only the service can
             know (S3).
-        horizon: 0 for none; else only what became ready at or before this sequence is leased anew
-            (K5).
-        queue_pattern: Instead of `queues`: a glob that finds them, anew with every call (S10).
+        horizon: 0 for none; else a new lease takes only messages that became ready at or before
+            this sequence (K5).
+        queue_pattern: Instead of `queues`: a glob that finds them, evaluated at every call (S10).
         session_timeout_ms: How long the holder may be absent before its lease is requeued; 0 for no
             timeout (S5). The service measures it, and decides `DetachSession`.
         refuse_unread: Refuse to accept a lease of which nothing was fetched or settled (S11).
-        user: Whom a session that is opened belongs to (A10); empty where there are no users.
+        user: The user that owns a session opened by this call (A10); empty where there are no
+            users.
     """
 
     session: str
@@ -54,7 +55,7 @@ class Advance(Command):
     takeover: bool = False
     session_timeout_ms: int = 0
     incumbent_live: bool = False
-    # Randomness comes from outside: 32 hex digits for an opening, which any start at tag 0 may be.
+    # Randomness comes from the caller: 32 hex digits for an opening, as any start at tag 0 may be.
     new_incarnation: str = ""
     queue_pattern: str = ""
     refuse_unread: bool = False
@@ -62,7 +63,7 @@ class Advance(Command):
 
 
 class Chunk(NamedTuple):
-    """A piece of a lease; it ends at `last_tag` and begins after the chunk before."""
+    """A piece of a lease; it ends at `last_tag` and begins after the previous chunk."""
 
     last_tag: int
     payload_bytes: int
@@ -81,7 +82,7 @@ class Backlog(NamedTuple):
 
 
 class LeasedElsewhere(NamedTuple):
-    """Messages of some queues that another session has leased, and since when."""
+    """Messages of a session's queues that another session has leased, and since when."""
 
     session: str
     messages: int
@@ -92,8 +93,9 @@ class Advanced(NamedTuple):
     """Reply to `Advance`; `end_tag == start_tag` when nothing is leased.
 
     Attributes:
-        other_sessions: On the same queues; which of them are live, the service knows.
-        leased_elsewhere: What those have leased; of an opening only, which may miss them (S9).
+        other_sessions: Other sessions on the same queues; the service knows which of them are live.
+        leased_elsewhere: Messages leased by other sessions; only for an opening, which may miss
+            them (S9).
     """
 
     session: str
@@ -110,9 +112,9 @@ class Advanced(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Attach(Command):
-    """Reply: `Attached`. Attaches for a replay of exactly (start_tag, end_tag].
+    """Attaches for a replay of exactly (start_tag, end_tag]. Reply: `Attached`.
 
-    That is the outstanding lease, or the one accepted last while it is kept (K2).
+    The range is the outstanding lease, or the one accepted last while it is kept (K2).
 
     Errors as `Advance`.
 
@@ -141,7 +143,7 @@ class Attached(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSession(Command):
-    """Reply: `Released`.
+    """Ends a session and requeues its lease (S8). Reply: `Released`.
 
     Errors: SessionNotFoundError, AlreadyHeldError (live and not `fence`).
     """
@@ -160,10 +162,10 @@ class Released(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DetachSession(Command):
-    """S5: the holder was absent for longer than its session timeout. Reply: `Released`.
+    """S5: requeues the lease of a holder absent for its session timeout. Reply: `Released`.
 
-    The session stays; a re-attach leases again what is still ready. A session of another
-    incarnation or epoch is left alone.
+    The session stays; a re-attach leases the messages again that are still ready. A session of
+    another incarnation or epoch is left alone.
     """
 
     session: str
@@ -173,10 +175,10 @@ class DetachSession(Command):
 
 @dataclass(frozen=True, slots=True)
 class NoteFetch(Command):
-    """Reply: None. Notes the run of a query that reads a session in an epoch, and its batch.
+    """Notes the query run that reads a session in an epoch, and its batch. Reply: None.
 
-    Settle calls find their lease by it (S6), so it survives a restart; and any fetch in the present
-    epoch proves the incarnation (S9). A fetch of a wrong range raises by itself.
+    Settle calls find their lease by this note (S6), so it survives a restart; and any fetch in the
+    present epoch proves the incarnation (S9). A fetch of a wrong range raises by itself.
 
     Errors: BatchChangedError (the batch has read before, and this lease was made later, S11).
 
@@ -184,7 +186,8 @@ class NoteFetch(Command):
         query_id: Empty where a task does not know it, as on Spark Connect.
         last_tag: The last tag that is fetched: it distinguishes a replay of the lease accepted last
             from a fetch of the outstanding one. With 0 the batch id does, if that was noted.
-        user: Who fetches: what a query has read is known to this user alone (S6, S11).
+        user: The user that fetches: only this user's calls refer to what the query has read (S6,
+            S11).
         empty: The fetched range is empty: the batch has no rows of the session (S11).
     """
 
@@ -203,8 +206,8 @@ class NoteFetch(Command):
 class LeaseOwner(NamedTuple):
     """Owner of a settled lease: a session, else the one that the run reads for the batch (S6).
 
-    With an epoch it is the session's in that epoch (S3); 0 says none. A run is the one of this
-    `user` alone.
+    With an epoch it is the session's lease in that epoch (S3); 0 names none. Only runs of this
+    `user` are considered.
     """
 
     session: str = ""
@@ -218,7 +221,7 @@ class LeaseOwner(NamedTuple):
 class OutcomeGroup(NamedTuple):
     """Tags that get the same disposition.
 
-    A delay of 0 takes the queue's, and the default where the queue has none (C14).
+    A delay of 0 means the queue's delay, and the default where the queue has none (C14).
     """
 
     disposition: Disposition
@@ -227,11 +230,11 @@ class OutcomeGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StageOutcomes(Command):
-    """S6. Reply: int, tags staged. One whole stage; a tag is in one of its groups at most.
+    """Stages outcomes, as one whole stage (S6). Reply: int, tags staged.
 
-    Of the lease accepted last (K2) what is staged has no effect, and the reply is the same. An
-    owner that names the session alone means that lease if it holds all of the tags and the holder
-    came after its accept.
+    A tag is in at most one of its groups. Outcomes staged for the lease accepted last (K2) have no
+    effect, and the reply is the same. An owner that names only the session means that lease if it
+    holds all of the tags and the holder came after its accept.
 
     Errors: SessionNotFoundError, FencedError (the epoch of that run is over),
     UnknownDeliveryTagError (a tag outside of the lease), PreconditionFailedError (REJECTED without
@@ -248,12 +251,13 @@ class StageOutcomes(Command):
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcomes(Command):
-    """S6. Reply: `CommittedOutcomes`. Stages as (id, tags), in the order in which they count.
+    """Commits stages of outcomes, given as (id, tags) in order (S6). Reply: `CommittedOutcomes`.
 
-    A call without stages settles nothing: from a query, or a known reader of the lease, it replaces
-    the outcomes of an older epoch. It is no error when its owner fetched nothing.
+    The last outcome of a tag in this order counts. A call without stages settles nothing: from a
+    query, or a known reader of the lease, it replaces the outcomes of an older epoch. It is no
+    error when its owner fetched nothing.
 
-    Errors: as `StageOutcomes`, and StageMismatchError (one is missing or short).
+    Errors: as `StageOutcomes`, and StageMismatchError (a stage is missing or short).
     """
 
     owner: LeaseOwner
@@ -261,7 +265,7 @@ class CommitOutcomes(Command):
 
 
 class CommittedOutcomes(NamedTuple):
-    """Reply to `CommitOutcomes`: the tags it decides; whether the batch was accepted before."""
+    """Reply to `CommitOutcomes`: number of tags; whether the batch was accepted before."""
 
     tags: int
     accepted_before: bool
@@ -269,16 +273,17 @@ class CommittedOutcomes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AbortOutcomes(Command):
-    """Reply: int, the stages that were there. What was committed stays."""
+    """Drops uncommitted stages of outcomes. Reply: int, the number of stages found."""
 
     stage_ids: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SettleLease(Command):
-    """S8. Reply: `SettledLease`. An operator rejects or releases tags; ranges include both ends.
+    """S8: an operator rejects or releases tags of a lease. Reply: `SettledLease`.
 
-    `incarnation` is the one whose tags are meant; "" for whichever the session has.
+    Ranges include both ends. `incarnation` is the one whose tags are meant; "" for the present
+    incarnation of the session.
 
     Errors: SessionNotFoundError, AlreadyHeldError (live and not `fence`), UnknownDeliveryTagError,
     PreconditionFailedError (another incarnation; no dead-letter queue and not `discard`),
@@ -296,10 +301,10 @@ class SettleLease(Command):
 
 
 class SettledLease(NamedTuple):
-    """Reply to `SettleLease`; `epoch` is the session's from now on.
+    """Reply to `SettleLease`; `epoch` is the session's epoch from now on.
 
-    Of the settled, `dropped` were removed: rejected without a dead-letter queue, or released to a
-    queue that was deleted.
+    Of the settled messages, `dropped` were removed: rejected without a dead-letter queue, or
+    released to a queue that was deleted.
     """
 
     settled: int

@@ -1,4 +1,4 @@
-"""Replies of queries: pieces of a fetch or browse, and what operators see."""
+"""Replies of queries: pieces of a fetch or browse, and the views of operators."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ class Origin(NamedTuple):
     """Origin of dead letters, for the headers that their consumer gets (C13).
 
     Attributes:
-        queue: The queue they came from; `positions` are those they had there, one for each row.
+        queue: The queue they came from; `positions` are their positions in it, one for each row.
         delivery_counts: How often each was delivered there.
         cause: "expired", "rejected" or "delivery_limit".
-        reason: That of the rejection or of the last failure, else the cause.
+        reason: The reason of the rejection or of the last failure, else the cause.
         dead_lettered_us: When they were dead-lettered.
-        first_queue: The queue that they were dead-lettered from first, of `times` in all.
+        first_queue: The queue that they were dead-lettered from first.
+        times: How often they were dead-lettered from `queue` for this cause.
         session: The session that settled them and its batch; "" and -1 when it was none.
     """
 
@@ -50,9 +51,9 @@ class Origin(NamedTuple):
 
 
 class MessageIdentity(NamedTuple):
-    """What tells messages from all others that there ever were (L23).
+    """Globally unique identity of messages: history, queue id, position (L23).
 
-    A queue id is never given twice in a history, and a position never twice in a queue.
+    A queue id is never reused in a history, and a position never in a queue.
     """
 
     history_id: str
@@ -64,8 +65,8 @@ class Piece(NamedTuple):
     """Rows of one block that belong to a delivery, fetch or browse, in tag (position) order.
 
     `rows` is a `(first, count)` pair when consecutive, else an array of row indices (uint32).
-    `origin` is that of every row; None when they are no dead letters. `identity` has the position
-    of each row; None when nobody asked for it.
+    `origin` applies to every row; None when they are no dead letters. `identity` has the position
+    of each row; None when it was not requested.
     """
 
     block_id: int
@@ -78,7 +79,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchLabel:
-    """Which query reads, for operators; `label` is that of the fetch last heard of."""
+    """The query that reads a session, for operators; `label` is the label of its latest fetch."""
 
     query_id: str = ""
     batch_id: int = 0
@@ -97,11 +98,11 @@ class BrowseChunk(NamedTuple):
 class QueueInfo(NamedTuple):
     """A queue as an operator sees it.
 
-    The counts since it was declared: `published` and `accepted` messages; those that `expired`;
-    those that were `dead_lettered` for any cause; and those `dropped`: rejected, expired or failed
-    too often without a dead-letter queue, over a bound, or in a cycle of expiries. The counts since
-    the process began: messages `delivered`, `redelivered`, and `dead_letters` by cause.
-    `dead_letters_held` are those of its messages that came from a queue as dead letters.
+    Counts since it was declared: `published` and `accepted` messages; `expired` messages; messages
+    `dead_lettered` for any cause; and `dropped` messages: rejected, expired or failed too often
+    without a dead-letter queue, over a bound, or in a cycle of expiries. Counts since the process
+    began: messages `delivered`, `redelivered`, and `dead_letters` by cause. `dead_letters_held` is
+    the number of its messages that came from another queue as dead letters.
     """
 
     queue: str
@@ -127,12 +128,12 @@ class QueueInfo(NamedTuple):
 
 
 class QueueUse(NamedTuple):
-    """What refers to a queue, at most so many of a kind; the counts are of all.
+    """References to a queue, each kind listed up to a bound; the counts are complete.
 
     Attributes:
         bindings: (exchange, binding key) pairs that name it.
         batches: (batch, rows) that writers have staged for it, oldest first.
-        sources: The queues whose dead letters come here.
+        sources: The queues whose dead letters come to this one.
     """
 
     bindings: tuple[tuple[str, str], ...]
@@ -144,7 +145,7 @@ class QueueUse(NamedTuple):
 
 
 class DeadLetterGroup(NamedTuple):
-    """Dead letters of a queue that came from the same one, for the same cause and reason."""
+    """Dead letters of a queue that came from the same queue, for the same cause and reason."""
 
     queue: str
     cause: str
@@ -153,11 +154,11 @@ class DeadLetterGroup(NamedTuple):
 
 
 class HoldingInfo(NamedTuple):
-    """What one session, or else one channel, holds of a queue (Q9).
+    """Messages of a queue that one session or one channel holds (Q9).
 
-    `blocks` are the ids of those that its messages lie in. `since_us` is when a session leased
-    them, 0 for a channel; `oldest_us`: when the oldest was published. `first_tag` is the lowest
-    tag of these messages.
+    `blocks` are the ids of the blocks in which the messages lie. `since_us` is when a session
+    leased them, 0 for a channel; `oldest_us`: when the oldest was published. `first_tag` is the
+    lowest tag of these messages.
     """
 
     session: str
@@ -173,7 +174,7 @@ class HoldingInfo(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What of a queue waits for something else than a consumer (Q9).
+    """Messages of a queue that wait for something other than a consumer (Q9).
 
     Attributes:
         next_ready_us: When the first delayed message is ready (C14); 0 for none.
@@ -200,12 +201,13 @@ class ExchangeInfo(NamedTuple):
 
 
 class SessionInfo(NamedTuple):
-    """A session as an operator sees it; `since_us` is when its holder attached first.
+    """A session as an operator sees it; `since_us` is when its holder first attached.
 
-    `holder` is None after its epoch was ended for it (S5, S8). `holes_by_reason` counts the holes
-    of the lease (S5), and `settled` its tags with a committed outcome other than accept (S6).
-    `fetched`: anything of the lease was (S11); `refused`: it began in an older history (Q8).
-    `named` is whether a query gave it its name, and `heard_us` when it last attached or accepted.
+    `holder` is None when its epoch was ended by the timeout or an operator (S5, S8).
+    `holes_by_reason` counts the holes of the lease (S5), and `settled` its tags with a committed
+    outcome other than accept (S6). `fetched`: anything of the lease was fetched (S11); `refused`:
+    it began in an older history (Q8). `named` says whether a query gave it its name, and `heard_us`
+    is when it last attached or accepted.
     """
 
     session: str
@@ -235,7 +237,7 @@ class SessionInfo(NamedTuple):
 
 
 class BatchTarget(NamedTuple):
-    """Room that a batch holds in a queue (K3); `queue` is "" when that is gone for good."""
+    """Space that a batch reserves in a queue (K3); `queue` is "" when the queue was removed."""
 
     queue: str
     rows: int
@@ -256,10 +258,10 @@ class StageInfo(NamedTuple):
 
 
 class BatchInfo(NamedTuple):
-    """A batch that is staged, as an operator sees it.
+    """A staged batch as an operator sees it.
 
-    Its `stages` are those that changed first; `committed`: its writer has committed it before, and
-    its rows take no room.
+    `stages` are ordered by their last change, the earliest first; `committed`: its writer has
+    already committed it, and its rows take no room.
     """
 
     batch: BatchKey
@@ -271,7 +273,7 @@ class BatchInfo(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """What a restart would interrupt: unacked messages of channels, transactions, open stages."""
+    """Work that a restart would interrupt: unacked channel messages, transactions, open stages."""
 
     unacked: int
     transactions: int
@@ -281,7 +283,7 @@ class Unfinished(NamedTuple):
 class WriterInfo(NamedTuple):
     """A writer as an operator sees it.
 
-    `batch_id` is -1 when it has committed none; `user` is empty when it is nobody's (A10).
+    `batch_id` is -1 when it has committed none; `user` is empty when nobody owns it (A10).
     """
 
     writer: str

@@ -11,7 +11,7 @@ from ackq_broker.core.records import Expiry
 
 
 class BatchKey(NamedTuple):
-    """Names a batch."""
+    """Key of a batch: its writer and its batch id."""
 
     writer: str
     batch_id: int
@@ -19,12 +19,12 @@ class BatchKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenStage(Command):
-    """Reply: None.
+    """Opens a stage of a writer's batch. Reply: None.
 
     Errors: BatchOrderError (batch already passed), FencedError (stage id used), LimitError,
     HistoryChangedError (Q8), WriterForgottenError, PermissionDeniedError (another user's writer). A
-    `single` writer commits no more than this batch, and nobody can run it again. `user` is empty
-    where there are no users (A10), here and below.
+    `single` writer commits only this batch, and nobody can run it again. `user` is empty where
+    there are no users (A10), in this command and the following ones.
     """
 
     stage_id: bytes
@@ -39,12 +39,12 @@ class OpenStage(Command):
 
 @dataclass(frozen=True, slots=True)
 class StageBlock(Command):
-    """Adds a block. Reply: `StagedBlock`.
+    """Adds a block to a stage. Reply: `StagedBlock`.
 
-    Rows that no queue wants go to `unroutable_queue`, if one is named. Errors: UnroutableError,
+    Rows that match no queue go to `unroutable_queue`, if one is named. Errors: UnroutableError,
     QueueFullError, QueueNotFoundError (no such `unroutable_queue`), ExchangeNotFoundError,
     FencedError (the stage was dropped meanwhile). On an error nothing of the block is kept. `sizes`
-    are the payload bytes of each row; None when all are alike (Q3).
+    are the payload bytes of each row; None when all are equal (Q3).
     """
 
     stage_id: bytes
@@ -58,7 +58,7 @@ class StageBlock(Command):
 
 
 class StagedBlock(NamedTuple):
-    """Reply to `StageBlock`; `block_id` is None when no queue wanted any row (not mandatory)."""
+    """Reply to `StageBlock`; `block_id` is None when no row matched a queue (not mandatory)."""
 
     rows: int
     block_id: int | None
@@ -66,7 +66,10 @@ class StagedBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SealStage(Command):
-    """Reply: None. Errors: StageMismatchError (counts differ from what arrived), FencedError."""
+    """Seals a stage, which is complete then. Reply: None.
+
+    Errors: StageMismatchError (counts differ from what arrived), FencedError.
+    """
 
     stage_id: bytes
     rows: int
@@ -75,13 +78,16 @@ class SealStage(Command):
 
 @dataclass(frozen=True, slots=True)
 class DropStage(Command):
-    """Reply: None. The upload ended without a seal. Unknown or sealed stages are left alone."""
+    """Drops a stage whose upload ended without a seal. Reply: None.
+
+    Unknown or sealed stages are left alone.
+    """
 
     stage_id: bytes
 
 
 class StageRef(NamedTuple):
-    """A stage as its writer counted it."""
+    """A stage with its rows and bytes as its writer counted them."""
 
     stage_id: bytes
     rows: int
@@ -90,16 +96,16 @@ class StageRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitBatch(Command):
-    """Reply: `CommittedBatch`.
+    """Commits a writer's batch. Reply: `CommittedBatch`.
 
     Errors: StageMismatchError, BatchOrderError, BatchChangedError, HistoryChangedError, LimitError,
     WriterForgottenError, OutcomeUnknownError (a `single` writer that was forgotten since),
     PermissionDeniedError (another user's writer).
 
     Attributes:
-        single: The writer commits no more, so that it can be forgotten.
+        single: The writer commits no other batch, so that it can be forgotten.
         target: Where the rows go, as far as the writer fixes it; empty: nothing is compared.
-        keep_changed: A repetition with another target, count or run is taken for done.
+        keep_changed: Treat a repetition with another target, count or run as done.
     """
 
     writer: str
@@ -114,7 +120,7 @@ class CommitBatch(Command):
 
     @property
     def rows(self) -> int:
-        """The rows of all stages, as their writer counted them."""
+        """Number of rows of all stages, as their writer counted them."""
         return sum(stage.rows for stage in self.stages)
 
 
@@ -128,7 +134,10 @@ class CommittedBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AbortBatch(Command):
-    """Reply: int, stages dropped. Errors: PermissionDeniedError (another user's writer)."""
+    """Drops stages of a writer's batch. Reply: int, stages dropped.
+
+    Errors: PermissionDeniedError (another user's writer).
+    """
 
     writer: str
     batch_id: int
@@ -138,7 +147,7 @@ class AbortBatch(Command):
 
 @dataclass(frozen=True, slots=True)
 class DropBatch(Command):
-    """An operator drops a batch. Reply: `DroppedBatch`.
+    """An operator drops a staged batch. Reply: `DroppedBatch`.
 
     Errors: BatchNotFoundError; InUseError while a task writes to it, unless `force`.
     """
@@ -159,7 +168,7 @@ class DroppedBatch(NamedTuple):
 class ForgetWriter(Command):
     """An operator forgets a writer. Reply: bool, False when it was forgotten before.
 
-    Errors: WriterNotFoundError, LimitError; InUseError when it has stages, or when it was heard of
+    Errors: WriterNotFoundError, LimitError; InUseError when it has stages, or when it was active
     within a day, unless `force`.
     """
 
@@ -169,7 +178,7 @@ class ForgetWriter(Command):
 
 @dataclass(frozen=True, slots=True)
 class AssignWriter(Command):
-    """An operator gives a writer to a user. Reply: str, whom it belonged to; empty for nobody.
+    """An operator assigns a writer to a user. Reply: str, the previous owner; empty for nobody.
 
     Errors: WriterNotFoundError.
     """

@@ -31,7 +31,7 @@ _NO_CHANNEL = ChannelTags()
 
 
 def deliver(state: State, command: commands.Deliver, now_us: int) -> Decision:
-    """C1, C7: the lowest ready positions get the channel's next tags."""
+    """C1, C7: delivers the lowest ready positions of a queue under the channel's next tags."""
     assert command.max_messages > 0
     queue = queue_named(state, command.queue)
     queue.use()
@@ -61,7 +61,7 @@ def deliver(state: State, command: commands.Deliver, now_us: int) -> Decision:
 def _identified(
     pieces: Iterable[Piece], positions: Int64s, history_id: str, queue_id: int
 ) -> Iterator[Piece]:
-    """The pieces with the identity of their rows, whose positions are given in order."""
+    """Adds to pieces the identity of their rows, whose positions are given in order."""
     at = 0
     for piece in pieces:
         end = at + sum(run.rows for run in piece.runs)
@@ -70,7 +70,7 @@ def _identified(
 
 
 def _choose(queue: Queue, command: commands.Deliver, now_us: int) -> BitMap64:
-    """The positions to deliver; one at least if any is ready, of any size."""
+    """The positions to deliver; at least one if any is ready, whatever its size."""
     available = queue.available(now_us)
     count = min(command.max_messages, len(available))
     if count and command.max_bytes:
@@ -121,7 +121,7 @@ def settle(state: State, command: commands.Settle, now_us: int) -> Decision:
 
 
 def apply_settled(state: State, sequence: int, record: records.Settled) -> None:
-    """Removes, dead-letters or requeues the messages behind the tags."""
+    """Removes, dead-letters or requeues the messages of the settled tags."""
     taken = state.channels[record.channel_id].take(record.tags)
     dead_letters.apply_removals(state, sequence, record, taken)
     for queue_id, positions in taken.items():
@@ -174,7 +174,7 @@ def _outstanding(channel: ChannelTags, command: commands.Settle) -> BitMap64:
 
 
 def _unknown(channel: ChannelTags, tag: int) -> UnknownDeliveryTagError:
-    """C2: in the words of AMQP, with what is known of the tag."""
+    """C2: the error for an unknown tag, in the words of AMQP, with the cause."""
     last = channel.next_tag - 1
     if not tag:
         why = "tags count from 1, and 0 stands for none"

@@ -1,1 +1,1 @@
-"""Links (L): messages of another broker's queue, each stored once and acknowledged once settled."""
+"""Links (L): messages of a remote broker's queue, stored once and acknowledged once settled."""

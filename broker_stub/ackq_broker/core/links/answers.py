@@ -1,4 +1,4 @@
-"""Answers to deliveries: runs of them at consecutive positions, alike in what is told of them."""
+"""Builds replies to deliveries: runs of consecutive numbers and positions with equal status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Flags = NDArray[np.bool_]
 def linked_runs(
     numbers: Int64s, positions: Int64s, matched: Flags, permitted: Flags, rejected: Flags
 ) -> tuple[LinkedRun, ...]:
-    """The fewest runs of some deliveries, in their order."""
+    """Groups deliveries, in their order, into the fewest runs."""
     if not len(numbers):
         return ()
     breaks = np.ones(len(numbers), np.bool_)
@@ -33,29 +33,29 @@ def linked_runs(
 
 
 def known_runs(link: Link, first: int, last: int) -> tuple[LinkedRun, ...]:
-    """L5: the deliveries first..last as they were answered, with the permits of now."""
+    """L5: runs of the known deliveries first..last, with their present permits."""
     numbers, positions = link.delivered(first, last)
     assert len(numbers) == last - first + 1
     return _runs(link, numbers, positions)
 
 
 def unproven_runs(link: Link) -> tuple[LinkedRun, ...]:
-    """The deliveries of the subscription whose acknowledgement is not proven."""
+    """Runs of the deliveries of the subscription whose acknowledgement is not proven."""
     numbers, positions = link.delivered(1, link.next_number)
     unproven = members(positions, link.waiting | link.permits)
     return _runs(link, numbers[unproven], positions[unproven])
 
 
 def members(positions: Int64s, some: BitMap64) -> Flags:
-    """Which of the positions, in any order, are in a bitmap."""
-    if not some:  # as a rule, nothing is rejected
+    """Flags of the positions, in any order, that are in a bitmap."""
+    if not some:  # usually nothing is rejected
         return np.zeros(len(positions), np.bool_)
     found: Flags = np.isin(positions, bitmaps.array(bitmaps.of(positions) & some))
     return found
 
 
 def _runs(link: Link, numbers: Int64s, positions: Int64s) -> tuple[LinkedRun, ...]:
-    # What is permitted is not proven, or was; the rest still waits.
+    # A delivery that does not wait has a permit, proven or not.
     permitted = ~members(positions, link.waiting)
     rejected = members(positions, link.rejected)
     return linked_runs(numbers, positions, positions < link.fresh_from, permitted, rejected)

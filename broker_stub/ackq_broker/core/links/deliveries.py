@@ -1,7 +1,7 @@
-"""Deliveries of a link (L5): each is stored, or matched with a message that was here, in a record.
+"""Deliveries of a link (L5): each is stored, or matched with a known message, in one record.
 
-Invariant: a number is stored or matched once, however often it comes; what is refused leaves
-nothing behind.
+Invariant: a delivery number is stored or matched once, however often it is sent; a refused frame
+changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ackq_broker.core.state.state import State
 
 
 def store(state: State, command: commands.StoreLinked, now_us: int) -> Decision:
-    """L5-L7, L9, L11: stores or matches what was not stored before, and answers every row."""
+    """L5-L7, L9, L11: stores or matches deliveries that are not known yet; answers every row."""
     assert len(command.keys) == len(command.checks) == command.rows > 0
     link = holder.find(state, command.link, command.epoch, command.stream)
     holder.check_subscription(link, command.subscription)
@@ -80,11 +80,11 @@ def store(state: State, command: commands.StoreLinked, now_us: int) -> Decision:
 
 
 def apply_stored(state: State, sequence: int, record: records.LinkStored) -> None:
-    """Places what is new, binds what was there, and permits what may be acknowledged."""
+    """Places new messages, binds matched entries, and permits acknowledgements."""
     link = state.links[record.link]
     queue = state.queues[link.queue_id]
     matched = np.frombuffer(record.positions, "<i8").astype(np.int64)
-    # First: what is proven may forget others than these.
+    # First, so that a proof forgets none of these entries.
     link.match(bitmaps.of(matched))
     link.forget(record.ambiguous)
     link.prove(record.proven, record.at_us)
@@ -115,7 +115,7 @@ def apply_stored(state: State, sequence: int, record: records.LinkStored) -> Non
 
 
 def _check_numbers(link: Link, command: commands.StoreLinked) -> None:
-    """L5: refuses a gap, and what was answered."""
+    """L5: refuses a gap in the delivery numbers, and numbers that were answered."""
     first = command.first_number
     lowest = max(command.lowest_unanswered, link.lowest_unanswered)
     if not lowest <= first <= link.next_number:
@@ -152,7 +152,7 @@ def _columns(command: commands.StoreLinked, known: int) -> Arrivals:
 def _part(
     queue: Queue, command: commands.StoreLinked, rows: NDArray[np.int64]
 ) -> RoutedRows | None:
-    """The rows that are stored, at their positions; None for none. Raises QueueFullError."""
+    """The part with the rows to store, at their positions; None for none. Raises QueueFullError."""
     if not len(rows):
         return None
     selected = BitMap(rows.tolist())
@@ -160,7 +160,7 @@ def _part(
     if overflowing(queue, selected, size):
         more = overflowing(queue, selected, size, queue.demand().without_acks)
         if more:
-            # What is matched needs no room: it is not to wait for the first row that has none.
+            # Matched rows need no room: they must not wait for the first row without room.
             raise queue_full(queue, selected, size, more, leading=more.min())
     part = enqueue.make_parts({queue.queue_id: selected}, size)[queue.queue_id]
     return msgspec.structs.replace(part, first_position=queue.next_position)

@@ -40,7 +40,7 @@ _REMOVE: Final = "end it with `ackq link remove {}`"
 
 
 def open_link(state: State, command: commands.OpenLink, now_us: int) -> Decision:
-    """L1, L13, L27: makes a link, or gives it to its next holder."""
+    """L1, L13, L27: creates a link, or opens a known one for its present or next holder."""
     assert command.holder.token
     if command.reject_there and command.ack is LinkAck.STORED:
         raise InvalidArgumentError(
@@ -53,14 +53,14 @@ def open_link(state: State, command: commands.OpenLink, now_us: int) -> Decision
     decision = (
         _make(state, command, now_us) if found is None else _again(state, found, command, now_us)
     )
-    # From here on, though it is not on disk: what an older stream permits now would be told to
-    # nobody, and be proven in the name of what comes later.
+    # Counted at once, before it is on disk: permits of an older stream would now be sent to nobody,
+    # and proofs of later permits would be taken for theirs.
     stream = state.link_streams[command.link] = state.link_streams.get(command.link, 0) + 1
     return Decision(decision.records, decision.reply._replace(stream=stream))
 
 
 def _again(state: State, found: Link, command: commands.OpenLink, now_us: int) -> Decision:
-    """A link that is there, for its holder or the next one."""
+    """Opens an existing link, for its present or its next holder."""
     what = f"the link '{found.name}'"
     check_owner(what, found.user, command.user, "Give yours another name.")
     _check_history(state, found)
@@ -108,7 +108,7 @@ def _again(state: State, found: Link, command: commands.OpenLink, now_us: int) -
 
 
 def apply_opened(state: State, _sequence: int, record: records.LinkOpened) -> None:
-    """Adds the link, or changes its holder and options."""
+    """Adds a link, or changes its holder and options."""
     link = state.links.get(record.link)
     if link is None:
         link = Link(record.link, record.incarnation, record.holder, record.source)
@@ -128,13 +128,13 @@ def apply_opened(state: State, _sequence: int, record: records.LinkOpened) -> No
 
 
 def subscribe(state: State, command: commands.SubscribeLink, now_us: int) -> Decision:
-    """L17: the link consumes anew."""
+    """L17: begins a new subscription of a link."""
     link = find(state, command.link, command.epoch, command.stream)
     return Decision((records.LinkSubscribed(link.name, now_us),), link.subscription + 1)
 
 
 def apply_subscribed(state: State, _sequence: int, record: records.LinkSubscribed) -> None:
-    """Begins the subscription."""
+    """Begins the next subscription of a link."""
     link = state.links[record.link]
     link.subscribe(state.queues[link.queue_id], record.at_us)
 
@@ -148,12 +148,12 @@ def link_named(state: State, name: str) -> Link:
 
 
 def find(state: State, name: str, epoch: int, stream: int) -> Link:
-    """The link that a caller of this epoch holds, by its newest stream.
+    """The link that a caller holds in this epoch, on its newest stream.
 
     Raises:
         LinkNotFoundError: It was removed.
         HistoryChangedError: It was opened in an older history (L27).
-        FencedError: Another holder took it over, or the same opened a newer stream (L1).
+        FencedError: Another holder took it over, or its holder opened a newer stream (L1).
     """
     link = link_named(state, name)
     _check_history(state, link)
@@ -175,7 +175,7 @@ def find(state: State, name: str, epoch: int, stream: int) -> Link:
 
 
 def check_subscription(link: Link, subscription: int) -> None:
-    """L17: refuses what belongs to another subscription; raises InvalidArgumentError."""
+    """L17: refuses deliveries and permits of another subscription: InvalidArgumentError."""
     if not link.subscribed or subscription != link.subscription:
         now = f"{link.subscription} is the present one" if link.subscribed else "it has none now"
         raise InvalidArgumentError(
@@ -236,7 +236,7 @@ def _check_free(link: Link, command: commands.OpenLink) -> None:
 
 
 def _check_target(queue: Queue) -> None:
-    """L13: refuses a queue that loses messages: PreconditionFailedError."""
+    """L13: refuses a queue that can lose messages: PreconditionFailedError."""
     properties = queue.properties
     if not properties.durable:
         raise PreconditionFailedError(
@@ -261,11 +261,11 @@ def _check_target(queue: Queue) -> None:
 def end_subscriptions(
     state: State, lost: dict[int, BitMap64], at_us: int, *, new_history: bool
 ) -> None:
-    """What a start takes from links: entries of messages that are lost, by queue id (Q7, L27).
+    """Removes entries of lost messages, by queue id, from links at a start (Q7, L27).
 
-    They were not settled: the link that had them is to consume anew, and what comes again is
-    stored. In a new history records may be missing, so nothing goes on, and every acknowledgement
-    may have left.
+    Lost messages were not settled: a link that had them has to subscribe again, and their
+    redeliveries are stored. In a new history records may be missing, so no subscription continues,
+    and every acknowledgement may have left.
     """
     for name in tuple(state.links) if lost or new_history else ():
         link = state.links[name]

@@ -1,9 +1,10 @@
-"""Matching (L4, L6, L7): which deliveries are messages that are, or were, here.
+"""Matching (L4, L6, L7): finds the deliveries whose message is, or was, at the local broker.
 
 Invariant: an entry is taken by one delivery of a subscription at most, and a delivery takes one
-entry at most. Of several with one key the held ones go first, then the settled ones, each lowest
-position first; so nothing is acknowledged there while an equal message that may be the same one is
-still held here. Those that were permitted before come last, proven ones behind those in doubt.
+entry at most. Of several entries with one key the held ones go first, then the settled ones, each
+lowest position first; so nothing is acknowledged at the remote broker while an equal message that
+may be the same one is still held locally. Entries that were permitted before come last, the proven
+ones after the ones in doubt.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _Uint64s = NDArray[np.uint64]
 
 
 class Arrivals(NamedTuple):
-    """Columns of deliveries, in their order: key, check, and what is said of each."""
+    """Columns of deliveries, in their order: key, check, and two flags of each."""
 
     keys: _Uint64s
     checks: _Uint64s
@@ -33,13 +34,13 @@ class Arrivals(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """What was found for each delivery.
+    """Entries found for deliveries.
 
     Attributes:
-        positions: Of the entry that it takes; 0: it is stored.
-        settled: The positions of them whose message is settled.
-        ambiguous: Entries that may be one of the stored ones, each of another.
-        id_reused: How many are stored though their id was known.
+        positions: Position of the entry that each delivery takes; 0: the delivery is stored.
+        settled: Positions of taken entries whose message is settled.
+        ambiguous: Entries that may be the message of a stored delivery, each of another one.
+        id_reused: Number of deliveries that are stored though their id was known.
     """
 
     positions: Int64s
@@ -49,10 +50,10 @@ class Matches(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """Entries that have a key of the deliveries, and the deliveries that have a key, together.
+    """Entries whose key a delivery has, and then the deliveries with a key, in one table.
 
-    A row has the number of its group, whose rows are equal in key, check and kind of key; and that
-    of its key alone.
+    Each row has the number of its group, whose rows are equal in key, check and kind of key; and
+    the number of its key alone.
     """
 
     groups: Int64s
@@ -61,7 +62,7 @@ class _Table(NamedTuple):
 
 
 def match(link: Link, queue: Queue, deliveries: Arrivals) -> Matches:
-    """L6: finds entries for deliveries; work by the block."""
+    """L6: finds entries for deliveries, a whole block at once."""
     taken = np.zeros(len(deliveries.keys), np.int64)
     rows, unmarked = _sought(link, deliveries)
     halves = deliveries.keys[rows, 0]
@@ -81,7 +82,7 @@ def match(link: Link, queue: Queue, deliveries: Arrivals) -> Matches:
     order = order[free[order]]
     takes = _ranked(table.groups[:count][order], table.groups[count:])
     hits = np.flatnonzero(takes >= 0)
-    # What may be gone there is not what comes for the first time.
+    # An entry whose message may have left the remote broker does not match a first delivery.
     hits = hits[~(unmarked[hits] & permitted[order[takes[hits]]])]
     entries = order[takes[hits]]
     may = _may_take(link, deliveries.content[rows[hits]], permitted, positions, entries)
@@ -96,10 +97,10 @@ def match(link: Link, queue: Queue, deliveries: Arrivals) -> Matches:
 
 
 def _sought(link: Link, deliveries: Arrivals) -> tuple[Int64s, Flags]:
-    """The rows that may have an entry; and of them, which are contents that are not marked.
+    """The rows that may have an entry, and which of them have content keys and are not redelivered.
 
-    Those come last, behind what is marked. Where nothing that has their kind of key is waited for
-    they are new: else each would be compared with all that this subscription has brought.
+    The latter, unmarked rows come last. They are new, and left out, if no entry with a content key
+    is awaited: else each would be compared with all entries that this subscription has brought.
     """
     unmarked = deliveries.content & ~deliveries.redelivered
     sought = deliveries.keys.any(axis=1)
@@ -113,9 +114,11 @@ def _sought(link: Link, deliveries: Arrivals) -> tuple[Int64s, Flags]:
 def _may_take(
     link: Link, content: Flags, permitted: Flags, positions: Int64s, entries: Int64s
 ) -> Flags:
-    """L7: an acknowledgement that left may have been applied: its message would not come again.
+    """L7: flags of the deliveries that may take their entry.
 
-    With an id it is the same message whatever comes; with its content alone it may be an equal one.
+    The acknowledgement of a permitted entry may have been applied, so that its message would not
+    come again. With an id it is the same message nevertheless; with content alone it may be an
+    equal one.
     """
     unsure = content & permitted[entries]
     if link.drop_ambiguous and unsure.any():
@@ -142,14 +145,14 @@ def _table(
 
 
 def _numbered(order: Int64s, breaks: Flags) -> Int64s:
-    """The number of each row's stretch, when the rows in an order break between two of them."""
+    """Numbers each row by its stretch, where `breaks` separate the rows in the given order."""
     numbers = np.zeros(len(order), np.int64)
     numbers[order[1:]] = np.cumsum(breaks)
     return numbers
 
 
 def _ranked(entry_groups: Int64s, row_groups: Int64s) -> Int64s:
-    """For each row the entry of its group at its rank there, -1 for none; entries by group."""
+    """The entry of each row: the one at its rank in its group, -1 for none; entries by group."""
     if not len(entry_groups):
         return np.full(len(row_groups), -1, np.int64)
     by_group = np.argsort(row_groups, kind="stable")
@@ -163,7 +166,7 @@ def _ranked(entry_groups: Int64s, row_groups: Int64s) -> Int64s:
 
 
 def _reused(table: _Table, count: int, stored: Flags) -> int:
-    """L4: the stored rows whose id an entry, or a row before them, has with another content."""
+    """L4: number of stored rows whose id an entry, or an earlier row, has with another content."""
     if not stored.any():
         return 0
     order = np.argsort(table.ids, kind="stable")

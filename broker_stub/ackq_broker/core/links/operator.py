@@ -1,4 +1,4 @@
-"""What operators do with links: pause, remove, list (L25, L26)."""
+"""Operator commands for links: pause, remove, list (L25, L26)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ackq_broker.core.state.state import State
 
 
 def pause(state: State, command: commands.PauseLink, _now_us: int) -> Decision:
-    """L25: a paused link takes nothing more, and goes on to acknowledge."""
+    """L25: pauses or resumes a link; a paused link takes no deliveries, but acknowledges."""
     link = link_named(state, command.link)
     if link.paused == command.paused:
         return Decision(reply=False)
@@ -21,12 +21,12 @@ def pause(state: State, command: commands.PauseLink, _now_us: int) -> Decision:
 
 
 def apply_paused(state: State, _sequence: int, record: records.LinkPaused) -> None:
-    """Remembers it."""
+    """Sets whether a link is paused."""
     state.links[record.link].paused = record.paused
 
 
 def remove(state: State, command: commands.RemoveLink, _now_us: int) -> Decision:
-    """L25: refuses a link that runs, and, unless it is to be forgotten, one with something open."""
+    """L25: removes a link, unless it runs, or has held or unproven messages without `forget`."""
     link = link_named(state, command.link)
     if command.incumbent_live:
         raise InUseError(
@@ -35,7 +35,7 @@ def remove(state: State, command: commands.RemoveLink, _now_us: int) -> Decision
             link=link.name,
         )
     held = len(link.held(state.queues[link.queue_id]))
-    # Whatever is settled here, too: its acknowledgement may not have left.
+    # Includes messages that are settled locally: their acknowledgement may not have left.
     unproven = len(link.entries) - len(link.proven_entries()) - held
     if (held or unproven) and not command.forget:
         raise InUseError(
@@ -52,14 +52,14 @@ def remove(state: State, command: commands.RemoveLink, _now_us: int) -> Decision
 
 
 def apply_removed(state: State, _sequence: int, record: records.LinkRemoved) -> None:
-    """Forgets the link; its messages stay in the queue."""
+    """Removes a link; its messages stay in the queue."""
     link = state.links.pop(record.link)
     state.queues[link.queue_id].links.discard(link.name)
     state.link_streams.pop(link.name, None)
 
 
 def infos(state: State, name: str) -> list[LinkInfo]:
-    """The links by name, or one; raises LinkNotFoundError."""
+    """Information on all links, by name, or on one of them; raises LinkNotFoundError."""
     found = [link_named(state, name)] if name else [each for _, each in sorted(state.links.items())]
     return [_info(state, link) for link in found]
 

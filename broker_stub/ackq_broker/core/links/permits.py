@@ -1,6 +1,6 @@
-"""Permits (L9, L10): what may be acknowledged, or rejected, there; on disk before it is told.
+"""Permits (L9, L10) to acknowledge or reject at the remote broker; on disk before they are sent.
 
-Invariant: what has no permit was never acknowledged there.
+Invariant: a message without a permit was never acknowledged at the remote broker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ackq_broker.core.state.state import State
 
 
 def permit(state: State, command: commands.PermitLinked, now_us: int) -> Decision:
-    """L9, L10: permits what is settled and was not permitted yet."""
+    """L9, L10: permits the acknowledgement of settled messages that have no permit yet."""
     link = holder.find(state, command.link, command.epoch, command.stream)
     holder.check_subscription(link, command.subscription)
     check_proof(link, command.proven, command.proven_number)
@@ -39,7 +39,7 @@ def permit(state: State, command: commands.PermitLinked, now_us: int) -> Decisio
 
 
 def apply_permitted(state: State, _sequence: int, record: records.LinkPermitted) -> None:
-    """Remembers the permits, and forgets what is proven for long enough."""
+    """Remembers permits, and forgets entries whose proof is old enough."""
     link = state.links[record.link]
     link.prove(record.proven, record.at_us)
     link.permit(record.positions, record.at_us)
@@ -51,11 +51,12 @@ def apply_permitted(state: State, _sequence: int, record: records.LinkPermitted)
 def check_proof(link: Link, proven: int, number: int) -> None:
     """L10: refuses a proof that the permits contradict.
 
-    A link that was not given some permits counts later ones in their place: then the delivery that
-    it names is of another batch than its count says.
+    A link that did not receive some permits counts later ones in their place: then the delivery
+    that it names is in another batch than its count says.
 
     Raises:
-        InvalidArgumentError: More is proven than was permitted, or the last of it has another name.
+        InvalidArgumentError: More is proven than was permitted, or the last proven delivery is not
+            the named one.
     """
     if proven > link.permitted():
         raise InvalidArgumentError(

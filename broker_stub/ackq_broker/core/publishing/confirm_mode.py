@@ -1,7 +1,7 @@
-"""Publishing in confirm mode (P): a row goes to every queue that wants it, or to none.
+"""Publishing in confirm mode (P): a row goes to every queue that it is routed to, or to none.
 
 Invariant: every number gets exactly one answer (P3), and an accepted number is placed once, however
-often it comes (P10).
+often it is sent (P10).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ackq_broker.core.queues.routing import Routed, route, router_of
 from ackq_broker.core.queues.topology import exchange_not_found
 from ackq_broker.core.state.state import Publisher, State
 
-# Above any count of publishes, and still apart from the edge of a signed 64-bit integer.
+# Above any count of publishes, and far enough below the maximum of a signed 64-bit integer.
 _LARGEST_NUMBER: Final = 1 << 62
 
 
@@ -47,7 +47,7 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
         return Decision(reply=commands.Published(known, BitMap64()))
     router = router_of(state, command.exchange)
     if router is None:
-        # A nack and no failure of the call: the numbers placed before still get their confirm.
+        # A nack, not a failure of the call: the numbers placed before still get their confirm.
         nack = Nack(command.numbers - passed_over, exchange_not_found(command.exchange))
         return Decision(reply=commands.Published(known, BitMap64(), (nack,)))
 
@@ -63,7 +63,7 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
     assert answered == command.rows - len(command.in_progress)
     returned = unroutable if command.mandatory else BitMap64()
 
-    # Only what depends on nothing but the topology may leave before the journal caught up (P5).
+    # Only an answer that depends on the topology alone may leave before the journal syncs (P5).
     early = None if known or nacks else state.topology_sequence
     if not placed:
         return Decision(reply=commands.Published(confirmed, returned, nacks), after=early)
@@ -99,7 +99,7 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
 
 
 def apply_published(state: State, sequence: int, record: records.Published) -> None:
-    """Remembers the numbers and places the rows."""
+    """Remembers the numbers of a publish and places its rows."""
     publisher = state.publishers[record.publisher_id]
     assert publisher.accepted.isdisjoint(record.accepted)
     assert publisher.transient.isdisjoint(record.transient)
@@ -121,7 +121,7 @@ def apply_published(state: State, sequence: int, record: records.Published) -> N
 def missing(state: State, publisher_id: bytes, first: int, last: int) -> list[tuple[int, int]]:
     """P10: the ranges of first..last, both included, that were never accepted.
 
-    What is below the client's lowest unanswered number was answered and is not missing.
+    Numbers below the client's lowest unanswered number were answered and are not missing.
     """
     publisher = publishers.find(state, publisher_id)
     first = max(first, publisher.lowest_unanswered)
@@ -133,7 +133,7 @@ def missing(state: State, publisher_id: bytes, first: int, last: int) -> list[tu
 
 
 def _known(publisher: Publisher, numbers: BitMap64) -> BitMap64:
-    """The numbers that only need their confirm."""
+    """The numbers that were accepted or answered before, and only need their confirm."""
     known = BitMap64()
     lowest = numbers.min()
     for seen in (publisher.accepted, publisher.transient):
@@ -147,7 +147,7 @@ def _known(publisher: Publisher, numbers: BitMap64) -> BitMap64:
 def _refuse(
     state: State, numbers: BitMap64, routed: Routed, size: BlockSize
 ) -> tuple[BitMap, tuple[Nack, ...]]:
-    """P8: the rows that a bound or a full queue refuses; each is nacked once, for the first."""
+    """P8: the rows that a bound or a full queue refuses; each is nacked once, by the first."""
     refused = BitMap().union(*(rows for rows, _ in routed.refused))
     nacks = [Nack(bitmaps.numbers_of(numbers, rows), why) for rows, why in routed.refused]
     for queue_id, selected in routed.rows.items():

@@ -20,7 +20,7 @@ from ackq_broker.core.state.state import Publisher, State
 
 
 def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) -> Decision:
-    """P1, P10, Q8: makes the publisher's state, or finds it again, in the mode that it has."""
+    """P1, P10, Q8: creates a publisher, or reopens a known one in the mode that it has."""
     known = state.publishers.get(command.publisher_id)
     if known is None and command.resume:
         raise _forgotten(state, command.publisher_id)
@@ -37,7 +37,7 @@ def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) 
         _check_copy(known, command)
         changed = command.attempt != known.attempt or (command.user and not known.user)
         if not known.closed_us and not changed:
-            # A newer stream: what the older one had not committed is dropped.
+            # A newer stream: the open transaction of the older one is dropped.
             left = (records.TransactionRolledBack(known.publisher_id),) if known.transaction else ()
             return Decision(left, known.shown)
     elif len(state.publishers) >= limits.MAX_PUBLISHERS:
@@ -62,7 +62,7 @@ def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) 
 
 
 def apply_publisher_opened(state: State, _sequence: int, record: records.PublisherOpened) -> None:
-    """Remembers the publisher."""
+    """Adds a publisher, or reopens a known one."""
     known = state.publishers.get(record.publisher_id)
     if known is None:
         state.publishers[record.publisher_id] = Publisher(
@@ -88,7 +88,7 @@ def apply_publisher_opened(state: State, _sequence: int, record: records.Publish
 
 
 def close_stream(state: State, command: commands.ClosePublisherStream, now_us: int) -> Decision:
-    """P10, P13: begins the retention of 7 days, or forgets; drops what was not committed."""
+    """P10, P13: starts the retention of 7 days, or forgets; drops the open transaction."""
     known = state.publishers.get(command.publisher_id)
     if known is None or known.closed_us:
         return Decision()
@@ -96,26 +96,26 @@ def close_stream(state: State, command: commands.ClosePublisherStream, now_us: i
 
 
 def apply_publisher_closed(state: State, _sequence: int, record: records.PublisherClosed) -> None:
-    """Starts the retention, or forgets the publisher."""
+    """Starts the retention of a publisher, or forgets it."""
     end_stream(state, state.publishers[record.publisher_id], record.at_us)
     if record.finished:
         forget(state, record.publisher_id)
 
 
 def forget(state: State, publisher_id: bytes) -> None:
-    """Nothing is known of the publisher any more."""
+    """Removes a publisher and all of its state."""
     state.publishers_of[state.publishers[publisher_id].user] -= 1
     del state.publishers[publisher_id]
 
 
 def end_stream(state: State, publisher: Publisher, at_us: int) -> None:
-    """The publisher has no stream any more."""
+    """Ends the stream of a publisher: drops its transaction and starts its retention."""
     drop_transaction(state, publisher)
     publisher.closed_us = publisher.closed_us or at_us
 
 
 def drop_transaction(state: State, publisher: Publisher) -> None:
-    """Drops what the publisher has staged, and its reservations."""
+    """Drops the rows that a publisher has staged, and their reservations."""
     transaction, publisher.transaction = publisher.transaction, None
     if transaction is not None:
         for block in transaction.blocks:
@@ -124,7 +124,7 @@ def drop_transaction(state: State, publisher: Publisher) -> None:
 
 
 def find(state: State, publisher_id: bytes, *, transactional: bool = False) -> Publisher:
-    """The publisher, which must be in this mode; PublisherForgottenError, WrongModeError."""
+    """The publisher, in this mode; raises PublisherForgottenError or WrongModeError."""
     publisher = state.publishers.get(publisher_id)
     if publisher is None:
         raise _forgotten(state, publisher_id)
@@ -133,7 +133,7 @@ def find(state: State, publisher_id: bytes, *, transactional: bool = False) -> P
 
 
 def check_mode(publisher: Publisher, *, transactional: bool) -> None:
-    """P1: refuses what belongs to the other mode."""
+    """P1: refuses a publisher of the other mode: WrongModeError."""
     if publisher.transactional != transactional:
         modes = ("confirm", "transaction")
         raise WrongModeError(
@@ -146,10 +146,10 @@ def check_mode(publisher: Publisher, *, transactional: bool) -> None:
 
 
 def _check_copy(publisher: Publisher, command: commands.OpenPublisher) -> None:
-    """P10: refuses a copy of a publisher, which knows less than this broker has of it.
+    """P10: refuses a copy of a publisher, which knows less than the broker has recorded of it.
 
-    Two processes that count from one number take each other's publishes for their own, and what
-    one of them sends would be confirmed and in no queue.
+    Two processes that count from one number take each other's publishes for their own, and messages
+    of one of them would be confirmed without being in any queue.
     """
     if not command.attempt:
         return

@@ -1,7 +1,7 @@
-"""Repetitions of a writer's batch (K3, K12): whether one that comes again is the one committed.
+"""Repetitions of a writer's batch (K3, K12): checks that a repeated batch is the committed one.
 
 Invariant: rows are taken for written only if their batch is the one that was committed, as far as
-run, target, count and SQL execution can tell.
+run, target, count and SQL execution show.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from ackq_broker.core.checks import plural
 from ackq_broker.core.commands import CommittedBatch, Decision
 from ackq_broker.core.state.state import State, Writer
 
-# Runs remembered for each writer, to distinguish a newer run from an older one that still ends, and
-# one write of a run from another.
+# Runs remembered for each writer, to distinguish a newer run from an older one that has not ended
+# yet, and one write of a run from another.
 _REMEMBERED_RUNS: Final = 32
 
 
 def decide(writer: Writer, command: commands.CommitBatch, stale: tuple[bytes, ...]) -> Decision:
-    """K12: an equal version is a repetition, unless the same run uses it for another write.
+    """K12: takes an equal version for a repetition, unless its run used it for another write.
 
-    Each run is held to the first write it repeats: in a run that is not the one that committed, a
-    second write of the version is no more a repetition than it was there.
+    Each run is held to its first write of the version: also in a run other than the one that
+    committed, a second write of it is not a repetition.
     """
     known = writer.executions.get(command.run_id)
     if command.execution_id and known is not None and known != command.execution_id:
@@ -44,10 +44,10 @@ def decide(writer: Writer, command: commands.CommitBatch, stale: tuple[bytes, ..
 
 
 def _check_unchanged(writer: Writer, command: commands.CommitBatch) -> None:
-    """K3: a repetition is the first batch of its run, for the same target, with as many rows.
+    """K3: a repetition must be the first batch of its run, for the same target, with as many rows.
 
-    Any other stands for other rows, which would be taken for written: BatchChangedError. What an
-    older version recorded has no target, and is compared with nothing.
+    Any other batch stands for other rows, which would be taken for written: BatchChangedError. A
+    batch that an older version recorded has no target, and is not compared.
     """
     if command.keep_changed or not (writer.target and command.target):
         return
@@ -73,7 +73,7 @@ def _check_unchanged(writer: Writer, command: commands.CommitBatch) -> None:
 
 
 def remember_run(state: State, name: str, run_id: str) -> Writer:
-    """The writer, new or known, with this run among its latest."""
+    """Adds a run to the latest runs of a writer; returns the writer, new or known."""
     writer = state.writers.setdefault(name, Writer(name, history=state.history))
     if run_id not in writer.runs:
         writer.runs = (*writer.runs, run_id)[-_REMEMBERED_RUNS:]
@@ -81,7 +81,7 @@ def remember_run(state: State, name: str, run_id: str) -> Writer:
 
 
 def remember_write(writer: Writer, run_id: str, execution_id: str) -> None:
-    """K3, K12: a run's first write of the batch is that run's; outside of a query none is."""
+    """K3, K12: notes the batch that a run has reached and, in a query, the run's first write."""
     if run_id:
         writer.reached.pop(run_id, None)
         writer.reached[run_id] = writer.batch_id
@@ -93,6 +93,6 @@ def remember_write(writer: Writer, run_id: str, execution_id: str) -> None:
 
 
 def _bound(by_run: dict[str, Any]) -> None:
-    """I6: forgets the run that wrote first."""
+    """I6: forgets the oldest entry when there are more than `_REMEMBERED_RUNS`."""
     if len(by_run) > _REMEMBERED_RUNS:
         del by_run[next(iter(by_run))]

@@ -1,8 +1,8 @@
 """Transactions of publishers (P13): rows are staged, and become visible together at the commit.
 
 Invariant: a transaction becomes visible once, with all of its rows, or never with any; room for
-staged rows is reserved, so a commit never fails for room. A commit that is repeated has the answer
-that it had.
+staged rows is reserved, so a commit never fails for room. A repeated commit gets the same answer as
+the first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ackq_broker.core.state.state import Publisher, StagedRows, State, Transacti
 
 
 def stage_block(state: State, command: commands.TransactionBlock, _now_us: int) -> Decision:
-    """P13: routes a block and reserves its room; all of it or nothing."""
+    """P13: adds a block to a transaction: routes it and reserves its room, all of it or nothing."""
     assert len(command.numbers) == command.rows > 0
     publisher = publishers.find(state, command.publisher_id, transactional=True)
     _check_room(publisher, command)
@@ -61,14 +61,14 @@ def stage_block(state: State, command: commands.TransactionBlock, _now_us: int) 
 def apply_transaction_staged(
     state: State, _sequence: int, record: records.TransactionStaged
 ) -> None:
-    """Adds the block to the transaction."""
+    """Adds a block to its transaction."""
     publisher = state.publishers[record.publisher_id]
     if publisher.transaction is None:
         publisher.transaction = Transaction(record.transaction_id)
     assert publisher.transaction.transaction_id == record.transaction_id
     publisher.transaction.rows += record.rows
     if record.returned is not None:
-        # A bitmap of its own, since that of a record is never changed.
+        # A new bitmap, since the bitmap of a record is never changed.
         returned = publisher.transaction.returned.setdefault(record.returned.exchange, BitMap64())
         returned |= record.returned.numbers
     if record.parts:
@@ -109,7 +109,7 @@ def commit(state: State, command: commands.CommitTransaction, now_us: int) -> De
 def apply_transaction_committed(
     state: State, sequence: int, record: records.TransactionCommitted
 ) -> None:
-    """Places the rows, in the order in which they were published."""
+    """Places the rows of a committed transaction in the order of their publishes."""
     publisher = state.publishers[record.publisher_id]
     transaction = publisher.transaction
     assert transaction is not None
@@ -131,7 +131,7 @@ def apply_transaction_committed(
 
 
 def roll_back(state: State, command: commands.RollbackTransaction, _now_us: int) -> Decision:
-    """P13: drops what was not committed, if anything."""
+    """P13: drops the open transaction of a publisher, if it has one."""
     publisher = publishers.find(state, command.publisher_id, transactional=True)
     if publisher.transaction is None:
         return Decision(reply=0)
@@ -142,7 +142,7 @@ def roll_back(state: State, command: commands.RollbackTransaction, _now_us: int)
 def apply_transaction_rolled_back(
     state: State, _sequence: int, record: records.TransactionRolledBack
 ) -> None:
-    """Drops the staged rows."""
+    """Drops the staged rows of a transaction."""
     publishers.drop_transaction(state, state.publishers[record.publisher_id])
 
 
@@ -151,7 +151,7 @@ def _unroutable(returned: dict[str, BitMap64]) -> tuple[Unroutable, ...]:
 
 
 def _check_room(publisher: Publisher, command: commands.TransactionBlock) -> None:
-    """Refuses rows that are not of the open transaction, or too many for one."""
+    """Refuses rows of a transaction other than the open one, or too many rows for one."""
     transaction = publisher.transaction or Transaction(command.transaction_id)
     if transaction.transaction_id != command.transaction_id:
         raise InvalidArgumentError(

@@ -81,7 +81,7 @@ def open_stage(state: State, command: commands.OpenStage, now_us: int) -> Decisi
 
 
 def apply_stage_opened(state: State, _sequence: int, record: records.StageOpened) -> None:
-    """Adds the stage."""
+    """Adds an opened stage."""
     drop_stages(state, record.superseded)
     writer = repetition.remember_run(state, record.writer, record.run_id)
     writers.claim(writer, record.user)
@@ -101,10 +101,10 @@ def apply_stage_opened(state: State, _sequence: int, record: records.StageOpened
 
 
 def stage_block(state: State, command: commands.StageBlock, now_us: int) -> Decision:
-    """K3: routes a block and reserves its room; all of it or nothing."""
+    """K3: adds a block to a stage: routes it and reserves its room, all of it or nothing."""
     stage = _open_stage(state, command.stage_id)
     if _is_replay(state, stage):
-        # Its rows are counted and go nowhere, so they want no room, and no queue to be there.
+        # Its rows are counted and go nowhere, so they need no room, and no queue has to exist.
         counted_only = records.BlockStaged(
             command.stage_id, 0, command.rows, command.payload_bytes, now_us, ()
         )
@@ -147,7 +147,7 @@ def stage_block(state: State, command: commands.StageBlock, now_us: int) -> Deci
 
 
 def apply_block_staged(state: State, _sequence: int, record: records.BlockStaged) -> None:
-    """Adds the block to the stage."""
+    """Adds a block to its stage."""
     stage = state.stages[record.stage_id]
     stage.rows += record.rows
     stage.payload_bytes += record.payload_bytes
@@ -162,7 +162,7 @@ def apply_block_staged(state: State, _sequence: int, record: records.BlockStaged
 
 
 def seal_stage(state: State, command: commands.SealStage, now_us: int) -> Decision:
-    """K3: the stage is complete, if it holds what its writer counted."""
+    """K3: seals a stage if it holds the rows and bytes that its writer counted."""
     stage = _open_stage(state, command.stage_id)
     if (stage.rows, stage.payload_bytes) != (command.rows, command.payload_bytes):
         raise StageMismatchError(
@@ -175,14 +175,14 @@ def seal_stage(state: State, command: commands.SealStage, now_us: int) -> Decisi
 
 
 def apply_stage_sealed(state: State, _sequence: int, record: records.StageSealed) -> None:
-    """Closes the stage for more rows."""
+    """Seals a stage, so that it takes no further rows."""
     stage = state.stages[record.stage_id]
     stage.sealed = True
     _touch(state, stage, record.at_us)
 
 
 def drop_stage(state: State, command: commands.DropStage, _now_us: int) -> Decision:
-    """K3: an upload without a seal leaves nothing."""
+    """K3: drops a stage whose upload ended without a seal."""
     stage = state.stages.get(command.stage_id)
     if stage is None or stage.sealed:
         return Decision()
@@ -190,7 +190,7 @@ def drop_stage(state: State, command: commands.DropStage, _now_us: int) -> Decis
 
 
 def abort_batch(state: State, command: commands.AbortBatch, _now_us: int) -> Decision:
-    """K3: drops the named stages of that batch; the batch may be repeated, and a commit stands."""
+    """K3: drops the named stages of a batch; the batch may be repeated, and a commit stands."""
     writer = state.writers.get(command.writer)
     if writer is not None:
         writers.check_user(writer, command.user)
@@ -220,7 +220,7 @@ def drop_batch(state: State, command: commands.DropBatch, _now_us: int) -> Decis
 
 
 def apply_stages_dropped(state: State, _sequence: int, record: records.StagesDropped) -> None:
-    """Drops the stages."""
+    """Drops stages of an aborted or dropped batch, or of an upload that was not sealed."""
     drop_stages(state, record.stage_ids)
 
 
@@ -232,7 +232,7 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
     last = writer.batch_id if writer is not None else -1
     if writer is not None and command.batch_id < last:
         raise _passed(writer, command.batch_id)
-    # Stages of this batch or an earlier one are of no more use, whether they won or not.
+    # Stages of this batch or an earlier one are useless after the commit, named or not.
     stale = tuple(
         stage_id
         for stage_id in sorted(state.stages_of.get(command.writer, ()))
@@ -263,7 +263,7 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
 
 
 def apply_batch_committed(state: State, sequence: int, record: records.BatchCommitted) -> None:
-    """Places the rows of the stages, in order."""
+    """Places the rows of the stages of a committed batch, in order."""
     writer = repetition.remember_run(state, record.writer, record.run_id)
     assert record.batch_id > writer.batch_id
     writers.claim(writer, record.user)
@@ -281,7 +281,7 @@ def apply_batch_committed(state: State, sequence: int, record: records.BatchComm
         assert stage.sealed
         for block in stage.blocks:
             for part in block.parts:
-                # Always, but in the journal of a version that dropped such rows.
+                # Always true, except in the journal of a version that dropped such rows.
                 if enqueue.takes_rows(state, part.queue_id):
                     enqueue.place(state, block.block_id, part, visible)
     # The stages' own references are released last, so that no block is dead in between.
@@ -291,7 +291,7 @@ def apply_batch_committed(state: State, sequence: int, record: records.BatchComm
 
 
 def apply_batch_repeated(state: State, _sequence: int, record: records.BatchRepeated) -> None:
-    """The run has written the batch, like the one that committed it."""
+    """Notes that another run has written the batch, as the run that committed it did."""
     repetition.remember_write(state.writers[record.writer], record.run_id, record.execution_id)
 
 
@@ -312,7 +312,7 @@ def reserve(
 ) -> None:
     """Adds (1) or releases (-1) the reservations of the parts in their queues.
 
-    Those of a batch, or of a transaction (None).
+    They belong to `batch`, or to a transaction (None).
     """
     for part in parts:
         queue = state.queues.get(part.queue_id)
@@ -321,7 +321,7 @@ def reserve(
 
 
 def _touch(state: State, stage: Stage, at_us: int) -> None:
-    """The stage and its writer were heard of."""
+    """Notes when a stage and its writer were last heard of."""
     stage.touched_us = at_us
     state.writers[stage.writer].touched_us = at_us
 
@@ -342,7 +342,7 @@ def stages_of(state: State, batch: BatchKey) -> list[Stage]:
 def _is_replay(state: State, stage: Stage) -> bool:
     """K3: whether the stage's batch is committed, so that nothing of the stage will be visible.
 
-    What a commit finds of its batch it drops; so the stage began later, to be compared with it.
+    A commit drops all stages of its batch; so this one was opened later, to be compared with it.
     """
     writer = state.writers[stage.writer]
     assert stage.batch_id >= writer.batch_id
@@ -367,7 +367,7 @@ def _open_stage(state: State, stage_id: bytes) -> Stage:
 
 
 def _outcome_unknown(command: commands.CommitBatch) -> OutcomeUnknownError:
-    """K3: the writer was forgotten: whether this commit repeats one that took effect is unknown."""
+    """K3: the error for a commit of a forgotten writer, which may repeat one that took effect."""
     return OutcomeUnknownError(
         f"The broker does not know the writer '{command.writer}' any more, and did not commit: it "
         "forgets a write without txnAppId an hour after its commit, and a day after it was heard "
@@ -388,7 +388,7 @@ def _passed(writer: Writer, batch_id: int) -> BatchOrderError:
 
 
 def _named_stages(state: State, command: commands.CommitBatch) -> list[Stage]:
-    """The stages of a commit, each complete and as its writer counted it."""
+    """The stages that a commit names, each sealed and with the counts of its writer."""
     found: dict[bytes, Stage] = {}
     for reference in command.stages:
         stage = state.stages.get(reference.stage_id)
@@ -420,7 +420,7 @@ def _named_stages(state: State, command: commands.CommitBatch) -> list[Stage]:
 
 
 def _check_targets(state: State, command: commands.CommitBatch, parts: list[RoutedRows]) -> None:
-    """K3: refuses rows for a queue that is gone: run again, the batch is routed anew."""
+    """K3: refuses rows for a deleted queue; when the batch is run again, it is routed again."""
     lost = sum(part.count for part in parts if not enqueue.takes_rows(state, part.queue_id))
     if lost:
         raise StageMismatchError(

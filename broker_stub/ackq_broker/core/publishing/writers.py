@@ -1,8 +1,8 @@
-"""Writers (K3, K12, A10): how many, whose they are, how long they are remembered, forgotten ones.
+"""Writers (K3, K12, A10): their bound, owners and retention, and the names of forgotten ones.
 
-Invariant: a writer that nobody can run again is forgotten by itself; one of another kind that has
-committed only by an operator, and nothing is written under its name from then on. A writer that is
-a user's changes by no other one.
+Invariant: a writer that nobody can run again is forgotten automatically; any other writer that has
+committed is forgotten only by an operator, and nothing is written under its name from then on. A
+writer with an owner is changed by no other user.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ackq_broker.core.state.state import Stage, State, Writer
 MAX_FORGOTTEN: Final = 1_000_000
 
 _SECOND_US: Final = 1_000_000
-# A writer heard of so lately is forgotten only by force: its query may be between two batches.
+# A writer heard of within this time is forgotten only by force: it may be between two batches.
 _RECENT_US: Final = 24 * 3600 * _SECOND_US
 _DIGEST_BYTES: Final = 16
 
 
 def find(state: State, name: str, user: str) -> Writer | None:
-    """The writer that wants to write; None for a new one, for which there is room.
+    """The known writer of this name; None for a new one, for which there is room.
 
     Raises:
         PermissionDeniedError: It belongs to another user.
         HistoryChangedError: It began in an older history (Q8).
-        WriterForgottenError: An operator had it forgotten.
-        LimitError: It is new, and one too many.
+        WriterForgottenError: An operator made the broker forget it.
+        LimitError: It is new, and the bound on writers is reached.
     """
     writer = state.writers.get(name)
     if writer is None:
@@ -56,13 +56,13 @@ def find(state: State, name: str, user: str) -> Writer | None:
 
 
 def check_user(writer: Writer, user: str) -> None:
-    """A10: refuses another user than the writer's; raises PermissionDeniedError."""
+    """A10: refuses a user other than the writer's owner: PermissionDeniedError."""
     remedy = "An operator can give it to that user: `ackq writer assign`."
     check_owner(f"the writer '{writer.writer}'", writer.user, user, remedy)
 
 
 def claim(writer: Writer, user: str) -> None:
-    """A10: a writer that is nobody's belongs to its user from now on."""
+    """A10: assigns an unowned writer to the calling user."""
     if user:
         assert writer.user in ("", user)
         writer.user = user
@@ -77,12 +77,12 @@ def assign(state: State, command: commands.AssignWriter, _now_us: int) -> Decisi
 
 
 def apply_assigned(state: State, _sequence: int, record: records.WriterAssigned) -> None:
-    """The writer is the user's."""
+    """Changes the owner of a writer."""
     state.writers[record.writer].user = record.user
 
 
 def forget(state: State, command: commands.ForgetWriter, now_us: int) -> Decision:
-    """K3: an operator says that a writer will not write again; False: was forgotten before."""
+    """K3: forgets a writer at an operator's command; False: it was forgotten before."""
     if _digest(command.writer) in state.forgotten:
         return Decision(reply=False)
     writer = named(state, command.writer)
@@ -114,7 +114,7 @@ def named(state: State, name: str) -> Writer:
 
 
 def done(state: State, now_us: int) -> tuple[str, ...]:
-    """K3: the writers past their retention, by name; those with stages stay."""
+    """K3: names of the writers past their retention, without writers that have stages."""
     return tuple(
         sorted(
             writer.writer
@@ -126,7 +126,7 @@ def done(state: State, now_us: int) -> tuple[str, ...]:
 
 
 def abandoned_stages(state: State, now_us: int) -> tuple[bytes, ...]:
-    """K3: the stages past their retention, by id."""
+    """K3: ids of the stages past their retention."""
     return tuple(
         sorted(
             stage.stage_id
@@ -137,9 +137,10 @@ def abandoned_stages(state: State, now_us: int) -> tuple[bytes, ...]:
 
 
 def _is_abandoned(stage: Stage, writer: Writer, now_us: int) -> bool:
-    """Whether a stage is of no use any more.
+    """Whether a stage is past its retention.
 
-    Of a single write as a whole: a task may write for hours after another one was complete.
+    For a single write its latest activity counts: a task may write for hours after another one was
+    complete.
     """
     if now_us - stage.touched_us > limits.STAGE_RETENTION_S * _SECOND_US:
         return True
@@ -148,7 +149,7 @@ def _is_abandoned(stage: Stage, writer: Writer, now_us: int) -> bool:
 
 
 def _retention_us(writer: Writer) -> float:
-    """How long a writer without stages is remembered after it was heard of last."""
+    """Retention of a writer without stages, counted from when it was last heard of."""
     if writer.single:
         committed = writer.batch_id >= 0
         seconds = limits.SINGLE_COMMIT_RETENTION_S if committed else limits.SINGLE_STAGE_RETENTION_S
@@ -157,7 +158,7 @@ def _retention_us(writer: Writer) -> float:
 
 
 def _check_new(state: State, name: str) -> None:
-    """I6: refuses a writer that was forgotten, or is one too many."""
+    """I6: refuses a new writer that was forgotten, or that exceeds the bound on writers."""
     forgotten_us = state.forgotten.get(_digest(name))
     if forgotten_us is not None:
         raise WriterForgottenError(
@@ -198,5 +199,5 @@ def _check_idle(state: State, writer: Writer, now_us: int, *, force: bool) -> No
 
 
 def _digest(name: str) -> bytes:
-    """What is kept of a forgotten name, whose length it does not have."""
+    """Digest of fixed size that is kept in place of a forgotten writer's name."""
     return blake2b(name.encode(), digest_size=_DIGEST_BYTES).digest()

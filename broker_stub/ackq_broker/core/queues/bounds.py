@@ -1,9 +1,9 @@
 """Bounds of a queue: rows that reject-publish refuses, messages that drop-head drops (Q3).
 
-The bounds of reject-publish count ready, delayed, unacked and staged messages, those of drop-head
-the ready ones alone. Messages count one after the other, each with its own bytes. What reaches a
-consumer at once fills nothing: the first of the ready and the new ones, as many as consumers have
-room for.
+The bounds of reject-publish count ready, delayed, unacked and staged messages; drop-head counts
+ready messages alone. Messages count one after the other, each with its own bytes. Messages that
+reach a consumer at once do not count: the first of the ready and the new ones, as many as consumers
+have room for.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ackq_broker.core.records import Drop
 from ackq_broker.core.state.block_sizes import pack
 from ackq_broker.core.state.queue import Queue
 
-# More than any queue holds, and still apart from the edge of a signed 64-bit integer.
+# More than any queue holds, and far enough below the maximum of a signed 64-bit integer.
 _UNBOUNDED: Final = 1 << 61
 
 
 class BlockSize(NamedTuple):
-    """A whole block: its rows and their payload bytes; `each` row's, unless all are alike."""
+    """Size of a whole block: rows and payload bytes; `each`: bytes by row, None if all equal."""
 
     rows: int
     payload_bytes: int
@@ -48,35 +48,35 @@ class BlockSize(NamedTuple):
         return self.each[bitmaps.row_array(rows)]
 
     def column(self) -> bytes:
-        """The sizes as a record has them: packed; empty when all rows are alike."""
+        """The row sizes as a record has them: packed; empty when all rows have the same size."""
         return b"" if self.each is None else pack(self.each)
 
 
 class Room(NamedTuple):
-    """How many messages a queue takes, and how many payload bytes they may have together."""
+    """Free room of a queue: messages, and payload bytes of all of them together."""
 
     messages: int
     payload_bytes: int
 
 
 class _Given(NamedTuple):
-    """Of the ready and of the new messages, how many reach consumers at once."""
+    """Numbers of ready and of new messages that reach consumers at once."""
 
     ready: int
     coming: int
 
 
 def overflowing(queue: Queue, rows: BitMap, size: BlockSize, demand: int = 0) -> BitMap:
-    """The rows that do not fit a reject-publish queue, each counted after those before it.
+    """The rows that do not fit a reject-publish queue, counted one after the other.
 
-    A row that goes to several queues and fits one of them counts there even if another refuses it:
-    never over a bound, and at worst a row is refused that would have fitted by itself.
+    A row that goes to several queues counts in each queue that it fits, even if another refuses it:
+    no bound is exceeded, and at worst a row is refused that would have fitted by itself.
 
     Args:
         queue: The queue.
-        rows: The rows that come.
-        size: Of their block.
-        demand: How many messages consumers without acks take at once.
+        rows: The rows to enqueue.
+        size: Size of their block.
+        demand: Number of messages that consumers without acks take at once.
     """
     if not bounded(queue):
         return BitMap()
@@ -109,10 +109,10 @@ def queue_full(
     *,
     leading: int | None = None,
 ) -> QueueFullError:
-    """The error for rows of which some, or all, are refused, with the figures from before them.
+    """The error for rows that a queue refuses in part or whole; its figures exclude these rows.
 
-    `leading` is how many of the first rows of the frame may be sent again by themselves; None: as
-    many as fit.
+    `leading` is the number of first rows of the frame that may be sent again by themselves; None:
+    as many as fit.
     """
     properties = queue.properties
     bounds = [
@@ -136,7 +136,7 @@ def queue_full(
 
 
 def _staged(queue: Queue) -> str:
-    """What staged rows hold of a queue's room, and how an operator gives it back (K3)."""
+    """Text on the room of a queue that staged rows hold, and how an operator frees it (K3)."""
     if not queue.staged:
         return ""
     held = f"{plural(queue.staged, 'message')} with {plural(queue.staged_bytes, 'byte')}"
@@ -154,8 +154,8 @@ def _staged(queue: Queue) -> str:
 def head_drops(queue: Queue, coming: Int64s, ready: BitMap64 | None = None) -> Drop | None:
     """Messages that a drop-head queue drops when others arrive, which may be among them.
 
-    Its bounds are on ready messages: only those can be dropped (S7), and what a slow consumer has
-    unacked must not make every new message be dropped at once.
+    Its bounds are on ready messages: only ready messages can be dropped (S7), and unacked messages
+    of a slow consumer must not cause every new message to be dropped at once.
 
     Args:
         queue: The queue.
@@ -175,9 +175,9 @@ def head_drops(queue: Queue, coming: Int64s, ready: BitMap64 | None = None) -> D
 
 
 def room(queue: Queue, given: BitMap64 | None = None) -> Room:
-    """What a reject-publish queue has room for; another one takes everything.
+    """Free room of a reject-publish queue; any other queue takes everything.
 
-    Those of its messages that are as good as `given` out do not count.
+    Its messages in `given`, which reach consumers at once, do not count.
     """
     properties = queue.properties
     messages = payload_bytes = _UNBOUNDED
@@ -191,13 +191,13 @@ def room(queue: Queue, given: BitMap64 | None = None) -> Room:
 
 
 def _given(ready: BitMap64, room: int, coming: int) -> _Given:
-    """Of the ready and of the new messages, how many consumers take at once."""
+    """Numbers of ready and of new messages that consumers take at once."""
     first = min(room, len(ready))
     return _Given(first, min(room - first, coming))
 
 
 def _excess(queue: Queue, ready: BitMap64, coming: Int64s) -> int:
-    """How many of the ready messages and then of the new ones are over the queue's bounds."""
+    """Number of messages over the queue's bounds, the ready ones and then the new ones counted."""
     properties = queue.properties
     found = 0
     if properties.max_length:
@@ -209,10 +209,10 @@ def _excess(queue: Queue, ready: BitMap64, coming: Int64s) -> int:
 
 
 def _fitting(sizes: Int64s, left: Room) -> Int64s:
-    """Indices of the messages that fit: one that does not leaves its room to those behind it.
+    """Indices of the messages that fit; one that does not fit leaves its room to later ones.
 
-    Columnar up to the first that does not fit; behind it a comparison for each message, while any
-    could fit.
+    Columnar up to the first message that does not fit; after it one comparison for each message,
+    while any could fit.
     """
     able = np.flatnonzero(sizes <= left.payload_bytes)
     totals = np.cumsum(sizes[able])
@@ -231,13 +231,13 @@ def _fitting(sizes: Int64s, left: Room) -> Int64s:
 
 
 def _ready_bytes(queue: Queue, ready: BitMap64) -> int:
-    """Payload bytes of the messages that will be ready, most of which are."""
+    """Payload bytes of the messages that will be ready, most of which are ready already."""
     gone, more = queue.ready - ready, ready - queue.ready
     return queue.ready_bytes + queue.placements.size(more) - queue.placements.size(gone)
 
 
 def _messages_of(queue: Queue, ready: BitMap64, excess: int, coming: Int64s) -> int:
-    """The fewest messages from the head on, the new ones last, that have `excess` bytes."""
+    """The fewest messages that have `excess` bytes: from the head on, the new ones last."""
     if excess <= 0:
         return 0
     count, size = queue.placements.fit(ready, len(ready), excess - 1)

@@ -1,7 +1,7 @@
 """Dead letters (C13): messages that move to another queue, with their origin.
 
-Invariant: a move is a reference in one record: the message is in one queue before and after, in no
-second one and never in none, and its block stays where it is. It always succeeds.
+Invariant: a move is a reference in one record: the message is in exactly one queue before and
+after, and its block stays where it is. A move always succeeds.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from ackq_broker.core.state.origins import DeadLetterOrigin
 from ackq_broker.core.state.queue import Gone, Queue
 from ackq_broker.core.state.state import State
 
-# What dead letters have in common is kept in memory: reason, batch, queues. Measured at the bound:
-# 45 MiB with reasons of 60 bytes, 140 MiB with the longest.
+# Properties that dead letters share are kept in memory: reason, batch, queues. Measured at the
+# bound: 45 MiB with reasons of 60 bytes, 140 MiB with the longest.
 MAX_ORIGINS: Final = 100_000
-# The reason of those beyond; they have no batch either.
+# The reason of dead letters over the bound; they have no batch either.
 OTHER: Final = f"other: the broker keeps {MAX_ORIGINS} different reasons at most"
 
 
 class Cause(Enum):
-    """Why messages move."""
+    """Cause of a move of messages to another queue."""
 
     EXPIRED = "expired"
     REJECTED = "rejected"
@@ -60,7 +60,7 @@ class Arrival(NamedTuple):
 
 
 class Effects(TypedDict):
-    """The fields that every record has that removes messages."""
+    """Fields of every record that removes messages."""
 
     discarded: tuple[QueuePositions, ...]
     moves: tuple[Move, ...]
@@ -76,9 +76,9 @@ class RemovalPlan:
         batch_id: See `session`.
 
     Attributes:
-        moves: To dead-letter queues.
+        moves: Messages that move to another queue.
         discarded: Messages that are dropped instead.
-        rejected_there: Messages that are rejected at the broker that they came from (L28).
+        rejected_there: Messages that are rejected at the remote broker (L28).
         declared: Declares the built-in queue when it is needed and missing.
     """
 
@@ -94,13 +94,13 @@ class RemovalPlan:
 
     @property
     def moved(self) -> int:
-        """How many messages become dead letters, here or at the broker that they came from."""
+        """Number of messages that become dead letters, at this broker or the remote one."""
         there = sum(len(each.positions) for each in self.rejected_there)
         return there + sum(len(move.positions) for move in self.moves)
 
     @property
     def dropped(self) -> int:
-        """How many messages are dropped."""
+        """Number of messages that are dropped."""
         return sum(len(entry.positions) for entry in self.discarded)
 
     def dead_letter(
@@ -108,8 +108,8 @@ class RemovalPlan:
     ) -> None:
         """Moves messages of a queue to its dead-letter queue; without one they are dropped.
 
-        Without a `reason` the cause is the reason. What a link is to reject there goes nowhere here
-        (L28), unless it expired.
+        Without a `reason` the cause is the reason. A message that its link rejects at the remote
+        broker goes to no local queue (L28), unless it expired.
         """
         if not positions:
             return
@@ -142,15 +142,15 @@ class RemovalPlan:
         self.moves.append(Move(queue.queue_id, positions, target_id, cause.value))
 
     def remove(self, queue: Queue, positions: BitMap64) -> None:
-        """Removes messages of a queue, which makes room for as many."""
+        """Plans the removal of messages from a queue, which makes room for as many."""
         self._removed.append((queue, positions))
 
     def requeue(self, queue: Queue, positions: BitMap64) -> None:
-        """Makes messages of a queue ready, before any arrive from elsewhere."""
+        """Plans to make messages of a queue ready, before any arrive from other queues."""
         self._requeued.append((queue, positions))
 
     def effects(self) -> Effects:
-        """The fields of the record; after everything that it removes or requeues is planned."""
+        """The fields of the record; called after all its removals and requeues are planned."""
         return {
             "discarded": tuple(self.discarded),
             "moves": tuple(self.moves),
@@ -158,7 +158,7 @@ class RemovalPlan:
         }
 
     def drops(self) -> tuple[Drop, ...]:
-        """Drops of drop-head queues for what arrives, after all removals and requeues."""
+        """Drops of drop-head queues for arriving messages, after all removals and requeues."""
         found = []
         for queue_id in dict.fromkeys(move.target_id for move in self.moves):
             target = self._state.queues.get(queue_id)
@@ -172,7 +172,7 @@ class RemovalPlan:
         return tuple(drop for drop in found if drop is not None)
 
     def _bounded(self, queue: Queue, move: Move) -> Move:
-        """C13, I6: the move; without a reason and batch of its own when too many are kept."""
+        """C13, I6: the move, without its own reason and batch when too many are kept."""
         if self._state.signals.origins + len(self.moves) < MAX_ORIGINS:
             return move
         target = self._state.queues.get(move.target_id)
@@ -188,7 +188,7 @@ class RemovalPlan:
         return queue.ready.difference(*removed).union(*requeued)
 
     def _target_id(self, name: str) -> int:
-        """The queue of this name, else the built-in one, which may have to be made."""
+        """Id of the queue of this name, else of the built-in one, which is declared if missing."""
         found = target_id(self._state, name)
         if found is not None:
             return found
@@ -198,7 +198,7 @@ class RemovalPlan:
 
 
 def target_id(state: State, name: str) -> int | None:
-    """The dead-letter queue of this name, else the built-in one; None while there is neither."""
+    """Id of the dead-letter queue of this name, else of the built-in one; None without either."""
     return state.queue_ids.get(name, state.queue_ids.get(BUILT_IN_DEAD))
 
 
@@ -208,7 +208,7 @@ def apply_removals(
     record: _RemovingRecord,
     rest: dict[int, BitMap64],
 ) -> None:
-    """Moves and drops what a record removes, and takes it out of `rest`, by queue id."""
+    """Moves and drops messages that a record removes, and takes them out of `rest`, by queue id."""
     there = () if isinstance(record, records.Ticked) else record.rejected_there
     for move in record.moves:
         rest[move.queue_id] -= move.positions
@@ -228,7 +228,7 @@ def apply_removals(
 
 
 def apply_moves(state: State, sequence: int, moves: tuple[Move, ...], at_us: int) -> None:
-    """Moves messages, in order; all of a move are unacked, or all of them wait."""
+    """Applies moves in order; the messages of a move are all unacked, or all waiting."""
     for move in moves:
         source, target = state.queues[move.queue_id], state.queues[move.target_id]
         held = move.positions.issubset(source.unacked)
@@ -260,7 +260,7 @@ def _put(state: State, source: Queue, target: Queue, positions: BitMap64, arriva
 def _dead_letter(
     state: State, source: Queue, target: Queue, move: Move, arrival: Arrival, *, held: bool
 ) -> None:
-    """As `_put`, with the origin of the messages."""
+    """Appends messages as `_put` does, and notes and counts their origin."""
     first = target.next_position
     _put(state, source, target, move.positions, arrival)
     values = bitmaps.array(move.positions)
@@ -308,7 +308,7 @@ def _origin(before: DeadLetterOrigin | None, queue: Queue, move: Move) -> DeadLe
 
 
 def _deaths(before: DeadLetterOrigin | None) -> dict[tuple[int, str], int]:
-    """C13: how often dead letters died so far, by queue id and cause."""
+    """C13: number of times that dead letters died so far, by queue id and cause."""
     if before is None:
         return {}
     earlier = {(queue_id, cause): times for queue_id, cause, times in before.earlier}

@@ -18,12 +18,12 @@ from ackq_broker.core.state.placements import Moved, Placement
 from ackq_broker.core.state.queue import Gone, Queue
 from ackq_broker.core.state.state import StagedRows, State
 
-# Above any instant, and still apart from the edge of a signed 64-bit integer.
+# Above any instant, and far enough below the maximum of a signed 64-bit integer.
 _NEVER_US: Final = 1 << 61
 
 
 class Visible(NamedTuple):
-    """When and how a block becomes visible."""
+    """Time, sequence and durability with which a block becomes visible."""
 
     at_us: int
     sequence: int
@@ -36,7 +36,7 @@ def make_parts(
     expiries: tuple[Expiry, ...] = (),
     transient: BitMap | None = None,
 ) -> dict[int, RoutedRows]:
-    """A part for each queue that gets rows, without positions."""
+    """One part for each queue that gets rows; positions are not assigned yet."""
     parts = {}
     for queue_id, selected in rows.items():
         count = len(selected)
@@ -60,7 +60,7 @@ def make_parts(
 def drops(state: State, parts: Iterable[tuple[RoutedRows, bytes]]) -> tuple[Drop, ...]:
     """The drops of drop-head queues when these parts are placed.
 
-    Each part comes with the packed sizes of its block, empty when all rows are alike.
+    Each part comes with the packed sizes of its block, empty when all rows have the same size.
     """
     coming: dict[int, list[Int64s]] = {}
     for part, column in parts:
@@ -74,7 +74,7 @@ def drops(state: State, parts: Iterable[tuple[RoutedRows, bytes]]) -> tuple[Drop
 
 
 def drops_of_staged(state: State, blocks: Iterable[StagedRows]) -> tuple[Drop, ...]:
-    """As `drops`, for staged blocks; rows for a deleted queue go nowhere."""
+    """The drops of drop-head queues for staged blocks; rows of deleted queues are left out."""
     return drops(
         state,
         (
@@ -87,13 +87,13 @@ def drops_of_staged(state: State, blocks: Iterable[StagedRows]) -> tuple[Drop, .
 
 
 def takes_rows(state: State, queue_id: int) -> bool:
-    """Whether the queue that staged rows are for still exists; a deleted one is handled (P6)."""
+    """Whether the queue of staged rows still exists; rows of a deleted one are handled (P6)."""
     queue = state.queues.get(queue_id)
     return queue is not None and not queue.deleted
 
 
 def place(state: State, block_id: int, part: RoutedRows, visible: Visible) -> None:
-    """Gives a part its positions; the block gets a reference."""
+    """Appends a part to its queue, which gives it positions, and adds a reference to its block."""
     queue = state.queues[part.queue_id]
     assert part.first_position in (0, queue.next_position)
     placement = Placement(
@@ -118,7 +118,7 @@ def place(state: State, block_id: int, part: RoutedRows, visible: Visible) -> No
 
 
 def put(state: State, queue: Queue, moved: Moved, at_us: int, sequence: int) -> None:
-    """Appends runs of another queue; of their times to expire only this queue's TTL counts."""
+    """Appends runs of another queue; they expire by the TTL of this queue alone."""
     positions = queue.enqueue(moved, at_us, sequence)
     for block_id in moved.block_ids:
         state.blocks.add(block_id)
@@ -139,7 +139,7 @@ def _sizes(part: RoutedRows, column: bytes) -> Int64s:
 def _let_expire(
     queue: Queue, placement: Placement, positions: BitMap64, expiries: tuple[Expiry, ...]
 ) -> None:
-    """Rows expire at the queue's TTL or their own, if earlier (Q3)."""
+    """Sets when rows expire: at the queue's TTL, or at their own if earlier (Q3)."""
     ttl_ms = queue.properties.message_ttl_ms
     if not (ttl_ms or expiries):
         return
@@ -157,7 +157,7 @@ def _let_expire(
 
 
 def _of_rows(expiries: tuple[Expiry, ...], rows: BitMap) -> tuple[Expiry, ...]:
-    """The expiries as far as they are of these rows."""
+    """The expiries restricted to these rows."""
     if not expiries:
         return ()
     found = (Expiry(e.expires_us, e.rows if e.rows is None else e.rows & rows) for e in expiries)

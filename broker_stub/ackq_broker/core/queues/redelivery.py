@@ -20,9 +20,9 @@ from ackq_broker.core.state.state import State
 
 # The longest redelivery delay where a queue sets a first delay and no longest one.
 DEFAULT_DELAY_MAX_MS: Final = 300_000
-# How long the first one waits for what a query requeued, where its queue sets no delay.
+# First redelivery delay of messages that a query requeued, where their queue sets no delay.
 _DEFAULT_DELAY_MS: Final = 1_000
-# Doubling any more than that exceeds every longest delay.
+# More doublings than this exceed every longest delay.
 _MOST_DOUBLINGS: Final = 42
 
 
@@ -33,7 +33,7 @@ def plan_outcome(
     positions: BitMap64,
     disposition: Disposition,
 ) -> BitMap64:
-    """Plans the removal of what is rejected or over the delivery limit; gives what is requeued."""
+    """Plans to remove messages rejected or over the delivery limit; returns the requeued ones."""
     outcome, reason, _ = disposition
     if outcome is Outcome.REJECTED:
         plan.dead_letter(queue, positions, Cause.REJECTED, reason)
@@ -56,11 +56,11 @@ def delays(
     *,
     from_query: bool = False,
 ) -> tuple[Delay, ...]:
-    """C14: redelivery delays of what is requeued: the disposition's, else doubled each time.
+    """C14: redelivery delays of requeued messages: the disposition's, else doubled each time.
 
-    A channel's FAILED waits where the queue gives a delay, and its RELEASED never does. Both wait
-    `from_query`, or the next batch would lease the same message again, and so on. What counts is
-    how often a message FAILED, and for RELEASED how often it was requeued.
+    On a channel FAILED waits where the queue sets a delay, and RELEASED never does. `from_query`
+    both wait, or each next batch would lease the same message again. FAILED doubles with the
+    failures of a message, RELEASED with its requeues.
     """
     outcome, _, delay_ms = disposition
     first_ms = queue.properties.redelivery_delay_ms or (_DEFAULT_DELAY_MS if from_query else 0)

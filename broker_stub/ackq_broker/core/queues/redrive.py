@@ -21,16 +21,16 @@ from ackq_broker.core.state.origins import DeadLetterOrigin
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 
-# What one record moves: some 1 us for a block each, 6 us for scattered rows of it, beside which
-# others must get their turn.
+# Messages that one record moves: some 1 us for a block each, 6 us for scattered rows of it, between
+# which other commands must get their turn.
 MOST_REDRIVEN: Final = 10_000
 
-# What a message can have died of.
+# The causes of dead letters.
 _DEATHS: Final = (Cause.REJECTED.value, Cause.EXPIRED.value, Cause.DELIVERY_LIMIT.value)
 
 
 def redrive(state: State, command: commands.Redrive, now_us: int) -> Decision:
-    """Q6: in one record, the lowest positions first, as far as the other queues have room."""
+    """Q6: moves dead letters in one record, lowest positions first, as far as targets have room."""
     queue = queue_named(state, command.queue)
     target = _target(state, command)
     last = command.last or queue.next_position - 1
@@ -61,20 +61,20 @@ def redrive(state: State, command: commands.Redrive, now_us: int) -> Decision:
 
 
 def apply_redriven(state: State, sequence: int, record: records.Redriven) -> None:
-    """Moves the messages, which are dead letters no more."""
+    """Moves the messages, which are then no longer dead letters."""
     dead_letters.apply_moves(state, sequence, record.moves, record.at_us)
     enqueue.drop_heads(state, record.drops)
 
 
 def _fitting(state: State, queue: Queue, to: int, positions: BitMap64) -> BitMap64:
-    """The lowest of these positions of the queue, as many as another has room for."""
+    """The lowest of these positions of the queue, as many as the target queue has room for."""
     left = room(state.queues[to])
     count, _ = queue.placements.fit(positions, left.messages, left.payload_bytes)
     return bitmaps.lowest(positions, count)
 
 
 def _target(state: State, command: commands.Redrive) -> Queue | None:
-    """The queue that the command names to move to; None: it names none."""
+    """The target queue that the command names; None if it names none."""
     if command.cause not in ("", *_DEATHS):
         raise InvalidArgumentError(
             f"There is no cause '{command.cause}' of a dead letter; it is {', '.join(_DEATHS)}.",
@@ -92,7 +92,7 @@ def _target(state: State, command: commands.Redrive) -> Queue | None:
 
 
 def _is_wanted(origin: DeadLetterOrigin | None, command: commands.Redrive) -> bool:
-    """Whether what has this origin died of the command's cause, and for its reason."""
+    """Whether messages of this origin have the cause and the reason that the command names."""
     if origin is None:
         return not (command.cause or command.reason)
     return command.cause in ("", origin.cause) and command.reason in ("", origin.reason)

@@ -1,7 +1,7 @@
-"""Rejections that go to the other broker instead of a dead-letter queue here (L28, `on-reject`).
+"""Rejections forwarded to the remote broker, not to a local dead-letter queue (L28, `on-reject`).
 
-Invariant: what goes there was never permitted to be acknowledged there (L10), so the other broker
-still has it; everything else is dead-lettered here, where its only copy is.
+Invariant: a forwarded message was never permitted to be acknowledged at the remote broker (L10),
+which therefore still has it; any other message is dead-lettered locally, where its only copy is.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from ackq_broker.core.state.state import State
 
 
 def dead_letter_queue(state: State, queue: Queue) -> str:
-    """The name of the dead-letter queue of a queue; empty: it has none.
+    """The name of the dead-letter queue of a queue; empty if it has none.
 
-    A link that rejects there gives it the built-in one, for what it has acknowledged before.
+    A queue of a link that rejects at the remote broker has the built-in one, for messages that the
+    link has acknowledged before.
     """
     if queue.properties.dead_letter_queue:
         return queue.properties.dead_letter_queue
@@ -28,7 +29,7 @@ def dead_letter_queue(state: State, queue: Queue) -> str:
 
 
 def rejectable_there(state: State, queue: Queue, positions: BitMap64) -> BitMap64:
-    """Those of some positions of a queue whose rejection here is to be one at the other broker."""
+    """The positions whose rejection is forwarded to the remote broker."""
     found = BitMap64()
     for name in queue.links:
         link = state.links[name]
@@ -38,9 +39,9 @@ def rejectable_there(state: State, queue: Queue, positions: BitMap64) -> BitMap6
 
 
 def note_rejected(state: State, rejections: Iterable[RejectedThere]) -> None:
-    """Counts messages that a record rejects, and gives their entries that outcome (L10).
+    """Counts messages rejected at the remote broker, and notes it in their links' entries (L10).
 
-    In the counts of their queue they are dead letters of their cause, though of another broker.
+    Their queue counts them as dead letters of their cause, though the remote broker has them.
     """
     for each in rejections:
         queue, count = state.queues[each.queue_id], len(each.positions)

@@ -1,7 +1,7 @@
 """Routing of the rows of a block to queues: each routing key is looked up once (Q2).
 
-Invariant: the work for a block is bounded, by keys, steps and queues, not by rows (I5, I6); what is
-over a bound is refused and goes nowhere.
+Invariant: the work for a block is bounded, by keys, steps and queues, not by rows (I5, I6); rows
+over a bound are refused and go nowhere.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ackq_broker.core.state.state import State
 
 
 class Router(Protocol):
-    """An exchange, or the default one."""
+    """Interface of an exchange, including the default one."""
 
     @property
     def keyed(self) -> bool:
         """Whether the routing key of a message matters."""
 
     def match(self, routing_key: str) -> int:
-        """Matches a key, unless it is known; returns the steps that it took."""
+        """Matches a routing key, unless its match is known; returns the steps that it took."""
 
     def groups(self, routing_key: str) -> Groups:
-        """The ids of the queues that want this key, by binding key; raises LimitError."""
+        """The ids of the queues that a routing key leads to, by binding key; raises LimitError."""
 
 
 class _ByName:
@@ -56,14 +56,14 @@ class Refused(NamedTuple):
 
 
 class Routed(NamedTuple):
-    """Where the rows of a block go.
+    """Result of routing a block: its rows by queue, and the rows that go nowhere.
 
     Attributes:
         rows: The rows for each queue id; a row may be in several.
-        unroutable: Rows that no queue wants.
-        transient: Rows that only non-durable queues want (P5).
-        durable: Rows whose bytes are kept: a durable queue wants them, or may as dead letters (Q7).
-        unroutable_key: One key that no queue wants, for the message.
+        unroutable: Rows that go to no queue.
+        transient: Rows that go to non-durable queues only (P5).
+        durable: Rows whose bytes are kept: a durable queue gets them, or may as dead letters (Q7).
+        unroutable_key: One key that leads to no queue, for the message.
         refused: Rows over a bound; in none of the above.
     """
 
@@ -76,12 +76,12 @@ class Routed(NamedTuple):
 
 
 def router_of(state: State, exchange: str) -> Router | None:
-    """The exchange of this name; None without such an exchange. "" is the default one."""
+    """The exchange of this name, the default one for ""; None without such an exchange."""
     return state.exchanges.get(exchange) if exchange else _ByName(state.queue_ids)
 
 
 def match(router: Router, routes: Iterable[Route], most_steps: int) -> int:
-    """Matches routing keys ahead of `route`; how many until it took so many steps."""
+    """Matches routing keys ahead of `route`, until over `most_steps`; returns how many."""
     steps = matched = 0
     for key, _ in routes:
         if steps > most_steps:
@@ -128,11 +128,11 @@ def route(state: State, router: Router, routes: tuple[Route, ...], wanted: BitMa
 
 
 class _Work:
-    """The keys of a block as they are matched, within the bounds of one block.
+    """Matches the routing keys of a block, within the bounds of one block.
 
     Attributes:
         groups: Groups of queues with their rows, by the group's identity.
-        unroutable: Rows of keys that no queue wants; `unroutable_key` is one of the keys.
+        unroutable: Rows of keys that lead to no queue; `unroutable_key` is one of the keys.
         refused: A refusal with its rows for each bound that is exceeded.
     """
 

@@ -13,18 +13,18 @@ from ackq_broker.core.records import DueMessages
 from ackq_broker.core.state.queue import Gone
 from ackq_broker.core.state.state import State
 
-# What one tick moves to dead-letter queues: some 1 us for a block each, 6 us for scattered rows of
-# it, beside which other queues must get their turn. The rest is still due.
+# Messages that one tick moves to dead-letter queues: some 1 us for a block each, 6 us for scattered
+# rows of it, between which other queues must get their turn. The rest is still due.
 MOST_DEAD_LETTERED: Final = 4_096
 
 
 def next_due_us(state: State) -> int:
-    """The next instant at which something is due; 0 for never."""
+    """The next instant at which a message or a queue is due for a tick; 0 for never."""
     return state.signals.next_due_us(lambda queue_id: _next_of(state, queue_id))
 
 
 def tick(state: State, _command: commands.Tick, now_us: int) -> Decision:
-    """Q3, C14: what is due by now, with at most `MOST_DEAD_LETTERED` dead letters."""
+    """Q3, C14: decides all that is due by now, with at most `MOST_DEAD_LETTERED` dead letters."""
     plan = RemovalPlan(state)
     left = MOST_DEAD_LETTERED
     queues: list[DueMessages] = []
@@ -64,7 +64,7 @@ def tick(state: State, _command: commands.Tick, now_us: int) -> Decision:
 
 
 def apply_ticked(state: State, sequence: int, record: records.Ticked) -> None:
-    """Removes what expired, and makes ready what matured."""
+    """Removes expired messages, and makes messages ready whose delay has ended."""
     expired = {}
     for due in record.queues:
         queue = state.queues[due.queue_id]

@@ -44,7 +44,7 @@ _DURATIONS: Final = (
 
 
 def declare_queue(state: State, command: commands.DeclareQueue, _now_us: int) -> Decision:
-    """Q1: makes a queue, or confirms that this one exists."""
+    """Q1: declares a queue, or confirms that it exists."""
     if command.passive:
         queue = queue_named(state, command.queue)
         warnings = _warnings(state, queue.name, queue.properties)
@@ -70,7 +70,7 @@ def declare_queue(state: State, command: commands.DeclareQueue, _now_us: int) ->
 
 
 def _warnings(state: State, name: str, properties: QueueProperties) -> tuple[str, ...]:
-    """What of a queue's properties does not do what it seems to do (Q1, C13)."""
+    """Warnings about queue properties that have no effect (Q1, C13)."""
     found = []
     target = properties.dead_letter_queue
     if properties.delivery_limit and not target and not properties.drop_on_limit:
@@ -88,7 +88,7 @@ def _warnings(state: State, name: str, properties: QueueProperties) -> tuple[str
 
 
 def apply_queue_declared(state: State, sequence: int, record: records.QueueDeclared) -> None:
-    """Adds the queue."""
+    """Adds a declared queue."""
     assert record.queue_id == state.next_queue_id
     assert record.queue not in state.queue_ids
     state.next_queue_id += 1
@@ -100,7 +100,7 @@ def apply_queue_declared(state: State, sequence: int, record: records.QueueDecla
 
 
 def add_queue(state: State, queue: Queue) -> None:
-    """Adds a queue with what follows from its name and its properties."""
+    """Adds a queue, its name, and its relations to dead-letter queues."""
     state.queues[queue.queue_id] = queue
     if queue.deleted:
         return
@@ -140,7 +140,7 @@ def delete_queue(state: State, command: commands.DeleteQueue, _now_us: int) -> D
 
 
 def apply_queue_deleted(state: State, sequence: int, record: records.QueueDeleted) -> None:
-    """Removes the name, the bindings and the waiting messages."""
+    """Removes the name, the bindings and the waiting messages of a deleted queue."""
     queue = state.queues[record.queue_id]
     detach_queue(state, queue)
     state.blocks.release(queue.drop(queue.ready | queue.delayed, Gone.PURGED))
@@ -149,7 +149,7 @@ def apply_queue_deleted(state: State, sequence: int, record: records.QueueDelete
 
 
 def detach_queue(state: State, queue: Queue) -> None:
-    """Nothing names the queue any more."""
+    """Removes the queue's name, its bindings, and every reference of a session or queue to it."""
     for exchange, binding_key in queue.bindings:
         state.exchanges[exchange].unbind(binding_key, queue.queue_id)
     state.bindings -= len(queue.bindings)
@@ -171,13 +171,13 @@ def detach_queue(state: State, queue: Queue) -> None:
 
 
 def forget_if_drained(state: State, queue: Queue) -> None:
-    """A deleted queue ends with its last leased or kept message."""
+    """Removes a deleted queue once it has no leased or kept message."""
     if queue.deleted and queue.drained:
         del state.queues[queue.queue_id]
 
 
 def requeue(state: State, queue_id: int, positions: BitMap64, sequence: int) -> None:
-    """Requeues unacked messages; those of a deleted queue are dropped (Q4)."""
+    """Requeues unacked messages, or drops them if their queue was deleted (Q4)."""
     queue = state.queues[queue_id]
     if queue.deleted:
         state.blocks.release(queue.discard(positions))
@@ -192,7 +192,7 @@ def purge_queue(state: State, command: commands.PurgeQueue, _now_us: int) -> Dec
     if not queue.ready:
         return Decision(reply=0)
     for name in sorted(queue.links):
-        # Their messages would be acknowledged at the other broker, and gone from both.
+        # Purged messages would be acknowledged at the remote broker, and lost from both.
         link = state.links[name]
         if link.ack is LinkAck.SETTLED and not link.held(queue).isdisjoint(queue.ready):
             raise _linked(queue, "purged", name)
@@ -200,13 +200,13 @@ def purge_queue(state: State, command: commands.PurgeQueue, _now_us: int) -> Dec
 
 
 def apply_queue_purged(state: State, _sequence: int, record: records.QueuePurged) -> None:
-    """Drops what is ready."""
+    """Drops the ready messages of a purged queue."""
     queue = state.queues[record.queue_id]
     state.blocks.release(queue.drop(queue.ready.copy(), Gone.PURGED))
 
 
 def declare_exchange(state: State, command: commands.DeclareExchange, _now_us: int) -> Decision:
-    """Q2: makes an exchange, or confirms that this one exists."""
+    """Q2: declares an exchange, or confirms that it exists."""
     check_new("exchange", command.exchange)
     if command.kind not in KINDS:
         raise InvalidArgumentError(
@@ -238,7 +238,7 @@ def declare_exchange(state: State, command: commands.DeclareExchange, _now_us: i
 
 
 def apply_exchange_declared(state: State, sequence: int, record: records.ExchangeDeclared) -> None:
-    """Adds the exchange."""
+    """Adds a declared exchange."""
     state.exchanges[record.exchange] = Exchange(
         record.exchange, record.kind, durable=record.durable, cache=state.route_cache
     )
@@ -253,13 +253,13 @@ def delete_exchange(state: State, command: commands.DeleteExchange, _now_us: int
 
 
 def apply_exchange_deleted(state: State, sequence: int, record: records.ExchangeDeleted) -> None:
-    """Removes the exchange and its bindings."""
+    """Removes a deleted exchange and its bindings."""
     drop_exchange(state, record.exchange)
     state.topology_sequence = sequence
 
 
 def drop_exchange(state: State, name: str) -> None:
-    """An exchange ends with its bindings."""
+    """Removes an exchange together with its bindings."""
     for binding_key, queue_ids in state.exchanges.pop(name).bindings.items():
         for queue_id in queue_ids:
             state.queues[queue_id].bindings.remove((name, binding_key))
@@ -285,7 +285,7 @@ def bind(state: State, command: commands.Bind, _now_us: int) -> Decision:
 
 
 def apply_queue_bound(state: State, sequence: int, record: records.QueueBound) -> None:
-    """Adds the binding."""
+    """Adds a binding of a queue to an exchange."""
     state.exchanges[record.exchange].bind(record.binding_key, record.queue_id)
     state.queues[record.queue_id].bindings.add((record.exchange, record.binding_key))
     state.bindings += 1
@@ -304,7 +304,7 @@ def unbind(state: State, command: commands.Unbind, _now_us: int) -> Decision:
 
 
 def apply_queue_unbound(state: State, sequence: int, record: records.QueueUnbound) -> None:
-    """Removes the binding."""
+    """Removes a binding of a queue to an exchange."""
     state.exchanges[record.exchange].unbind(record.binding_key, record.queue_id)
     state.queues[record.queue_id].bindings.remove((record.exchange, record.binding_key))
     state.bindings -= 1
@@ -351,7 +351,7 @@ def _check_same(queue: Queue, properties: QueueProperties) -> None:
 
 
 def _linked(queue: Queue, what: str, link: str) -> InUseError:
-    """L13: what goes from a link's queue is acknowledged at the other broker, and lost there."""
+    """L13: the error for a link's queue, whose messages would be lost at the remote broker too."""
     return InUseError(
         f"The queue '{queue.name}' was not {what}: the link '{link}' brings messages to it, which "
         "would be gone here and acknowledged at the other broker. Stop that link and end it with "
@@ -402,7 +402,7 @@ def _exchange_named(state: State, name: str) -> Exchange:
 
 
 def exchange_not_found(name: str) -> ExchangeNotFoundError:
-    """No exchange of that name, with the remedy."""
+    """The error for a missing exchange, with the remedy."""
     return ExchangeNotFoundError(
         f"There is no exchange '{name}'. Declare it with `ackq exchange declare {name}`, or leave "
         "the exchange empty to route by queue name.",

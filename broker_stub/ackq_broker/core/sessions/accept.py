@@ -25,9 +25,10 @@ from ackq_broker.core.state.state import Lease, Outcomes, Session, State
 
 
 class AcceptEffects(NamedTuple):
-    """Messages of the lease with a negative outcome, by queue (dead-lettered ones included).
+    """Effects of an accept on the messages of the lease that have a negative outcome.
 
-    And the redelivery delays of those that are requeued.
+    `positions` has these messages by queue, dead-lettered ones included; `delays` has the
+    redelivery delays of the requeued ones.
     """
 
     plan: RemovalPlan
@@ -60,7 +61,7 @@ def plan_accept(state: State, session: Session, holes: BitMap64, now_us: int) ->
 def apply_accept(
     state: State, sequence: int, session: Session, record: records.SessionAdvanced
 ) -> None:
-    """Accepts and keeps the whole lease, but for messages with another outcome, and holes."""
+    """Accepts and keeps the whole lease, except holes and messages with another outcome."""
     lease = session.lease
     assert lease is not None
     release_kept(state, session)
@@ -88,7 +89,7 @@ def apply_accept(
 
 
 def release_kept(state: State, session: Session) -> None:
-    """Removes the messages of the kept lease, which can not be replayed any more."""
+    """Removes the messages of the kept lease, which can no longer be replayed."""
     if session.kept is None:
         return
     for queue_id, positions in session.kept.held().items():
@@ -114,14 +115,14 @@ def _keep(session: Session, lease: Lease, at_us: int) -> None:
 
 
 def _named(state: State, lease: Lease, holes: BitMap64) -> Iterator[_Named]:
-    """The messages that have an outcome other than accepted; the lowest tags first."""
+    """Messages of a lease with an outcome other than accepted, lowest tags first."""
     if lease.outcomes is None:
         return
     found = ((entry, entry.tags - holes) for entry in lease.outcomes.negative)
     ordered = sorted(
         ((tags.min(), tags, entry) for entry, tags in found if tags), key=lambda e: e[0]
     )
-    # Once for all: an outcome may be that of one tag of a million.
+    # Computed once for all outcomes: one outcome may have a single tag of a million.
     every = [(segment, bitmaps.array(segment.positions)) for segment in lease.segments]
     for _, tags, entry in ordered:
         for segment, values in every:

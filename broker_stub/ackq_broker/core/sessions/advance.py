@@ -1,4 +1,4 @@
-"""Sessions (S): opened, advanced, attached, ended; each change is one record.
+"""Session commands (S): open, advance, attach and end; each change is one record.
 
 Invariant (I3): a session has at most one outstanding lease, whose mapping from tag to message never
 changes, and a tag is accepted only by an advance whose start proves that a checkpoint covers it.
@@ -47,7 +47,7 @@ MAX_ENDED: Final = 10_000
 
 
 def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
-    """S4: accepts what the start proves; leases anew, or returns the outstanding lease again."""
+    """S4: accepts the lease that the start proves; leases again, or returns the outstanding one."""
     check_duration("The session timeout cannot be", command.session_timeout_ms)
     incarnation = command.incarnation
     if incarnation and not command.start_tag:
@@ -104,7 +104,7 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
 
 
 def _plan_accept(state: State, session: Session, resumed: Resumed, now_us: int) -> AcceptEffects:
-    """S6: effects of the accept of a lease, which may have to be resumed first (S5)."""
+    """S6: effects of accepting a lease, which may have to be resumed first (S5)."""
     assert session.lease is not None
     holes = session.lease.holes | resumed.tags()
     effects = accept.plan_accept(state, session, holes, now_us)
@@ -121,7 +121,7 @@ def _nothing(state: State) -> AcceptEffects:
 def _advanced(
     state: State, session: Session, record: records.SessionAdvanced, effects: AcceptEffects
 ) -> Advanced:
-    """The reply, as of after the record is applied."""
+    """Reply to an advance; describes the state after the record is applied."""
     floor = session.end if record.accepted else session.floor
     parts, holes = make_segments(record.leased, floor), BitMap64()
     if session.lease is not None and not record.accepted:
@@ -152,7 +152,7 @@ def _advanced(
 def _removed(
     session: Session, record: records.SessionAdvanced, effects: AcceptEffects
 ) -> Positions:
-    """Messages that an accept removes: all of the lease but those that it requeues."""
+    """Messages that an accept removes: all of the lease except the requeued ones."""
     held = session.held() or {entry.queue_id: entry.positions for entry in record.resumed}
     delayed = _delayed(record)
     assert set(effects.positions) <= set(held)
@@ -163,7 +163,7 @@ def _removed(
 
 
 def _delayed(record: records.SessionAdvanced) -> Positions:
-    """Messages that an accept requeues: none is ready at once (C14)."""
+    """Messages that an accept requeues, all of them with a delay (C14)."""
     found: Positions = {}
     for delay in record.delays:
         found.setdefault(delay.queue_id, BitMap64()).update(delay.positions)
@@ -181,7 +181,7 @@ def _dead_lettered(record: records.SessionAdvanced) -> dict[int, int]:
 
 
 def apply_session_advanced(state: State, sequence: int, record: records.SessionAdvanced) -> None:
-    """Attaches, accepts and leases."""
+    """Applies an advance or an attach: changes the holder, accepts and leases."""
     session = state.sessions[record.session]
     session.proven = True
     attaches = _attaches(session, record)
@@ -203,7 +203,7 @@ def apply_session_advanced(state: State, sequence: int, record: records.SessionA
 
 
 def attach(state: State, command: commands.Attach, now_us: int) -> Decision:
-    """S2: attaches for a replay of the outstanding or the kept lease; changes neither."""
+    """S2: attaches a holder for a replay of the outstanding or kept lease; changes neither."""
     session = find_session(state, command.session, command.incarnation)
     if command.planned:
         return planned.count_empty(session, command)
@@ -234,9 +234,9 @@ def attach(state: State, command: commands.Attach, now_us: int) -> Decision:
 
 
 def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
-    """S9: makes a new incarnation; it may replace one that nothing depends on.
+    """S9: opens a new incarnation of a session; it may replace one that nothing depends on.
 
-    One that succeeds a forgotten incarnation is proven, and goes on as an advance from tag 0 does.
+    One that succeeds a forgotten incarnation is proven, and leases like an advance from tag 0.
     """
     assert command.new_incarnation
     if command.start_tag:
@@ -301,7 +301,7 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
 
 
 def _anew(name: str, incarnation: str) -> str:
-    """The warning of an opening that succeeds an incarnation (S9)."""
+    """Warning of an opening that succeeds a forgotten incarnation (S9)."""
     return (
         f"The session '{name}' was opened anew: its incarnation {incarnation} was forgotten, as "
         "nothing had come of it."
@@ -325,7 +325,7 @@ def apply_session_opened(state: State, sequence: int, record: records.SessionOpe
         proven=bool(record.succeeds),
         history=state.history,
         succeeds=record.succeeds,
-        # The opening is batch 0. A lease of it is batch 0 as well.
+        # The opening is batch 0. A lease made by the opening is batch 0 as well.
         planned=QueryBatch("", -1 if record.leased else 0, sequence, record.session, 0, 0),
         user=record.user,
     )
@@ -336,7 +336,7 @@ def apply_session_opened(state: State, sequence: int, record: records.SessionOpe
 
 
 def apply_session_released(state: State, sequence: int, record: records.SessionReleased) -> None:
-    """Ends the incarnation."""
+    """Ends the incarnation of a session that an operator released."""
     session = state.sessions[record.session]
     end(state, session, sequence, "released by an operator", record.at_us)
 
@@ -389,7 +389,7 @@ def _lease(
 
 
 def _warnings(state: State, session: Session, record: records.SessionAdvanced) -> tuple[str, ...]:
-    """S10: warnings about its queues for a new holder, and for any holder when they change."""
+    """S10: warnings about a session's queues: for a new holder, and when the queues change."""
     if (record.epoch, record.queue_ids) == (session.epoch, session.queue_ids):
         return ()
     return queues.circles(state, session.name, record.queue_ids)

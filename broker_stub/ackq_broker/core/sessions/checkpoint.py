@@ -1,4 +1,4 @@
-"""Whether a checkpoint fits a session (S4, S9); a refusal names tags, cause and remedy."""
+"""Checks that a checkpoint fits a session (S4, S9); a refusal names tags, cause and remedy."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _BROKER_OLDER = "the broker is older than the checkpoint, as after a restore fro
 
 
 def accepts(session: Session, start_tag: int) -> bool:
-    """S4: whether a start accepts the outstanding lease.
+    """S4: whether a start tag accepts the outstanding lease.
 
-    It does at the lease's end, and does not at its begin; any other is a CheckpointMismatchError.
+    The end of the lease does, its floor does not; any other tag raises CheckpointMismatchError.
     """
     if start_tag == session.floor:
         return False
@@ -44,9 +44,9 @@ def accepts(session: Session, start_tag: int) -> bool:
 
 
 def replayed(session: Session, start_tag: int, end_tag: int) -> Lease | None:
-    """S2: the lease whose tags a replay names: the outstanding one or the kept one, each whole.
+    """S2: the lease that a replay names by all of its tags: the outstanding or the kept one.
 
-    None when there is nothing to read again. Raises CheckpointMismatchError.
+    None when there is nothing to replay. Raises CheckpointMismatchError.
     """
     if (start_tag, end_tag) == (session.floor, session.end):
         return session.lease
@@ -73,7 +73,7 @@ def replayed(session: Session, start_tag: int, end_tag: int) -> Lease | None:
 
 
 def fetched(session: Session, after_tag: int, last_tag: int) -> Lease | None:
-    """S2: the lease that a range lies in, outstanding or kept; None when nothing is leased.
+    """S2: the lease, outstanding or kept, that a range of tags lies in; None if nothing is leased.
 
     Raises CheckpointMismatchError.
     """
@@ -98,7 +98,7 @@ def fetched(session: Session, after_tag: int, last_tag: int) -> Lease | None:
 def replace(old: Session, back: Released, *, takeover: bool) -> tuple[str, ...]:
     """S9: warnings of an opening that replaces a session, whose messages go `back` to their queues.
 
-    Raises LeaseHeldError when it is proven and holds messages.
+    Raises LeaseHeldError when the session is proven and holds messages, unless `takeover`.
     """
     held = back.released + back.dropped
     if old.proven and held and not takeover:

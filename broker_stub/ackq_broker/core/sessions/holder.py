@@ -15,7 +15,7 @@ from ackq_broker.core.holders import already_held, holder_fields, holder_text
 from ackq_broker.core.records import Holder
 from ackq_broker.core.state.state import Session, State
 
-# How an unproven incarnation ended that nobody came back for (S9).
+# How an unproven incarnation ended that no checkpoint came back with (S9).
 FORGOTTEN: Final = "forgotten, because no checkpoint came back with it in time,"
 
 
@@ -61,7 +61,7 @@ def find_session(state: State, name: str, incarnation: str) -> Session:
 
 
 def standing(state: State, name: str, incarnation: str) -> str:
-    """S9: the incarnation that stands at tag 0 for this one: its successor, or itself."""
+    """S9: the incarnation that continues this one at tag 0: its successor, or itself."""
     session = state.sessions.get(name)
     if session is None or not incarnation or session.succeeds != incarnation:
         return incarnation
@@ -69,10 +69,11 @@ def standing(state: State, name: str, incarnation: str) -> str:
 
 
 def forgotten(state: State, name: str, incarnation: str) -> bool:
-    """S9: whether another incarnation may be opened in the place of this one.
+    """S9: whether another incarnation may be opened in place of this one.
 
-    It may when the broker remembers that nothing was ever leased under this one, and the name is
-    free. Of what is merely unknown, rows may have been read that would come again as others.
+    Allowed when the broker remembers that nothing was ever leased under this incarnation, and the
+    name is free. Under one that is merely unknown, rows may have been read, and its tags would now
+    be other rows.
     """
     ended = state.ended.get(incarnation)
     gone = ended is not None and ended.how == FORGOTTEN and ended.session == name
@@ -80,9 +81,9 @@ def forgotten(state: State, name: str, incarnation: str) -> bool:
 
 
 def check_free(session: Session, token: bytes, *, incumbent_live: bool) -> None:
-    """S3, S8, K10: refuses a newcomer while the present holder is live: AlreadyHeldError.
+    """S3, S8, K10: refuses another holder while the present one is live: AlreadyHeldError.
 
-    And a holder that an operator ended: FencedError.
+    Raises FencedError for a holder that an operator ended.
     """
     if token in session.fenced:
         raise FencedError(
@@ -101,7 +102,7 @@ def check_free(session: Session, token: bytes, *, incumbent_live: bool) -> None:
 
 
 def check_epoch(session: Session, epoch: int) -> None:
-    """S3: refuses a call of an older epoch: FencedError, naming who holds the session now."""
+    """S3: refuses a call of an older epoch: FencedError, naming the present holder."""
     if epoch < session.epoch:
         raise FencedError(
             f"The session '{session.name}' {_standing(session)} in epoch {session.epoch}; this "
@@ -136,7 +137,7 @@ def check_token(session: Session, token: bytes) -> None:
 
 
 def _standing(session: Session) -> str:
-    """By whom a session is held, as text."""
+    """Text that names the holder of a session, or says why it has none."""
     if session.holder.token:
         return f"is held by {holder_text(session.holder)}"
     how = "its reader was away for too long" if session.detached else "an operator ended its reader"
@@ -144,7 +145,7 @@ def _standing(session: Session) -> str:
 
 
 def end_epoch(state: State, session: Session) -> None:
-    """S5, S8: ends the epoch without a next holder; fences every call of it."""
+    """S5, S8: ends the epoch without a next holder; every call of that epoch is fenced."""
     old = session.holder
     begin_epoch(state, session, Holder(b"", old.host, old.pid, old.application, old.since_us))
 

@@ -1,4 +1,4 @@
-"""Lease (S1, K5, K6): choice of its messages, its tags and chunks, and the backlog beside it.
+"""Lease (S1, K5, K6): choice of messages, tags and chunks, and the backlog reported with it.
 
 Decides only: the choice is written into the record, so that `apply` repeats it even if a later
 version would choose otherwise.
@@ -39,9 +39,9 @@ def choose_messages(
 ) -> tuple[QueuePositions, ...]:
     """The messages for a new lease, lowest positions first; none when too few are eligible (K6).
 
-    Each queue gets an equal share of the limits, then what the others leave; the queue that comes
-    first changes with every `turn`. `requeued` is what the same record requeues before it leases,
-    and `resumed` what it leases again of the detached lease.
+    Each queue gets an equal share of the limits, then the room that other queues leave unused; the
+    first queue changes with every `turn`. `requeued` has messages that the same record requeues
+    before it leases, and `resumed` messages of the detached lease that it leases again.
     """
     pool = []
     first = turn % len(queue_ids) if queue_ids else 0
@@ -67,10 +67,10 @@ def choose_messages(
 
 
 def _too_few(pool: list[tuple[Queue, BitMap64]], wish: Advance, now_us: int) -> bool:
-    """K6: below the minimum, and none has waited too long.
+    """K6: whether the eligible messages are below the minimum, and none has waited too long.
 
-    Neither applies under availableNow, nor under once, whose readers name no minimum (K5); those
-    that are not told their trigger lease at an opening and name one (K13).
+    Neither bound applies under availableNow, nor under once, whose readers name no minimum (K5);
+    readers that do not know their trigger lease at an opening and name one (K13).
     """
     if wish.horizon:
         return False
@@ -81,7 +81,7 @@ def _too_few(pool: list[tuple[Queue, BitMap64]], wish: Advance, now_us: int) -> 
 
 
 def _share(pool: list[tuple[Queue, BitMap64]], messages: int, payload_bytes: int) -> list[BitMap64]:
-    """The messages taken of each queue within both bounds."""
+    """Messages taken from each queue, within the bounds on messages and bytes."""
     taken = [BitMap64() for _ in pool]
     bytes_bounded = payload_bytes < _UNBOUNDED
     for equal in (True, False):
@@ -99,7 +99,7 @@ def _share(pool: list[tuple[Queue, BitMap64]], messages: int, payload_bytes: int
 
 
 def make_segments(taken: tuple[QueuePositions, ...], floor: int) -> tuple[Segment, ...]:
-    """The tags of what a lease takes: they go on after `floor`."""
+    """Segments of a new lease; its tags continue after `floor`."""
     made = []
     for entry in taken:
         made.append(Segment(floor + 1, entry.queue_id, entry.positions))
@@ -108,7 +108,7 @@ def make_segments(taken: tuple[QueuePositions, ...], floor: int) -> tuple[Segmen
 
 
 def lease_chunks(state: State, parts: tuple[Segment, ...]) -> tuple[Chunk, ...]:
-    """Where a lease can be cut: along runs, merged to about `limits.LEASE_CHUNK_TARGET_BYTES`."""
+    """Chunks of a lease: cut along runs, merged to about `limits.LEASE_CHUNK_TARGET_BYTES`."""
     if not parts:
         return ()
     tags, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -131,25 +131,25 @@ def lease_chunks(state: State, parts: tuple[Segment, ...]) -> tuple[Chunk, ...]:
 
 
 def count_messages(held: Positions) -> int:
-    """Number of messages."""
+    """Number of messages in all queues together."""
     return sum(map(len, held.values()))
 
 
 def release_counts(state: State, held: Positions) -> Released:
-    """Numbers of messages a requeue makes ready; those of a deleted queue are dropped (Q4)."""
+    """Numbers of messages a requeue makes ready, and drops because of a deleted queue (Q4)."""
     lost = {i: positions for i, positions in held.items() if state.queues[i].deleted}
     return Released(count_messages(held) - count_messages(lost), count_messages(lost))
 
 
 class QueueDelta(NamedTuple):
-    """What a record does to the messages of a session's queues.
+    """Effects of a record on the messages of a session's queues.
 
     Attributes:
         removed: Unacked messages that leave their queue.
         requeued: Unacked messages that become ready now; `delayed`: after their redelivery delay.
         leased: Ready messages that become unacked.
         dead_lettered: Ready messages that each queue gains by dead letters, by id; less its drops.
-        lease: The outstanding lease then, and its holes.
+        lease: The outstanding lease after the record, and its holes.
         holes: See `lease`.
     """
 
@@ -199,7 +199,7 @@ def remember_deliveries(lease: Lease, queue: Queue, positions: BitMap64) -> None
 
 
 def delivery_counts(lease: Lease, tags: Int64s, positions: BitMap64, queue: Queue) -> Int64s:
-    """S1: the number of each delivery as it was first, for consecutive tags of a lease."""
+    """S1: delivery counts as first delivered, for consecutive tags of a lease."""
     counts = queue.delivery_counts(positions)
     if lease.delivered.tags and len(tags):
         known = bitmaps.between(lease.delivered.tags, int(tags[0]), int(tags[-1]))

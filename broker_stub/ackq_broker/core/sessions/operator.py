@@ -1,4 +1,4 @@
-"""Commands of operators: release a session (S5), settle messages of its lease (S8).
+"""Operator commands: release a session (S5), settle messages of its lease (S8).
 
 Invariant: a lease changes between two epochs, never inside one: earlier readers are fenced.
 """
@@ -24,7 +24,7 @@ from ackq_broker.core.sessions.lease import Positions, release_counts
 from ackq_broker.core.state.queue import Gone
 from ackq_broker.core.state.state import Lease, Session, State
 
-# Holders that an operator ended and that are still refused by name, not only by epoch.
+# Number of holders ended by an operator that are still refused by token, not only by epoch.
 _REMEMBERED_HOLDERS: Final = 16
 
 
@@ -92,7 +92,7 @@ def apply_settled(state: State, sequence: int, record: records.SessionSettled) -
 
 
 def _check_incarnation(session: Session, incarnation: str) -> None:
-    """Refuses tags of an incarnation that is over: PreconditionFailedError."""
+    """Refuses tags of an incarnation that has ended: PreconditionFailedError."""
     if incarnation and incarnation != session.incarnation:
         raise PreconditionFailedError(
             f"The session '{session.name}' was opened anew since: its incarnation is "
@@ -110,7 +110,7 @@ def _check_absent(session: Session, *, fence: bool, incumbent_live: bool) -> Non
 
 
 def _tags(session: Session, ranges: tuple[tuple[int, int], ...]) -> BitMap64:
-    """The tags of ranges, all of them in the lease, holes included."""
+    """The tags of the given ranges, holes included; refuses a tag outside of the lease."""
     assert all(first <= last for first, last in ranges)
     floor, end = session.floor, session.end
     wrong = [
@@ -128,7 +128,7 @@ def _tags(session: Session, ranges: tuple[tuple[int, int], ...]) -> BitMap64:
 def _remove_rejected(
     state: State, session: Session, tags: BitMap64, plan: RemovalPlan, reason: str, now_us: int
 ) -> BitMap64:
-    """The tags whose messages are removed; of a detached lease, only those that are still ready."""
+    """Plans rejections; returns their tags, in a detached lease only of messages still ready."""
     assert session.lease is not None
     found, rejection = BitMap64(), Disposition(Outcome.REJECTED, reason)
     for segment in session.lease.segments:
@@ -143,7 +143,7 @@ def _remove_rejected(
 
 
 def _lost(state: State, lease: Lease, tags: BitMap64) -> int:
-    """Q4: number of tags whose queue was deleted, so that they can not be requeued."""
+    """Q4: number of tags whose queue was deleted, so that they cannot be requeued."""
     queues = (state.queues.get(segment.queue_id) for segment in lease.segments)
     return sum(
         len(segment.at(tags))

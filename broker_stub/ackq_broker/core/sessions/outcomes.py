@@ -31,13 +31,13 @@ from ackq_broker.core.sessions import readers
 from ackq_broker.core.sessions.readers import OwnedLease
 from ackq_broker.core.state.state import Lease, Outcomes, OutcomeStage, Session, State
 
-# Of one lease, whether committed or not: a stage is a task's, and an entry costs about 1 KB.
+# Bounds of one lease, committed or not: a stage is one task's, and an entry costs about 1 KB.
 MAX_STAGES: Final = 16_384
 MAX_TAG_OUTCOMES: Final = 4 * limits.MAX_OUTCOME_STAGE_GROUPS
 
 
 def stage(state: State, command: commands.StageOutcomes, _now_us: int) -> Decision:
-    """S6: one task's outcomes, all of them or none; they have no effect yet."""
+    """S6: stages the outcomes of one task, all or none; they have no effect until a commit."""
     groups = command.groups
     tags = BitMap64.union(BitMap64(), *(group.tags for group in groups))
     assert len(tags) == sum(len(group.tags) for group in groups), "a tag has one outcome in a stage"
@@ -69,7 +69,7 @@ def stage(state: State, command: commands.StageOutcomes, _now_us: int) -> Decisi
 
 
 def apply_staged(state: State, _sequence: int, record: records.OutcomesStaged) -> None:
-    """Keeps the stage for its commit."""
+    """Keeps a stage of outcomes until its commit."""
     session = state.sessions[record.session]
     lease = session.kept if record.kept else session.lease
     assert lease is not None
@@ -79,7 +79,7 @@ def apply_staged(state: State, _sequence: int, record: records.OutcomesStaged) -
 
 
 def commit(state: State, command: commands.CommitOutcomes, _now_us: int) -> Decision:
-    """S6: a whole settle call counts; a repeated one is a success."""
+    """S6: commits all stages of a settle call; a repeated commit is a success."""
     total = sum(tags for _, tags in command.stages)
     try:
         found = readers.find(state, command.owner)
@@ -92,8 +92,8 @@ def commit(state: State, command: commands.CommitOutcomes, _now_us: int) -> Deci
         return Decision(reply=CommittedOutcomes(total, True))
     new = _named_stages(session, lease, command)
     outcomes = lease.outcomes if lease is not None else None
-    # A call that settles nothing counts as well, if there are older outcomes to replace. It
-    # names no tags, so a program that is not known to read the lease cannot mean it.
+    # A call without rows also counts, if there are older outcomes to replace. It names no tags,
+    # so a caller that is no query, and not known to read the lease, cannot mean it.
     nothing = not command.stages and outcomes is not None and outcomes.epoch < session.epoch
     if not new and not (nothing and (found.known or command.owner.query_id)):
         return Decision(reply=CommittedOutcomes(total, False))
@@ -102,10 +102,10 @@ def commit(state: State, command: commands.CommitOutcomes, _now_us: int) -> Deci
 
 
 def apply_committed(state: State, _sequence: int, record: records.OutcomesCommitted) -> None:
-    """The stages take effect: after what this epoch committed before, instead of any older epoch.
+    """Adds stages to the outcomes of this epoch; outcomes of an older epoch are replaced.
 
-    Folded here, as the record names stages only: replay has to fold them as well, and their tags
-    are in the journal once.
+    Folded when applied, as the record names stages only: replay has to fold them as well, and their
+    tags are in the journal once.
     """
     session = state.sessions[record.session]
     lease = session.lease
@@ -135,7 +135,7 @@ def abort(state: State, command: commands.AbortOutcomes, _now_us: int) -> Decisi
 
 
 def apply_dropped(state: State, _sequence: int, record: records.OutcomesDropped) -> None:
-    """Drops the stages."""
+    """Drops uncommitted stages of outcomes."""
     for stage_id in record.stage_ids:
         session = state.sessions[state.outcome_stages.pop(stage_id)]
         (lease,) = (lease for lease in session.leases() if stage_id in lease.stages)
@@ -174,7 +174,7 @@ def outside(session: Session, tag: int, lease: Lease | None) -> UnknownDeliveryT
 
 
 def _staged(state: State, found: OwnedLease, stage_id: bytes) -> int | None:
-    """The tags of a stage that was staged before; None for a new one."""
+    """Number of tags of a stage that was staged before; None for a new stage."""
     name = state.outcome_stages.get(stage_id)
     if name is not None and name != found.session.name:
         raise InvalidArgumentError(
@@ -193,8 +193,8 @@ def _staged(state: State, found: OwnedLease, stage_id: bytes) -> int | None:
 def _of_kept(found: OwnedLease, tags: BitMap64) -> bool:
     """K2: whether an owner without a noted fetch settles tags of the kept lease.
 
-    It names the session alone, as on Spark Connect. Its batch can only be run again by a holder
-    that came after the accept; to others such tags are as unknown as older ones.
+    Such an owner names the session alone, as on Spark Connect. Only a holder that attached after
+    the accept can run the batch again; from any other, such tags are as unknown as older ones.
     """
     session, kept = found.session, found.session.kept
     return (
@@ -208,7 +208,7 @@ def _of_kept(found: OwnedLease, tags: BitMap64) -> bool:
 
 
 def _stage_kept(session: Session, command: commands.StageOutcomes, tags: BitMap64) -> Decision:
-    """K2: has no effect, and is remembered so that the commit that names it finds it."""
+    """K2: keeps a stage for the kept lease, without effect, so that its commit finds it."""
     assert session.kept is not None
     outcomes = (TagOutcome.of(ACCEPT, tags),)
     _check_room(session, session.kept, outcomes)
@@ -249,7 +249,7 @@ def _check_room(session: Session, lease: Lease, outcomes: tuple[TagOutcome, ...]
 
 
 def _done(kept: Lease | None, command: commands.CommitOutcomes) -> bool:
-    """Whether a call is the repetition of one that took effect with the accept, or of its batch."""
+    """Whether a commit repeats one that took effect with the accept, or replays its batch."""
     if kept is None or not command.stages:
         return False
     had = {stage_id: staged.tags for stage_id, staged in kept.stages.items()}
@@ -260,7 +260,7 @@ def _done(kept: Lease | None, command: commands.CommitOutcomes) -> bool:
 def _named_stages(
     session: Session, lease: Lease | None, command: commands.CommitOutcomes
 ) -> tuple[bytes, ...]:
-    """The stages that are not committed yet, each there and as its task counted it."""
+    """Uncommitted stages that a commit names; each must exist with the tags its task counted."""
     new: dict[bytes, None] = {}
     for stage_id, tags in command.stages:
         staged = lease.stages.get(stage_id) if lease is not None else None

@@ -15,7 +15,7 @@ from ackq_broker.core.commands import Decision
 from ackq_broker.core.sessions import holder
 from ackq_broker.core.state.state import Lease, QueryBatch, Session, State
 
-# The most queries of a user whose latest batch is known; the longest unchanged are forgotten (I6).
+# Queries per user whose latest batch is kept; the longest unchanged are forgotten first (I6).
 MAX_QUERIES: Final = 10_000
 _NO_TAGS: Final = (0, 0)
 
@@ -39,7 +39,7 @@ def check_batch(state: State, session: Session, lease: Lease, command: commands.
         return
     latest = known_batch(state, command.query_id, command.user)
     for known in filter(None, (latest, session.planned)):
-        # A client that is not Spark may number its batches from 0, behind the opening.
+        # A client that is not Spark may number its batches from 0, after the opening.
         reported = known.batch_id or known.query_id
         if reported and command.batch_id <= known.batch_id and lease.sequence > known.sequence:
             raise _changed(session, lease, command, known)
@@ -71,12 +71,12 @@ def _changed(
 
 
 def check_read(state: State, session: Session) -> None:
-    """Refuses to accept a lease of which nothing was fetched or settled: UnreadLeaseError.
+    """Refuses to accept a lease without any fetch or settlement: UnreadLeaseError.
 
     Either Spark read nothing, or the sink skipped the batch because it has one of this id. The
     second is excluded where no batch of this id was planned before: a task named an earlier batch
-    in this epoch, batches of one process have consecutive ids, and no later one is known. What an
-    older version leased may have been fetched without a note.
+    in this epoch, batches of one process have consecutive ids, and no later one is known. A lease
+    made by an older version may have been fetched without a note.
     """
     lease = session.lease
     assert lease is not None
@@ -112,7 +112,7 @@ def _is_new(state: State, session: Session, lease: Lease) -> bool:
 
 
 def name_empty(session: Session, command: commands.NoteFetch) -> Decision:
-    """A task names a batch without rows of the session, as the batch of an opening is."""
+    """Records the batch without rows that a task names, such as the batch of an opening."""
     known = session.planned
     done = known is not None and (
         known.query_id == command.query_id
@@ -133,7 +133,7 @@ def name_empty(session: Session, command: commands.NoteFetch) -> Decision:
 
 
 def count_empty(session: Session, command: commands.Attach) -> Decision:
-    """The holder's query planned a batch without rows of the session, of which no task knows.
+    """Records batches without rows that the holder's query planned, and that no task knows.
 
     Raises FencedError when another holder has the session.
     """
@@ -154,7 +154,7 @@ def count_empty(session: Session, command: commands.Attach) -> Decision:
 
 
 def apply_planned(state: State, sequence: int, record: records.BatchPlanned) -> None:
-    """Remembers the batch."""
+    """Remembers a planned batch for its session and its query."""
     session = state.sessions[record.session]
     session.counted = record.counted
     if record.named:
@@ -164,13 +164,13 @@ def apply_planned(state: State, sequence: int, record: records.BatchPlanned) -> 
 
 
 def name(session: Session, batch_id: int) -> None:
-    """A task named its batch; a batch before the latest one says nothing of the next."""
+    """Notes that a task named its batch; one before the latest says nothing about the next."""
     if session.planned is None or batch_id >= session.planned.batch_id:
         session.named = session.epoch
 
 
 def apply_accepted(state: State, sequence: int, session: Session, lease: Lease) -> None:
-    """Counts the batch of an accepted lease that no task named: it was planned all the same."""
+    """Counts the batch of an accepted lease that no task named: it was planned nevertheless."""
     known = session.planned
     if known is not None and not lease.readers:
         tags = lease.floor + 1, lease.segments[-1].last_tag
@@ -181,7 +181,7 @@ def apply_accepted(state: State, sequence: int, session: Session, lease: Lease) 
 def known_batch(state: State, query_id: str, user: str) -> QueryBatch | None:
     """The latest batch of a user's query.
 
-    Also what nobody owns (A10); where there are no users, whoever's it is.
+    Includes batches without an owner (A10); without users, the batches of every owner.
     """
     owners = (user, "") if user else tuple(state.queries)
     found = (state.queries.get(owner, {}).get(query_id) for owner in owners)
@@ -191,7 +191,7 @@ def known_batch(state: State, query_id: str, user: str) -> QueryBatch | None:
 def remember(
     state: State, session: Session, key: PlannedBatch, sequence: int, tags: tuple[int, int]
 ) -> None:
-    """Notes a planned batch, of its session and its query, unless a later one is known."""
+    """Notes a planned batch for its session and its query, unless a later one is known."""
     batch = QueryBatch(key.query_id, key.batch_id, sequence, session.name, *tags, key.user)
     known = session.planned
     if known is None or key.batch_id > known.batch_id or key.query_id != known.query_id:

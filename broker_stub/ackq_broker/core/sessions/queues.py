@@ -1,6 +1,6 @@
-"""The queues that a session reads (S10): named, or found by a pattern with every call.
+"""Queues that a session reads (S10): named, or found by a pattern at each call.
 
-With the warnings about them: leases of other sessions, cycles through dead-letter queues.
+Also the warnings about them: leases of other sessions, cycles through dead-letter queues.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from ackq_broker.core.queues import dead_letters
 from ackq_broker.core.sessions.lease import Positions, count_messages
 from ackq_broker.core.state.state import Session, State
 
-# Pairs of a queue and its dead-letter queue that a warning names.
+# The most pairs of a queue and its dead-letter queue that a warning names.
 _MOST_NAMED: Final = 10
-# Other sessions of the same queues that an advance looks at.
+# The most other sessions on the same queues that an advance looks at.
 _MOST_OTHERS: Final = 1_000
 
 
 def find(state: State, command: Advance, *, accepting: Session | None = None) -> tuple[int, ...]:
-    """The ids of the queues to read, each once: in the order given, or of their declaration.
+    """Ids of the queues to read, each once: in the order given, or of declaration for a pattern.
 
-    A pattern may match none yet; a queue that is declared later joins (S10).
+    A pattern may match no queue yet; a queue that is declared later joins (S10).
 
     Args:
         state: The state.
         command: Names the queues.
-        accepting: The session whose lease the call accepts, if it does: what to do about a queue
-            that is missing differs then (K1).
+        accepting: The session whose lease the call accepts, if any: the remedy for a missing queue
+            differs then (K1).
 
     Raises:
-        QueueNotFoundError: One of the named queues is not there.
+        QueueNotFoundError: One of the named queues does not exist.
         InvalidArgumentError: Both names and a pattern are given, or neither.
     """
     names, pattern = command.queues, command.queue_pattern
@@ -63,7 +63,7 @@ def find(state: State, command: Advance, *, accepting: Session | None = None) ->
 
 
 def matching(state: State, pattern: str) -> Iterator[str]:
-    """The names of the queues that a pattern finds; built-in queues only where it names them."""
+    """Names of the queues that a pattern matches; built-in queues only by their exact name."""
     glob = name_pattern(pattern)
     for name in state.queue_ids:
         if name == pattern or (not name.startswith(RESERVED_PREFIX) and glob.match(name)):
@@ -85,7 +85,7 @@ def check_held(state: State, session: Session, held: Positions, queue_ids: tuple
 
 
 def enter(state: State, session: Session, queue_ids: tuple[int, ...]) -> None:
-    """The session reads these queues from now on."""
+    """Sets the queues that a session reads."""
     for queue_id in session.queue_ids:
         state.queues[queue_id].sessions.discard(session.name)
     session.queue_ids = queue_ids
@@ -94,9 +94,9 @@ def enter(state: State, session: Session, queue_ids: tuple[int, ...]) -> None:
 
 
 def others(state: State, queue_ids: tuple[int, ...], name: str) -> tuple[str, ...]:
-    """The other sessions on these queues; which of them are live, the service knows.
+    """The other sessions on these queues, live or not (the service knows which are live).
 
-    Of more than `_MOST_OTHERS` some: an advance costs no more, however many others opened (I6).
+    At most `_MOST_OTHERS` of them, so that the cost of an advance is bounded (I6).
     """
     every = chain.from_iterable(state.queues[queue_id].sessions for queue_id in queue_ids)
     return tuple(sorted(set(islice(every, _MOST_OTHERS)) - {name}))
@@ -105,10 +105,10 @@ def others(state: State, queue_ids: tuple[int, ...], name: str) -> tuple[str, ..
 def leased_elsewhere(
     state: State, queue_ids: tuple[int, ...], name: str
 ) -> tuple[LeasedElsewhere, ...]:
-    """S9: leases of other sessions on these queues; those without messages are left out.
+    """S9: leases of other sessions that hold messages of these queues.
 
-    An opening may follow one that was lost with its checkpoint, and a session without a name is
-    never met again.
+    An opening may follow a session whose checkpoint was lost, and a lost session without a name is
+    never opened again.
     """
     found, wanted = [], set(queue_ids)
     for other in others(state, queue_ids, name):
@@ -142,7 +142,7 @@ def circles(state: State, name: str, queue_ids: tuple[int, ...]) -> tuple[str, .
 
 
 def _awaited(session: Session, error: QueueNotFoundError) -> QueueNotFoundError:
-    """K1: the checkpoint's batch is accepted as soon as the call can be answered."""
+    """K1: the error for a missing queue; the checkpoint's batch is accepted once it is declared."""
     queue = error.fields["queue"]
     return QueueNotFoundError(
         f"There is no queue '{queue}', and the batch that the checkpoint of session "
@@ -155,9 +155,9 @@ def _awaited(session: Session, error: QueueNotFoundError) -> QueueNotFoundError:
 
 
 def name_pattern(pattern: str) -> re.Pattern[str]:
-    """The expression of a pattern of names: `*` is any characters, `?` is one, and no more.
+    """Regular expression of a name pattern: `*` is any characters, `?` is one; no other wildcards.
 
     The expression that `fnmatch` makes takes at most linear time for each `*`: a client's pattern
-    must not hold up the broker.
+    must not block the broker.
     """
     return re.compile(fnmatch.translate(pattern.replace("[", "[[]")))

@@ -3,8 +3,8 @@
 Settle calls look up their lease here.
 
 Invariant: a run of a query is known by the epoch in which it fetched, so a settle call of a
-replaced run is never taken for one of its successor. What a user claims with a fetch or a settle
-call is about queries and runs of that user alone: ids of another user's say nothing.
+replaced run is never taken for a call of its successor. A fetch or a settle call concerns only
+queries and runs of its own user: the same ids of another user have no effect.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class OwnedLease(NamedTuple):
 
 
 def note(state: State, command: commands.NoteFetch, _now_us: int) -> Decision:
-    """S6: one record for each run, batch and epoch that reads a lease; S9: one for the first fetch.
+    """S6: records each run, batch and epoch that reads a lease; S9: records the first fetch.
 
     On Spark Connect a fetch names no query; it proves the incarnation all the same, and that the
     lease was read (S11).
 
     Raises:
-        BatchChangedError: The batch was read before, and this lease was made later (S11).
+        BatchChangedError: The batch was planned before, and this lease was made later (S11).
     """
     session = state.sessions.get(state.incarnations.get(command.incarnation, ""))
     if session is None or command.epoch != session.epoch or not session.holder.token:
@@ -76,10 +76,10 @@ def note(state: State, command: commands.NoteFetch, _now_us: int) -> Decision:
 
 
 def apply_noted(state: State, sequence: int, record: records.FetchNoted) -> None:
-    """Adds the reader.
+    """Adds a reader to the lease that it fetches.
 
     Spark plans a batch once its offsets are in the log, so a reader has a checkpoint that names the
-    incarnation: it is proven (S9), also for a trigger that never calls again.
+    incarnation: the incarnation is proven (S9), also for a trigger that never calls again.
     """
     session = state.sessions[record.session]
     session.proven = True
@@ -98,13 +98,13 @@ def apply_noted(state: State, sequence: int, record: records.FetchNoted) -> None
 
 
 def index(state: State, session: Session) -> None:
-    """The runs that read a session lead to it."""
+    """Adds a session to the index of runs, under each run that reads it."""
     for reader in _readers(session):
         state.runs.setdefault((reader.user, reader.run_id), set()).add(session.name)
 
 
 def unindex(state: State, session: Session) -> None:
-    """The opposite of `index`, before readers come or go."""
+    """Removes a session from the index of runs, before its readers change."""
     for reader in _readers(session):
         run = reader.user, reader.run_id
         names = state.runs.get(run, set())
@@ -114,23 +114,23 @@ def unindex(state: State, session: Session) -> None:
 
 
 def sessions_of_run(state: State, run_id: str, user: str) -> list[str]:
-    """S6: the sessions that a user's run reads, and one that nobody owns (A10)."""
+    """S6: sessions that a run reads, as noted for this user or without an owner (A10)."""
     return sorted({name for who in {user, ""} for name in state.runs.get((who, run_id), ())})
 
 
 def latest(session: Session) -> Reader | None:
-    """Who fetched last, as far as is known; of two of one epoch, from the outstanding lease."""
+    """The reader that fetched last, if known; in one epoch, of the outstanding lease first."""
     found = reversed(_readers(session))
     return max(found, key=lambda reader: reader.epoch, default=None)
 
 
 def find(state: State, owner: LeaseOwner) -> OwnedLease:
-    """The lease of an owner.
+    """The lease that the owner named by a settle call reads.
 
     Raises:
         SessionNotFoundError: There is no such session, or none that the run reads for the batch.
         FencedError: The epoch of the run, or the one that the owner names, is over (S3).
-        InvalidArgumentError: The batch reads two sessions.
+        InvalidArgumentError: The run reads several sessions for the batch.
     """
     session = (
         holder.session_named(state, owner.session) if owner.session else _read_by(state, owner)
@@ -152,11 +152,11 @@ def find(state: State, owner: LeaseOwner) -> OwnedLease:
 
 
 def check_has_read(state: State, session: Session, owner: LeaseOwner) -> None:
-    """S3, S6: refuses a run of a query that reads the session, or did: FencedError.
+    """S3, S6: refuses an unknown run of a query that reads the session, or did: FencedError.
 
-    Who names the session need not read it. But a run of its own query that settles rows has read
-    them: one that is not known was replaced so long ago that it was forgotten, or read what was
-    leased before the session was opened anew, whose tags are others.
+    A caller that names the session need not read it. But a run of its own query that settles rows
+    has read them: an unknown run was replaced so long ago that it was forgotten, or it read rows
+    that were leased before the session was opened again, when the tags were for other messages.
     """
     if not owner.query_id or not owner.run_id:
         return
@@ -181,7 +181,7 @@ def check_has_read(state: State, session: Session, owner: LeaseOwner) -> None:
 
 
 def _check_never_read(state: State, session: Session, owner: LeaseOwner) -> None:
-    """Refuses a query that read this session, and nothing of what it holds: FencedError."""
+    """Refuses a query that read this session, but no message that it holds now: FencedError."""
     last = planned.known_batch(state, owner.query_id, owner.user)
     if last is None or last.session != session.name or not last.last_tag:
         return
@@ -222,7 +222,7 @@ def _read_by(state: State, owner: LeaseOwner) -> Session:
 
 
 def _of_kept(session: Session, command: commands.NoteFetch) -> bool:
-    """Whether a fetch is of the kept lease: by its tags, else by the batch it was fetched for."""
+    """Whether a fetch reads the kept lease: known by its tags, else by its query and batch."""
     if command.last_tag:
         return command.last_tag <= session.floor
     batch = (command.query_id, command.batch_id)
@@ -231,16 +231,16 @@ def _of_kept(session: Session, command: commands.NoteFetch) -> bool:
 
 
 def _readers(session: Session) -> tuple[Reader, ...]:
-    """Those of the kept lease, then those of the outstanding one."""
+    """Readers of the kept lease, then readers of the outstanding one."""
     return tuple(reader for lease in (*session.leases(),)[::-1] for reader in lease.readers)
 
 
 def _is(reader: Reader, owner: LeaseOwner) -> bool:
-    """Whether a reader is the run and the batch that an owner names, and of the same user."""
+    """Whether a reader is the run and batch that an owner names, and not of another user."""
     same = (reader.query_id, reader.run_id, reader.batch_id) == owner[1:4]
     return same and not foreign(reader.user, owner.user)
 
 
 def _reader(noted: commands.NoteFetch | records.FetchNoted) -> Reader:
-    """Who fetches, as a lease keeps it."""
+    """The reader that a lease keeps for a fetch."""
     return Reader(noted.query_id, noted.run_id, noted.batch_id, noted.epoch, noted.user)

@@ -27,16 +27,16 @@ class Resumed(NamedTuple):
     holes: tuple[Hole, ...] = ()
 
     def positions(self) -> Positions:
-        """The messages by queue id."""
+        """The messages that are leased again, by queue id."""
         return {entry.queue_id: entry.positions for entry in self.taken}
 
     def tags(self) -> BitMap64:
-        """The holes."""
+        """The tags that become holes."""
         return BitMap64.union(BitMap64(), *(hole.tags for hole in self.holes))
 
 
 def detach(state: State, command: commands.DetachSession, now_us: int) -> Decision:
-    """S5: requeues the lease after the timeout; nothing when the holder is another by now."""
+    """S5: requeues the lease after the timeout, unless another holder has attached meanwhile."""
     session = state.sessions.get(command.session)
     reader = command.incarnation, command.epoch
     if session is None or (session.incarnation, session.epoch) != reader:
@@ -69,7 +69,7 @@ def apply_detached(state: State, sequence: int, record: records.SessionDetached)
 
 
 def resume(state: State, session: Session, now_us: int) -> Resumed:
-    """S5: effects of a re-attach to a detached lease; none for one that is held."""
+    """S5: effects of a re-attach to a detached lease; none for a lease that is held."""
     lease = session.lease
     if lease is None or not session.detached:
         return Resumed()
@@ -87,7 +87,7 @@ def resume(state: State, session: Session, now_us: int) -> Resumed:
 
 
 def apply_resumed(state: State, session: Session, record: records.SessionAdvanced) -> None:
-    """The lease is held again, as far as its messages are there."""
+    """Re-leases the messages of a timed-out lease that are still ready; other tags are holes."""
     assert session.lease is not None
     for entry in record.resumed:
         state.queues[entry.queue_id].lease(entry.positions)
@@ -107,13 +107,13 @@ def unwatch(state: State, session: Session) -> None:
 
 
 def _gone(queue: Queue | None, positions: BitMap64) -> dict[Gone, BitMap64]:
-    """Messages that can not be leased again, by reason; no queue: they were deleted with it."""
+    """Messages that cannot be leased again, by reason; without a queue, deleted with it."""
     if queue is None:
         return {Gone.PURGED: positions} if positions else {}
     found: dict[Gone, BitMap64] = {}
     known = {Gone(reason): departed for reason, departed in sorted(queue.departed.items())}
-    # What is ready all the same is overdue. Everything else that is there is another reader's, or
-    # was until it was requeued with a delay.
+    # A message that is ready nevertheless is overdue. Every other message in the queue is held by
+    # another reader, or was until it was requeued with a delay.
     for reason, among in (
         *known.items(),
         (Gone.EXPIRED, queue.ready),
@@ -128,7 +128,7 @@ def _gone(queue: Queue | None, positions: BitMap64) -> dict[Gone, BitMap64]:
 
 
 def _watched_by_others(state: State, queue: Queue, session: Session) -> BitMap64:
-    """What other detached sessions had of a queue."""
+    """Messages of a queue that other detached sessions had leased."""
     found = BitMap64()
     for name in queue.sessions - {session.name}:
         other = state.sessions[name]

@@ -1,10 +1,10 @@
 """A cut: the state as of one record, encoded in pieces while later records are applied.
 
-An item of a table (a queue, a publisher) is captured once: as bytes, or as columns that nothing
-writes to any more. That happens in its turn, or before the first record gets it, whichever is
-earlier: while a cut is open `apply` sees the tables through guards, which give out no item that is
-not captured. So all bytes are those of the cut, whatever is applied between the pieces; what a
-later record adds is not in them. One thread does all of it, and nothing is locked.
+An item of a table (a queue, a publisher) is captured once: as bytes, or as columns that are never
+written to again. It is captured in its turn, or before the first record that accesses it, whichever
+is earlier: while a cut is open, `apply` sees the tables through guards, which give access to no
+item that is not captured. So all bytes are as of the cut, whatever is applied between the pieces;
+items that a later record adds are not in them. One thread does all of it, and nothing is locked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _IMAGES: Final[dict[str, Callable[[Any, Any], object]]] = {
 
 
 class _Captures:
-    """The items of one table as of the cut: still as they were, or captured, or encoded."""
+    """The items of one table as of the cut: still untouched, captured, or encoded."""
 
     def __init__(self, items: dict[Any, Any], capture: Callable[[Any, Any], object]) -> None:
         self._length = len(items)
@@ -41,13 +41,13 @@ class _Captures:
         self._capture = capture
 
     def capture(self, key: Any) -> None:
-        """To be called before an item changes; any key will do."""
+        """Captures an item unless that is done; call it before the item changes."""
         item = self._untouched.pop(key, None)
         if item is not None:
             self._captured.append(self._capture(key, item))
 
     def listed(self) -> Listed:
-        """All items, captured at the latest when they are iterated."""
+        """All items, each captured at the latest when it is iterated."""
         return Listed(self._length, self._images())
 
     def _images(self) -> Iterator[object]:
@@ -59,7 +59,7 @@ class _Captures:
 
 
 class _Guard(MutableMapping[Any, Any]):
-    """A table whose items are captured before anyone gets them."""
+    """A table that captures an item before it gives access to it."""
 
     def __init__(self, items: MutableMapping[Any, Any], captures: _Captures) -> None:
         self._items = items
@@ -86,11 +86,12 @@ class _Guard(MutableMapping[Any, Any]):
 
 
 class Cut:
-    """The state as it is now, to be encoded; `open` until that is done, or `close`.
+    """The state as of now, for encoding; `open` until it is encoded, or `close` is called.
 
     Args:
-        state: Changes meanwhile inside `guarding` alone.
-        ordered: The items of each table come by key, so that equal states give equal bytes.
+        state: Until then it changes only inside `guarding`.
+        ordered: Whether the items of each table are sorted by key, so that equal states give equal
+            bytes.
     """
 
     def __init__(self, state: State, *, ordered: bool = False) -> None:
@@ -101,14 +102,14 @@ class Cut:
         self._guards = {}
         for name, capture in _IMAGES.items():
             items = self._tables[name]
-            # Taken from the end.
+            # In reverse order, as items are taken from the end.
             now = dict(sorted(items.items(), reverse=True)) if ordered else dict(items)
             captures = _Captures(now, capture)
             self._guards[name] = _Guard(items, captures)
             self._image[name] = captures.listed()
 
     def pieces(self) -> Iterator[bytes]:
-        """The bytes, each piece made in a moment; some are empty."""
+        """Yields the bytes, each piece made in a moment; some are empty."""
         try:
             yield MAGIC + VERSION.to_bytes(2, "little")
             yield from pieces(self._image)
@@ -116,12 +117,12 @@ class Cut:
             self.close()
 
     def close(self) -> None:
-        """Ends the cut: records need no `guarding` any more."""
+        """Ends the cut: records no longer need `guarding`."""
         self.open = False
 
     @contextmanager
     def guarding(self) -> Iterator[None]:
-        """A record may be applied inside."""
+        """Context in which a record may be applied while the cut is open."""
         for name, guard in self._guards.items():
             setattr(self._state, name, guard)
         try:
@@ -132,5 +133,5 @@ class Cut:
 
 
 def dump(state: State) -> bytes:
-    """The state as bytes, at once: equal states give equal bytes."""
+    """Encodes the state at once: equal states give equal bytes."""
     return b"".join(Cut(state, ordered=True).pieces())

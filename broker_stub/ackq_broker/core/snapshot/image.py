@@ -1,6 +1,6 @@
-"""Images of the items of the state, as a snapshot has them, each taken at once.
+"""Images of the items of the state, as a snapshot stores them, each taken at once.
 
-What is short is encoded, what is long is shared or copied: an item may change when its image is
+Short values are encoded, long ones are shared or copied: an item may change once its image is
 taken. The fields are those of the structs in `load`.
 """
 
@@ -27,7 +27,7 @@ _SORT_KEYS: Final = 1_000
 
 
 def head_image(state: State) -> dict[str, Any]:
-    """What is no table: to be merged with the images of the tables, under their fields."""
+    """The fields of a snapshot that are not tables; the images of the tables are merged into it."""
     return {
         "sequence": state.sequence,
         "history_id": state.history_id,
@@ -58,7 +58,7 @@ def queue_image(_queue_id: int, queue: Queue) -> object:
 
 
 def _columns(queue: Queue) -> dict[str, Any]:
-    """A queue's columns as they are now, shared or copied; fields of `_QueueImage`."""
+    """A queue's columns as of now, shared or copied; fields of `_QueueImage`."""
     runs, scattered = queue.placements.dump()
     return {
         "queue_id": queue.queue_id,
@@ -103,7 +103,7 @@ def _origins_image(origins: Origins) -> dict[str, Any]:
 
 
 def channel_image(channel_id: bytes, channel: ChannelTags) -> dict[str, Any]:
-    """A channel's columns as they are now, shared or copied; fields of `_ChannelImage`."""
+    """A channel's columns as of now, shared or copied; fields of `_ChannelImage`."""
     holds = tuple(_hold_image(queue_id, run) for queue_id, run in sorted(channel.unacked.items()))
     return {"channel_id": channel_id, "next_tag": channel.next_tag, "holds": holds}
 
@@ -114,7 +114,7 @@ def _hold_image(queue_id: int, run: UnackedRun) -> dict[str, Any]:
 
 
 def link_image(_name: str, link: Link) -> object:
-    """A link's columns as they are now, shared or copied; fields of `_LinkImage`."""
+    """A link's columns as of now, shared or copied; fields of `_LinkImage`."""
     keys, checks = link.entries.dump()
     columns = {
         "name": link.name,
@@ -167,7 +167,7 @@ def exchange_image(_name: str, exchange: Exchange) -> object:
 
 
 def _in_order(keys: list[str], queue_ids: list[tuple[int, ...]]) -> Iterator[Encoded]:
-    """Bindings by key; sorting all at once would take as long as encoding them."""
+    """Yields bindings by key; sorting all at once would take as long as encoding them."""
     chunks = []
     for begin in range(0, len(keys), _SORT_KEYS):
         part = slice(begin, begin + _SORT_KEYS)
@@ -204,14 +204,14 @@ def stage_image(_stage_id: bytes, stage: Stage) -> object:
 
 
 def session_image(_name: str, session: Session) -> object:
-    """A session, as bytes unless outcomes were staged."""
+    """A session, as bytes unless it has outcomes."""
     if not any(lease.stages or lease.outcomes for lease in session.leases()):
         return encoded(session)
     return replace(session, lease=_lease_image(session.lease), kept=_lease_image(session.kept))
 
 
 def _lease_image(lease: Lease | None) -> Lease | None:
-    """A copy; the bitmaps of a lease are replaced when they change."""
+    """A copy of a lease; its bitmaps are shared, as they are replaced when they change."""
     if lease is None:
         return None
     said = lease.outcomes

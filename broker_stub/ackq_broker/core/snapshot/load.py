@@ -1,12 +1,12 @@
-"""The state from the bytes of a snapshot.
+"""Restores the state from the bytes of a snapshot.
 
     +----------+----------------+-------------------+
     | b"ackqST"| version u16 LE | msgpack of _Image |
     +----------+----------------+-------------------+
 
-Fields are appended, with defaults. A reader refuses a field that it does not know, whatever the
-version: state must not lose what a newer version gave it a meaning for. Version 1 was written by
-software that skips such fields, and is read as version 2. The order of items says nothing.
+Fields are appended, with defaults. A reader refuses an unknown field, whatever the version: the
+state must not lose data that only a newer version understands. Version 1 was written by software
+that skips unknown fields, and is read as version 2. The order of items has no meaning.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class _QueueImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replays: tuple[tuple[int, BitMap64], ...] = ()
     watched: BitMap64 = msgspec.field(default_factory=BitMap64)
     departed: tuple[tuple[str, BitMap64], ...] = ()
-    # Of the first snapshots; what it said is in `requeued_log` since.
+    # Only in the first snapshots; replaced by `requeued_log`.
     requeued: Any = None
 
 
@@ -174,7 +174,7 @@ class _Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     links: tuple[_LinkImage, ...] = ()
 
 
-# What a link has just as its image.
+# Fields that are equal in a link and its image.
 _LINK_FIELDS: Final = (
     *("epoch", "queue_id", "drop_ambiguous", "paused", "opened_us", "history", "subscription"),
     *("subscribed", "fresh_from", "next_number", "lowest_unanswered", "content", "bound"),
@@ -188,10 +188,11 @@ _DECODER: Final[msgspec.msgpack.Decoder[_Image]] = msgspec.msgpack.Decoder(
 
 
 def load(data: bytes) -> State:
-    """The state from bytes.
+    """Restores the state from bytes.
 
     Raises:
-        UnsupportedError: It was written by a newer version of this software, or is no snapshot.
+        UnsupportedError: The bytes were written by a newer version of this software, or are no
+            snapshot.
     """
     body = len(MAGIC) + 2
     version = int.from_bytes(data[len(MAGIC) : body], "little")
@@ -236,7 +237,7 @@ def load(data: bytes) -> State:
 
 
 def _first_history(image: _Image) -> tuple[History, ...]:
-    """The history of a snapshot that holds one only."""
+    """The history of a snapshot that has only one."""
     return (History(image.history_id, 0),) if image.history_id else ()
 
 
@@ -313,7 +314,7 @@ def _add_queue(state: State, queue: Queue) -> None:
 
 
 def _index(state: State) -> None:
-    """Makes what follows from the rest: indexes, reservations and block references."""
+    """Builds the derived data: indexes, reservations and block references."""
     for exchange in state.exchanges.values():
         _index_bindings(state, exchange)
     for session in state.sessions.values():

@@ -1,7 +1,7 @@
 """Reference counts of blocks: a block is dead exactly after its last reference is released.
 
 Most blocks have one reference (one queue), so those are a bitmap; only shared blocks have a
-counter. Pins are volatile: a process that ends reads no more.
+counter. Pins are volatile: they end with the process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class BlockReferences:
     """References by block id: one for each run of it in a queue, one for a stage's hold.
 
     Attributes:
-        sizes: Of the messages in the live blocks.
+        sizes: Sizes of the messages in the live blocks.
     """
 
     __slots__ = ("_dead", "_pins", "_shared", "_single", "sizes")
@@ -31,7 +31,7 @@ class BlockReferences:
         self._pins = Counter[int]()
 
     def add(self, block_id: int) -> None:
-        """One more reference; the first one makes the block live."""
+        """Adds a reference; the first one makes the block live."""
         if block_id in self._shared:
             self._shared[block_id] += 1
         elif block_id in self._single:
@@ -41,7 +41,7 @@ class BlockReferences:
             self._single.add(block_id)
 
     def release(self, block_ids: list[int]) -> None:
-        """One reference less for each of these blocks, which must be live; one may come again."""
+        """Releases one reference for each listed block, which must be live; blocks may repeat."""
         named = BitMap64(block_ids)
         if len(named) < len(block_ids):
             counts = Counter(block_ids)
@@ -62,18 +62,18 @@ class BlockReferences:
                 self._shared[block_id] = count
 
     def pin(self, block_ids: Iterable[int]) -> None:
-        """A reader is not through with these blocks yet: they are not drained, even when dead."""
+        """Pins blocks that a reader still needs: they are not drained, even when dead."""
         self._pins.update(block_ids)
 
     def unpin(self, block_ids: Iterable[int]) -> None:
-        """Takes one `pin` back."""
+        """Undoes one `pin`."""
         for block_id in block_ids:
             self._pins[block_id] -= 1
             if not self._pins[block_id]:
                 del self._pins[block_id]
 
     def pinned(self) -> BitMap64:
-        """The blocks that a reader is not through with."""
+        """The blocks that a reader still needs."""
         return BitMap64(self._pins)
 
     def drain_dead(self) -> list[int]:
@@ -84,9 +84,9 @@ class BlockReferences:
         return dead
 
     def count(self, block_id: int) -> int:
-        """How many references a block has."""
+        """Number of references of a block."""
         return self._shared.get(block_id, int(block_id in self._single))
 
     def live(self) -> BitMap64:
-        """Every block that something refers to."""
+        """Every block that has a reference."""
         return self._single | BitMap64(self._shared)

@@ -1,7 +1,7 @@
 """Sizes of the messages in live blocks (Q3): a packed column for each block in which they differ.
 
-Without a column every message of a run in the block has the same share of its bytes: their size
-where all are alike, and an average of what was written before there were columns.
+Without a column every message of a run in the block counts an equal share of its bytes: the exact
+size where all are equal, and an average in blocks that were written before columns existed.
 
 A column has the smallest size, and for each row how much larger its size is:
 
@@ -9,7 +9,7 @@ A column has the smallest size, and for each row how much larger its size is:
     | width u8| smallest i64 LE | width bytes a row, LE  |
     +---------+-----------------+------------------------+
 
-The width is the least that is enough: 1 byte a row where the sizes differ by up to 255.
+The width is the smallest that suffices: 1 byte a row where the sizes differ by up to 255.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEADER: Final = struct.Struct("<Bq")
 
 
 class BlockSizes:
-    """Packed columns of sizes by block id; a block's column goes with its last reference."""
+    """Packed columns of sizes by block id; a block's column is removed with its last reference."""
 
     __slots__ = ("_columns",)
 
@@ -40,12 +40,12 @@ class BlockSizes:
         return len(self._columns)
 
     def add(self, block_id: int, column: bytes) -> None:
-        """Adds the column of a new block; an empty one is none."""
+        """Adds the column of a new block; an empty column is not stored."""
         if column:
             self._columns[block_id] = column
 
     def forget(self, block_ids: Iterable[int]) -> None:
-        """Removes the columns of blocks that nothing refers to."""
+        """Removes the columns of blocks that are no longer referenced."""
         if self._columns:
             for block_id in block_ids:
                 self._columns.pop(block_id, None)
@@ -55,17 +55,17 @@ class BlockSizes:
         return self._columns.get(block_id, b"")
 
     def at(self, block_id: int, rows: tuple[int, int] | NDArray[Any]) -> Int64s:
-        """The sizes of some rows of a block that has a column."""
+        """Sizes of the given rows of a block that has a column."""
         return sizes_at(self._columns[block_id], rows)
 
     def dump(self) -> Listed:
-        """The columns by block id, which ascend as they are given."""
+        """The columns by block id; ids are assigned in ascending order."""
         columns = self._columns.copy()
         return Listed(len(columns), columns.items())
 
 
 def pack(sizes: Int64s) -> bytes:
-    """The column of some sizes, one at least; equal sizes give equal bytes (I2)."""
+    """Packs sizes, at least one, into a column; equal sizes give equal bytes (I2)."""
     smallest = int(sizes.min())
     above = sizes - smallest
     width = np.min_scalar_type(int(above.max())).itemsize
@@ -73,7 +73,7 @@ def pack(sizes: Int64s) -> bytes:
 
 
 def sizes_at(column: bytes, rows: tuple[int, int] | NDArray[Any]) -> Int64s:
-    """The sizes of some rows: of a first row and a count, or of row indices."""
+    """Reads sizes from a column: of a first row and a count, or of row indices."""
     width, smallest = _HEADER.unpack_from(column)
     above = np.frombuffer(column, f"<u{width}", offset=_HEADER.size)
     part = slice(rows[0], rows[0] + rows[1]) if isinstance(rows, tuple) else rows

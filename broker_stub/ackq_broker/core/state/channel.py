@@ -1,7 +1,7 @@
 """Unacked messages of a channel by tag, until each is settled (C1).
 
-Invariant: an outstanding tag stands for one unacked position of one queue, and no two for the same.
-A tag is a bit, and a stretch of tags that follow a stretch of positions is 16 bytes (C16).
+Invariant: an outstanding tag stands for one unacked position of one queue, and no two tags for the
+same. A tag is a bit, and a stretch of tags that follow a stretch of positions is 16 bytes (C16).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.step_function import Dumped, Steps
 
-# What is added to a tag to get its position.
+# `shift` is added to a tag to get its position.
 _SHIFT: Final = np.dtype([("shift", "<i8")])
 
 
 class UnackedRun:
-    """Unacked messages of one queue: `tags` are the outstanding ones."""
+    """Unacked messages of one queue on a channel: `tags` are the outstanding ones."""
 
     __slots__ = ("_shifts", "tags")
 
@@ -29,7 +29,7 @@ class UnackedRun:
         self._shifts = Steps(_SHIFT)
 
     def add(self, first_tag: int, positions: BitMap64) -> None:
-        """Gives positions, lowest first, the tags from `first_tag` on."""
+        """Assigns positions, lowest first, the tags from `first_tag` on."""
         firsts, counts = bitmaps.runs(positions)
         tag = first_tag
         for first, count in zip(firsts.tolist(), counts.tolist(), strict=True):
@@ -38,29 +38,29 @@ class UnackedRun:
         self.tags.add_range(first_tag, tag)
 
     def positions(self, tags: BitMap64) -> BitMap64:
-        """The positions of outstanding tags, one at least."""
+        """The positions of outstanding tags, at least one."""
         found = self._shifts.constant(tags.min(), tags.max())
         if found is not None:
             return tags.shift(*found)
         return bitmaps.of(self.each_position(bitmaps.array(tags)))
 
     def each_position(self, tags: Int64s) -> Int64s:
-        """The position of each outstanding tag, ascending ones, in order."""
+        """The position of each outstanding tag, in the order of the tags, which must ascend."""
         found: Int64s = tags + self._shifts.at(tags)["shift"]
         return found
 
     def remove(self, tags: BitMap64) -> None:
-        """Outstanding tags are settled."""
+        """Removes outstanding tags, as they are settled."""
         self.tags -= tags
         self._shifts.remove(tags, self.tags)
 
     def dump_shifts(self) -> Dumped:
-        """Where the messages of the tags are; equal runs give equal bytes."""
+        """The mapping from tags to positions; equal runs give equal bytes."""
         return self._shifts.dump(self.tags)
 
     @classmethod
     def load(cls, tags: BitMap64, shift_keys: bytes, shifts: bytes) -> UnackedRun:
-        """The opposite of `tags` and `dump_shifts`."""
+        """Restores the run from `tags` and the output of `dump_shifts`."""
         self = cls()
         self.tags = tags
         self._shifts = Steps.load(_SHIFT, shift_keys, shifts, tags)
@@ -68,7 +68,7 @@ class UnackedRun:
 
 
 class ChannelTags:
-    """Tags of a channel: the next one, and the unacked ones of each queue, by queue id."""
+    """Tags of a channel: the next tag, and the unacked tags of each queue, by queue id."""
 
     __slots__ = ("next_tag", "unacked")
 
@@ -89,28 +89,28 @@ class ChannelTags:
         return found
 
     def unknown(self, tags: BitMap64) -> BitMap64:
-        """C2: those of some tags that are not outstanding."""
+        """C2: the given tags that are not outstanding."""
         rest = tags
         for run in self.unacked.values():
             rest = rest - run.tags
         return rest
 
     def assign_tags(self, queue_id: int, positions: BitMap64) -> None:
-        """C1: delivered positions, lowest first, get the next tags."""
+        """C1: gives delivered positions, lowest first, the next tags."""
         if queue_id not in self.unacked:
             self.unacked[queue_id] = UnackedRun()
         self.unacked[queue_id].add(self.next_tag, positions)
         self.next_tag += len(positions)
 
     def positions(self, tags: BitMap64) -> dict[int, BitMap64]:
-        """The messages behind outstanding tags, by queue id, ascending."""
+        """The messages of outstanding tags, by queue id, ascending."""
         found = ((queue_id, run.tags & tags) for queue_id, run in sorted(self.unacked.items()))
         return {
             queue_id: self.unacked[queue_id].positions(part) for queue_id, part in found if part
         }
 
     def take(self, tags: BitMap64) -> dict[int, BitMap64]:
-        """As `positions`; the tags are settled."""
+        """Returns the messages of outstanding tags as `positions` does, and settles the tags."""
         found = self.positions(tags)
         for queue_id in found:
             run = self.unacked[queue_id]

@@ -1,4 +1,4 @@
-"""Exchanges (Q2): which queues their bindings give a routing key to.
+"""Exchanges (Q2): the queues to which their bindings route a routing key.
 
 A key is matched once, however many rows have it; a topic is remembered until a binding changes.
 """
@@ -19,10 +19,10 @@ class Exchange:
     """An exchange and its bindings, which name queues by id.
 
     Args:
-        name: Of the exchange.
+        name: Name of the exchange.
         kind: One of `KINDS`.
         durable: Whether it survives a restart.
-        cache: Of the topics that were matched; all exchanges of a broker share one.
+        cache: Cache of matched topics; all exchanges of a broker share one.
     """
 
     __slots__ = ("_all", "_cache", "_generation", "_topics", "bindings", "durable", "kind", "name")
@@ -42,11 +42,11 @@ class Exchange:
 
     @property
     def keyed(self) -> bool:
-        """Whether the routing key of a message matters."""
+        """Whether the exchange routes by the routing key of a message."""
         return self.kind != "fanout"
 
     def has(self, binding_key: str, queue_id: int) -> bool:
-        """Whether this binding exists."""
+        """Whether the binding of this key to this queue exists."""
         return queue_id in self.bindings.get(binding_key, ())
 
     def bind(self, binding_key: str, queue_id: int) -> None:
@@ -68,7 +68,7 @@ class Exchange:
         self._forget()
 
     def match(self, routing_key: str) -> int:
-        """Matches a key, unless it is known; returns the steps that it took."""
+        """Matches a key, unless it is cached; returns the number of steps that it took."""
         if self.kind != "topic" or (self._generation, routing_key) in self._cache:
             return 1
         words, groups, steps = words_of(routing_key), None, 1
@@ -79,7 +79,7 @@ class Exchange:
         return steps
 
     def groups(self, routing_key: str) -> Groups:
-        """The ids of the queues that want this key, by binding key.
+        """The ids of the queues that a routing key goes to, by binding key.
 
         Raises:
             LimitError: A topic has too many words, or takes too many steps.

@@ -1,8 +1,8 @@
-"""A link (L): its holder, its subscription, and the entries of its messages.
+"""An inbound link (L): its holder, its subscription, and the entries of its messages.
 
-An entry is a message of the link that is in its queue, or that was and whose acknowledgement there
-may still come to nothing. Invariant: every entry is bound to one delivery of the present
-subscription, or loose since a subscription ended, or proven.
+An entry is a message of the link that is in its queue, or that was in it and whose acknowledgement
+at the remote broker may still be lost. Invariant: every entry is bound to one delivery of the
+present subscription, or loose since a subscription ended, or proven.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ackq_broker.core.state.queue import Queue
 
 _SECOND_US: Final = 1_000_000
 _HOUR_US: Final = 3_600 * _SECOND_US
-# Batches of permits whose proof is counted one by one; more are joined by twos.
+# Batches of permits that are proven one by one; with more, they are joined in pairs.
 _MOST_BATCHES: Final = 1_000
-# Deliveries that need not be known any more, before they are forgotten.
+# Deliveries that are no longer needed, before they are forgotten.
 _STALE_DELIVERIES: Final = 4_096
 _NO_DELIVERIES: Final = np.zeros((3, 0), np.int64)
 
 
 class Batch(NamedTuple):
-    """Permits of one record, of an instant; `size` of them, whatever was lost since."""
+    """Permits of one record, given at one instant; `size` is their number when they were given."""
 
     size: int
     positions: BitMap64
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 
 
 class LinkCounts(NamedTuple):
-    """What a link did since it was opened first (L26)."""
+    """Counters of a link since it was first opened (L26)."""
 
     taken: int = 0
     stored: int = 0
@@ -51,34 +51,37 @@ class LinkCounts(NamedTuple):
     rejected: int = 0
 
     def plus(self, **more: int) -> LinkCounts:
-        """The counts with some of them risen."""
+        """Returns the counters with some of them increased."""
         return self._replace(**{name: getattr(self, name) + more[name] for name in more})
 
 
 class Link:
-    """Everything of a link; one that has `subscription` 0 has consumed nothing yet.
+    """The whole state of a link; one with `subscription` 0 has consumed nothing yet.
 
     Attributes:
         history: The number of the history in which it was opened (Q8).
-        subscribed: The subscription goes on; else the link is to consume anew.
-        fresh_from: Positions from here on were stored in this subscription.
-        next_number: The number of the next delivery; `lowest_unanswered`: those below it were
+        subscribed: Whether the subscription goes on; else the link has to consume again.
+        fresh_from: Positions from this one on were stored in this subscription.
+        next_number: The number of the next delivery; `lowest_unanswered`: the numbers below it were
             answered (L5).
         deliveries: Runs of deliveries at consecutive positions: first number, rows and first
-            position of each, in three rows. What is below `lowest_unanswered` and needs no
-            acknowledgement any more leaves it now and then.
-        entries: The keys by position; `content` are the positions whose keys are of their content.
-        bound: The entries of this subscription's deliveries; `waiting`: those without a permit.
+            position of each, in three rows. Deliveries below `lowest_unanswered` that no longer
+            need an acknowledgement are removed from time to time.
+        entries: The origin keys by position; `content` are the positions whose key is derived from
+            content.
+        bound: The entries of this subscription's deliveries; `waiting`: the ones without a permit.
         batches: Permits that are not proven, in their order (L10); `permits` are their positions,
             an index. `proved` counts the permits before them.
         subscribed_us: When the subscription began.
-        redelivered: Those of them that say nothing of what is fresh: they had been delivered
-            before, or came first so soon after the subscription began that others may be behind.
-        reject_there: What is rejected here is rejected there (L28); `rejected`: the entries whose
-            message was, and is to be or has been rejected there.
-        fresh_proven: A whole batch of messages that came first in this subscription is proven.
+        redelivered: Bound positions that do not count as fresh: they had been delivered before, or
+            came first so soon after the subscription began that redeliveries may still follow them.
+        reject_there: Whether messages rejected at the local broker are rejected at the remote
+            broker (L28); `rejected`: the entries whose message was rejected, and is to be or has
+            been rejected at the remote broker.
+        fresh_proven: Whether a whole batch of messages that came first in this subscription is
+            proven.
         loose: Entries that were not proven when a subscription ended, by the hour.
-        doubt: Those of them that had a permit.
+        doubt: Loose entries that had a permit.
         graces: Proven entries, by the instant from which another proof forgets them.
     """
 
@@ -155,10 +158,10 @@ class Link:
         self.redelivered = BitMap64()
         self.fresh_proven = False
 
-    # --- what is asked ---
+    # --- queries ---
 
     def held(self, queue: Queue) -> BitMap64:
-        """The entries whose message is in the queue, and was not permitted to be acknowledged."""
+        """Entries whose message is in the queue, and that have no permit for an acknowledgement."""
         kept = self.entries.positions - self.permits
         for proven in self.graces.values():
             kept -= proven
@@ -167,36 +170,37 @@ class Link:
         return kept - queue.gone(kept)
 
     def missing(self, queue: Queue) -> BitMap64:
-        """L18: of those held, the ones that this subscription was not delivered again."""
+        """L18: the held entries that this subscription has not been delivered again."""
         return self.held(queue) - self.bound - self.doubt
 
     def awaited(self) -> BitMap64:
-        """The entries of earlier subscriptions that never had a permit: they must come again."""
+        """Entries of earlier subscriptions that never had a permit: they must be redelivered."""
         return BitMap64.union(BitMap64(), *self.loose.values()) - self.doubt
 
     def proven_entries(self) -> BitMap64:
-        """The entries that are kept for a while although they are proven."""
+        """Entries that are kept for a while although they are proven."""
         return BitMap64.union(BitMap64(), *self.graces.values())
 
     def never_permitted(self, positions: BitMap64) -> BitMap64:
-        """Those of some positions that are entries without a permit: the other broker has them.
+        """The given positions that are entries without a permit: the remote broker still has them.
 
-        A permit of an earlier subscription does not count once the entry is matched: it came again.
+        A permit of an earlier subscription does not count once the entry is matched: the message
+        was redelivered.
         """
         found = positions & self.entries.positions
         return found.difference(self.permits, self.doubt, *self.graces.values())
 
     def unproven(self) -> int:
-        """Acknowledgements that were permitted and are not proven."""
+        """Number of acknowledgements that were permitted and are not proven."""
         return len(self.permits) + len(self.doubt)
 
     def provable(self, proven: int) -> int:
-        """How many batches the first permits, so many of them, are whole."""
+        """Number of permit batches fully covered by the first `proven` acknowledgements."""
         ends = np.cumsum([batch.size for batch in self.batches]) + self.proved
         return int(np.count_nonzero(ends <= proven))
 
     def names(self, proven: int, number: int) -> bool:
-        """Whether permit `proven`, of those that were given, is of delivery `number` (L10)."""
+        """Whether the permit numbered `proven` belongs to delivery `number` (L10)."""
         ends = np.cumsum([batch.size for batch in self.batches]) + self.proved
         batch = self.batches[int(np.searchsorted(ends, proven))]
         position = self._position_of(number)
@@ -206,15 +210,15 @@ class Link:
         return len(batch.positions) < batch.size and position not in self.permits
 
     def permitted(self) -> int:
-        """How many permits this subscription has had."""
+        """Number of permits that this subscription has had."""
         return self.proved + sum(batch.size for batch in self.batches)
 
     def settles_in(self, now_us: int) -> bool:
-        """L10: whether what an older connection there held may still come behind fresh messages."""
+        """L10: whether messages that an older connection held may still come after fresh ones."""
         return now_us < self.subscribed_us + limits.LINK_ACK_GRACE_S * _SECOND_US
 
     def delivered(self, first: int, last: int) -> tuple[Int64s, Int64s]:
-        """The numbers and positions of known deliveries first..last, by number."""
+        """Numbers and positions of the known deliveries first..last, ordered by number."""
         firsts, rows, positions = self.deliveries
         numbers = bitmaps.expanded(firsts, rows)
         inside = slice(*np.searchsorted(numbers, (first, last + 1)).tolist())
@@ -223,7 +227,7 @@ class Link:
     # --- transitions ---
 
     def subscribe(self, queue: Queue, at_us: int) -> None:
-        """L17: the next subscription begins: everything unproven is delivered again."""
+        """L17: begins the next subscription, in which everything unproven is redelivered."""
         self.cut(at_us)
         self.subscription += 1
         self.subscribed = True
@@ -231,9 +235,9 @@ class Link:
         self.fresh_from = queue.next_position
 
     def cut(self, at_us: int) -> None:
-        """The subscription ends: what is not proven is loose, and in doubt if it was permitted.
+        """Ends the subscription: unproven entries become loose, and in doubt if they had a permit.
 
-        What has no key is forgotten: nothing could be found to be it.
+        Entries without a key are forgotten: no redelivery could be matched with them.
         """
         self.forget(self.entries.keyless.copy())
         loose = self.waiting | self.permits
@@ -250,11 +254,11 @@ class Link:
         self.fresh_proven = False
 
     def distrust(self) -> None:
-        """Q8: what it permitted since may be missing: no entry is sure to have no permit."""
+        """Q8: puts all unproven entries in doubt, as records of later permits may be missing."""
         self.doubt |= self.entries.positions - self.proven_entries()
 
     def match(self, positions: BitMap64) -> None:
-        """L6: entries are bound to deliveries of this subscription, without a permit yet."""
+        """L6: binds entries to deliveries of this subscription, without a permit yet."""
         assert positions.issubset(self.entries.positions)
         assert positions.isdisjoint(self.bound)
         self._free(positions)
@@ -262,7 +266,7 @@ class Link:
         self.waiting |= positions
 
     def store(self, positions: Int64s, keys: bytes, checks: bytes, content: BitMap64) -> None:
-        """Messages at new positions are entries, and bound."""
+        """Adds the messages at new positions as entries, and binds them."""
         halves = np.frombuffer(keys, "<u8").reshape(-1, 2).astype(np.uint64)
         column = np.frombuffer(checks, "<u8").astype(np.uint64)
         self.entries.append(positions, halves, column)
@@ -272,7 +276,7 @@ class Link:
         self.waiting |= new
 
     def deliver(self, first_number: int, positions: Int64s, lowest_unanswered: int) -> None:
-        """L5: the next deliveries, with where their messages are."""
+        """L5: records the next deliveries, with the positions of their messages."""
         assert first_number == self.next_number
         begins = np.flatnonzero(np.diff(positions, prepend=positions[0] - 2) != 1)
         rows = np.diff(begins, append=len(positions))
@@ -285,11 +289,11 @@ class Link:
             self._forget_deliveries()
 
     def reject(self, positions: BitMap64) -> None:
-        """L28: messages were rejected here, and those that are entries are to be there."""
+        """L28: marks entries without a permit for rejection, as their message was rejected."""
         self.rejected |= self.never_permitted(positions)
 
     def permit(self, positions: BitMap64, at_us: int) -> None:
-        """L10: bound entries may be acknowledged, or rejected if their message was."""
+        """L10: permits the acknowledgement of bound entries, or the rejection of rejected ones."""
         if not positions:
             return
         assert positions.issubset(self.waiting)
@@ -304,15 +308,16 @@ class Link:
             self.batches = [joined(pair) for pair in pairs] + self.batches[even:]
 
     def join_permits(self) -> None:
-        """The permits that are not proven are one batch."""
+        """Joins all permits that are not proven into one batch."""
         if self.batches:
             self.batches = [joined(self.batches)]
 
     def prove(self, proven: int, at_us: int) -> None:
-        """L10: the whole batches of the first permits, so many of them, are proven.
+        """L10: marks the whole batches among the first `proven` permits as proven.
 
-        Entries that were are forgotten when it applied what was permitted some time later, of
-        fresh messages: a node that was down meanwhile brings back what it lost before those.
+        Entries proven earlier are forgotten once the remote broker has applied acknowledgements of
+        fresh messages that were permitted some time after that proof: a node that was down in
+        between redelivers the messages it lost before the fresh ones.
         """
         count = self.provable(proven)
         if not count:
@@ -331,10 +336,11 @@ class Link:
         self.counts = self.counts.plus(proven=done.size)
 
     def forget_due(self, queue: Queue, at_us: int) -> None:
-        """L10: forgets what will not come again.
+        """L10: forgets entries that will not be redelivered.
 
-        An entry that is loose for a day, of a message that is gone, is not redelivered when a whole
-        batch of fresh messages was: redelivered ones come before those.
+        An entry that has been loose for a day, and is in doubt or its message has left the queue,
+        is not redelivered once a whole batch of fresh messages is proven: redeliveries come before
+        those.
         """
         if not self.fresh_proven:
             return
@@ -344,7 +350,7 @@ class Link:
             self.forget(queue.gone(loose) | (loose & self.doubt))
 
     def forget(self, positions: BitMap64) -> None:
-        """Entries are no more."""
+        """Removes entries."""
         if not positions:
             return
         self._free(positions)
@@ -361,7 +367,7 @@ class Link:
             ]
 
     def check(self) -> None:
-        """What must always hold. For tests: it costs as much as the link has entries."""
+        """Checks the invariants. For tests: the cost grows with the number of entries."""
         loose = [*self.loose.values(), *self.graces.values()]
         assert BitMap64.union(self.bound, *loose) == self.entries.positions
         apart = [*self.loose.values(), *self.graces.values(), self.waiting, self.permits]
@@ -374,10 +380,10 @@ class Link:
         for some in (self.content, self.doubt, self.redelivered, self.rejected, keyless):
             assert some.issubset(self.entries.positions)
 
-    # --- inside ---
+    # --- internals ---
 
     def _position_of(self, number: int) -> int:
-        """The position of a known delivery; 0: it is not known."""
+        """Position of a known delivery; 0 if it is not known."""
         firsts, rows, positions = self.deliveries
         at = int(np.searchsorted(firsts, number, "right")) - 1
         if at < 0 or number >= firsts[at] + rows[at]:
@@ -385,20 +391,20 @@ class Link:
         return int(positions[at]) + number - int(firsts[at])
 
     def _fresh_us(self, batch: Batch) -> int:
-        """When a batch of messages that came here first was permitted; 0 for another one."""
+        """When a batch of fresh messages was permitted; 0 if not all of its messages are fresh."""
         positions = batch.positions
         if not positions or positions.min() < self.fresh_from:
             return 0
         return batch.at_us if positions.isdisjoint(self.redelivered) else 0
 
     def _free(self, positions: BitMap64) -> None:
-        """Entries are not loose, in doubt or proven any more."""
+        """Removes positions from the loose, doubtful and proven entries."""
         self.doubt -= positions
         self.loose = _without(self.loose, positions)
         self.graces = _without(self.graces, positions)
 
     def _forget_deliveries(self) -> None:
-        """Leaves the deliveries that are unanswered, or to be acknowledged and not proven."""
+        """Keeps only deliveries that are unanswered, waiting for a permit, or not proven."""
         numbers, positions = self.delivered(1, self.next_number)
         open_ones = bitmaps.array(self.waiting | self.permits)
         kept = np.isin(positions, open_ones) | (numbers >= self.lowest_unanswered)
@@ -410,14 +416,14 @@ class Link:
 
 
 def joined(batches: list[Batch] | tuple[Batch, ...]) -> Batch:
-    """Batches as one."""
+    """Joins batches into one."""
     positions = BitMap64.union(BitMap64(), *(batch.positions for batch in batches))
     first_us = min((batch.at_us for batch in batches), default=0)
     return Batch(sum(batch.size for batch in batches), positions, first_us)
 
 
 def _joined(runs: Int64s, more: Int64s) -> Int64s:
-    """Runs of deliveries with those that follow; two that continue each other are one."""
+    """Appends runs of deliveries; two runs that continue each other become one."""
     if runs.shape[1]:
         number, rows, position = runs[:, -1].tolist()
         if (number + rows, position + rows) == (int(more[0, 0]), int(more[2, 0])):
@@ -427,6 +433,6 @@ def _joined(runs: Int64s, more: Int64s) -> Int64s:
 
 
 def _without(groups: dict[int, BitMap64], positions: BitMap64) -> dict[int, BitMap64]:
-    """Groups without some positions; what is left of each is a bitmap of its own."""
+    """Removes positions from groups; the remainder of each is a new bitmap."""
     left = ((key, group - positions) for key, group in groups.items())
     return {key: group for key, group in left if group}

@@ -1,7 +1,7 @@
 """Origins of the dead letters in a queue (C13).
 
-Invariant: a position that was dead-lettered into the queue has its origin until it is gone. What
-many have in common is kept once, the rest is 36 bytes for each stretch that moved together.
+Invariant: a position that was dead-lettered into the queue has its origin until it is removed. Data
+that many positions share is kept once, the rest is 36 bytes for each stretch that moved together.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ackq_broker.core.commands import Origin, Piece
 from ackq_broker.core.state.placements import Rows
 from ackq_broker.core.state.signals import Signals
 
-# `shift` is what is added to a position to get that in the queue it came from.
+# `shift` is added to a position to get the position in the queue it came from.
 _VALUE: Final = np.dtype(
     [("shift", "<i8"), ("dead_lettered_us", "<i8"), ("origin", "<i8"), ("deliveries", "<i4")]
 )
@@ -34,10 +34,10 @@ class DeadLetterOrigin(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
     Attributes:
         queue_id: The queue they came from; `queue` is its name.
         cause: A value of `dead_letters.Cause`.
-        reason: That of their rejection or last failure, else the cause.
+        reason: The reason of their rejection or last failure, else the cause.
         first_queue: The queue that they were dead-lettered from first.
         times: How often they were dead-lettered from `queue` for this cause.
-        expired_from: The ids of the queues they expired from, with no rejection between (C13).
+        expired_from: The ids of the queues they expired from, with no rejection in between (C13).
         session: The session that settled them and its batch; "" and -1 for none.
         earlier: The `times` of other queues and causes, by queue id and cause.
     """
@@ -55,17 +55,17 @@ class DeadLetterOrigin(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
 
 
 class OriginGroup(NamedTuple):
-    """Positions with the origin they have in common; None for those that are no dead letters."""
+    """Positions with the origin they have in common; None for positions without an origin."""
 
     origin: DeadLetterOrigin | None
     positions: BitMap64
 
 
 class Origins:
-    """Origins by position of the queue they are in.
+    """Origins of a queue's dead letters, by position.
 
     Args:
-        signals: Counts those of all queues.
+        signals: Counts the origins of all queues.
     """
 
     __slots__ = ("_ids", "_live", "_next_id", "_origins", "_positions", "_signals", "_steps")
@@ -87,7 +87,7 @@ class Origins:
         origin: DeadLetterOrigin,
         dead_lettered_us: int,
     ) -> None:
-        """Adds the positions from `first` on, which were `sources` in their queue."""
+        """Adds dead letters from position `first` on, whose positions were `sources` before."""
         origin_id = self._ids.get(origin)
         if origin_id is None:
             origin_id = self._ids[origin] = self._next_id
@@ -110,7 +110,7 @@ class Origins:
         self._steps.extend(begins + first, lengths, values)
 
     def forget(self, positions: BitMap64) -> None:
-        """Removes positions."""
+        """Removes the origins of positions."""
         gone = self._positions & positions
         if not gone:
             return
@@ -125,17 +125,17 @@ class Origins:
         self._steps.remove(gone, self._positions)
 
     def __contains__(self, origin: DeadLetterOrigin) -> bool:
-        """Whether some dead letters have this origin, so that more of it cost nothing."""
+        """Whether some dead letters have this origin, so that another one costs nothing."""
         return origin in self._ids
 
     def positions(self) -> BitMap64:
-        """The positions of dead letters."""
+        """Positions of the dead letters."""
         return self._positions
 
     def at(self, positions: BitMap64) -> Iterator[tuple[int, DeadLetterOrigin | None]]:
-        """The origin of each stretch of positions that have one in common, by its first position.
+        """Yields the first position and the origin of each stretch of positions with equal origin.
 
-        None is for those that are no dead letters.
+        The origin is None for positions that are no dead letters.
         """
         values = bitmaps.array(positions)
         origin_ids = np.zeros(len(values), np.int64)
@@ -148,9 +148,9 @@ class Origins:
             yield first, self._origins.get(origin_id)
 
     def tallies(self) -> Iterator[tuple[DeadLetterOrigin, int]]:
-        """Each origin with the number of its dead letters, those kept for a replay included.
+        """Yields each origin with the number of its dead letters, kept ones (K2) included.
 
-        It may be continued after changes: what went meanwhile is left out.
+        It may be continued after changes: origins removed meanwhile are left out.
         """
         for origin_id, live in tuple(self._live.items()):
             origin = self._origins.get(origin_id)
@@ -158,7 +158,7 @@ class Origins:
                 yield origin, live
 
     def groups(self, positions: BitMap64) -> Iterator[OriginGroup]:
-        """Some positions by their origin."""
+        """Groups positions by their origin."""
         known = self._positions & positions
         if len(known) < len(positions):
             yield OriginGroup(None, positions - known)
@@ -172,7 +172,7 @@ class Origins:
     def attach(
         self, locate: Callable[[str, Rows], Iterable[Piece]], queue: str, rows: Rows
     ) -> Iterable[Piece]:
-        """The pieces of some rows, each with the origin that its rows have in common."""
+        """Adds to each piece of some rows the origin that its rows have in common."""
         if not self._positions:
             return locate(queue, rows)
         return self._attached(locate, queue, rows)
@@ -192,7 +192,7 @@ class Origins:
 
     def dump(self) -> tuple[int, Listed, BitMap64, Dumped]:
         """The next id, the origins with their ids and counts, the positions, and their steps."""
-        # Ids ascend as they are given, and so do the items of the dict.
+        # Ids are assigned in ascending order, so the items of the dict ascend as well.
         origins, live = self._origins.copy(), self._live.copy()
         listed = Listed(len(origins), ((i, live[i], origin) for i, origin in origins.items()))
         return self._next_id, listed, self._positions.copy(), self._steps.dump(self._positions)
@@ -207,7 +207,7 @@ class Origins:
         keys: bytes,
         values: bytes,
     ) -> Origins:
-        """The opposite of `dump`."""
+        """Restores the origins from the output of `dump`."""
         self = cls(signals)
         signals.origins += len(origin_ids)
         self._next_id = next_id

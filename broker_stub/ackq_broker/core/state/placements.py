@@ -1,6 +1,6 @@
 """Placements of the messages of one queue: runs of positions, each in one block.
 
-Positions are given in ascending order and never again, so the store is an append-only log with
+Positions are assigned in ascending order and never reused, so the store is an append-only log with
 holes: pages of up to `PAGE_ROWS` runs, each page one numpy array. Invariant: a run is present
 exactly as long as one of its positions is.
 """
@@ -24,10 +24,10 @@ from ackq_broker.core.state.block_sizes import BlockSizes
 
 PAGE_ROWS: Final = 1024
 _FIRST_PAGE_ROWS: Final = 8
-# Bounds the arrays of one step of work to 2 MiB, unless a single run is larger.
+# Bounds the arrays of one step of work to 2 MiB, unless a single run is larger than that.
 _PAGE_POSITIONS: Final = 1 << 18
 _NO_END: Final = 1 << 62
-# Below this a half-empty page is not worth packing.
+# Pages with fewer rows are not worth packing when half of them are empty.
 _PACK_ROWS: Final = 64
 
 _ROW: Final = np.dtype(
@@ -53,9 +53,9 @@ class Placement(NamedTuple):
     """A run of positions that lies in one block.
 
     Attributes:
-        payload_bytes: Of all its rows.
+        payload_bytes: Payload bytes of all its rows.
         published_us: When it became visible, by the broker's clock.
-        sequence: The record that made it visible.
+        sequence: Sequence of the record that made it visible.
         durable: Whether it survives a restart (Q7).
         start: The block's row of the first position, when the rows are consecutive.
         selected: Otherwise the block's rows, one for each position in order.
@@ -73,9 +73,9 @@ class Placement(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a reader sees, column by column; a label is a fetch's tag or a browse's position.
+    """Columns of the messages that a reader gets; a label is a fetch's tag or a browse's position.
 
-    `cuts` are rows at which a piece must begin, whether a run does or not.
+    `cuts` are indexes at which a new piece must begin, even within a run.
     """
 
     positions: Int64s
@@ -86,7 +86,7 @@ class Rows(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Runs that leave one queue for another, a row each: cut to what moves, else as they were.
+    """Runs that leave one queue for another, one row each, cut to the positions that move.
 
     `selected` are the block's rows of each run that has scattered ones, in order.
     """
@@ -96,7 +96,7 @@ class Moved(NamedTuple):
 
     @property
     def messages(self) -> int:
-        """How many messages move."""
+        """Number of messages that move."""
         return int(self.runs["count"].sum())
 
     @property
@@ -107,7 +107,7 @@ class Moved(NamedTuple):
 
 
 class _RunPage:
-    """Consecutive runs; `used` of them, of which `present` still have a live position."""
+    """A page of consecutive runs; `used` rows, of which `present` still have a live position."""
 
     __slots__ = ("_rows", "_shared", "present", "used")
 
@@ -122,16 +122,16 @@ class _RunPage:
         return self._rows[: self.used]
 
     def column(self, name: str) -> Int64s:
-        """A view: writing to it changes the page."""
+        """Returns a view of a column: writing to it changes the page."""
         return self._rows[name][: self.used]
 
     def share(self) -> NDArray[Any]:
-        """The rows as they are now, for a reader that comes later."""
+        """Returns the current rows for a later reader; a later change copies the page first."""
         self._shared = True
         return self.rows
 
     def own(self) -> None:
-        """To be called before a row is changed: those that were shared stay as they are."""
+        """Copies the rows if they were shared; call it before changing a row."""
         if self._shared:
             self._rows = self._rows.copy()
             self._shared = False
@@ -156,7 +156,7 @@ class _RunPage:
             self._rows = grown
 
     def pack(self) -> None:
-        """Frees the room of removed runs, when that is most of the page."""
+        """Frees the space of removed runs, when they are most of the page."""
         if self.used >= _PACK_ROWS and self.present * 2 < self.used:
             self._rows = self.rows[self.column("live") > 0]
             self.used = len(self._rows)
@@ -165,7 +165,8 @@ class _RunPage:
 class _Hit(NamedTuple):
     """Runs of a page: run i has the sought `positions` from begins[i] to before ends[i].
 
-    `rows` is a view: writing to it changes the page. `base` sought positions come before.
+    `rows` is a view: writing to it changes the page. `base` is the number of sought positions on
+    earlier pages.
     """
 
     page: _RunPage
@@ -180,16 +181,16 @@ class _Hit(NamedTuple):
         return self.ends - self.begins
 
     def sizes(self) -> Int64s:
-        """Payload bytes of the positions in each run, when all of its messages are alike."""
+        """Payload bytes of the positions in each run, when all its messages have the same size."""
         share: Int64s = self.rows["bytes"] * self.counts // np.maximum(self.rows["live"], 1)
         return share
 
 
 class Placements:
-    """The runs of one queue. `live` positions are left, with `payload_bytes` together.
+    """The runs of one queue: `live` positions are left, with `payload_bytes` in total.
 
     Args:
-        block_sizes: Sizes of the messages where they differ within a block.
+        block_sizes: Message sizes of the blocks in which they differ.
     """
 
     __slots__ = ("_block_sizes", "_firsts", "_pages", "_scattered", "live", "payload_bytes")
@@ -203,7 +204,7 @@ class Placements:
         self.payload_bytes = 0
 
     def append(self, placement: Placement) -> None:
-        """Adds a run after all others."""
+        """Appends a run after all others."""
         first = placement.first_position
         page = self._page_for(first)
         if placement.selected is not None:
@@ -226,7 +227,7 @@ class Placements:
         self.payload_bytes += placement.payload_bytes
 
     def extend(self, moved: Moved, first: int, published_us: int, sequence: int) -> None:
-        """As `append` for the runs of another queue, which get the positions from `first` on."""
+        """Appends the runs of another queue, which get the positions from `first` on."""
         runs, counts = moved.runs.copy(), moved.runs["count"]
         firsts = runs["first"] = first + np.cumsum(counts) - counts
         runs["published_us"], runs["sequence"] = published_us, sequence
@@ -242,7 +243,7 @@ class Placements:
         self.payload_bytes += int(runs["bytes"].sum())
 
     def moves(self, positions: BitMap64) -> Moved:
-        """The runs behind present positions, which stay where they are."""
+        """Returns the runs of present positions as copies for another queue; changes nothing."""
         parts = [np.empty(0, _ROW)]
         selected: list[BitMap] = []
         for hit in self._hits(positions):
@@ -282,7 +283,7 @@ class Placements:
         return finished_blocks
 
     def fit(self, positions: BitMap64, messages: int, payload_bytes: int) -> tuple[int, int]:
-        """How many of the lowest positions fit both bounds, and their bytes."""
+        """Number of lowest positions that fit both bounds, and their bytes."""
         taken = used = 0
         for hit in self._hits(bitmaps.lowest(positions, messages)):
             counts = hit.counts
@@ -297,7 +298,7 @@ class Placements:
         return taken, used
 
     def cuts(self, positions: BitMap64) -> tuple[Int64s, Int64s]:
-        """For each run with some of `positions`: how many come before its end, and its bytes."""
+        """For each run with some of `positions`: how many lie before its end, and its bytes."""
         ranks, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for hit in self._hits(positions):
             counts = hit.counts
@@ -311,7 +312,7 @@ class Placements:
         return sum(int(self._sizes(hit).sum()) for hit in self._hits(positions))
 
     def blocks_of(self, positions: BitMap64) -> Int64s:
-        """The blocks that some of these positions lie in, ascending, each once."""
+        """The blocks in which these positions lie, ascending, each once."""
         found = [np.empty(0, np.int64)]
         found += [hit.rows["block"][hit.counts > 0] for hit in self._hits(positions)]
         return np.unique(np.concatenate(found))
@@ -326,7 +327,7 @@ class Placements:
     def browse_chunks(
         self, positions: BitMap64, target_bytes: int, most: int
     ) -> tuple[BrowseChunk, ...]:
-        """These positions cut along runs into at most `most` pieces of about `target_bytes`."""
+        """Cuts these positions along runs into at most `most` pieces of about `target_bytes`."""
         if not positions:
             return ()
         runs = []
@@ -347,7 +348,7 @@ class Placements:
         return tuple(BrowseChunk(*row) for row in zip(*(c.tolist() for c in chunks), strict=True))
 
     def published_us(self, position: int) -> int:
-        """When a present position became visible."""
+        """Publish time of a present position."""
         page = self._pages[self._page_index(position)]
         index = int(np.searchsorted(page.column("first"), position, side="right")) - 1
         return int(page.column("published_us")[index])
@@ -387,13 +388,13 @@ class Placements:
         return found
 
     def loads(self) -> Iterator[Int64s]:
-        """Block, rows, rows left and their payload of every run: four columns, page by page."""
+        """Block, rows, live rows and their payload of every run: four columns, page by page."""
         for page in tuple(self._pages):
             rows = page.rows[page.column("live") > 0]
             yield np.stack([rows[name] for name in ("block", "count", "live", "bytes")])
 
     def runs_in(self, block_ids: Int64s) -> NDArray[Any]:
-        """The runs in some blocks, ascending, a row each."""
+        """The runs in the given blocks, ascending, one row each."""
         found = [np.empty(0, _ROW)]
         for page in self._pages:
             blocks = page.column("block")
@@ -414,7 +415,7 @@ class Placements:
         return BitMap(rows.tolist())
 
     def pieces(self, queue: str, rows: Rows) -> Iterator[Piece]:
-        """The block rows behind positions that are all present, one piece for each run."""
+        """The block rows of positions that are all present, one piece for each run."""
         broken = (
             (np.diff(rows.labels) != 1)
             | (np.diff(rows.delivery_counts) != 0)
@@ -443,13 +444,13 @@ class Placements:
             at = end
 
     def dump(self) -> tuple[Parts, Listed]:
-        """The runs and the scattered rows, independent of how they came to be paged.
+        """The runs and the scattered rows as of now, independent of the paging.
 
-        They are those of now: a page that changes later is copied first.
+        A page that changes later is copied first.
         """
         pages = [page.share() for page in self._pages]
         size = sum(page.present for page in self._pages) * _ROW.itemsize
-        # Positions ascend as they are given, and so do the items of the dict.
+        # Positions are assigned in ascending order, so the items of the dict ascend as well.
         scattered = self._scattered.copy()
         return (
             Parts(lambda: (rows[rows["live"] > 0] for rows in pages), size),
@@ -463,7 +464,7 @@ class Placements:
         scattered: tuple[tuple[int, BitMap], ...],
         block_sizes: BlockSizes | None = None,
     ) -> Placements:
-        """The opposite of `dump`."""
+        """Restores the placements from the output of `dump`."""
         self = cls(block_sizes)
         everything = np.frombuffer(rows, _ROW)
         page_of = np.arange(len(everything)) // PAGE_ROWS
@@ -477,7 +478,7 @@ class Placements:
         return self
 
     def _whole(self, chosen: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> BitMap64:
-        """Every position of the runs that are chosen, page by page."""
+        """Every position of the chosen runs, page by page."""
         found = BitMap64()
         for page in self._pages:
             rows = page.rows[chosen(page.rows)]
@@ -500,9 +501,9 @@ class Placements:
         return max(bisect_right(self._firsts, position) - 1, 0)
 
     def _hits(self, positions: BitMap64, *, change: bool = False) -> Iterator[_Hit]:
-        """In order, the pages with some of `positions`, cut to the runs between them.
+        """Yields the pages with some of `positions` in order, cut to the runs between them.
 
-        Their rows may be written to with `change` alone.
+        Their rows may be written to only with `change`.
         """
         following = positions.min() if positions and self._pages else None
         while following is not None:
@@ -529,7 +530,7 @@ class Placements:
         """Payload bytes of the sought positions in each run."""
         sizes, counts = hit.sizes(), hit.counts
         if len(self._block_sizes):
-            # All of a run has all of its bytes, whatever each of its messages has.
+            # A run that is sought as a whole has all of its bytes, whatever its messages' sizes.
             cut = np.flatnonzero((counts > 0) & (counts < hit.rows["live"]))
             for index, block_id in zip(cut.tolist(), hit.rows["block"][cut].tolist(), strict=True):
                 if self._block_sizes.column(block_id):
@@ -537,18 +538,18 @@ class Placements:
         return sizes
 
     def _each(self, hit: _Hit, index: int) -> Int64s:
-        """Payload bytes of each sought position in a run that has some."""
+        """Payload bytes of each sought position in a run that has at least one."""
         run, inside = hit.rows[index], hit.positions[hit.begins[index] : hit.ends[index]]
         block_id = int(run["block"])
         if self._block_sizes.column(block_id):
             return self._block_sizes.at(block_id, self._select(run, inside))
-        # Cut so that shares which do not divide add up to what the run has of them.
+        # Rounded so that uneven shares add up to the run's total.
         totals = int(run["bytes"]) * np.arange(len(inside) + 1) // int(run["live"])
         each: Int64s = np.diff(totals)
         return each
 
     def _tidy(self, first: int, last: int) -> None:
-        """Packs the pages from position `first` to `last` and drops the empty ones."""
+        """Packs the pages from position `first` to `last`, and drops the empty ones."""
         begin, end = self._page_index(first), self._page_index(last) + 1
         kept = []
         for index in range(begin, end):
@@ -571,9 +572,9 @@ class Placements:
 
 
 def merge(totals: Int64s, target_bytes: int, most: int) -> Int64s:
-    """Where to cut a list of sizes, given its running totals: the last index of each group.
+    """Cuts a list of sizes, given its running totals: returns the last index of each group.
 
-    The list has one size at least; there are at most `most` groups of about the target each.
+    The list has at least one size; there are at most `most` groups of about the target each.
     """
     # Two groups fewer, for the rounding and for a leading group of empty messages.
     target = max(target_bytes, -(-int(totals[-1]) // (most - 2)))
@@ -582,7 +583,7 @@ def merge(totals: Int64s, target_bytes: int, most: int) -> Int64s:
 
 
 def _runs(rows: Rows, breaks: Int64s, begin: int, end: int) -> tuple[Run, ...]:
-    """The rows begin..end cut at `breaks`."""
+    """Cuts the rows begin..end into runs at `breaks`."""
     inner = breaks[np.searchsorted(breaks, begin, "right") : np.searchsorted(breaks, end)]
     edges = [begin, *inner.tolist(), end]
     return tuple(

@@ -1,9 +1,9 @@
-"""A queue: which of its positions are ready, delayed, unacked, and kept for a replay.
+"""A queue: its positions that are ready, delayed, unacked, and kept for a replay.
 
-Invariant: every placed position is exactly one of the four until it is gone (I4).
+Invariant: every placed position is in exactly one of the four states until it is removed (I4).
 
-What an event makes of a message, by its state; `leased` is unacked by a session, `-` is no change.
-Of a message that is accepted, dead-lettered, expired or removed nothing is left in its queue.
+Transitions of a message, by event and state; `leased` is unacked by a session, `-` is no change.
+A message that is accepted, dead-lettered, expired or removed leaves nothing in its queue.
 
 | event               | ready       | delayed     | unacked     | leased      | kept        |
 | ------------------- | ----------- | ----------- | ----------- | ----------- | ----------- |
@@ -50,54 +50,57 @@ from ackq_broker.core.state.origins import Origins
 from ackq_broker.core.state.placements import Moved, Placement, Placements, Rows
 from ackq_broker.core.state.signals import DEAD_LETTERED, Signals, Totals
 
-# An instant that has come, whatever the time is.
+# An instant in the past, whatever the time is.
 _LONG_AGO: Final = 1
 
 
 class Gone(StrEnum):
-    """Why a tag of a lease is a hole (S5)."""
+    """Reason why a tag of a lease is a hole (S5)."""
 
-    TAKEN = "taken"  # another reader has the message, or had it
+    TAKEN = "taken"  # another reader has or had the message
     SETTLED = "settled"  # an operator settled it (S8)
     EXPIRED = "expired"
-    PURGED = "purged"  # with its queue, too, or because a queue was over its bounds
-    VANISHED = "vanished"  # it was transient, and the broker started anew
+    PURGED = "purged"  # also: deleted with its queue, or dropped as a queue was over its bounds
+    VANISHED = "vanished"  # it was transient, and the broker restarted
 
 
 class Queue:
-    """Positions count from 1 and are never given twice.
+    """A queue and the state of its messages; positions count from 1 and are never reused.
 
     Attributes:
-        deleted: Its name is gone, and it stays only for the bodies that are still leased (Q4).
-        delayed: Requeued, and ready only when their delay is over (C14).
-        kept: Gone for everyone but the sessions that may replay them (K2); no count of messages or
-            bytes has them.
-        replays: By how many kept leases each position is held that is, or was, among the messages
-            at the same time: an accept that requeued or rejected it leaves it readable (S6).
-            What one session alone has held and accepted is not in here.
-        watched: What a detached session had leased (S5). `departed` are those of them that are gone
-            since, by reason.
+        deleted: Its name is free, and it exists only for the bodies that are still leased (Q4).
+        delayed: Requeued messages that become ready when their delay is over (C14).
+        kept: Removed for all but the sessions that may replay them (K2); no count of messages or
+            bytes includes them.
+        replays: For each position, the number of kept leases that hold it and for which it is, or
+            was, a message at the same time: an accept that requeued or rejected it leaves it
+            readable (S6). A position that one session alone has held and accepted is not counted.
+        watched: Positions that a detached session had leased (S5). `departed` are the watched
+            positions that have left the queue since, by reason.
         deliveries: How often each position was delivered and requeued (C7).
         failures: How often each position was settled as FAILED (C13).
-        expiries: When messages expire (Q3); `late`: those whose time came and was dealt with, which
-            expire as soon as they are not unacked any more (S7).
-        delays: When what is delayed becomes ready.
+        expiries: When messages expire (Q3); `late`: messages whose expiry was processed while they
+            could not expire, and which expire as soon as they are no longer unacked (S7).
+        delays: When delayed messages become ready.
         origins: Origins of dead letters (C13).
         transient_rows: Transient messages stored in a persistent block (P12).
         requeued: The sequence at which each ready position was requeued (K5).
-        staged: Rows that writers have staged for this queue; `staged_bytes` is their payload (K3).
-            `staged_by` has those of each batch, oldest first; an index.
-        published: Messages ever placed; `accepted`, `expired`, `dead_lettered` and `dropped`:
-            messages that ended so.
-        delivered: Messages leased or delivered since the process began, `redelivered` those of them
-            that had been before, `dead_letters` those dead-lettered by cause; volatile.
+        staged: Number of rows that writers have staged for this queue; `staged_bytes` is their
+            payload (K3). `staged_by` has the rows of each batch, oldest first; an index.
+        published: Number of messages ever placed; `accepted`, `expired`, `dead_lettered` and
+            `dropped`: number of messages that ended so.
+        delivered: Messages leased or delivered since the process began; `redelivered`: the ones
+            that had been delivered before; `dead_letters`: dead-lettered messages by cause;
+            volatile.
         bindings: (exchange, binding key) pairs that name this queue; an index.
         sessions: Names of the sessions that read it; `sources`: ids of the other queues whose dead
-            letters come here; both are indexes.
+            letters come to this one; both are indexes.
         links: Names of the links that bring messages to it (L1); an index.
-        signals: Collects what becomes ready, and what is due when.
-        consumers: Consumers that the service has on it now; `demand` tells what they have room for;
-            `used_us` is when the queue was last used (queue expiry). All are volatile.
+        signals: Collects the queues with newly ready messages, and the instants at which something
+            is due.
+        consumers: Number of its consumers in the service; `demand` returns how many messages they
+            have room for; `used_us` is when the queue was last used (queue expiry). All are
+            volatile.
     """
 
     __slots__ = (
@@ -193,7 +196,7 @@ class Queue:
         self.used_us = 0
 
     def reserve(self, rows: int, payload_bytes: int, batch: BatchKey | None = None) -> None:
-        """Keeps room for staged rows of a batch, or of a transaction (None); negative: gives it."""
+        """Reserves room for staged rows of a batch or a transaction (None); negative: frees it."""
         self.staged += rows
         self.staged_bytes += payload_bytes
         assert self.staged >= 0
@@ -205,7 +208,7 @@ class Queue:
     # --- counts ---
 
     def totals(self) -> Totals:
-        """The counts that only grow."""
+        """Counters of the queue that only grow."""
         return Totals(
             {
                 "published": self.published,
@@ -219,7 +222,7 @@ class Queue:
         )
 
     def count_anew(self) -> None:
-        """The process began: what is counted since then is 0."""
+        """Resets the counters that count since the process began."""
         self.delivered = self.redelivered = 0
         self.dead_letters = {}
 
@@ -232,51 +235,54 @@ class Queue:
 
     @property
     def present(self) -> BitMap64:
-        """The positions of its messages."""
+        """Positions of its ready, delayed and unacked messages."""
         return self.ready | self.delayed | self.unacked
 
     @property
     def holds_messages(self) -> bool:
-        """Whether it has any message, staged ones included."""
+        """Whether the queue has any message, staged ones included."""
         return bool(self.ready or self.delayed or self.unacked or self.staged)
 
     @property
     def payload_bytes(self) -> int:
-        """Payload of its messages."""
+        """Payload bytes of its messages."""
         return self.placements.payload_bytes - self.placements.size(self.kept)
 
     @property
     def ready_bytes(self) -> int:
-        """Payload of the ready messages: what the others leave, as they are fewer as a rule."""
+        """Payload bytes of the ready messages.
+
+        Computed by subtracting the other states, which usually have fewer messages.
+        """
         held = self.placements.size(self.unacked) + self.placements.size(self.delayed)
         return self.payload_bytes - held
 
     @property
     def drained(self) -> bool:
-        """Whether nothing is left, not even for a replay."""
+        """Whether the queue has no message left, not even for a replay."""
         return not self.placements.live
 
     @property
     def in_use(self) -> bool:
-        """Whether something other than messages that wait refers to the queue (Q4)."""
+        """Whether something other than waiting messages refers to the queue (Q4)."""
         used = self.sessions or self.unacked or self.staged or self.consumers or self.sources
         return bool(used or self.links)
 
     def gone(self, positions: BitMap64) -> BitMap64:
-        """Those of some positions that it has given, and that are no messages of it any more."""
+        """The given positions that are no longer messages of the queue."""
         return positions - self.ready - self.delayed - self.unacked
 
     def timely(self, positions: BitMap64, now_us: int) -> BitMap64:
-        """Those of some positions that are not overdue (Q3)."""
+        """The given positions that are not overdue (Q3)."""
         for gone in (self.expiries.due(now_us), self.late):
             if gone and not gone.isdisjoint(positions):
                 positions = positions - gone
         return positions
 
     def available(self, now_us: int, horizon: int = 0) -> BitMap64:
-        """What can be given out: the ready positions that are not overdue (Q3).
+        """Messages that can be delivered or leased: the ready positions that are not overdue (Q3).
 
-        With a horizon, those that were ready by that sequence (K5).
+        With a horizon, only the positions that were ready by that sequence (K5).
         """
         if not horizon:
             return self.timely(self.ready, now_us)
@@ -285,18 +291,18 @@ class Queue:
         return self.timely(found, now_us)
 
     def delivered_before(self, positions: BitMap64, *, also: BitMap64 | None = None) -> int:
-        """Number of these positions that were delivered and requeued before, or are in `also`."""
+        """Number of the given positions that were delivered and requeued, or are in `also`."""
         found = self.deliveries.some(positions)
         if also:
             found |= also & positions
         return len(found)
 
     def delivery_counts(self, positions: BitMap64) -> Int64s:
-        """The number of each position's present or next delivery: 1 the first time (C7)."""
+        """Number of each position's present or next delivery: 1 the first time (C7)."""
         return self.deliveries.at(positions) + 1
 
     def oldest_us(self, *, without: BitMap64 | None = None) -> int:
-        """When the oldest message, those `without` left out, became visible; 0 for none."""
+        """Publish time of the oldest message, the positions in `without` left out; 0 for none."""
         ready, unacked = self.ready, self.unacked
         if without:
             unacked = unacked - without
@@ -305,7 +311,7 @@ class Queue:
         return self.placements.published_us(min(heads)) if heads else 0
 
     def pieces(self, rows: Rows) -> Iterable[Piece]:
-        """The block rows behind present positions; dead letters with their origin (C13)."""
+        """The block rows of present positions; dead letters with their origin (C13)."""
         return self.origins.attach(self.placements.pieces, self.name, rows)
 
     # --- transitions ---
@@ -317,19 +323,19 @@ class Queue:
         self._placed(placement.rows)
 
     def enqueue(self, moved: Moved, at_us: int, sequence: int) -> BitMap64:
-        """Appends runs that come from another queue; gives their positions."""
+        """Appends runs that come from another queue; returns their positions."""
         first, messages = self.next_position, moved.messages
         self.placements.extend(moved, first, at_us, sequence)
         self._placed(messages)
         return bitmaps.span(first, first + messages - 1)
 
     def expire_at(self, instant_us: int, positions: BitMap64) -> None:
-        """Q3: placed messages expire at the end of this bucket."""
+        """Q3: sets the expiry of placed messages; they expire at the end of this bucket."""
         self.expiries.add(instant_us, positions)
         self.signals.note(self.queue_id, instant_us)
 
     def lease(self, positions: BitMap64) -> None:
-        """Ready messages become unacked."""
+        """Makes ready messages unacked."""
         assert positions.issubset(self.ready)
         self.ready -= positions
         self.unacked |= positions
@@ -339,12 +345,12 @@ class Queue:
         self._check()
 
     def requeue(self, positions: BitMap64, sequence: int) -> None:
-        """Unacked messages become ready at their old place, one delivery older (C6, C7)."""
+        """Makes unacked messages ready at their old position, one delivery older (C6, C7)."""
         self._return(positions)
         self._make_ready(positions, sequence)
 
     def postpone(self, positions: BitMap64, until_us: int) -> None:
-        """C14: as `requeue`, but they are ready only when their delay is over."""
+        """C14: requeues unacked messages with a delay; they are ready only when it is over."""
         self._return(positions)
         self.delayed |= positions
         self.delays.add(until_us, positions)
@@ -352,7 +358,7 @@ class Queue:
         self._check()
 
     def mature(self, positions: BitMap64, sequence: int) -> None:
-        """C14: the delay of messages is over."""
+        """C14: makes delayed messages ready, as their delay is over."""
         assert positions.issubset(self.delayed)
         self.delayed -= positions
         self._make_ready(positions, sequence)
@@ -373,11 +379,11 @@ class Queue:
         self.replays.add(positions)
 
     def release_kept(self, positions: BitMap64) -> list[int]:
-        """Releases what one session can replay no more; returns the blocks that lost a run."""
+        """Releases positions a session can no longer replay; returns the blocks that lost a run."""
         shared = self.replays.some(positions)
         if shared:
             self.replays.subtract(shared)
-            # The others still are messages, or another session may replay them.
+            # The remaining ones are still messages, or another session may replay them.
             positions = positions - shared | (shared & self.kept) - self.replays.some(shared)
         assert positions.issubset(self.kept)
         self.kept -= positions
@@ -414,11 +420,11 @@ class Queue:
     # --- detached leases ---
 
     def watch(self, positions: BitMap64) -> None:
-        """S5: a session has these under tags that it does not hold any more."""
+        """S5: watches positions that a detached session has tags for but no longer holds."""
         self.watched |= positions
 
     def unwatch(self, positions: BitMap64) -> None:
-        """S5: no session has these under tags that it does not hold."""
+        """S5: stops watching positions, as no session has tags for them without holding them."""
         self.watched -= positions
         for reason in tuple(self.departed):
             self.departed[reason] -= positions
@@ -441,22 +447,22 @@ class Queue:
         return self.delays.due(now_us) & self.delayed
 
     def ticks(self, now_us: int) -> bool:
-        """Whether anything is due."""
+        """Whether anything is due in the queue."""
         return bool(self.expiries.due(now_us) or self.delays.due(now_us) or self.overdue(now_us))
 
     def tick(self, now_us: int) -> None:
-        """Forgets what was due; what stays, as it is unacked or too much at once, is late."""
+        """Forgets the due deadlines; messages that stay (unacked, or too many at once) are late."""
         due = self.expiries.pop(now_us)
         for present in (self.ready, self.delayed, self.unacked):
             self.late |= due & present
         self.delays.pop(now_us)
 
     def forget_deadlines(self) -> None:
-        """Nothing expires any more (Q4: what is still leased of a deleted queue is kept)."""
+        """Drops all deadlines, so that nothing expires (Q4: leased messages of a deleted queue)."""
         self.expiries, self.delays, self.late = Deadlines(), Deadlines(), BitMap64()
 
     def next_due_us(self) -> int:
-        """When something is due next; 0 for never."""
+        """Instant at which something is due next; 0 for never."""
         if not (self.late.isdisjoint(self.ready) and self.late.isdisjoint(self.delayed)):
             return _LONG_AGO
         instants = (
@@ -467,17 +473,17 @@ class Queue:
         return min(filter(None, instants), default=0)
 
     def unused(self, now_us: int) -> bool:
-        """Q3: whether it was unused for its `expires_ms`."""
+        """Q3: whether the queue was unused for its `expires_ms`."""
         return not self.in_use and 0 < self._unused_us() <= now_us
 
     def use(self) -> None:
-        """It is used now: its expiry, if it has one, begins anew."""
+        """Marks the queue as used now, which restarts its expiry, if it has one."""
         if self.properties.expires_ms:
             self.used_us = self.signals.now_us
             self.signals.note(self.queue_id, self._unused_us())
 
     def _unused_us(self) -> int:
-        """When it goes if nothing uses it until then; 0 for never."""
+        """Instant at which the queue expires if nothing uses it until then; 0 for never."""
         if self.deleted or not self.properties.expires_ms:
             return 0
         wait_us = self.properties.expires_ms * 1000
@@ -486,12 +492,12 @@ class Queue:
             self.used_us = since_us = self.signals.now_us
         return since_us + wait_us
 
-    # --- inside ---
+    # --- internals ---
 
     def check(self) -> None:
-        """I4: every message is in exactly one state, and nothing is kept of others.
+        """I4: checks that each message is in exactly one state, and that no data of others is kept.
 
-        For tests: it costs as much as the queue is long.
+        For tests: the cost grows with the length of the queue.
         """
         states = (self.ready, self.delayed, self.unacked, self.kept)
         everything = BitMap64.union(*states)
@@ -527,7 +533,7 @@ class Queue:
         self._check()
 
     def _leave(self, positions: BitMap64, reason: Gone) -> list[int]:
-        """Removes messages, though a kept lease may still have them."""
+        """Removes messages, but keeps the ones that a kept lease may still read."""
         self._note_gone(positions, reason)
         stay = self.replays.some(positions)
         if stay:
@@ -555,6 +561,6 @@ class Queue:
         return blocks
 
     def _check(self) -> None:
-        """I4, as far as it costs next to nothing: with each change checked, the sums suffice."""
+        """I4, checked at almost no cost: with each change checked, the sums suffice."""
         assert self.messages + len(self.kept) == self.placements.live
         assert self.placements.payload_bytes >= 0

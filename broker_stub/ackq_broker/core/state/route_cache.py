@@ -1,7 +1,8 @@
-"""The routes of topic keys that were matched lately, of all exchanges (I6).
+"""Cache of the routes of recently matched topic keys, shared by all exchanges (I6).
 
-Invariant: at most `limits.ROUTE_CACHE_BYTES` are kept. What is used stays: of two generations the
-older one goes when the younger one is full, and what is found in the older one becomes young again.
+Invariant: at most `limits.ROUTE_CACHE_BYTES` are kept. Entries in use stay: of two generations the
+older one is dropped when the younger one is full, and an entry found in the older one becomes young
+again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Groups = tuple[Collection[int], ...]
 # A generation of an exchange's bindings, and a routing key.
 Key = tuple[int, str]
 
-# Of an entry beside its key's text and its groups: the tuples, and its share of the table.
+# Bytes of an entry besides its key's text and its groups: the tuples, and its share of the table.
 _ENTRY_BYTES: Final = 250
 _POINTER_BYTES: Final = 8
 
@@ -28,14 +29,14 @@ class RouteCache:
     __slots__ = ("_old", "_young", "_young_bytes", "generation")
 
     def __init__(self) -> None:
-        # Of any exchange's bindings: a changed exchange takes the next one, and finds nothing.
+        # Of any exchange's bindings: a changed exchange takes the next one, which has no entries.
         self.generation = 0
         self._young: dict[Key, Groups | None] = {}
         self._old: dict[Key, Groups | None] = {}
         self._young_bytes = 0
 
     def next_generation(self) -> int:
-        """A generation that no entry has."""
+        """Returns a generation that no entry has."""
         self.generation += 1
         return self.generation
 
@@ -43,13 +44,13 @@ class RouteCache:
         return key in self._young or key in self._old
 
     def find(self, key: Key) -> Groups | None:
-        """The groups of a key that is here."""
+        """The groups of a key that is in the cache."""
         if key not in self._young:
             self.add(key, self._old[key])
         return self._young[key]
 
     def add(self, key: Key, groups: Groups | None) -> None:
-        """Remembers a key that is not young."""
+        """Adds an entry to the young generation, for a key that is not in it."""
         size = _ENTRY_BYTES + sys.getsizeof(key[1]) + _POINTER_BYTES * len(groups or ())
         if self._young_bytes + size > limits.ROUTE_CACHE_BYTES // 2:
             self._old, self._young, self._young_bytes = self._young, {}, 0

@@ -1,4 +1,4 @@
-"""What queues share: signals to the service, what is due, a sum over all of them; volatile."""
+"""Volatile data that queues share: signals to the service, due instants, sums over all queues."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Callable, KeysView
 from typing import Final
 
-# Counts of messages that only grow, by name; of dead letters, this and the cause.
+# Counts of messages that only grow, by name; for dead letters the name is this and the cause.
 Totals = Counter[str]
 DEAD_LETTERED: Final = "dead_lettered:"
 
-# The next instant of a queue as it is now, 0 for none.
+# Returns the next due instant of a queue by its id, as of now; 0 for none.
 NextOf = Callable[[int], int]
 
 
 class Signals:
-    """Collects queues that gained ready messages, and an agenda of what is due when.
+    """Collects queues that gained ready messages, and an agenda of due instants.
 
     Invariant of the agenda: a queue for which something is due at an instant is in it at that
     instant or before.
@@ -28,8 +28,8 @@ class Signals:
         origins: How many origins of dead letters the queues keep together (C13).
         dead_letters: How many messages became dead letters since the last report, by queue and
             cause.
-        departed: The counts of the queues that are gone; `before`: those of all queues when the
-            process began.
+        departed: The counts of deleted queues; `before`: the counts of all queues when the process
+            began.
     """
 
     __slots__ = (
@@ -56,12 +56,12 @@ class Signals:
         self._noted: dict[int, int] = {}
 
     def drain_woken(self) -> KeysView[str]:
-        """The queues that gained ready messages since the last call, the first of them first."""
+        """The queues that gained ready messages since the last call, in the order they did so."""
         woken, self.woken = self.woken, {}
         return woken.keys()
 
     def note(self, queue_id: int, instant_us: int) -> None:
-        """Something is due for a queue at this instant, or later."""
+        """Notes that something is due for a queue at this instant or later."""
         if instant_us < self._noted.get(queue_id, 1 << 62):
             self._noted[queue_id] = instant_us
             heapq.heappush(self._agenda, (instant_us, queue_id))
@@ -82,7 +82,7 @@ class Signals:
         return 0
 
     def due(self, now_us: int, next_of: NextOf) -> list[int]:
-        """The ids of the queues for which something is due, ascending."""
+        """Ids of the queues for which something is due, ascending."""
         found = {}
         while self._agenda and 0 < (instant := self.next_due_us(next_of)) <= now_us:
             _, queue_id = heapq.heappop(self._agenda)

@@ -1,7 +1,7 @@
-"""The state that records fold into: plain data, mutated by `apply` functions alone.
+"""The state that records fold into: plain data, mutated only by `apply` functions.
 
-Invariant: it is a function of the records applied, byte for byte (I2); nothing here comes from a
-clock or from chance.
+Invariant: it is a function of the records applied, byte for byte (I2); nothing in it comes from a
+clock or from randomness.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ackq_broker.core.state.signals import Signals
 
 
 class History(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A span of the journal's life (Q8): its id, when it was first served, and why it began."""
+    """A span of the journal (Q8): its id, when it was first served, and why it began."""
 
     history_id: str
     began_us: int
@@ -35,7 +35,7 @@ class History(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StagedRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A block of a stage or transaction: where its rows will go; whether it survives a restart."""
+    """A block of a stage or transaction: where its rows will go, and if it survives a restart."""
 
     block_id: int
     parts: tuple[RoutedRows, ...]
@@ -43,7 +43,7 @@ class StagedRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Transaction(msgspec.Struct, forbid_unknown_fields=True):
-    """What a publisher has published and not committed (P13); `rows` with those for no queue.
+    """A publisher's uncommitted transaction (P13); `rows` includes rows that matched no queue.
 
     `returned` are the numbers that were returned, by exchange (P7).
     """
@@ -55,19 +55,22 @@ class Transaction(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Publisher(msgspec.Struct, forbid_unknown_fields=True):
-    """What is known of a publisher (P10).
+    """State kept for a publisher (P10).
 
     Attributes:
         lowest_unanswered: Every number below it was answered; none of them is in the bitmaps.
         accepted: Numbers placed that survive a restart; `transient`: numbers placed that do not.
         closed_us: When its last stream ended; 0 while it has one.
-        transactional: Its mode (P1); then the numbers above play no part, and else those below.
+        transactional: Its mode (P1): in transaction mode the numbers above are not used, in confirm
+            mode the transaction fields below.
         transaction: The open one, if any.
-        committed_id: The transaction committed last, of `committed_messages` (P13); empty for none.
-        committed_returned: The numbers of it that were returned, by exchange (P7).
-        history: The number of the history in which it was opened first (Q8).
-        user: Whom it belongs to; empty: nobody (A10).
-        attempt: Of its last opening.
+        committed_id: The transaction committed last, with `committed_messages` messages (P13);
+            empty for none.
+        committed_returned: The returned numbers of the transaction committed last, by exchange
+            (P7).
+        history: The number of the history in which it was first opened (Q8).
+        user: The user that owns it; empty: nobody (A10).
+        attempt: The attempt of its last opening.
     """
 
     publisher_id: bytes
@@ -87,22 +90,22 @@ class Publisher(msgspec.Struct, forbid_unknown_fields=True):
 
     @property
     def highest(self) -> int:
-        """The highest number that was placed, and is not known to be answered; 0 for none."""
+        """The highest number that was placed and is not known to be answered; 0 for none."""
         return max((seen.max() for seen in (self.accepted, self.transient) if seen), default=0)
 
     @property
     def shown(self) -> int:
-        """The lowest number of which the broker knows nothing."""
+        """The lowest number of which the broker has no record."""
         return max(self.lowest_unanswered, self.highest + 1)
 
     @property
     def used(self) -> bool:
-        """Whether anything was published, as far as the broker knows."""
+        """Whether the publisher has published anything, as far as the broker knows."""
         return self.shown > 1 or bool(self.committed_id)
 
 
 class Stage(msgspec.Struct, forbid_unknown_fields=True):
-    """One task's rows of a writer's batch (K3). `touched_us` is when it last changed."""
+    """One task's rows of a writer's batch (K3); `touched_us` is when it last changed."""
 
     stage_id: bytes
     writer: str
@@ -118,23 +121,23 @@ class Stage(msgspec.Struct, forbid_unknown_fields=True):
 
     @property
     def batch(self) -> BatchKey:
-        """The batch that it is part of."""
+        """The batch that the stage is part of."""
         return BatchKey(self.writer, self.batch_id)
 
 
 class Writer(msgspec.Struct, forbid_unknown_fields=True):
-    """What a writer committed last, -1 for none, and the runs seen of it, latest last (K3, K12).
+    """The batch a writer committed last, -1 for none, and its runs, latest last (K3, K12).
 
     Attributes:
-        executions: Of the batch committed last: by run, the SQL execution that wrote it or found it
-            written. Another one of that run is another write.
-        history: The number of the history in which it was first heard of (Q8).
-        single: It commits once, and nobody can run it again: a write without a `txnAppId`.
+        executions: For the batch committed last: by run, the SQL execution that wrote it or found
+            it written. Another execution of that run is another write.
+        history: The number of the history in which it was first seen (Q8).
+        single: Whether it commits once and cannot be run again: a write without a `txnAppId`.
         touched_us: When it last opened, filled or sealed a stage, or committed.
         run_id: The run that committed the batch; `target`: where its rows went, by the writer's
             name for it; empty where that is not known.
-        reached: By run, the batch that it wrote or found written last (K3).
-        user: Whom it belongs to; empty: nobody (A10).
+        reached: By run, the batch that it last wrote or found written (K3).
+        user: The user that owns it; empty: nobody (A10).
     """
 
     writer: str
@@ -154,7 +157,7 @@ class Writer(msgspec.Struct, forbid_unknown_fields=True):
 class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Consecutive tags of a lease: the i-th position (from 0) has tag `first_tag + i`.
 
-    A lease has one at most of each queue.
+    A lease has at most one segment for each queue.
     """
 
     first_tag: int
@@ -167,20 +170,20 @@ class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.first_tag + len(self.positions) - 1
 
     def present(self, holes: BitMap64) -> BitMap64:
-        """The positions whose tags are no holes."""
+        """The positions whose tags are not holes."""
         gone = bitmaps.array(bitmaps.between(holes, self.first_tag, self.last_tag))
         if not len(gone):
             return self.positions
         return self.positions - bitmaps.of(bitmaps.array(self.positions)[gone - self.first_tag])
 
     def tags(self, positions: BitMap64) -> BitMap64:
-        """The tags of some positions; those that are not in the segment have none."""
+        """The tags of the given positions; positions outside the segment have none."""
         found = bitmaps.array(self.positions & positions)
         ranks = np.searchsorted(bitmaps.array(self.positions), found)
         return bitmaps.of(ranks.astype(np.int64) + self.first_tag)
 
     def at(self, tags: BitMap64) -> BitMap64:
-        """The positions of some tags; those that are not in the segment have none."""
+        """The positions of the given tags; tags outside the segment have none."""
         inside = bitmaps.array(bitmaps.between(tags, self.first_tag, self.last_tag))
         if len(inside) == len(self.positions):
             return self.positions
@@ -190,7 +193,7 @@ class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Reader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A run of a query that fetched from a lease in an epoch, for one of its batches (S6).
 
-    The `user` is who fetched; empty where that is not known.
+    `user` is the user that fetched; empty where that is not known.
     """
 
     query_id: str
@@ -205,10 +208,10 @@ class QueryBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         query_id: Empty while no task of the session has named its query.
-        sequence: The record that noted the batch: a lease made later is no part of it.
+        sequence: The record that noted the batch: a lease made later is not part of it.
         first_tag: The first tag that the batch read; 0 for a batch without rows of the session.
-        last_tag: The last one, likewise.
-        user: Who fetched; empty where there are no users.
+        last_tag: The last tag that the batch read; 0 likewise.
+        user: The user that fetched; empty where there are no users.
     """
 
     query_id: str
@@ -221,7 +224,7 @@ class QueryBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OutcomeStage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One task's outcomes: sealed, without effect before a commit names the stage (S6).
+    """One task's outcomes: sealed, and without effect until a commit names the stage (S6).
 
     `outcomes` have no tag in common.
     """
@@ -236,7 +239,8 @@ class Outcomes(msgspec.Struct, forbid_unknown_fields=True):
 
     Attributes:
         batch_id: The query's batch; -1 for none.
-        negative: Those other than accepted, without a tag in common; all other tags are accepted.
+        negative: The outcomes other than accepted, without a tag in common; all other tags are
+            accepted.
         stages: The committed stages, with their number of tags.
     """
 
@@ -253,7 +257,7 @@ class Outcomes(msgspec.Struct, forbid_unknown_fields=True):
 class PastDeliveries(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often messages had been delivered when a lease first had them, by tag (S1).
 
-    Kept for `tags` that were requeued, whose own count goes on.
+    Kept for requeued `tags`, because the queue's own count of them goes on.
     """
 
     tags: BitMap64 = msgspec.field(default_factory=BitMap64)
@@ -261,19 +265,19 @@ class PastDeliveries(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Lease(msgspec.Struct, forbid_unknown_fields=True):
-    """Tags given to a session, and the messages behind them, which never change (S1).
+    """Tags given to a session, and the messages that they stand for, which never change (S1).
 
     Attributes:
         holes: Tags without a message; they only grow. `reasons` counts them.
         attaches: How many holders it has had.
         accepted_us: When it was accepted; 0 while it is outstanding.
-        readers: Who fetched from it, latest last (S6).
-        stages: Stages of outcomes that nothing has committed, by id; all of the present epoch. Of
-            an accepted lease, those of a replay, without an effect.
-        outcomes: What was committed.
-        delivered: Delivery counts that are not the queue's any more.
-        sequence: That of the record which made it; 0 for one that an older version made.
-        fetched: Whether anyone, known as a reader or not, fetched from it (S11).
+        readers: The readers that fetched from it, latest last (S6).
+        stages: Uncommitted stages of outcomes, by id; all of the present epoch. For an accepted
+            lease: the stages of a replay, without an effect.
+        outcomes: The committed outcomes.
+        delivered: Delivery counts of messages that were requeued, which the queue no longer has.
+        sequence: Sequence of the record that made it; 0 for one that an older version made.
+        fetched: Whether any reader, known or not, has fetched from it (S11).
     """
 
     segments: tuple[Segment, ...]
@@ -291,16 +295,16 @@ class Lease(msgspec.Struct, forbid_unknown_fields=True):
 
     @property
     def floor(self) -> int:
-        """The tag before the first."""
+        """The tag before the first tag."""
         return self.segments[0].first_tag - 1
 
     def held(self) -> dict[int, BitMap64]:
-        """Its messages by queue id, holes left out."""
+        """The messages of the lease by queue id, without holes."""
         found = ((part.queue_id, part.present(self.holes)) for part in self.segments)
         return {queue_id: positions for queue_id, positions in found if positions}
 
     def add_holes(self, tags: BitMap64, reason: str) -> None:
-        """S5: makes tags holes, for a reason."""
+        """S5: makes tags holes, counted under a reason."""
         new = tags - self.holes
         if new:
             self.holes = self.holes | new
@@ -311,24 +315,25 @@ class Session(msgspec.Struct, forbid_unknown_fields=True):
     """A durable consumer: tags up to `floor` are accepted, (floor, end] is its lease (S1).
 
     Attributes:
-        kept: The lease accepted last, still readable: the commit entry that proved its batch may
-            be lost with the machine that wrote it, and then that batch is run again (K2).
-        turn: How many leases were made: which queue comes first changes with it.
-        proven: A start that names the incarnation was received (S9).
-        holder: Who attached last; without a token when its epoch was ended for it (S5, S8).
-        queue_pattern: Finds its queues; empty when they are named (S10).
+        kept: The lease accepted last, still readable: the commit entry that proved its batch may be
+            lost with the machine that wrote it, and then that batch is run again (K2).
+        turn: How many leases were made; it decides which queue comes first in the next one.
+        proven: Whether a start that names the incarnation was received (S9).
+        holder: The holder that attached last; without a token when an operator or the session
+            timeout ended its epoch (S5, S8).
+        queue_pattern: The pattern that finds its queues; empty when they are named (S10).
         timeout_ms: How long its holder may be absent before the lease is requeued; 0 for ever (S5).
-        detached: The timeout has passed: the messages of the lease are requeued.
-        fenced: Tokens of the holders that an operator ended last: they can not attach again (S8).
+        detached: Whether the timeout has passed: the messages of the lease are requeued.
+        fenced: Tokens of the holders that an operator ended last: they cannot attach again (S8).
         history: The number of the history in which it was opened (Q8).
-        succeeds: The forgotten incarnation in whose place it was opened: tag 0 of that one is its
-            own tag 0 (S9).
+        succeeds: The forgotten incarnation that it replaces: tag 0 of that one is its own tag 0
+            (S9).
         planned: The latest batch that its query planned, with rows of the session or without (S11);
             None for a session of an older version that was not fetched since.
         counted: Batches without rows that the present holder has reported.
-        named: The last epoch in which a task named the latest batch, as of then.
-        user: Who opened it; empty where that is not known. Whose it is when its queues are gone
-            (A10).
+        named: The last epoch in which a task named the batch that was then the latest.
+        user: The user that opened it; empty where that is not known. It decides the session's owner
+            when its queues are deleted (A10).
     """
 
     name: str
@@ -355,16 +360,16 @@ class Session(msgspec.Struct, forbid_unknown_fields=True):
     user: str = ""
 
     def held(self) -> dict[int, BitMap64]:
-        """The messages of the outstanding lease by queue id, holes left out."""
+        """The messages of the outstanding lease by queue id, without holes."""
         return self.lease.held() if self.lease is not None and not self.detached else {}
 
     def leases(self) -> Iterator[Lease]:
-        """The leases that can be read: the outstanding one, the kept one."""
+        """Yields the leases that can be read: the outstanding one, then the kept one."""
         yield from filter(None, (self.lease, self.kept))
 
 
 class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why an incarnation is refused now (S9)."""
+    """Record of an ended incarnation: why it is refused now (S9)."""
 
     session: str
     how: str
@@ -375,19 +380,20 @@ class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class State:
     """The whole state of the broker.
 
-    `histories` are those of the journal, the present one last, numbered from 0; what began before
-    number `admitted_history` is refused (Q8).
-    `forgotten` has the digests of the writers that an operator had forgotten, and when that was.
+    `histories` are the histories of the journal, the present one last, numbered from 0; objects
+    that began before number `admitted_history` are refused (Q8).
+    `forgotten` maps the digests of the writers that an operator has forgotten to the instant of
+    that.
     `queue_ids`, `dead_letters_to` (ids of queues by the name of their dead-letter queue),
-    `publishers_of` (how many, by user), `incarnations` (to session names), `stages_of` (by writer),
-    `runs` (names of the sessions that a user's run of a query reads) and `outcome_stages`
-    (to session names) are indexes.
+    `publishers_of` (number of publishers, by user), `incarnations` (to session names), `stages_of`
+    (by writer), `runs` (names of the sessions that a user's run of a query reads) and
+    `outcome_stages` (to session names) are indexes.
     `queries` is by user, then by query id.
     The tables hold items that change in place, each in one table: a snapshot that is being taken
     captures an item before `apply` gets it (`snapshot.cut`).
-    Volatile, and no part of a snapshot: `labels` (of the fetch that came last, by session),
-    `link_streams` (the number of the newest, by link: no stream outlives the process), `signals`,
-    the dead blocks not yet drained, and `route_cache`.
+    Volatile, and not part of a snapshot: `labels` (of the latest fetch, by session), `link_streams`
+    (the number of the newest stream, by link: no stream outlives the process), `signals`, the dead
+    blocks not yet drained, and `route_cache`.
     """
 
     sequence: int = 0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 
 def words_of(key: str) -> list[str]:
-    """The words of a topic; an empty key has none, so `*` does not match it (Q2)."""
+    """Splits a topic into words; an empty key has none, so `*` does not match it (Q2)."""
     return key.split(".") if key else []
 
 
 class TopicTree:
     """The binding keys by their words; each leads to the queues that are bound with it.
 
-    A match walks all open branches word by word. `steps` are the nodes that it looked at.
+    A match walks all open branches word by word. `steps` is the number of nodes that it looked at.
     """
 
     __slots__ = ("_root", "steps")
@@ -41,7 +41,7 @@ class TopicTree:
             del node.children[word]
 
     def match(self, words: list[str], most_steps: int) -> tuple[set[int], ...] | None:
-        """The queues of each binding key that wants these words; None above so many steps."""
+        """The queues of each binding key that matches these words; None above `most_steps`."""
         self.steps = 0
         nodes = self._with_empty_hashes({self._root}, most_steps)
         for word in words:
@@ -56,7 +56,7 @@ class TopicTree:
         return tuple(node.queue_ids for node in nodes if node.queue_ids)
 
     def _with_empty_hashes(self, nodes: set[_Node], most_steps: int) -> set[_Node]:
-        """The nodes, and those behind a `#` that stands for no word; not all above the steps."""
+        """Adds the nodes after each `#` that stands for no word; incomplete above `most_steps`."""
         found = set(nodes)
         pending = list(nodes)
         while pending and self.steps + len(found) <= most_steps:
@@ -69,7 +69,7 @@ class TopicTree:
 
 
 class _Node:
-    """A word of binding keys; `repeats` if it is a `#`, which any words may stand for."""
+    """A word of binding keys; `repeats` if it is a `#`, which stands for any number of words."""
 
     __slots__ = ("children", "queue_ids", "repeats")
 

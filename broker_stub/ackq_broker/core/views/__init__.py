@@ -1,4 +1,4 @@
-"""Everything that can be read of the state: functions of `Core.state` that change nothing."""
+"""Read access to the state: functions of `Core.state` that change nothing."""
 
 from ackq_broker.core.views.access import (
     SessionAccess,

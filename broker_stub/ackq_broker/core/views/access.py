@@ -1,4 +1,4 @@
-"""What a permission depends on: whose queues a session reads, where a writer wrote (A2, A4)."""
+"""Facts that permissions depend on: the queues of a session, the target of a writer (A2, A4)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ackq_broker.core.state.state import State
 
 
 class SessionAccess(NamedTuple):
-    """What a caller needs to use a session.
+    """Facts that decide whether a caller may use a session.
 
-    `queues` are those that it reads and those of the messages that can be fetched. `token` is its
-    holder's, empty when there is none; `user` is who opened it.
+    `queues` are the queues that it reads and the queues of the messages that can be fetched.
+    `token` is its holder's, empty when there is none; `user` is the user that opened it.
     """
 
     session: str
@@ -26,7 +26,7 @@ class SessionAccess(NamedTuple):
 
 
 def session_access(state: State, name: str, incarnation: str) -> list[SessionAccess]:
-    """The session of a name, and that of an incarnation; where they are one, or unknown, fewer."""
+    """The session of this name and the one of this incarnation; fewer if equal or unknown."""
     names = dict.fromkeys((name, state.incarnations.get(incarnation, "")))
     return [_access(state, each) for each in names if each in state.sessions]
 
@@ -46,20 +46,20 @@ def _access(state: State, name: str) -> SessionAccess:
 
 
 def queues_like(state: State, pattern: str) -> list[str]:
-    """The names that a pattern finds; none for one that is too long, which S10 refuses."""
+    """Names of the queues that a pattern finds; none if it is too long, which S10 refuses."""
     if len(pattern.encode()) > limits.MAX_NAME_BYTES:
         return []
     return list(queues.matching(state, pattern))
 
 
 def committed_target(state: State, writer: str) -> str:
-    """Where a writer's last batch went; empty where that is not known."""
+    """Target of a writer's last batch; empty where that is not known."""
     known = state.writers.get(writer)
     return known.target if known is not None else ""
 
 
 def staged_bytes(state: State, stage_ids: Iterable[bytes]) -> dict[bytes, int]:
-    """The payload bytes of those of the stages that are there."""
+    """Payload bytes of the given stages that exist."""
     found = {each: state.stages.get(each) for each in stage_ids}
     return {each: stage.payload_bytes for each, stage in found.items() if stage is not None}
 

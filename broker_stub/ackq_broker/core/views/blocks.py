@@ -1,4 +1,4 @@
-"""Blocks of the journal: which are referred to, and by which rows."""
+"""Blocks of the journal: the referenced blocks, and the rows that refer to them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def live_blocks(state: State) -> BitMap64:
 
 
 def durable_blocks(state: State) -> BitMap64:
-    """The blocks that the journal must have: those with something that survives a restart (Q7)."""
+    """The blocks that the journal must keep: the ones with data that survives a restart (Q7)."""
     found = BitMap64(block.block_id for block in _staged(state) if block.durable)
     for queue in state.queues.values():
         found |= queue.placements.durable_blocks()
@@ -27,9 +27,10 @@ def durable_blocks(state: State) -> BitMap64:
 
 
 def block_loads(state: State) -> Iterator[Int64s]:
-    """What queues have of their blocks, in parts: `Placements.loads`, and the queue's id.
+    """Block, rows, live rows, payload and queue id of the queues' runs, in parts.
 
-    The state may change between two parts: what was moved meanwhile may be there twice, or not.
+    The columns are those of `Placements.loads`, and the queue's id. The state may change between
+    two parts: runs that moved meanwhile may appear twice, or not at all.
     """
     for queue in tuple(state.queues.values()):
         for load in queue.placements.loads():
@@ -39,10 +40,10 @@ def block_loads(state: State) -> Iterator[Int64s]:
 def live_rows(
     state: State, block_ids: BitMap64, queue_ids: Iterable[int] | None = None
 ) -> dict[int, BitMap]:
-    """The rows of some blocks that anything refers to; rows that are dead never live again.
+    """The referenced rows of the given blocks; rows that are dead never become live again.
 
-    Blocks that are staged, that a reader is not through with, or that are dead are left out, and
-    blocks that also have runs of a queue outside `queue_ids`, as not all their rows would be found.
+    Left out are blocks that are staged, that a reader still needs, or that are dead, and blocks
+    that also have runs of a queue outside `queue_ids`, as not all their rows would be found.
     `queue_ids` None: all queues.
     """
     staged = BitMap64(block.block_id for block in _staged(state))
@@ -64,7 +65,7 @@ def live_rows(
 
 
 def _staged(state: State) -> Iterator[StagedRows]:
-    """What stages and transactions hold."""
+    """Yields the blocks of stages and transactions."""
     for stage in state.stages.values():
         yield from stage.blocks
     for publisher in state.publishers.values():

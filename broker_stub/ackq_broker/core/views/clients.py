@@ -1,4 +1,4 @@
-"""Clients that the broker remembers: sessions and links with their holders, work under way."""
+"""Clients that the broker remembers: sessions and links with their holders, unfinished work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ackq_broker.core.state.state import Session, State
 
 
 def list_sessions(state: State, name: str = "") -> list[SessionInfo]:
-    """The sessions by name, or one; raises SessionNotFoundError."""
+    """The sessions ordered by name, or one of them; raises SessionNotFoundError."""
     found = [session_named(state, name)] if name else [s for _, s in sorted(state.sessions.items())]
     return [_session_info(state, session) for session in found]
 
@@ -35,7 +35,7 @@ def session_names(state: State) -> list[str]:
 
 
 def ready_total(state: State, session: str) -> int:
-    """The number of ready messages in a session's queues, cheaply; 0 without such a session."""
+    """Number of ready messages in a session's queues, cheaply; 0 without such a session."""
     found = state.sessions.get(session)
     if found is None:
         return 0
@@ -45,8 +45,8 @@ def ready_total(state: State, session: str) -> int:
 def incumbent(state: State, session: str, incarnation: str) -> tuple[str, bytes] | None:
     """The incarnation and token of the holder that a session's next caller meets.
 
-    The service knows whether that holder is live (`incumbent_live`). None when there is none.
-    With an incarnation the name is ignored, but for one that has a successor (S9).
+    The service knows whether that holder is live (`incumbent_live`). None when there is none. With
+    an incarnation the name is ignored, except for an incarnation that has a successor (S9).
     """
     incarnation = holder.standing(state, session, incarnation)
     name = state.incarnations.get(incarnation) if incarnation else session
@@ -58,7 +58,7 @@ def check_holder(state: State, session: str, incarnation: str, epoch: int, token
     """S3: refuses a caller that does not hold the session in this epoch.
 
     Raises:
-        FencedError: Another holder took over; names it.
+        FencedError: Another holder took over; the error names it.
         SessionNotFoundError: The incarnation is unknown or ended.
     """
     found = holder.find_session(state, session, incarnation)
@@ -104,7 +104,7 @@ def _session_info(state: State, session: Session) -> SessionInfo:
 
 
 def list_links(state: State, name: str = "") -> list[LinkInfo]:
-    """The links by name, or one; raises LinkNotFoundError."""
+    """The links ordered by name, or one of them; raises LinkNotFoundError."""
     return operator.infos(state, name)
 
 
@@ -120,30 +120,30 @@ def link_info(state: State, name: str) -> LinkInfo:
 
 
 def link_queue(state: State, name: str) -> str:
-    """The queue that a link brings messages to; empty: there is no such link."""
+    """The queue that a link brings messages to; empty if there is no such link."""
     found = state.links.get(name)
     return state.queues[found.queue_id].name if found is not None else ""
 
 
 def link_missing(state: State, name: str) -> int:
-    """Number of held messages that a link's subscription has not delivered again; 0: no link."""
+    """Number of held messages that were not redelivered in a link's subscription; 0: no link."""
     found = state.links.get(name)
     return len(found.missing(state.queues[found.queue_id])) if found is not None else 0
 
 
 def link_holder(state: State, name: str) -> tuple[str, bytes] | None:
-    """The incarnation of a link, and its holder's token; None: there is no such link."""
+    """The incarnation of a link, and its holder's token; None if there is no such link."""
     found = state.links.get(name)
     return (found.incarnation, found.holder.token) if found is not None else None
 
 
 def history_cause(state: State) -> str:
-    """Why the journal's history began, as the `Start` gave it that brought it (Q8)."""
+    """Why the journal's history began, as given by the `Start` that began it (Q8)."""
     return state.histories[-1].cause if state.histories else ""
 
 
 def unfinished(state: State, buffering: AbstractSet[bytes]) -> Unfinished:
-    """What a restart would interrupt (O6).
+    """Work that a restart would interrupt (O6).
 
     Args:
         state: The state.
@@ -160,5 +160,5 @@ def unfinished(state: State, buffering: AbstractSet[bytes]) -> Unfinished:
 
 
 def refused_by_history(state: State) -> RefusedByHistory:
-    """Numbers of what is refused because it began in an older history (Q8)."""
+    """Numbers of objects that are refused because they began in an older history (Q8)."""
     return history.refused_by_history(state)

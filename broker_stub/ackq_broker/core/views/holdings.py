@@ -1,4 +1,4 @@
-"""Who holds messages of a queue, and what waits in it for something else than a consumer (Q9).
+"""Holders of a queue's messages, and messages that wait for something but a consumer (Q9).
 
 Invariant: every unacked message of a queue is in exactly one holding.
 """
@@ -25,10 +25,10 @@ class Keeper(NamedTuple):
 
 
 def keepers(state: State, name: str, position: int = 0) -> list[Keeper]:
-    """Who holds messages of a queue: its sessions by name, then channels; oldest channel first.
+    """Holders of a queue's messages: sessions by name, then channels, the oldest channel first.
 
-    With a position only who holds the message there. A session of which all that it leases of the
-    queue are holes is named, too. Raises QueueNotFoundError.
+    With a position, only the holder of the message at that position. A session is also listed when
+    everything that it leases of the queue is holes. Raises QueueNotFoundError.
     """
     queue = queue_named(state, name)
     found = [
@@ -49,10 +49,10 @@ def keepers(state: State, name: str, position: int = 0) -> list[Keeper]:
 
 
 def holding(state: State, name: str, keeper: Keeper, position: int = 0) -> HoldingInfo | None:
-    """What one of the `keepers` holds of a queue; None when it holds nothing (any more).
+    """The messages of a queue that one of the `keepers` holds; None if it no longer holds any.
 
-    With a position `first_tag` is the tag of the message there. Its cost grows with the messages:
-    a million are 10 ms. Raises QueueNotFoundError.
+    With a position, `first_tag` is the tag of that message. The cost grows with the messages: a
+    million take 10 ms. Raises QueueNotFoundError.
     """
     queue = queue_named(state, name)
     held, since_us = _held(state, queue, keeper)
@@ -74,7 +74,7 @@ def holding(state: State, name: str, keeper: Keeper, position: int = 0) -> Holdi
 
 
 def waiting_messages(state: State, name: str) -> Waiting:
-    """Messages of a queue that wait for something else than a consumer; QueueNotFoundError."""
+    """Messages of a queue that wait for something but a consumer; raises QueueNotFoundError."""
     queue = queue_named(state, name)
     failures = queue.failures.at(queue.failures.positions())
     oldest = [found.min() for found in (queue.ready, queue.delayed, queue.unacked) if found]
@@ -94,7 +94,7 @@ def _leases(session: Session, queue_id: int) -> bool:
 
 
 def _held(state: State, queue: Queue, keeper: Keeper) -> tuple[BitMap64, int]:
-    """The positions that a keeper holds, and since when; that of a channel is not known here."""
+    """The positions that a keeper holds, and since when, which is not known (0) for a channel."""
     if keeper.session:
         session = state.sessions.get(keeper.session)
         if session is None or session.lease is None:
@@ -106,7 +106,7 @@ def _held(state: State, queue: Queue, keeper: Keeper) -> tuple[BitMap64, int]:
 
 
 def _tag(state: State, queue: Queue, keeper: Keeper, position: int) -> int:
-    """The tag of a message that a keeper holds, of position 0 the lowest of all; 0: not held."""
+    """The tag of a message that a keeper holds, for position 0 its lowest tag; 0: not held."""
     if keeper.session:
         lease = state.sessions[keeper.session].lease
         parts = lease.segments if lease is not None else ()

@@ -1,4 +1,4 @@
-"""Rows of messages that are read: fetch of a lease (S2, S8), browse of a queue (Q5)."""
+"""Reads of message rows: fetch of a lease (S2, S8), browse of a queue (Q5)."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def fetch(
     last_tag: int,
     most_pieces: int | None = None,
 ) -> list[Piece]:
-    """S2: the rows behind the tags (after_tag, last_tag], in tag order, holes left out.
+    """S2: the rows of the tags (after_tag, last_tag], in tag order, without holes.
 
-    With `most_pieces`, the first of them.
+    With `most_pieces`, only the first pieces, up to that number.
 
     Raises:
         FencedError: The epoch is over (S3).
         SessionNotFoundError: The incarnation is unknown or ended.
-        CheckpointMismatchError: The range is inside neither the outstanding lease nor the kept
-            one, or the session has another name (S10).
+        CheckpointMismatchError: The range is inside neither the outstanding lease nor the kept one,
+            or the session has another name (S10).
     """
     session = find_session(state, name, incarnation)
     check_epoch(session, epoch)
@@ -54,10 +54,11 @@ def lease_pieces(
     max_messages: int = 0,
     most_pieces: int | None = None,
 ) -> list[Piece]:
-    """S8: the rows of a session's outstanding lease, holes left out; raises SessionNotFoundError.
+    """S8: the rows of a session's outstanding lease, without holes; SessionNotFoundError.
 
-    Of a detached session, what a re-attach could lease again, overdue or not. Tags of 0 mean the
-    lease's first and last, `max_messages` 0 no bound. With `most_pieces` the first of them.
+    For a detached session: the rows that a re-attach could lease again, overdue or not. Tags of 0
+    mean the lease's first and last, `max_messages` 0 no bound. With `most_pieces`, only the first
+    pieces.
     """
     session = session_named(state, name)
     lease = session.lease
@@ -78,7 +79,7 @@ def lease_pieces(
 
 
 def plan_browse(state: State, name: str) -> tuple[BrowseChunk, ...]:
-    """Q5: where a queue can be cut for a parallel browse; raises QueueNotFoundError."""
+    """Q5: chunks of a queue for a parallel browse; raises QueueNotFoundError."""
     queue = queue_named(state, name)
     return queue.placements.browse_chunks(
         queue.present, limits.LEASE_CHUNK_TARGET_BYTES, limits.MAX_LEASE_CHUNKS
@@ -95,9 +96,9 @@ def browse(
 ) -> list[Piece]:
     """Q5: the rows at the positions first..last, in any state; raises QueueNotFoundError.
 
-    A `last` of 0 means the tail, a `max_messages` of 0 no bound. With `most_pieces`, the first of
-    them. The delivery count is that of the present delivery for what is leased, of the next one
-    for what waits.
+    A `last` of 0 means the tail, a `max_messages` of 0 no bound. With `most_pieces`, only the first
+    pieces. The delivery count is that of the present delivery for leased messages, and of the next
+    one for waiting messages.
     """
     queue = queue_named(state, name)
     last = last or queue.next_position
@@ -127,7 +128,7 @@ def outstanding(state: State, channel_id: bytes) -> BitMap64:
 def _rows_of(
     state: State, lease: Lease, holes: BitMap64, after_tag: int, last_tag: int
 ) -> Iterator[Piece]:
-    """The rows behind the tags (after_tag, last_tag] of a lease, holes left out."""
+    """The rows of the tags (after_tag, last_tag] of a lease, without holes."""
     for segment in lease.segments:
         after = max(after_tag + 1, segment.first_tag)
         last = min(last_tag, segment.last_tag)

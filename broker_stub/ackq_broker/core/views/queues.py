@@ -1,4 +1,4 @@
-"""Queues and exchanges: their counts, names and bindings, when a message is due (Q5, M5)."""
+"""Queues and exchanges: counts, names and bindings, and the next due instant (Q5, M5)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _BINDINGS: Final = 2_000
 
 
 def list_queues(state: State, name: str = "") -> list[QueueInfo]:
-    """The queues by name, or one; raises QueueNotFoundError."""
+    """The queues ordered by name, or one of them; raises QueueNotFoundError."""
     if name:
         return [_queue_info(queue_named(state, name))]
     return queue_infos(state, sorted(state.queue_ids))
 
 
 def queue_infos(state: State, names: Sequence[str]) -> list[QueueInfo]:
-    """The queues of these names, in their order; those that are gone are left out."""
+    """The queues with the given names, in that order; names without a queue are left out."""
     ids = map(state.queue_ids.get, names)
     return [_queue_info(state.queues[queue_id]) for queue_id in ids if queue_id is not None]
 
@@ -42,7 +42,7 @@ def queue_ids(state: State) -> dict[str, int]:
 def matching_names(
     state: State, pattern: str = "", after: str = "", *, not_empty: bool = False, limit: int = 0
 ) -> list[str]:
-    """Q5: the names of queues that match a pattern ("": all), ascending, those behind `after`.
+    """Q5: ascending names of queues that match a pattern ("": all) and come after `after`.
 
     A `limit` of 0 means no bound. Raises InvalidArgumentError for a pattern that is too long.
     """
@@ -56,7 +56,7 @@ def matching_names(
 
 
 def ready(state: State, name: str) -> int:
-    """The number of ready messages of a queue; raises QueueNotFoundError."""
+    """Number of ready messages of a queue; raises QueueNotFoundError."""
     return len(queue_named(state, name).ready)
 
 
@@ -75,10 +75,10 @@ def queue_use(state: State, name: str, most: int) -> QueueUse:
 
 
 def dead_letters(state: State, name: str) -> Iterator[DeadLetterGroup]:
-    """The dead letters of a queue by what they have in common, in no order.
+    """The dead letters of a queue, grouped by origin queue, cause and reason, in no order.
 
-    Those that a query may read again are counted, too. The state may change between two parts:
-    what went meanwhile is left out. Raises QueueNotFoundError, at once.
+    Dead letters that a query may read again are counted, too. The state may change between two
+    groups: origins removed meanwhile are left out. Raises QueueNotFoundError, at once.
     """
     tallies = queue_named(state, name).origins.tallies()
     return (DeadLetterGroup(o.queue, o.cause, o.reason, messages) for o, messages in tallies)
@@ -98,13 +98,13 @@ def departed_totals(state: State) -> Totals:
 def next_due_us(state: State) -> int:
     """When the next message expires or becomes ready, or a queue may expire; 0 for never.
 
-    Then `commands.Tick` is to be decided. It may turn out that nothing was due after all.
+    `commands.Tick` is to be decided then. Possibly nothing is due after all.
     """
     return timers.next_due_us(state)
 
 
 def list_exchanges(state: State) -> Iterator[ExchangeInfo | None]:
-    """The exchanges by name, but for the default one, which has no bindings of its own.
+    """The exchanges ordered by name, without the default one, which has no bindings of its own.
 
     The state may change between two steps; None is a step in the middle of many bindings.
     """
@@ -121,9 +121,9 @@ def list_exchanges(state: State) -> Iterator[ExchangeInfo | None]:
 
 
 def keyed(state: State, exchange: str) -> bool:
-    """Whether the routing keys of what is published to an exchange matter; a missing one's do.
+    """Whether an exchange routes by the routing keys of messages; True for a missing exchange.
 
-    Where they do not, a `Route` of every row stands for them all.
+    Otherwise one `Route` of every row stands for all keys.
     """
     router = router_of(state, exchange)
     return router is None or router.keyed

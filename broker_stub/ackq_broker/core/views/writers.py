@@ -1,4 +1,4 @@
-"""Writers and what they have staged (K3); what a publisher lacks (P10)."""
+"""Writers and their staged batches (K3); the missing numbers of a publisher (P10)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from ackq_broker.core.state.state import Stage, State, Writer
 def staged_batches(
     state: State, most: int, queue: str = "", after: BatchKey | None = None
 ) -> list[BatchInfo]:
-    """Staged batches behind one, by writer and batch; raises QueueNotFoundError.
+    """Up to `most` staged batches after `after`, ordered by writer and batch id.
+
+    Raises QueueNotFoundError.
 
     Args:
         state: The state.
-        most: At most so many.
-        queue: Only those with rows for it; empty: all.
+        most: The maximum number of batches.
+        queue: Only batches with rows for this queue; empty: all.
         after: None: from the first.
     """
     if queue:
@@ -49,13 +51,13 @@ def staged_batch(state: State, key: BatchKey) -> BatchInfo:
 def list_writers(
     state: State, most: int, after: str = "", silent_since_us: int = 1 << 62
 ) -> list[WriterInfo]:
-    """Writers behind one, by name.
+    """Up to `most` writers after `after`, ordered by name.
 
     Args:
         state: The state.
-        most: At most so many.
+        most: The maximum number of writers.
         after: Empty: from the first.
-        silent_since_us: Only those that were not heard of since.
+        silent_since_us: Only writers that were not active after this instant.
     """
     found = (
         name
@@ -93,7 +95,7 @@ def _stage_info(stage: Stage) -> StageInfo:
 
 
 def _targets(state: State, stages: list[Stage]) -> tuple[BatchTarget, ...]:
-    """The queues that stages hold room in, those with most rows first."""
+    """The queues in which stages reserve space, ordered by falling number of rows."""
     sums: dict[int, tuple[int, int]] = {}
     for stage in stages:
         for block in stage.blocks:
