@@ -1,4 +1,4 @@
-"""`AdminService`: exchanges, queues, bindings, browse (Q1-Q6); one core command or query a call."""
+"""`AdminService`: exchanges, queues, bindings, browse (Q1-Q6); a core command or query per call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.holdings import Holdings
 from ackq_broker.service.transport.rpc import Write
 
-# Queues of a list that are put together in one turn of the event loop.
+# Queues of a list that are collected in one turn of the event loop.
 _SLICE: Final = 100
 _OVERFLOW: Final = {
     pb.OVERFLOW_UNSPECIFIED: "reject-publish",
@@ -48,11 +48,11 @@ class AdminService:
     """The RPCs of operators and set-up code.
 
     Args:
-        engine: Decides and reads.
+        engine: Decides commands and reads state.
         dispatcher: Knows the consumers of a queue.
         sync_mode: How the journal syncs, for `ServerInfo`.
-        holdings: Knows who holds what of a queue.
-        backups: Makes backups; None: refuses to.
+        holdings: Knows the holders of a queue's messages.
+        backups: Makes backups; None: backups are refused.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class AdminService:
         self._started_s = time.monotonic()
 
     async def server_info(self, _: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
-        """The version, history and sync state of the broker."""
+        """Returns the version, history and sync state of the broker."""
         core = self._engine.core
         sequence, cause, refused = await self._engine.query(
             lambda: (
@@ -108,7 +108,7 @@ class AdminService:
         return copied(pb.BackupResponse, made, directory=str(made.directory))
 
     async def drain(self, request: pb.DrainRequest) -> pb.DrainResponse:
-        """Takes in nothing new, and tells what is under way (O6)."""
+        """Stops accepting new work, or resumes, and reports the unfinished work (O6)."""
         engine = self._engine
         engine.alarms.drain(draining=not request.resume)
         unfinished = await engine.query(
@@ -148,7 +148,7 @@ class AdminService:
         return pb.PurgeQueueResponse(purged=purged)
 
     async def redrive(self, request: pb.RedriveRequest) -> pb.RedriveResponse:
-        """Moves dead letters back to the queues they came from, as many as fit a record (Q6)."""
+        """Moves dead letters back to their original queues, as many as fit a record (Q6)."""
         reply: commands.Redriven = await self._engine.call(
             copied(
                 commands.Redrive,
@@ -160,7 +160,7 @@ class AdminService:
         return copied(pb.RedriveResponse, reply, last_position=reply.last)
 
     async def list_queues(self, request: pb.ListQueuesRequest) -> pb.ListQueuesResponse:
-        """The queues, a page of them, or one; in slices between other work (Q5, I6)."""
+        """Lists all queues, a page of them, or one; in slices between other work (Q5, I6)."""
         core, now_us = self._engine.core, self._engine.clock.now_us()
         if request.queue:
             (one,) = await self._engine.query(lambda: views.list_queues(core.state, request.queue))
@@ -178,12 +178,12 @@ class AdminService:
         for first in range(0, len(listed), _SLICE):
             found = views.queue_infos(core.state, listed[first : first + _SLICE])
             answer.queues.extend([_queue_info(queue, now_us) for queue in found])
-            await asyncio.sleep(0)  # the others' turn
+            await asyncio.sleep(0)  # let other work run
         await self._engine.wait_synced()
         return answer
 
     async def list_holdings(self, request: pb.ListHoldingsRequest) -> pb.ListHoldingsResponse:
-        """Who holds messages of a queue, and what else keeps them (Q9)."""
+        """Lists the holders of a queue's messages, and other reasons that they are kept (Q9)."""
         return await self._holdings.list(request.queue, request.position)
 
     # --- exchanges ---
@@ -209,7 +209,7 @@ class AdminService:
         return pb.DeleteExchangeResponse(bindings=bindings)
 
     async def list_exchanges(self, _: pb.ListExchangesRequest) -> pb.ListExchangesResponse:
-        """All exchanges with their bindings; they are put together in small steps (I6)."""
+        """Lists all exchanges with their bindings, collected in small steps (I6)."""
         found = []
         for each in views.list_exchanges(self._engine.core.state):
             if each is not None:
@@ -228,7 +228,7 @@ class AdminService:
         return pb.BindResponse(created=created)
 
     async def _declare(self, command: commands.Command, *, check: bool) -> Any:
-        """The reply to a command; a check leaves it at that, or at the refusal (O7)."""
+        """Executes a command; with `check` it is only decided, for its reply or refusal (O7)."""
         if not check:
             return await self._engine.call(command)
         engine = self._engine
@@ -244,7 +244,7 @@ class AdminService:
     # --- browse ---
 
     async def plan_browse(self, request: pb.PlanBrowseRequest) -> pb.PlanBrowseResponse:
-        """The chunks of a queue for a parallel browse."""
+        """Returns the chunks of a queue for a parallel browse."""
         chunks = await self._engine.query(
             lambda: views.plan_browse(self._engine.core.state, request.queue)
         )
@@ -253,14 +253,14 @@ class AdminService:
     async def browse(
         self, request: pb.BrowseRequest, write: Write[frame.Frame[messages_pb2.DeliveryRuns]]
     ) -> None:
-        """Reads without consuming (Q5)."""
+        """Reads messages of a queue without consuming them (Q5)."""
         core, cut, left = self._engine.core, request.max_body_bytes, request.max_messages
 
         def pieces(after: int, last: int) -> list[commands.Piece]:
             return views.browse(core.state, request.queue, after + 1, last, left, MOST_PIECES)
 
         before = max(request.first_position, 1) - 1
-        # What comes meanwhile is not waited for.
+        # Messages that arrive in the meantime are not waited for.
         last = request.last_position or max(views.tail(core.state, request.queue), 1)
         for found in slices(pieces, before, last):
             await send_pieces(
@@ -271,7 +271,7 @@ class AdminService:
 
 
 def _properties(properties: pb.QueueProperties) -> commands.QueueProperties:
-    """The core's form of queue properties."""
+    """Converts queue properties from the wire to the core's form."""
     if properties.overflow not in _OVERFLOW:
         raise InvalidArgumentError(
             f"Overflow {properties.overflow} is not known; choose reject-publish or drop-head."

@@ -1,7 +1,7 @@
-"""Who holds messages of a queue, and what that pins, for an operator (Q9).
+"""The holders of a queue's messages, and the storage they pin, for an operator (Q9).
 
 Invariant: the event loop serves others between two holdings, each of which is a bounded piece of
-work (I6); so a list of many is not that of one instant.
+work (I6); so a list of many holdings does not show one instant.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST: Final = 1_000
 
 
 class Holdings:
-    """What sessions and channels hold.
+    """Lists the messages held by sessions and channels.
 
     Args:
         engine: Reads core and journal.
@@ -42,11 +42,11 @@ class Holdings:
         self._sessions = sessions
 
     async def list(self, queue: str, position: int = 0) -> pb.ListHoldingsResponse:
-        """Who holds messages of a queue, or the one at a position; raises QueueNotFoundError."""
+        """The holders of a queue's messages, or of one position; raises QueueNotFoundError."""
         core, clock = self._engine.core, self._engine.clock
         keepers = views.keepers(core.state, queue, position)
         found: list[pb.Holding] = []
-        nothing = 0  # all of a lease are holes, or the holding ended meanwhile
+        nothing = 0  # a lease consists of holes only, or the holding ended in the meantime
         for keeper in keepers[:_MOST]:
             holding = views.holding(core.state, queue, keeper, position)
             if holding is not None:
@@ -113,5 +113,5 @@ def _consumers(found: Iterable[tuple[BrokerChannel, BrokerConsumer]]) -> list[pb
 
 
 def _until_ms(at_us: int, now_us: int) -> int:
-    """Milliseconds until a time; 0 when there is none, or it has come."""
+    """Milliseconds until a time; 0 if there is no time or it has passed."""
     return max(0, at_us - now_us) // 1000

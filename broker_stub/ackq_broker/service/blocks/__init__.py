@@ -1,1 +1,1 @@
-"""Blocks on their way through the broker: validated, coalesced, split by route, framed."""
+"""Message blocks on their way through the broker: validated, coalesced, routed, framed."""

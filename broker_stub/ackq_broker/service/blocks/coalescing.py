@@ -22,15 +22,15 @@ from ackq_broker.service.blocks.merge import merge
 
 Request = frame.Frame[pb.PublishHeader]
 
-# A larger block is stored as it came: merging it would only copy it.
+# A larger block is stored as received: merging it would only copy it.
 _SMALL_BYTES: Final = 64 * limits.KIB
-# The most numbers, answered before, between adjacent frames. Bounded because some work on a group
-# is linear in the range of its numbers.
+# Maximum gap of already answered numbers between adjacent frames. Bounded because some work on a
+# group is linear in the range of its numbers.
 _GAP_NUMBERS: Final = limits.FRAME_TARGET_ROWS
 
 
 def groups(requests: Sequence[Request]) -> Iterator[list[Request]]:
-    """The requests in order, each list with adjacent ones that can be coalesced."""
+    """Yields the requests in order, in lists of adjacent ones that can be coalesced."""
     group: list[Request] = []
     size = rows = 0
     for request in requests:
@@ -51,7 +51,7 @@ def groups(requests: Sequence[Request]) -> Iterator[list[Request]]:
 
 
 def rows_of(request: Request) -> int:
-    """Rows a data frame announces; 0 for other requests."""
+    """The number of rows that a data frame announces; 0 for other requests."""
     data = request.header.data
     return len(data.messages) or data.rows
 
@@ -67,11 +67,11 @@ def numbers_of(group: Sequence[Request]) -> npt.NDArray[np.uint64]:
 
 
 def coalesce(group: Sequence[Request], now_us: int) -> tuple[Bytes, int]:
-    """One block with the rows of all frames of a group, and how many these announce.
+    """Merges all frames of a group into one block; returns it and the announced number of rows.
 
     Raises:
-        MalformedBlockError: One of several frames holds no valid block, or not the rows it
-            announces.
+        MalformedBlockError: One of several frames holds no valid block, or not the number of rows
+            it announces.
     """
     announced = sum(map(rows_of, group))
     if group[0].header.data.messages:
@@ -84,7 +84,7 @@ def coalesce(group: Sequence[Request], now_us: int) -> tuple[Bytes, int]:
 
 
 def _alike(before: Request, request: Request) -> bool:
-    """Whether two adjacent requests may share a block."""
+    """Whether two adjacent requests may be coalesced into one block."""
     if not (before.header.HasField("data") and request.header.HasField("data")):
         return False
     one, two = before.header.data, request.header.data
@@ -101,5 +101,5 @@ def _alike(before: Request, request: Request) -> bool:
 
 
 def size_of(request: Request | frame.Frame[pb.StageHeader]) -> int:
-    """Bytes of a request."""
+    """The size of a request in bytes."""
     return len(request.block) + request.header.ByteSize()

@@ -1,13 +1,13 @@
-"""Stored blocks, whole or without the rows that nothing refers to any more.
+"""Stored blocks: whole, or compacted to the rows that are still referred to.
 
-A block is stored whole at first, as it came. One that was compacted is
+A block is first stored whole, as received. A compacted block is
 
     +------------------+-----------------+----------------+-----------------------+
     | magic, 7 bytes   | length, u32 LE  | rows, roaring  | a block of those rows |
     +------------------+-----------------+----------------+-----------------------+
 
 where `rows` are the numbers that its rows have in the whole block. Invariant: a row keeps its
-number, so that the core's pieces mean the same before and after. The magic is no protobuf: a
+number, so the core's pieces mean the same before and after. The magic is not valid protobuf: a
 version that does not know this form refuses the block instead of reading other rows.
 """
 
@@ -34,7 +34,7 @@ _Found = npt.NDArray[np.bool_]
 
 
 class Stored(NamedTuple):
-    """A stored block: `data` is a block of the rows that are left, `rows` their numbers.
+    """A stored block: `data` is a block of the remaining rows, `rows` are their numbers.
 
     `rows` is None for a whole block.
     """
@@ -43,11 +43,11 @@ class Stored(NamedTuple):
     rows: npt.NDArray[np.uint32] | None
 
     def find(self, piece: Piece, *, settled_ok: bool) -> Piece | None:
-        """A piece of the whole block as one of `data`; None when none of its rows is left.
+        """Translates a piece of the whole block to one of `data`; None if no row of it is left.
 
         Args:
-            piece: What a reader was given; some of its rows may have been removed since.
-            settled_ok: Leave out those rows; otherwise that is an error.
+            piece: The piece given to a reader; some of its rows may have been removed since.
+            settled_ok: Leave out removed rows; otherwise they are an error.
 
         Raises:
             BlockNotFoundError: Rows were removed.
@@ -70,7 +70,7 @@ class Stored(NamedTuple):
 
 
 def unpack(data: bytes) -> Stored:
-    """A stored block from bytes."""
+    """Unpacks a stored block, whole or compacted, from its bytes."""
     if not data.startswith(_MAGIC):
         return Stored(data, None)
     (length,) = _LENGTH.unpack_from(data, len(_MAGIC))
@@ -80,7 +80,7 @@ def unpack(data: bytes) -> Stored:
 
 
 def compact(data: bytes, rows: BitMap) -> bytes:
-    """A stored block without all but some rows, which are numbers of the whole block."""
+    """Compacts a stored block to the given rows, which are numbers of the whole block."""
     stored = unpack(data)
     at = bitmaps.row_array(rows)
     if stored.rows is not None:
@@ -97,7 +97,7 @@ def compact(data: bytes, rows: BitMap) -> bytes:
 
 
 def _numbers(piece: Piece) -> npt.NDArray[Any]:
-    """The block's rows of a piece."""
+    """The row numbers of a piece in its block."""
     if not isinstance(piece.rows, tuple):
         return piece.rows
     first, count = piece.rows
@@ -105,13 +105,13 @@ def _numbers(piece: Piece) -> npt.NDArray[Any]:
 
 
 def _selection(at: npt.NDArray[Any]) -> tuple[int, int] | npt.NDArray[np.uint32]:
-    """Ascending rows as a piece has them."""
+    """Ascending row numbers in the form that a piece has: a range, or an array."""
     first, last = int(at[0]), int(at[-1])
     return (first, len(at)) if last - first + 1 == len(at) else at.astype(np.uint32)
 
 
 def _only(piece: Piece, found: _Found) -> Piece:
-    """A piece without the rows that were not found."""
+    """Reduces a piece to the rows that were found."""
     runs: list[Run] = []
     begin = 0
     for run in piece.runs:

@@ -1,14 +1,14 @@
-"""Compaction: gives the disk back that dead messages take in blocks and segments with live ones.
+"""Compaction: reclaims the disk space of dead messages in blocks and segments with live ones.
 
 A snapshot deletes a segment without a live block; a block without a live row is dead. So blocks
-that are mostly dead are stored anew without their dead rows, and then the blocks of mostly dead
+that are mostly dead are rewritten without their dead rows, and then the blocks of mostly dead
 segments are copied forward. Invariant: a row is left out only when it was dead before the new block
-went to the journal; a dead row never lives again, so that every prefix of the journal has all rows
-that its state refers to.
+was appended to the journal; a dead row never becomes live again, so every prefix of the journal has
+all rows that its state refers to.
 
-Nothing takes the event loop longer than a look at what the queues of a batch have of it (a million
-runs: 30 ms; a block in 1,000 queues: 25 ms). While the broker is busy about `_BUSY_BYTES` are read
-in `_PERIOD_S`, and a twentieth of that time is taken.
+The longest step on the event loop is finding the live rows of a batch in its queues (a million
+runs: 30 ms; a block in 1,000 queues: 25 ms). While the broker is busy, about `_BUSY_BYTES` are read
+and a twentieth of the time is used in each `_PERIOD_S`.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ from ackq_broker.service.blocks.compacted import compact
 _log: Final = logging.getLogger(__name__)
 
 _PERIOD_S: Final = 5.0
-# What is appended and freed in a period, at most, by a broker that is idle.
+# Maximum bytes appended and freed in a period by an idle broker.
 _QUIET_BYTES: Final = limits.MIB
-# Blocks and segments of which less is live are rewritten. What stays is 1 / 0.65 / 0.65 = 2.4 times
-# the live bytes, or 2.5 with `_LOOK_AGAIN_BELOW`.
+# Blocks and segments with a smaller live share are rewritten. The rest takes at most
+# 1 / 0.65 / 0.65 = 2.4 times the live bytes, or 2.5 with `_LOOK_AGAIN_BELOW`.
 _QUIET_BELOW: Final = 0.65
-# A busy broker frees most of what is partly dead by itself.
+# In a busy broker, most partly dead blocks soon die entirely without compaction.
 _BUSY_BELOW: Final = 0.25
 _BUSY_BYTES: Final = 16 * limits.MIB
 _BUSY_S: Final = _PERIOD_S / 20
 _BATCH_BYTES: Final = 4 * limits.MIB
 _BATCH_RUNS: Final = 512
-# A block in so many queues is left as it is: what is live of it takes too long to find.
+# A block with more runs than this is not rewritten: finding its live rows takes too long.
 _MOST_RUNS: Final = 4096
-# Between two turns of the event loop, so many pages of 1,024 runs are looked at.
+# Pages of 1,024 runs that are examined between two turns of the event loop.
 _SLICE_PAGES: Final = 64
-# Less is not worth a rewrite.
+# A smaller block is not worth a rewrite.
 _LEAST_BYTES: Final = limits.KIB
-# In a block this large the payload is most of the bytes, unless its messages are tiny.
+# In a block of at least this size the payload is most of the bytes, unless its messages are tiny.
 _LARGE_BYTES: Final = 4 * limits.KIB
-# A block that was looked at in vain is looked at again when it has only this of its payload left.
+# A block examined in vain is examined again once its live payload has shrunk to below this share.
 _LOOK_AGAIN_BELOW: Final = 0.95
 
-# What is given back is not told of below that.
+# Fewer reclaimed bytes are not logged.
 _TOLD_BYTES: Final = limits.MIB
 
 _EXAMINED: Final = np.dtype([("block", "<i8"), ("payload", "<f8")])
@@ -78,7 +78,7 @@ class _Sparse(NamedTuple):
         return _Sparse(ids[chosen], runs[chosen], payload[chosen], lengths[chosen])
 
     def batches(self) -> Iterator[_Sparse]:
-        """Cut into pieces of about `_BATCH_BYTES` and `_BATCH_RUNS`."""
+        """Yields the blocks in batches of about `_BATCH_BYTES` and `_BATCH_RUNS`."""
         cuts = np.cumsum(self.lengths) // _BATCH_BYTES + np.cumsum(self.runs) // _BATCH_RUNS
         for number in np.unique(cuts).tolist():
             yield self.only(cuts == number)
@@ -91,7 +91,7 @@ class _Holders(NamedTuple):
     queue: npt.NDArray[np.int64]
 
     def of(self, block_ids: npt.NDArray[np.int64]) -> list[int]:
-        """The queues that have runs of some blocks, which ascend."""
+        """The queues that have runs of the given blocks, which are in ascending order."""
         begins = np.searchsorted(self.block, block_ids).tolist()
         ends = np.searchsorted(self.block, block_ids, "right").tolist()
         parts = [self.queue[begin:end] for begin, end in zip(begins, ends, strict=True)]
@@ -99,10 +99,10 @@ class _Holders(NamedTuple):
 
 
 class Compaction:
-    """The compaction of one broker; `run` goes on until it is cancelled.
+    """The compaction of one broker; `run` loops until it is cancelled.
 
     Args:
-        engine: Knows what is live; its journal stores the blocks.
+        engine: Knows which rows are live; its journal stores the blocks.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -113,7 +113,7 @@ class Compaction:
         self._finished = False
 
     async def run(self) -> None:
-        """Compacts now and then, as much as the broker's other work allows."""
+        """Compacts every `_PERIOD_S`, as much as the broker's other work allows."""
         while True:
             await asyncio.sleep(_PERIOD_S)
             try:
@@ -125,9 +125,9 @@ class Compaction:
                 raise
 
     async def step(self) -> None:
-        """Compacts all that is worth it if the broker was idle since the last step, else a little.
+        """Compacts everything worthwhile if the broker was idle since the last step, else a little.
 
-        Ends early when the broker is used meanwhile.
+        Ends early when the broker is used in the meantime.
         """
         self._engine.free_dead_blocks()
         before, self._activity = self._activity, self._engine.journal.activity_bytes
@@ -140,7 +140,7 @@ class Compaction:
         self._activity = self._engine.journal.activity_bytes
 
     async def _log_freed(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Does work, and logs by how much the data directory is smaller then."""
+        """Awaits `work` and logs by how much it shrank the data directory."""
         journal = self._engine.journal
         before = await self._engine.run(journal.file_bytes)
         await work()
@@ -153,7 +153,7 @@ class Compaction:
             )
 
     async def _compact(self) -> None:
-        """Rewrites blocks, then segments, and deletes those left empty."""
+        """Rewrites blocks, then segments, and deletes the segments left empty."""
         await self._rewrite(_QUIET_BELOW, self._quiet)
         journal = self._engine.journal
         await self._engine.run(partial(journal.compact, _QUIET_BELOW, self._quiet))
@@ -164,7 +164,7 @@ class Compaction:
         return used <= _QUIET_BYTES and self._has_room()
 
     def _has_room(self) -> bool:
-        """Whether copies leave room for one more segment, which the log may need (P8)."""
+        """Whether the disk has room for copies and one more segment for the log (P8)."""
         free = self._engine.journal.disk_free_bytes()
         return not self._engine.alarms.stopping and free >= 2 * self._engine.journal.segment_bytes
 
@@ -175,31 +175,31 @@ class Compaction:
         most_bytes: int = 1 << 62,
         most_s: float = math.inf,
     ) -> None:
-        """Stores blocks anew of which a smaller share is live, until so much was read or taken."""
+        """Rewrites blocks with a live share under `below`, within `most_bytes` and `most_s`."""
         read, taken_s = 0, 0.0
         sparse, holders = await self._sparse(below)
         for batch in sparse.batches():
             if read >= most_bytes or taken_s >= most_s or not going():
                 return
             began_s = time.perf_counter()
-            # Of one moment: a message may go from one queue to another.
+            # Read at one moment, because a message may move from one queue to another.
             live = views.live_rows(
                 self._engine.core.state, bitmaps.of(batch.block_ids), holders.of(batch.block_ids)
             )
             taken_s += time.perf_counter() - began_s
             await self._engine.run(partial(_rewrite, self._engine.journal, live, below))
-            # What is pinned or staged, or has gone to another queue, was not looked at.
+            # Blocks that are pinned or staged, or moved to another queue, were not examined.
             self._note(batch.only(np.isin(batch.block_ids, tuple(live))), below)
             read += int(batch.lengths.sum())
 
     async def _sparse(self, below: float) -> tuple[_Sparse, _Holders]:
-        """The blocks that may be worth a rewrite, without those that were looked at in vain."""
+        """The blocks that may be worth a rewrite, without those already examined in vain."""
         loads = [np.empty((5, 0), np.int64)]
         for load in views.block_loads(self._engine.core.state):
             loads.append(load)
             if not len(loads) % _SLICE_PAGES:
                 await asyncio.sleep(0)
-        # A busy broker looks at no block that may be whole, such as one in many queues.
+        # A busy broker examines no block that may be whole, such as one in many queues.
         certain = below == _BUSY_BELOW
         found, holders = await self._engine.run(
             partial(_find, loads, self._engine.journal, below, certain=certain)
@@ -207,7 +207,7 @@ class Compaction:
         return self._unexamined(found, below), holders
 
     def _unexamined(self, found: _Sparse, below: float) -> _Sparse:
-        """Those that were not looked at, or have lost much since; forgets about others."""
+        """The found blocks not yet examined, or much emptier since; forgets all others."""
         known = self._examined[below]
         known = self._examined[below] = known[np.isin(known["block"], found.block_ids)]
         at = np.searchsorted(found.block_ids, known["block"])
@@ -226,10 +226,10 @@ class Compaction:
 def _find(
     loads: Sequence[npt.NDArray[np.int64]], journal: Journal, below: float, *, certain: bool
 ) -> tuple[_Sparse, _Holders]:
-    """The blocks of which less than a share may be live, by what each run has left of its rows.
+    """Candidate blocks: live share that may be below `below`, from the live rows of each run.
 
-    A block may be in many queues, with the same rows or others: it has as much as the largest run,
-    and no more than all runs together. What is `certain` is sparse by the second.
+    A block may be in many queues, with the same rows or others: its live payload is at least that
+    of its largest run, and at most that of all its runs together. `certain` uses the upper bound.
     """
     block, count, live, size, queue = np.concatenate(loads, axis=1)
     order = np.argsort(block, kind="stable")
@@ -250,7 +250,7 @@ def _find(
 
 
 def _rewrite(journal: Journal, live: dict[int, BitMap], below: float) -> None:
-    """Stores those blocks anew that become smaller by that than a share of what they are."""
+    """Rewrites the blocks whose compacted size is below `below` times their present size."""
     rewritten: list[tuple[int, bytes]] = []
     for block_id, rows in live.items():
         try:
@@ -259,7 +259,7 @@ def _rewrite(journal: Journal, live: dict[int, BitMap], below: float) -> None:
         except BlockNotFoundError:
             continue
         except (DamagedError, MalformedBlockError) as error:
-            # A reader of it is told the same.
+            # A reader of the block gets the same error.
             _log.warning("compaction leaves block %d alone: %s", block_id, error)
             continue
         if len(smaller) < below * len(data):

@@ -1,6 +1,6 @@
 """Headers of a delivered dead letter with its origin and cause (C13).
 
-Invariant: the headers are the broker's: those of a publisher under these names are dropped.
+Invariant: only the broker sets these headers; a publisher's headers of the same names are dropped.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _Int64s = npt.NDArray[np.int64]
 
 
 def with_dead_letter_headers(part: block.Block, origin: Origin) -> block.Block:
-    """The rows with the headers of their origin, without an expiry, which dead-lettering clears.
+    """Adds the headers of their origin to rows, and removes the expiry that dead-lettering clears.
 
     Args:
         part: Rows of a stored block; row i has the i-th position and delivery count of `origin`.
-        origin: Of all rows.
+        origin: The origin of all rows.
     """
     header, batch = part
     headers = batch.column("headers") if header.columns >> pb.COLUMN_HEADERS & 1 else None
@@ -56,7 +56,7 @@ def with_dead_letter_headers(part: block.Block, origin: Origin) -> block.Block:
 
 
 def _headers_of(origin: Origin, rows: int) -> dict[str, pa.Array]:
-    """Each header's value in every row."""
+    """The values of each dead-letter header, one for each row."""
     assert len(origin.positions) == len(origin.delivery_counts) == rows
     constants = {
         QUEUE: origin.queue,
@@ -77,10 +77,10 @@ def _headers_of(origin: Origin, rows: int) -> dict[str, pa.Array]:
 
 
 def _extended(headers: pa.Array | None, more: dict[str, pa.Array], rows: int) -> pa.Array:
-    """A map column with more entries in each row, after those it has."""
+    """Builds a map column with more entries in each row, after the entries it has."""
     entries, counts = _own_entries(headers, rows)
     offsets = np.concatenate(([0], np.cumsum(counts + len(more))))
-    # Where each entry goes: those of the publisher first, the others behind them.
+    # The destination of each entry: the publisher's entries first, then the others.
     order = np.empty(int(offsets[-1]), np.int64)
     own = np.arange(len(entries))
     shift = len(more) * np.repeat(np.arange(rows), counts)
@@ -100,7 +100,7 @@ def _extended(headers: pa.Array | None, more: dict[str, pa.Array], rows: int) ->
 
 
 def _own_entries(headers: pa.Array | None, rows: int) -> tuple[_Int64s, _Int64s]:
-    """Indices of a map column's entries that stay, and how many each row has of them."""
+    """Indices of a map column's remaining entries, and their number in each row."""
     if headers is None:
         return np.empty(0, np.int64), np.zeros(rows, np.int64)
     offsets = headers.offsets.to_numpy().astype(np.int64)
@@ -114,6 +114,6 @@ def _own_entries(headers: pa.Array | None, rows: int) -> tuple[_Int64s, _Int64s]
 
 
 def _rfc3339(at_us: int) -> str:
-    """A time as RFC 3339 has it, to the microsecond."""
+    """Formats a time as RFC 3339, to the microsecond."""
     at = _EPOCH + timedelta(microseconds=at_us)
     return at.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -3,7 +3,7 @@
 Invariant: a frame's `DeliveryRuns` describe exactly the rows of its block, in order. A block that
 is wanted whole leaves as the bytes that are on disk, never decoded (K7); parts and small blocks are
 sliced and merged to about `FRAME_TARGET_BYTES` or `FRAME_TARGET_ROWS`. Dead letters have headers
-with their origin (C13); who asked for it gets messages with an id, all of them (L23).
+with their origin (C13); a consumer that asked for message ids gets one with every message (L23).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ackq_broker.service.blocks.message_ids import with_message_ids
 
 DeliveryFrame = frame.Frame[pb.DeliveryRuns]
 
-# ttl_ms became expires_at at the broker; a consumer never sees it.
+# The broker replaced ttl_ms by expires_at; a consumer never sees ttl_ms.
 _VISIBLE: Final = columns.STORED_MASK & ~(1 << pb.COLUMN_TTL_MS)
 # A piece this large is a frame of its own.
 _LARGE_BYTES: Final = limits.FRAME_TARGET_BYTES // 2
@@ -35,7 +35,7 @@ _LARGE_ROWS: Final = limits.FRAME_TARGET_ROWS // 2
 
 
 class _Loaded(NamedTuple):
-    """A piece: the bytes of a block that is wanted whole, or the rows of a part."""
+    """A loaded piece: the bytes of a block that is wanted whole, or the decoded rows of a part."""
 
     piece: Piece
     columns: int
@@ -50,16 +50,17 @@ class _Loaded(NamedTuple):
 
 
 class FrameBuilder:
-    """Turns pieces into frames, one at a time; it blocks on reads and belongs in a worker thread.
+    """Turns pieces into frames, one at a time; blocks on reads, so run it in a worker thread.
 
     Args:
-        pieces: In tag (or position) order.
-        read_block: A block's stored bytes by its id.
+        pieces: The pieces in tag (or position) order.
+        read_block: Reads a block's stored bytes by its id.
         wanted: Bit set of `Column` values; 0 means all.
         browse: Mark leased runs (Q5).
         settled_ok: Leave out messages whose block was freed, or compacted without them, because
-            they were settled meanwhile; otherwise that is an error.
-        max_body_bytes: Cut bodies to so many bytes, and say how long they were; 0: not.
+            they were settled in the meantime; otherwise that is an error.
+        max_body_bytes: Truncate bodies to this length and report their full lengths; 0: whole
+            bodies.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class FrameBuilder:
         self._ahead: _Loaded | None = None
 
     def next_frame(self) -> DeliveryFrame | None:
-        """The next frame; None after the last."""
+        """Builds the next frame; None after the last."""
         group: list[_Loaded] = []
         size = rows = 0
         while (loaded := self._ahead or self._load()) is not None:
@@ -137,7 +138,7 @@ class FrameBuilder:
         return None
 
     def _read(self, block_id: int) -> Stored:
-        """A block by its id; read once for adjacent pieces of it."""
+        """Reads a block by its id, once for adjacent pieces of the same block."""
         if self._last_read is None or self._last_read[0] != block_id:
             self._last_read = (block_id, unpack(self._read_block(block_id)))
         return self._last_read[1]
@@ -158,7 +159,7 @@ class FrameBuilder:
 
 
 def delivery_runs(pieces: Sequence[Piece], *, browse: bool = False) -> pb.DeliveryRuns:
-    """The frame header of pieces; adjacent runs are merged."""
+    """Builds the frame header of pieces; adjacent runs are merged."""
     queues: dict[str, int] = {}
     joined: list[tuple[int, Run]] = []
     for piece in pieces:
@@ -184,10 +185,10 @@ def delivery_runs(pieces: Sequence[Piece], *, browse: bool = False) -> pb.Delive
 
 
 def _slice(data: bytes, piece: Piece) -> block.Block:
-    """The rows a piece wants of its block.
+    """The rows of a block that a piece wants.
 
-    Few bytes of a large block are copied: a frame may be made of a row each of thousands of blocks,
-    which shall not all stay in memory for it.
+    A small part of a large block is copied: a frame may have one row from each of thousands of
+    blocks, and must not keep all of them in memory.
     """
     header, batch = block.decode(data)
     if not isinstance(piece.rows, tuple):
@@ -201,7 +202,7 @@ def _slice(data: bytes, piece: Piece) -> block.Block:
 
 
 def _cut(part: block.Block, most_bytes: int) -> tuple[block.Block, list[int]]:
-    """The rows with bodies of so many bytes at most, and how long each body is; 0 for none."""
+    """The rows with bodies cut to `most_bytes`, and each body's full length; 0 without a body."""
     header, batch = part
     if not header.columns >> pb.COLUMN_BODY & 1:
         return part, [0] * batch.num_rows

@@ -2,7 +2,7 @@
 
 Invariant: every row of a frame is in exactly one part or one refusal; a part's block can be stored
 as it is, and its routes cover each of its rows exactly once. A part has a bounded number of routes,
-because the core decides it in one piece.
+because the core decides it in one step.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _MODES: Final = {
 }
 
 
-# The most routing keys of a part; the frames of a client that keeps to the target have no more.
+# Maximum routing keys of a part; frames of a client that keeps to the row target have no more.
 _PART_KEYS: Final = limits.FRAME_TARGET_ROWS
 
 
 class PreparedPart(NamedTuple):
     """The rows of a frame that are published by one command.
 
-    `rows` are row indices of the frame, None means all of them; `block` is buffers to be joined.
-    `persistent` is whether any row is; `transient` are the rows that are not, when others are.
-    `sizes` are the payload bytes of each row, None when all are alike.
+    `rows` are row indices of the frame, None for all; `block` is a list of buffers to be joined.
+    `persistent` is true if any row is persistent; `transient` are the other rows, if only some are.
+    `sizes` are the payload bytes of each row, None if all rows have the same size.
     """
 
     rows: Rows | None
@@ -61,7 +61,7 @@ class PreparedPart(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A validated frame: the rows to publish, mostly in one part, and those that are refused."""
+    """A validated frame: the rows to publish, usually in one part, and the refused rows."""
 
     parts: tuple[PreparedPart, ...]
     refusals: tuple[Refusal, ...]
@@ -77,20 +77,20 @@ def prepare(
 ) -> Prepared:
     """Validate a block, stamp its times, and find its routes, refusals and delivery modes.
 
-    The ordinary frame (nothing refused, no time to live) is stored with the Arrow bytes it came
-    with. Others are encoded again.
+    An ordinary frame (no refused row, no time to live) is stored with the Arrow bytes it came
+    with. Other frames are encoded again.
 
     Args:
         data: A block as a client sent it.
-        announced: The rows that its frame announces.
-        now_us: What `published_at_us` becomes where the client set none, and what a time to live
-            counts from (Q3).
-        by_mode: Whether the rows' delivery modes count.
-        keyed: Whether their routing keys do; else one route stands for all of them.
+        announced: The number of rows that its frame announces.
+        now_us: `published_at_us` of rows for which the client set none, and the start of a time to
+            live (Q3).
+        by_mode: Whether the rows' delivery modes are used.
+        keyed: Whether their routing keys are used; otherwise one route covers all rows.
 
     Raises:
         LimitError: The block announces more rows than a frame may hold.
-        MalformedBlockError: The bytes are not a valid block of so many rows.
+        MalformedBlockError: The bytes are not a valid block of the announced number of rows.
     """
     decoded = validation.decode(data, announced)
     stamped = _stamp(data, decoded, now_us)
@@ -110,7 +110,7 @@ def prepare(
 
 
 def _accepted(rows: int, refusals: tuple[Refusal, ...]) -> Rows | None:
-    """The rows that are not refused; None: all of them."""
+    """The indices of the rows that are not refused; None for all rows."""
     if not refusals:
         return None
     accepted = np.ones(rows, np.bool_)
@@ -120,7 +120,7 @@ def _accepted(rows: int, refusals: tuple[Refusal, ...]) -> Rows | None:
 
 
 def _many_keys(decoded: block.Block) -> bool:
-    """Whether a block may have more routing keys than a part."""
+    """Whether a block has more distinct routing keys than a part may have."""
     if decoded.header.rows <= _PART_KEYS or not decoded.header.columns >> pb.COLUMN_ROUTING_KEY & 1:
         return False
     distinct: int = pc.count_distinct(decoded.batch.column("routing_key"), mode="all").as_py()
@@ -130,7 +130,7 @@ def _many_keys(decoded: block.Block) -> bool:
 def _slices(
     rows: Rows | None, decoded: block.Block, now_us: int, *, by_mode: bool
 ) -> Iterator[PreparedPart]:
-    """A stored block as parts of a bounded number of rows."""
+    """Splits a stored block into parts with a bounded number of rows."""
     if rows is None:
         rows = np.arange(decoded.header.rows)
     for start in range(0, len(rows), _PART_KEYS):
@@ -140,7 +140,7 @@ def _slices(
 
 
 def from_messages(messages: Sequence[pb.Message], now_us: int) -> bytes:
-    """A block of single messages, for publishers that build no Arrow batches; at least one."""
+    """Encodes at least one message as a block, for publishers that build no Arrow batches."""
     values: dict[str, list[Any]] = {
         "body": [message.body for message in messages],
         "routing_key": [message.routing_key for message in messages],
@@ -163,7 +163,7 @@ def from_messages(messages: Sequence[pb.Message], now_us: int) -> bytes:
 
 
 def routes_of(decoded: block.Block) -> tuple[Route, ...]:
-    """The distinct routing keys of a block with their rows; a null key is the empty one."""
+    """The distinct routing keys of a block with their rows; a null key counts as empty."""
     if not decoded.header.columns >> pb.COLUMN_ROUTING_KEY & 1:
         return (Route(decoded.header.routing_key),)
     encoded = decoded.batch.column("routing_key").fill_null("").dictionary_encode()
@@ -174,7 +174,7 @@ def routes_of(decoded: block.Block) -> tuple[Route, ...]:
 
 
 def expiries_of(decoded: block.Block, now_us: int) -> tuple[Expiry, ...]:
-    """When the rows of a stored block expire that do (Q3), as exactly as the core keeps it."""
+    """The expiry times of a stored block's expiring rows (Q3), at the core's precision."""
     if not decoded.header.columns >> pb.COLUMN_EXPIRES_AT & 1:
         return ()
     times = decoded.batch.column("expires_at").cast(pa.int64()).fill_null(0).to_numpy()
@@ -187,13 +187,13 @@ def expiries_of(decoded: block.Block, now_us: int) -> tuple[Expiry, ...]:
 
 
 def take(data: Bulk, rows: Rows) -> bytes:
-    """A block of some rows of a stored block, for a return (P7)."""
+    """Encodes the given rows of a stored block as a block of their own, for a return (P7)."""
     decoded = block.decode(b"".join(data))
     return _encode(decoded.header, decoded.batch.take(pa.array(rows)))
 
 
 def _stamp(data: Bytes, decoded: block.Block, now_us: int) -> Bulk:
-    """The block with a publish time in its header, unless its rows carry their own; no copy."""
+    """Sets a publish time in the block's header unless it or its rows have one; no copy."""
     header, batch = decoded
     own_times = (
         header.columns >> pb.COLUMN_PUBLISHED_AT & 1 and not batch.column("published_at").null_count
@@ -206,12 +206,12 @@ def _stamp(data: Bytes, decoded: block.Block, now_us: int) -> Bulk:
 
 
 def _expiring(decoded: block.Block, now_us: int) -> tuple[Bulk, block.Block]:
-    """The block with a column of expiry times, if any row expires, in place of times to live."""
+    """Replaces a block's times to live by a column of expiry times, if any row expires."""
     ttls = decoded.batch.column("ttl_ms").fill_null(0).to_numpy()
     arrays = dict(zip(decoded.batch.schema.names, decoded.batch.columns, strict=True))
     del arrays["ttl_ms"]
     if ttls.any():
-        # What is not in this range is refused.
+        # Rows outside this range are refused.
         times = now_us + np.clip(ttls, 0, limits.MAX_TTL_MS) * 1000
         arrays["expires_at"] = pa.array(times, pa.int64(), mask=ttls == 0).cast(columns.TIMESTAMP)
     if not arrays:
@@ -224,17 +224,17 @@ def _expiring(decoded: block.Block, now_us: int) -> tuple[Bulk, block.Block]:
 
 
 def _grouped(codes: npt.NDArray[Any], groups: int) -> Iterator[BitMap]:
-    """The rows of each code from 0 to below `groups`."""
+    """Yields the rows of each code, for codes from 0 to below `groups`."""
     by_code = np.argsort(codes, kind="stable").astype(np.uint32)
     start = 0
     for end in np.cumsum(np.bincount(codes, minlength=groups)).tolist():
-        # A buffer of the right type is taken 5 times faster than a numpy array.
+        # `BitMap` reads a buffer of the right type 5 times faster than a numpy array.
         yield BitMap(array("I", by_code[start:end].tobytes()))
         start = end
 
 
 def _modes(decoded: block.Block, *, by_mode: bool) -> tuple[bool, BitMap | None]:
-    """Whether any row is persistent, and the rows that are not, when others are (P12)."""
+    """Whether any row is persistent, and the transient rows if only some are persistent (P12)."""
     constant = not by_mode or is_persistent(decoded.header)
     if not by_mode or not decoded.header.columns >> pb.COLUMN_PERSISTENT & 1:
         return constant, None
@@ -254,7 +254,7 @@ def _part(
     by_mode: bool,
     keyed: bool = True,
 ) -> PreparedPart:
-    """A stored block as a part."""
+    """Builds the part of a stored block."""
     persistent, transient = _modes(decoded, by_mode=by_mode)
     return PreparedPart(
         rows=rows,
@@ -270,7 +270,7 @@ def _part(
 
 
 def _encode(constants: pb.BlockHeader, batch: pa.RecordBatch) -> bytes:
-    """A block with the constants of the one its rows came from."""
+    """Encodes a block with the header constants of the block its rows came from."""
     return block.encode(
         batch,
         routing_key=constants.routing_key,

@@ -1,6 +1,6 @@
-"""Merges small blocks into one with the same rows, of a good size for wire and disk.
+"""Merges small blocks into one block with the same rows, of a good size for wire and disk.
 
-Invariant: every row reads the same before and after, whether a value stood in a column or in the
+Invariant: every row reads the same before and after, whether a value was in a column or in the
 block's header.
 """
 
@@ -21,17 +21,18 @@ _EMPTY_HEADERS = pa.scalar([], columns.HEADERS)
 
 
 def is_persistent(header: pb.BlockHeader) -> bool:
-    """The delivery mode a block's header gives its rows; unspecified means persistent."""
+    """Whether a block's header makes its rows persistent; so does an unspecified mode."""
     return header.delivery_mode != pb.DELIVERY_MODE_NON_PERSISTENT
 
 
 def merge(parts: Sequence[block.Block], visible: int = columns.STORED_MASK) -> bytes:
-    """One block, as bytes, of the rows of all parts in order.
+    """Encodes the rows of all parts, in order, as one block.
 
     Args:
-        parts: At least one. Their batches may be slices; headers' constants count, not their rows.
-        visible: Bit set of the stored columns to keep. Where none of them is stored, the delivery
-            mode (one bit a row) stands in, because a block has at least one column.
+        parts: At least one part. Batches may be slices: of the headers only the constants are used,
+            not the row counts.
+        visible: Bit set of the stored columns to keep. If none of them is stored, the delivery mode
+            (one bit a row) is kept instead, because a block has at least one column.
     """
     headers = [part.header for part in parts]
     routing_keys = [header.routing_key for header in headers]
@@ -70,14 +71,14 @@ def merge(parts: Sequence[block.Block], visible: int = columns.STORED_MASK) -> b
 
 
 def _same(constants: Sequence[object]) -> bool:
-    """Whether all parts have one value."""
+    """Whether all parts have the same value."""
     return constants.count(constants[0]) == len(constants)
 
 
 def _with_constants(
     parts: Sequence[block.Block], bit: int, name: str, constants: pa.Array, rows: np.ndarray
 ) -> pa.Array:
-    """A column whose absent or null values come from the headers' constants, one per part."""
+    """Builds a column; absent or null values come from the headers' constants, one per part."""
     if not any(part.header.columns & bit for part in parts):
         return constants.take(pa.array(np.repeat(np.arange(len(parts)), rows)))
     return pa.concat_arrays(
@@ -91,7 +92,7 @@ def _with_constants(
 
 
 def _with_absent(parts: Sequence[block.Block], bit: int, name: str) -> pa.Array:
-    """A column that reads null, or no headers, where a part has none."""
+    """Builds a column that is null, or without headers, for parts that lack it."""
     kind = columns.STORED[name][1]
     absent = _EMPTY_HEADERS if name == "headers" else pa.scalar(None, kind)
     return pa.concat_arrays(

@@ -1,7 +1,7 @@
-"""The message id of a delivered message that was published without one (L23).
+"""Message ids of delivered messages that were published without one (L23).
 
-Invariant: one message has the same id at each of its deliveries, and no other message has it: not
-one of a queue that was declared anew under the same name, nor one of another journal.
+Invariant: a message has the same id at each of its deliveries, and no other message has it: neither
+in a queue that was declared again under the same name, nor in another journal.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ackq_broker.core.commands import MessageIdentity
 
 
 def with_message_ids(part: block.Block, identity: MessageIdentity) -> block.Block:
-    """The rows, each with a message id; the same block where all of them had one.
+    """Adds message ids to rows without one; returns the same block if all rows have one.
 
     Args:
         part: Rows of a stored block; row i has the i-th position of `identity`.
-        identity: Of all rows.
+        identity: The identity of all rows.
     """
     header, batch = part
     assert len(identity.positions) == batch.num_rows

@@ -1,6 +1,6 @@
 """Sizes of the rows of a block, read from the offsets of its columns (Q3).
 
-Invariant: together they are the payload bytes that the block's header announces.
+Invariant: the sizes add up to the payload bytes that the block's header announces.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OFFSET_BYTES: Final = 4
 
 
 def row_sizes(decoded: block.Block) -> Int64s | None:
-    """Payload bytes of each row of a validated block; None when all are alike."""
+    """Payload bytes of each row of a validated block; None if all rows have the same size."""
     header, batch = decoded
     if header.rows == 1:
         return None
@@ -43,7 +43,7 @@ def row_sizes(decoded: block.Block) -> Int64s | None:
 
 
 def _offsets(column: pa.Array) -> npt.NDArray[Any]:
-    """Where each value of a binary or string column begins, and where the last one ends."""
+    """The begin of each value of a binary or string column, and the end of the last one."""
     _, offsets, _ = column.buffers()
     if not len(column) or offsets is None:
         return np.zeros(len(column) + 1, np.int32)

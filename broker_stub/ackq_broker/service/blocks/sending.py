@@ -1,8 +1,8 @@
 """Sends pieces to a reader: frames are built in a worker thread, one ahead of the wire.
 
-Invariant: no frame leaves before everything that the pieces depend on is on disk (I1). Of a reader
-that takes its time no more than a slice of pieces is kept: a message that was published alone is a
-piece, of 8 us and 340 bytes (I6).
+Invariant: no frame leaves before everything that the pieces depend on is on disk (I1). For a slow
+reader no more than one slice of pieces is kept: a message that was published alone is a piece, of
+8 us and 340 bytes (I6).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ackq_broker.service.blocks.frames import DeliveryFrame, FrameBuilder
 from ackq_broker.service.transport.rpc import Write
 
 MOST_PIECES: Final = 4_096
-# The labels asked for next, to those that the slice before had.
+# Ratio of the labels asked for next to the labels of the previous slice.
 _WIDER: Final = 4
 
 
 def slices(
     ask: Callable[[int, int], Sequence[Piece]], after: int, last: int
 ) -> Iterator[Sequence[Piece]]:
-    """The pieces of the labels (after, last], each slice asked for when the one before was sent.
+    """Yields the pieces of the labels (after, last] in slices, each computed when it is needed.
 
     Args:
-        ask: The pieces behind one label up to another; the first `MOST_PIECES` of them.
+        ask: Returns the first `MOST_PIECES` pieces after one label up to another.
         after: A tag or position.
-        last: Another.
+        last: The last tag or position.
     """
     until = last
     while True:
@@ -44,13 +44,13 @@ def slices(
             yield found
         if reached >= last:
             return
-        # To ask for all of the rest would take the longer the more there is, each time.
+        # Asking for all remaining labels each time would cost time in proportion to their number.
         wider = _WIDER * (reached - after) if reached < until else last
         after, until = reached, min(last, reached + wider)
 
 
 def rows_in(pieces: Sequence[Piece]) -> int:
-    """The rows of pieces."""
+    """The number of rows of pieces."""
     return sum(run.rows for piece in pieces for run in piece.runs)
 
 
@@ -63,18 +63,18 @@ async def send_pieces(
     browse: bool = False,
     max_body_bytes: int = 0,
 ) -> None:
-    """Sends the rows of pieces.
+    """Sends the rows of pieces to a reader.
 
     Args:
         engine: Reads blocks.
-        pieces: Of the core's present state.
+        pieces: Pieces of the core's present state.
         wanted: Bit set of columns; 0 means all.
         write: Sends a frame.
-        browse: Mark leased rows, and leave out messages that are removed meanwhile (Q5).
-        max_body_bytes: Cut bodies to so many bytes (Q5); 0: not.
+        browse: Mark leased rows, and leave out messages removed in the meantime (Q5).
+        max_body_bytes: Truncate bodies to this length (Q5); 0: whole bodies.
 
     Raises:
-        BlockNotFoundError: Messages were removed meanwhile, and it is no browse.
+        BlockNotFoundError: Messages were removed in the meantime, and it is not a browse.
     """
     builder = FrameBuilder(
         pieces,
@@ -94,7 +94,7 @@ async def send_pieces(
 async def build_here(
     builder: FrameBuilder, in_flight: StreamBytes
 ) -> AsyncGenerator[DeliveryFrame, None]:
-    """The frames of a builder, built on the event loop: where a worker thread would cost more."""
+    """Yields a builder's frames, built on the event loop, if a worker thread would cost more."""
     while (frame := builder.next_frame()) is not None:
         in_flight.add(len(frame.block))
         yield frame
@@ -104,7 +104,7 @@ async def build_here(
 async def build_ahead(
     engine: Engine, builder: FrameBuilder, in_flight: StreamBytes
 ) -> AsyncGenerator[DeliveryFrame, None]:
-    """The frames of a builder, each built in a worker thread while the one before is written."""
+    """Yields a builder's frames, built in a worker thread while the previous one is written."""
 
     async def build() -> DeliveryFrame | None:
         built = await engine.run(builder.next_frame)

@@ -1,6 +1,6 @@
 """Validates frames: refuses rows over the limits of messages (P8, I6).
 
-Invariant: no frame is decoded that could take much more memory than its bytes.
+Invariant: a frame that could take much more memory than its bytes is not decoded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ackq.wire.frame import Bytes
 
 # Two offsets and three bits.
 _ENTRY_BYTES: Final = 9
-# Behind a buffer, with the offset that is one more than there are rows.
+# Padding after a buffer, including the one offset more than there are rows.
 _PADDING_BYTES: Final = 72
 # The headers of block and Arrow message.
 _METADATA_BYTES: Final = 4 * limits.KIB
@@ -37,7 +37,7 @@ Rows = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Refusal(NamedTuple):
-    """Rows, as ascending row indices of a frame, that are refused together."""
+    """Rows of a frame, as ascending row indices, that are refused for one reason."""
 
     rows: Rows
     reason: AckqError
@@ -55,18 +55,18 @@ def too_many_rows(rows: int) -> LimitError | None:
 
 
 def decode(data: Bytes, announced: int) -> block.Block:
-    """A client's block, validated; one that would expand in memory is refused undecoded.
+    """Decodes and validates a client's block; one that would expand in memory is not decoded.
 
     A null boolean takes a bit, and 33 KB of zstd can hold a body of 1 GiB (`wire.record_batch`).
 
     Args:
         data: The block.
-        announced: The rows that its frame announces.
+        announced: The number of rows that its frame announces.
 
     Raises:
-        LimitError: It announces more rows than a frame may hold.
-        MalformedBlockError: It is not a valid block, or has not as many rows, or has bytes that no
-            message uses.
+        LimitError: The block has more rows than a frame may hold.
+        MalformedBlockError: It is not a valid block, has another number of rows than announced, or
+            has bytes that no message uses.
     """
     header, arrow = block.split(data)
     refusal = too_many_rows(header.rows)
@@ -88,9 +88,9 @@ def decode(data: Bytes, announced: int) -> block.Block:
 
 
 def _most_bytes(decoded: block.Block) -> int:
-    """What a block of these messages takes at most, as every writer of Arrow lays it out.
+    """Maximum size of a block of these messages in the layout of any Arrow writer.
 
-    Limits and quotas count payload: what is stored beside it must be in proportion.
+    Limits and quotas count payload bytes: other stored bytes must be in proportion to them.
     """
     header, batch = decoded
     row_bytes, most_padding = _overhead(header.columns)
@@ -100,11 +100,11 @@ def _most_bytes(decoded: block.Block) -> int:
 
 @cache
 def _overhead(mask: int) -> tuple[int, int]:
-    """Bytes beside the payload of a block with these columns: of each row, and once."""
+    """Non-payload bytes of a block with these columns: for each row, and once per block."""
     row_bytes, padding = 0, _METADATA_BYTES
     for field in columns.stored_schema(mask):
         fixed = pa.types.is_primitive(field.type)
-        # A bit that says whether it is null, and a value or an offset.
+        # A validity bit, and a value or an offset.
         row_bytes += 1 + (field.type.bit_width + 7) // 8 if fixed else 5
         padding += _PADDING_BYTES * (9 if pa.types.is_map(field.type) else 3)
     return row_bytes, padding
@@ -132,7 +132,7 @@ def refusals_of(decoded: block.Block) -> tuple[Refusal, ...]:
 
 
 def _frame_refusal(decoded: block.Block) -> AckqError | None:
-    """Why the frame as a whole is refused."""
+    """The reason to refuse the frame as a whole; None if there is none."""
     header, batch = decoded
     if header.columns >> pb.COLUMN_EXPIRES_AT & 1:
         return SchemaError(
@@ -154,7 +154,7 @@ def _frame_refusal(decoded: block.Block) -> AckqError | None:
 
 
 def _too_large(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqError]]:
-    """Rows over the size of a message, or of its headers."""
+    """Rows over the size limit of a message or of its headers."""
     header, batch = decoded
     if header.payload_bytes > limits.MAX_MESSAGE_BYTES:
         sizes = pc.add(block.row_bytes(batch), len(header.routing_key.encode()))
@@ -171,7 +171,7 @@ def _too_large(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqError]]:
 
 
 def _long_routing_keys(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqError]]:
-    """Rows whose routing key is over its limit."""
+    """Rows whose routing key is over the size limit."""
     header, batch = decoded
     if header.columns >> pb.COLUMN_ROUTING_KEY & 1:
         sizes = pc.fill_null(pc.binary_length(batch.column("routing_key")), 0)
@@ -202,7 +202,7 @@ def _odd_ttls(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqError]]:
 
 
 def _odd_publish_times(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqError]]:
-    """Rows with a publish time that no reader could show."""
+    """Rows with a publish time that readers cannot represent."""
     if decoded.header.columns >> pb.COLUMN_PUBLISHED_AT & 1:
         times = decoded.batch.column("published_at").cast(pa.int64())
         ends = pc.min_max(times)

@@ -1,7 +1,7 @@
 """One channel: its consumers, their unacked messages, pulls and settlements (C1-C9, C12).
 
-Invariant: a channel outlives the disconnect of its stream, and nothing is delivered while it has
-none; its end requeues everything that is unacked, in one decision.
+Invariant: a channel outlives the disconnect of its stream, and delivers nothing while it has no
+stream; closing it requeues all unacked messages in one decision.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ackq_broker.service.consuming.transport_window import PendingDelivery, Tran
 from ackq_broker.service.consuming.unacked import UnackedOwner, UnackedTags
 from ackq_broker.service.transport.fields import error_detail
 
-# The most pulls that may wait for the transport window.
+# Maximum number of pulls that may wait for the transport window.
 _PULLS: Final = 10_000
 
 
 class AttachedStream(Protocol):
-    """The stream that a channel is attached to, as far as the channel needs it."""
+    """The part of a consume stream's interface that its channel uses."""
 
     @property
     def full(self) -> bool:
@@ -44,10 +44,10 @@ class AttachedStream(Protocol):
         """Sends a delivery once `sequence` is on disk."""
 
     def answer(self, header: pb.ConsumeHeader, sequence: int) -> None:
-        """Sends a header once `sequence` is on disk, behind everything put before it."""
+        """Sends a header once `sequence` is on disk, after everything queued before it."""
 
     def fence(self, error: AckqError) -> None:
-        """Ends the stream with an error: an opening of the channel is newer."""
+        """Ends the stream with an error, because a newer stream opened the channel."""
 
 
 @dataclass(slots=True)
@@ -64,22 +64,23 @@ class BrokerChannel:
     """The broker's side of one channel id.
 
     Attributes:
-        instance: Names this channel, and none that its client id had before or will have (C17).
+        instance: Unique to this channel; never shared with another channel of the same client
+            id (C17).
         window: Deliveries without a transport ack.
-        consumers: By name.
+        consumers: The consumers by name.
         reply_cache: Answers to requests that the client may repeat after a reconnect.
         stream: None while the client is disconnected.
-        closed: Whether its end was decided.
-        delivery_times: Since when what is unacked has been with the client.
-        settled_us: When the client settled anything last, or else when the channel began.
+        closed: Whether the closing of the channel was decided.
+        delivery_times: When the unacked messages were delivered.
+        settled_us: Time of the client's last settlement, else when the channel began.
 
     Args:
-        engine: Decides.
+        engine: Decides commands.
         dispatcher: Serves consumers.
         channel_id: 16 random bytes that the client chose.
-        window_messages: The transport window.
+        window_messages: Size of the transport window in messages.
         label: Shown to operators.
-        user: Whom it belongs to (A10); empty where there are no users.
+        user: The user that owns the channel (A10); empty without a users file.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class BrokerChannel:
         self._dispatcher = dispatcher
         self._unacked = UnackedTags()
         self._prefetch = 0
-        # Consumers that wait for room on the channel, by `no_ack`.
+        # Consumers waiting for room on the channel, by `no_ack`.
         self._parked: dict[bool, OrderedDict[BrokerConsumer, None]] = {
             False: OrderedDict(),
             True: OrderedDict(),
@@ -115,14 +116,14 @@ class BrokerChannel:
 
     @property
     def queues(self) -> set[str]:
-        """Those that it delivers from: of its consumers, and of pulls that wait."""
+        """The queues that the channel delivers from: its consumers' and its waiting pulls'."""
         consumed = {consumer.queue for consumer in self.consumers.values()}
         return consumed | {pull.queue for pull in self._pulls}
 
-    # --- life ---
+    # --- lifecycle ---
 
     def attach(self, stream: AttachedStream) -> None:
-        """Attaches a stream; everything without a transport ack is sent, or sent again (C11)."""
+        """Attaches a stream and sends every delivery without a transport ack (again) (C11)."""
         self.stream = stream
         for delivery in self.window.deliveries:
             stream.deliver(delivery, self._engine.core.sequence)
@@ -131,13 +132,13 @@ class BrokerChannel:
         self.resume_deliveries()
 
     def detach(self) -> None:
-        """Detaches the stream, whose client disconnected."""
+        """Detaches the stream after its client disconnected."""
         self.stream = None
         self.window.disconnect()
         self.reply_cache.disconnect()
 
     def close(self) -> None:
-        """Ends the channel and requeues everything unacked; idempotent (C12)."""
+        """Closes the channel and requeues all unacked messages; idempotent (C12)."""
         if self.closed:
             return
         self.closed = True
@@ -153,13 +154,15 @@ class BrokerChannel:
         """Starts a consumer.
 
         Args:
-            request: Its name, queue, prefetch and outcomes.
-            may_repeat: The client reconnected, and may repeat a subscribe: a consumer that exists
-                is no error then, and one that the broker cancelled is cancelled again (Q4).
+            request: Name, queue, prefetch and outcomes of the consumer.
+            may_repeat: The client reconnected and may repeat a subscribe: an existing consumer is
+                then no error, and one that the broker cancelled is cancelled again (Q4).
 
         Raises:
-            QueueNotFoundError: No such queue; one that the client had before is cancelled instead.
-            InvalidArgumentError: The name is taken or no name, or there are too many consumers.
+            QueueNotFoundError: No such queue; a consumer that the client had before is cancelled
+                instead.
+            InvalidArgumentError: The name is taken or invalid.
+            LimitError: The channel has the maximum number of consumers.
             InvalidOperationError: It declares an outcome that the broker did not announce (C5).
         """
         config = decode_config(request)
@@ -189,21 +192,21 @@ class BrokerChannel:
             self._notify_cancelled(config.name, error)
 
     def unsubscribe(self, name: str) -> None:
-        """Ends a consumer, if it exists; its unacked messages stay unacked on the channel."""
+        """Ends a consumer if it exists; its unacked messages stay unacked on the channel."""
         self.reply_cache.cancelled.pop(name, None)
         consumer = self.consumers.get(name)
         if consumer is not None:
             self._remove(consumer)
 
     def cancel(self, consumer: BrokerConsumer, reason: AckqError) -> None:
-        """Cancels a consumer from the broker's side, with a notice to the client."""
+        """Cancels a consumer on the broker's initiative and notifies the client."""
         self._remove(consumer)
         self._notify_cancelled(consumer.config.name, reason)
 
     def set_prefetch(self, name: str, messages: int) -> None:
         """Changes the prefetch of a consumer, if it exists, or of the channel (C8).
 
-        What is unacked already may be over the new bound for a while.
+        Messages already unacked may exceed the new bound for a while.
         """
         if not name:
             self._prefetch = messages
@@ -215,8 +218,8 @@ class BrokerChannel:
     # --- deliveries ---
 
     def room(self, *, no_ack: bool) -> int:
-        """The number of messages that the channel as a whole can be delivered now (C8, C11)."""
-        # At a shutdown channels end one after the other: none shall get what others requeue.
+        """The number of messages that can be delivered on the whole channel now (C8, C11)."""
+        # At a shutdown channels close one by one; none may receive messages that others requeue.
         if self.stream is None or self.stream.full:
             return 0
         if self._engine.alarms.stopping or self._engine.alarms.draining:
@@ -226,7 +229,7 @@ class BrokerChannel:
         return min(self.window.room, max(0, self._prefetch - self._unacked.prefetched))
 
     def deliver(self, consumer: BrokerConsumer, messages: int) -> int:
-        """Delivers up to `messages` to a consumer; returns the number delivered."""
+        """Delivers up to `messages` messages to a consumer; returns the number delivered."""
         config = consumer.config
         return self._deliver(
             consumer.owner,
@@ -237,7 +240,7 @@ class BrokerChannel:
         )
 
     def park(self, consumer: BrokerConsumer) -> None:
-        """Keeps a consumer until there is room on the channel."""
+        """Parks a consumer until there is room on the channel."""
         self._parked[consumer.config.no_ack].setdefault(consumer)
 
     def resume_deliveries(self) -> None:
@@ -251,7 +254,7 @@ class BrokerChannel:
                 self._dispatcher.serve(consumer)
 
     def transport_ack(self, tag: int, now_s: float) -> None:
-        """Reopens the transport window; settles nothing (C11).
+        """Reopens the transport window up to a tag; settles nothing (C11).
 
         Raises:
             InvalidArgumentError: No such tag was delivered.
@@ -267,8 +270,8 @@ class BrokerChannel:
         """Pulls messages; bounded by the transport window, not by prefetch (C9).
 
         Args:
-            request: The queue, and the number of messages.
-            may_repeat: The client reconnected, and may repeat a pull that was answered.
+            request: The queue and the number of messages.
+            may_repeat: The client reconnected and may repeat a pull that was already answered.
 
         Raises:
             QueueNotFoundError: No such queue.
@@ -290,11 +293,11 @@ class BrokerChannel:
     # --- settlements ---
 
     def settle(self, requests: Iterable[pb.Settle], *, may_repeat: bool) -> None:
-        """Settles in order; settlements before one that is refused take effect (C2-C5, C15).
+        """Applies settlements in order; those before a refused one take effect (C2-C5, C15).
 
         Args:
-            requests: Settlements that came together.
-            may_repeat: The client reconnected, and may repeat settlements that were answered.
+            requests: Settlements that arrived together.
+            may_repeat: The client reconnected and may repeat settlements that were answered.
 
         Raises:
             UnknownDeliveryTagError: A tag is not outstanding on this channel (C2).
@@ -309,7 +312,7 @@ class BrokerChannel:
                 messages = self.reply_cache.find_settled(request.number) if may_repeat else 0
                 messages = messages or batch.add(request)
                 if not messages:
-                    # After the settlements before it, one of which may have settled the tag.
+                    # Apply the earlier settlements first: one of them may have settled the tag.
                     self._apply(batch)
                     self._refuse(request)
                 if request.number:
@@ -324,7 +327,7 @@ class BrokerChannel:
     # --- parts ---
 
     def _start(self, config: ConsumerConfig) -> None:
-        """Starts a consumer; raises QueueNotFoundError."""
+        """Starts a consumer; raises QueueNotFoundError if its queue does not exist."""
         views.ready(self._engine.core.state, config.queue)
         self.reply_cache.cancelled.pop(config.name, None)
         consumer = BrokerConsumer(self, config)
@@ -332,7 +335,7 @@ class BrokerChannel:
         self._dispatcher.add(consumer)
 
     def _notify_cancelled(self, name: str, reason: AckqError) -> None:
-        """Notifies the client that it has no such consumer, now and after each reconnect."""
+        """Notifies the client that a consumer was cancelled, now and after each reconnect."""
         cancelled = pb.ConsumerCancelled(consumer=name, reason=error_detail(reason))
         header = pb.ConsumeHeader(cancelled=cancelled)
         self.reply_cache.add_cancelled(name, header)
@@ -353,7 +356,7 @@ class BrokerChannel:
         no_ack: bool,
         identified: bool = False,
     ) -> int:
-        """Decides one delivery and puts it on the stream, where it waits for the disk (I1)."""
+        """Decides one delivery and queues it on the stream, where it waits for the sync (I1)."""
         command = commands.Deliver(
             self.channel_id, queue, messages, limits.FRAME_TARGET_BYTES, no_ack, identified
         )
@@ -383,7 +386,7 @@ class BrokerChannel:
         return delivery.messages
 
     def _pull(self, pull: _Pull) -> bool:
-        """Serves a pull what is ready and fits; returns whether it is complete."""
+        """Serves a pull with ready messages that fit; returns whether the pull is complete."""
         wanted = min(pull.left, self.room(no_ack=True), limits.FRAME_TARGET_ROWS)
         try:
             got = self._deliver(
@@ -401,14 +404,14 @@ class BrokerChannel:
         return True
 
     def _pulled_before(self, number: int) -> bool:
-        """Whether a pull is a repetition; one that found too few is answered again."""
+        """Whether a pull is a repetition; one that found too few messages is answered again."""
         found_fewer = self.reply_cache.find_pulled(number)
         if found_fewer:
             self._answer(_get_empty(number))
         return found_fewer is not None or number in {pull.number for pull in self._pulls}
 
     def _apply(self, batch: SettlementBatch) -> None:
-        """Decides a batch of settlements; their consumers have room again."""
+        """Decides a batch of settlements and offers the consumers, which have room again."""
         for command in batch.drain(self.channel_id):
             self.settled_us = self._engine.clock.now_us()
             settlement = self._engine.decide(command).reply
@@ -432,18 +435,18 @@ class BrokerChannel:
         raise AssertionError("the core settled a tag that is not outstanding here")
 
     def _offer(self, consumer: BrokerConsumer) -> None:
-        """Offers a consumer that may have room of its own to the dispatcher, unless parked."""
+        """Offers a consumer that may have room to the dispatcher, unless it is parked."""
         if consumer not in self._parked[consumer.config.no_ack]:
             self._dispatcher.offer(consumer)
 
     def _unpin(self, deliveries: Iterable[PendingDelivery]) -> None:
-        """Unpins the blocks of deliveries without acks, which need not be sent again."""
+        """Unpins the blocks of `no_ack` deliveries, which need not be sent again."""
         for delivery in deliveries:
             if delivery.no_ack:
                 self._engine.core.unpin(delivery.pieces)
 
     def _answer(self, header: pb.ConsumeHeader) -> None:
-        """Answers the client, once everything decided so far is on disk (I1)."""
+        """Answers the client once everything decided so far is on disk (I1)."""
         if self.stream is not None:
             self.stream.answer(header, self._engine.core.sequence)
 

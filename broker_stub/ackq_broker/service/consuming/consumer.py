@@ -1,6 +1,6 @@
-"""A consumer of a channel: its configuration, and how much more it may be delivered (C5, C8).
+"""A consumer of a channel: its configuration, and its room for more messages (C5, C8).
 
-Invariant: a configuration names outcomes that the broker announced, and nothing else.
+Invariant: a configuration names only outcomes that the broker announced.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ackq.wire.held_bytes import HeldBytes
 from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.service.consuming.unacked import UnackedOwner
 
-# No delivery has more, so that no bound is as good as this one.
+# No delivery has more messages, so this stands for no bound.
 _UNLIMITED: Final = limits.FRAME_TARGET_ROWS
 
 
 class ConsumerConfig(NamedTuple):
-    """A consumer as its client asks for it."""
+    """A consumer's configuration, as its client requested it."""
 
     name: str
     queue: str
@@ -31,15 +31,15 @@ class ConsumerConfig(NamedTuple):
     prefetch_bytes: int = 0
 
     def compatible(self, other: ConsumerConfig) -> bool:
-        """Whether both are equal but for the prefetch, which can be changed."""
+        """Whether two configurations differ in nothing but the prefetch, which can be changed."""
         return self._replace(prefetch=other.prefetch) == other
 
 
 def decode_config(request: pb.Subscribe) -> ConsumerConfig:
-    """The configuration that a request asks for.
+    """Decodes the consumer configuration of a request.
 
     Raises:
-        InvalidArgumentError: It has no name, or one that is too long.
+        InvalidArgumentError: It has no name, or a name that is too long.
         InvalidOperationError: It declares an outcome that the broker did not announce (C5).
     """
     size = len(request.consumer.encode())
@@ -68,7 +68,7 @@ def decode_config(request: pb.Subscribe) -> ConsumerConfig:
 
 
 class DeliveringChannel(Protocol):
-    """The channel of a consumer, as far as the consumer needs it."""
+    """The part of a channel's interface that its consumers use."""
 
     def room(self, *, no_ack: bool) -> int: ...  # noqa: D102
 
@@ -80,12 +80,12 @@ class DeliveringChannel(Protocol):
 
 
 class BrokerConsumer:
-    """One of a channel's consumers, as the dispatcher serves it.
+    """One consumer of a channel, as the dispatcher serves it.
 
     Attributes:
-        prefetch: The most messages it may have unacked; 0 for no bound.
+        prefetch: Maximum number of its unacked messages; 0 for no bound.
         owner: Its unacked tags.
-        channel: The channel whose room it shares with others.
+        channel: The channel whose room it shares with other consumers.
     """
 
     def __init__(self, channel: DeliveringChannel, config: ConsumerConfig) -> None:
@@ -97,30 +97,30 @@ class BrokerConsumer:
 
     @property
     def no_ack(self) -> bool:
-        """Whether it takes messages without acks (C10)."""
+        """Whether the consumer takes messages without acks (C10)."""
         return self.config.no_ack
 
     @property
     def queue(self) -> str:
-        """The queue it reads."""
+        """The queue that the consumer reads."""
         return self.config.queue
 
     def room(self, beside: int = 0) -> int:
-        """The number of messages that it can be delivered now, `beside` those on its channel."""
+        """The number of messages it can be delivered now, next to `beside` more on its channel."""
         shared = self.channel.room(no_ack=self.config.no_ack) - beside
         return min(self._own_room(), max(shared, 0))
 
     def deliver(self, messages: int) -> int:
-        """Delivers up to `messages` to it; returns the number delivered."""
+        """Delivers up to `messages` messages to the consumer; returns the number delivered."""
         return self.channel.deliver(self, messages)
 
     def park(self) -> None:
-        """Parks it when it has no room; if its own prefetch is used up, a settlement offers it."""
+        """Parks the consumer if only its channel lacks room; else a settlement offers it again."""
         if self._own_room():
             self.channel.park(self)
 
     def cancel(self, reason: AckqError) -> None:
-        """Cancels it from the broker's side, with a notice to the client."""
+        """Cancels the consumer on the broker's initiative and notifies the client."""
         self.channel.cancel(self, reason)
 
     def _own_room(self) -> int:

@@ -1,7 +1,7 @@
-"""Since when the unacked messages of a channel have been with its client, to about a second (Q9).
+"""Delivery times of a channel's unacked messages, to about a second (Q9).
 
-Invariant: a bounded number of marks, however long the channel lives: at the bound every second one
-goes, so that a message may look older than it is, by the time between two marks.
+Invariant: the number of marks is bounded, however long the channel lives: at the bound every second
+mark is dropped, so a message may look older than it is, by the time between two marks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MOST_MARKS: Final = 1_024
 
 
 class DeliveryTimes:
-    """When tags were delivered: marks of a tag and the time at which it, and what follows, went."""
+    """Delivery times of tags, as marks: a tag, and the time of its delivery and of later tags."""
 
     __slots__ = ("_apart_us", "_tags", "_times")
 
@@ -24,7 +24,7 @@ class DeliveryTimes:
         self._apart_us = _APART_US
 
     def note(self, first_tag: int, now_us: int) -> None:
-        """Notes a delivery whose first tag follows all before."""
+        """Notes a delivery, whose first tag is above all earlier ones."""
         if self._times and now_us - self._times[-1] < self._apart_us:
             return
         self._tags.append(first_tag)
@@ -34,6 +34,6 @@ class DeliveryTimes:
             self._apart_us *= 2
 
     def since_us(self, tag: int) -> int:
-        """When a tag was delivered, at most that early; 0 when nothing was noted before it."""
+        """The earliest time at which a tag can have been delivered; 0 if no mark precedes it."""
         at = bisect_right(self._tags, tag)
         return self._times[at - 1] if at else 0

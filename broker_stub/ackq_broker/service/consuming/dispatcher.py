@@ -1,8 +1,9 @@
 """Dispatches the messages of a queue to its consumers, round-robin, in small turns.
 
 Invariant: a consumer that has room for a ready message is in the ring of its queue or parked with
-its channel, and a queue with both is served in a turn to come. A consumer without room costs
-nothing until it has some: a queue wakes one consumer at a time, never all of them.
+its channel, and a queue with ready messages and waiting consumers is served in a later turn. A
+consumer without room costs nothing until it has room: a queue wakes one consumer at a time, never
+all of them.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from ackq_broker.core.commands import Demand
 from ackq_broker.engine.engine import Engine
 from ackq_broker.service.consuming.consumer import BrokerConsumer
 
-# The longest turn, so that other work on the event loop is not starved.
+# Maximum length of a turn, so that other work on the event loop is not starved.
 _TURN_S: Final = 0.005
 
 
 class _Ring:
     """The waiting consumers of a queue, in round-robin order.
 
-    A share is computed once a round: were it the rest divided by the waiting consumers each time,
-    the first would get most and the last a tail of tiny deliveries.
+    A share is computed once a round: dividing the rest by the waiting consumers each time would
+    give most messages to the first consumer, and a tail of tiny deliveries to the last.
     """
 
     def __init__(self) -> None:
@@ -36,7 +37,7 @@ class _Ring:
         self._share = self._turns = 0
 
     def share(self, ready: int, consumers: int) -> int:
-        """The share of the next of `consumers`: as equal as possible, at most a frame."""
+        """The next consumer's share of `ready` messages: as equal as possible, at most a frame."""
         if not self._turns or ready > self._share * self._turns:
             self._share, self._turns = -(-ready // consumers), consumers
         self._turns -= 1
@@ -47,7 +48,7 @@ class ConsumerDispatcher:
     """The consumers of all queues.
 
     Args:
-        engine: Decides, and calls `on_change` listeners.
+        engine: Decides commands, and calls `on_change` listeners.
         clock: Monotonic seconds.
     """
 
@@ -57,7 +58,7 @@ class ConsumerDispatcher:
         self._clock = clock
         self._consumers: dict[str, dict[BrokerConsumer, None]] = {}
         self._rings: dict[str, _Ring] = {}
-        # Queues that may have messages for a consumer in their ring, in the order of their turns.
+        # Queues that may have messages for a consumer in their ring, in turn order.
         self._active: OrderedDict[str, None] = OrderedDict()
         self._scheduled = False
         engine.on_change.append(self._schedule)
@@ -90,7 +91,7 @@ class ConsumerDispatcher:
             self._schedule()
 
     def serve(self, consumer: BrokerConsumer) -> None:
-        """Delivers a consumer that was parked its share at once, and offers it again."""
+        """Delivers a consumer that was parked its share at once, and offers the consumer again."""
         room = consumer.room()
         ready = views.ready(self._core.state, consumer.queue)
         if room and ready:
@@ -99,12 +100,12 @@ class ConsumerDispatcher:
         self.offer(consumer)
 
     def _note(self, queue: str) -> None:
-        """Notes the number of consumers, by which a queue is in use (Q3, Q4)."""
+        """Reports a queue's number of consumers to the core, as use of the queue (Q3, Q4)."""
         demand = partial(self._demand, queue)
         self._core.note_consumers(queue, len(self._consumers.get(queue, ())), demand)
 
     def _demand(self, queue: str) -> Demand:
-        """What the waiting consumers of a queue can be delivered now."""
+        """The number of messages that a queue's waiting consumers have room for now."""
         taken: Counter[object] = Counter()
         without_acks = 0
         for consumer in self._rings[queue].waiting if queue in self._rings else ():
@@ -114,7 +115,7 @@ class ConsumerDispatcher:
         return Demand(taken.total(), without_acks)
 
     def _schedule(self) -> None:
-        """Schedules one turn on the event loop for all changes until then."""
+        """Schedules one turn on the event loop, which serves all changes until then."""
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._turn_or_fail)
@@ -136,7 +137,7 @@ class ConsumerDispatcher:
             self._schedule()
 
     def _serve_one(self, queue: str) -> bool:
-        """Makes one delivery of a queue; returns whether there may be another."""
+        """Makes one delivery of a queue; returns whether another may follow."""
         ring = self._rings.get(queue)
         while ring is not None and ring.waiting and (ready := views.ready(self._core.state, queue)):
             consumer, _ = ring.waiting.popitem(last=False)
@@ -147,7 +148,7 @@ class ConsumerDispatcher:
             delivered = consumer.deliver(min(room, ring.share(ready, len(ring.waiting) + 1)))
             ring.waiting[consumer] = None
             if not delivered:
-                # All that is ready has expired: nothing to deliver until the queue wakes again.
+                # All ready messages have expired: nothing to deliver until the queue wakes again.
                 ring.waiting.move_to_end(consumer, last=False)
             return bool(delivered)
         return False

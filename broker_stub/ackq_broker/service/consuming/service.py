@@ -1,6 +1,6 @@
 """`ConsumingService`: channels and the streams that serve them (C1-C17).
 
-Invariant: a channel has one stream at most, and ends `CHANNEL_RESUME_MS` after a disconnect unless
+Invariant: a channel has at most one stream, and ends `CHANNEL_RESUME_MS` after a disconnect unless
 its client has reconnected by then.
 """
 
@@ -27,8 +27,8 @@ from ackq_broker.service.transport.duplex import replaced
 from ackq_broker.service.transport.fields import check_attempt, check_id, shorten
 from ackq_broker.service.transport.rpc import Read, Write
 
-# The shortest wait: the uptime and the loop's time round differently, and what is left to that
-# would be waited for again and again.
+# Minimum wait: the uptime and the loop's time round differently, and a tiny remainder would cause
+# many short waits.
 _LEAST_S: Final = 0.01
 
 
@@ -36,9 +36,9 @@ class ConsumingService:
     """The RPCs of consuming with application acks.
 
     Args:
-        engine: Decides and reads.
+        engine: Decides commands and reads state.
         dispatcher: Serves consumers.
-        clock: Monotonic seconds, as `Uptime`: what this broker is late by does not count.
+        clock: Monotonic seconds, as `Uptime`: time for which this broker is late does not count.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class ConsumingService:
         self._dispatcher = dispatcher
         self._clock = clock
         self._channels: dict[bytes, BrokerChannel] = {}
-        # Channels of disconnected clients, and the timer that ends each.
+        # Channels of disconnected clients, each with the timer that ends it.
         self._disconnected: dict[BrokerChannel, asyncio.TimerHandle] = {}
         engine.alarms.on_resume.append(self._resume_deliveries)
 
     async def consume(self, read: Read[pb.ConsumeRequest], write: Write[Response]) -> None:
-        """Serves a stream of a channel that it opens or resumes (C11)."""
+        """Serves a consume stream, which opens or resumes a channel (C11)."""
         opening = _opening(await read())
         channel = self._channels.get(opening.channel_id)
         resumed = channel is not None and not channel.closed
@@ -80,7 +80,7 @@ class ConsumingService:
                 self._detach(channel, ended=ended)
 
     def channel(self, channel_id: bytes) -> BrokerChannel | None:
-        """The channel of this id; None when it has ended."""
+        """The channel with this id; None if there is none, or it has ended."""
         return self._channels.get(channel_id)
 
     def consumers(self, queue: str) -> Iterator[tuple[BrokerChannel, BrokerConsumer]]:
@@ -107,7 +107,7 @@ class ConsumingService:
         return channel
 
     def _resume(self, channel: BrokerChannel, opening: pb.ChannelOpen) -> None:
-        """Resumes a channel whose client reconnected, maybe before its disconnect was noticed."""
+        """Resumes a channel for a client that reconnected, perhaps before its cut was noticed."""
         timer = self._disconnected.pop(channel, None)
         if timer is not None:
             timer.cancel()
@@ -117,7 +117,7 @@ class ConsumingService:
         channel.window.messages = _window(opening)
 
     def _detach(self, channel: BrokerChannel, *, ended: bool) -> None:
-        """Detaches a stream that is over: its channel ends now, or waits for a reconnect."""
+        """Detaches a finished stream; its channel ends now or waits for a reconnect."""
         if ended or self._engine.alarms.stopping:
             self._end(channel)
             return
@@ -125,7 +125,7 @@ class ConsumingService:
         self._end_at(channel, self._clock() + limits.CHANNEL_RESUME_MS / 1000)
 
     def _end_at(self, channel: BrokerChannel, end_s: float) -> None:
-        """Ends a channel at a time, unless its client has reconnected by then."""
+        """Ends a channel at `end_s`, unless its client has reconnected by then."""
         left_s = end_s - self._clock()
         if left_s <= 0:
             self._end(channel)
@@ -151,7 +151,7 @@ def _opening(request: pb.ConsumeRequest | None) -> pb.ChannelOpen:
 
 
 def _check_readable(channel: BrokerChannel) -> None:
-    """Refuses another user's channel (A10), and what the caller may not read by now (A1, A2)."""
+    """Refuses another user's channel (A10), and queues the caller may no longer read (A1, A2)."""
     caller = current.get()
     what = f"the channel {channel.channel_id.hex()}"
     check_owner(what, channel.user, caller.user, "Open a new channel.")

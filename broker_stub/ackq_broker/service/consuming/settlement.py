@@ -1,8 +1,8 @@
 """Settlements that arrived together, coalesced into few core commands (C2-C5, C15).
 
-Invariant: the commands have the effect of the settlements one by one in their order, up to the
-first that is refused; tags are disjoint, so that only the tags a settlement may name depend on
-those before it. Runs of tags are checked and made a bitmap without Python work for each tag.
+Invariant: the commands have the effect of the settlements one by one in order, up to the first
+refused one; tags are disjoint, so earlier settlements affect only which tags a later one may name.
+Runs of tags are checked and converted to a bitmap without Python work for each tag.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Uint64s = npt.NDArray[np.uint64]
 
 
 class SettlementBatch:
-    """Settlements in the order they came, until `drain` makes commands of them.
+    """Settlements in order of arrival, until `drain` converts them to commands.
 
     Args:
-        unacked: Of the channel; tags settled here are outstanding no more.
+        unacked: The channel's unacked tags; tags settled in this batch are no longer outstanding.
     """
 
     def __init__(self, unacked: UnackedTags) -> None:
@@ -39,11 +39,11 @@ class SettlementBatch:
         self._many: dict[Disposition, BitMap64] = {}
 
     def add(self, settle: pb.Settle) -> int:
-        """Adds one settlement; returns its messages, 0 if one of its tags is not outstanding (C2).
+        """Adds one settlement; returns its number of messages, 0 if a tag is unknown (C2).
 
         Raises:
             OutcomeNotSupportedError: Its consumer did not declare the outcome (C5).
-            InvalidArgumentError: It has no outcome, too long a delay, or malformed runs.
+            InvalidArgumentError: It has no known outcome, too long a delay, or malformed runs.
             LimitError: It names too many runs.
         """
         disposition = decode_disposition(settle, settle.delivery_tag)
@@ -62,7 +62,7 @@ class SettlementBatch:
         return 1
 
     def drain(self, channel_id: bytes) -> Iterator[commands.Settle]:
-        """The commands of everything added since the last drain: one for each disposition."""
+        """Yields the commands of all settlements since the last drain, one per disposition."""
         singles, self._singles = self._singles, {}
         many, self._many = self._many, {}
         for disposition in {**singles, **many}:
@@ -74,7 +74,7 @@ class SettlementBatch:
             )
 
     def _add_tags(self, tags: BitMap64, disposition: Disposition) -> int:
-        """Adds outstanding tags that have one disposition."""
+        """Adds outstanding tags with one disposition; returns their number."""
         if tags:
             if disposition.outcome is not Outcome.ACCEPTED:
                 self._unacked.check_outcome(disposition.outcome, tags)
@@ -87,21 +87,21 @@ class SettlementBatch:
 
 
 def has_runs(settle: pb.Settle) -> bool:
-    """Whether a settlement names runs of tags, instead of one tag."""
+    """Whether a settlement names runs of tags instead of one tag."""
     return bool(settle.first_tag or settle.rows)
 
 
 def tags_of_runs(settle: pb.Settle, last_tag: int) -> BitMap64:
-    """The tags of runs as a bitmap; of those above the last tag delivered only the lowest.
+    """The tags of runs as a bitmap; of tags above the last one delivered only the lowest.
 
     Args:
-        settle: Names runs.
+        settle: A settlement that names runs.
         last_tag: The last tag that the channel delivered.
 
     Raises:
-        InvalidArgumentError: The runs are not parallel, ascending and disjoint, or a tag stands
-            beside them.
-        LimitError: There are too many.
+        InvalidArgumentError: The runs are not parallel, ascending and disjoint, or the settlement
+            names a tag as well.
+        LimitError: There are too many runs.
     """
     if settle.delivery_tag or settle.multiple or len(settle.first_tag) != len(settle.rows):
         raise _malformed(
@@ -129,7 +129,7 @@ def tags_of_runs(settle: pb.Settle, last_tag: int) -> BitMap64:
 
 def _check(firsts: Uint64s, rows: Uint64s, lasts: Uint64s) -> None:
     wrong = (rows == 0) | (firsts == 0)
-    # A run that goes past 64 bits ends before it begins.
+    # The last tag of a run that exceeds 64 bits wraps around to below its first tag.
     wrong |= lasts < firsts
     wrong[1:] |= firsts[1:] <= lasts[:-1]
     if wrong.any():

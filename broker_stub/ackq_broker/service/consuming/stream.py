@@ -1,7 +1,7 @@
 """One stream of a channel: requests in, frames and answers out, heartbeats both ways (C11, C12).
 
-Invariant: everything leaves in the order in which it was decided, and only from behind the sync
-gate (I1): a delivery's record is on disk before its frame is built.
+Invariant: everything leaves in the order in which it was decided, and only after the sync gate
+(I1): a delivery's record is on disk before its frame is built.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ _log = logging.getLogger(__name__)
 
 Response = frame.Frame[pb.ConsumeHeader]
 
-# The most deliveries decided ahead of the wire: enough to cover a sync. Messages that become ready
-# meanwhile are delivered by one decision and leave as one frame.
+# Maximum deliveries decided ahead of the wire: enough to cover a sync. Messages that become ready
+# in the meantime are delivered by one decision and leave as one frame.
 _DELIVERIES_AHEAD: Final = 4
 _BYTES_AHEAD: Final = 4 * limits.FRAME_TARGET_BYTES
-# Up to here a delivery of blocks in memory is built on the event loop: a worker thread costs more.
+# A delivery of cached blocks up to this size is built on the event loop: a thread costs more.
 _SMALL_BYTES: Final = 64 * limits.KIB
 _FEW_PIECES: Final = 64
-# The shortest wait: for what is due while the client does not read, or by a clock that rounds.
+# Minimum wait, for items that are due while the client does not read, or by a clock that rounds.
 _LEAST_S: Final = 0.25
 
 
 class ConsumeStream(BrokerStream[pb.ConsumeRequest, PendingDelivery | pb.ConsumeHeader, Response]):
-    """A stream from the answer to its open until it ends.
+    """A consume stream, from the answer to its open until it ends.
 
     Args:
-        engine: Decides and reads.
-        channel: What the stream serves.
-        read: The next request.
+        engine: Decides commands and reads state.
+        channel: The channel that the stream serves.
+        read: Reads the next request.
         write: Sends a frame.
-        clock: Monotonic seconds, as `Uptime`, for what the client owes; what it is owed is due by
-            the loop's own time.
-        resumed: The client reconnected, and may repeat requests that have no answer.
+        clock: Monotonic seconds, as `Uptime`, for the client's obligations; the broker's own
+            heartbeats are timed by the event loop's clock.
+        resumed: The client reconnected and may repeat unanswered requests.
     """
 
     KIND: ClassVar[str] = "consume"
@@ -85,7 +85,7 @@ class ConsumeStream(BrokerStream[pb.ConsumeRequest, PendingDelivery | pb.Consume
         self._deliveries_ahead = self._bytes_ahead = 0
         self._heard_s = clock()
         self._wrote_s = self._loop.time()
-        # Set when something may be due before the wait of `_watch` ends.
+        # Set when an item may be due before the wait of `_watch` ends.
         self._recheck = asyncio.Event()
         self._heartbeat = pb.ConsumeHeader(heartbeat=pb.ChannelHeartbeat())
         self._heartbeat_ahead = False
@@ -93,10 +93,10 @@ class ConsumeStream(BrokerStream[pb.ConsumeRequest, PendingDelivery | pb.Consume
         self._final_heartbeat_sent = asyncio.Event()
 
     async def run(self) -> None:
-        """Serves the stream until the client half-closes; everything is answered then.
+        """Serves the stream until the client half-closes and every request is answered.
 
         Raises:
-            AckqError: The stream ends with this status, and the channel is closed already unless
+            AckqError: The stream ends with this status, and the channel is already closed unless
                 another stream took it over.
         """
         await self._write(_opened(self._channel.instance, resumed=self._resumed))
@@ -116,7 +116,7 @@ class ConsumeStream(BrokerStream[pb.ConsumeRequest, PendingDelivery | pb.Consume
         self._put(delivery, sequence)
 
     def answer(self, header: pb.ConsumeHeader, sequence: int) -> None:
-        """Sends a header once `sequence` is on disk, behind everything put before it."""
+        """Sends a header once `sequence` is on disk, after everything queued before it."""
         self._put(header, sequence)
 
     # --- requests ---
@@ -126,14 +126,14 @@ class ConsumeStream(BrokerStream[pb.ConsumeRequest, PendingDelivery | pb.Consume
         return request.ByteSize()
 
     async def _half_closed(self) -> None:
-        # Reading ends alike for a half-close and a disconnect; but to a client that is gone nothing
-        # can be written, and gRPC cancels this stream instead.
+        # Reading ends the same way for a half-close and a disconnect; but nothing can be written
+        # to a disconnected client, and gRPC cancels this stream instead.
         self._put(self._final_heartbeat, 0)
         await self._final_heartbeat_sent.wait()
         self._requests.close()
 
     async def _handle_all(self) -> None:
-        """Handles requests in their order; what came before a refused one is answered first."""
+        """Handles requests in order; requests before a refused one are answered first."""
         try:
             while requests := await self._requests.take():
                 await self._handle(requests)
@@ -147,7 +147,7 @@ class ConsumeStream(BrokerStream[pb.ConsumeRequest, PendingDelivery | pb.Consume
         await self._responses.drained()
 
     async def _handle(self, requests: list[pb.ConsumeRequest]) -> None:
-        """Handles requests that came together; of transport acks only the highest tag counts.
+        """Handles requests that arrived together; only the highest transport ack counts.
 
         Settlements with only transport acks or heartbeats between them are coalesced.
         """
@@ -189,12 +189,12 @@ class ConsumeStream(BrokerStream[pb.ConsumeRequest, PendingDelivery | pb.Consume
     # --- frames and answers ---
 
     def _put(self, item: PendingDelivery | pb.ConsumeHeader, sequence: int) -> None:
-        # Nothing overtakes what was put before, whatever it depends on.
+        # No item overtakes an earlier one, whatever sequence it depends on.
         self._sequence = max(self._sequence, sequence)
         self._responses.put(item, self._sequence)
 
     async def _answer(self, answers: list[PendingDelivery | pb.ConsumeHeader]) -> None:
-        """Writes what is synced: adjacent deliveries of one consumer leave together."""
+        """Writes synced items; adjacent deliveries of one consumer leave together."""
         for _, together in groupby(answers, _consumer_of):
             group = list(together)
             deliveries = [item for item in group if isinstance(item, PendingDelivery)]
@@ -210,7 +210,7 @@ class ConsumeStream(BrokerStream[pb.ConsumeRequest, PendingDelivery | pb.Consume
             self._wrote_s = self._loop.time()
 
     async def _send_deliveries(self, deliveries: Sequence[PendingDelivery]) -> None:
-        """Sends the frames of deliveries, each built while the one before is written."""
+        """Sends the frames of deliveries, building each while the previous one is written."""
         async with aclosing(self._frames(deliveries)) as frames:
             async for built in frames:
                 if self._channel.closed:
@@ -227,7 +227,7 @@ class ConsumeStream(BrokerStream[pb.ConsumeRequest, PendingDelivery | pb.Consume
             self._channel.resume_deliveries()
 
     def _frames(self, deliveries: Sequence[PendingDelivery]) -> AsyncGenerator[DeliveryFrame, None]:
-        """The frames of deliveries; few bytes that need no disk are not worth a thread."""
+        """The frames of deliveries; small cached ones are built without a worker thread."""
         pieces = [piece for delivery in deliveries for piece in delivery.pieces]
         blocks = self._engine.block_cache
         builder = FrameBuilder(pieces, blocks, settled_ok=True)
@@ -239,7 +239,7 @@ class ConsumeStream(BrokerStream[pb.ConsumeRequest, PendingDelivery | pb.Consume
     # --- time ---
 
     async def _watch(self) -> None:
-        """Sends heartbeats and overdue deliveries; ends the stream of a silent client."""
+        """Sends heartbeats and overdue deliveries; closes the channel of a silent client."""
         while (wait_s := self._heard_s + limits.HEARTBEAT_MS / 1000 - self._clock()) > 0:
             self._put_due()
             own_s = self._wrote_s + limits.HEARTBEAT_SEND_MS / 1000 - self._loop.time()
@@ -263,7 +263,7 @@ class ConsumeStream(BrokerStream[pb.ConsumeRequest, PendingDelivery | pb.Consume
         )
 
     def _put_due(self) -> None:
-        """Puts the oldest delivery if its transport ack is overdue, else a heartbeat if quiet."""
+        """Queues the oldest delivery if its transport ack is overdue, else a heartbeat if idle."""
         overdue = None
         if not self._responses:
             overdue = self._channel.window.overdue(self._clock())
@@ -273,13 +273,14 @@ class ConsumeStream(BrokerStream[pb.ConsumeRequest, PendingDelivery | pb.Consume
             not self._heartbeat_ahead
             and self._loop.time() - self._wrote_s >= limits.HEARTBEAT_SEND_MS / 1000
         ):
-            # It overtakes what waits for a slow disk, and a client that does not read has one.
+            # A heartbeat overtakes items waiting for a slow disk; a client that does not read has
+            # at most one queued.
             self._heartbeat_ahead = True
             self._responses.put(self._heartbeat)
 
 
 def _consumer_of(item: PendingDelivery | pb.ConsumeHeader) -> tuple[str, int] | None:
-    """The consumer and pull that an item's messages are for; None for one without messages."""
+    """The consumer and pull number of a delivery; None for a header without messages."""
     return (item.consumer, item.get_number) if isinstance(item, PendingDelivery) else None
 
 

@@ -17,14 +17,15 @@ from ackq_broker.core.commands import Piece
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PendingDelivery:
-    """The messages of one delivery decision, about a frame, until their transport ack.
+    """The messages of one delivery decision (about a frame), until their transport ack.
 
     Attributes:
-        consumer: Its name; empty for a pull.
-        get_number: The pull it answers; 0 for a consumer.
-        first_tag: Of `messages` consecutive tags.
+        consumer: The consumer's name; empty for a pull.
+        get_number: The number of the pull it answers; 0 for a consumer.
+        first_tag: The first of `messages` consecutive tags.
         no_ack: Whether its blocks are pinned until its transport ack.
-        answers_before: The answers that the channel had given when it was first put on a stream.
+        answers_before: Number of answers that the channel had given when the delivery was first
+            queued on a stream.
     """
 
     consumer: str
@@ -38,7 +39,7 @@ class PendingDelivery:
 
     @property
     def last_tag(self) -> int:
-        """The last of its tags."""
+        """The delivery's last tag."""
         return self.first_tag + self.messages - 1
 
 
@@ -48,7 +49,7 @@ class TransportWindow:
     Times are seconds of a monotonic clock that the caller reads.
 
     Attributes:
-        messages: The bound on messages without a transport ack.
+        messages: Maximum number of messages without a transport ack.
         acked_tag: The last tag with a transport ack.
     """
 
@@ -56,7 +57,7 @@ class TransportWindow:
         self.messages = messages
         self.acked_tag = 0
         self._last_tag = 0
-        # The last tag that was sent on the present stream.
+        # The last tag sent on the present stream.
         self._sent_tag = 0
         self._deliveries: deque[PendingDelivery] = deque()
         self._waiting_since_s = 0.0
@@ -73,15 +74,15 @@ class TransportWindow:
         return tuple(self._deliveries)
 
     def add(self, delivery: PendingDelivery) -> None:
-        """Adds a delivery that was decided; it is sent when its record is on disk."""
+        """Adds a decided delivery, which is sent once its record is on disk."""
         assert delivery.first_tag == self._last_tag + 1
         self._last_tag = delivery.last_tag
         self._deliveries.append(delivery)
 
     def sent(self, delivery: PendingDelivery, now_s: float) -> None:
-        """Records that a delivery was sent, or sent again; without effect when none is left.
+        """Records that a delivery was sent (again); no effect if the window is empty.
 
-        A channel that ends drains its deliveries while the stream may be writing the last of them.
+        A closing channel drains its deliveries while the stream may still be writing the last one.
         """
         if not self._deliveries:
             return
@@ -90,7 +91,7 @@ class TransportWindow:
         self._sent_tag = max(self._sent_tag, delivery.last_tag)
 
     def ack(self, tag: int, now_s: float) -> list[PendingDelivery]:
-        """Acknowledges all tags up to one; returns the deliveries that this completes.
+        """Acknowledges all tags up to `tag`; returns the deliveries that this completes.
 
         Raises:
             InvalidArgumentError: No such tag was delivered.
@@ -113,19 +114,19 @@ class TransportWindow:
         return arrived
 
     def disconnect(self) -> None:
-        """Forgets what was sent on the stream that ended: it may not have arrived."""
+        """Counts all unacknowledged deliveries as unsent: the ended stream may have lost them."""
         self._sent_tag = self.acked_tag
         self._retransmit_ms = limits.RETRANSMIT_MS
 
     @property
     def due_s(self) -> float | None:
-        """When to send the oldest delivery again; None while nothing waits for an ack."""
+        """When to send the oldest delivery again; None while no sent delivery awaits an ack."""
         if self._sent_tag <= self.acked_tag:
             return None
         return self._waiting_since_s + self._retransmit_ms / 1000
 
     def overdue(self, now_s: float) -> PendingDelivery | None:
-        """The oldest delivery if it must be sent again now; doubles the wait for the next."""
+        """The oldest delivery if it must be sent again now; doubles the wait until the next."""
         due_s = self.due_s
         if due_s is None or now_s < due_s:
             return None
@@ -134,7 +135,7 @@ class TransportWindow:
         return self._deliveries[0]
 
     def drain(self) -> Iterable[PendingDelivery]:
-        """Removes and returns all deliveries, when the channel ends."""
+        """Removes and returns all deliveries when the channel ends."""
         left, self._deliveries = self._deliveries, deque()
         self._sent_tag = self.acked_tag
         return left

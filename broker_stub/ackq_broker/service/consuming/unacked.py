@@ -1,4 +1,4 @@
-"""The unacked delivery tags of a channel by owner: prefetch counts them, settlements name them.
+"""The unacked delivery tags of a channel by owner, as prefetch and settlements use them.
 
 Invariant: an outstanding tag has exactly one owner, and is outstanding in the core.
 """
@@ -19,11 +19,11 @@ class UnackedOwner:
     """A consumer, or all pulls of a channel together, with its unacked tags.
 
     Attributes:
-        name: The consumer; empty for pulls.
-        outcomes: Those that its messages may be settled with (C5).
+        name: The consumer's name; empty for pulls.
+        outcomes: The outcomes that its messages may be settled with (C5).
         tags: Its unacked tags.
-        unacked: Their number, kept so that nothing has to count them (C16).
-        held: Their bytes; None: nothing bounds them.
+        unacked: The number of unacked tags, kept to avoid counting them (C16).
+        held: The bytes of its unacked messages; None if they have no bound.
     """
 
     __slots__ = ("held", "name", "outcomes", "tags", "unacked")
@@ -44,7 +44,7 @@ class UnackedTags:
     Attributes:
         outstanding: All tags that were delivered and not settled.
         last_tag: The last tag delivered.
-        pulled: The owner of what pulls got: takes every outcome, and no prefetch counts it.
+        pulled: The owner of pulled messages: it allows every outcome, and no prefetch counts it.
         prefetched: The number of outstanding tags that consumers own.
     """
 
@@ -53,11 +53,11 @@ class UnackedTags:
         self.last_tag = 0
         self.pulled = UnackedOwner("", Outcome)
         self.prefetched = 0
-        # Owners with tags, also of consumers that have ended.
+        # Owners with tags, including owners whose consumer has ended.
         self._owners: dict[UnackedOwner, None] = {}
 
     def assign(self, owner: UnackedOwner, first_tag: int, messages: int, size: int) -> None:
-        """Gives an owner consecutive tags, whose messages have so many payload bytes."""
+        """Assigns consecutive tags to an owner; `size` is their messages' payload bytes."""
         self.outstanding.add_range(first_tag, first_tag + messages)
         self._owners.setdefault(owner)
         owner.tags.add_range(first_tag, first_tag + messages)
@@ -68,13 +68,13 @@ class UnackedTags:
             self.prefetched += messages
 
     def up_to(self, tag: int) -> BitMap64:
-        """The outstanding tags up to and including one of them; none if it is not (C3)."""
+        """Outstanding tags <= `tag`; empty if `tag` itself is not outstanding (C3)."""
         if tag not in self.outstanding:
             return BitMap64()
         return bitmaps.between(self.outstanding, 1, tag)
 
     def check_outcome(self, outcome: Outcome, tags: BitMap64) -> None:
-        """C5: refuses an outcome that the consumer of one of the tags did not declare.
+        """Refuses an outcome that the consumer of one of the tags did not declare (C5).
 
         Raises:
             OutcomeNotSupportedError: Names the consumer, the outcome and the tag.
@@ -95,7 +95,7 @@ class UnackedTags:
                 )
 
     def remove(self, tags: BitMap64) -> list[UnackedOwner]:
-        """Removes tags that were outstanding; returns their owners."""
+        """Removes tags from their owners; returns these owners."""
         touched = []
         for owner in tuple(self._owners):
             count = owner.tags.intersection_cardinality(tags)

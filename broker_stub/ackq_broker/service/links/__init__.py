@@ -1,1 +1,1 @@
-"""Links: the streams of their processes, and what their operators do (L1-L20, L25-L27)."""
+"""Links: the streams of their processes, and their operators' calls (L1-L20, L25-L28)."""

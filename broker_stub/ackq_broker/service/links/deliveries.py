@@ -1,7 +1,7 @@
 """Decodes and validates the deliveries of a link: columns of keys, and a block to be stored.
 
-Invariant: what is handed to the core has one key and one check for each row of its block, and the
-block can be stored as it is: it is persistent, and nothing in it expires by itself (L13).
+Invariant: deliveries handed to the core have one key and one check for each row of their block, and
+the block can be stored as it is: it is persistent, and no row expires by itself (L13).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Request = frame.Frame[pb.LinkHeader]
 
 _KEY_BYTES: Final = 16
 _CHECK_BYTES: Final = 8
-# As publish numbers: above any count, apart from the edge of a signed 64-bit integer.
+# As for publish numbers: above any count, with distance to the limit of a signed 64-bit integer.
 _LARGEST_NUMBER: Final = 1 << 62
 
 
 class PreparedDeliveries(NamedTuple):
-    """Deliveries as the core takes them, without the names of the link, and their block."""
+    """Deliveries in the core's form, without the link's name, epoch and stream; and their block."""
 
     subscription: int
     first_number: int
@@ -54,16 +54,16 @@ class PreparedDeliveries(NamedTuple):
 
 
 def decode(request: Request, now_us: int) -> PreparedDeliveries:
-    """Deliveries as a link sent them; heavy enough for a worker thread when they are large.
+    """Decodes a link's deliveries; large ones take long enough for a worker thread.
 
     Args:
         request: A frame whose kind is `deliveries`.
-        now_us: What the publish time becomes where the link set none.
+        now_us: Publish time of rows for which the link set none.
 
     Raises:
-        InvalidArgumentError: Numbers, keys or flags do not describe its rows, a row is over a
-            limit, or its block is malformed.
-        LimitError: It has more rows than a frame may hold.
+        InvalidArgumentError: Numbers, keys or flags do not describe the frame's rows, a row is
+            over a limit, or the block is malformed.
+        LimitError: The frame has more rows than a frame may hold.
     """
     sent = request.header.deliveries
     _check_numbers(sent)
@@ -124,7 +124,7 @@ def _check_length(name: str, data: bytes, expected: int, what: str) -> None:
 
 
 def _flags(name: str, data: bytes, rows: int) -> BitMap:
-    """The rows whose bit is set; an empty field is of none."""
+    """The rows whose bit is set; no rows for an empty field."""
     if not data:
         return BitMap()
     _check_length(name, data, (rows + 7) // 8, "a bit for each row")
@@ -138,7 +138,7 @@ def _flags(name: str, data: bytes, rows: int) -> BitMap:
 
 
 def _check_columns(data: frame.Bytes) -> None:
-    """Refuses a time to live: what the message's own broker says of it rules nothing here."""
+    """Refuses a time to live: the remote broker's expiration has no effect in the local broker."""
     header, _ = block.split(data)
     if header.columns >> messages_pb2.COLUMN_TTL_MS & 1:
         raise SchemaError(

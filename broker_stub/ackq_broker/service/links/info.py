@@ -18,13 +18,13 @@ ACK_OF_WIRE: Final = {
     pb.LINK_ACK_SETTLED: commands.LinkAck.SETTLED,
     pb.LINK_ACK_STORED: commands.LinkAck.STORED,
 }
-# Of what a link is limited by, which is a word.
+# Maximum bytes of `limited_by`, which is one word.
 WORD_BYTES: Final = 64
 _ACK_TO_WIRE: Final = {ack: wire for wire, ack in ACK_OF_WIRE.items()}
 
 
 def of_its_own(report: R) -> R:
-    """A copy without unknown fields: a part of a request keeps the whole in memory (I6)."""
+    """Copies a report without unknown fields: a part of a request keeps it in memory (I6)."""
     report.DiscardUnknownFields()
     return type(report).FromString(report.SerializeToString())
 
@@ -37,14 +37,14 @@ def link_info(
     refusal: str = "",
     report: pb.LinkReport | None = None,
 ) -> pb.LinkInfo:
-    """The wire form.
+    """Converts a link to its wire form.
 
     Args:
-        link: As the core knows it.
+        link: The link's state in the core.
         now_us: The broker's time.
         live: Whether its holder counts as live.
-        refusal: Why its deliveries are refused now; empty: they are not.
-        report: What its process told last; None: nobody runs it.
+        refusal: Why its deliveries are refused now; empty if they are not.
+        report: The last report of its process; None if no process runs it.
     """
     return copied(
         pb.LinkInfo,

@@ -1,7 +1,7 @@
 """The delivery numbers of a link's held messages, by their positions in its queue.
 
-Invariant: a position is in one run at most: of a subscription each delivery takes another message.
-The cost follows the number of runs and of the positions that are asked for, never of a row object.
+Invariant: a position is in one run at most: each delivery of a subscription takes another message.
+The cost follows the number of runs and of positions asked for; there is no object per row.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _NONE = np.empty(0, np.int64)
 
 
 class NumberRanges(NamedTuple):
-    """Ranges of delivery numbers: the first and the last of each.
+    """Ranges of delivery numbers: the first and the last of each, and whether it is rejected.
 
-    And whether they are to be rejected; empty: none is (L28).
+    `rejected` is empty if no range is to be rejected (L28).
     """
 
     first: list[int]
@@ -37,30 +37,30 @@ class DeliveryNumbers:
     """The numbers of the present subscription's deliveries that have no permit yet."""
 
     def __init__(self) -> None:
-        # Parallel, by position: of each run its first position and number, its rows, and how many
-        # of them were not taken yet.
+        # Parallel arrays, by position: each run's first position and number, its rows, and the
+        # number of its rows not taken yet.
         self._positions = self._numbers = self._rows = self._left = _NONE
 
     def __len__(self) -> int:
-        """How many positions were added and not taken."""
+        """The number of positions that were added and not yet taken."""
         return int(self._left.sum())
 
     def add(self, runs: Iterable[LinkedRun]) -> None:
-        """Adds runs that are stored and not permitted; none of their positions is known."""
+        """Adds runs that are stored and not permitted; their positions must be new."""
         added = np.array(
             [(run.first_position, run.first_number, run.rows) for run in runs], np.int64
         ).reshape(-1, 3)
         if not len(added):
             return
         positions = np.concatenate((self._positions, added[:, 0]))
-        order = np.argsort(positions, kind="stable")  # it comes nearly sorted
+        order = np.argsort(positions, kind="stable")  # the positions are nearly sorted
         self._positions = positions[order]
         self._numbers = np.concatenate((self._numbers, added[:, 1]))[order]
         self._rows = np.concatenate((self._rows, added[:, 2]))[order]
         self._left = np.concatenate((self._left, added[:, 2]))[order]
 
     def take(self, positions: Uint64s, rejected: BitMap64 | None = None) -> NumberRanges:
-        """The numbers of positions, in their order, of which some are rejected; each once."""
+        """Removes and returns the delivery numbers of positions, in order, with reject flags."""
         if not len(positions):
             return NumberRanges([], [], [])
         asked = positions.astype(np.int64)
@@ -83,7 +83,7 @@ class DeliveryNumbers:
         return NumberRanges(numbers[begins].tolist(), last.tolist(), said)
 
     def clear(self) -> None:
-        """Forgets all: another subscription began."""
+        """Forgets all numbers, because another subscription began."""
         self._positions = self._numbers = self._rows = self._left = _NONE
 
     def _drop_taken(self) -> None:

@@ -1,6 +1,6 @@
-"""What outbound links tell of themselves, for operators (L26).
+"""Reports of outbound links about themselves, for operators (L26).
 
-Invariant: a report lasts as long as the stream that brought it, and is in memory alone; nothing
+Invariant: a report lasts as long as the stream that brought it, and is kept in memory only; nothing
 depends on it. Its texts are within their bounds (I6).
 """
 
@@ -23,17 +23,17 @@ from ackq_broker.service.transport.stream_buffers import alongside
 
 @dataclass(slots=True)
 class _Told:
-    """The last report of a process, and whose it is."""
+    """The last report of an outbound link's process, and its user."""
 
     user: str
     report: pb.OutboundReport
 
 
 class OutboundReports:
-    """The reports of the outbound links that run now.
+    """The reports of the running outbound links.
 
     Args:
-        engine: Tells when the broker stops.
+        engine: Notifies of the broker's stop.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -41,7 +41,7 @@ class OutboundReports:
         self._told: dict[object, _Told] = {}
 
     def named(self, link: str) -> list[pb.OutboundReport]:
-        """The last report of each process of this link, or (empty) of every link, by name."""
+        """The last report of each process of a link, or of every link (empty name), by name."""
         found = [told.report for told in self._told.values() if link in ("", told.report.link)]
         return sorted(found, key=lambda report: report.link)
 
@@ -52,7 +52,7 @@ class OutboundReports:
 
         Raises:
             InvalidArgumentError: A report names no link, queue or target, or one that is too long.
-            LimitError: The user, or the broker, has as many of these streams as there may be.
+            LimitError: The user, or the broker, has the maximum number of these streams.
         """
         user, stopping = current.get().user, asyncio.Event()
 
@@ -86,7 +86,7 @@ class OutboundReports:
 
 
 def _checked(report: pb.OutboundReport) -> pb.OutboundReport:
-    """A report that is whole and within its bounds, without a token."""
+    """Checks a report, cuts its texts to their bounds and removes the holder's token."""
     if not (report.link and report.queue and report.target):
         raise InvalidArgumentError("A report names a link, its queue and its target.")
     check_identifier("link's name", report.link, limits.MAX_NAME_BYTES)

@@ -1,4 +1,4 @@
-"""`LinksService`: the streams of links, and what operators do to links (L1, L25, L26)."""
+"""`LinksService`: the streams of links, and operations on links (L1, L25, L26)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class LinksService:
     """The RPCs of links.
 
     Args:
-        engine: Decides and reads.
+        engine: Decides commands and reads state.
         liveness: Which links' holders count as live, by the links' names. Every holder in the
-            journal counts as heard now: the time that the broker was down is not counted (S3).
+            journal counts as heard now: the broker's downtime is not counted (S3).
     """
 
     def __init__(self, engine: Engine, liveness: Liveness) -> None:
@@ -41,7 +41,7 @@ class LinksService:
                 liveness.attached(link.link, link.holder.token)
 
     async def link(self, read: Read[Request], write: Write[pb.LinkResponse]) -> None:
-        """A link's stream (L1, L5, L10)."""
+        """Serves a link's stream (L1, L5, L10)."""
         await EdgeStream(self._engine, self._live, self._liveness, read, write).run()
 
     async def report_outbound(
@@ -49,11 +49,11 @@ class LinksService:
         read: Read[pb.ReportOutboundRequest],
         write: Write[pb.ReportOutboundResponse],
     ) -> None:
-        """What an outbound link does, told while it runs (L26)."""
+        """Serves the stream of an outbound link's reports while it runs (L26)."""
         await self._outbound.serve(read, write)
 
     async def list_links(self, request: pb.ListLinksRequest) -> pb.ListLinksResponse:
-        """All links, or one."""
+        """Lists all links, or one."""
         found = []
         outbound = self._outbound.named(request.link) if request.outbound else []
         for name in (
@@ -63,13 +63,13 @@ class LinksService:
                 found.append(self.look(name))
             except LinkNotFoundError:
                 if request.link and not outbound:
-                    raise  # else it was removed meanwhile
-            await asyncio.sleep(0)  # each is a piece of work (I6)
+                    raise  # else it was removed in the meantime
+            await asyncio.sleep(0)  # let other work run between two links (I6)
         await self._engine.wait_synced()
         return pb.ListLinksResponse(links=found, outbound=outbound)
 
     def look(self, name: str) -> pb.LinkInfo:
-        """A link as it is now, which may not be on disk yet; raises LinkNotFoundError."""
+        """A link's present state, which may not be on disk yet; raises LinkNotFoundError."""
         link, now_us = views.link_info(self._engine.core.state, name), self._engine.clock.now_us()
         stream = self._live.get(name)
         return link_info(
@@ -81,9 +81,9 @@ class LinksService:
         )
 
     def half_window(self, queues: Sequence[str]) -> int:
-        """Half of what may be ready in queues that links with `ack=settled` fill.
+        """Half of the total window of the `ack=settled` links that fill the given queues.
 
-        0: not all are filled so, or there is more in them.
+        0 if such links do not fill all of the queues, or if more messages than the total are ready.
         """
         windows, core = dict.fromkeys(queues, 0), self._engine.core
         for name, stream in self._live.items():
@@ -99,7 +99,7 @@ class LinksService:
         return -(-total // 2)
 
     async def pause_link(self, request: pb.PauseLinkRequest) -> pb.PauseLinkResponse:
-        """Pauses a link, or lets it go on; its process is told at once (L25)."""
+        """Pauses or resumes a link, and notifies its process at once (L25)."""
         changed, sequence = self._engine.decide(commands.PauseLink(request.link, request.paused))
         if changed:
             stream = self._live.get(request.link)
@@ -115,7 +115,7 @@ class LinksService:
         return pb.PauseLinkResponse(changed=changed)
 
     async def remove_link(self, request: pb.RemoveLinkRequest) -> pb.RemoveLinkResponse:
-        """Ends a link (L25)."""
+        """Removes a link (L25)."""
         reply, sequence = self._engine.decide(
             commands.RemoveLink(
                 request.link,

@@ -1,9 +1,9 @@
-"""The stream of a link's process: deliveries in, where they are stored and what is permitted out.
+"""The stream of a link's process: deliveries in, their positions and permits out.
 
 Invariant: nothing leaves before its sync (I1), and the answers and permits of a stream leave in the
-order in which they were decided: what the link acknowledges there is durably permitted here (L10).
-What follows deliveries that were refused is refused, too, until those come again, so that a link
-stores in the order of delivery (L8).
+order in which they were decided: every delivery that the link acknowledges at the remote broker has
+a durable permit of the local broker (L10). Deliveries after refused ones are refused, too, until
+the refused ones are sent again, so that a link stores in the order of delivery (L8).
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ _log = logging.getLogger(__name__)
 
 Request = frame.Frame[pb.LinkHeader]
 
-# Above this, validating a frame takes more than half a millisecond. Handing it to a thread costs a
-# tenth on an idle machine, and a time slice on a busy one.
+# Above this size, validating a frame takes more than half a millisecond. Handing it to a thread
+# costs a tenth of that on an idle machine, and a time slice on a busy one.
 _THREAD_BYTES: Final = 2 * limits.FRAME_TARGET_BYTES
-# Permits are decided after so long at the earliest (L12), and looked for after so long without any
-# record: what is proven is no record of another's.
+# Minimum interval between decisions on permits (L12), and maximum wait for a new record before the
+# next check: a proof arrives without a record.
 _PERMIT_S: Final = 0.05
 _IDLE_S: Final = 1.0
 
 
 class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
-    """One link's stream from its open to its end.
+    """One link's stream, from its open to its end.
 
     Args:
-        engine: Decides and journals.
+        engine: Decides and journals commands.
         live: The live stream of each link by name, shared by all streams (L1).
         liveness: Which links' holders count as live, by the links' names.
-        read: The next request.
+        read: Reads the next request.
         write: Sends an answer.
     """
 
@@ -83,9 +83,9 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
         self._link = ""
         self._epoch = self._stream = 0
         self._subscription = 0
-        self._proof = (0, 0)  # how many acknowledgements, and of which delivery the last is
+        self._proof = (0, 0)  # number of proven acknowledgements, delivery number of the last one
         self._next_number = 1  # of the first delivery that was not stored
-        self._refusal: AckqError | None = None  # of the deliveries from there on
+        self._refusal: AckqError | None = None  # of the deliveries from `_next_number` on
         self._report = pb.LinkReport()
         self._numbers = DeliveryNumbers()
         self._held = 0
@@ -94,7 +94,7 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
         self._used_proof = self._proof
 
     async def run(self) -> None:
-        """Serves the stream until the link half-closes; everything is answered then.
+        """Serves the stream until the link half-closes and every request is answered.
 
         Raises:
             AckqError: The stream ends with this status.
@@ -111,20 +111,20 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
             if self._live.get(self._link) is self:
                 del self._live[self._link]
                 if ended:
-                    self._liveness.fenced(self._link)  # it said that it goes: nobody waits for it
+                    self._liveness.fenced(self._link)  # it announced its end: nobody waits for it
 
     @property
     def refusal(self) -> str:
-        """Why deliveries are refused now, in words; empty: they are not."""
+        """Why deliveries are refused now, in words; empty if they are not."""
         return self._refusal.message if self._refusal is not None else ""
 
     @property
     def report(self) -> pb.LinkReport:
-        """What the link's process told last."""
+        """The last report of the link's process."""
         return self._report
 
     def paused(self, sequence: int, *, paused: bool) -> None:
-        """Tells the link that an operator paused it, or lets it go on, once that is on disk."""
+        """Notifies the link that an operator paused or resumed it, once that is on disk."""
         self._paused = paused
         self._responses.put(self._state(), sequence)
 
@@ -147,7 +147,7 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
         return opening
 
     def _open(self, opening: pb.LinkOpen) -> None:
-        """Decides the open; the stream before of this link ends then."""
+        """Decides the open, which fences the previous stream of this link."""
         ticket = self._engine.decide(
             copied(
                 commands.OpenLink,
@@ -190,7 +190,7 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
         )
 
     def _fenced(self, older: EdgeStream, opening: pb.LinkOpen) -> FencedError:
-        """What ends an older stream of the link: of another process, or of this one (L1)."""
+        """The error that ends an older stream of the link, of this or another process (L1)."""
         holder = opening.holder
         if older._epoch == self._epoch:
             text = f"A newer stream of link '{self._link}' replaced this one."
@@ -205,7 +205,7 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
         return FencedError(text, link=self._link, epoch=self._epoch, attempt=attempt)
 
     def _check(self) -> None:
-        """Raises what fenced this stream: a newer one has told its link what is permitted (L10)."""
+        """Raises the error that fenced this stream: a newer one reports the permits now (L10)."""
         if self._fence is not None:
             raise self._fence
 
@@ -218,7 +218,7 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
     async def _handle(self, requests: list[Request]) -> None:
         for request in requests:
             if len(self._responses) > UNREAD_ANSWERS:
-                await self._responses.drained()  # it does not read them, and is not read from (I6)
+                await self._responses.drained()  # backpressure: the link leaves answers unread (I6)
             await self._handle_one(request)
             self._in_flight.remove(_size_of(request))
 
@@ -233,7 +233,7 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
             if beat.HasField("report"):
                 self._report = _checked(beat.report)
             if self._subscription and len(self._numbers):
-                self._permit()  # so that the answer comes behind all that is settled by now
+                self._permit()  # so that the answer comes after the permits of all settled messages
             self._responses.put(self._state(), self._engine.core.sequence)
         elif kind == "subscribe":
             self._subscribe()
@@ -260,7 +260,7 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
             self._proof = max(self._proof, (sent.proven, sent.proven_number))
 
     async def _store(self, request: Request) -> None:
-        """Stores deliveries, or refuses them and what follows them."""
+        """Stores deliveries, or refuses them and all deliveries after them."""
         sent = request.header.deliveries
         if self._refusal is not None and sent.first_number > self._next_number:
             self._refuse(sent.first_number, self._refusal)
@@ -286,9 +286,9 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
         self._stored(sent, reply, sequence)
 
     def _stored(self, sent: pb.LinkDeliveries, reply: commands.StoredLinked, sequence: int) -> None:
-        """Answers deliveries that are in the queue, and remembers what has no permit."""
+        """Answers stored deliveries, and remembers the numbers without a permit."""
         runs = reply.runs
-        # Of numbers that were stored before, the runs are known since the open.
+        # The runs of numbers that were stored before are known since the open.
         new = [run for run in runs if run.first_number >= self._next_number]
         self._numbers.add(run for run in new if not run.permitted)
         self._next_number = max(self._next_number, sent.first_number + sent.rows)
@@ -318,11 +318,11 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
     # --- permits ---
 
     async def _permit_all(self) -> None:
-        """Permits what is settled, at most every 50 ms, while anything may be (L12)."""
+        """Permits settled deliveries, at most every 50 ms, while any may be settled (L12)."""
         looked_at = -1
         while True:
             if self._in_flight.held or self._engine.in_flight.reason:
-                self._liveness.heard(self._connection)  # its signs of life wait to be read here
+                self._liveness.heard(self._connection)  # its signs of life are still unread
             waits = self._again or len(self._numbers) or self._proof > self._used_proof
             news = looked_at != self._engine.core.sequence or self._proof > self._used_proof
             if not (self._subscription and waits and news):
@@ -333,7 +333,7 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
             await asyncio.sleep(_PERMIT_S)
 
     def _permit(self) -> None:
-        """Permits what is settled now; the link is told once that is on disk (L10)."""
+        """Permits the deliveries settled now; the link learns it once that is on disk (L10)."""
         self._check()
         reply, sequence = self._engine.decide(
             commands.PermitLinked(
@@ -363,12 +363,12 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
 
 
 def _flags(said: list[bool]) -> list[int]:
-    """Flags as the wire has them: none where none is set."""
+    """Flags in wire form: an empty list if none is set."""
     return [*map(int, said)] if any(said) else []
 
 
 def _checked(report: pb.LinkReport) -> pb.LinkReport:
-    """A report whose texts are within their bounds (I6)."""
+    """A report with its texts cut to their bounds (I6)."""
     report.limited_by = shorten(report.limited_by, WORD_BYTES)
     report.set_aside_reason = shorten(report.set_aside_reason, 4 * WORD_BYTES)
     return of_its_own(report)

@@ -1,7 +1,7 @@
 """A publisher's stream in confirm mode: frames in, confirms, nacks and returns out (P2-P11).
 
 Invariant: every publish that arrives is answered exactly once while the stream lives (P3), and only
-from behind the sync gate (I1).
+after the sync gate (I1).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from ackq_broker.service.publishing.stream import (
 from ackq_broker.service.transport.fields import error_detail
 from ackq_broker.service.transport.rpc import Denied
 
-# The most numbers of a probe: far over any window, and a bitmap of them still takes 100 KB.
+# Maximum numbers of a probe: far above any window, while a bitmap of them takes only 100 KB.
 _PROBE_NUMBERS: Final = 1 << 28
 
 
 class _Answer(NamedTuple):
-    """Answers to be sent once their sequence is synced: nacks, frames, then merged confirms."""
+    """Answers to send once their sequence is synced: nacks, frames, then merged confirms."""
 
     nacks: tuple[commands.Nack, ...] = ()
     frames: tuple[Response, ...] = ()
@@ -61,7 +61,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._pending = PendingConfirms(self._opening.window_messages)
-        # What the last return waits for.
+        # The sequence that the last return waits for.
         self._returned_sequence = 0
 
     # --- requests ---
@@ -81,7 +81,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
             raise InvalidArgumentError("A publish stream is opened once and then carries data.")
 
     async def _publish(self, group: list[Request]) -> None:
-        """Publishes the rows of frames that came together as one block."""
+        """Publishes the rows of frames that arrived together as one block."""
         if group[0].header.data.transaction_id:
             raise WrongModeError(
                 "A publisher in confirm mode sent publishes of a transaction; open another"
@@ -104,9 +104,10 @@ class ConfirmModeStream(PublisherStream[_Answer]):
         await self._place(group, in_progress)
 
     async def _place(self, group: list[Request], in_progress: BitMap64) -> None:
-        """Publishes rows of frames.
+        """Publishes the rows of frames.
 
-        A frame that the caller may not publish (A3), or with text that is no UTF-8 (P8), is nacked.
+        A frame that the caller may not publish (A3), or with text that is not UTF-8 (P8), is
+        nacked.
         """
         numbers = numbers_of(group)
         try:
@@ -114,7 +115,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
             prepared = await self._prepare(group)
         except (PermissionDeniedError, MalformedBlockError) as error:
             if isinstance(error, MalformedBlockError) and "column" not in error.fields:
-                raise  # no frame of the protocol
+                raise  # not a frame of the protocol
             await self._refuse_alone(group, in_progress, error)
             return
         if prepared is None:
@@ -129,7 +130,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
     async def _refuse_alone(
         self, group: list[Request], in_progress: BitMap64, error: AckqError
     ) -> None:
-        """Refuses a frame; of several each is tried by itself, to refuse the ones at fault."""
+        """Refuses a frame; several frames are retried one by one, to refuse only the bad ones."""
         if len(group) > 1:
             for request in group:
                 await self._place([request], in_progress)
@@ -139,10 +140,10 @@ class ConfirmModeStream(PublisherStream[_Answer]):
         self._refuse_new(_bitmap(numbers_of(group)) - in_progress, error)
 
     def _pend(self, request: Request, last: int) -> BitMap64:
-        """Adds the numbers of a request to those pending; returns the repeated ones.
+        """Adds the numbers of a request to the pending numbers; returns the repeated ones.
 
         Raises:
-            InvalidArgumentError: It calls numbers answered that this stream has not shown (P10).
+            InvalidArgumentError: It declares numbers answered that this stream has not shown (P10).
         """
         header = request.header
         if header.lowest_unanswered > self._shown:
@@ -200,7 +201,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
             named = np.array(reply.returned.to_array())
             rows = np.searchsorted(numbers, named)
             frames = (self._return(named, rows, part, header.data.exchange),)
-            # It overtakes none before it, whatever each of them waits for.
+            # A return overtakes no earlier return, whatever sequence each waits for.
             sequence = self._returned_sequence = max(sequence, self._returned_sequence)
         if reply.sooner is not None:
             transient, after = reply.sooner
@@ -212,7 +213,10 @@ class ConfirmModeStream(PublisherStream[_Answer]):
         self._responses.put(_Answer((commands.Nack(numbers, reason),)), self._engine.core.sequence)
 
     def _refuse_new(self, numbers: BitMap64, reason: AckqError) -> None:
-        """Nacks numbers not published before: a nacked message is in no queue (P8, P10)."""
+        """Nacks the numbers not published before and confirms the others (P8, P10).
+
+        A nacked message is in no queue.
+        """
         new = BitMap64()
         for first, last in ranges(numbers):
             for missing in views.missing(self._engine.core.state, self._publisher_id, first, last):
@@ -221,7 +225,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
         self._responses.put(_Answer(confirmed=numbers - new), self._engine.core.sequence)
 
     def _probe(self, probe: pb.PublishProbe) -> None:
-        """Answers with the numbers that never arrived; confirms those that are known again (P10).
+        """Reports a probe's numbers that never arrived; confirms the known ones again (P10).
 
         A number in progress is neither: it arrived, and its answer is due. If it were reported
         missing, the client would send it again, and an unroutable message might be routed by then.
@@ -291,7 +295,7 @@ def _now_s() -> float:
 
 
 def _bitmap(numbers: Numbers) -> BitMap64:
-    """Ascending numbers as a bitmap."""
+    """Converts ascending numbers to a bitmap."""
     first, last = int(numbers[0]), int(numbers[-1])
     if last - first + 1 == len(numbers):
         return _span(first, last)
@@ -299,7 +303,7 @@ def _bitmap(numbers: Numbers) -> BitMap64:
 
 
 def _span(first: int, last: int) -> BitMap64:
-    """The numbers first..last."""
+    """The numbers first..last as a bitmap."""
     numbers = BitMap64()
     numbers.add_range(first, last + 1)
     return numbers

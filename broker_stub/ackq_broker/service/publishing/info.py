@@ -1,4 +1,4 @@
-"""Staged batches and writers as operators see them (K3), a page at a time."""
+"""Staged batches and writers as operators see them, a page at a time (K3)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ackq.wire.answers import copied
 from ackq_broker.core import commands
 from ackq_broker.engine.clock import age_ms
 
-# A page is at most 10 MB, with names of their full length.
+# A page is at most 10 MB, even if all names have their maximum length.
 PAGE: Final = 1_000
 _MOST_TARGETS: Final = 20
 _MOST_STAGES: Final = 1_000
 
 
 def batch_key(key: pb.BatchKey) -> commands.BatchKey:
-    """The core's form of a batch's name."""
+    """Converts a batch key from the wire to the core's form."""
     return commands.BatchKey(key.writer, key.batch_id)
 
 
 def batch_info(info: commands.BatchInfo, now_us: int, *, detailed: bool = False) -> pb.BatchInfo:
-    """The wire form; only a detailed one lists the stages."""
+    """Converts a staged batch to its wire form; only a detailed one lists the stages."""
     stages = info.stages
     return copied(
         pb.BatchInfo,
@@ -44,7 +44,7 @@ def batch_info(info: commands.BatchInfo, now_us: int, *, detailed: bool = False)
 
 
 def writer_info(info: commands.WriterInfo, now_us: int) -> pb.WriterInfo:
-    """The wire form."""
+    """Converts a writer to its wire form."""
     return copied(
         pb.WriterInfo,
         info,

@@ -1,6 +1,6 @@
-"""The publishes of a stream without an answer, confirmed by few messages (P2-P3, P9-P11).
+"""Unanswered publishes of a stream, and their confirms in few messages (P2-P3, P9-P11).
 
-Invariant: a cumulative confirm never covers a number that this stream has not received: numbers
+Invariant: a cumulative confirm never covers a number that this stream has not received; numbers
 below the client's lowest unanswered one count as received.
 """
 
@@ -15,7 +15,7 @@ from ackq import limits
 from ackq.v1 import publishing_pb2 as pb
 
 # Confirms of more ranges than this wait for the numbers between them. A frame of alternating
-# persistent and transient rows has 5,000 ranges; after the sync that is due they are one.
+# persistent and transient rows has 5,000 ranges; after the pending sync they are one range.
 _MOST_RANGES: Final = 64
 _WINDOW_PART: Final = 3
 _DELAY_S: Final = limits.CONFIRM_DELAY_MS / 1000
@@ -25,7 +25,7 @@ class PendingConfirms:
     """The numbers of one publisher's stream between their arrival and their answer.
 
     Args:
-        window_messages: Of the publisher; 0: unknown.
+        window_messages: The publisher's window; 0: unknown.
     """
 
     def __init__(self, window_messages: int = 0) -> None:
@@ -33,10 +33,10 @@ class PendingConfirms:
         self._most_delayed = max(1, window // _WINDOW_PART)
         self._numbers = BitMap64()
         self._urgent = BitMap64()
-        # Handled, with a delayed confirm (P11), and since when the oldest of them is.
+        # Handled numbers with a delayed confirm (P11), and since when the oldest waits.
         self._delayed = BitMap64()
         self._delayed_since_s = 0.0
-        # All numbers up to here arrived on this stream or were answered on an earlier one.
+        # All numbers up to this one arrived on this stream or were answered on an earlier one.
         self._received_up_to = 0
         self._highest = 0
 
@@ -46,9 +46,9 @@ class PendingConfirms:
     def received(
         self, first: int, last: int, lowest_unanswered: int, *, urgent: bool = False
     ) -> BitMap64:
-        """Adds first..last, from a frame with `lowest_unanswered`; returns the repeated ones (P10).
+        """Adds numbers first..last of a frame; returns the repeated ones (P10).
 
-        Repeated: arrived before and without an answer yet. `urgent`: their confirms are not
+        A repeated number arrived before and has no answer yet. Confirms of `urgent` numbers are not
         delayed.
         """
         again = self.in_progress(first, last)
@@ -62,26 +62,26 @@ class PendingConfirms:
         return again
 
     def in_progress(self, first: int, last: int) -> BitMap64:
-        """Those of first..last that arrived and have no answer."""
+        """The numbers of first..last that arrived and have no answer."""
         if first > self._highest:
             return BitMap64()
         return self._numbers & BitMap64(range(first, min(last, self._highest) + 1))
 
     def nacked(self, numbers: BitMap64) -> BitMap64:
-        """The numbers to nack: those that have no answer yet; they have one after this call."""
+        """Marks numbers as answered by a nack; returns those that had no answer yet."""
         due = numbers & self._numbers
         self._answered(due)
         return due
 
     def confirms(self, handled: BitMap64, now_s: float) -> list[pb.PublishConfirm]:
-        """The confirms that are due when these numbers are handled; a number has at most one (P3).
+        """The confirms that are due once numbers are handled; a number gets at most one (P3).
 
         Numbers in order are confirmed at once, by one cumulative confirm. Others are confirmed at
-        once as well, unless they are many ranges: then they wait for the numbers in progress
+        once as well, unless they form many ranges: then they wait for the numbers in progress
         between them, up to the bounds of P11, a third of the window or a second.
 
         Args:
-            handled: May be empty, and may have numbers that were answered before.
+            handled: May be empty, and may contain numbers that were answered before.
             now_s: Monotonic seconds.
         """
         due = (handled & self._numbers) | self._delayed
@@ -110,7 +110,7 @@ class PendingConfirms:
         return confirms
 
     def wait_s(self, now_s: float) -> float | None:
-        """Seconds until `confirms` must be called again at the latest; None: it need not."""
+        """Seconds until `confirms` must be called again at the latest; None: no deadline."""
         return max(0.0, self._delayed_since_s + _DELAY_S - now_s) if self._delayed else None
 
     def _may_wait(self, due: BitMap64, in_progress: BitMap64, now_s: float) -> bool:

@@ -31,7 +31,7 @@ from ackq_broker.service.transport.rpc import Read, Write
 
 _log = logging.getLogger(__name__)
 
-# An exchange, quoted, and a routing key.
+# The maximum bytes of a target: a quoted exchange and a routing key.
 _TARGET_BYTES: Final = 8 * limits.MAX_NAME_BYTES
 _STREAMS: Final[dict[int, type[PublisherStream[Any]]]] = {
     pb.PUBLISH_MODE_CONFIRM: ConfirmModeStream,
@@ -47,7 +47,7 @@ class PublishingService:
         self._live: dict[bytes, PublisherStream[Any]] = {}
 
     def publishers(self, most: int) -> tuple[list[PublisherInfo], int]:
-        """At most so many publishers that have a stream, oldest first, and the number of all."""
+        """Up to `most` publishers that have a stream, oldest first, and the number of all."""
         return [stream.info for stream in islice(self._live.values(), most)], len(self._live)
 
     async def publish(
@@ -65,13 +65,13 @@ class PublishingService:
         await stream(self._engine, self._live, header, read, write).run()
 
     def blocked(self) -> int:
-        """How many publishers were told to wait (P14)."""
+        """The number of blocked publishers (P14)."""
         return sum(stream.blocked for stream in self._live.values())
 
     async def stage(
         self, read: Read[frame.Frame[pb.StageHeader]], write: Write[pb.StageResponse]
     ) -> None:
-        """Serves the stage of one task's rows."""
+        """Serves the stream that stages one task's rows."""
         await StageStream(self._engine, read, write).run()
 
     async def commit_batch(self, request: pb.CommitBatchRequest) -> pb.CommitBatchResponse:
@@ -104,7 +104,7 @@ class PublishingService:
     # --- operators ---
 
     async def list_batches(self, request: pb.ListBatchesRequest) -> pb.ListBatchesResponse:
-        """A page of what is staged, or one batch with its stages (K3)."""
+        """Lists a page of the staged batches, or one batch with its stages (K3)."""
         core, now_us = self._engine.core, self._engine.clock.now_us()
         if request.HasField("batch"):
             one = await self._engine.query(
@@ -131,7 +131,7 @@ class PublishingService:
         return pb.DropBatchResponse(**dropped._asdict())
 
     async def list_writers(self, request: pb.ListWritersRequest) -> pb.ListWritersResponse:
-        """A page of the writers, or one."""
+        """Lists a page of the writers, or one writer."""
         core, now_us = self._engine.core, self._engine.clock.now_us()
         if request.writer:
             one = await self._engine.query(lambda: views.writer_info(core.state, request.writer))
@@ -145,7 +145,7 @@ class PublishingService:
         )
 
     async def forget_writer(self, request: pb.ForgetWriterRequest) -> pb.ForgetWriterResponse:
-        """Forgets a writer; whatever comes under its name later is refused (K3)."""
+        """Forgets a writer; later batches under its name are refused (K3)."""
         command = commands.ForgetWriter(request.writer, request.force)
         forgotten: bool = await self._engine.call(command)
         if forgotten:
@@ -157,14 +157,14 @@ class PublishingService:
         return pb.ForgetWriterResponse(forgotten=forgotten)
 
     async def assign_writer(self, request: pb.AssignWriterRequest) -> pb.AssignWriterResponse:
-        """Gives a writer to another user (A10)."""
+        """Assigns a writer to another user (A10)."""
         check_name(request.user)
         before: str = await self._engine.call(commands.AssignWriter(request.writer, request.user))
         return pb.AssignWriterResponse(before=before)
 
 
 def _log_repetition(request: pb.CommitBatchRequest, before: commands.CommittedBatch) -> None:
-    """K3: a warning where the batch that was committed is not the one that came now."""
+    """Logs a repeated commit (K3), as a warning if the committed batch was a different one."""
     staged = sum(stage.rows for stage in request.stages)
     same = (before.rows, before.target or request.target) == (staged, request.target)
     _log.log(

@@ -24,11 +24,11 @@ Request = frame.Frame[pb.StageHeader]
 
 
 class StageStream(BrokerStream[Request, int, pb.StageResponse]):
-    """The stream of a stage from its open to its seal.
+    """The stream of a stage, from its open to its seal.
 
     Args:
-        engine: Decides and journals.
-        read: The next request.
+        engine: Decides and journals commands.
+        read: Reads the next request.
         write: Sends progress.
     """
 
@@ -52,11 +52,11 @@ class StageStream(BrokerStream[Request, int, pb.StageResponse]):
         command = copied(
             commands.OpenStage, opening, label=shorten(opening.label), user=current.get().user
         )
-        self._engine.decide(command)  # has no answer; what comes later waits for its sync too
+        self._engine.decide(command)  # has no answer; later answers wait for its sync too
         try:
             await self._serve()
         finally:
-            # Without effect on a sealed stage.
+            # Has no effect on a sealed stage.
             self._engine.end(commands.DropStage(self._stage_id))
 
     async def _opening(self) -> pb.StageOpen:
@@ -75,7 +75,7 @@ class StageStream(BrokerStream[Request, int, pb.StageResponse]):
         return size_of(request)
 
     async def _handle_all(self) -> None:
-        """Stores frames in their order until the seal, and answers the seal."""
+        """Stores frames in order until the seal, and answers the seal."""
         while not self._sealed:
             await self._handle(await self._requests.take())
 
@@ -96,7 +96,7 @@ class StageStream(BrokerStream[Request, int, pb.StageResponse]):
             self._in_flight.remove(size_of(request))
 
     async def _store(self, request: Request) -> None:
-        """Stores one frame; a row that is refused refuses the stage."""
+        """Stores one frame; one refused row refuses the whole stage."""
         now_us = self._engine.clock.now_us()
         prepared = await self._engine.run(lambda: _prepare(request, now_us))
         if prepared.refusals:
@@ -105,7 +105,7 @@ class StageStream(BrokerStream[Request, int, pb.StageResponse]):
         await check_parts(exchange, [part.routes for part in prepared.parts])
         for part in prepared.parts:
             if len(self._responses) > UNREAD_ANSWERS:
-                await self._responses.drained()  # it does not read them, and is not read from (I6)
+                await self._responses.drained()  # backpressure: it leaves answers unread (I6)
             await self._engine.wait_writable()
             await self._engine.match(exchange, part.routes)
             self._store_part(request.header.data, part)
@@ -133,10 +133,10 @@ class StageStream(BrokerStream[Request, int, pb.StageResponse]):
         await self._write(pb.StageResponse(sealed=sealed))
 
     async def _answer(self, answers: list[int]) -> None:
-        """Reports the rows on disk to the writer, once per sync: of the newest frame."""
+        """Reports to the writer, once per sync, the number of rows on disk."""
         await self._write(pb.StageResponse(stored=pb.StageStored(rows=answers[-1])))
 
 
 def _prepare(request: Request, now_us: int) -> ingest.Prepared:
-    """The one part of a frame; a stage is always persistent, whatever its rows' delivery modes."""
+    """Prepares a frame; a stage is always persistent, whatever its rows' delivery modes."""
     return ingest.prepare(request.block, request.header.data.rows, now_us, by_mode=False)

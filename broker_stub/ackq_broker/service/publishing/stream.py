@@ -1,6 +1,7 @@
 """A publisher's stream in either mode: open, fencing, requests, answers, backpressure, end.
 
-Invariant: an id has one live stream, and nothing that a fenced one still receives is handled (P10).
+Invariant: a publisher id has one live stream; requests that a fenced stream still receives are not
+handled (P10).
 """
 
 from __future__ import annotations
@@ -39,25 +40,26 @@ from ackq_broker.service.transport.rpc import Denied, Read, Write
 Request = frame.Frame[pb.PublishHeader]
 Response = frame.Frame[pb.PublishAnswer]
 Numbers = npt.NDArray[np.uint64]
-# The answers that wait for the sync, by mode.
+# The answers that wait for the sync; their type depends on the mode.
 A = TypeVar("A")
 
-# Above this, validating a frame takes longer than handing it to a thread (about 0.1 ms).
+# Above this size, validating a frame takes longer than handing it to a thread (about 0.1 ms).
 _THREAD_BYTES: Final = 64 * limits.KIB
-# As the core has it: above any count of publishes, apart from the edge of a signed 64-bit integer.
+# As in the core: above any count of publishes, with distance to the limit of a signed 64-bit
+# integer.
 _LARGEST_NUMBER: Final = 1 << 62
-# Returns, which hold messages, that a client may leave unread.
+# Bytes of returns, which hold messages, that a client may leave unread.
 _RETURNED_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
-# What comes together on one stream is handled for so long, and then the other streams have a turn.
+# Time for requests that arrived together on one stream, before the other streams have a turn.
 _TURN_S: Final = 0.005
 
 
 class PublisherInfo(NamedTuple):
     """A publisher with a stream, as an operator sees it.
 
-    `publisher` is a digest of its id, which is for its owner alone (A10). `unsent_answers` wait for
-    the disk or for their client; `blocked` is why it is told to wait (P14), empty while it is not;
-    `since_us` is when the stream began.
+    `publisher` is a digest of its id, which only its owner may see (A10). `unsent_answers` counts
+    answers that wait for the disk or the client; `blocked` is why the publisher is blocked (P14),
+    empty if it is not; `since_us` is when the stream began.
     """
 
     publisher: str
@@ -69,14 +71,14 @@ class PublisherInfo(NamedTuple):
 
 
 class PublisherStream(BrokerStream[Request, A, Response]):
-    """A publisher's stream from its open to its end.
+    """A publisher's stream, from its open to its end.
 
     Args:
-        engine: Decides and journals.
+        engine: Decides and journals commands.
         live: The live stream of each publisher id, shared by all streams: a newer stream fences the
-            older (P10).
-        opening: As `read_opening` gave it.
-        read: The next request.
+            older one (P10).
+        opening: The result of `read_opening`.
+        read: Reads the next request.
         write: Sends an answer.
     """
 
@@ -100,7 +102,7 @@ class PublisherStream(BrokerStream[Request, A, Response]):
         self._returned_bytes = 0
         self._blocked = ""
         self._since_us = engine.clock.now_us()
-        self._finished = False  # the client said that it will not come back
+        self._finished = False  # the client sent a close: it will not come back
 
     @property
     def info(self) -> PublisherInfo:
@@ -115,12 +117,12 @@ class PublisherStream(BrokerStream[Request, A, Response]):
         )
 
     async def run(self) -> None:
-        """Serves the stream until the client half-closes; everything is answered then.
+        """Serves the stream until the client half-closes and every request is answered.
 
         Raises:
             AckqError: The stream ends with this status.
         """
-        # Decided first: a stream that is refused, for its mode for instance, fences no other.
+        # Decided first: a stream that is refused, for instance for its mode, fences no other.
         shown, opened = self._engine.decide(
             commands.OpenPublisher(
                 self._publisher_id,
@@ -153,18 +155,18 @@ class PublisherStream(BrokerStream[Request, A, Response]):
 
     @property
     def blocked(self) -> bool:
-        """Whether the publisher was told to wait (P14)."""
+        """Whether the publisher is blocked (P14)."""
         return bool(self._blocked)
 
-    # --- what the modes do ---
+    # --- implemented by each mode ---
 
     @abstractmethod
     async def _handle_group(self, group: list[Request]) -> None:
-        """Handles one request, or data frames that came together."""
+        """Handles one request, or data frames that arrived together."""
 
     @abstractmethod
     def _notify(self, answer: Response) -> None:
-        """Puts an answer that depends on no record."""
+        """Queues an answer that depends on no record."""
 
     # --- requests ---
 
@@ -172,14 +174,14 @@ class PublisherStream(BrokerStream[Request, A, Response]):
         return coalescing.size_of(request)
 
     def _stop(self) -> None:
-        self._requests.close()  # what came is answered
+        self._requests.close()  # requests already received are answered
 
     async def _handle(self, requests: list[Request]) -> None:
         clock = asyncio.get_running_loop().time
         began_s = clock()
         for group in coalescing.groups(requests):
             if clock() > began_s + _TURN_S:
-                await asyncio.sleep(0)  # the other streams' turn
+                await asyncio.sleep(0)  # let the other streams run
                 began_s = clock()
             if self._fence is not None:
                 break  # the next take raises
@@ -187,9 +189,9 @@ class PublisherStream(BrokerStream[Request, A, Response]):
             self._in_flight.remove(sum(map(coalescing.size_of, group)))
 
     async def _handle_next(self, group: list[Request]) -> None:
-        """Handles what came next, of which a close is the last (P10)."""
+        """Handles the next request or group of frames; a close must be the last (P10)."""
         if self._finished:
-            self._finished = False  # it goes on: what it sent may come again
+            self._finished = False  # the publisher goes on, and may send its publishes again
             raise InvalidArgumentError("A publisher sent more after its close; open another one.")
         if group[0].header.WhichOneof("kind") == "close":
             self._finished = True
@@ -197,10 +199,10 @@ class PublisherStream(BrokerStream[Request, A, Response]):
             await self._handle_group(group)
 
     async def _prepare(self, group: list[Request]) -> ingest.Prepared | None:
-        """The parts and refusals of frames that came together; None: fenced meanwhile.
+        """The parts and refusals of frames that arrived together; None if the stream was fenced.
 
-        Then the next take raises, and the publisher sends the rows again on the newer stream. Each
-        part may be published by the caller: none is when one may not (A3).
+        If fenced, the next take raises, and the publisher sends the rows again on the newer stream.
+        The caller may publish every part: if one is denied, none is published (A3).
 
         Raises:
             PermissionDeniedError: The caller may not publish to a target of a row.
@@ -215,19 +217,19 @@ class PublisherStream(BrokerStream[Request, A, Response]):
             prepared = await self._engine.run(work) if large else work()
             if (
                 views.keyed(self._engine.core.state, exchange) <= keyed
-            ):  # else it was declared anew meanwhile
+            ):  # else it was declared again in the meantime
                 await check_parts(exchange, [part.routes for part in prepared.parts])
                 return prepared if self._fence is None else None
 
     async def _ready(self, exchange: str, part: ingest.PreparedPart) -> bool:
-        """Returns when a part can be decided at once; False: fenced meanwhile, as `_prepare`."""
+        """Waits until a part can be decided in one step; False if fenced, as for `_prepare`."""
         await self._engine.match(exchange, part.routes)
         return self._fence is None
 
     def _return(
         self, numbers: Numbers, rows: validation.Rows, part: ingest.PreparedPart, exchange: str
     ) -> Response:
-        """The return of the unroutable rows of a part, with their messages (P7)."""
+        """Builds the return of a part's unroutable rows, with their messages (P7)."""
         block = ingest.take(part.block, rows)
         self._returned_bytes += len(block)
         return return_of(numbers.tolist(), exchange, block)
@@ -241,7 +243,7 @@ class PublisherStream(BrokerStream[Request, A, Response]):
             self._returned_bytes = 0
 
     async def _backpressure(self) -> None:
-        """Backpressure: waits while too many bytes are not on the disk (P14)."""
+        """Backpressure: waits while too many bytes are not on disk (P14)."""
         journal = self._engine.journal
         if journal.unsynced_bytes <= journal.unsynced_limit:
             return
@@ -253,7 +255,7 @@ class PublisherStream(BrokerStream[Request, A, Response]):
         self._alarm(self._engine.alarms.reason)
 
     def _alarm(self, reason: str) -> None:
-        """Notifies the publisher that the broker is blocked, and why; empty: unblocked."""
+        """Notifies the publisher why it is blocked; an empty reason: it is unblocked."""
         known, self._blocked = self._blocked, reason
         if bool(reason) == bool(known):
             return
@@ -264,7 +266,7 @@ class PublisherStream(BrokerStream[Request, A, Response]):
 
 
 async def read_opening(read: Read[Request]) -> pb.PublishHeader:
-    """The first request of a stream, which must be an open; raises InvalidArgumentError."""
+    """Reads the first request of a stream; raises InvalidArgumentError if it is not an open."""
     request = await read()
     if isinstance(request, Denied):
         raise request.error
@@ -293,7 +295,7 @@ def check_numbers(first: int, last: int) -> None:
 
 
 def return_of(numbers: Sequence[int], exchange: str, block: bytes = b"") -> Response:
-    """The return of unroutable messages; the block is empty when it is repeated (P7, P13)."""
+    """Builds the return of unroutable messages; `block` is empty in a repeated one (P7, P13)."""
     reason = UnroutableError(
         f"No queue is bound to {exchange or 'the default exchange'} for the routing key of"
         f" {len(numbers)} messages; declare the queue or the binding first.",

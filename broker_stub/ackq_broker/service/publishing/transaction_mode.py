@@ -1,8 +1,8 @@
 """A publisher's stream in transaction mode: frames, commits, rollbacks in, answers out (P7, P13).
 
-Invariant: every commit, a repeated one too, is answered from behind the sync gate (I1), after the
-returns of its transaction; a row that is refused refuses the commit, and nothing of the transaction
-is visible.
+Invariant: every commit, also a repeated one, is answered after the sync gate (I1) and after the
+returns of its transaction; one refused row refuses the commit, and no row of the transaction
+becomes visible.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from ackq_broker.service.publishing.stream import (
 from ackq_broker.service.transport.fields import check_id, error_detail
 from ackq_broker.service.transport.rpc import Denied
 
-# Rows of a transaction that are buffered for its end. With them a small transaction is appended at
-# once and costs one sync; staged on arrival, it costs two. Rolled back, none.
+# Bytes of a transaction that are buffered until its end. A small transaction is then appended in
+# one step and costs one sync, or none if it is rolled back; staged on arrival, it would cost two.
 _BUFFER_BYTES: Final = 64 * limits.KIB
 
 
-# What refuses a commit, and leaves the stream alone.
+# Errors that refuse a commit, but do not end the stream.
 _REFUSES_COMMIT: Final = (
     InvalidArgumentError,
     NackError,
@@ -58,14 +58,14 @@ _REFUSES_COMMIT: Final = (
 
 
 class _Refused(NamedTuple):
-    """A transaction that can only be rolled back, and why."""
+    """A transaction that can only be rolled back, and the reason."""
 
     transaction_id: bytes
     reason: AckqError
 
 
 class TransactionModeStream(PublisherStream[Response]):
-    """A publisher's stream whose publishes become visible with the commit of their transaction."""
+    """A publisher's stream whose publishes become visible at the commit of their transaction."""
 
     TRANSACTIONAL: ClassVar[bool] = True
 
@@ -103,7 +103,7 @@ class TransactionModeStream(PublisherStream[Response]):
     # --- publishes ---
 
     async def _publish(self, group: list[Request]) -> None:
-        """Buffers the rows of frames that came together; stages the buffer when it is large."""
+        """Buffers frames that arrived together; stages the buffer once it is large."""
         transaction_id = group[0].header.data.transaction_id
         if not transaction_id:
             raise WrongModeError(
@@ -126,12 +126,12 @@ class TransactionModeStream(PublisherStream[Response]):
             await self._stage_buffered()
 
     async def _stage_buffered(self) -> None:
-        """Stages the buffered rows in order, but for those of a refused transaction."""
+        """Stages the buffered rows in order, except rows of a refused transaction."""
         buffered, self._buffered, self._buffered_bytes = self._buffered, [], 0
         self._engine.buffering.discard(self._publisher_id)
         for group in coalescing.groups(buffered):
             if self._fence is not None:
-                return  # what is open now is the newer stream's
+                return  # the open transaction belongs to the newer stream
             transaction_id = group[0].header.data.transaction_id
             if self._refused is None or self._refused.transaction_id != transaction_id:
                 try:
@@ -142,11 +142,11 @@ class TransactionModeStream(PublisherStream[Response]):
                     self._deny(transaction_id, error)
                 except MalformedBlockError as error:
                     if "column" not in error.fields:
-                        raise  # no frame of the protocol
+                        raise  # not a frame of the protocol
                     self._refuse(transaction_id, error)
 
     async def _stage(self, group: list[Request]) -> None:
-        """Stages the rows of frames of one block; raises why one of them is refused."""
+        """Stages the rows of frames that form one block; raises the reason of a refusal."""
         too_many = too_many_rows(group)
         if too_many is not None:
             raise too_many
@@ -189,19 +189,19 @@ class TransactionModeStream(PublisherStream[Response]):
             self._responses.put(self._return(named[rows], rows, part, data.exchange), sequence)
 
     def _deny(self, transaction_id: bytes, error: PermissionDeniedError) -> None:
-        """Refuses a transaction with a frame that its caller may not publish (A3)."""
+        """Refuses a transaction because its caller may not publish one of its frames (A3)."""
         current.get().denied(error)
         self._refuse(transaction_id, error)
 
     def _refuse(self, transaction_id: bytes, reason: AckqError) -> None:
-        """Rolls back at once, which frees its rows; the commit is answered with the reason."""
+        """Rolls back now, which frees the rows; the commit is answered with the reason."""
         self._refused = _Refused(transaction_id, reason)
         self._engine.decide(commands.RollbackTransaction(self._publisher_id))
 
-    # --- their end ---
+    # --- end of a transaction ---
 
     async def _stage_and_commit(self, commit: pb.PublishTransaction) -> None:
-        """Commits what was published, the buffered rows included."""
+        """Stages the buffered rows, then commits the transaction."""
         await self._read_answers()
         await self._stage_buffered()
         if self._fence is None:
@@ -223,7 +223,7 @@ class TransactionModeStream(PublisherStream[Response]):
         self._end(answer)
 
     def _committed(self, commit: pb.PublishTransaction) -> commands.CommittedTransaction:
-        """Commits; raises why not."""
+        """Commits the transaction; raises the reason if it is refused."""
         if self._refused is not None and self._refused.transaction_id == commit.transaction_id:
             raise self._refused.reason
         command = commands.CommitTransaction(
@@ -236,7 +236,7 @@ class TransactionModeStream(PublisherStream[Response]):
         return reply
 
     def _return_again(self, returned: tuple[Unroutable, ...]) -> None:
-        """Repeats the returns, which may be lost with the answer; the client has the messages."""
+        """Repeats returns that may be lost with the answer; the client keeps their messages."""
         for each in returned:
             answer = return_of(each.numbers.to_array(), each.exchange)
             self._returned_bytes += answer.header.ByteSize()
@@ -250,7 +250,7 @@ class TransactionModeStream(PublisherStream[Response]):
         self._end(pb.PublishTransaction(transaction_id=rollback.transaction_id))
 
     def _end(self, answer: pb.PublishTransaction) -> None:
-        """Answers the end of the transaction, once everything decided so far is synced."""
+        """Answers a commit or rollback once everything decided so far is synced."""
         self._refused = None
         self._responses.put(
             frame.Frame(pb.PublishAnswer(transaction=answer)), self._engine.core.sequence

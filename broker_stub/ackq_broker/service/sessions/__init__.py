@@ -1,1 +1,1 @@
-"""Sessions (rules S): their calls, liveness of their holders, outcomes of their leases."""
+"""Sessions (rules S): their RPCs, liveness of their holders, outcomes of their leases."""

@@ -1,4 +1,4 @@
-"""Sessions as operators see them, without holder tokens (S3); holders; leases without a reader."""
+"""Sessions as operators see them, without holder tokens (S3), and leases without a reader."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ackq_broker.core.checks import plural
 from ackq_broker.engine.clock import age_ms
 from ackq_broker.service.transport.fields import check_id, shorten
 
-# The most sessions that the warnings of an open name.
+# Maximum number of sessions that the warnings of an open name.
 _MOST_NAMED: Final = 100
 
 
 def holder_info(holder: pb.Holder) -> commands.HolderInfo:
-    """The caller as a holder, from the wire; raises InvalidArgumentError."""
+    """Converts a holder from the wire to the core's form; raises InvalidArgumentError."""
     check_id("A holder token", holder.token)
     return commands.HolderInfo(
         holder.token, shorten(holder.host), holder.pid, shorten(holder.application)
@@ -29,9 +29,9 @@ def holder_info(holder: pb.Holder) -> commands.HolderInfo:
 def orphaned_lease_warnings(
     absent: Sequence[commands.LeasedElsewhere], now_us: int
 ) -> Iterator[str]:
-    """Warnings for an open on queues whose messages are leased by sessions without a live holder.
+    """Yields warnings for an open on queues with messages leased by absent sessions.
 
-    They may be leased by an earlier session of the same query, whose checkpoint is lost (S9).
+    An earlier session of the same query, whose checkpoint is lost, may hold the leases (S9).
     """
     for lease in absent[:_MOST_NAMED]:
         age = timedelta(seconds=age_ms(lease.leased_us, now_us) // 1000)
@@ -47,7 +47,7 @@ def orphaned_lease_warnings(
 
 
 def absent_leases_line(absent: Sequence[commands.SessionInfo], now_us: int) -> str:
-    """Which sessions hold messages with no live holder, as one line for the log (S5)."""
+    """The log line that lists sessions with leased messages and no live holder (S5)."""
     held = ", ".join(
         f"'{session.session}' {session.leased} for "
         f"{timedelta(seconds=age_ms(session.leased_at_us, now_us) // 1000)}"
@@ -70,13 +70,13 @@ def finished(session: commands.SessionInfo, now_us: int, *, live: bool) -> bool:
 def session_info(
     session: commands.SessionInfo, now_us: int, *, live: bool, away_ms: int = 0
 ) -> pb.SessionInfo:
-    """The wire form.
+    """Converts a session to its wire form.
 
     Args:
-        session: As the core knows it.
+        session: The session's state in the core.
         now_us: The broker's time.
-        live: Whether its holder counts as live; else `away_ms` is how long it has not.
-        away_ms: See `live`.
+        live: Whether its holder counts as live.
+        away_ms: How long its holder has not counted as live.
     """
     holder = session.holder and copied(
         pb.Holder, session.holder, token=b"", since_us=session.since_us

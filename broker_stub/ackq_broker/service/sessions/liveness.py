@@ -1,4 +1,4 @@
-"""Which session holders count as live (S3), and how long the others have been away (S5).
+"""The session holders that count as live (S3), and how long the others have been away (S5).
 
 Does no I/O; the monotonic clock is injected. A holder is live while its liveness stream is open and
 had a heartbeat within `HEARTBEAT_MS`, for `HOLDER_CUT_GRACE_MS` after that stream disconnected, and
@@ -42,7 +42,7 @@ class Liveness:
         self._holders: dict[str, _Holder] = {}
 
     def attached(self, incarnation: str, token: bytes) -> None:
-        """Counts an attach of holder `token`, or its record at start, as a heartbeat."""
+        """Counts an attach of holder `token`, or its record at a start, as a heartbeat."""
         holder = self._holders.get(incarnation)
         if holder is None or holder.token != token:
             self._holders[incarnation] = _Holder(token, self._clock())
@@ -51,18 +51,18 @@ class Liveness:
         holder.disconnected_s = None
 
     def opened(self, incarnation: str, token: bytes) -> HolderConnection:
-        """Adds a liveness stream of the holder, which may have two while it reconnects."""
+        """Adds a liveness stream of a holder, which may have two while it reconnects."""
         self.attached(incarnation, token)
         holder = self._holders[incarnation]
         holder.streams += 1
         return HolderConnection(holder)
 
     def heard(self, stream: HolderConnection) -> None:
-        """Counts a heartbeat on the stream."""
+        """Counts a heartbeat on a liveness stream."""
         stream.holder.heard_s = self._clock()
 
     def disconnected(self, stream: HolderConnection) -> None:
-        """Removes the stream, which ended; once for each stream."""
+        """Removes a liveness stream that ended; call once for each stream."""
         stream.holder.streams -= 1
         assert stream.holder.streams >= 0
         if not stream.holder.streams:
@@ -87,7 +87,7 @@ class Liveness:
         return self._clock() - holder.heard_s - limits.HEARTBEAT_MS / 1000
 
     def away_ms(self, incarnation: str) -> int:
-        """As `away_s` in milliseconds, 0 while it counts as live, and for an unknown one."""
+        """`away_s` in milliseconds; 0 for a live holder or an unknown incarnation."""
         if incarnation not in self._holders:
             return 0
         return max(0, int(1000 * self.away_s(incarnation)))
@@ -104,6 +104,6 @@ class Liveness:
         self._holders.pop(incarnation, None)
 
     def keep(self, incarnations: Container[str]) -> None:
-        """Forgets all incarnations but these."""
+        """Forgets all incarnations except the given ones."""
         for incarnation in [each for each in self._holders if each not in incarnations]:
             del self._holders[incarnation]

@@ -49,7 +49,7 @@ class _Stream(BrokerStream[pb.HoldRequest, None, pb.HoldResponse]):
             self._liveness.disconnected(self._connection)
 
     def check(self) -> None:
-        """Raises the core's refusal of a holder that does not hold the session any more."""
+        """Raises the core's refusal of a holder that no longer holds the session."""
         views.check_holder(
             self._engine.core.state,
             self._holder.session,
@@ -59,7 +59,7 @@ class _Stream(BrokerStream[pb.HoldRequest, None, pb.HoldResponse]):
         )
 
     def _received(self, request: pb.HoldRequest) -> int:
-        # Here, not at the answer, which a slow disk may keep waiting for longer than that.
+        # Counted on receipt, not at the answer, which a slow disk may delay for too long.
         self._liveness.heard(self._connection)
         return request.ByteSize()
 
@@ -75,16 +75,16 @@ class LivenessStreams:
     Args:
         engine: Knows the holder of each session.
         liveness: Which holders count as live. Every holder in the journal counts as heard now: the
-            time that the broker was down is not counted.
+            broker's downtime is not counted.
     """
 
     def __init__(self, engine: Engine, liveness: Liveness) -> None:
         self._engine = engine
         self._liveness = liveness
         self._streams: dict[str, dict[_Stream, None]] = {}
-        # Sessions with a session timeout, and its milliseconds, by incarnation.
+        # Sessions with a session timeout, and the timeout in milliseconds, by incarnation.
         self._timeouts: dict[str, tuple[str, int]] = {}
-        # Incarnations that `overdue` has returned, and whose holder has not attached again.
+        # Incarnations that `overdue` has returned and whose holder has not attached again.
         self._reported: set[str] = set()
         for session in views.list_sessions(engine.core.state):
             if session.holder is not None and session.holder.token:
@@ -123,7 +123,7 @@ class LivenessStreams:
             self._timeouts.pop(incarnation, None)
 
     def overdue(self) -> list[tuple[str, str]]:
-        """The sessions, with incarnations, whose holder is away beyond the session timeout (S5).
+        """The sessions and incarnations whose holder is away beyond the session timeout (S5).
 
         Each is returned once, until its holder attaches again.
         """

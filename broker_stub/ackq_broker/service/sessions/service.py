@@ -1,4 +1,4 @@
-"""`SessionsService`: the RPCs of replaying readers and of operators (S1-S10)."""
+"""`SessionsService`: the RPCs of replaying readers and of session operators (S1-S11)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ackq_broker.service.transport.rpc import Read, Write
 _log = logging.getLogger(__name__)
 
 _NO_TAG: Final = 1 << 62
-# Sessions that are listed in one piece of work.
+# Sessions that are listed between two turns of the event loop.
 _SLICE: Final = 200
 
 
@@ -46,9 +46,10 @@ class SessionsService:
     """The RPCs of sessions.
 
     Args:
-        engine: Decides and reads.
+        engine: Decides commands and reads state.
         liveness: Which holders count as live (S3).
-        half_window: Half of what links bring to queues before they wait; 0: no bound is known.
+        half_window: Half of the messages that links bring to queues before they wait; 0: no bound
+            is known.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class SessionsService:
         self._streams = LivenessStreams(engine, liveness)
 
     async def horizon(self, _: pb.HorizonRequest) -> pb.HorizonResponse:
-        """The journal sequence now (K5)."""
+        """Returns the present journal sequence (K5)."""
         return pb.HorizonResponse(
             sequence=await self._engine.query(lambda: self._engine.core.sequence)
         )
@@ -71,20 +72,20 @@ class SessionsService:
     # --- advance and attach ---
 
     async def advance(self, request: pb.AdvanceRequest) -> pb.AdvanceResponse:
-        """Accepts up to the start, then leases anew or returns the lease again (S4, S9)."""
+        """Accepts up to the start tag, then makes a lease or returns the present one (S4, S9)."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.wait_ms, limits.MAX_ADVANCE_WAIT_MS) / 1000
         reply, sequence = self._advance(request)
         found = views.queues_like(self._engine.core.state, request.queue_pattern)
         while _may_wait(request, reply) and await self._until_leasable(request, reply, deadline):
             if views.queues_like(self._engine.core.state, request.queue_pattern) != found:
-                break  # the caller may not read what joined (A2): the next call asks
+                break  # the caller may lack permission for new queues (A2): the next call checks
             reply, sequence = self._advance(request)
         await self._engine.sync_gate.wait(sequence)
         return self._advanced(reply)
 
     async def attach(self, request: pb.AttachRequest) -> pb.AttachResponse:
-        """Attaches for a replay of exactly the outstanding lease."""
+        """Attaches a holder for a replay of exactly one lease, or reports a batch without rows."""
         incumbent = self._streams.incumbent(request.session, request.incarnation)
         before = views.incumbent(self._engine.core.state, request.session, request.incarnation)
         reply, sequence = self._engine.decide(
@@ -101,7 +102,7 @@ class SessionsService:
         return copied(pb.AttachResponse, reply, chunks=_chunks(reply.chunks))
 
     async def hold(self, read: Read[pb.HoldRequest], write: Write[pb.HoldResponse]) -> None:
-        """The holder's liveness stream (S3)."""
+        """Serves a holder's liveness stream (S3)."""
         await self._streams.hold(read, write)
 
     # --- fetch ---
@@ -109,7 +110,7 @@ class SessionsService:
     async def fetch(
         self, request: pb.FetchRequest, write: Write[frame.Frame[messages_pb2.DeliveryRuns]]
     ) -> None:
-        """Reads a sub-range of the outstanding lease; changes nothing (S2)."""
+        """Reads a sub-range of the outstanding lease or the last accepted one (S2)."""
         core = self._engine.core
 
         def pieces(after: int, last: int) -> list[commands.Piece]:
@@ -118,13 +119,13 @@ class SessionsService:
 
         found = slices(pieces, request.after_tag, request.last_tag)
         first = next(found, ())
-        # After the check: a reader that was replaced must not be noted as that of the lease.
+        # After the check: a reader that was replaced must not be noted as the lease's reader.
         self._note(request)
         try:
             for each in chain((first,), found):
                 await send_pieces(self._engine, each, request.columns, write)
         except BlockNotFoundError:
-            # The lease ended while it was read; the core raises why.
+            # The lease ended while it was read; the core raises the reason.
             pieces(request.after_tag, request.last_tag)
             raise
         # A batch without rows is noted before its stream ends (S11).
@@ -133,7 +134,7 @@ class SessionsService:
     # --- operators ---
 
     async def list_sessions(self, request: pb.ListSessionsRequest) -> pb.ListSessionsResponse:
-        """All sessions, or those that are not finished (S8), or one."""
+        """Lists the sessions that are not finished (S8), all sessions, or one."""
         core, now_us = self._engine.core, self._engine.clock.now_us()
         whole = bool(request.session) or request.finished
         listed = []
@@ -141,13 +142,13 @@ class SessionsService:
             [request.session] if request.session else sorted(views.session_names(core.state))
         ):
             if at % _SLICE == _SLICE - 1:
-                await asyncio.sleep(0)  # the others' turn (I6)
+                await asyncio.sleep(0)  # let other work run (I6)
             try:
                 (session,) = views.list_sessions(core.state, name)
             except SessionNotFoundError:
                 if request.session:
                     raise
-                continue  # it was released meanwhile
+                continue  # it was released in the meantime
             live = self._liveness.live(session.incarnation)
             if whole or not finished(session, now_us, live=live):
                 away_ms = self._liveness.away_ms(session.incarnation)
@@ -217,7 +218,7 @@ class SessionsService:
         return copied(pb.SettleSessionResponse, reply)
 
     def holder_live(self, name: str) -> bool:
-        """Whether the holder of the session of this name counts as live (S3)."""
+        """Whether the holder of the session with this name counts as live (S3)."""
         return self._liveness.live(self._streams.incumbent(name, ""))
 
     # --- outcomes ---
@@ -229,7 +230,7 @@ class SessionsService:
         return pb.StageOutcomesResponse(tags=await self._engine.call(command))
 
     async def commit_outcomes(self, request: pb.CommitOutcomesRequest) -> pb.CommitOutcomesResponse:
-        """Makes a whole settle call effective with the accept of its lease (S6)."""
+        """Commits a whole settle call, which takes effect with the accept of its lease (S6)."""
         reply: commands.CommittedOutcomes = await self._engine.call(
             commands.CommitOutcomes(
                 owner_of(request.owner),
@@ -246,7 +247,7 @@ class SessionsService:
     # --- time ---
 
     def detach_absent(self) -> None:
-        """Requeues the leases of holders that are away beyond the session timeout (S5)."""
+        """Requeues the leases of holders that were away longer than the session timeout (S5)."""
         for name, incarnation in self._streams.overdue():
             if incarnation != self._streams.incumbent(name, ""):
                 continue  # the incarnation has ended
@@ -267,7 +268,7 @@ class SessionsService:
             )
 
     def housekeep(self) -> None:
-        """Drops what is past its retention, but no session that is held; forgets ended ones."""
+        """Drops state past its retention, but no live session; forgets ended sessions' holders."""
         live = (
             session.session
             for session in views.list_sessions(self._engine.core.state)
@@ -277,7 +278,7 @@ class SessionsService:
         self._streams.housekeep()
 
     def report_absent(self) -> None:
-        """Logs which leases wait for an owner that is away (S5)."""
+        """Logs the leases that wait for an absent owner (S5)."""
         absent = [
             session
             for session in views.list_sessions(self._engine.core.state)
@@ -298,7 +299,7 @@ class SessionsService:
         """Notes the reader of a lease for later settle calls (S6), which proves the session (S9).
 
         The rows wait for the sync of this note, once a batch: a reader whose note was lost would
-        look like one that was replaced.
+        look like a replaced one.
         """
         self._engine.decide(
             copied(
@@ -313,11 +314,11 @@ class SessionsService:
         )
 
     def _advance(self, request: pb.AdvanceRequest) -> Ticket:
-        """Decides one advance, and updates the liveness of the holder that it makes."""
+        """Decides one advance, and updates the liveness of its new holder."""
         known = request.incarnation and request.start_tag
         incumbent = self._streams.incumbent(request.session, request.incarnation)
         before = views.incumbent(self._engine.core.state, request.session, request.incarnation)
-        # The other half is here when this one is accepted, and its link brings another (K6).
+        # When this half is accepted, the other half is ready, and the link refills this one (K6).
         half = self._half_window(request.queues)
         most = max(half, request.min_messages) if half else request.max_messages
         ticket = self._engine.decide(
@@ -341,9 +342,9 @@ class SessionsService:
     def _log_attach(
         self, session: str, reader: pb.Holder, epoch: int, before: tuple[str, bytes] | None
     ) -> None:
-        """Logs that another reader has a session now; `before`: incarnation and token of the last.
+        """Logs that another reader attached to a session; the previous reader is fenced (S3).
 
-        That one is fenced from then on (S3).
+        `before` is the incarnation and token of the previous reader.
         """
         if before is not None and before[1] == reader.token:
             return
@@ -370,7 +371,7 @@ class SessionsService:
     ) -> bool:
         """Waits until another advance may lease messages (True), or until the deadline (False)."""
         loop = asyncio.get_running_loop()
-        # K6: fewer than the minimum are leased once the oldest has waited for `max_delay_ms`.
+        # K6: fewer than the minimum are leased once the oldest message waited for `max_delay_ms`.
         waited_ms = age_ms(reply.backlog.oldest_us, self._engine.clock.now_us())
         due = loop.time() + (request.max_delay_ms - waited_ms) / 1000
         delayed = reply.backlog.ready and request.max_delay_ms > waited_ms
@@ -407,7 +408,8 @@ class SessionsService:
 def _may_wait(request: pb.AdvanceRequest, reply: commands.Advanced) -> bool:
     """Whether an advance that leased nothing may wait for messages.
 
-    Not an open, whose second advance would prove its incarnation (S9), nor a bounded run (K5).
+    An opening may not, since its second advance would prove its incarnation (S9); nor may a bounded
+    run (K5).
     """
     return bool(request.incarnation) and not request.horizon and reply.end_tag == request.start_tag
 

@@ -1,1 +1,1 @@
-"""Shared by all RPCs: the bridge to gRPC, buffers of a stream, message fields on the wire."""
+"""Parts shared by all RPCs: the bridge to gRPC, stream buffers, message fields on the wire."""

@@ -1,4 +1,4 @@
-"""Who may call at all (A1): the caller of a gRPC call, for the bridge, reflection and health."""
+"""Authentication of gRPC calls (A1), for the bridge, reflection and health."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _ANY_BYTES: Final = 1 << 62
 
 
 class Access:
-    """Lets calls in, each with the caller that its token proves.
+    """Admits calls, each with the caller that its token proves.
 
     Args:
-        authorization: Knows the users; None: there are none.
+        authorization: Knows the users; None: there are no users.
         first_reads: Reads the first request of each call; None: without a bound.
 
     Attributes:
-        first_reads: As given.
+        first_reads: The argument, or a reader without a bound.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Access:
         self._failures = LoginFailures()
 
     async def caller(self, context: aio.ServicerContext[Any, Any]) -> Caller:
-        """The caller; raises UnauthenticatedError, the later the more failed before (A3)."""
+        """The caller of a call; raises UnauthenticatedError, delayed after failed logins (A3)."""
         if not self.authorization.required:
             return Caller.anonymous
         peer = context.peer()
@@ -50,13 +50,13 @@ class Access:
         try:
             return self.authorization.authenticate(token, peer)
         except UnauthenticatedError:
-            if token is not None:  # else nothing was tried
+            if token is not None:  # else no token was tried
                 await self._failures.slow(peer)
             raise
 
 
 class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[name-defined,misc]
-    """Reflection for those who may call."""
+    """The gRPC reflection service, for authenticated callers."""
 
     def __init__(self, names: Iterable[str], access: Access) -> None:
         super().__init__(names)
@@ -71,7 +71,7 @@ class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[name-defin
 
 
 class HealthOfUsers(health.aio.HealthServicer):  # type: ignore[name-defined,misc]
-    """Health: anybody may ask, and who may call at all may watch, which takes a stream."""
+    """The gRPC health service: anyone may check, authenticated callers may watch (a stream)."""
 
     def __init__(self, access: Access) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class HealthOfUsers(health.aio.HealthServicer):  # type: ignore[name-defined,mis
 
 @asynccontextmanager
 async def _stream(access: Access, context: aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
-    """A stream of a user, counted as all are (A5, I6); others get a bare status."""
+    """Context of an authenticated, counted stream (A5, I6); a refusal is sent as a bare status."""
     try:
         caller = await access.caller(context)
         async with access.authorization.streams.one_more(caller):
@@ -94,7 +94,7 @@ async def _stream(access: Access, context: aio.ServicerContext[Any, Any]) -> Asy
 
 
 def add_reflection(server: aio.Server, names: Iterable[str], access: Access) -> None:
-    """Registers reflection of these services, and of itself."""
+    """Registers reflection of the named services and of the reflection service itself."""
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
         _Reflection((*names, reflection.SERVICE_NAME), access), server
     )

@@ -1,6 +1,6 @@
-"""Fields of messages on the wire: texts within their bounds (I6), error details, dispositions (C4).
+"""Fields of messages on the wire: bounded texts (I6), error details, dispositions (C4).
 
-Invariant: an error fits the metadata of a gRPC answer, whatever names it holds.
+Invariant: an error fits the metadata of a gRPC answer, whatever names it contains.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ackq.text import printable
 from ackq.v1 import consuming_pb2, messages_pb2, sessions_pb2
 from ackq.wire.outcomes import FROM_WIRE
 
-# The most bytes of a client's own names: of its label, host, application, writer.
+# Maximum bytes of a client's own names: its label, host, application, writer.
 _LABEL_BYTES: Final = 4 * limits.MAX_NAME_BYTES
 _ID_BYTES: Final = 16
 _ELLIPSIS: Final = "..."
-# gRPC drops a call with more than 8 KiB of metadata, and the error with it. The message is in there
-# twice, once with up to three bytes for each of its own.
+# gRPC drops a call with more than 8 KiB of metadata, and the error with it. The metadata contains
+# the message twice, once encoded with up to three bytes for each byte.
 _MESSAGE_BYTES: Final = 1024
 _FIELD_BYTES: Final = 256
 _NEEDS_REASON: Final = (Outcome.FAILED, Outcome.REJECTED)
@@ -35,7 +35,7 @@ def shorten(text: str, most: int = _LABEL_BYTES) -> str:
 
 
 def check_attempt(attempt: bytes) -> None:
-    """Checks the name of an opening (P10); raises InvalidArgumentError."""
+    """Checks the attempt that names an opening (P10); raises InvalidArgumentError."""
     if len(attempt) > _ID_BYTES:
         raise InvalidArgumentError(
             f"An opening has an attempt of {_ID_BYTES} bytes at most, not {len(attempt)}."
@@ -49,7 +49,7 @@ def check_id(what: str, name: bytes) -> None:
 
 
 def check_identifier(what: str, text: str, most: int = _LABEL_BYTES) -> None:
-    """Checks the length of a text that must not be truncated, because others are compared with it.
+    """Checks the length of a text that must not be truncated, because it is compared.
 
     Raises:
         InvalidArgumentError: It has more than `most` bytes.
@@ -64,9 +64,9 @@ def check_identifier(what: str, text: str, most: int = _LABEL_BYTES) -> None:
 
 
 def error_detail(error: AckqError) -> messages_pb2.ErrorDetail:
-    """The wire form of an error; `ackq.errors.from_code` is the inverse.
+    """Converts an error to its wire form; `ackq.errors.from_code` is the inverse.
 
-    Its message is one line, whatever the names in it.
+    The message is one line, whatever names it contains.
     """
     return messages_pb2.ErrorDetail(
         code=error.code,
@@ -78,10 +78,10 @@ def error_detail(error: AckqError) -> messages_pb2.ErrorDetail:
 def decode_disposition(
     settlement: consuming_pb2.Settle | sessions_pb2.OutcomeGroup, delivery_tag: int = 0
 ) -> Disposition:
-    """The disposition of one delivery tag, or (0) of many; drops fields its outcome does not use.
+    """Decodes the disposition of a delivery tag, or of many (tag 0); drops unused fields.
 
     Raises:
-        InvalidArgumentError: The outcome is unknown, or the delay too long.
+        InvalidArgumentError: The outcome is unknown, or the delay is too long.
     """
     outcome = FROM_WIRE.get(settlement.outcome)
     if outcome is None:

@@ -1,8 +1,8 @@
-"""First requests of calls, which are read before anything is known of what a call may do (I6).
+"""Bounded reading of calls' first requests, before the broker knows what a call may do (I6).
 
-gRPC holds what has come of a request that is not complete, up to a whole frame, and nobody sees how
-much. Invariant: of one caller only a few first requests are read at a time, so that others neither
-wait for them nor lose the memory that those take.
+gRPC holds the received part of an incomplete request, up to a whole frame, and its size is not
+visible. Invariant: only a few first requests of one caller are read at a time, so that other
+callers neither wait for them nor lose the memory that they take.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ackq.errors import BrokerUnavailableError
 
 T = TypeVar("T")
 
-# The part of the memory that the unfinished first requests of one caller may take, and the least
-# number of them.
+# The unfinished first requests of one caller may take 1 / `_PART` of the memory limit; at least
+# `_LEAST` of them are read at a time.
 _PART: Final = 4
 _LEAST: Final = 2
-# One that is not complete after so long lets the caller's next one be read, and is ended when the
-# process uses more than this part of the limit.
+# A first request that is not complete after `_SLOW_S` lets the caller's next one be read, and is
+# ended when the process uses more than the share `_USED` of the limit.
 _SLOW_S: Final = 0.5
 _USED: Final = 0.75
 
 
 class _Read:
-    """A first request that is being read; it may have let the next one begin."""
+    """A first request being read; a slow one has let the caller's next one begin."""
 
     __slots__ = ("began_s", "ended", "slow", "task", "who")
 
@@ -41,10 +41,10 @@ class _Read:
 
 
 class FirstReads:
-    """The first requests that are being read, by caller.
+    """The first requests being read, by caller.
 
     Args:
-        limit: Memory that the process may use.
+        limit: Bytes of memory that the process may use.
         clock: Monotonic seconds.
     """
 
@@ -57,10 +57,10 @@ class FirstReads:
         self._waiting = defaultdict[str, deque[asyncio.Future[None]]](deque)
 
     async def read(self, who: str, read: Callable[[], Awaitable[T]]) -> T:
-        """What `read` returns, once no more than a few others of this caller are read.
+        """Awaits `read` once few enough reads of this caller are under way; returns its result.
 
         Raises:
-            BrokerUnavailableError: It was slow, and ended because memory is short.
+            BrokerUnavailableError: The read was slow, and was ended because memory is short.
         """
         await self._begin(who)
         each = _Read(who, asyncio.current_task(), self._clock())
@@ -80,7 +80,7 @@ class FirstReads:
                 self._release(who)
 
     def poll(self, used: int) -> None:
-        """Lets others begin beside those that are slow, or ends these where memory is short."""
+        """Lets other reads begin next to slow ones, and ends slow reads if memory is short."""
         since_s = self._clock() - _SLOW_S
         for each in tuple(self._reading):
             if each.began_s > since_s:
@@ -106,7 +106,7 @@ class FirstReads:
             raise
 
     def _release(self, who: str) -> None:
-        """Gives a caller's place to its next one."""
+        """Passes a finished or slow read's place to the caller's next waiting read."""
         waiting = self._waiting[who]
         while waiting:
             turn = waiting.popleft()

@@ -1,7 +1,7 @@
 """Addresses to listen on: HOST:PORT, or `unix:PATH` for the processes of this machine and user.
 
 Invariant: an address that another process serves is refused, never shared and never taken over; a
-socket that nobody answers on was left by a process that died, and makes room.
+socket that refuses connections was left by a process that died, and is removed.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ _CAUSES: Final = {
 }
 _UNIX: Final = "unix:"
 _MAX_PORT: Final = 65_535
-# What the kernel's sockaddr_un holds, with the zero at its end.
+# Capacity of the kernel's sockaddr_un, without the terminating zero.
 _MAX_PATH_BYTES: Final = 107
 _FIRST_FREE_PORT: Final = 1024
-# Nobody but the owner: a socket in a folder that others can enter is not for them either.
+# Only the owner has access, also in a folder that others can enter.
 _PRIVATE_UMASK: Final = 0o177
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen: a host, in brackets for IPv6, and a port; or the path of a socket."""
+    """An address to listen on: a host (in brackets for IPv6) and a port, or a socket's path."""
 
     host: str = ""
     port: int = 0
     path: Path | None = None
 
     def __str__(self) -> str:
-        """As gRPC and clients write it."""
+        """The address as gRPC and clients write it."""
         return f"{self.host}:{self.port}" if self.path is None else f"{_UNIX}{self.path}"
 
 
 def address(text: str) -> Address:
-    """The address of HOST:PORT or `unix:PATH`; raises InvalidArgumentError."""
+    """Parses HOST:PORT or `unix:PATH`; raises InvalidArgumentError."""
     if text.startswith(_UNIX):
         path = Path(text.removeprefix(_UNIX))
         if path.name and len(os.fsencode(path.absolute())) <= _MAX_PATH_BYTES:
@@ -64,9 +64,10 @@ def address(text: str) -> Address:
 
 
 def check_free(listen: Address, option: str = "--listen") -> None:
-    """Refuses an address that cannot be had, which gRPC would only log.
+    """Refuses an address that cannot be bound, which gRPC would only log.
 
-    The folder of a socket is made, for its owner alone. `option` is what named the address.
+    Creates the folder of a socket, accessible by its owner alone. `option` is the option that named
+    the address.
 
     Raises:
         InvalidArgumentError: With the cause and the remedy.
@@ -83,7 +84,7 @@ def check_free(listen: Address, option: str = "--listen") -> None:
 
 
 def bind(listen: Address, add_port: Callable[[str], int]) -> Address:
-    """Binds an address by gRPC's `add_port`; returns it with the port that was taken."""
+    """Binds an address with gRPC's `add_port`; returns it with the port that was bound."""
     if listen.path is not None:
         with _private():
             add_port(str(listen))
@@ -120,7 +121,7 @@ def _check_socket(path: Path) -> None:
 
 
 def _cause(error: OSError, listen: Address, option: str) -> str:
-    """Why an address cannot be had, and what to do, in words."""
+    """Explains why an address cannot be bound, and the remedy."""
     if isinstance(error, socket.gaierror):
         return f"no host has the name {listen.host}. Name one of this machine's addresses."
     if error.errno == errno.EACCES:
@@ -136,7 +137,7 @@ def _cause(error: OSError, listen: Address, option: str) -> str:
 
 @contextmanager
 def _private() -> Iterator[None]:
-    """What is made meanwhile is for its owner alone, from its first moment."""
+    """Context in which created files are accessible by their owner alone, from their creation."""
     before = os.umask(_PRIVATE_UMASK)
     try:
         yield

@@ -1,10 +1,10 @@
-"""Requests from their bytes: those that would grow in memory are refused unparsed (I6).
+"""Parses requests; requests that would expand in memory are refused unparsed (I6).
 
 An empty `Message` is 2 bytes on the wire and 150 or more in memory: 36 million of them fit a frame.
 So the fields of a large request are counted before protobuf makes objects of them.
 
-Invariant: what a parser returns takes a small multiple of the bytes that came, or some 100 MB at
-most; the event loop waits for small ones alone.
+Invariant: a parsed request takes a small multiple of the received bytes, or some 100 MB at most;
+only small requests are parsed on the event loop.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ackq import limits
 from ackq.errors import LimitError, MalformedBlockError
 from ackq.wire import frame
 
-# Above this a request is parsed beside the event loop, and its fields are counted before.
+# A larger request is parsed in a worker thread, after its fields have been counted.
 _LARGE_BYTES: Final = 64 * limits.KIB
 _LENGTH_DELIMITED: Final = 2
 _FIXED_BYTES: Final = {1: 8, 5: 4}
-# Outcomes of a stage have a bound of their own, and tags that do not grow (S6).
+# A stage's outcomes have a bound of their own, and their tags do not expand in memory (S6).
 _LARGE_REQUESTS: Final = ("StageOutcomesRequest",)
 
 
@@ -33,7 +33,7 @@ class RequestParser:
     """Parses the requests of one method: messages, or data frames without a copy of their block.
 
     Args:
-        message: The method's input.
+        message: The method's input type.
     """
 
     def __init__(self, message: Descriptor) -> None:
@@ -47,11 +47,11 @@ class RequestParser:
         self._most_bytes = limits.MAX_FRAME_BYTES if unbounded else limits.MAX_REQUEST_BYTES
 
     async def parse(self, data: bytes) -> Any:
-        """The request.
+        """Parses a request from its bytes.
 
         Raises:
             LimitError: It has more bytes or more fields than a request may have.
-            MalformedBlockError: The bytes are no such message.
+            MalformedBlockError: The bytes are not a message of the method's input type.
         """
         header, block = frame.split(data) if self._is_frame else (memoryview(data), b"")
         if len(header) > self._most_bytes:
@@ -91,9 +91,10 @@ def is_frame(message: Descriptor) -> bool:
 
 
 def count_fields(message: Descriptor, data: memoryview, most: int) -> int | None:
-    """The fields of a serialised message, those of nested ones included; None: above `most`.
+    """Counts a serialised message's fields, including nested messages'; None if above `most`.
 
-    A packed list is one. Where the bytes are no protobuf it stops: who parses them says so.
+    A packed list counts as one. Counting stops where the bytes are not protobuf: parsing them
+    reports the error.
     """
     count = 0
     nested: list[tuple[Descriptor, int, int]] = [(message, 0, len(data))]
@@ -116,5 +117,5 @@ def count_fields(message: Descriptor, data: memoryview, most: int) -> int | None
                 at += _FIXED_BYTES[kind]
             elif kind == 0:
                 _, at = frame.read_varint(data, at)
-            # The ends of groups have no content: their fields follow.
+            # Group tags have no content: the group's fields follow.
     return count

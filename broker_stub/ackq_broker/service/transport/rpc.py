@@ -2,8 +2,8 @@
 
 Invariant: every failure of a request reaches the client as a status with an `ErrorDetail` in
 `ackq-error-bin`; an unexpected one is logged once, with its traceback, and sent as an internal
-error. No request reaches a servicer that the authorization has not passed (A2). Where state may
-have been touched the engine has ended the process before (I2).
+error. Only authorized requests reach a servicer (A2). Where a failure may have touched state, the
+engine has ended the process before (I2).
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ Response_contra = TypeVar("Response_contra", contravariant=True)
 _Context = aio.ServicerContext[Any, Any]
 
 
-# Methods that answer a request which its caller may not make; others end with the refusal.
+# Methods that answer a request its caller may not make; all others end with the refusal.
 _ANSWER_DENIED: Final = frozenset({"ackq.v1.PublishingService.Publish"})
 
 
 class Denied(frame.Frame[Any]):
-    """A frame that its caller may not send, read by a method that answers it."""
+    """A frame that its caller may not send, passed to a method that answers it."""
 
     error: PermissionDeniedError
 
 
 class Read(Protocol[Request_co]):
-    """The next request of a stream; None when the client has half-closed."""
+    """Reads the next request of a stream; None once the client has half-closed."""
 
     def __call__(self) -> Awaitable[Request_co | None]: ...  # noqa: D102
 
@@ -78,14 +78,14 @@ def service_handler(
     The coroutine's shape follows from the method's: unary `(request) -> response`, server stream
     `(request, write)`, client stream `(read) -> response`, both streams `(read, write)`. Data
     frames (a `header` and a `block`) arrive and leave as `frame.Frame`, without a copy through
-    protobuf. gRPC takes all of them for client streams: it would wait for ever for the one request
-    of the others, and a call that brings none in time is ended here.
+    protobuf. All methods are registered with gRPC as client streams: for a single-request method
+    gRPC would wait for the request for ever, whereas the bridge ends a call without one in time.
 
     Args:
-        service: As generated from the protocol.
+        service: The descriptor generated from the protocol.
         servicer: Has a coroutine for each method.
         wait_synced: Awaited before an error leaves, which may depend on unsynced records (I1).
-        access: Lets calls in, of all services; None: everybody may do everything.
+        access: Admits the calls of all services; None: every caller may do everything.
     """
     access = access or Access()
     handlers = {}
@@ -103,7 +103,7 @@ def service_handler(
 
 
 class _Bridge:
-    """One method: parses, calls the servicer's coroutine, turns what it raises into a status."""
+    """One method: parses requests, calls the servicer, converts its errors to a status."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class _Bridge:
             async with self._authorization.streams.one_more(caller):
                 await self._call(await self._only(context, caller), context.write)
 
-        await context.send_initial_metadata(())  # as both_streams
+        await context.send_initial_metadata(())  # as in both_streams
         await self._guard(context, run)
 
     async def client_stream(self, _: object, context: _Context) -> Any:
@@ -149,22 +149,22 @@ class _Bridge:
             async with self._authorization.streams.one_more(caller):
                 await self._call(self._reader(context, caller), context.write)
 
-        # Before any response. gRPC sends the metadata with the first one and notes that only when
-        # that write returns: a failure that cancels the write would send it twice, which gRPC
-        # refuses, and the client would wait for a status for ever.
+        # Sent before any response. gRPC sends the metadata with the first response and notes that
+        # only when the write returns: a failure that cancels the write would send it twice, which
+        # gRPC refuses, and the client would wait for a status for ever.
         await context.send_initial_metadata(())
         await self._guard(context, run)
         await self._wait_synced()  # the end of a stream is an answer, too (I1)
 
     async def _only(self, context: _Context, caller: Caller) -> Any:
-        """The request of a call that has one."""
+        """Reads the only request of a single-request call."""
         request = await self._reader(context, caller)()
         if request is None:
             raise InvalidArgumentError("The call ended before its request came.")
         return request
 
     def _reader(self, context: _Context, caller: Caller) -> Callable[[], Awaitable[Any]]:
-        """Reads and checks requests; the first one has to come in time (I6)."""
+        """Returns a function that reads and checks requests; the first has a deadline (I6)."""
         first = partial(_first, context)
         who = caller.user or context.peer()
         read_next: Callable[[], Awaitable[Any]] = partial(self._access.first_reads.read, who, first)
@@ -211,7 +211,7 @@ class _Bridge:
             )
         await self._wait_synced()
         sent = error_detail(failure)
-        failure.__traceback__ = None  # its frames hold the request, and it is held by this one
+        failure.__traceback__ = None  # its frames hold the request, and this frame holds it
         try:
             await context.abort(
                 grpc.StatusCode[status_of(failure)],
@@ -225,7 +225,7 @@ class _Bridge:
 
 
 async def _first(context: _Context) -> Any:
-    """The first request of a call; raises BrokerUnavailableError when it does not come in time."""
+    """Reads the first request of a call; raises BrokerUnavailableError after the deadline."""
     try:
         async with asyncio.timeout(limits.FIRST_REQUEST_MS / 1000):
             return await context.read()

@@ -1,4 +1,4 @@
-"""The buffers of a stream: requests that arrived together, and answers that wait for the disk.
+"""The buffers of a stream: requests that arrived together, and answers that wait for the sync.
 
 Invariant: an answer is taken only after the journal has synced the sequence it was put with (I1).
 """
@@ -15,12 +15,12 @@ from ackq_broker.engine.sync_gate import SyncGate
 
 T = TypeVar("T")
 
-# What a request takes as an object, however little it says.
+# Bytes that a request takes as an object, however small it is.
 _EACH_BYTES: Final = 256
 
 
 class ResponseBuffer(Generic[T]):
-    """Answers of one stream, put by its reader and taken, in bulk per sync, by its writer."""
+    """Answers of one stream, put by its reader and taken by its writer, in bulk per sync."""
 
     def __init__(self, sync_gate: SyncGate) -> None:
         self._sync_gate = sync_gate
@@ -41,9 +41,9 @@ class ResponseBuffer(Generic[T]):
         self._sync_gate.when_synced(sequence, partial(self._release, answer))
 
     async def take(self, wait_s: float | None = None) -> list[T]:
-        """All answers that may leave now; waits for the first. `written` must follow.
+        """Waits for the first answer that may leave; returns all that may. Call `written` after.
 
-        With `wait_s`, none when none may leave after so many seconds.
+        With `wait_s`, returns an empty list if no answer may leave within that many seconds.
         """
         if wait_s is None:
             await self._wake.wait()
@@ -56,14 +56,14 @@ class ResponseBuffer(Generic[T]):
         return taken
 
     def written(self, count: int) -> None:
-        """Records that `count` of the answers taken have been sent."""
+        """Records that `count` of the taken answers have been sent."""
         self._unwritten -= count
         assert self._unwritten >= 0
         if not self._unwritten:
             self._idle.set()
 
     async def drained(self) -> None:
-        """Returns when every answer that was put has been written."""
+        """Waits until every answer that was put has been written."""
         await self._idle.wait()
 
     def _release(self, answer: T) -> None:
@@ -72,7 +72,7 @@ class ResponseBuffer(Generic[T]):
 
 
 class RequestBuffer(Generic[T]):
-    """Requests of one stream, taken together; bounded in bytes: above them the reader waits."""
+    """Requests of one stream, taken in bulk; bounded in bytes, above which the reader waits."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -85,7 +85,7 @@ class RequestBuffer(Generic[T]):
         self._room.set()
 
     async def put(self, request: T, size_bytes: int) -> None:
-        """Adds a request; returns when there is room for the next."""
+        """Adds a request; returns when there is room for the next one."""
         self._requests.append(request)
         self._bytes += _EACH_BYTES + size_bytes
         self._wake.set()
@@ -94,7 +94,7 @@ class RequestBuffer(Generic[T]):
             await self._room.wait()
 
     async def take(self) -> list[T]:
-        """All requests that wait; empty only when closed. Raises the error passed to `fail`."""
+        """Takes all waiting requests; empty only once closed. Raises the error given to `fail`."""
         await self._wake.wait()
         if self._failure is not None:
             raise self._failure
@@ -111,7 +111,7 @@ class RequestBuffer(Generic[T]):
         self._wake.set()
 
     def fail(self, error: BaseException) -> None:
-        """Makes the next `take` raise the error, before any request that waits."""
+        """Makes the next `take` raise the error, before any waiting request is taken."""
         self._failure = error
         self._wake.set()
 
