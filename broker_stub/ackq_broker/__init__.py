@@ -25,9 +25,9 @@ def embedded(
         data: Data directory, kept afterwards. None: a temporary one, removed at the end.
         sync: False does not sync to disk: for tests of other things.
         env: Added to the child's environment.
-        http: Whether it serves HTTP, too, on a free port.
+        http: Whether the broker also serves HTTP, on a free port.
     """
-    # A program that only asks for the version, or runs the broker itself, needs none of this.
+    # Imported late: a program that only reads the version, or runs the broker, does not need it.
     from ackq_broker.embedding import EmbeddedBroker  # noqa: PLC0415
 
     return EmbeddedBroker(data, sync=sync, env=env, http=http)

@@ -1,4 +1,4 @@
-"""`python -m ackq_broker` is the command `ackq-broker`."""
+"""Runs the command `ackq-broker` as `python -m ackq_broker`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A broker for programs, tests and notebooks: a child process on a free port.
 
-Invariant: the child ends when the process that started it does, however that ends.
+Invariant: the child ends when the process that started it does, however that process ends.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class EmbeddedBroker:
 
     Attributes:
         data_dir: Its data directory.
-        log_file: Its log, beside the data directory.
+        log_file: Its log, next to the data directory.
 
     Args:
         data: Data directory, kept afterwards. None: a temporary one, removed at the end.
         sync: False does not sync to disk: for tests of other things.
         env: Added to the child's environment.
-        http: Whether it serves HTTP, too, on a free port.
+        http: Whether the broker also serves HTTP, on a free port.
     """
 
     def __init__(
@@ -80,13 +80,13 @@ class EmbeddedBroker:
 
     @property
     def endpoint(self) -> str:
-        """Where it listens, HOST:PORT; the same after a restart."""
+        """The broker's address, HOST:PORT; the same after a restart."""
         assert not self._listen.endswith(":0"), "the broker was not started"
         return self._listen
 
     @property
     def http_endpoint(self) -> str:
-        """Where it serves HTTP, HOST:PORT; empty when it does not."""
+        """The address of the broker's HTTP server, HOST:PORT; empty without one."""
         return self._http
 
     @property
@@ -109,13 +109,13 @@ class EmbeddedBroker:
         return True
 
     def kill(self) -> None:
-        """SIGKILL: the crash of a broker."""
+        """Kills the child with SIGKILL, to simulate a crash of the broker."""
         assert self._child is not None, "the broker was not started"
         self._child.kill()
         self._reap()
 
     def start(self) -> Self:
-        """Starts it, for a notebook, where `with` cannot span cells; `stop` ends it.
+        """Starts the broker, for a notebook, where `with` cannot span cells; `stop` ends it.
 
         Raises:
             BrokerUnavailableError: It did not start; the message has the end of its log.
@@ -128,10 +128,10 @@ class EmbeddedBroker:
         return self
 
     def restart(self, env: Mapping[str, str] | None = None) -> None:
-        """Starts it again on the same port and data; shuts it down cleanly first if it runs.
+        """Restarts the broker on the same port and data; first shuts it down cleanly if it runs.
 
         Args:
-            env: Instead of the environment it was started with so far; None keeps that.
+            env: Replaces the additions to the child's environment; None keeps them.
 
         Raises:
             BrokerUnavailableError: It did not start; the message has the end of its log.
@@ -142,7 +142,7 @@ class EmbeddedBroker:
         self._start()
 
     def stop(self) -> None:
-        """Shuts it down cleanly, and removes a temporary data directory."""
+        """Shuts the broker down cleanly, and removes a temporary data directory."""
         self._shut_down()
         if self._temporary:
             shutil.rmtree(self.data_dir.parent, ignore_errors=True)
@@ -169,7 +169,7 @@ class EmbeddedBroker:
             self._http = served[1].decode()
 
     def _first_line(self) -> bytes:
-        """The line that the child prints when it serves; empty when it ended or took too long."""
+        """The line that the child prints when it serves; empty if it ended or took too long."""
         assert self._child is not None
         assert self._child.stdout is not None
         deadline = time.monotonic() + _START_S
@@ -203,7 +203,7 @@ class EmbeddedBroker:
 
 
 def end_in_words(status: int) -> str:
-    """How a child ended, for the middle of a sentence: its exit status, or the signal's name."""
+    """The end of a child in words: its exit status, or the name of the signal that killed it."""
     if status >= 0:
         return f" (exit status {status})"
     return f" (killed by {signal.Signals(-status).name})"
@@ -217,7 +217,7 @@ def start_child(
     env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Starts `ackq-broker` with a command that has --stop-at-eof, as a child of this process."""
-    # The child imports from this process's path, also where nothing is installed.
+    # The child imports from this process's path, so it also works where nothing is installed.
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return subprocess.Popen(  # noqa: S603 - this interpreter, this package
         [sys.executable, "-m", "ackq_broker", *command],
@@ -226,13 +226,13 @@ def start_child(
         stdout=stdout,
         stderr=log,
         env={**os.environ, "PYTHONPATH": path, **(env or {})},
-        # An interrupt at a terminal is for the parent, which needs its children to the end.
+        # An interrupt at a terminal must reach the parent alone: it needs its children to the end.
         start_new_session=True,
     )
 
 
 def end_child(child: subprocess.Popen[bytes]) -> None:
-    """Waits for a child that was asked to end; one that takes too long is killed."""
+    """Waits for a child that was asked to end; kills it when it takes too long."""
     try:
         child.wait(_STOP_S)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Queues of another broker beside a driver: an edge and its links, started and stopped with it.
+"""Queues of a remote broker next to a driver: an edge and its links, which run as its children.
 
     from ackq_broker.links import embedded
 
@@ -8,8 +8,8 @@
     with embedded("/var/lib/ackq/orders", [orders]) as edge:
         spark.readStream.format("ackq").option("endpoint", edge.endpoint)...
 
-Invariant: broker and links are processes of their own, and end when this one does, however that
-ends: what they held is in the data directory, and the next start goes on from there.
+Invariant: broker and links are separate processes, and end when this one does, however that ends:
+the messages they held are in the data directory, and the next start goes on from them.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ def embedded(
 ) -> EmbeddedLinks:
     """A broker and links in child processes, for a `with` statement.
 
-    Only this machine reaches the broker. For a driver whose executors are elsewhere run
+    Only this machine can reach the broker. For a driver whose executors are on other machines run
     `ackq-broker serve` and `ackq-broker link`.
 
     Args:
         data: The broker's data directory, which must outlive the driver. It holds messages that
-            the other broker may have forgotten (`ack=stored`), and what it needs to recognise
-            those that come again.
+            the remote broker may have deleted (`ack=stored`), and the data needed to recognise
+            redelivered messages.
         links: Each with the keys of a table `[[link]]` (`ackq-broker link`).
-        config: Instead: a TOML file with any number of them; its `[edge]` does not count.
-        temporary: Take a directory that does not last: what it holds is lost with it.
-        connect_s: The longest that the links have at the start to reach the other broker.
+        config: Instead of `links`: a TOML file with any number of links; its `[edge]` is ignored.
+        temporary: Accept a directory that does not last: its messages are lost with it.
+        connect_s: The longest time for the links to reach the remote broker at the start.
 
     Raises:
-        InvalidArgumentError: The directory is temporary, a link has a wrong key, or there is none.
+        InvalidArgumentError: The directory is temporary, a link has a wrong key, or none is given.
     """
     folder = Path(data).absolute()
     why = "" if temporary else why_temporary(folder)
@@ -88,12 +88,12 @@ class EmbeddedLinks:
 
     Attributes:
         broker: The edge.
-        log_file: The links' log, beside the data directory; JSON lines.
+        log_file: The links' log, next to the data directory; JSON lines.
 
     Args:
         data: The broker's data directory.
-        commands: The arguments of each process of links, with the links that it runs.
-        connect_s: As of `embedded`.
+        commands: The arguments of each link process, with the links that it runs.
+        connect_s: As in `embedded`.
     """
 
     def __init__(
@@ -126,12 +126,12 @@ class EmbeddedLinks:
 
     @property
     def endpoint(self) -> str:
-        """Where the edge listens, HOST:PORT."""
+        """The address of the edge, HOST:PORT."""
         return self.broker.endpoint
 
     @property
     def guarantees(self) -> list[str]:
-        """What each link promises, a line each."""
+        """The guarantee of each link, a line each."""
         return [link.guarantee for _, links in self._commands for link in links]
 
     def check(self) -> None:
@@ -154,7 +154,7 @@ class EmbeddedLinks:
         self.broker.stop()
 
     def stop_links(self) -> None:
-        """Stops the links, which settle what is proven first; the broker goes on."""
+        """Stops the links, which first settle messages proven stored; the broker keeps running."""
         children, self._children = self._children, []
         for child in children:
             child.terminate()
@@ -162,10 +162,10 @@ class EmbeddedLinks:
             end_child(child)
 
     def start_links(self) -> None:
-        """Starts the links, and returns when each has reached the other broker.
+        """Starts the links, and returns when each has reached the remote broker.
 
         Raises:
-            BrokerUnavailableError: One has not, in time or because it may not; says why.
+            BrokerUnavailableError: A link did not connect in time, or ended; names the reason.
         """
         assert not self._children, "the links run"
         self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
@@ -183,8 +183,8 @@ class EmbeddedLinks:
             )
 
     def _declare(self) -> None:
-        """Declares the links' queues that the edge does not have, as durable ones."""
-        # With its client, which a program that only stops a broker does not need.
+        """Declares the links' queues that do not exist at the edge, as durable queues."""
+        # Imported late: a program that only stops a broker does not need the client.
         from ackq.client import Admin  # noqa: PLC0415
 
         with Admin(self.endpoint) as admin:
@@ -209,12 +209,12 @@ class EmbeddedLinks:
         return {each["link"] for each in events if each.get("event") == "link_connected"}
 
     def _last_words(self) -> str:
-        """What the links said last, for people."""
+        """The last message in the links' log, for an error text."""
         lines = self._lines()
         return _event(lines[-1]).get("message", lines[-1]) if lines else "It has no log."
 
     def _lines(self) -> list[str]:
-        """The end of the log, of this start alone."""
+        """The last lines of the log, since this start of the links only."""
         with self.log_file.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, size - _LOG_TAIL_BYTES))
@@ -222,7 +222,7 @@ class EmbeddedLinks:
 
 
 def _event(line: str) -> dict[str, Any]:
-    """A line of the log as its event; without fields when it is none."""
+    """The event of a line of the log; empty when the line is not a JSON object."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -233,7 +233,7 @@ def _event(line: str) -> dict[str, Any]:
 def _described(
     links: Sequence[Mapping[str, Any]], config: str | os.PathLike[str] | None
 ) -> list[tuple[list[str], list[Link]]]:
-    """The arguments of each process, with the links that it runs; all are checked."""
+    """Checks links; returns the arguments of each link process, with the links that it runs."""
     try:
         from ackq_link import configuration  # noqa: PLC0415 - aiormq may be missing
     except ModuleNotFoundError as error:
@@ -251,7 +251,7 @@ def _described(
 
 
 def _flags(keys: Mapping[str, Any]) -> list[str]:
-    """The keys of a link on a command line; one that is true or false is there or not."""
+    """The keys of a link as flags of a command line; a boolean is a flag, or left out."""
     return [
         f"--{name}" if value is True else f"--{name}={value}"
         for name, value in keys.items()
@@ -260,11 +260,11 @@ def _flags(keys: Mapping[str, Any]) -> list[str]:
 
 
 def why_temporary(directory: Path) -> str:
-    """Why a directory, which need not exist yet, does not outlive this machine's next start.
+    """Why a directory, which need not exist yet, does not survive this machine's next start.
 
-    One in memory, in the writable layer of a container, or where a machine clears up at its start
-    does not. A directory on a disk may still be temporary: an empty text only says that nothing
-    was found against it.
+    A directory in memory, in the writable layer of a container, or in a place that a machine clears
+    at its start does not. A directory on a disk may still be temporary: an empty text only means
+    that no reason was found.
     """
     path = directory.absolute().resolve()
     for cleared in dict.fromkeys((*_CLEARED, tempfile.gettempdir())):
@@ -284,7 +284,7 @@ def _mounts() -> str:
 
 
 def _file_system(path: Path, mounts: str) -> str:
-    """The type of the file system that a resolved path is on; empty when it is not known."""
+    """The type of the file system of a resolved path; empty when it is unknown."""
     found, depth = "", -1
     for line in mounts.splitlines():
         mount, separator, source = line.partition(" - ")
@@ -292,7 +292,7 @@ def _file_system(path: Path, mounts: str) -> str:
         if not separator or len(fields) < 5:  # noqa: PLR2004 - the fifth is the mount point
             continue
         point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4]))
-        # Of two at one place the later covers the earlier.
+        # Of two mounts at one path the later covers the earlier.
         if path.is_relative_to(point) and len(point.parts) >= depth:
             found, depth = source.split(" ")[0], len(point.parts)
     return found

@@ -1,6 +1,6 @@
 """The broker process: recovers, serves, and shuts down so that the next start is fast.
 
-Invariant: nothing is served before recovery is complete and on disk.
+Invariant: no request is served before recovery is complete and on disk.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ _log = logging.getLogger(__name__)
 
 # File descriptors (I6) that clients cannot take: open segments, the end of the log, a snapshot.
 _RESERVED_DESCRIPTORS: Final = 256
-# The limit of the process where the hard limit is none.
+# The limit of the process where the hard limit is infinite.
 _MOST_DESCRIPTORS: Final = 1 << 20
 
 _SLACK_BYTES: Final = limits.MIB
-# The grace of calls under way at a shutdown; streams are asked to end and need a fraction of it.
+# The time for calls under way to end at a shutdown; streams are asked to end and need less.
 _GRACE_S: Final = 5.0
 _HOUSEKEEP_S: Final = 60.0
 _REPORT_S: Final = 3600.0
@@ -68,10 +68,10 @@ _POLL_S: Final = 1.0
 _RECLAIM_S: Final = 10.0
 _TRIM_S: Final = 1.0
 _IDLE_MS: Final = 300_000
-# For calls with one answer, beside the streams.
+# Unary calls allowed at a time, in addition to the streams.
 _CALLS: Final = 1_000
 _OPTIONS: Final = (
-    # A port in use shall be an error, not a broker that shares its clients with another.
+    # A port in use must be an error, not a broker that shares its clients with another.
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", limits.MAX_FRAME_BYTES + _SLACK_BYTES),
     ("grpc.max_send_message_length", limits.MAX_FRAME_BYTES + _SLACK_BYTES),
@@ -80,25 +80,26 @@ _OPTIONS: Final = (
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
     # A client whose host vanished ends no stream by itself: its publisher would stay open and its
-    # stage would keep its reservation (K3) for ever.
+    # stage would keep its reservation (K3) forever.
     ("grpc.keepalive_time_ms", limits.HEARTBEAT_MS),
     ("grpc.keepalive_timeout_ms", limits.HEARTBEAT_MS),
     # Without this one the answer to a ping is awaited for a minute, whatever the timeout above.
     ("grpc.http2.ping_timeout_ms", limits.HEARTBEAT_MS),
-    # Sockets on which nothing comes, and connections on which no call is made, go (I6).
+    # Sockets without data, and connections without calls, are closed (I6).
     ("grpc.server_handshake_timeout_ms", limits.FIRST_REQUEST_MS),
     ("grpc.max_connection_idle_ms", _IDLE_MS),
-    # A stream that is not read from takes 64 KiB, and not as much as its connection could carry.
+    # A stream that is not read takes 64 KiB, instead of as much as its connection could carry.
     ("grpc.http2.bdp_probe", 0),
-    # 70 kB on the wire could be 70 MB in memory.
+    # No compression: 70 kB on the wire could be 70 MB in memory.
     ("grpc.compression_enabled_algorithms_bitset", 1),
 )
 
 
 class Options(NamedTuple):
-    """How to run a broker.
+    """Options of a broker.
 
-    A memory limit of 0 is half of what there is; `http` is where to serve HTTP, if anywhere.
+    A memory limit of 0 is half of the machine's or cgroup's memory; `http` is the address of the
+    HTTP server, None without one.
     """
 
     data: Path
@@ -113,16 +114,16 @@ class Options(NamedTuple):
     backup_dir: Path | None = None
 
 
-# Reads something again, such as a file that was changed, and returns what the log shall say. Raises
-# AckqError or OSError, and leaves what was before.
+# Reloads something, such as a changed file, and returns a text for the log. Raises AckqError or
+# OSError, and then keeps the previous state.
 Reload = Callable[[], str]
 
 
 class Ready(NamedTuple):
-    """The start of a broker that serves: its addresses, history, and what it recovered.
+    """The result of a broker's start: its addresses, history, and number of recovered records.
 
-    `reloads` are to be called when an operator asks to read files again (SIGHUP). `http` is where
-    it serves HTTP, if it does.
+    `reloads` are to be called when an operator asks to read files again (SIGHUP). `http` is the
+    address of the HTTP server, None without one.
     """
 
     listening: tuple[Address, ...]
@@ -134,7 +135,7 @@ class Ready(NamedTuple):
 
     @property
     def port(self) -> int:
-        """The first port; 0 when it listens on none."""
+        """The first TCP port; 0 when the broker listens on none."""
         return next((each.port for each in self.listening if each.path is None), 0)
 
 
@@ -145,12 +146,12 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
     """Runs a broker until `stop` is set.
 
     Args:
-        options: As parsed from the command line.
+        options: The broker's options, as parsed from the command line.
         stop: Set to shut the broker down.
-        ready: Called once, when it serves.
+        ready: Called once, when the broker serves.
 
     Raises:
-        AckqError: It cannot start; names the cause and the remedy.
+        AckqError: The broker cannot start; names the cause and the remedy.
     """
     http = None
     if options.http is not None:
@@ -164,7 +165,7 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
 
 
 def _http_server(address: Address) -> HttpServer:
-    """The HTTP server with its address taken; its library is loaded only where it is asked for."""
+    """Creates the HTTP server with its address bound; its library is loaded only on request."""
     from ackq_broker.http.server import HttpServer  # noqa: PLC0415 - 0.2 s
 
     return HttpServer(address)
@@ -291,7 +292,7 @@ async def _serve(
 def _log_start(
     data: Path, recovered: Recovered, listening: tuple[Address, ...], seconds: float
 ) -> None:
-    """Logs what was recovered, that it is served, and whether publishers are not (M3)."""
+    """Logs the recovery, the start of serving, and whether publishers are blocked (M3)."""
     _log.info(
         "version %s recovered %d records of %s, history %s",
         __version__,
@@ -337,7 +338,7 @@ async def _add_services(
 def _add_port(
     server: aio.Server, listen: Address, credentials: Credentials | None
 ) -> Callable[[str], int]:
-    """What binds an address: with TLS where other machines could listen in."""
+    """The function that binds an address: with TLS unless it is a Unix socket or TLS is off."""
     if credentials is None or listen.path is not None:
         return server.add_insecure_port
     return partial(_add_secure_port, server, credentials.server())
@@ -348,7 +349,7 @@ def _add_secure_port(server: aio.Server, credentials: grpc.ServerCredentials, ad
 
 
 async def _poll_memory(engine: Engine, first_reads: FirstReads) -> None:
-    """Polls the memory of the process, the sooner the more is in flight."""
+    """Polls the memory of the process, more often while much is in flight."""
     poll = engine.or_fail(engine.alarms.poll_memory)
     while True:
         await asyncio.sleep(engine.in_flight.poll_s)
@@ -357,7 +358,7 @@ async def _poll_memory(engine: Engine, first_reads: FirstReads) -> None:
 
 
 async def _every(engine: Engine, seconds: float, work: Callable[[], object]) -> None:
-    """Repeats a small piece of work, whose errors are logged or end the broker."""
+    """Repeats a small piece of work; its errors are logged or end the broker."""
     guarded = engine.or_fail(work)
     while True:
         await asyncio.sleep(seconds)
@@ -374,5 +375,5 @@ def raise_descriptor_limit() -> int:
 
 
 def connection_descriptors(limit: int, listeners: int) -> int:
-    """The descriptors that the clients of each listener may take: gRPC counts them for each."""
+    """The descriptors that the clients of each listener may take; gRPC counts per listener."""
     return max(1, (limit - min(_RESERVED_DESCRIPTORS, limit * 3 // 4)) // max(1, listeners))

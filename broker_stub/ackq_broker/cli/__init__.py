@@ -1,7 +1,7 @@
-"""The command `ackq-broker`: serves a data directory, or looks after one that nobody serves.
+"""The command `ackq-broker`: serves a data directory, or maintains one that no broker serves.
 
-From the top: `commands` is the root; a module for each group of commands; `options` declares what
-`serve` takes, `settings` reads it from flags, environment and file; `log` is what all share.
+From the top: `commands` is the root; a module for each group of commands; `options` declares the
+options of `serve`, `settings` reads them from flags, environment and file; all share `log`.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from ackq import extras
 class _WithoutPandas(MetaPathFinder):
     """Hides pandas from this process.
 
-    pyarrow imports it, where it is there, for the first array of Python values: a third of the CPU
-    time of a start, for nothing that a broker does.
+    If it is installed, pyarrow imports it for the first array of Python values: a third of the CPU
+    time of a start, without any use in a broker.
     """
 
     def find_spec(self, fullname: str, *_: object) -> None:
-        """Finds nothing; ends the search for pandas."""
+        """Finds no module; raises ModuleNotFoundError to end the search for pandas."""
         if fullname == "pandas":
             raise ModuleNotFoundError("The broker does without pandas.", name=fullname)
 
 
 def main() -> None:
-    """Runs the command line; exit status 1 for a damaged journal, 2 for what is refused."""
+    """Runs the command line; exit status 1 for a damaged journal, 2 for a refused command."""
     sys.meta_path.insert(0, _WithoutPandas())
-    # gRPC, which reads this when it is imported, would add lines of its own to the log for each
-    # connection that speaks no TLS, or trusts another authority.
+    # gRPC, which reads this variable when it is imported, would add its own lines to the log for
+    # each connection that does not speak TLS, or trusts another authority.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from ackq_broker.cli.commands import main as run  # noqa: PLC0415 - click may be missing

@@ -1,6 +1,6 @@
 """The root of the command `ackq-broker`.
 
-Commands that change a data directory need it to themselves; a broker that has it open refuses them.
+Commands that change a data directory need exclusive access; they fail while a broker has it open.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What went wrong at the operating system, in words: the thing, the cause, the remedy."""
+"""Explains errors of the operating system in words: the file, the cause, the remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CAUSES: Final = {
 
 
 def explain(error: Exception) -> str:
-    """An error in one line; that of the operating system with a remedy and without its number."""
+    """An error in one line; an operating system's error with a remedy and without its number."""
     if not isinstance(error, OSError):
         return str(error)
     cause = _CAUSES.get(error.errno or 0)
@@ -36,7 +36,7 @@ def explain(error: Exception) -> str:
 
 
 def _user() -> str:
-    """The user that runs this, by name where it has one."""
+    """The user that runs this process, by name if it has one."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

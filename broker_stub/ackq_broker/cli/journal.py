@@ -79,7 +79,7 @@ def repair(*, directory: Path, keep_damaged: bool) -> None:
 
 
 async def _drop_lost(directory: Path) -> None:
-    """Opens a repaired journal, which drops the messages that cannot be read, and prints them."""
+    """Opens a repaired journal, which drops the unreadable messages, and prints their number."""
     async with recovery.offline(directory) as recovered:
         for queue, messages in recovered.lost:
             click.echo(f"dropped: {messages} messages of queue '{queue}'")

@@ -1,4 +1,4 @@
-"""`ackq-broker link`: moves messages between another broker's queues and the edge's."""
+"""`ackq-broker link`: moves messages between queues of a remote broker and of the edge."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def link(
     stored.
     """
     configure_log(log_level, log_format)
-    for library in _LOUD:  # what it says of its errors, a link says in words
+    for library in _LOUD:  # a link reports this library's errors in words
         logging.getLogger(library).setLevel(logging.CRITICAL)
     try:
         links = _links(config, {name.replace("_", "-"): value for name, value in flags.items()})
@@ -84,7 +84,7 @@ def _links(config: str | None, flags: dict[str, Any]) -> list[Link]:
 
 
 async def _run(links: list[Link], *, stop_at_eof: bool) -> None:
-    from ackq_link import runner  # noqa: PLC0415 - with its library, see above
+    from ackq_link import runner  # noqa: PLC0415 - its library may be missing, see above
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

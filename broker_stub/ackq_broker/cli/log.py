@@ -1,4 +1,4 @@
-"""The log on stderr, and the one line with which a command ends that failed."""
+"""The log on stderr, and the one-line error of a command that failed."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from ackq_broker.cli.explanations import explain
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
 _REFUSED: Final = 2
-# Their details are not the broker's.
+# Libraries whose messages below `warning` are not logged.
 _LIBRARIES: Final = ("aiohttp", "asyncio", "grpc")
 
 
 class _LineFormatter(logging.Formatter):
-    """A line that nobody else can begin: what clients sent stands in it escaped (A7).
+    """Formats a record as one line; text from clients is escaped, so it cannot forge a line (A7).
 
     Times are UTC with milliseconds, as in `2013-01-01T00:00:00.000Z`. The lines of a traceback
-    follow, each behind a mark.
+    follow, each prefixed with a mark.
     """
 
     converter = staticmethod(time.gmtime)
@@ -48,7 +48,7 @@ class _LineFormatter(logging.Formatter):
 
 
 class _JsonFormatter(_LineFormatter):
-    """A JSON object on a line for each record (M3): what all have, then the event's fields."""
+    """Formats a record as a JSON object on a line (M3): common fields, then the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -60,12 +60,12 @@ class _JsonFormatter(_LineFormatter):
         }
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        # The order is the dictionary's first; no field of an event has a name of all.
+        # The common fields come first; no field of an event has the name of one of them.
         return json.dumps(entry | getattr(record, "fields", {}), default=str)
 
 
 def configure_log(level: str = "info", form: str = FORMATS[0]) -> None:
-    """Sends the log to stderr: one line per event, tracebacks after their line, or in it."""
+    """Sends the log to stderr: one line per event, tracebacks after their line, or in its JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         _JsonFormatter()
@@ -78,7 +78,7 @@ def configure_log(level: str = "info", form: str = FORMATS[0]) -> None:
 
 
 def set_level(level: str) -> None:
-    """Changes the least that is logged from now on."""
+    """Changes the lowest level that is logged from now on."""
     logging.getLogger().setLevel(level.upper())
 
 
@@ -91,7 +91,7 @@ def run(work: Coroutine[None, None, None]) -> None:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Ends the program with one line where what is done inside fails; also a decorator."""
+    """Ends the program with a one-line error when the code inside fails; also a decorator."""
     try:
         yield
     except BrokenPipeError:
@@ -101,7 +101,7 @@ def refusing() -> Iterator[None]:
 
 
 def refuse(error: Exception) -> NoReturn:
-    """Ends with one line that names the cause."""
+    """Ends the program with one line that names the cause."""
     click.echo(f"ackq-broker: {printable(explain(error))}", err=True)
     sys.exit(_REFUSED)
 

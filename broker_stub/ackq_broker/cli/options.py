@@ -1,8 +1,8 @@
 """Options of `ackq-broker serve`, each declared once: a field of `ServeOptions`.
 
-A field is the flag `--log-level`, the environment variable `ACKQ_BROKER_LOG_LEVEL` and the key
-`log-level` of the file that `--config` names; `settings` reads them. Parsers take the text of any
-of the three; what they raise is prefixed with where the text stood.
+A field `log_level` is the flag `--log-level`, the environment variable `ACKQ_BROKER_LOG_LEVEL` and
+the key `log-level` of the file that `--config` names; `settings` reads them. Parsers take the text
+of any of the three; their errors are prefixed with the origin of the text.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _DEFAULT_ADDRESS: Final = address(limits.DEFAULT_ENDPOINT)
 
 
 class Option(NamedTuple):
-    """How an option is written and read.
+    """Declaration of an option: its help and its parser.
 
     Attributes:
-        metavar: What stands for its value in the help.
-        help: A sentence or two.
-        parse: Its value from text; raises InvalidArgumentError.
+        metavar: Placeholder for its value in the help.
+        help: Help text, a sentence or two.
+        parse: Parses its value from text; raises InvalidArgumentError.
     """
 
     metavar: str
@@ -37,7 +37,7 @@ class Option(NamedTuple):
 
 
 def size(text: str, *, least: int = 1) -> int:
-    """The bytes of a size such as 512MiB, 2g or 1000000000."""
+    """Parses a size such as 512MiB, 2g or 1000000000; returns bytes."""
     try:
         return byte_count(text, option="", least_bytes=least)
     except InvalidArgumentError as error:
@@ -46,7 +46,7 @@ def size(text: str, *, least: int = 1) -> int:
 
 
 def switch(text: str) -> bool:
-    """The truth of a word such as `true` or `no`."""
+    """Parses a boolean such as `true` or `no`."""
     words = {"true": True, "yes": True, "on": True, "1": True}
     words |= {"false": False, "no": False, "off": False, "0": False}
     if text.lower() not in words:
@@ -55,21 +55,21 @@ def switch(text: str) -> bool:
 
 
 def level(text: str) -> str:
-    """A level of the log."""
+    """Parses a level of the log."""
     if text.lower() not in LEVELS:
         raise InvalidArgumentError(f"{text!r} is none of {', '.join(LEVELS)}.", log_level=text)
     return text.lower()
 
 
 def log_format(text: str) -> str:
-    """A format of the log."""
+    """Parses a format of the log."""
     if text.lower() not in FORMATS:
         raise InvalidArgumentError(f"{text!r} is none of {', '.join(FORMATS)}.", log_format=text)
     return text.lower()
 
 
 def http_address(text: str) -> Address:
-    """The address of HOST:PORT; a browser knows no other."""
+    """Parses an address HOST:PORT; refuses other kinds, which a browser cannot open."""
     found = address(text)
     if found.path is not None:
         raise InvalidArgumentError(f"{text!r} is not HOST:PORT.", http=text)
@@ -81,7 +81,7 @@ class ServeOptions:
     """The options of `serve`, in the order of its help.
 
     A default of False makes a switch, a tuple an option that can be given several times. None is
-    the default of what need not be said.
+    the default of an option that may be left unset.
     """
 
     data: Annotated[Path, Option("DIR", "Data directory; made if it is not there.", Path)]
@@ -193,7 +193,7 @@ def reserve(options: ServeOptions) -> int:
     return options.reserve
 
 
-# By the name of the flag.
+# By the name of the flag, without the dashes in front.
 OPTIONS: Final[dict[str, Option]] = {
     name.replace("_", "-"): hint.__metadata__[0]
     for name, hint in get_type_hints(ServeOptions, include_extras=True).items()

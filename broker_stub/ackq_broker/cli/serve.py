@@ -1,4 +1,4 @@
-"""`ackq-broker serve`: runs the broker until a signal ends it."""
+"""`ackq-broker serve`: runs the broker until a signal stops it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Command = Callable[..., None]
 
 
 def _with_options(command: Command) -> Command:
-    """Gives a command a flag for each option; what is not given is None."""
+    """Adds a flag for each option to a command; an absent flag has no value."""
     for name, option in reversed(OPTIONS.items()):
         default = DEFAULTS[name]
         several = isinstance(default, tuple)
@@ -106,7 +106,7 @@ async def _serve(options: ServeOptions, flags: Mapping[str, object]) -> None:
 
 
 def _ready(options: ServeOptions, broker: server.Ready) -> None:
-    """Says in one line that the broker serves."""
+    """Prints one line that the broker serves, and writes the port files."""
     if options.port_file is not None:
         _write_whole(options.port_file, f"{broker.port}\n")
     if options.http_port_file is not None and broker.http is not None:
@@ -120,7 +120,7 @@ def _ready(options: ServeOptions, broker: server.Ready) -> None:
 
 
 def _reload(reloads: Sequence[server.Reload]) -> None:
-    """Reads again what can change while the broker serves; what fails stays as it was."""
+    """Reloads the files and settings that can change at runtime; a failed one is unchanged."""
     for reload in reloads:
         try:
             _log.info("read again at SIGHUP: %s", reload())

@@ -1,6 +1,6 @@
 """Settings of `serve`: each option's value, from its flag, the environment, a file or its default.
 
-Invariant: what is nearer to the command wins: flag over environment over file over default.
+Invariant: a flag overrides the environment, which overrides the file, which overrides the default.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _DEFAULT: Final = "default"
 
 
 class Settings(NamedTuple):
-    """The options that count, and what is to be told of them.
+    """Effective options, where each came from, and warnings.
 
     Attributes:
         options: The options.
-        origins: Where each value was said, by the option's name.
-        warnings: Environment variables that are almost one of an option.
+        origins: Where each value was set, by the option's name.
+        warnings: Texts on environment variables that look like a misspelt one of an option.
     """
 
     options: ServeOptions
@@ -34,7 +34,7 @@ class Settings(NamedTuple):
     warnings: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """The settings as the lines of a file for `--config`, with where each was said."""
+        """The settings as the lines of a file for `--config`, with the origin of each."""
         lines = []
         for name, origin in self.origins.items():
             value = getattr(self.options, name.replace("-", "_"))
@@ -44,21 +44,21 @@ class Settings(NamedTuple):
 
 
 def variable(name: str) -> str:
-    """The environment variable of an option."""
+    """The name of the environment variable of an option."""
     return PREFIX + name.upper().replace("-", "_")
 
 
 def settings(flags: Mapping[str, object], environment: Mapping[str, str]) -> Settings:
-    """The settings that flags, environment and the file of `--config` make.
+    """Combines flags, environment and the file of `--config` into the settings.
 
     Args:
-        flags: The text of each flag that was given, by the option's name, several of one that takes
-            several; True for a switch. `config` may name the file.
-        environment: The variables of the process.
+        flags: The text of each given flag, by the option's name; several texts for a repeatable
+            option, True for a switch. `config` may name the file.
+        environment: The environment variables of the process.
 
     Raises:
-        InvalidArgumentError: Names the option, where it was said, and what is expected.
-        UnknownOptionError: The file has another key; names the nearest option.
+        InvalidArgumentError: Names the option, where it was set, and the expected value.
+        UnknownOptionError: The file has an unknown key; names the nearest option.
     """
     file = flags.get("config") or environment.get(CONFIG)
     written = _read(Path(str(file))) if file else {}
@@ -85,7 +85,7 @@ def _said(
     written: Mapping[str, object],
     file: str,
 ) -> tuple[str, object]:
-    """Where an option was said, and what; None when nowhere. An empty variable says nothing."""
+    """The origin of an option and its value there; None if unset, also by an empty variable."""
     if (flag := flags.get(name)) not in (None, (), False):
         return f"--{name}", flag
     key = variable(name)
@@ -101,7 +101,7 @@ def _several(name: str) -> bool:
 
 
 def _parsed(name: str, option: Option, origin: str, said: object) -> object:
-    """The value of what was said, whatever type the file gives it."""
+    """Parses the given value of an option, which may have any type of TOML."""
     try:
         if _several(name):
             parts: Sequence[object] = said if isinstance(said, list | tuple) else [said]
@@ -120,7 +120,7 @@ def _text(said: object) -> str:
 
 
 def _read(path: Path) -> dict[str, object]:
-    """The keys of a TOML file, which are names of options."""
+    """Reads a TOML file; returns its values by the options' names."""
     try:
         written = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -146,7 +146,7 @@ def _read(path: Path) -> dict[str, object]:
 
 
 def _warnings(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Misspelt variables. Others of the prefix are of a service of that name, in Kubernetes."""
+    """Warnings of misspelt variables; others of the prefix may be of a Kubernetes service."""
     known = {CONFIG, *map(variable, OPTIONS)}
     return tuple(
         f"the environment variable {key} is none of the broker's.{nearest}"
@@ -161,7 +161,7 @@ def _nearest(name: str, known: Any) -> str:
 
 
 def _toml(value: object) -> str:
-    """A value as TOML, whose strings are JSON's."""
+    """A value in TOML syntax; its strings have the syntax of JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):

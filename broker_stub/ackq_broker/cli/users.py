@@ -1,4 +1,4 @@
-"""The users of a broker, in the file that `serve --users` names."""
+"""Commands that manage the users of a broker, in the file that `serve --users` names."""
 
 from __future__ import annotations
 

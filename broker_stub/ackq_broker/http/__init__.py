@@ -1,1 +1,1 @@
-"""HTTP beside gRPC, off unless asked for: health, metrics and the operators' page (M1)."""
+"""HTTP next to gRPC, off unless requested: health, metrics and the operators' page (M1)."""

@@ -1,7 +1,7 @@
-"""The dashboard: its page, and the JSON that the page asks for (M5).
+"""The dashboard: its page, and the JSON endpoints of the page (M5).
 
-Invariant: an action is the gRPC call of the same name, asked for by the same rules and made through
-the same servicer; what is only read keeps the event loop for a few milliseconds at most.
+Invariant: an action is the gRPC call of the same name, checked by the same rules and made through
+the same servicer; a read keeps the event loop for a few milliseconds at most.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Answer = Callable[[web.Request], Awaitable[Any]]
 
 _ADMIN: Final = "ackq.v1.AdminService."
 _SESSIONS: Final = "ackq.v1.SessionsService."
-# What a user may do to a queue, by the call that it takes.
+# The actions of a user on a queue, with the gRPC call of each.
 _ACTS: Final = {
     "peek": (f"{_ADMIN}Browse", admin_pb2.BrowseRequest),
     "purge": (f"{_ADMIN}PurgeQueue", admin_pb2.PurgeQueueRequest),
@@ -60,7 +60,7 @@ _RELEASE: Final = (f"{_SESSIONS}ReleaseSession", sessions_pb2.ReleaseSessionRequ
 
 
 def add_routes(app: web.Application, context: Context) -> None:
-    """Adds the page, which is open to everybody, and what it asks for, which is not."""
+    """Adds the routes of the page, which is open to everybody, and of its API, which is not."""
     for path, (name, kind) in _FILES.items():
         app.router.add_get(path, _file(name, kind))
     api = Api(context)
@@ -72,7 +72,7 @@ def add_routes(app: web.Application, context: Context) -> None:
 
 
 class Api:
-    """The answers to the page, each from the query or the body of a request."""
+    """The handlers of the page's API; each reads the query or the body of a request."""
 
     def __init__(self, context: Context) -> None:
         core = context.engine.core
@@ -89,10 +89,10 @@ class Api:
             context.engine, lambda: views.link_names(core.state), context.links.look
         )
 
-    # --- what is seen ---
+    # --- reads ---
 
     async def broker(self, request: web.Request) -> dict[str, Any]:
-        """The broker, who asks, and the sums of the queues that the caller is shown."""
+        """The broker, the calling user, and the totals of the queues visible to that user."""
         asked = admin_pb2.ServerInfoRequest()
         caller = self._context.check(request, f"{_ADMIN}ServerInfo", asked)
         view = self._view(request)
@@ -114,7 +114,7 @@ class Api:
         }
 
     async def queues(self, request: web.Request) -> dict[str, Any]:
-        """A page of the queues."""
+        """A page of the table of queues."""
         table, rows, matched = await self._queues.page(
             self._view(request), _page_request(request.query)
         )
@@ -127,7 +127,7 @@ class Api:
         }
 
     async def queue(self, request: web.Request) -> dict[str, Any]:
-        """A queue, what refers to it, who holds messages of it, and its dead letters by cause."""
+        """A queue, its references, the holders of its messages, and its dead letters by cause."""
         name = _named(request.query.get("name"))
         asked = admin_pb2.ListHoldingsRequest(queue=name)
         self._context.check(request, f"{_ADMIN}ListHoldings", asked)
@@ -150,7 +150,7 @@ class Api:
         }
 
     async def sessions(self, request: web.Request) -> dict[str, Any]:
-        """The sessions, those first that have held messages for the longest time."""
+        """A page of the sessions, those with the oldest leases first."""
         view, listed = self._view(request), await self._sessions.get()
         part, first = request.query.get("filter", "").casefold(), _number(request.query, "offset")
         shown, found = await self._engine.run(partial(_found_sessions, listed.rows, view, part))
@@ -163,14 +163,14 @@ class Api:
         }
 
     async def links(self, request: web.Request) -> dict[str, Any]:
-        """The links, those first that have held messages for the longest time; or one."""
+        """A page of the links, those with the oldest held messages first; or one link by name."""
         view, listed = self._view(request), await self._links.get()
         first, query = _number(request.query, "offset"), request.query
         found = await self._engine.run(partial(_found_links, listed.rows, view, query, first))
         return {**found, "taken_us": listed.taken_us}
 
     async def publishers(self, request: web.Request) -> dict[str, Any]:
-        """The publishers that have a stream, and why they are blocked; for who sees all queues."""
+        """The publishers that have a stream, and why they are blocked; needs the role observer."""
         self._context.check(request, f"{_ADMIN}ListQueues", admin_pb2.ListQueuesRequest())
         now_us = self._engine.clock.now_us()
         found, count = self._context.publishing.publishers(_MOST)
@@ -194,17 +194,17 @@ class Api:
         }
 
     async def peek(self, request: web.Request) -> dict[str, Any]:
-        """Messages of a queue, from a position on; a browse (Q5)."""
+        """Messages of a queue, from a given position on; a browse (Q5)."""
         name, first = _named(request.query.get("queue", "")), _number(request.query, "from")
         self._context.check(request, f"{_ADMIN}Browse", admin_pb2.BrowseRequest(queue=name))
         browse, count = self._context.admin.browse, _number(request.query, "count") or 20
         found = await peek(browse, self._engine.run, name, first, count)
         return found._asdict()
 
-    # --- what is done ---
+    # --- actions ---
 
     async def purge(self, request: web.Request) -> dict[str, Any]:
-        """Removes the ready messages of a queue whose name was typed again (Q4)."""
+        """Removes the ready messages of a queue; the request repeats its name to confirm (Q4)."""
         given = await self._body(request)
         name = _named(given.get("queue"))
         if given.get("confirm") != name:
@@ -217,7 +217,7 @@ class Api:
         return {"purged": done.purged}
 
     async def redrive(self, request: web.Request) -> dict[str, Any]:
-        """Moves dead letters back, as many as fit a record; `more`: ask again (Q6)."""
+        """Redrives as many dead letters as fit a record; `more` in the answer: ask again (Q6)."""
         given = await self._body(request)
         asked = admin_pb2.RedriveRequest(
             queue=_named(given.get("queue")),
@@ -232,7 +232,7 @@ class Api:
         return json_rows.plain(done)
 
     async def release(self, request: web.Request) -> dict[str, Any]:
-        """Requeues a session's lease, also of a live holder if `fence` is set (S5, S8)."""
+        """Requeues a session's lease, also that of a live holder if `fence` is set (S5, S8)."""
         given = await self._body(request)
         asked = sessions_pb2.ReleaseSessionRequest(
             session=_named(given.get("session")), fence=given.get("fence") is True
@@ -242,16 +242,16 @@ class Api:
         return {"released": done.released, "dropped": done.dropped}
 
     async def _body(self, request: web.Request) -> dict[str, Any]:
-        """The JSON object of a request; of a stranger's nothing is read (A3)."""
+        """The JSON object of a request; without a login the body is not read (A3)."""
         self._context.caller(request, request.path)
         return await _body(request)
 
     def _view(self, request: web.Request) -> View:
-        """The queues that whoever sent a request is shown; raises UnauthenticatedError."""
+        """The view of the caller that sent a request; raises UnauthenticatedError."""
         return View.of(self._context.caller(request, f"{_ADMIN}ListQueues"))
 
     def _may(self, request: web.Request, queue: str) -> list[str]:
-        """Those of `_ACTS` that whoever sent a request may do to a queue."""
+        """The actions of `_ACTS` that the sender of a request may do to a queue."""
         caller, may = self._context.caller(request, request.path), self._context.may
         return [
             act for act, (method, kind) in _ACTS.items() if may(caller, method, kind(queue=queue))
@@ -260,10 +260,10 @@ class Api:
     async def _session_rows(
         self, request: web.Request, names: Iterable[str]
     ) -> list[dict[str, Any]]:
-        """Sessions by name, others served between two (I6); hidden and gone ones left out."""
+        """Rows of the named sessions, without hidden and ended ones; yields after each (I6)."""
         caller, rows = self._context.caller(request, f"{_SESSIONS}ListSessions"), []
         for name in names:
-            await asyncio.sleep(0)  # what is on the disk already waits for nothing
+            await asyncio.sleep(0)  # a call whose state is on disk does not yield
             asked = sessions_pb2.ListSessionsRequest(session=name)
             with suppress(SessionNotFoundError):
                 listed = await self._context.sessions.list_sessions(asked)
@@ -275,7 +275,7 @@ class Api:
 def _found_sessions(
     rows: tuple[SessionInfo, ...], view: View, part: str
 ) -> tuple[int, list[SessionInfo]]:
-    """How many sessions are shown; those with a part of a name or a queue, oldest lease first."""
+    """The number of visible sessions, and those with `part` in a name, the oldest lease first."""
     shows = view.shows
     if shows is not None:
         rows = tuple(row for row in rows if row.queues and all(shows(row.queues)))
@@ -290,7 +290,7 @@ def _found_sessions(
 def _found_links(
     rows: tuple[links_pb2.LinkInfo, ...], view: View, query: Mapping[str, str], first: int
 ) -> dict[str, Any]:
-    """A page of the links that are shown, or the one that is named."""
+    """A page of the visible links, or the link that the query names."""
     name, part, shows = query.get("name"), query.get("filter", "").casefold(), view.shows
     shown = [*(rows if shows is None else compress(rows, shows([each.queue for each in rows])))]
     found = [
@@ -315,7 +315,7 @@ def _page_request(query: Mapping[str, str]) -> PageRequest:
 
 
 def _number(given: Mapping[str, Any], name: str) -> int:
-    """A number of a request; 0 when it is not there; raises InvalidArgumentError."""
+    """A number of a request; 0 when it is absent; raises InvalidArgumentError."""
     text = str(given.get(name, 0))
     if not text.isdecimal() or len(text) > 18:  # noqa: PLR2004 - below 2^63
         raise InvalidArgumentError(f"'{name}' must be a number from 0 on, not '{text[:40]}'.")
@@ -323,7 +323,7 @@ def _number(given: Mapping[str, Any], name: str) -> int:
 
 
 def _named(name: object) -> str:
-    """The name of a request; raises InvalidArgumentError when it has none."""
+    """Checks the name in a request, and returns it; raises InvalidArgumentError without one."""
     if not isinstance(name, str) or not name:
         raise InvalidArgumentError("The request does not say of which queue or session.")
     return name
@@ -332,7 +332,7 @@ def _named(name: object) -> str:
 async def _body(request: web.Request) -> dict[str, Any]:
     """The JSON object of a request; raises InvalidArgumentError for anything else.
 
-    A page of another site could send other types without being asked for leave first.
+    The page of another site could send other content types without a preflight request.
     """
     if request.content_type != _JSON:
         raise InvalidArgumentError(f"The request must be {_JSON}, not {request.content_type}.")
@@ -349,7 +349,7 @@ async def _body(request: web.Request) -> dict[str, Any]:
 
 
 def _json(context: Context, answer: _Answer) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """A handler that sends what a function returns once all that it saw is on disk (I1)."""
+    """A handler that sends a function's result as JSON, once the state it read is on disk (I1)."""
 
     async def handle(request: web.Request) -> web.Response:
         try:
@@ -364,7 +364,7 @@ def _json(context: Context, answer: _Answer) -> Callable[[web.Request], Awaitabl
 
 
 def _file(name: str, kind: str) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """A handler that sends a file of the page, which is read once."""
+    """A handler that sends a file of the page; the file is read once, at the start."""
     body = files(__package__).joinpath("static", name).read_bytes()
 
     async def handle(_: web.Request) -> web.Response:

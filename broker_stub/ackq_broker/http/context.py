@@ -1,4 +1,4 @@
-"""What the HTTP server's modules share: the broker's parts, and who may see what."""
+"""Shared by the HTTP server's modules: the broker's parts, and the permissions of callers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class View(NamedTuple):
-    """The queues that a user is shown: those that `shows` says of each, or (None) all of them."""
+    """The queues visible to a user: `shows` returns a flag for each name; None: all are visible."""
 
     user: str = ""
     shows: Callable[[Sequence[str]], Sequence[bool]] | None = None
@@ -40,17 +40,17 @@ class View(NamedTuple):
 
     @classmethod
     def of(cls, caller: Caller) -> View:
-        """Those that gRPC would list for a caller."""
+        """The view of a caller: the same queues that gRPC would list."""
         if caller.rights is None or caller.rights.acts_as(OBSERVER):
             return cls()
         return cls(caller.name, caller.sees_each, caller)
 
     def reads(self, queue: str) -> bool:
-        """Whether it shows what messages of a queue say: to who may read or observes."""
+        """Whether the view shows message contents of a queue: needs `read` or the role observer."""
         return self.shows is None or self.caller.has(Need("read", "queue", queue))
 
     def of_use(self, use: QueueUse) -> QueueUse:
-        """What it shows of what refers to a queue; batches to observers alone, as gRPC does."""
+        """The visible references to a queue; batches are visible to observers only, as in gRPC."""
         if self.shows is None:
             return use
         exchanges = self.caller.sees_each([exchange for exchange, _ in use.bindings])
@@ -73,10 +73,10 @@ class Context:
     Attributes:
         engine: State, journal and alarms.
         admin: The RPCs of administration, to be awaited with their protobuf requests.
-        publishing: Those of publishing.
-        sessions: Those of sessions.
-        links: Those of links.
-        authorization: Who may call them; the same as for gRPC.
+        publishing: The RPCs of publishing.
+        sessions: The RPCs of sessions.
+        links: The RPCs of links.
+        authorization: Checks the callers; the same object as for gRPC.
         credentials: The certificate; None without TLS.
     """
 
@@ -89,16 +89,16 @@ class Context:
     credentials: Credentials | None = None
 
     def check(self, request: web.Request, method: str, call: Message) -> Caller:
-        """Whoever sent a request, checked to be allowed a gRPC call of this kind.
+        """Checks that the sender of a request may make a gRPC call; returns the caller.
 
         Args:
             request: Has the token, as `Authorization: Bearer TOKEN`.
             method: The call's full name, such as `ackq.v1.AdminService/ListQueues`.
-            call: Its protobuf request.
+            call: The protobuf request of the call.
 
         Raises:
             UnauthenticatedError: No token, or a wrong one.
-            PermissionDeniedError: The caller may not do that.
+            PermissionDeniedError: The caller may not make that call.
         """
         name = method.replace("/", ".")
         caller = self.caller(request, name)
@@ -106,7 +106,7 @@ class Context:
         return caller
 
     def may(self, caller: Caller, method: str, call: Message) -> bool:
-        """Whether a caller may make a gRPC call; that it may not is no line of the audit."""
+        """Whether a caller may make a gRPC call; a negative answer is not audited."""
         with suppress(PermissionDeniedError):
             self.authorization.check(caller, method, call)
             return True
@@ -119,13 +119,13 @@ class Context:
         call: C,
         work: Callable[[C], Coroutine[Any, Any, T]],
     ) -> T:
-        """Checks a request, does and audits its act; arguments as `check`, and what does it."""
+        """Checks a request as `check` does, then runs and audits the act `work` of its call."""
         caller = self.check(request, method, call)
         name = method.replace("/", ".")
         return await self.authorization.audited(caller, name, call, work(call))
 
     def caller(self, request: web.Request, method: str) -> Caller:
-        """Whoever sent a request; raises UnauthenticatedError."""
+        """The caller that sent a request; raises UnauthenticatedError."""
         peer = request.remote or ""
         try:
             return self.authorization.authenticate(_token(request), peer)

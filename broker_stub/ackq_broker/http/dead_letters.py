@@ -1,6 +1,6 @@
-"""Dead letters by where they came from and why, for the dashboard (C13).
+"""Counts of dead letters by origin and cause, for the dashboard (C13).
 
-Invariant: as many reasons as there may be are added up in slices, between other work (I6).
+Invariant: the reasons, however many, are added up in slices, between other work (I6).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _SHARE: Final = 20
 
 @dataclass(slots=True)
 class DeadLetters:
-    """The dead letters of one queue: how many by cause and origin, and the commonest reasons.
+    """Counts of the dead letters of one queue, by cause and origin, and by reason.
 
-    `reasons` says how many different ones there are.
+    `by_cause` has (cause, original queue) as keys, `by_reason` the reason as well.
     """
 
     queue: str
@@ -37,7 +37,7 @@ class DeadLetters:
     by_reason: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it, the commonest first."""
+        """The counts as values for JSON, the most common first, with the number of all reasons."""
         return {
             "queue": self.queue,
             "messages": self.messages,
@@ -54,12 +54,12 @@ class DeadLetters:
 
 
 class DeadLetterCounts:
-    """The dead letters of queues, each counted anew when asked for and no longer fresh.
+    """Cache of the dead-letter counts of queues; a stale count is computed again on request.
 
     Args:
-        core: Read between other work.
-        clock: Seconds.
-        pause: Sleeps so many seconds.
+        core: The state, read between other work.
+        clock: Returns seconds.
+        pause: Sleeps for the given seconds.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class DeadLetterCounts:
         self._clock = clock
         self._pause = pause
         self._counting = asyncio.Lock()
-        # With the second until which each is fresh.
+        # By queue: the time until which the count is fresh, and the count.
         self._counted: dict[str, tuple[float, DeadLetters]] = {}
 
     async def of(self, queue: str) -> DeadLetters:
-        """Those of one queue; raises QueueNotFoundError."""
+        """The dead-letter counts of one queue; raises QueueNotFoundError."""
         async with self._counting:
             views.ready(self._core.state, queue)
             fresh_until_s, known = self._counted.get(queue, (0.0, None))
@@ -89,7 +89,7 @@ class DeadLetterCounts:
             return known
 
     async def of_all(self, queues: Iterable[str]) -> list[DeadLetters]:
-        """Those of some queues, of which others are forgotten; one that is gone is left out."""
+        """The counts of the given queues, without deleted ones; forgets the counts of others."""
         found = []
         for queue in queues:
             try:
@@ -101,7 +101,7 @@ class DeadLetterCounts:
         return found
 
     async def _count(self, queue: str) -> tuple[DeadLetters, float]:
-        """The dead letters of a queue, and the seconds that the event loop spent on them."""
+        """Counts the dead letters of a queue; returns them and the seconds of event loop used."""
         found = DeadLetters(queue)
         busy_s, began_s = 0.0, self._clock()
         for number, group in enumerate(views.dead_letters(self._core.state, queue), 1):

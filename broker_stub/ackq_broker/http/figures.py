@@ -1,7 +1,7 @@
 """The figures of queues and sessions, read in slices between other work (M2).
 
-Invariant: no slice holds the event loop up for longer than a few milliseconds, however many queues
-and sessions there are; and nothing is told that is not on disk (I1).
+Invariant: no slice blocks the event loop for longer than a few milliseconds, however many queues
+and sessions exist; and no figure is reported before the state it was read from is on disk (I1).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ackq_broker.engine.engine import Engine
 
 T = TypeVar("T")
 
-# How long the loop may be held up at once.
+# The longest that the event loop is blocked at once.
 _SLICE_S: Final = 0.002
 
 
@@ -31,11 +31,11 @@ class QueueFigure(NamedTuple):
     """A number that every queue has.
 
     Attributes:
-        name: Of the metric, behind `ackq_queue_`; that of a counter ends in `_total`.
-        help: What it is, as a sentence.
-        of: Returns it of a queue, at a broker time in microseconds.
-        highest: All queues together have the highest one, not the sum.
-        counted: Its name among the totals; empty for what may shrink.
+        name: Name of the metric after `ackq_queue_`; that of a counter ends in `_total`.
+        help: Help text, a sentence.
+        of: Returns the value of a queue, at a broker time in microseconds.
+        highest: The value of all queues together is the highest one, not the sum.
+        counted: Name of the count among the totals; empty for a value that may shrink.
     """
 
     name: str
@@ -46,7 +46,7 @@ class QueueFigure(NamedTuple):
 
 
 def _count(name: str) -> Callable[[QueueInfo, int], float]:
-    """A count of a queue."""
+    """A function that returns the count `name` of a queue."""
     return lambda queue, _: getattr(queue, name)
 
 
@@ -92,8 +92,8 @@ class QueueTotals(NamedTuple):
     """The figures of all queues together.
 
     Attributes:
-        queues: How many there are.
-        figures: By name of the metric.
+        queues: Number of queues.
+        figures: Values by name of the metric.
         dead_letters: Messages moved to dead-letter queues since the process began, by cause.
     """
 
@@ -106,11 +106,11 @@ class SessionTotals(NamedTuple):
     """The figures of all sessions together.
 
     Attributes:
-        sessions: How many there are.
-        live: Those with a live holder.
-        leased: Messages that they hold.
+        sessions: Number of sessions.
+        live: Number of sessions with a live holder.
+        leased: Messages that all sessions hold.
         lease_age_s: Age of the oldest lease.
-        attaches: The most readers that attached to a lease.
+        attaches: The highest number of readers that attached to a lease.
     """
 
     sessions: int = 0
@@ -132,7 +132,7 @@ async def queues(engine: Engine, pattern: str = "") -> list[QueueInfo]:
 
 
 async def sessions(engine: Engine) -> list[SessionInfo]:
-    """The sessions."""
+    """All sessions, read in slices."""
     found: list[SessionInfo] = []
     async for name in slices(views.session_names(engine.core.state)):
         with suppress(NotFoundError):  # ended meanwhile
@@ -142,9 +142,9 @@ async def sessions(engine: Engine) -> list[SessionInfo]:
 
 
 async def queue_totals(engine: Engine) -> QueueTotals:
-    """What all queues are together; of counts, what was counted since the process began."""
+    """The figures of all queues; counts are since the process began, with deleted queues."""
     found = await queues(engine)
-    # Of one moment: a queue is in the one or in the other.
+    # Read at one moment: a queue is either live or included in the totals of deleted queues.
     there, gone, now_us = (
         views.queue_ids(engine.core.state),
         views.departed_totals(engine.core.state),
@@ -163,7 +163,7 @@ async def queue_totals(engine: Engine) -> QueueTotals:
 
 
 async def session_totals(engine: Engine, live: Callable[[str], bool]) -> SessionTotals:
-    """What all sessions are together; `live` says whether an incarnation has a live holder."""
+    """The figures of all sessions; `live` returns whether an incarnation has a live holder."""
     found, now_us = await sessions(engine), engine.clock.now_us()
     return SessionTotals(
         len(found),
@@ -175,12 +175,12 @@ async def session_totals(engine: Engine, live: Callable[[str], bool]) -> Session
 
 
 def lease_age_s(session: SessionInfo, now_us: int) -> float:
-    """How long a session has had its lease, in seconds; 0 when it has none."""
+    """The age of a session's lease in seconds; 0 without a lease."""
     return age_ms(session.leased_at_us, now_us) / 1000 if session.leased else 0.0
 
 
 async def slices(items: Iterable[T]) -> AsyncIterator[T]:
-    """Items, with a pause for other work whenever a slice of time is over."""
+    """Yields the items, and pauses for other work whenever a time slice is over."""
     until_s = time.perf_counter() + _SLICE_S
     for item in items:
         yield item
@@ -190,7 +190,7 @@ async def slices(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 def _cause(name: str) -> str:
-    """The cause of a total of dead letters; empty for another total."""
+    """The cause in the name of a dead-letter total; empty for another total."""
     return name.removeprefix(DEAD_LETTERED) if name.startswith(DEAD_LETTERED) else ""
 
 

@@ -1,7 +1,8 @@
-"""`/livez` and `/readyz`: what a supervisor and a load balancer ask (M1).
+"""`/livez` and `/readyz`: health checks for a supervisor and a load balancer (M1).
 
-Open to everybody, so they say nothing but this: live or not, ready or not, and why. A full disk or
-short memory is no reason to be taken out of service: consumers, who make room, come the same way.
+Open to everybody, so they report only this: live or not, ready or not, and why. A full disk or
+short memory is no reason to take the broker out of service: consumers, which make room, connect by
+the same address.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from ackq_broker.http.context import Context
 
 
 class Health(NamedTuple):
-    """Whether the broker takes calls, and what it would say about that, a word each."""
+    """Whether the broker accepts calls, and the reasons, a short text each."""
 
     ready: bool
     reasons: tuple[str, ...]
 
 
 def health(engine: Engine) -> Health:
-    """The health of a broker that has recovered: nothing is served before (Q7)."""
+    """The health of a recovered broker; before its recovery ends nothing is served (Q7)."""
     if engine.failure is not None:
         return Health(False, ("failed",))
     if engine.alarms.stopping:
@@ -35,7 +36,7 @@ def health(engine: Engine) -> Health:
 
 
 def add_routes(app: web.Application, context: Context) -> None:
-    """Adds both paths; they answer 200, or 503 with the reasons."""
+    """Adds the routes of both paths; they answer 200, or 503 with the reasons."""
 
     async def live(_: web.Request) -> web.Response:
         return web.Response(text="live\n")

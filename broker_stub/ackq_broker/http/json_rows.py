@@ -1,7 +1,7 @@
 """Views of queues, sessions, links and publishers for the dashboard: plain values for JSON.
 
-Invariant: the token of a holder is never among them (S3), and names are as their clients gave them:
-the page shows them as text.
+Invariant: they never include the token of a holder (S3), and names are as clients sent them: the
+page shows them as text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COUNTS: Final = (
 
 
 def queue_row(queue: QueueInfo, now_us: int) -> dict[str, Any]:
-    """A queue as a row of the table."""
+    """A queue as a row of the table of queues."""
     return {
         "queue": queue.queue,
         **{name: getattr(queue, name) for name in _COUNTS},
@@ -49,7 +49,7 @@ def queue_row(queue: QueueInfo, now_us: int) -> dict[str, Any]:
 
 
 def queue_detail(queue: QueueInfo, use: QueueUse, now_us: int) -> dict[str, Any]:
-    """A queue with its properties and what refers to it."""
+    """A queue with its properties and the references to it."""
     properties = queue.properties
     return {
         **queue_row(queue, now_us),
@@ -79,13 +79,13 @@ def session_row(session: sessions_pb2.SessionInfo) -> dict[str, Any]:
 
 
 def link_row(link: links_pb2.LinkInfo) -> dict[str, Any]:
-    """A link with its holder, what its process told last, and in words what holds it up (L26)."""
+    """A link with its holder, its last report, and sentences on what holds it up (L26)."""
     info = decoded(LinkInfo, link)
     return {**plain(link), "ack": info.ack, "held_up": sentences(info)}
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """A message as JSON has it, without bytes (such as a holder's token) and what is not set."""
+    """A protobuf message as values for JSON, without bytes (a holder's token) and unset fields."""
     return {
         field.name: plain(value) if isinstance(value, Message) else value
         for field in message.DESCRIPTOR.fields
@@ -96,7 +96,7 @@ def plain(message: Message) -> dict[str, Any]:
 
 
 def holdings(held: admin_pb2.ListHoldingsResponse) -> dict[str, Any]:
-    """Who holds messages of a queue, the longest first, and the consumers on channels."""
+    """The holders of a queue's messages, the longest first, and its consumers on channels."""
     on_channels = [each for each in held.holdings if not each.session]
     return {
         "held": {each.session: each.messages for each in held.holdings if each.session},
@@ -115,5 +115,5 @@ def holdings(held: admin_pb2.ListHoldingsResponse) -> dict[str, Any]:
 
 
 def publisher_row(publisher: PublisherInfo, now_us: int) -> dict[str, Any]:
-    """A publisher that has a stream."""
+    """A publisher that has a stream, with the age of the stream."""
     return {**publisher._asdict(), "age_ms": age_ms(publisher.since_us, now_us)}

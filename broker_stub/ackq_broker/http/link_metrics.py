@@ -1,6 +1,6 @@
 """The metrics of links (L26): all of them together, and each by its name.
 
-What the process of a link tells of itself is among them while it runs.
+They include the figures that a link's process reports while it runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ackq.v1 import links_pb2 as pb
 
 _LINK: Final = "ackq_link_"
 _ABSENT: Final = -1.0
-# What a link may be limited by (L19); whatever else its process says is one label, not many.
+# The limits that a link may report (L19); any other text is the label `other`, to bound labels.
 _LIMITS: Final = frozenset(("", "window", "edge", "broker", "client"))
 
 
@@ -24,10 +24,10 @@ class LinkFigure(NamedTuple):
     """A number that every link has.
 
     Attributes:
-        name: Of the metric, behind `ackq_link_`; that of a counter ends in `_total`.
-        help: What it is, as a sentence.
-        of: Returns it of a link.
-        together: What it is of all links.
+        name: Name of the metric after `ackq_link_`; that of a counter ends in `_total`.
+        help: Help text, a sentence.
+        of: Returns the value of a link.
+        together: Combines the values of all links.
     """
 
     name: str
@@ -37,7 +37,7 @@ class LinkFigure(NamedTuple):
 
     @property
     def family(self) -> type[CounterMetricFamily | GaugeMetricFamily]:
-        """The kind of its metric."""
+        """The class of its metric family."""
         return CounterMetricFamily if self.name.endswith("_total") else GaugeMetricFamily
 
 
@@ -54,7 +54,7 @@ def _lives_left(link: pb.LinkInfo) -> float:
 
 
 def _field(name: str, field: str, help_text: str) -> LinkFigure:
-    """A field of the message, or of the report in it, as it is."""
+    """The figure of a field of the link's message, or of the report in it."""
     return LinkFigure(name, help_text, attrgetter(field))
 
 
@@ -121,7 +121,7 @@ LINK_FIGURES: Final = (
 
 
 def together(links: Iterable[pb.LinkInfo]) -> Iterator[Metric]:
-    """The metrics of all links."""
+    """The metrics of all links together."""
     found = [*links]
     yield GaugeMetricFamily("ackq_links", "Links from other brokers.", len(found))
     for figure in LINK_FIGURES:

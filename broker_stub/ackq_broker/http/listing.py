@@ -1,7 +1,7 @@
-"""Lists of many things for the dashboard, read in slices between other work (I6).
+"""Long lists for the dashboard, read in slices between other work (I6).
 
 Invariant: a slice keeps the event loop for about a millisecond, and all slices of a list take at
-most a twentieth of its time, however often the list is asked for.
+most a twentieth of its time, however often the list is requested.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _SHARE: Final = 20
 
 
 class ListedRows(NamedTuple, Generic[T]):
-    """Things by name, as of a time in microseconds; `busy_s` is what the event loop spent."""
+    """Rows in the order of their names, with the time of reading.
+
+    `taken_us` is that time in microseconds, `busy_s` the event loop's time spent on them.
+    """
 
     rows: tuple[T, ...]
     taken_us: int
@@ -32,14 +35,14 @@ class ListedRows(NamedTuple, Generic[T]):
 
 
 class Listing(Generic[T]):
-    """A list that is read anew when it is asked for and no longer fresh.
+    """A cached list that is read again on request when it is stale.
 
     Args:
-        engine: Tells the time, and has worker threads.
-        names: All names, cheaply, in any order.
-        read: The thing of a name; raises NotFoundError when it is gone.
-        clock: Seconds.
-        pause: Sleeps so many seconds.
+        engine: Provides the broker's time and worker threads.
+        names: Returns all names, cheaply, in any order.
+        read: Returns the row of a name; raises NotFoundError when it does not exist.
+        clock: Returns seconds.
+        pause: Sleeps for the given seconds.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class Listing(Generic[T]):
         self._fresh_until_s = 0.0
 
     async def get(self) -> ListedRows[T]:
-        """The list, about a second old at most, or more when it takes long to read."""
+        """The list, at most about a second old, or older when reading it takes long."""
         async with self._reading:
             if self._listed is None or self._clock() >= self._fresh_until_s:
                 self._listed = await self._read_all()
@@ -79,7 +82,7 @@ class Listing(Generic[T]):
             try:
                 rows.append(self._read(name))
             except NotFoundError:
-                continue  # it went while the others were read
+                continue  # deleted while the others were read
             spent_s = self._clock() - began_s
             if spent_s >= _SLICE_S:
                 busy_s += spent_s

@@ -1,6 +1,6 @@
-"""`/metrics` and `/metrics/queues`: what a monitoring system scrapes (M2).
+"""`/metrics` and `/metrics/queues`: metrics for a monitoring system to scrape (M2).
 
-Read from the state when it is asked for; on the way of messages next to nothing is counted. The
+They are read from the state on request; almost nothing is counted on the path of messages. The
 names are RabbitMQ's where it has them, with `ackq` for `rabbitmq`.
 """
 
@@ -36,7 +36,7 @@ _QUEUE: Final = "ackq_queue_"
 _DEAD_LETTERS: Final = "ackq_queue_messages_dead_lettered"
 _DEAD_LETTERS_HELP: Final = "Messages moved to a dead-letter queue, since the broker started."
 _SESSION: Final = "ackq_session_"
-# What publishers were answered, and what else streams brought: as `Engine.counters` has it.
+# Help of the counters of answers to publishers and of staged rows, by name in `Engine.counters`.
 _COUNTED: Final = {
     "confirmed": "Messages confirmed to publishers.",
     "nacked": "Messages nacked.",
@@ -48,8 +48,8 @@ _WRITE_S: Final = 60.0
 
 
 def add_routes(app: web.Application, context: Context) -> None:
-    """Adds both paths."""
-    scraping = asyncio.Lock()  # several at once would not be sooner, and take more memory
+    """Adds the routes of both paths."""
+    scraping = asyncio.Lock()  # several at once would not be faster, and take more memory
 
     async def metrics(request: web.Request) -> web.Response:
         context.check(request, _LIST_QUEUES, admin_pb2.ListQueuesRequest())
@@ -76,7 +76,7 @@ def add_routes(app: web.Application, context: Context) -> None:
             found = await figures.queues(context.engine, pattern)
             held = await figures.sessions(context.engine)
             links = await _links(context)
-        # One that reads slowly holds up no other, and is not waited for without end.
+        # A slow reader delays no other scrape, and is not waited for without end.
         async with asyncio.timeout(_WRITE_S):
             await response.prepare(request)
             chunk = bytearray()
@@ -98,7 +98,7 @@ async def _links(context: Context) -> Sequence[links_pb2.LinkInfo]:
 
 
 class _DiskBytes(NamedTuple):
-    """The bytes of files, which take a moment to find out."""
+    """Sizes in bytes of the data directory and its disk, which take a moment to read."""
 
     journal: int
     live: int
@@ -115,10 +115,10 @@ class Scrape(Collector):
 
     Args:
         context: The broker's parts.
-        queues: All queues.
-        sessions: All sessions.
+        queues: The totals of all queues.
+        sessions: The totals of all sessions.
         links: All links.
-        files: The data directory.
+        files: The sizes of the data directory.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Scrape(Collector):
         self._files = files
 
     def collect(self) -> Iterator[Metric]:
-        """All metric families."""
+        """Yields all metric families."""
         yield InfoMetricFamily(
             "ackq_build",
             "The broker's version and the history of its journal.",
@@ -277,12 +277,11 @@ def _lines(
     *,
     every: bool,
 ) -> Iterator[bytes]:
-    """The lines of queues, of the sessions that read them and of the links that fill them.
+    """The metric lines of queues, of the sessions that read them and of the links that fill them.
 
-    A family after the other.
-
-    prometheus-client writes the head of each. The lines are written here: it takes 4 us for one,
-    which is half a second for 10,000 queues, and this a twentieth.
+    One family after the other. prometheus-client writes the head of each family; this function
+    writes its lines: prometheus-client takes 4 us for one line, which is half a second for 10,000
+    queues, and this function a twentieth of that.
     """
     now_us = context.engine.clock.now_us()
     labelled = [(f"{{queue={_quoted(queue.queue)}}}", queue) for queue in queues]
@@ -307,7 +306,7 @@ def _lines(
 def _session_lines(
     context: Context, sessions: list[SessionInfo], queues: set[str], now_us: int
 ) -> Iterator[bytes]:
-    """The lines of sessions: numbers by session, and one for each queue that it reads."""
+    """The metric lines of sessions: numbers by session, and an info line for each of its queues."""
     values: Mapping[str, Callable[[SessionInfo], float]] = {
         "messages_leased": lambda each: each.leased,
         "lease_age_seconds": lambda each: figures.lease_age_s(each, now_us),
@@ -336,7 +335,7 @@ def _session_lines(
 
 
 def _head(family: Metric) -> bytes:
-    """The lines that come before those of a family."""
+    """The head of a metric family: the lines before its samples."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Head(family))
     return generate_latest(registry)
@@ -351,6 +350,6 @@ class _Head(Collector):
 
 
 def _quoted(value: str) -> str:
-    """A label's value as the format has it."""
+    """A label's value, escaped and quoted for the text format."""
     escaped = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     return f'"{escaped}"'

@@ -1,6 +1,6 @@
 """Messages of a queue for the dashboard: a browse (Q5), bounded in rows and bytes, as plain values.
 
-Invariant: nothing changes, and no more than a few frames are read, however large messages are.
+Invariant: no state changes, and only a few frames are read, however large messages are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, frame
 
 MOST_MESSAGES: Final = 100
-# What is sent of a body, and read from the disk in all.
+# The most bytes sent of a body, and the bytes at which reading ends.
 _BODY_BYTES: Final = 16 * limits.KIB
 _READ_BYTES: Final = 2 * limits.MAX_FRAME_BYTES
 _MOST_HEADERS: Final = 100
@@ -35,7 +35,7 @@ class _EnoughError(Exception):
 
 
 class Peeked(NamedTuple):
-    """Messages as JSON has them, and whether the queue has more behind them."""
+    """Messages as values for JSON, and whether the queue has more after them."""
 
     rows: list[dict[str, Any]]
     more: bool
@@ -44,14 +44,14 @@ class Peeked(NamedTuple):
 async def peek(
     browse: _Browse, run: _Run, queue: str, first_position: int, messages: int
 ) -> Peeked:
-    """The messages at and behind a position, fewer when they are large.
+    """The messages of a queue from a position on, fewer when they are large.
 
     Args:
-        browse: The servicer's.
+        browse: The browse call of the servicer.
         run: Runs work in a thread.
-        queue: Whose.
-        first_position: 0 is the head.
-        messages: At most so many, and at most `MOST_MESSAGES`.
+        queue: Name of the queue.
+        first_position: First position; 0 is the head.
+        messages: The most messages, at most `MOST_MESSAGES`.
 
     Raises:
         QueueNotFoundError: No such queue.
@@ -78,7 +78,7 @@ async def peek(
 
 
 def rows_of(sent: _Frame) -> list[dict[str, Any]]:
-    """The messages of a frame as JSON has them: bodies in base64, long texts cut."""
+    """The messages of a frame as values for JSON: bodies in base64, long texts cut."""
     runs, held = sent.header, block.decode(sent.block)
     tags = [
         (first + at, count, bool(leased))
@@ -94,7 +94,7 @@ def rows_of(sent: _Frame) -> list[dict[str, Any]]:
 
 
 def _message(held: block.Block, at: int) -> dict[str, Any]:
-    """One message of a block."""
+    """The message at row `at` of a block, as values for JSON."""
     header, batch = held
     here = {name: batch.column(name)[at] for name in batch.schema.names}
     texts = {name: here[name].as_py() for name in _TEXTS if name in here}

@@ -1,6 +1,6 @@
-"""The table of all queues: totals, and pages of it, filtered and sorted at the broker.
+"""The table of all queues: totals, and pages of rows, filtered and sorted at the broker.
 
-A page is made in a worker thread from columns, so that ten thousand queues delay nobody.
+A page is made in a worker thread from columns, so that ten thousand queues do not block the loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ackq_broker.http.context import View
 from ackq_broker.http.listing import ListedRows, Listing
 
 MOST_ROWS: Final = 500
-# Tables of users that are kept.
+# The most users whose tables are cached.
 _MOST_VIEWS: Final = 20
 
 _SUMMED: Final = (
@@ -38,9 +38,9 @@ _Mask = npt.NDArray[np.bool_]
 
 
 class PageRequest(NamedTuple):
-    """Which queues are wanted: `filter` is part of a name, `show` one of `SHOWN`.
+    """Selection of a page of queues: `filter` is part of a name, `show` one of `SHOWN`.
 
-    `sort` is `age`, `name` or a count; the largest come first, names in their order.
+    `sort` is `age`, `name` or a count; ages and counts are in descending order, names in ascending.
     """
 
     filter: str = ""
@@ -52,7 +52,7 @@ class PageRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueTable:
-    """All queues as of one time."""
+    """The rows of all queues as of one time."""
 
     listed: ListedRows[QueueInfo]
 
@@ -67,7 +67,7 @@ class QueueTable:
         return tuple(map(str.casefold, self._columns["queue"]))
 
     def numbers(self, column: str) -> _Int64s:
-        """A column of numbers, in the order of the names."""
+        """A column of numbers, in the order of the queues' names."""
         return np.array(self._columns[column], np.int64)
 
     @cached_property
@@ -85,7 +85,7 @@ class QueueTable:
         return found
 
     def page(self, request: PageRequest) -> tuple[list[QueueInfo], int]:
-        """The queues of a page, and how many match; raises InvalidArgumentError."""
+        """The queues of a page, and the number of matches; raises InvalidArgumentError."""
         if request.show not in SHOWN or request.sort not in _SORTED:
             raise InvalidArgumentError(
                 f"Queues are shown by {', '.join(SHOWN)} and sorted by {', '.join(_SORTED)}."
@@ -101,7 +101,7 @@ class QueueTable:
         return [self.listed.rows[at] for at in shown.tolist()], len(found)
 
     def _order(self, sort: str) -> _Int64s:
-        """The places of the rows in the order of a sort; equal ones by name."""
+        """The indices of the rows in the order of `sort`; equal ones by name."""
         if sort == "name":
             return np.arange(len(self.listed.rows))
         if sort == "age":
@@ -112,11 +112,11 @@ class QueueTable:
         return np.argsort(key, kind="stable")
 
     def all(self) -> _Mask:
-        """Every queue."""
+        """A mask that selects every queue."""
         return np.ones(len(self.listed.rows), np.bool_)
 
     def full(self) -> _Mask:
-        """The queues at a bound of their own."""
+        """A mask of the queues that are at one of their own bounds."""
         found = map(is_full, self.listed.rows)
         return np.fromiter(found, np.bool_, len(self.listed.rows))
 
@@ -131,7 +131,7 @@ SHOWN: Final[dict[str, Callable[[QueueTable], _Mask]]] = {
 
 
 def is_full(queue: QueueInfo) -> bool:
-    """Whether a queue is at a bound that its properties give it (Q3)."""
+    """Whether a queue is at a bound set by its properties (Q3)."""
     properties, messages = queue.properties, queue.ready
     if properties.overflow == "reject-publish":
         messages += queue.delayed + queue.unacked + queue.staged
@@ -141,7 +141,7 @@ def is_full(queue: QueueInfo) -> bool:
 
 
 class QueueTables:
-    """The tables as they are now, each made anew only when the list of queues was."""
+    """Cache of the tables of users; a table is rebuilt only when the list of queues was read."""
 
     def __init__(self, engine: Engine) -> None:
         core = engine.core
@@ -154,7 +154,7 @@ class QueueTables:
         self._tables: OrderedDict[str, tuple[ListedRows[QueueInfo], QueueTable]] = OrderedDict()
 
     async def get(self, view: View) -> QueueTable:
-        """The table of a view, its totals computed."""
+        """The current table of a view, its totals computed."""
         listed = await self._listing.get()
         of, table = self._tables.get(view.user, (None, None))
         if table is None or of is not listed:
@@ -167,14 +167,14 @@ class QueueTables:
     async def page(
         self, view: View, request: PageRequest
     ) -> tuple[QueueTable, list[QueueInfo], int]:
-        """The table, the queues of a page, and how many match; raises InvalidArgumentError."""
+        """The table, a page of queues, and the number of matches; raises InvalidArgumentError."""
         table = await self.get(view)
         rows, matched = await self._engine.run(partial(table.page, request))
         return table, rows, matched
 
 
 def _table(listed: ListedRows[QueueInfo], view: View) -> QueueTable:
-    """The table of a view, its totals computed; takes a while."""
+    """Makes the table of a view and computes its totals; slow, for a worker thread."""
     shows = view.shows
     if shows is not None:
         shown = shows([row.queue for row in listed.rows])

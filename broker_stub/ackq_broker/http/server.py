@@ -1,8 +1,8 @@
 """The HTTP server of a broker, in its event loop (M1).
 
-Invariant: it adds nothing that a gRPC call could not ask for, and is asked by the same rules. The
-page of another site, in a browser on the same machine, gets nothing from it and changes nothing
-through it: its requests name another host, or say where they come from.
+Invariant: it offers nothing beyond the gRPC calls, and checks requests by the same rules. The page
+of another site, in a browser on the same machine, gets nothing from it and changes nothing through
+it: its requests name another host, or state another origin.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ackq_broker.http.context import Context
 from ackq_broker.security.logins import LoginFailures
 from ackq_broker.service.transport.listening import Address, check_free
 
-# Each adds its paths by `add_routes(app, context)`.
+# Modules that each add their paths by `add_routes(app, context)`.
 _MODULES: Final = (health, metrics, api)
 _READS: Final = frozenset({"GET", "HEAD"})
 _SAME_SITE: Final = frozenset({"same-origin", "none"})
 _REQUEST_BYTES: Final = limits.MIB
-# A connection without a request for so long is closed.
+# A connection without a request for this time is closed.
 _IDLE_S: Final = limits.FIRST_REQUEST_MS / 1000
 _GRACE_S: Final = 1.0
 _POLL_S: Final = 1.0
@@ -53,13 +53,13 @@ _STATUS: Final = {
 
 
 class HttpServer:
-    """Serves the paths of all modules; made with its address taken, life: `start`, `close`.
+    """Serves the paths of all modules. It binds its address when created; then `start`, `close`.
 
     Args:
         listen: Host and port; port 0 takes a free one.
 
     Raises:
-        InvalidArgumentError: The address is in use, or none of this machine.
+        InvalidArgumentError: The address is in use, or is not one of this machine.
     """
 
     def __init__(self, listen: Address) -> None:
@@ -73,7 +73,7 @@ class HttpServer:
         self._local = _is_loopback(host)
 
     async def start(self, context: Context) -> None:
-        """Serves what these parts of the broker know; where gRPC has TLS, by HTTPS."""
+        """Starts serving with these parts of the broker; by HTTPS where gRPC has TLS."""
         app = web.Application(
             middlewares=[_answers(LoginFailures()), _guard(local=self._local)],
             client_max_size=_REQUEST_BYTES,
@@ -102,7 +102,7 @@ class HttpServer:
         self._polling = context.engine.background(_poll(UnreadAnswers(), serving))
 
     async def close(self) -> None:
-        """Ends what is under way after a second, and gives the address back."""
+        """Ends requests under way after a second, and releases the address."""
         if self._polling is not None:
             self._polling.cancel()
         if self._server is not None:
@@ -113,7 +113,7 @@ class HttpServer:
 
 
 class _Gate(asyncio.Protocol):
-    """A new connection: handed to the server, or closed beyond the bounds (I6)."""
+    """Protocol of a new connection: hands it to the server, or aborts it beyond the bounds (I6)."""
 
     def __init__(self, serving: web.Server) -> None:
         self._serving = serving
@@ -131,17 +131,17 @@ class _Gate(asyncio.Protocol):
 
 
 class UnreadAnswers:
-    """Connections whose answer is not read: after 15 s without a byte they are ended (M1).
+    """Ends connections whose client reads no byte of its answer for 15 s (M1).
 
-    To close them would wait for what is not read, for ever.
+    They are aborted: closing them would wait forever for the unread bytes.
     """
 
     def __init__(self) -> None:
-        # What waits to be sent on each, and since when it is so much.
+        # By connection: the bytes that wait to be sent, and since when their number is unchanged.
         self._waiting: dict[asyncio.Transport, tuple[int, float]] = {}
 
     def poll(self, transports: Iterable[asyncio.Transport], now_s: float) -> None:
-        """Ends those on which nothing moved; to be called every second or so."""
+        """Aborts the connections on which nothing moved; to be called every second or so."""
         before, self._waiting = self._waiting, {}
         for transport in transports:
             size = transport.get_write_buffer_size()
@@ -164,7 +164,7 @@ async def _poll(answers: UnreadAnswers, serving: web.Server) -> None:
 
 
 def _quiet_logger() -> logging.Logger:
-    """aiohttp's, without the requests that are none: any stranger could fill the log with them."""
+    """The logger of aiohttp without malformed requests: any stranger could fill the log."""
     quiet = logging.getLogger("aiohttp.server")
     quiet.addFilter(_is_ours)
     return quiet
@@ -176,13 +176,13 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 
 def _peer(transport: asyncio.BaseTransport | None) -> str:
-    """The address that a connection comes from."""
+    """The remote address of a connection; empty if unknown."""
     name = transport.get_extra_info("peername") if transport is not None else None
     return str(name[0]) if name else ""
 
 
 def _answers(failures: LoginFailures) -> Middleware:
-    """Turns errors into answers: `{"error": {"code": ..., "message": ...}}`."""
+    """Middleware that turns errors into answers: `{"error": {"code": ..., "message": ...}}`."""
 
     @web.middleware
     async def answers(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -201,11 +201,11 @@ def _answers(failures: LoginFailures) -> Middleware:
 
 
 def _guard(*, local: bool) -> Middleware:
-    """Refuses what a page of another site may have sent.
+    """Middleware that refuses requests that a page of another site may have sent.
 
     Args:
-        local: The server is for this machine alone: then whoever names it otherwise was led here by
-            the name of another site.
+        local: The server is for this machine alone: then a request that names another host was led
+            to it by the name of another site.
     """
 
     @web.middleware
@@ -233,7 +233,7 @@ def _of_this_site(request: web.Request) -> bool:
 
 
 def _parts(url: str) -> SplitResult:
-    """The parts of a URL; of what is none, empty ones."""
+    """The parts of a URL; empty parts if it is invalid."""
     try:
         return urlsplit(url)
     except ValueError:
@@ -254,7 +254,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _bound(listen: Address) -> socket.socket:
-    """A socket with this address, which nobody can connect to yet."""
+    """A socket bound to this address; it does not listen yet."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         listen.host.strip("[]"), listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

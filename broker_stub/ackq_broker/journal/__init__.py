@@ -1,10 +1,10 @@
-"""The append-only log under the broker: what was reported synced is there after a crash.
+"""The append-only log under the broker: records reported as synced survive a crash.
 
-From the top: `journal` is what the service uses, `tools` what operators use on a journal that is
-not open; `recovery` opens a data directory; `write` appends by group commit, over dead segments
-where there are some, stores transient blocks and compacts; `read` scans segments, reads blocks and
-snapshots; `failpoints` has the points at which crash tests end the process; `files` has the bytes,
-the names and the disk. A room imports only the rooms after it.
+From the top: `journal` is the interface of the service, `tools` that of operators for a journal
+that is not open; `recovery` opens a data directory; `write` appends by group commit, reusing dead
+segments where possible, stores transient blocks and compacts; `read` scans segments, reads blocks
+and snapshots; `failpoints` has the points at which crash tests end the process; `files` has the
+byte formats, the file names and the disk. A room imports only the rooms after it.
 """
 
 from ackq_broker.journal.failpoints import POINTS, Failpoint, kill_at

@@ -1,12 +1,12 @@
-"""Named points at which a crash test lets the process die: around every change of the disk.
+"""Named points at which a crash test kills the process: around every change of the disk.
 
-A point names a change and what it is done to: `before_rename_snapshot`. What a kill leaves is the
-same behind a change as before the next one, so only a sync and a rename have a point behind them as
-well: there the process knows more than it has told anybody. Unarmed, none of this is there; armed,
-a journal has its disk wrapped.
+A point names a change and the kind of file: `before_rename_snapshot`. A kill after a change leaves
+the same disk as a kill before the next one, so only a sync and a rename have a point after them as
+well: at that point the process knows more than it has reported. Unarmed, a journal uses its disk
+directly; armed, its disk is wrapped.
 
-Invariant: nothing here reads the environment; the service parses `ACKQ_FAILPOINT` once and passes
-the result in.
+Invariant: this module does not read the environment; the command parses `ACKQ_FAILPOINT` once and
+passes the result in.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ackq_broker.journal.files.disk import Disk
 
 Failpoint = Callable[[str], None]
 
-# The changes that a journal makes, in the order in which it meets them first. A new segment has the
-# name of a `spare` while it takes a dead one over, and `data` is the directory.
+# The changes that a journal makes, in the order of their first occurrence. A dead segment is a
+# `spare` while it waits and until a new segment takes it over, and `data` is the directory.
 _CHANGES: Final = (
     "make_directory_parent",
     "make_directory_data",
@@ -80,10 +80,10 @@ def unarmed(_point: str) -> None:
 def kill_at(text: str) -> Failpoint:
     """A failpoint that ends this process with SIGKILL.
 
-    `text` is `POINT:HIT`, as in `before_write_segment:3`: the third time; without HIT the first.
+    `text` is `POINT:HIT`, as in `before_write_segment:3`: at the third hit; without HIT the first.
 
     Raises:
-        InvalidArgumentError: Not of that form, or no such point.
+        InvalidArgumentError: `text` does not have that form, or names an unknown point.
     """
     point, _, count = text.partition(":")
     if point not in POINTS or not (count or "1").isdecimal() or int(count or "1") < 1:
@@ -111,7 +111,7 @@ class FailpointDisk(Disk):
     Args:
         disk: Makes the changes.
         failpoint: Called with each point of `POINTS` when it is reached.
-        data: The data directory; what is neither in it nor above it belongs to a backup.
+        data: The data directory; a path neither in it nor above it belongs to a backup.
     """
 
     def __init__(self, disk: Disk, failpoint: Failpoint, data: Path) -> None:
@@ -198,7 +198,7 @@ class FailpointDisk(Disk):
         return fd
 
     def _kind(self, path: Path) -> str:
-        """What a path is, in the words of the points."""
+        """The kind of a path, as it appears in the names of points."""
         path = path.absolute()
         if path == self._data:
             return "data"

@@ -1,8 +1,7 @@
 """The journal as the service uses it: appends records, reports syncs, reads blocks back.
 
-Invariant: records are written in the order in which they were appended, and
-`on_synced(n)` is called only when records 1 to n are on the disk. The journal knows bytes, not
-messages.
+Invariant: records are written in the order in which they were appended, and `on_synced(n)` is
+called only when records 1 to n are on the disk. The journal handles bytes, not messages.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from ackq_broker.journal.write.transient import TransientBlocks
 
 
 class Journal:
-    """An open journal; made by `open`. Life: `open`, replay the records, `start`, use, `close`.
+    """An open journal. Life cycle: `open`, replay the records, `start`, use, `close`.
 
     `append`, `store_transient`, `free_blocks`, `write_snapshot` and `close` belong to one thread,
-    the owner's; the other methods may be called from any.
+    the owner's; the other methods may be called from any thread.
 
     Attributes:
         segment_bytes: Size of a segment file.
@@ -108,27 +107,27 @@ class Journal:
         failpoint: Failpoint = unarmed,
         disk: Disk | None = None,
     ) -> tuple[Self, Recovery]:
-        """Opens the journal of a data directory, or makes it (Q7).
+        """Opens the journal of a data directory, or creates it (Q7).
 
         Args:
-            directory: The data directory; made if it is not there.
+            directory: The data directory; created if it does not exist.
             on_synced: Called in the journal's thread: all records up to this sequence are on the
                 disk.
             on_failure: Called in a thread of the journal when a write or sync failed. Whether the
-                records behind `synced` are on the disk is not known: the process has to end without
+                records after `synced` are on the disk is unknown: the process has to end without
                 another answer.
             sync: False leaves syncing to the operating system; for tests that start many brokers.
             segment_bytes: Size of a segment file.
-            reserve_bytes: Free disk into which no dead segment is kept (P8).
+            reserve_bytes: Free disk space that is kept clear of spare segments (P8).
             idle_close_s: Seconds without an append after which the log is closed by an empty group.
             failpoint: Called with the name of each point of `failpoints.POINTS` when it is reached.
             disk: Makes every change to the disk; for tests.
 
         Raises:
-            InUseError: Another process has the directory.
+            InUseError: Another process has the directory open.
             UnsupportedError: The format is newer than this program.
             DamagedError: Synced bytes cannot be read; names file, byte and remedies.
-            DiskFullError: There is no room for one more segment, which opening needs.
+            DiskFullError: The disk has no room for the one more segment that opening needs.
         """
         disk = disk or Disk(sync=sync)
         if failpoint is not unarmed:
@@ -164,12 +163,12 @@ class Journal:
         return journal, opened.recovery
 
     def forget_lost(self) -> None:
-        """Clears `Recovery.lost_blocks`, whose messages a snapshot has dropped; blocking."""
+        """Clears `Recovery.lost_blocks` once a snapshot has dropped their messages; blocking."""
         self._data.lost_blocks = ()
         self._data.write_format()
 
     def start(self) -> None:
-        """Starts writing, once every record of the recovery was applied."""
+        """Starts the writing thread; every record of the recovery must have been applied."""
         assert next(self._recovery.records, None) is None, "start before all records were applied"
         self._last_block_id = self._blocks.last_id
         self._started = True
@@ -187,19 +186,19 @@ class Journal:
 
     @property
     def unsynced_bytes(self) -> int:
-        """Bytes in memory that are not on the disk yet: the measure of backpressure."""
+        """Bytes in memory that are not on the disk yet; backpressure is based on them."""
         return self._group_commit.unsynced_bytes + self._transient.unwritten_bytes
 
     @property
     def unsynced_limit(self) -> int:
-        """How many bytes may wait before backpressure: what its disk takes in a while (P14)."""
+        """Unsynced bytes at which backpressure begins, from the measured disk rate (P14)."""
         return self._group_commit.pace.waiting_bytes
 
     def append(self, entries: Sequence[Entry]) -> int:
-        """Appends records atomically: after a crash all are there, or none.
+        """Appends records atomically: after a crash the log has all of them, or none.
 
-        Never waits for the disk. Block ids ascend over all calls, and go on from those recovered;
-        the buffers of a bulk must not change any more.
+        Never waits for the disk. Block ids ascend over all calls, and continue after the recovered
+        ids; the buffers of a bulk must no longer change.
 
         Returns:
             The sequence of the last record.
@@ -227,13 +226,13 @@ class Journal:
         self._appended_bytes += bulk_bytes(bulk)
 
     def read_block(self, block_id: int) -> bytes:
-        """The bytes of a block of either kind, also before it is on the disk.
+        """The bytes of a durable or transient block, also before it is on the disk.
 
-        May wait for the disk. In any thread.
+        May wait for the disk. Callable from any thread.
 
         Raises:
-            BlockNotFoundError: It was freed, or never appended.
-            DamagedError: The bytes on the disk are not those that were written.
+            BlockNotFoundError: The block was freed, or never appended.
+            DamagedError: The bytes on the disk differ from the bytes that were written.
         """
         try:
             return self._blocks.read(block_id)
@@ -241,9 +240,9 @@ class Journal:
             return self._transient.read(block_id)
 
     def free_blocks(self, block_ids: Iterable[int]) -> None:
-        """Frees blocks that no record from here on refers to.
+        """Frees blocks that no later record refers to.
 
-        Also during the replay of a recovery. A durable block may be readable for a moment longer.
+        Also during the replay of a recovery. A durable block may stay readable for a moment.
         Ids that are not live are ignored: a replay frees transient blocks of an earlier process.
         """
         ids = as_ids(block_ids)
@@ -256,15 +255,15 @@ class Journal:
             self._blocks.free(ids)
 
     def keep_blocks(self, block_ids: BlockIds) -> int:
-        """Drops all durable blocks but these, before `start`; returns how many were dropped.
+        """Drops all durable blocks except the given ones, before `start`; returns their number.
 
-        A snapshot may hold blocks that were dead, and are freed by no record that is replayed.
+        A snapshot may list blocks that were already dead, which no replayed record frees.
 
         Args:
-            block_ids: What the replayed records refer to, ascending.
+            block_ids: The blocks that the replayed records refer to, ascending.
 
         Raises:
-            DamagedError: The journal does not have one of them.
+            DamagedError: The journal lacks one of these blocks.
         """
         assert not self._started
         known = self._blocks.copy_table().ids()
@@ -283,43 +282,43 @@ class Journal:
 
     @property
     def activity_bytes(self) -> int:
-        """Bytes appended and freed so far: it stands still while nobody uses the journal."""
+        """Bytes appended and freed so far; constant while the journal is idle."""
         freed = self._group_commit.freed_bytes + self._transient.freed_bytes
         return self._appended_bytes + freed
 
     def block_lengths(self, block_ids: BlockIds) -> npt.NDArray[np.int64]:
-        """The bytes of each of these blocks; 0 for one that is not in a file."""
+        """The length of each block in bytes; 0 for a block that is not in a file."""
         return self._blocks.lengths(block_ids) + self._transient.lengths(block_ids)
 
     def rewrite_blocks(self, blocks: Sequence[tuple[int, bytes]]) -> None:
-        """Stores blocks in other bytes, by id; blocking, returns when durable ones are on the disk.
+        """Replaces the bytes of blocks, by id; blocks until the durable ones are on the disk.
 
-        What the bytes mean has to be the same for all that records refer to from here on.
+        The new bytes have to mean the same for everything that later records refer to.
 
         Raises:
             ClosedError: The journal was closed, or failed.
-            OSError: There is no room for a transient block.
+            OSError: The disk has no room for a transient block.
         """
         durable = {block_id for block_id, _ in blocks if self._blocks.locate(block_id) is not None}
         self._compactor.rewrite([block for block in blocks if block[0] in durable])
         self._transient.rewrite([block for block in blocks if block[0] not in durable])
 
     def compact(self, below: float, going: Callable[[], bool]) -> None:
-        """Copies the blocks out of full segments of which a smaller share is live; blocking.
+        """Copies the live blocks out of full segments whose live share is below `below`; blocking.
 
-        Ends early when `going` says no; a snapshot deletes the segments. Files of transient blocks
-        go at once.
+        Ends early when `going` returns False; a snapshot deletes the segments. Files of transient
+        blocks are deleted at once.
 
         Raises:
             ClosedError: The journal was closed, or failed.
-            OSError: There is no room for a transient block.
+            OSError: The disk has no room for a transient block.
         """
         self._compactor.compact(below, going)
         self._transient.compact(below, going)
 
     @property
     def sync_times(self) -> SyncTimes:
-        """How long the syncs of this process took."""
+        """Histogram of the sync durations of this process."""
         return self._group_commit.sync_times
 
     @property
@@ -328,23 +327,24 @@ class Journal:
         return self._group_commit.written_bytes
 
     def file_bytes(self) -> int:
-        """What the files of the data directory take on the disk; may wait for it."""
+        """Disk space used by the files of the data directory; may wait for the disk."""
         return self._data.used_bytes()
 
     def live_bytes(self) -> int:
-        """Bytes of the durable blocks that are alive, in files."""
+        """Bytes of the live durable blocks that are in files."""
         return self._blocks.live_bytes()
 
     @property
     def deletable_segments(self) -> int:
-        """How many segments a snapshot of now would delete; none while one is under way."""
+        """Number of segments a snapshot would delete now; 0 while a snapshot is being written."""
         return 0 if self._compactor.busy else len(self._compactor.deletable())
 
     @property
     def snapshot_due(self) -> bool:
-        """Whether a snapshot would save a restart, or free, `limits.SNAPSHOT_EVERY_BYTES`.
+        """Whether a snapshot would spare a restart enough bytes or records, or free enough bytes.
 
-        Or save it `limits.SNAPSHOT_EVERY_RECORDS`, more of them where the snapshot is large.
+        The bounds are `limits.SNAPSHOT_EVERY_BYTES`, and `limits.SNAPSHOT_EVERY_RECORDS` or more
+        records where the last snapshot is large.
         """
         if self._compactor.busy:
             return False
@@ -358,7 +358,7 @@ class Journal:
 
     @property
     def has_garbage(self) -> bool:
-        """Whether bytes were written or freed since the last snapshot, and none is under way."""
+        """Whether bytes were written or freed since the last snapshot; False during a snapshot."""
         return not self._compactor.busy and (
             self._group_commit.written_bytes > self._written_before
             or self._group_commit.freed_bytes > self._freed_before
@@ -369,14 +369,14 @@ class Journal:
 
         Args:
             state: The state after record `sequence`, opaque, in chunks: a thread of the journal
-                iterates them, and they may come when more was appended. Blocks freed by
+                iterates them, possibly after further records were appended. Blocks freed by
                 `sequence` have been passed to `free_blocks`.
-            sequence: The last sequence appended: a snapshot is of now.
+            sequence: The last sequence appended: a snapshot is of the current state.
 
         Returns:
             Resolved when the snapshot counts and the segments that it supersedes are deleted; with
-            an `OSError` when it could not be written, or with the `ClosedError` of a state that is
-            abandoned, which leaves the one before in force.
+            an `OSError` when it could not be written, or with the `ClosedError` of an abandoned
+            state. After either the previous snapshot stays in force.
         """
         assert self._started
         assert sequence == self._sequence, "a snapshot is of the state at the last record appended"
@@ -386,7 +386,7 @@ class Journal:
         return self._compactor.start(self._measured(state))
 
     def _measured(self, state: Iterable[bytes]) -> Iterator[bytes]:
-        """The chunks of a state, whose length counts once all were taken."""
+        """Passes on the chunks of a state; records its length when all were taken."""
         length = 0
         for chunk in state:
             length += len(chunk)
@@ -394,22 +394,22 @@ class Journal:
         self._snapshot_bytes = length
 
     def back_up(self, state: Iterable[bytes], sequence: int, target: Path) -> Future[Backup]:
-        """Makes a backup in the background: a directory that opens with what is there now.
+        """Makes a backup in the background: a directory that opens with the current state.
 
         Args:
             state: As for `write_snapshot`.
             sequence: Likewise.
-            target: A directory that is not there; its parents are made.
+            target: A directory that does not exist yet; its parents are created.
 
         Returns:
-            Resolved when it is on the disk; with the error when there is none.
+            Resolved when the backup is on the disk; with the error when it could not be made.
         """
         assert self._started
         assert sequence == self._sequence, "a backup is of the state at the last record appended"
         return self._compactor.back_up(state, target)
 
     def trim_spares(self) -> None:
-        """Gives the room of dead segments back that none was written over lately (I6)."""
+        """Deletes spare segments that were not reused lately, to release their disk space (I6)."""
         self._spares.trim()
 
     def disk_free_bytes(self) -> int:
@@ -417,11 +417,11 @@ class Journal:
         return self._disk.free_bytes(self._data.path)
 
     def stop_waiting(self) -> None:
-        """The end is near: a full disk is a failure from now on, and not waited for."""
+        """Makes a full disk a failure from now on, instead of waiting for room; before `close`."""
         self._group_commit.stop_waiting()
 
     def close(self) -> None:
-        """Syncs what was appended, closes the log, unlocks the directory.
+        """Syncs the appended records, closes the log, unlocks the directory.
 
         Also to be called after a failure, and when the recovery could not be replayed.
         """

@@ -1,7 +1,7 @@
 """Opens a data directory (Q7): finds and syncs the end of the log, reads the records to replay.
 
 Invariant: no record is returned before it is known to be on the disk, and no group that may have
-been answered for is dropped: a bad one is damage, and the journal does not open.
+been reported as synced is dropped: such a bad group is damage, and the journal does not open.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Recovery(NamedTuple):
     """The snapshot and records that a service replays before it serves.
 
     Attributes:
-        snapshot: The state of the newest snapshot; None if there is none.
-        snapshot_sequence: The last record it includes, 0 without one.
-        records: (sequence, record) of everything after it, in order, read as it is iterated: memory
-            stays bounded by one group. Raises `DamagedError`. To be exhausted before
+        snapshot: The state of the newest snapshot; None without a snapshot.
+        snapshot_sequence: The last record the snapshot includes, 0 without one.
+        records: (sequence, record) of all later records, in order, read as they are iterated:
+            memory stays bounded by one group. Raises `DamagedError`. To be exhausted before
             `Journal.start`.
         created: The journal is new.
         cut_bytes: Length of the torn tail that was cut.
-        history_id: 32 hex digits; another one after a repair, and in a copy (Q8).
+        history_id: 32 hex digits; a new one after a repair, and in a copy (Q8).
         history_cause: Why that history began; "" for the first.
         lost_blocks: Blocks that repair found lost, until `Journal.forget_lost`; some may be dead.
     """
@@ -75,8 +75,8 @@ class Recovery(NamedTuple):
 class OpenedJournal(NamedTuple):
     """A recovered journal; `blocks` is complete once `recovery.records` is exhausted.
 
-    `replay_bytes` is the length of the log behind the snapshot, which the next snapshot will spare
-    a restart.
+    `replay_bytes` is the length of the log after the snapshot, which a restart no longer reads
+    once the next snapshot is written.
     """
 
     recovery: Recovery
@@ -92,8 +92,8 @@ def recover(data: DataDirectory, disk: Disk, *, segment_bytes: int) -> OpenedJou
         DamagedError: Names the file and the byte.
         OSError: The disk refused; nothing is lost.
     """
-    # A killed process may have left a snapshot's name in the page cache alone; what that supersedes
-    # is deleted below, and a power cut must not keep the deletion without the name.
+    # A killed process may have left a snapshot's name in the page cache alone; the files that it
+    # supersedes are deleted below, and a power cut must not keep the deletion without the name.
     disk.sync_directory(data.path)
     created = not data.formatted
     if created:
@@ -150,7 +150,7 @@ def newest_snapshot(data: DataDirectory) -> snapshots.Snapshot | None:
 
 
 def damaged_error(directory: Path, flaw: Flaw) -> DamagedError:
-    """The error of a journal that does not open, with the place and the commands that help."""
+    """The error for a journal that does not open, with file, byte and the commands that help."""
     return DamagedError(
         f"the journal is damaged: {flaw.path} byte {flaw.offset}: {flaw.reason}. What is there may "
         "have been confirmed, so the broker does not start without it; no record was removed. "
@@ -164,7 +164,7 @@ def damaged_error(directory: Path, flaw: Flaw) -> DamagedError:
 def missing_segments(
     snapshot: snapshots.Snapshot | None, numbers: Sequence[int], known: LogEnd | None
 ) -> list[int]:
-    """Segments that are missing: of those behind the snapshot, and of live ones before it."""
+    """Missing segments: from the snapshot's on, and earlier segments that hold live blocks."""
     first = max(1, snapshot.position.segment if snapshot else 1)
     last = max([first, *numbers, known.segment if known else 0])
     needed = set(range(first, last + 1))
@@ -174,10 +174,10 @@ def missing_segments(
 
 
 def _create(data: DataDirectory, disk: Disk, segment_bytes: int) -> None:
-    """Makes an empty journal. FORMAT comes last: with it, segment 1 is there as well.
+    """Creates an empty journal. FORMAT is written last: where it exists, segment 1 does as well.
 
-    A directory without it may hold segment 1 of a process that died here, but no record: nothing
-    was served yet.
+    A directory without FORMAT may hold segment 1 of a process that died at this point, but no
+    record: nothing was served yet.
     """
     numbers = data.segments()
     if data.snapshots() or numbers not in ([], [1]) or (numbers and _has_records(data.path)):
@@ -190,9 +190,9 @@ def _create(data: DataDirectory, disk: Disk, segment_bytes: int) -> None:
 
 
 def _renew_format(data: DataDirectory, end: Position, segment_bytes: int) -> None:
-    """Makes this start's FORMAT, so that an older one or an older log, restored, shows (Q7, Q8).
+    """Writes this start's FORMAT, by which a restored older FORMAT or log is detected (Q7, Q8).
 
-    From here on the log may grow: its end is not where it was closed any more.
+    From now on the log may grow: it no longer ends where it was closed.
     """
     if data.history_id is None:
         data.new_history(COPIED)
@@ -222,14 +222,14 @@ def _recover_last(
 ) -> _LastSegment:
     """Finds the end of the log, and syncs everything before it once more.
 
-    The process before may have died because a sync failed. Then the page cache holds bytes, marked
-    clean, that the disk does not; they check well now, would be served, and be gone after a power
-    cut. So what was read is written to another file and synced, and only that file counts.
+    The previous process may have died because a sync failed. Then the page cache holds bytes,
+    marked clean, that the disk lacks; they would pass the checks now, be served, and be lost after
+    a power cut. So the bytes read are written to another file and synced, and only that file
+    counts.
     """
     directory = data.path
     cut_bytes = 0
-    # Before any group: the snapshot's position, or a segment that exists, prove what is before
-    # them.
+    # Before any group: everything before a snapshot's position or an existing segment is proven.
     closed = True
     with SegmentFile(directory / segment_name(number)) as file:
         try:
@@ -245,7 +245,7 @@ def _recover_last(
             if not broken.torn_bytes:
                 raise damaged_error(directory, broken.flaw) from broken
             cut_bytes = broken.torn_bytes
-        # FORMAT still has the size of the start before, which may have been larger.
+        # FORMAT still has the size of the previous start, which may have been larger.
         size = max(
             segment_bytes,
             data.log_end.file_bytes if data.log_end else 0,
@@ -258,10 +258,9 @@ def _recover_last(
 def _rewrite(directory: Path, disk: Disk, file: SegmentFile, end: int, size: int) -> int:
     """Copies the first `end` bytes to a new file under the old name, and returns it open.
 
-    It is allocated with `size` bytes.
-
-    Through user space: a copy made by the file system (reflink, copy_file_range) could share the
-    very blocks that never got the bytes.
+    The file is allocated with `size` bytes. The copy goes through user space: a copy made by the
+    file system (reflink, copy_file_range) could share the very disk blocks that never got the
+    bytes.
     """
     fd = disk.create(unfinished(file.path))
     try:
@@ -280,7 +279,7 @@ def _rewrite(directory: Path, disk: Disk, file: SegmentFile, end: int, size: int
 def _replay(
     directory: Path, begin: Position, numbers: Sequence[int], end: Position, blocks: Blocks
 ) -> Iterator[tuple[int, bytes]]:
-    """The core records from `begin` to `end`; adds the blocks that they bring to `blocks`."""
+    """The core records from `begin` to `end`; adds the blocks of these records to `blocks`."""
     position = begin
     try:
         for _, group in read_log(directory, begin, numbers):

@@ -1,7 +1,7 @@
-"""The audit (A8): a JSON line for each refusal and each administrative act, with who.
+"""The audit (A8): a JSON line for each refusal and each administrative act, with its caller.
 
-It goes to the logger `ackq.audit`, and so to the broker's log, whatever the level of the log.
-Refusals of one user or address are a line a second; the next line counts those left out.
+The lines go to the logger `ackq.audit`, and so to the broker's log, whatever the level of the log.
+Refusals of one user or address are at most a line a second; the next line counts the omitted ones.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ackq_broker.security.logins import address_of
 
 _log: Final = logging.getLogger("ackq.audit")
 _INTERVAL_S: Final = 1.0
-# The most users and addresses of which the last refusal is known.
+# The most users and addresses whose last refusal is remembered.
 _KNOWN: Final = 10_000
 _MOST_TEXT: Final = 256
 
 
 class Audit:
-    """Writes the lines.
+    """Writes the lines of the audit.
 
     Args:
         clock: Monotonic seconds.
@@ -39,7 +39,7 @@ class Audit:
         self._refused: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def act(self, user: str, peer: str, method: str, request: Any, result: str) -> None:
-        """An administrative act; `result` is `done`, or the code of its error."""
+        """Writes an administrative act; `result` is `done`, `failed` or the code of its error."""
         self._write(
             "act",
             call=_short(method),
@@ -50,7 +50,7 @@ class Audit:
         )
 
     def refused(self, user: str, peer: str, method: str, error: AckqError) -> None:
-        """A refusal, unless there was one for this user or address just now."""
+        """Writes a refusal, unless one of this user or address was written within a second."""
         who = user or address_of(peer)
         now = self._clock()
         last, left_out = self._refused.pop(who, (now - _INTERVAL_S, 0))

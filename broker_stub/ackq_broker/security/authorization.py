@@ -1,7 +1,7 @@
-"""Authorization: the one place that decides who calls, what each may do, and what each is shown.
+"""Authorization: the one place that identifies callers, checks requests and filters answers.
 
-Invariant: with a users file no request is handled that `check` has not passed, and no list leaves
-that `visible` has not filtered. Without one everything is allowed to `Caller.anonymous`.
+Invariant: with a users file no request is handled before `check` has passed it, and no list leaves
+before `visible` has filtered it. Without one everything is allowed to `Caller.anonymous`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Authorization:
     """Authenticates callers and checks their requests.
 
     Args:
-        state: The broker's; needed where there are users.
+        state: The broker's state; required with users.
         users_file: The users; None: anybody may do anything.
         audit: Gets refusals and acts.
 
     Attributes:
-        streams: Those that are open.
+        streams: The open streams.
     """
 
     def __init__(
@@ -73,18 +73,18 @@ class Authorization:
 
     @property
     def required(self) -> bool:
-        """Whether there are users, so that each call needs a token."""
+        """Whether the broker has users, so that each call needs a token."""
         return self._users_file is not None
 
     def authenticate(self, token: str | None, peer: str) -> Caller:
-        """The caller of a call.
+        """The caller with a token.
 
         Args:
-            token: What the call carries; None: nothing.
-            peer: Where it comes from, as gRPC names it.
+            token: The token of the call; None without one.
+            peer: The remote address of the call, as gRPC names it.
 
         Raises:
-            UnauthenticatedError: There are users, and the token is none of theirs.
+            UnauthenticatedError: The broker has users, and the token belongs to none of them.
         """
         if self._users_file is None:
             return Caller.anonymous
@@ -101,16 +101,16 @@ class Authorization:
         return Caller(peer, self._rights[user.name])
 
     def check(self, caller: Caller, method: str, request: Any) -> None:
-        """Checks a request before anything of it is done; of a stream, each one.
+        """Checks a request before any part of it takes effect; on a stream, each request.
 
         Args:
-            caller: As `authenticate` gave it.
+            caller: The caller, from `authenticate`.
             method: The full name of the RPC, such as `ackq.v1.AdminService.PurgeQueue`.
-            request: Its message, or its frame.
+            request: The message or frame of the request.
 
         Raises:
             PermissionDeniedError: Names the missing permission and nothing else (A3).
-            LimitError: The user has as much as it may have (A5).
+            LimitError: The user is at one of its limits (A5).
         """
         if caller.rights is not None:
             assert self._state is not None
@@ -118,10 +118,10 @@ class Authorization:
             self._usage.check(caller, method, request)
 
     def check_whole(self, caller: Caller, method: str, request: Any) -> None:
-        """Checks a request of another door than gRPC, which shows lists whole.
+        """Checks a request of another interface than gRPC, which shows lists unfiltered.
 
         Raises:
-            PermissionDeniedError: As `check`; and a list needs the role observer.
+            PermissionDeniedError: As `check`; in addition a list needs the role observer.
             LimitError: As `check`.
         """
         try:
@@ -133,11 +133,11 @@ class Authorization:
             raise
 
     def visible(self, caller: Caller, request: Any, response: Any) -> Any:
-        """What of a response the caller may see.
+        """Removes from a response the items that the caller may not see, and returns it.
 
         Raises:
-            SessionNotFoundError, LinkNotFoundError: What was asked for is hidden, as if it were not
-                there.
+            SessionNotFoundError, LinkNotFoundError: The requested session or link is hidden, as if
+                it did not exist.
         """
         show = _FILTERS.get(type(response)) if caller.rights is not None else None
         if show is not None:
@@ -151,9 +151,9 @@ class Authorization:
     async def audited(
         self, caller: Caller, method: str, request: Any, work: Coroutine[Any, Any, T]
     ) -> T:
-        """Does the work of a call; audits it if it is an administrative act (A8).
+        """Runs the work of a call; audits it if it is an administrative act (A8).
 
-        An act goes on when its caller cancels the call, so that the audit has what came of it.
+        An act goes on when its caller cancels the call, so that the audit has its result.
         """
         if caller.rights is None or method not in ACTS or getattr(request, "check", False):
             return await work
@@ -172,17 +172,17 @@ class Authorization:
             result = error.code
             raise
         finally:
-            if result != PermissionDeniedError.code:  # `refused` has written that
+            if result != PermissionDeniedError.code:  # `refused` has written that line
                 self._audit.act(caller.name, caller.peer, method, request, result)
         return response
 
     def refused(self, caller: Caller | None, peer: str, method: str, error: AckqError) -> None:
-        """Puts a refusal into the audit (A8)."""
+        """Writes a refusal to the audit (A8)."""
         name = caller.name if caller is not None else ""
         self._audit.refused(name, peer, method, error)
 
     def poll(self) -> None:
-        """Reads the users file if it has changed; one that is wrong is logged once."""
+        """Reads the users file if it has changed; an invalid file is logged once."""
         if self._users_file is not None and self._users_file.changed():
             try:
                 _log.info("%s", self.reload())
@@ -190,7 +190,7 @@ class Authorization:
                 _log.error("%s The users stay as they were.", error)
 
     def reload(self) -> str:
-        """Reads the users file, and ends the streams of users that changed; says what it did.
+        """Reads the users file, and ends the streams of changed users; returns a text for the log.
 
         Raises:
             InvalidArgumentError: The file cannot be read; nothing was changed.
@@ -210,7 +210,7 @@ class Authorization:
 
 
 def bearer(metadata: Mapping[str, str | bytes]) -> str | None:
-    """The token of `authorization: Bearer TOKEN`; None when there is none."""
+    """The token in the metadata `authorization: Bearer TOKEN`; None without one."""
     value = metadata.get("authorization")
     if not isinstance(value, str) or not value.lower().startswith(_BEARER):
         return None
@@ -218,7 +218,7 @@ def bearer(metadata: Mapping[str, str | bytes]) -> str | None:
 
 
 def _retrieve(act: asyncio.Future[Any]) -> None:
-    """Takes the error of an act whose caller has gone: the audit has it."""
+    """Retrieves the error of an act whose caller cancelled the call: the audit has it."""
     if not act.cancelled():
         act.exception()
 
@@ -237,7 +237,7 @@ def _why_ended(users: Users, name: str) -> AckqError:
     )
 
 
-# --- what is shown ---
+# --- filters of responses ---
 
 
 def _show_queues(caller: Caller, response: admin_pb2.ListQueuesResponse) -> None:
@@ -276,7 +276,7 @@ _FILTERS: Final[Mapping[type, Callable[[Caller, Any], None]]] = {
 
 
 def _keep(items: Any, wanted: Iterable[bool]) -> None:
-    """Removes all other items of a repeated field."""
+    """Keeps the wanted items of a repeated field, and removes all others."""
     kept = list(compress(items, wanted))
     if len(kept) < len(items):
         del items[:]

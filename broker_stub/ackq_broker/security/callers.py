@@ -1,4 +1,4 @@
-"""Callers: who made a call, and what it may do; the one of the present call is `current`."""
+"""Callers: the user of a call, and its rights; the caller of the present call is `current`."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from ackq_broker.security.permissions import (
 )
 from ackq_broker.security.users import PERMISSIONS, User
 
-# The most answers that are remembered of a user: a permission and a name each.
+# The most answers that are cached for a user: one for each permission and name.
 _REMEMBERED: Final = 10_000
-# The most needs that are looked up at once; one that is refused costs no more.
+# The most needs that are looked up at once, which bounds the cost of a refusal.
 _TOGETHER: Final = 1_000
-# What a refusal says of a need, whose name may be as long as a request.
+# The most characters of a need in a refusal; its name may be as long as a request.
 _MOST_TEXT: Final = 2 * limits.MAX_NAME_BYTES
 
 
 class Rights:
-    """What a user may do, asked for by name; answers are remembered."""
+    """The permissions of a user, looked up by name; answers are cached."""
 
     def __init__(self, user: User) -> None:
         self.user = user
@@ -45,9 +45,9 @@ class Rights:
         return self.allow_each(permission, (name,))[0] if answer is None else answer
 
     def allow_each(self, permission: str, names: Sequence[str]) -> list[bool]:
-        """Whether the user has it on each of these; of new names many at once cost little.
+        """Whether the user has a permission on each name; many new names at once cost little.
 
-        Nothing has a name beyond the limit: of such a one the rest is neither matched nor kept.
+        No name exceeds the limit: the rest of a longer one is neither matched nor kept.
         """
         names = [name[: limits.MAX_NAME_BYTES] for name in names]
         answers = {name: self._answers.get((permission, name)) for name in names}
@@ -60,7 +60,7 @@ class Rights:
         return [bool(answers[name]) for name in names]
 
     def learn(self, needs: Iterable[Need]) -> None:
-        """Finds the answers to many needs at once, which are asked for next."""
+        """Looks up the answers to many needs at once, and caches them for the next checks."""
         names: dict[str, list[str]] = {}
         for need in needs:
             if need.kind and need.kind not in {SOMETHING, USER}:
@@ -69,7 +69,7 @@ class Rights:
             self.allow_each(permission, asked)
 
     def allow_something(self, permission: str) -> bool:
-        """Whether there may be a name on which the user has a permission."""
+        """Whether the user may have a permission on some name."""
         return bool(self._patterns[permission].text)
 
     def _remember(self, permission: str, answers: dict[str, bool]) -> None:
@@ -79,23 +79,23 @@ class Rights:
             self._answers[permission, name] = answer
 
     def acts_as(self, role: str) -> bool:
-        """Whether the user has a role; an operator is an observer, too."""
+        """Whether the user has a role; an operator also has the role observer."""
         return bool(role) and self.user.role in (role, OPERATOR)
 
 
 def _nowhere(_: PermissionDeniedError) -> None:
-    """Without users there is no audit."""
+    """Ignores a refusal: without users there is no audit."""
 
 
 class Caller:
-    """Who makes a call.
+    """The caller of a call: its remote address and its user's rights.
 
     Args:
-        peer: Where the call comes from, as gRPC names it.
-        rights: The user's; None: the broker has no users, and anybody may do anything.
+        peer: The remote address of the call, as gRPC names it.
+        rights: The user's rights; None: the broker has no users, and anybody may do anything.
 
     Attributes:
-        denied: Puts a refusal that the call itself answers into the audit (A8).
+        denied: Writes a refusal that the call itself answers to the audit (A8).
     """
 
     __slots__ = ("denied", "peer", "rights")
@@ -113,11 +113,11 @@ class Caller:
 
     @property
     def user(self) -> str:
-        """The user's name for the journal; empty where there are no users (A10)."""
+        """The user's name for the journal; empty without users (A10)."""
         return self.rights.user.name if self.rights is not None else ""
 
     def has(self, need: Need) -> bool:
-        """Whether the caller has what a request needs."""
+        """Whether the caller meets a need of a request."""
         if self.rights is None:
             return True
         if not need.kind:
@@ -130,13 +130,13 @@ class Caller:
         return seen or self.rights.allow(need.permission, need.name)
 
     def sees_each(self, names: Sequence[str]) -> list[bool]:
-        """Whether each of these queues, or exchanges, is shown to the caller in a list."""
+        """Whether each of the named queues or exchanges is shown to the caller in a list."""
         if self.rights is None or self.rights.acts_as(OBSERVER):
             return [True] * len(names)
         return self.rights.allow_each(ANY, names)
 
     def require(self, needs: Iterable[Need]) -> None:
-        """Checks what a request needs; raises PermissionDeniedError with what is missing first."""
+        """Checks the needs of a request; raises PermissionDeniedError for the first unmet one."""
         rest = iter(needs)
         while together := tuple(islice(rest, _TOGETHER)):
             if self.rights is not None and len(together) > 1:
@@ -157,7 +157,7 @@ def check_targets(exchange: str, routes: Iterable[Route]) -> None:
     """Checks that the present caller may publish rows by these routes (A2).
 
     Raises:
-        PermissionDeniedError: It may not; the stream ends, and nothing of its frame is kept.
+        PermissionDeniedError: It may not; no part of the frame is kept.
     """
     caller = current.get()
     rights = caller.rights
@@ -169,7 +169,7 @@ def check_targets(exchange: str, routes: Iterable[Route]) -> None:
 
 
 async def check_parts(exchange: str, parts: Iterable[Iterable[Route]]) -> None:
-    """`check_targets` of all parts of a frame, with the others' turn after each (I6)."""
+    """Runs `check_targets` for all parts of a frame, and lets other work run after each (I6)."""
     for routes in parts:
         check_targets(exchange, routes)
         await asyncio.sleep(0)

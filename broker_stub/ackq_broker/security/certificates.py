@@ -1,6 +1,7 @@
 """The broker's certificates (A6): checked at the start, read again when they change.
 
-A connection has the certificate of its beginning; new ones have the new one, and no stream ends.
+A connection keeps the certificate it began with; new connections get the new one, and no stream
+ends.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from ackq_broker.security.users_file import FileVersion, version_of
 
 _log = logging.getLogger(__name__)
 
-# The log says each day that a certificate ends soon.
+# From this many days before its end on, the end of a certificate is logged each day.
 SOON_DAYS: Final = 14
 _DAY_S: Final = 86_400
 
 
 class TlsFiles(NamedTuple):
-    """The files of TLS, in PEM; with `client_ca` clients must have a certificate of their own."""
+    """Paths of the TLS files, in PEM; with `client_ca` clients must present a certificate."""
 
     cert: Path
     key: Path
@@ -40,7 +41,7 @@ class TlsFiles(NamedTuple):
 
 
 class _LoadedFiles(NamedTuple):
-    """Files that fit each other, for gRPC and for HTTPS, with the end of the certificate."""
+    """Matching files, loaded for gRPC and for HTTPS, with the end of the certificate."""
 
     configuration: grpc.ServerCertificateConfiguration
     https: ssl.SSLContext
@@ -48,14 +49,14 @@ class _LoadedFiles(NamedTuple):
 
 
 class Credentials:
-    """The server's credentials, which follow their files.
+    """The server's credentials, which follow changes of their files.
 
     Args:
-        files: Where they are.
+        files: The paths of the files.
 
     Raises:
-        InvalidArgumentError: One is missing, they do not fit each other, or the certificate is not
-            valid now.
+        InvalidArgumentError: A file is missing, they do not match each other, or the certificate is
+            not valid now.
     """
 
     def __init__(self, files: TlsFiles) -> None:
@@ -68,11 +69,11 @@ class Credentials:
 
     @property
     def not_after(self) -> datetime:
-        """When the certificate ends, in UTC."""
+        """The end of the certificate's validity, in UTC."""
         return self._loaded.not_after
 
     def server(self) -> grpc.ServerCredentials:
-        """What gRPC serves with; each new connection asks for the files as of then."""
+        """The credentials for gRPC; each new connection uses the files as loaded at that time."""
         return grpc.dynamic_ssl_server_credentials(
             self._loaded.configuration,
             lambda: self._loaded.configuration,
@@ -80,9 +81,10 @@ class Credentials:
         )
 
     def https(self) -> ssl.SSLContext:
-        """What HTTPS serves with; each new connection has the files as of then.
+        """The context for HTTPS; each new connection uses the files as loaded at that time.
 
-        A context cannot forget an authority, so each handshake goes on with the present one.
+        An authority cannot be removed from a context, so each handshake switches to the current
+        context.
         """
         context = _https(self._files)
 
@@ -93,10 +95,10 @@ class Credentials:
         return context
 
     def poll(self) -> None:
-        """Reads the files when one has changed.
+        """Reads the files again when one has changed.
 
-        Those that do not fit are logged once, at the next poll: two files that are replaced one
-        after the other do not fit for a moment.
+        Files that do not match are logged once, at the next poll: two files that are replaced one
+        after the other do not match for a moment.
         """
         versions = self._versions()
         changed, self._seen = versions != self._seen, versions
@@ -111,10 +113,10 @@ class Credentials:
         self._warn()
 
     def reload(self) -> str:
-        """Reads the files for new connections; says what it did.
+        """Reads the files again for new connections; returns a text for the log.
 
         Raises:
-            InvalidArgumentError: They do not fit each other; nothing was changed.
+            InvalidArgumentError: They do not match each other; nothing was changed.
         """
         self._failure = None
         self._loaded = _load(self._files)
@@ -132,7 +134,7 @@ class Credentials:
 
 
 def _load(files: TlsFiles) -> _LoadedFiles:
-    """Files as gRPC takes them; raises InvalidArgumentError."""
+    """Loads and checks the files for gRPC and HTTPS; raises InvalidArgumentError."""
     chain, key = _read("--tls-cert", files.cert), _read("--tls-key", files.key)
     try:
         certificate = x509.load_pem_x509_certificates(chain)[0]
@@ -169,9 +171,9 @@ def _load(files: TlsFiles) -> _LoadedFiles:
 
 
 def _https(files: TlsFiles) -> ssl.SSLContext:
-    """A context of the files as they are now.
+    """An SSL context of the files as they are now.
 
-    Without session tickets: a client that comes back with one shows no certificate, and its
+    Without session tickets: a client that resumes with a ticket presents no certificate, and its
     authority may have been replaced.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,7 +1,7 @@
-"""Login failures (A3): each waits for its answer, the longer the more came from one address.
+"""Delays of login failures (A3), the longer the more failures came from one address.
 
-Invariant: a right token never waits, wherever it comes from; and those that wait are few, so that
-they take no room from others.
+Invariant: a right token never waits, wherever it comes from; and few failures wait at a time, so
+that they take no room from other calls.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-# The wait after the first failure; it doubles.
+# The wait after the first failure; it doubles with each further one.
 _FIRST_S: Final = 0.1
 _MOST_S: Final = 5.0
-# An address without a failure for so long begins anew.
+# The failures of an address are forgotten after this time without a failure.
 _FORGET_S: Final = 60.0
 _ADDRESSES: Final = 10_000
-# The most that wait at a time, and of one address; one more is refused at once, as the others are
-# in the end: a token cannot be guessed (256 bits), however fast.
+# The most failures that wait at a time, and of one address; a further one is answered at once:
+# a token cannot be guessed (256 bits), however fast.
 _WAITING: Final = 64
 _WAITING_EACH: Final = 4
 
 
 class LoginFailures:
-    """The failures of late, by address.
+    """The recent login failures, by address.
 
     Args:
         clock: Monotonic seconds.
@@ -37,7 +37,7 @@ class LoginFailures:
         self._waiting: dict[str, int] = {}
 
     async def slow(self, peer: str) -> None:
-        """Returns when a failed login may be answered."""
+        """Records a failed login, and returns when it may be answered."""
         address = address_of(peer)
         wait_s = self.failed(address)
         here = self._waiting.get(address, 0)
@@ -52,7 +52,7 @@ class LoginFailures:
                 del self._waiting[address]
 
     def failed(self, address: str) -> float:
-        """Notes a failure; the seconds that its answer shall take."""
+        """Records a failure of an address; returns the seconds by which to delay its answer."""
         now = self._clock()
         count, last = self._failures.pop(address, (0, now))
         count = 0 if now - last > _FORGET_S else count

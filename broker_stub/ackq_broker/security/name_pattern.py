@@ -1,7 +1,7 @@
 """Name patterns (A2): regular expressions that whole names have to match.
 
 Arrow's engine, RE2, matches them: in time linear in the name, whatever the pattern. Python's own
-goes back: `(a+)+b` takes it 2^n steps for n letters.
+engine backtracks: `(a+)+b` takes it 2^n steps for n letters.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from ackq.errors import InvalidArgumentError
 
 @dataclass(frozen=True, slots=True)
 class NamePattern:
-    """A pattern; an empty one matches no name.
+    """A name pattern; an empty one matches no name.
 
     Args:
-        text: As an operator wrote it.
+        text: The regular expression as the operator wrote it.
 
     Raises:
-        InvalidArgumentError: It is no regular expression of RE2.
+        InvalidArgumentError: It is not a regular expression of RE2.
     """
 
     text: str = ""
 
     def __post_init__(self) -> None:
-        # By itself, too: else `a)|(b` would be one.
+        # The text by itself, too: else `a)|(b` would be accepted.
         for expression in (self.text, self._whole):
             try:
                 pc.match_substring_regex(pa.scalar(""), expression)
@@ -41,7 +41,7 @@ class NamePattern:
                 ) from error
 
     def matches_each(self, names: Sequence[str]) -> list[bool]:
-        """Whether each name as a whole matches; of thousands at once, 0.2 us each."""
+        """Whether each whole name matches; 0.2 us each for thousands at once."""
         if not self.text:
             return [False] * len(names)
         found: list[bool] = pc.match_substring_regex(
@@ -51,5 +51,5 @@ class NamePattern:
 
     @property
     def _whole(self) -> str:
-        # Names of older versions may have line ends.
+        # Names from older versions may contain line ends.
         return rf"(?s)\A(?:{self.text})\z"

@@ -1,7 +1,7 @@
-"""The permissions of each RPC (A2): what a request needs, as a table.
+"""The permissions of each RPC (A2): a table of the needs of requests.
 
-Invariant: what is not in the table is refused. A need depends on nothing but the request and what
-its sessions and writers are; whether a queue exists makes no difference.
+Invariant: an RPC that is not in the table is refused. A need depends only on the request and the
+state of its sessions, writers and links; whether a queue exists makes no difference.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from ackq_broker.core.views import SessionAccess
 
 OBSERVER: Final = "observer"
 OPERATOR: Final = "operator"
-# Any of configure, write and read: enough to see that something is there.
+# Any of configure, write and read: enough to see that something exists.
 ANY: Final = "any permission"
-# The kind of a need that a permission on anything at all meets.
+# The kind of a need that is met by a permission on any name at all.
 SOMETHING: Final = "something"
-# The kind of a need that its user meets, and an operator.
+# The kind of a need that is met by the user it names, and by an operator.
 USER: Final = "user"
 
 
 class Need(NamedTuple):
-    """What a caller must have: a permission on something by name, or (without a kind) a role.
+    """A requirement on a caller: a permission on a named thing, or (without a kind) a role.
 
-    Nobody has the role "". `shown` stands in the refusal where the name would tell the caller more
-    than it knows.
+    Nobody has the role "". `shown` replaces the name in the refusal where the name would reveal
+    more than the caller knows.
     """
 
     permission: str
@@ -58,7 +58,7 @@ class Need(NamedTuple):
 
 
 Needs = Iterable[Need]
-# Decoding fewer bytes costs no more than a look at their header.
+# Decoding a smaller frame costs no more than reading its header.
 _SMALL_BYTES: Final = 64 * limits.KIB
 _UNKNOWN: Final = Need("", shown="a permission for this call")
 _WRITE_SOMETHING: Final = Need("write", SOMETHING, shown="write on any queue or exchange")
@@ -67,13 +67,13 @@ _PROOF: Final = Need("", shown="the key of the lease's holder (older versions of
 
 
 def needs(method: str, request: Any, state: State, user: str) -> Needs:
-    """What a request needs; of a stream, each request by itself.
+    """The needs of a request; on a stream, of each request by itself.
 
     Args:
-        method: Its full name, such as `ackq.v1.AdminService.Bind`.
-        request: As the bridge reads it: a message, or a frame.
-        state: The broker's, where names are looked up.
-        user: Who asks: a run is the one of this user.
+        method: Full name of the RPC, such as `ackq.v1.AdminService.Bind`.
+        request: The request as the bridge reads it: a message, or a frame.
+        state: The broker's state, in which names are looked up.
+        user: The calling user; a run id refers to the run of this user.
     """
     entry = TABLE.get(method)
     if entry is None:
@@ -83,7 +83,7 @@ def needs(method: str, request: Any, state: State, user: str) -> Needs:
 
 
 def target_needs(exchange: str, routing_keys: Iterable[str]) -> Iterator[Need]:
-    """What publishing takes: `write` on the exchange, or by the default one on each queue."""
+    """The needs of publishing: `write` on the exchange, or by the default one on each queue."""
     if exchange:
         yield Need("write", "exchange", exchange)
     else:
@@ -92,10 +92,10 @@ def target_needs(exchange: str, routing_keys: Iterable[str]) -> Iterator[Need]:
 
 
 def _session_needs(session: SessionAccess) -> Iterator[Need]:
-    """What reading a session takes."""
+    """The needs of reading a session."""
     for queue in session.queues:
         yield Need("read", "queue", queue, _queues_of(session.session))
-    if not session.queues:  # they were deleted, and it is still whose it was
+    if not session.queues:  # they were deleted, and the session still belongs to its user
         yield Need("", USER, session.user, _queues_of(session.session))
 
 
@@ -104,7 +104,7 @@ def _queues_of(session: str) -> str:
 
 
 def _nothing(_: Any, __: State) -> Needs:
-    """Whoever is logged in."""
+    """No needs beyond a login."""
     return ()
 
 
@@ -123,7 +123,7 @@ def _declare_queue(request: admin_pb2.DeclareQueueRequest, _: State) -> Iterator
     yield Need("configure", "queue", request.queue)
     dead = request.properties.dead_letter_queue
     if dead:
-        # Else a queue of one's own would bring messages to another's, or take them from there.
+        # Else a user's own queue could move messages into another user's queue, or out of it.
         yield Need("read", "queue", request.queue)
         yield Need("write", "queue", dead)
 
@@ -136,7 +136,7 @@ def _redrive(request: admin_pb2.RedriveRequest, _: State) -> Iterator[Need]:
 
 
 def _listed(kind: str) -> Callable[[Any, State], Needs]:
-    """One by name; all of them are filtered instead."""
+    """The needs of listing one thing by name; a list of all is filtered instead."""
 
     def named(request: Any, _: State) -> Needs:
         name = getattr(request, kind, "")
@@ -172,7 +172,7 @@ def _publish(request: frame.Frame[publishing_pb2.PublishHeader], _: State) -> It
 def _stage(request: frame.Frame[publishing_pb2.StageHeader], state: State) -> Iterator[Need]:
     kind = request.header.WhichOneof("kind")
     if kind == "open":
-        # A new run drops the stages of the writer's older ones (K3), whose name may be known.
+        # A new run drops the stages of the writer's older runs (K3), and its name may be known.
         yield from _writer(request.header.open.writer, state)
     elif kind == "data":
         data = request.header.data
@@ -182,9 +182,9 @@ def _stage(request: frame.Frame[publishing_pb2.StageHeader], state: State) -> It
 
 
 def _frame_needs(exchange: str, data: frame.Bytes) -> Iterator[Need]:
-    """What a frame needs, as far as its header tells; `callers.check_targets` knows each key.
+    """The needs of a frame as far as its header shows; `callers.check_targets` checks each key.
 
-    That comes when the frame was decoded, which is work for nothing when it is refused.
+    The latter runs after the frame was decoded, which is wasted work when the frame is refused.
     """
     if exchange:
         yield from target_needs(exchange, ())
@@ -203,16 +203,16 @@ def _abort_batch(request: publishing_pb2.AbortBatchRequest, state: State) -> Ite
 
 
 def _writer(name: str, state: State, target: str = "") -> Iterator[Need]:
-    """What writing under a name takes; whose it is the core says (A10)."""
+    """The needs of writing under a writer's name; the core checks its owner (A10)."""
     kind, _, rest = name.partition("/")
-    in_name = rest.partition("/")[2] if kind == "txn" else ""  # behind the application
+    in_name = rest.partition("/")[2] if kind == "txn" else ""  # the part after the application
     targets = (target, views.committed_target(state, name), in_name)
     found = dict.fromkeys(need for each in targets for need in _of_target(each))
     yield from found or (_WRITE_SOMETHING,)
 
 
 def _of_target(target: str) -> Iterator[Need]:
-    """The target of a writer as its client names it: `queue/NAME`, `exchange/NAME/KEY`, or else."""
+    """The need of a writer's target: `queue/NAME` or `exchange/NAME/KEY`; none for other texts."""
     kind, _, name = target.partition("/")
     if kind == "queue":
         yield Need("write", "queue", name)
@@ -226,7 +226,7 @@ def _advance(request: sessions_pb2.AdvanceRequest, state: State) -> Iterator[Nee
     pattern = request.queue_pattern
     for queue in views.queues_like(state, pattern) if pattern else ():
         yield Need("read", "queue", queue, f"read on each queue like '{pattern}'")
-    # By its name too: an opening may replace that session, and a successor has another incarnation.
+    # By name too: an opening may replace that session, and a successor has another incarnation.
     for session in views.session_access(state, request.session, request.incarnation):
         yield from _session_needs(session)
 
@@ -237,7 +237,10 @@ def _of_incarnation(request: Any, state: State) -> Iterator[Need]:
 
 
 def _of_session(name: str, state: State) -> Iterator[Need]:
-    """By its name, which may be guessed: one that does not exist is refused alike."""
+    """The needs of reading a session by name.
+
+    Its name may be guessed: a session that does not exist is refused alike.
+    """
     found = views.session_access(state, name, "")
     if not found:
         yield Need(OBSERVER, shown=_queues_of(name))
@@ -252,7 +255,7 @@ def _browse_lease(request: sessions_pb2.BrowseLeaseRequest, state: State) -> Ite
 def _fetch(request: sessions_pb2.FetchRequest, state: State) -> Iterator[Need]:
     yield from _of_incarnation(request, state)
     for session in views.session_access(state, "", request.incarnation):
-        # Of an older epoch the core says who replaced it.
+        # For an older epoch the core reports which holder replaced it.
         if request.epoch == session.epoch and not _proven(request, session):
             yield _PROOF
 
@@ -276,7 +279,7 @@ def _owner(
 
 
 def _of_run(request: Any, state: State, user: str) -> Iterator[Need]:
-    """What a settle call needs where the run that it names has read sessions (S6)."""
+    """The needs of a settle call for the sessions that the run named in it has read (S6)."""
     run_id = request.owner.run_id
     for name in views.sessions_of_run(state, run_id, user) if run_id else ():
         for session in views.session_access(state, name, ""):
@@ -288,7 +291,7 @@ def _link(request: frame.Frame[links_pb2.LinkHeader], state: State) -> Iterator[
         opening = request.header.open
         yield Need("write", "queue", opening.queue)
         queue = views.link_queue(state, opening.link)
-        if queue:  # by its name, which may be guessed; whose it is the core says (A10)
+        if queue:  # the link's name may be guessed; the core checks its owner (A10)
             yield Need("write", "queue", queue, f"write on the queue of link '{opening.link}'")
 
 
@@ -299,7 +302,10 @@ def _report_outbound(request: links_pb2.ReportOutboundRequest, _: State) -> Need
 def _of_link(
     request: links_pb2.PauseLinkRequest | links_pb2.RemoveLinkRequest, state: State
 ) -> Needs:
-    """By its name, which may be guessed: one that does not exist is refused alike."""
+    """The needs of an act on a link by name.
+
+    Its name may be guessed: a link that does not exist is refused alike.
+    """
     queue = views.link_queue(state, request.link)
     shown = f"configure on the queue of link '{request.link}'"
     return (Need("configure", "queue", queue, shown) if queue else Need(OPERATOR, shown=shown),)
@@ -379,7 +385,7 @@ LISTS: Final = frozenset(
         *("SessionsService.ListSessions", "LinksService.ListLinks"),
     )
 )
-# What changes what others use: each is in the audit.
+# Calls that change things that others use: each is in the audit.
 ACTS: Final = frozenset(
     f"ackq.v1.{method}"
     for method in (

@@ -1,4 +1,4 @@
-"""What `serve` is told of security, and what it needs of it before the first client comes (A6)."""
+"""Security options of `serve`, validated before the port is opened (A6)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ackq_broker.security.users_file import UsersFile
 
 
 class SecurityOptions(NamedTuple):
-    """Options of `serve`; all of them away, only this machine may connect."""
+    """Security options of `serve`; with none of them only this machine may connect."""
 
     users: Path | None = None
     tls_cert: Path | None = None
@@ -31,17 +31,17 @@ class SecurityOptions(NamedTuple):
         return Credentials(TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca))
 
     def users_file(self) -> UsersFile | None:
-        """The users; None without. Raises InvalidArgumentError as `UsersFile`."""
+        """The users file; None without users. Raises InvalidArgumentError as `UsersFile`."""
         return UsersFile(self.users) if self.users is not None else None
 
     def check_host(self, host: str) -> None:
-        """Refuses to serve other machines in the open (A6).
+        """Refuses to serve other machines without TLS and users (A6).
 
         Args:
-            host: A name or address; empty: a socket of this machine.
+            host: A name or address; empty: a Unix socket of this machine.
 
         Raises:
-            InvalidArgumentError: It is not this machine's own, and TLS or users are missing.
+            InvalidArgumentError: It is not a loopback address, and TLS or users are missing.
         """
         if self.insecure or _is_local(host):
             return
@@ -68,4 +68,4 @@ def _is_local(host: str) -> bool:
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
-        return False  # a name: whatever it leads to
+        return False  # a name, whatever its address

@@ -1,6 +1,6 @@
-"""The open streams (I6, A5): counted for the broker and for each user, and ended when one changes.
+"""The open streams (I6, A5), counted for the broker and each user; ended when their user changes.
 
-Invariant: a stream of a user that was removed, or may do something else by now, does not go on.
+Invariant: a stream does not go on after its user was removed or its permissions changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ackq_broker.security.callers import Caller
 
 
 class _OpenStream:
-    """A stream as others see it: whose it is, and how to end it."""
+    """An open stream: its caller, and the means to end it."""
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
@@ -23,13 +23,13 @@ class _OpenStream:
         self.ended: AckqError | None = None
 
     def end(self, reason: AckqError) -> None:
-        """Ends it; where it waits, the reason is raised."""
+        """Ends the stream; the reason is raised where the stream waits."""
         self.ended = reason
         self.scope.reschedule(asyncio.get_running_loop().time())
 
 
 class OpenStreams:
-    """The streams of a broker, which have a bound (I6); calls with one answer have room beside."""
+    """The streams of a broker, which have a bound (I6); unary calls have room besides them."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -37,7 +37,7 @@ class OpenStreams:
 
     @asynccontextmanager
     async def one_more(self, caller: Caller) -> AsyncIterator[None]:
-        """A stream from its begin to its end; raises LimitError, or why it was ended."""
+        """Counts a stream from its start to its end; raises LimitError, or why it was ended."""
         self._check(caller)
         stream = _OpenStream(caller)
         self._add(stream)
@@ -52,7 +52,7 @@ class OpenStreams:
             self._remove(stream)
 
     def end(self, reasons: Mapping[str, AckqError]) -> int:
-        """Ends the streams of some users, each with its reason; how many."""
+        """Ends the streams of the given users, each with its reason; returns their number."""
         ending = [
             (each, reason) for n, reason in reasons.items() for each in self._of_users.get(n, ())
         ]
@@ -95,7 +95,7 @@ class OpenStreams:
 
 
 def over_limit(caller: Caller, what: str, limit: int, remedy: str) -> LimitError:
-    """The refusal of what a user has too many of (A5)."""
+    """The error for a user that is at one of its limits (A5)."""
     return LimitError(
         f"The user '{caller.name}' is at its limit of {limit} {what}. {remedy}",
         user=caller.name,

@@ -1,8 +1,8 @@
-"""A user's queues, exchanges, bindings and staged bytes (A5); streams are counted as they are.
+"""Limits on a user's queues, exchanges, bindings and staged bytes (A5); `streams` limits streams.
 
-Queues and exchanges have no owner: a user's are those that its permission `configure` names, and
-its bindings are those of the queues that `write` names. Stages are known from their opening on,
-while the broker runs.
+Queues and exchanges have no owner: a user's are those that match its permission `configure`, and
+its bindings are those of the queues that match `write`. A user's stages are recorded from their
+opening on, while the broker runs.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ackq_broker.security.streams import over_limit
 
 
 class Usage:
-    """Checks requests that take more."""
+    """Checks requests that add to a user's usage."""
 
     def __init__(self, state: State | None) -> None:
         self._state = state
         self._stages: dict[str, set[bytes]] = {}
 
     def check(self, caller: Caller, method: str, request: Any) -> None:
-        """Checks a request that was permitted; raises LimitError."""
+        """Checks a permitted request against the limits of its user; raises LimitError."""
         assert caller.rights is not None
         state = self._state
         assert state is not None
@@ -67,7 +67,7 @@ class Usage:
         there = views.staged_bytes(state, own)
         kind = request.header.WhichOneof("kind")
         if kind == "open":
-            # The stage is opened before anything else can ask.
+            # The stage is opened before another request can be checked.
             self._stages[caller.name] = {*there, request.header.open.stage_id}
         elif kind == "data" and sum(there.values()) + len(request.block) > most:
             raise over_limit(
@@ -79,7 +79,7 @@ class Usage:
 
 
 def _check_names(caller: Caller, name: str, names: Collection[str], what: str, most: int) -> None:
-    """Refuses a new name to a user whose `configure` names as many as it may have."""
+    """Refuses a new name to a user whose `configure` matches as many names as it may have."""
     assert caller.rights is not None
     if name in names or len(names) < most:
         return

@@ -1,7 +1,7 @@
-"""Users (A1): who may call, with what token, permissions and limits; as a TOML file has them.
+"""Users (A1) with their tokens, permissions and limits, as read from a TOML file.
 
-A token has 256 random bits. So its plain SHA-256 is kept: there is nothing to guess that a slow
-hash would protect, and each call is checked in microseconds.
+A token has 256 random bits. So its plain SHA-256 is kept: it cannot be guessed, so a slow hash
+would protect nothing, and each call is checked in microseconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ackq_broker.security.name_pattern import NamePattern
 
 ROLES: Final = ("none", "observer", "operator")
 PERMISSIONS: Final = ("configure", "write", "read")
-# What a scanner for secrets can look for.
+# A prefix that a scanner for secrets can look for.
 _PREFIX: Final = "ackq_"
 _TOKEN_BYTES: Final = 32
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
@@ -33,7 +33,7 @@ _NOTHING: Final = NamePattern()
 
 
 class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user may take at a time (A5); 0: no more than the broker's own limits."""
+    """The limits of a user at a time (A5); 0: only the broker's own limits apply."""
 
     connections: int = 0
     streams: int = 0
@@ -43,17 +43,17 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user; two are equal when all that a call depends on is.
+    """A user of the broker; equal users are the same in everything that a call depends on.
 
     Attributes:
         name: Its name.
-        tokens: SHA-256 of each of its tokens, in hex; two while one takes the place of another.
+        tokens: SHA-256 of each of its tokens, in hex; two while a token is being replaced.
         role: One of `ROLES`: an observer sees everything that is listed, an operator also acts on
             what others hold.
-        configure: The queues and exchanges that it may make and delete.
-        write: Those that it may publish to.
-        read: Those that it may consume from.
-        limits: What it may take.
+        configure: The queues and exchanges that it may declare and delete.
+        write: The queues and exchanges that it may publish to.
+        read: The queues that it may consume from, and the exchanges that it may bind to queues.
+        limits: Its limits.
     """
 
     name: str
@@ -66,17 +66,17 @@ class User:
 
 
 class Users:
-    """The users of a file, found by name and by token."""
+    """The users of a file, indexed by name and by token."""
 
     def __init__(self, users: Mapping[str, User]) -> None:
         self.by_name = dict(users)
         self._by_hash = {each: user for user in users.values() for each in user.tokens}
 
     def of_token(self, token: str) -> User | None:
-        """The user of a token.
+        """The user of a token; None if it belongs to none.
 
-        The table is searched by the hash, of which a caller chooses nothing: how long that takes
-        tells nothing about a token. What it finds is compared in constant time.
+        The table is searched by the hash, which a caller cannot choose: the time this takes reveals
+        nothing about a token. The entry found is compared in constant time.
         """
         found = hash_of(token)
         user = self._by_hash.get(found)
@@ -90,15 +90,15 @@ def hash_of(token: str) -> str:
 
 
 def new_token() -> str:
-    """A token of 256 random bits."""
+    """Makes a token of 256 random bits."""
     return _PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
 
 
 def load(path: Path) -> Users:
-    """The users of a file.
+    """Reads the users of a file.
 
     Raises:
-        InvalidArgumentError: It cannot be read; names the file, the user and what is wrong.
+        InvalidArgumentError: It cannot be read; names the file, the user and the error.
     """
     try:
         warn_if_public(path)
@@ -132,7 +132,7 @@ def check_name(name: str) -> None:
 
 
 def _user(path: Path, name: str, table: Any) -> User:
-    """One table of a file; raises InvalidArgumentError."""
+    """The user of one table of a file; raises InvalidArgumentError."""
     try:
         return _parsed(name, table)
     except (InvalidArgumentError, msgspec.ValidationError) as error:

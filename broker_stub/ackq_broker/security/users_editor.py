@@ -1,4 +1,4 @@
-"""Changes to a users file (A1), for an operator; what else stands in it, comments too, is kept."""
+"""Changes to a users file (A1), for an operator; the rest of the file is kept, also comments."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ackq_broker.security.users import PERMISSIONS, User, check_name, load
 
 
 def add(path: Path, user: User) -> None:
-    """Adds a user to a file, which is made if it is not there.
+    """Adds a user to a file, which is created if it does not exist.
 
     Raises:
-        InvalidArgumentError: There is a user of that name, or the file cannot be read.
+        InvalidArgumentError: A user of that name exists, or the file cannot be read.
     """
     check_name(user.name)
     document = _read(path)
@@ -38,7 +38,7 @@ def remove(path: Path, name: str) -> None:
     """Removes a user from a file.
 
     Raises:
-        NotFoundError: There is no user of that name.
+        NotFoundError: No user of that name.
         InvalidArgumentError: The file cannot be read.
     """
     document = _read(path)
@@ -48,18 +48,18 @@ def remove(path: Path, name: str) -> None:
 
 
 def change(path: Path, name: str, changes: Callable[[User], Mapping[str, Any]]) -> User:
-    """Changes a user in a file; lines of what stays the same, and of others, stay as they are.
+    """Changes a user in a file; the lines of unchanged fields and of other users are kept.
 
     Args:
         path: The file.
-        name: The user's.
-        changes: The new values of fields of the user as it was.
+        name: The user's name.
+        changes: Returns the new values of changed fields, from the previous user.
 
     Returns:
-        The user as it is now.
+        The changed user.
 
     Raises:
-        NotFoundError: There is no user of that name.
+        NotFoundError: No user of that name.
         InvalidArgumentError: The file cannot be read.
     """
     document = _read(path)
@@ -72,7 +72,7 @@ def change(path: Path, name: str, changes: Callable[[User], Mapping[str, Any]]) 
 
 
 def _fields(user: User) -> dict[str, Any]:
-    """The table of a user as TOML has it."""
+    """The fields of a user for its TOML table."""
     found: dict[str, Any] = {"tokens": list(user.tokens), "role": user.role}
     found.update((each, getattr(user, each).text) for each in PERMISSIONS)
     limits = {name: most for name, most in msgspec.structs.asdict(user.limits).items() if most}
@@ -83,7 +83,7 @@ def _fields(user: User) -> dict[str, Any]:
 
 
 def _table(document: Any, path: Path, name: str) -> Any:
-    """The table of a user; raises NotFoundError."""
+    """The TOML table of a user; raises NotFoundError."""
     if name not in document.get("users", {}):
         raise NotFoundError(f"There is no user '{name}' in {path}.", user=name)
     return document["users"][name]
@@ -92,7 +92,7 @@ def _table(document: Any, path: Path, name: str) -> Any:
 def _read(path: Path) -> Any:
     if not path.exists():
         return tomlkit.document()
-    load(path)  # refuses what the broker would refuse
+    load(path)  # refuses a file that the broker would refuse
     try:
         return tomlkit.parse(path.read_text(encoding="utf-8"))
     except ParseError as error:
@@ -100,10 +100,10 @@ def _read(path: Path) -> Any:
 
 
 def _write(path: Path, document: Any) -> None:
-    """Writes the file whole or not at all; only its owner may read it.
+    """Writes the file whole or not at all; only its owner may read a new file.
 
-    One that is there keeps owner and mode: the broker, another user, has to read it again. Of a
-    link it is the file that it leads to.
+    An existing file keeps its owner and mode: the broker, which may run as another user, has to
+    read it again. A symbolic link is followed.
     """
     path = path.resolve()
     unfinished = path.with_name(path.name + ".new")

@@ -1,4 +1,4 @@
-"""The users file of a running broker (A1): its users, and whether it is another file by now."""
+"""The users file of a running broker (A1): its users, and the detection of changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ackq_broker.security.users import Users, load
 
 
 class FileVersion(NamedTuple):
-    """What tells a version of a file from another one."""
+    """Metadata that distinguishes versions of a file."""
 
     modified_ns: int
     size: int
@@ -17,7 +17,7 @@ class FileVersion(NamedTuple):
 
 
 def version_of(path: Path) -> FileVersion | None:
-    """The present version of a file; None when it is not there."""
+    """The present version of a file; None when it does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -26,13 +26,13 @@ def version_of(path: Path) -> FileVersion | None:
 
 
 class UsersFile:
-    """The users as of the last reading.
+    """A users file with its users as of the last reading.
 
     Args:
         path: The file.
 
     Raises:
-        InvalidArgumentError: It cannot be read.
+        InvalidArgumentError: The file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,14 +41,14 @@ class UsersFile:
         self.users = load(path)
 
     def changed(self) -> bool:
-        """Whether the file is another one than at the last call, or reading; once for each."""
+        """Whether the file has changed since the last call or reading; reports each change once."""
         version = version_of(self._path)
         changed = version != self._seen
         self._seen = version
         return changed
 
     def read(self) -> Users:
-        """Reads the file; raises InvalidArgumentError, and keeps the users that were."""
+        """Reads the file; raises InvalidArgumentError, and then keeps the previous users."""
         self._seen = version_of(self._path)
         self.users = load(self._path)
         return self.users

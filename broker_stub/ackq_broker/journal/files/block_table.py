@@ -1,8 +1,9 @@
-"""Where each live block is: 28 bytes a block, in five columns sorted by block id.
+"""Table of the locations of live blocks: 28 bytes a block, in five columns sorted by block id.
 
 Invariant: block ids are added in ascending order, so a lookup is a binary search and a copy is five
 memory copies. Freed rows are marked, and swept when the columns are full. A dict of packed integers
-takes 110 bytes a block (1 M blocks, CPython 3.11); 1 M blocks here are 28 MB at most twice over.
+takes 110 bytes a block (1 M blocks, CPython 3.11); 1 M blocks in this table take 28 MB, at most
+twice that.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _COLUMNS: Final = (
     ("crc", np.dtype("<u4")),
 )
 ROW_BYTES: Final = sum(dtype.itemsize for _, dtype in _COLUMNS)
-# Segments count from 1, so 0 marks a row that is free.
+# Segments count from 1, so 0 marks a freed row.
 _FREED: Final = 0
 _FIRST_CAPACITY: Final = 1024
 
@@ -41,9 +42,9 @@ class Freed(NamedTuple):
     """The result of `BlockTable.free`.
 
     Attributes:
-        found: For each id, whether it was live.
-        segments: The segment of each live one.
-        length: The bytes of all live ones.
+        found: For each id, whether the block was live.
+        segments: The segment of each live block.
+        length: The bytes of all live blocks.
     """
 
     found: npt.NDArray[np.bool_]
@@ -52,12 +53,12 @@ class Freed(NamedTuple):
 
 
 def as_ids(block_ids: Iterable[int]) -> BlockIds:
-    """Block ids as an array."""
+    """Converts block ids to an array."""
     return np.fromiter(block_ids, dtype=np.uint64)
 
 
 class BlockTable:
-    """Block id -> `Location`. Not thread-safe: its owner has the lock.
+    """Map from block id to `Location`. Not thread-safe: its owner has the lock.
 
     `last_id` is the highest id that was ever added, -1 for none.
     """
@@ -84,9 +85,9 @@ class BlockTable:
         self._rows += 1
 
     def move(self, block_id: int, location: Location) -> Location | None:
-        """Gives a block its new location; returns the one before.
+        """Changes the location of a block; returns the previous location.
 
-        None for a block that was freed meanwhile, which stays free.
+        Returns None for a block that was freed meanwhile, which stays free.
         """
         before = self.find(block_id)
         row = self._row(block_id)
@@ -95,7 +96,7 @@ class BlockTable:
         return before
 
     def find(self, block_id: int) -> Location | None:
-        """Where a block is; None if it is not live."""
+        """The location of a block; None if it is not live."""
         row = self._row(block_id)
         if row is None:
             return None
@@ -108,7 +109,7 @@ class BlockTable:
         )
 
     def free(self, block_ids: BlockIds) -> Freed:
-        """Removes blocks; ids that are not live are not found."""
+        """Removes blocks; ids that are not live are reported as not found."""
         rows, found = self._rows_of(block_ids)
         segments = self._columns["segment"][rows]
         length = int(self._columns["length"][rows].sum(dtype=np.uint64))
@@ -117,24 +118,24 @@ class BlockTable:
         return Freed(found, segments, length)
 
     def lengths(self, block_ids: BlockIds) -> npt.NDArray[np.int64]:
-        """The bytes of each of these blocks, 0 for one that is not live."""
+        """The length of each block in bytes, 0 for a block that is not live."""
         rows, found = self._rows_of(block_ids)
         lengths = np.zeros(len(block_ids), np.int64)
         lengths[found] = self._columns["length"][rows]
         return lengths
 
     def ids(self) -> BlockIds:
-        """The live blocks, ascending."""
+        """The ids of the live blocks, ascending."""
         ids: BlockIds = self._used("block_id")[self._used("segment") != _FREED]
         return ids
 
     def of_segment(self, segment: int) -> BlockIds:
-        """The live blocks in a segment, in ascending order."""
+        """The ids of the live blocks in a segment, ascending."""
         ids: BlockIds = self._used("block_id")[self._used("segment") == segment]
         return ids
 
     def live_bytes(self) -> dict[int, int]:
-        """Bytes of live blocks by segment; a segment without a live block is not in it."""
+        """Bytes of live blocks by segment, without the segments that have no live block."""
         segments, rows = np.unique(self._used("segment"), return_inverse=True)
         sums = np.bincount(rows, weights=self._used("length"), minlength=len(segments))
         return {
@@ -153,7 +154,7 @@ class BlockTable:
         return other
 
     def to_bytes(self) -> bytes:
-        """The columns one after the other, without freed rows."""
+        """The table's columns as bytes, one after the other, without freed rows."""
         live = self._used("segment") != _FREED
         return b"".join(self._used(name)[live].tobytes() for name in self._columns)
 
@@ -175,7 +176,7 @@ class BlockTable:
         return self._columns[name][: self._rows]
 
     def _rows_of(self, block_ids: BlockIds) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
-        """The rows of those of some blocks that are live, and which these are."""
+        """The rows of the live blocks among the given ids, and a mask of the live ids."""
         known = self._used("block_id")
         rows = np.searchsorted(known, block_ids)
         found = rows < len(known)
@@ -199,7 +200,7 @@ class BlockTable:
         columns["crc"][row] = location.crc
 
     def _make_room(self) -> None:
-        """Sweeps freed rows and leaves as much room again: amortised constant work a block."""
+        """Sweeps freed rows and doubles the room of the rest: amortised constant work a block."""
         live = self._used("segment") != _FREED
         kept = len(self)
         capacity = max(_FIRST_CAPACITY, 2 * kept)

@@ -1,6 +1,7 @@
 """The checksum of all bytes of the journal: CRC-32, as zlib computes it.
 
-`isal` computes the same with the processor's instructions for it; where it has no build, zlib does.
+`isal` computes the same value with the processor's CRC instructions; zlib is used where `isal` has
+no build.
 """
 
 from __future__ import annotations

@@ -6,18 +6,19 @@
     snapshot-00000000000000000042.snap  the state after record 42
     transient-00000000000000000001.seg  transient blocks of the running process
     *.new                            a file that does not count: not finished, or a spare
-    damaged-N/                       what repair moved aside
+    damaged-N/                       files that repair moved aside
 
 FORMAT holds the format version; the history id and why that history began (Q8); the blocks that
-repair gave up and the broker has not dropped yet; where the log ended when it was written, which is
-not behind its end now; and the identity of the very file it stands in. Every start and every clean
-end write FORMAT anew. So a data directory that was copied, or restored over the old one by whatever
-copies files, shows: the FORMAT that came back is another file than it says. A rename of the
-directory or a new mount point does not show, as it should be. What is copied below the file system
-cannot show (the snapshot of a volume or of a virtual machine), nor can a copy made while the broker
-ran and restored before its next start: after these, `ackq-broker new-history` says so.
+repair gave up and the broker has not dropped yet; where the log ended when FORMAT was written, at
+or before its present end; and the identity of the FORMAT file itself. Every start and every clean
+end write a new FORMAT. So a data directory that was copied, or restored over the old one by a tool
+that copies files, is detected: its FORMAT names the identity of another file. A rename of the
+directory or a new mount point is not taken for a copy, as intended. A copy below the file system
+(the snapshot of a volume or of a virtual machine) cannot be detected, nor can a copy made while the
+broker ran and restored before its next start: after these, an operator declares it with
+`ackq-broker new-history`.
 
-Invariant: while a `DataDirectory` is open nobody else writes there. A file of the log gets its
+Invariant: while a `DataDirectory` is open no other process writes to it. A file of the log gets its
 final name only when it is complete and on the disk.
 """
 
@@ -45,7 +46,7 @@ from ackq_broker.journal.files.disk import Disk, with_descriptor
 from ackq_broker.journal.files.format import FORMAT_VERSION
 from ackq_broker.journal.files.identity import Identity, identity
 
-# Why a history began; "" for the first of a journal.
+# Why a history began; "" for the first history of a journal.
 COPIED: Final = "copied"
 DECLARED: Final = "declared"
 REPAIRED: Final = "repaired"
@@ -53,10 +54,10 @@ REPAIRED: Final = "repaired"
 # The unit of `st_blocks`, whatever the file system's own is.
 _BLOCK_BYTES: Final = 512
 _NAME: Final = re.compile(r"(journal|snapshot|transient)-(\d{20})\.(seg|snap)")
-# What may be in a data directory; a file system has its own folder in its root.
+# Names that may be in a data directory; a file system has its own folder in its root.
 _OWN: Final = re.compile(rf"({_NAME.pattern}|FORMAT)(\.new)?|LOCK|damaged-\d+|lost\+found")
 
-# What a FORMAT raises that is none: no JSON, other values, a number beyond all, too many brackets.
+# Errors of an invalid FORMAT: no JSON, wrong values, a number out of range, too deep nesting.
 _UNREADABLE: Final = (
     ValueError,
     KeyError,
@@ -70,33 +71,33 @@ _log: Final = logging.getLogger(__name__)
 
 
 def segment_name(number: int) -> str:
-    """The file of a segment of the log."""
+    """The file name of a segment of the log."""
     return f"journal-{number:020d}.seg"
 
 
 def snapshot_name(sequence: int) -> str:
-    """The file of the snapshot after record `sequence`."""
+    """The file name of the snapshot after record `sequence`."""
     return f"snapshot-{sequence:020d}.snap"
 
 
 def transient_name(number: int) -> str:
-    """A file of transient blocks."""
+    """The name of a file of transient blocks."""
     return f"transient-{number:020d}.seg"
 
 
 def unfinished(path: Path) -> Path:
-    """The name a file has until it is complete."""
+    """The temporary name of a file, until it is complete."""
     return path.with_name(path.name + ".new")
 
 
 class LogEnd(NamedTuple):
-    """What FORMAT says of the end of the log.
+    """The end of the log as recorded in FORMAT.
 
     Attributes:
         segment: The last segment when FORMAT was written.
-        group: The last group then: the log does not end before it.
+        group: The last group at that time: the log does not end before it.
         file_bytes: The last segment has at least this size.
-        closed: The log was closed behind `group`, and its file may end there.
+        closed: The log was closed after `group`, and its file may end after that group.
     """
 
     segment: int
@@ -110,19 +111,20 @@ class DataDirectory:
 
     Attributes:
         path: The directory.
-        formatted: Whether there is a FORMAT: a journal was made here.
+        formatted: Whether FORMAT exists: the directory holds a journal.
         history_id: 16 bytes; None without a FORMAT, and in a copy of another data directory (Q8).
-        history_cause: Why it began.
+        history_cause: Why the history began.
         lost_blocks: Blocks that repair found lost, whose messages are still to be dropped.
         log_end: A bound on the end of the log; None after a repair and in a directory of an older
             version, where nothing is known.
 
     Args:
-        create: Make the directory, and take an empty one; else leave one without a journal alone.
+        create: Create a missing directory, and accept an empty one; False: refuse a directory
+            without a journal.
 
     Raises:
-        InvalidArgumentError: It has no journal, and files of something else.
-        InUseError: Another process has it; the message names the directory and that process.
+        InvalidArgumentError: It has no journal, and foreign files.
+        InUseError: Another process has it open; the message names the directory and that process.
         NotFoundError: No such directory, or no journal in it, and `create` is off.
         UnsupportedError: Its format is newer than this program.
         DamagedError: FORMAT cannot be read.
@@ -157,16 +159,16 @@ class DataDirectory:
             self._lock = -1
 
     def new_history(self, cause: str) -> bytes:
-        """Another history, of a new id, from the next `write_format` on (Q8)."""
+        """Begins a new history with a new id, from the next `write_format` on; returns it (Q8)."""
         self.history_id, self.history_cause = uuid.uuid4().bytes, cause
         return self.history_id
 
     def write_format(self) -> None:
-        """Writes and syncs FORMAT with the present history, lost blocks and end of the log."""
+        """Writes and syncs FORMAT with the current history, lost blocks and end of the log."""
         self._write_format(self.path, self.log_end, identity)
 
     def write_backup_format(self, directory: Path, log_end: LogEnd) -> None:
-        """Writes and syncs the FORMAT of a backup, which is of no file: it shows as a copy."""
+        """Writes and syncs the FORMAT of a backup, with no file's identity: it counts as a copy."""
         self._write_format(directory, log_end, lambda _: Identity(0, 0))
 
     def _write_format(
@@ -191,7 +193,7 @@ class DataDirectory:
         self._disk.sync_directory(directory)
 
     def require_history(self) -> bytes:
-        """The history id of a directory that has one."""
+        """The history id, which must be known."""
         assert self.history_id is not None
         return self.history_id
 
@@ -204,7 +206,7 @@ class DataDirectory:
         return sorted(numbers(self.path, "snapshot"))
 
     def used_bytes(self) -> int:
-        """What the files take on the disk, holes left out; may wait for it."""
+        """Disk space used by the directory's files, without holes; may wait for the disk."""
         used = 0
         with os.scandir(self.path) as files:
             for file in files:
@@ -221,7 +223,7 @@ class DataDirectory:
             self._disk.unlink(self.path / transient_name(number))
 
     def _read_format(self) -> None:
-        """Reads FORMAT, but no history id where the identity shows that this is a copy (Q8).
+        """Reads FORMAT, but leaves out the history id if its identity reveals a copy (Q8).
 
         The copy of a data directory is another history, because the original may have gone on.
         """
@@ -252,7 +254,7 @@ class DataDirectory:
 
 
 def read_log_end(directory: Path) -> LogEnd | None:
-    """What FORMAT says of the end of the log, also while a process has the directory; or None."""
+    """The end of the log as recorded in FORMAT, or None; works while a broker runs."""
     try:
         return _log_end(json.loads((directory / "FORMAT").read_bytes()))
     except (OSError, *_UNREADABLE):
@@ -270,7 +272,7 @@ def _log_end(meta: Any) -> LogEnd | None:
 
 
 def require_journal(path: Path) -> None:
-    """Raises NotFoundError unless there is a journal: a wrong path must not be written to."""
+    """Raises NotFoundError unless `path` holds a journal: a wrong path must not be written to."""
     if not path.is_dir():
         raise NotFoundError(f"there is no data directory {path}", directory=path)
     if not (path / "FORMAT").exists() and not any(_NAME.fullmatch(f.name) for f in path.iterdir()):
@@ -281,7 +283,7 @@ def require_journal(path: Path) -> None:
 
 
 def _check_foreign(path: Path) -> None:
-    """Refuses a directory that is somebody else's; in a journal's such a file is only told."""
+    """Refuses a directory of foreign files; in a data directory a foreign file is only logged."""
     names = sorted(file.name for file in path.iterdir())
     foreign = [name for name in names if not _OWN.fullmatch(name)]
     if not foreign:
@@ -303,7 +305,8 @@ def make_directories(path: Path, disk: Disk) -> None:
     for missing in reversed([each for each in (path, *path.parents) if not each.is_dir()]):
         disk.make_directory(missing)
         disk.sync_directory(missing.parent)
-    # A process may have died between these two. What it made is of its user, who may read it.
+    # An earlier process may have died between creation and sync. Directories that it created belong
+    # to its user, who may read them.
     for parent in path.absolute().parents:
         with suppress(PermissionError):
             disk.sync_directory(parent)
@@ -312,7 +315,7 @@ def make_directories(path: Path, disk: Disk) -> None:
 
 
 def numbers(directory: Path, kind: str) -> Iterator[int]:
-    """The numbers in the names of one kind of file, in no order."""
+    """The numbers in the names of the files of one kind, in no order."""
     for path in with_descriptor(lambda: list(directory.iterdir())):
         match = _NAME.fullmatch(path.name)
         if match and match[1] == kind:

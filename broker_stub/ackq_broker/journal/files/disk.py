@@ -1,7 +1,7 @@
 """Every change the journal makes to the disk, in one class that a test can replace.
 
-Invariant: nothing is synced but by the sync methods (a file after write, a directory after create,
-rename and unlink), so that the order of syncs in the callers is the order on the disk.
+Invariant: only the sync methods sync (a file after write, a directory after create, rename and
+unlink), so that the order of syncs in the callers is the order on the disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DESCRIPTOR_POLL_S: Final = 0.05
 class Disk:
     """The real disk. Methods raise `OSError`; none retries: after a failed sync nothing is certain.
 
-    What opens a file waits for a descriptor, though.
+    Methods that open a file do wait for a free descriptor.
 
     Args:
         sync: False makes the sync calls do nothing, for tests and for data that may be lost.
@@ -37,16 +37,16 @@ class Disk:
         self._sync = sync
 
     def create(self, path: Path) -> int:
-        """A new, empty file, open for reading and writing; replaces one of that name."""
+        """Creates an empty file, open for reading and writing; replaces a file of that name."""
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         return with_descriptor(lambda: os.open(path, flags, 0o640))
 
     def reopen(self, path: Path) -> int:
-        """A file that is there, open for reading and writing, as it is."""
+        """Opens an existing file for reading and writing, with its contents."""
         return with_descriptor(lambda: os.open(path, os.O_RDWR | os.O_CLOEXEC))
 
     def allocate(self, fd: int, size: int) -> None:
-        """Makes the file `size` bytes long with the room for them; they read as zeros."""
+        """Makes the file `size` bytes long and allocates their disk space; they read as zeros."""
         os.posix_fallocate(fd, 0, size)
 
     def write(self, fd: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
@@ -61,7 +61,7 @@ class Disk:
             while first < len(views) and written >= views[first].nbytes:
                 written -= views[first].nbytes
                 first += 1
-            if written:  # a short write: the rest is tried again
+            if written:  # a short write: the rest is written next
                 views[first] = views[first][written:]
 
     def truncate(self, fd: int, size: int) -> None:
@@ -69,17 +69,17 @@ class Disk:
         os.ftruncate(fd, size)
 
     def sync_data(self, fd: int) -> None:
-        """Returns when what was written to the file is on the disk."""
+        """Syncs the written bytes of a file: returns when they are on the disk."""
         if self._sync:
             os.fdatasync(fd)
 
     def sync_file(self, fd: int) -> None:
-        """As `sync_data`, with the file's size and times."""
+        """Syncs a file as `sync_data` does, with its size and times."""
         if self._sync:
             os.fsync(fd)
 
     def sync_directory(self, directory: Path) -> None:
-        """Returns when the names of the directory are on the disk."""
+        """Syncs a directory: returns when the names in it are on the disk."""
         if not self._sync:
             return
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -90,7 +90,7 @@ class Disk:
             os.close(fd)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Gives a file its final name; a file that had it is gone."""
+        """Gives a file its final name; replaces a file that had it."""
         source.rename(target)
 
     def link(self, source: Path, target: Path) -> None:
@@ -98,21 +98,21 @@ class Disk:
         target.hardlink_to(source)
 
     def make_directory(self, path: Path) -> None:
-        """Makes a directory for its owner alone."""
+        """Makes a directory that only its owner can access."""
         path.mkdir(mode=0o700)
 
     def unlink(self, path: Path) -> None:
-        """Removes a name; readers that have the file open keep it."""
+        """Removes a file's name; readers that have the file open can still read it."""
         path.unlink()
 
     def free_bytes(self, directory: Path) -> int:
-        """The bytes that an ordinary process can still write on that file system."""
+        """The bytes that an ordinary process can still write on a directory's file system."""
         status = os.statvfs(directory)
         return status.f_bavail * status.f_frsize
 
 
 def with_descriptor(open_file: Callable[[], T]) -> T:
-    """What `open_file` returns; while there is no descriptor it is called again."""
+    """Returns the result of `open_file`; calls it again while no file descriptor is free."""
     waited = False
     while True:
         try:

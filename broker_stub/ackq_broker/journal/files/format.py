@@ -1,20 +1,22 @@
-"""The bytes of a segment, each of them covered by a checksum.
+"""The byte format of a segment; every byte is covered by a checksum.
 
 All integers are little-endian, all checksums are CRC-32 (zlib). A segment is a header and then
-groups without gaps; whatever follows the last group is zeros, because segments are created at their
-full size. Version 2 is a segment that was written over a dead one: what follows its last group may
-be what that one left. No group there is one of this segment, as each starts from another salt; so
-where zeros would tell that nothing was written behind a group, here it is that no later group is.
+groups without gaps; zeros follow the last group, because segments are created at their full size.
+Version 2 is a segment that was written over a dead one: leftovers of the dead segment may follow
+its last group. None of those groups passes as one of this segment, as each segment has its own
+salt. So the proof that nothing was written after a group is zeros in version 1, and the absence of
+a later group in version 2.
 
 The room for a group is on the disk before the group is written. So a crash leaves the last segment
-at its full size, and a *torn tail* is a bad group in it with nothing behind: it was never answered
-for. A last segment that is smaller was cut by someone else, and that is damage. Only a clean end
-cuts it, behind an empty group, and FORMAT says so before (`LogEnd`). FORMAT also names a group
-that the log had at the last start or clean end: a log that ends before it is damage as well, be it
-a missing last segment, an older one put back, or zeros. What cannot be told from a torn tail or a
-clean end: zeros in the place of the last groups written since then, as the copy of a disk that lost
-them has; and a whole directory put back as it was (Q8 says which of these show). A copy made while
-the broker ran may also lack blocks in front of its snapshot: `verify` reads them all.
+at its full size, and a *torn tail* is a bad group in it with nothing after it: it was never
+reported as synced. A smaller last segment was cut by something else, and that is damage. Only a
+clean end cuts the last segment, after an empty group, and FORMAT records that first (`LogEnd`).
+FORMAT also names a group that the log had at the last start or clean end: a log that ends before it
+is damage as well, be it a missing last segment, a restored older one, or zeros. Two cases cannot be
+distinguished from a torn tail or a clean end: zeros in place of the last groups written since then,
+as in the copy of a disk that lost them; and a whole directory restored as it was (see Q8 for the
+copies that are detected). A copy made while the broker ran may also lack blocks from before its
+snapshot: `verify` reads them all.
 
     segment header, 64 bytes
      0       8       12     16              24              32           40     44          60    64
@@ -38,15 +40,15 @@ the broker ran may also lack blocks in front of its snapshot: `verify` reads the
 The checksums are linked, so that bytes which are valid in themselves but in the wrong place do not
 pass:
 
-- `chain` of a group is the `crc` of the group before it (0 before group 1); a segment header
-  repeats the one its first group has, so that every segment can be read on its own and two
-  neighbours can be fitted together.
+- `chain` of a group is the `crc` of the previous group (0 for group 1); a segment header repeats
+  the chain of its first group, so that every segment can be read on its own and the order of two
+  neighbours can be checked.
 - `crc` of a group header starts from the segment's random `salt`: a segment inside a message body
-  never looks like one.
-- `crc` of a record header starts from the `crc` of the record before it in the group, the first
+  never passes as one.
+- `crc` of a record header starts from the `crc` of the previous record in the group, the first
   from the group's.
-- a record and its bulk have checksums of their own, so that damage to one message's bytes is told
-  from damage to the structure, and a reader can step over it.
+- a record and its bulk have separate checksums, so that damage to one message's bytes is
+  distinguished from damage to the structure, and a reader can step over it.
 
 `first sequence` is the sequence of the next core record, also when the group holds none.
 Relocations (a block copied forward out of a mostly dead segment) are the journal's own records:
@@ -61,9 +63,9 @@ from typing import Final, NamedTuple
 
 from ackq_broker.journal.files.checksum import crc32
 
-# Of a data directory. 2: it may have segments that were written over dead ones.
+# Version of a data directory. 2: it may have segments that were written over dead ones.
 FORMAT_VERSION: Final = 2
-# Of a segment: behind its last group are zeros, or what a dead segment left there.
+# Version of a segment: its last group is followed by zeros, or by leftovers of a dead segment.
 _CLEAN: Final = 1
 _REUSED: Final = 2
 
@@ -79,8 +81,8 @@ SEGMENT_HEADER_BYTES: Final = _SEGMENT.size + _CRC.size
 GROUP_HEADER_BYTES: Final = _GROUP.size + _CRC.size
 RECORD_HEADER_BYTES: Final = _RECORD.size + _CRC.size
 
-# Room behind every group of records: for the empty group that closes the log, and for a header that
-# is never written. A segment without it was cut when the next one was there.
+# Room after every group of records: for the empty group that closes the log, and for a header that
+# is never written. A segment without this room was cut when the next one existed.
 END_ROOM_BYTES: Final = 2 * GROUP_HEADER_BYTES
 
 # Bodies below this are joined into one buffer: an iovec entry costs more than copying that little.
@@ -92,12 +94,12 @@ assert (SEGMENT_HEADER_BYTES, GROUP_HEADER_BYTES, RECORD_HEADER_BYTES) == (64, 4
 Bulk = Sequence[bytes | memoryview]
 
 
-# Kinds of records; 0 is left out so that zeros are never a record. Plain integers: an enum made of
-# each record's halved the rate of recovery.
+# Kinds of records; 0 is left out so that zeros are never a record. Plain integers: converting each
+# record's kind to an enum halved the rate of recovery.
 CORE: Final = 1
 RELOCATION: Final = 2
 
-# Flags of records. HAS_BLOCK: the block id counts and the bulk (it may be empty) is that block.
+# Flags of records. HAS_BLOCK: the block id is valid and the bulk (it may be empty) is that block.
 # LOST: set by repair; the bulk is kept as found and does not match its checksum, which a read
 # reports.
 HAS_BLOCK: Final = 1
@@ -105,11 +107,11 @@ LOST: Final = 2
 
 
 class FormatError(ValueError):
-    """These bytes are not what the diagram says; the text is the reason."""
+    """Bytes that do not follow the format; the text is the reason."""
 
 
 class Entry(NamedTuple):
-    """What a caller appends: a record, and the block it brings, if any, as buffers to be joined."""
+    """A record to append, with its block, if any, as buffers to be joined."""
 
     record: bytes
     block_id: int | None = None
@@ -117,14 +119,14 @@ class Entry(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The end of a group, where the next one begins.
+    """A position in the log: the end of a group, where the next one begins.
 
     Attributes:
         segment: Segment number, from 1.
         offset: Byte in the segment.
-        group: Number of the last group before it, 0 for none.
+        group: Number of the last group before the position, 0 for none.
         chain: `crc` of that group's header, 0 for none.
-        sequence: Sequence of the last core record before it.
+        sequence: Sequence of the last core record before the position.
     """
 
     segment: int
@@ -135,9 +137,10 @@ class Position(NamedTuple):
 
 
 class SegmentHeader(NamedTuple):
-    """See the diagram; `history_id`, 16 bytes, is that of the journal when it was created.
+    """Header of a segment, as in the diagram.
 
-    `reused` is whether it was written over a dead segment, whose bytes may be behind its groups.
+    `history_id`, 16 bytes, is the journal's at the creation of the segment. `reused` is whether it
+    was written over a dead segment, whose bytes may follow its groups.
     """
 
     number: int
@@ -150,7 +153,7 @@ class SegmentHeader(NamedTuple):
 
     @property
     def position(self) -> Position:
-        """Where the segment's first group begins."""
+        """Position at which the segment's first group begins."""
         return Position(
             self.number,
             SEGMENT_HEADER_BYTES,
@@ -175,7 +178,7 @@ class SegmentHeader(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes | bytearray) -> SegmentHeader:
-        """Reads 64 bytes; raises `FormatError`."""
+        """Parses a segment header of 64 bytes; raises `FormatError`."""
         if len(data) < SEGMENT_HEADER_BYTES:
             raise FormatError("the segment header is short")
         magic, version, salt, number, sequence, group, chain, history_id = _SEGMENT.unpack_from(
@@ -191,7 +194,7 @@ class SegmentHeader(NamedTuple):
 
 
 class GroupHeader(NamedTuple):
-    """See the diagram; `crc` is the header's own, which the next group has as its chain."""
+    """Header of a group, as in the diagram; `crc` is its own, and the chain of the next group."""
 
     records: int
     number: int
@@ -202,7 +205,7 @@ class GroupHeader(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes | memoryview, salt: int) -> GroupHeader:
-        """Reads 40 bytes; raises `FormatError`."""
+        """Parses a group header of 40 bytes; raises `FormatError`."""
         if len(data) < GROUP_HEADER_BYTES:
             raise FormatError("the group header is short")
         magic, records, number, sequence, length, chain = _GROUP.unpack_from(data)
@@ -215,7 +218,7 @@ class GroupHeader(NamedTuple):
 
 
 class RecordHeader(NamedTuple):
-    """See the diagram; `crc` is the header's own, from which the next record's starts."""
+    """Header of a record, as in the diagram; the next record's `crc` starts from its `crc`."""
 
     kind: int
     flags: int
@@ -228,7 +231,7 @@ class RecordHeader(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes | memoryview, offset: int, seed: int) -> RecordHeader:
-        """Reads the 32 bytes at `offset`; raises `FormatError`."""
+        """Parses the record header of 32 bytes at `offset`; raises `FormatError`."""
         if len(data) < offset + RECORD_HEADER_BYTES:
             raise FormatError("the record header is short")
         fields = _RECORD.unpack_from(data, offset)
@@ -242,14 +245,14 @@ class RecordHeader(NamedTuple):
         return cls(kind, flags, length, block_id, bulk_length, record_crc, bulk_crc, crc)
 
     def pack(self, seed: int) -> tuple[bytes, int]:
-        """The header's 32 bytes with a checksum that starts from `seed`, and that checksum."""
+        """The header's 32 bytes, and their checksum, which starts from `seed`."""
         head = _RECORD.pack(self.kind, self.flags, 0, *self[2:7])
         crc = crc32(head, seed)
         return head + _CRC.pack(crc), crc
 
 
 class Placed(NamedTuple):
-    """Where a block went: its first byte, relative to the first byte of the group's header."""
+    """Place of a block in a group: `offset` is relative to the start of the group's header."""
 
     kind: int
     block_id: int
@@ -259,7 +262,7 @@ class Placed(NamedTuple):
 
 
 class EncodedGroup(NamedTuple):
-    """A group as buffers to write in order, its header's `crc`, and where its blocks went."""
+    """A group as buffers to write in order, its header's `crc`, and the places of its blocks."""
 
     buffers: list[bytes | memoryview]
     crc: int
@@ -272,16 +275,16 @@ def bulk_bytes(bulk: Bulk) -> int:
 
 
 def entry_bytes(entry: Entry) -> int:
-    """What an entry takes on disk, its header included."""
+    """The size of an entry on disk in bytes, including its header."""
     return RECORD_HEADER_BYTES + len(entry.record) + bulk_bytes(entry.bulk)
 
 
 def encode_group(
     position: Position, salt: int, records: Sequence[tuple[int, Entry]]
 ) -> EncodedGroup:
-    """The group that follows `position`, of (kind, entry) pairs.
+    """Encodes the group that follows `position`, from (kind, entry) pairs.
 
-    No records make the empty group that closes the log.
+    Without records it is the empty group that closes the log.
     """
     length = sum(entry_bytes(entry) for _, entry in records)
     head = _GROUP.pack(

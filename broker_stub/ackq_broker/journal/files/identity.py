@@ -1,6 +1,6 @@
-"""Identity of a file, which its copies do not have: inode number and time of birth.
+"""Identity of a file, which its copies do not share: inode number and time of birth.
 
-Invariant: the `identity` of a file stays the same for as long as the file lives, through renames,
+Invariant: the `identity` of a file stays the same for as long as the file exists, through renames,
 restarts and other mount points, and no tool that copies files can give it to the copy.
 """
 
@@ -24,19 +24,19 @@ class Identity(NamedTuple):
     """The identity of a file.
 
     Attributes:
-        inode: Its number; a file system may give the number of a deleted file to a new one.
-        born_ns: When it was made, nanoseconds since the epoch; 0 where the kernel or the file
-            system does not know. Nobody can set it.
+        inode: Inode number; a file system may give the number of a deleted file to a new one.
+        born_ns: Time of creation, nanoseconds since the epoch; 0 where the kernel or the file
+            system does not know it. No program can set it.
     """
 
     inode: int
     born_ns: int
 
     def is_of(self, other: Identity) -> bool:
-        """Whether both are of one file.
+        """Whether both identities belong to the same file.
 
-        The instant decides where both have it: some network file systems number a file anew at
-        every mount.
+        The time of creation decides where both have it: some network file systems assign a new
+        number to a file at every mount.
         """
         if self.born_ns and other.born_ns:
             return self.born_ns == other.born_ns
@@ -49,7 +49,7 @@ def identity(fd: int) -> Identity:
 
 
 def _born_ns(fd: int) -> int:
-    """By statx(2), which Python 3.11 has no function for; 0 when it is not known."""
+    """Time of creation by statx(2), which Python 3.11 has no function for; 0 when unknown."""
     statx = getattr(ctypes.CDLL(None), "statx", None)
     if statx is None:
         return 0

@@ -1,4 +1,4 @@
-"""Blocks by id: read from memory until they are in a file, from the file after that.
+"""Blocks by id: read from memory until they are in a file, afterwards from the file.
 
 Thread-safe. Invariant: at every instant a live block is in memory, in the table, or both.
 """
@@ -24,7 +24,7 @@ from ackq_broker.journal.files.format import Bulk
 
 # Segments are 256 MiB: 64 open ones are 16 GiB of backlog without reopening.
 _MAX_OPEN_FILES: Final = 64
-# Of the process's descriptors, where it may have few.
+# The cache takes at most one in this many of the process's descriptors.
 _OPEN_FILES_PART: Final = 16
 
 
@@ -32,8 +32,8 @@ class Blocks:
     """The live blocks of one series of files.
 
     Args:
-        path_of: The file of a segment number.
-        table: The blocks that are in files already.
+        path_of: Returns the file of a segment number.
+        table: The blocks that are already in files.
     """
 
     def __init__(self, path_of: Callable[[int], Path], table: BlockTable | None = None) -> None:
@@ -48,7 +48,7 @@ class Blocks:
         return self._table.last_id
 
     def add_pending(self, block_id: int, bulk: Bulk) -> None:
-        """Adds a block in memory, until `place` has its location."""
+        """Adds a block in memory, which stays until `place` sets its location."""
         with self._lock:
             self._pending[block_id] = bulk
 
@@ -58,13 +58,13 @@ class Blocks:
             return self._pending.get(block_id)
 
     def place(self, block_id: int, location: Location) -> None:
-        """Sets the location of a new block, which is in a file now."""
+        """Sets the location of a new block that was written to a file."""
         with self._lock:
             self._table.add(block_id, location)
             self._pending.pop(block_id, None)
 
     def place_pending(self, block_id: int, location: Location) -> bool:
-        """As `place`, unless the block was freed meanwhile; returns whether it was placed."""
+        """Places a block, as `place`, unless it was freed meanwhile; returns whether it did."""
         with self._lock:
             if self._pending.pop(block_id, None) is None:
                 return False
@@ -72,12 +72,12 @@ class Blocks:
             return True
 
     def move(self, block_id: int, location: Location) -> Location | None:
-        """Changes the location of a block, unless it was freed meanwhile; as `BlockTable.move`."""
+        """Changes the location of a block unless it was freed meanwhile, as `BlockTable.move`."""
         with self._lock:
             return self._table.move(block_id, location)
 
     def free(self, block_ids: BlockIds) -> Freed:
-        """Drops blocks. `Freed.found` is also true for those that were in memory only."""
+        """Drops blocks. `Freed.found` is also true for blocks that were in memory only."""
         with self._lock:
             freed = self._table.free(block_ids)
             for index in np.flatnonzero(~freed.found):
@@ -86,35 +86,35 @@ class Blocks:
             return freed
 
     def locate(self, block_id: int) -> Location | None:
-        """Where a block is; None if it is not live or not in a file yet."""
+        """The location of a block; None if it is not live or not in a file yet."""
         with self._lock:
             return self._table.find(block_id)
 
     def lengths(self, block_ids: BlockIds) -> npt.NDArray[np.int64]:
-        """The bytes of each of these blocks in files, 0 for one that is in none."""
+        """The length of each block in bytes, 0 for a block that is not in a file."""
         with self._lock:
             return self._table.lengths(block_ids)
 
     def live_bytes(self) -> int:
-        """The bytes of the blocks that are in files now."""
+        """The total length of the blocks that are in files now."""
         with self._lock:
             return sum(self._table.live_bytes().values())
 
     def copy_table(self) -> BlockTable:
-        """The blocks that are in files now."""
+        """A copy of the table of the blocks that are in files now."""
         with self._lock:
             return self._table.copy()
 
     def keep_files(self, segments: Iterable[int]) -> None:
-        """Closes all files but these, which were deleted; reads in progress complete."""
+        """Closes the files of other segments, which were deleted; reads in progress complete."""
         self._files.keep(set(segments))
 
     def read(self, block_id: int) -> bytes:
         """The bytes of a block; may wait for the disk.
 
         Raises:
-            BlockNotFoundError: It was freed, or never added.
-            DamagedError: The bytes on the disk are not those that were written.
+            BlockNotFoundError: The block was freed, or never added.
+            DamagedError: The bytes on the disk differ from the bytes that were written.
         """
         while True:
             with self._lock:
@@ -183,7 +183,7 @@ class _Files:
                     break
                 data += more
         except OSError as error:
-            # For whoever reads it, a sector that the disk does not give is one that has rotted.
+            # To the reader an unreadable sector is the same as a corrupted one.
             raise DamagedError(
                 f"the disk cannot read block {block_id}: {handle.path} byte {location.offset}, "
                 f"{location.length} bytes: {error.strerror}; its messages cannot be read",
@@ -191,7 +191,7 @@ class _Files:
                 segment=handle.path,
                 byte=location.offset,
             ) from error
-        # A block that repair marked as lost fails here, too.
+        # A block that repair marked as lost fails this check, too.
         if len(data) < location.length or crc32(data) != location.crc:
             raise DamagedError(
                 f"block {block_id} is damaged on the disk: {handle.path} byte {location.offset}, "

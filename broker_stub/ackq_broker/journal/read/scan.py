@@ -1,11 +1,11 @@
-"""Reads the log back group by group, and tells a torn tail from damage.
+"""Reads the log back group by group, and distinguishes a torn tail from damage.
 
-Group k+1 is written only after group k is synced. So a bad group with anything behind it was
-complete once: that is damage. A bad group with nothing behind it may never have been synced, hence
-was never answered for: that is the torn tail of a crash, as long as its file has the size that it
-was allocated with, and FORMAT does not know of more (`read_last`). Invariant: a group is yielded
-whole and checked, or not at all, and follows the one before it by number, sequence and chain, also
-from segment to segment.
+Group k+1 is written only after group k is synced. So a bad group with anything after it was
+complete once: that is damage. A bad group with nothing after it may never have been synced, hence
+was never reported as synced: that is the torn tail of a crash, as long as its file has the size
+that it was allocated with, and FORMAT records no later group (`read_last`). Invariant: a group is
+yielded whole and checked, or not at all, and follows the previous group by number, sequence and
+chain, also from segment to segment.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _READ_BYTES: Final = 1024 * 1024
 
 
 class Flaw(NamedTuple):
-    """Bytes that are not what was written.
+    """A damaged place in a file: bytes that differ from the bytes written.
 
     Attributes:
         path: The file.
         offset: Its first byte that cannot be trusted.
-        reason: Why.
+        reason: Why it cannot be trusted.
         block_id: Set when only the bytes of this block are damaged: the records after it can be
             read.
     """
@@ -58,7 +58,7 @@ class Flaw(NamedTuple):
 
 
 class ScannedRecord(NamedTuple):
-    """A record as found; `offset` in the file is that of its header, `bulk_offset` of its block."""
+    """A record read from a file; `offset` is of its header, `bulk_offset` of its block."""
 
     offset: int
     header: RecordHeader
@@ -67,12 +67,12 @@ class ScannedRecord(NamedTuple):
 
     @property
     def block_id(self) -> int | None:
-        """The block the record brings."""
+        """The id of the record's block; None without one."""
         return self.header.block_id if self.header.flags & HAS_BLOCK else None
 
 
 class ScannedGroup(NamedTuple):
-    """A group as found; `flaws` are of blocks only, `end` is where the next group begins."""
+    """A group read from a file; `flaws` are of blocks only, `end` is where the next one begins."""
 
     offset: int
     header: GroupHeader
@@ -82,13 +82,13 @@ class ScannedGroup(NamedTuple):
 
 
 class BrokenLogError(Exception):
-    """The log cannot be read beyond a place.
+    """The log cannot be read beyond a position.
 
     Attributes:
         flaw: Where and why.
         torn_bytes: Length of the torn tail; 0 means damage.
         at: The end of the last good group.
-        group_end: Where the bad group ends, by a header that is sound; 0 if it is not known.
+        group_end: End of the bad group according to its sound header; 0 if unknown.
     """
 
     def __init__(
@@ -122,14 +122,14 @@ class SegmentFile:
         os.close(self.fd)
 
     def header(self) -> SegmentHeader:
-        """The segment's header, which has to be that of the file's name; raises `FormatError`."""
+        """The segment's header, which has to match the file's name; raises `FormatError`."""
         header = SegmentHeader.unpack(bytes(self.read(0, SEGMENT_HEADER_BYTES)))
         if self.path.name != segment_name(header.number):
             raise FormatError(f"the header is that of segment {header.number}")
         return header
 
     def read(self, offset: int, length: int) -> memoryview:
-        """Up to `length` bytes, fewer at the end of the file; valid until the next read."""
+        """Reads up to `length` bytes, fewer at the end of the file; valid until the next read."""
         length = max(0, min(length, self.size - offset))
         if len(self._buffer) < length:
             self._buffer = bytearray(length)
@@ -139,7 +139,8 @@ class SegmentFile:
             try:
                 count = os.preadv(self.fd, [view[done:]], offset + done)
             except OSError as error:
-                # No flaw of the log: what a failing disk holds back may be sound, and answered for.
+                # Not a flaw of the log: bytes that a failing disk cannot read may be sound, and
+                # reported as synced.
                 error.filename = str(self.path)
                 raise
             if count == 0:
@@ -148,7 +149,7 @@ class SegmentFile:
         return view[:done]
 
     def data_from(self, offset: int) -> Iterator[tuple[int, memoryview]]:
-        """Pieces of the file from `offset` on that may be other than zeros, with their offsets.
+        """The pieces of the file from `offset` on that may contain nonzero bytes, with offsets.
 
         A segment is allocated whole; skipping its holes spares reading 256 MiB of zeros.
         """
@@ -165,7 +166,7 @@ class SegmentFile:
             offset = end
 
     def data_end(self, offset: int) -> int:
-        """Just behind the last byte from `offset` on that is not zero, `offset` for none."""
+        """The end of the last nonzero byte from `offset` on; `offset` if all are zero."""
         end = offset
         for start, data in self.data_from(offset):
             used = len(bytes(data).rstrip(b"\0"))
@@ -177,15 +178,15 @@ class SegmentFile:
 def read_groups(file: SegmentFile, position: Position, *, last: bool) -> Iterator[ScannedGroup]:
     """The groups of a segment from a position in it to its clean end, each checked in full.
 
-    Damage to a block only is left to the caller, in `Group.flaws`.
+    Damage to a block only is left to the caller, in `ScannedGroup.flaws`.
 
     Args:
         file: The segment.
         position: Where to begin: a segment's start, or the position of a snapshot.
-        last: False when a later segment is there: then every group of this one was synced.
+        last: False when a later segment exists: then every group of this one was synced.
 
     Raises:
-        BrokenLogError: A bad record or header, also that of the segment.
+        BrokenLogError: A bad record or header, including the header of the segment.
     """
     try:
         header = file.header()
@@ -207,15 +208,15 @@ def read_groups(file: SegmentFile, position: Position, *, last: bool) -> Iterato
 def read_last(
     file: SegmentFile, position: Position, known: LogEnd | None
 ) -> Iterator[ScannedGroup]:
-    """As `read_groups` for the last segment, but a log shorter than what is known is damage.
+    """The groups of the last segment, as `read_groups`; a log shorter than FORMAT says is damage.
 
     Args:
         file: The last segment.
         position: Where to begin.
-        known: What FORMAT says of the end of the log; None if it says nothing.
+        known: The end of the log as recorded in FORMAT; None if it records none.
 
     Raises:
-        BrokenLogError: A bad group, or one that was there is missing.
+        BrokenLogError: A bad group, or a recorded group is missing.
     """
     group_end = 0
     torn: BrokenLogError | None = None
@@ -255,17 +256,17 @@ def read_log(
 ) -> Iterator[tuple[SegmentFile, ScannedGroup]]:
     """The groups from `begin` to the clean end of the log, each with its file, open until the next.
 
-    Recovery, verify and repair all read the log with this.
+    Recovery, verify and repair all read the log with this function.
 
     Args:
         directory: The data directory.
         begin: `ORIGIN`, or the position of the snapshot.
         numbers: The numbers of the segments, ascending.
-        known: What FORMAT says of the end of the log; None not to check it.
+        known: The end of the log as recorded in FORMAT; None to skip that check.
 
     Raises:
-        BrokenLogError: A bad group, or a segment that is missing or does not continue the one
-            before.
+        BrokenLogError: A bad group, or a segment that is missing or does not continue the previous
+            one.
     """
     position = begin
     first = max(1, begin.segment)
@@ -291,7 +292,7 @@ def read_log(
 
 
 def _next_start(directory: Path, file: SegmentFile, end: Position) -> Position:
-    """The start of a segment, checked against the end of the one before."""
+    """The start of a segment, checked against the end of the previous segment."""
     try:
         start = file.header().position
     except FormatError as error:
@@ -395,9 +396,9 @@ def _parse_records(
 
 
 def _followed(file: SegmentFile, segment: SegmentHeader, at: Position, end: int) -> bool:
-    """Whether anything was written from `end` on: then the group from `at` to there was synced.
+    """Whether bytes were written from `end` on, which proves that the group at `at` was synced.
 
-    Where other bytes were before, a torn header of a group cannot be told from them.
+    In a reused segment only a later group proves it: old bytes may look like a torn header.
     """
     if segment.reused:
         return _later_group(file, at, segment.salt)
@@ -405,10 +406,10 @@ def _followed(file: SegmentFile, segment: SegmentHeader, at: Position, end: int)
 
 
 def _later_group(file: SegmentFile, at: Position, salt: int) -> bool:
-    """Whether a later group follows a place where no group can be read.
+    """Whether a later group follows a position where no group can be read.
 
-    A message body cannot pass for one: the salt is that of this segment alone, and the only groups
-    of this segment that a body can contain are earlier ones, which have lower numbers.
+    A message body cannot pass for such a group: the salt is this segment's alone, and the only
+    groups of this segment that a body can contain are earlier ones, which have lower numbers.
     """
     carry, carry_at = b"", at.offset
     for start, piece in file.data_from(at.offset):

@@ -1,4 +1,4 @@
-"""Snapshot files: the state after a sequence, where the log goes on, where live blocks are.
+"""Snapshot files: state after a sequence, position to resume the log, locations of live blocks.
 
     snapshot header, 88 bytes
      0       8       12      16      24            32        40            48      56
@@ -11,8 +11,9 @@
      +-------+----------+-----------+-----------+-----+
     followed by the block table (`BlockTable.to_bytes`, 28 bytes a block) and the state.
 
-Segment to chain are the `Position` at which reading goes on. Invariant: a snapshot has its final
-name only when it is on the disk whole, and the log was on the disk up to its position before.
+The fields from segment to chain are the `Position` at which reading the log resumes. Invariant: a
+snapshot gets its final name only when all of it is on the disk, and the log was on the disk up to
+its position before.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ assert SNAPSHOT_HEADER_BYTES == 88  # noqa: PLR2004 - the diagram
 
 
 class Snapshot(NamedTuple):
-    """The state after `position.sequence`, opaque and in chunks, and the live blocks there."""
+    """The state after `position.sequence`, opaque and in chunks, with its live blocks."""
 
     position: Position
     table: BlockTable
@@ -54,11 +55,11 @@ class Snapshot(NamedTuple):
 
 
 def write(directory: Path, snapshot: Snapshot, disk: Disk) -> None:
-    """Writes and syncs a snapshot under its unfinished name, chunk by chunk as they come.
+    """Writes and syncs a snapshot under its unfinished name, chunk by chunk as they arrive.
 
     Raises:
-        OSError: It does not count; the snapshot before it does.
-        ClosedError: The same, of a state that was abandoned.
+        OSError: The snapshot does not count; the previous one still does.
+        ClosedError: The same, for a state that was abandoned.
     """
     path = unfinished(directory / snapshot_name(snapshot.position.sequence))
     fd = disk.create(path)
@@ -76,16 +77,16 @@ def publish(directory: Path, snapshot: Snapshot, disk: Disk) -> None:
     """Gives a written snapshot its name, once the log is on the disk up to its position (I1).
 
     Raises:
-        OSError: Whether the snapshot counts is not known.
+        OSError: It is unknown whether the snapshot counts.
     """
     path = directory / snapshot_name(snapshot.position.sequence)
     disk.rename(unfinished(path), path)
-    # The files it supersedes are deleted next: that must not reach the disk before the name does.
+    # The superseded files are deleted next: that must not reach the disk before the name does.
     disk.sync_directory(directory)
 
 
 def superseded(data: DataDirectory, position: Position, table: BlockTable) -> list[Path]:
-    """Files that a snapshot supersedes: older snapshots, covered segments without live blocks."""
+    """The files superseded by a snapshot: older snapshots, covered segments without live blocks."""
     paths = [
         data.path / snapshot_name(sequence)
         for sequence in data.snapshots()
@@ -95,7 +96,7 @@ def superseded(data: DataDirectory, position: Position, table: BlockTable) -> li
 
 
 def dead_segments(data: DataDirectory, position: Position, table: BlockTable) -> list[Path]:
-    """The segments among them."""
+    """The segments superseded by a snapshot at `position`: covered, and without live blocks."""
     live = table.live_bytes()
     return [
         data.path / segment_name(number)
@@ -113,7 +114,7 @@ def read(path: Path) -> Snapshot:
     try:
         data = memoryview(path.read_bytes())
     except OSError as error:
-        error.filename = str(path)  # an error of reading has none
+        error.filename = str(path)  # a read error has no file name
         raise
     try:
         return _decode(data)
@@ -126,7 +127,7 @@ def read(path: Path) -> Snapshot:
 
 
 def _write(fd: int, snapshot: Snapshot, disk: Disk) -> None:
-    """The state before the header, which has its length and its checksum."""
+    """Writes the state, and then the header, which has its length and its checksum."""
     table = snapshot.table.to_bytes()
     begin = SNAPSHOT_HEADER_BYTES + len(table)
     length = crc = 0

@@ -25,7 +25,7 @@ from ackq_broker.journal.read.scan import (
 
 
 def dump(directory: Path) -> Iterator[str]:
-    """Lines about every file of a journal, in order, and on damage; also while a broker runs.
+    """Yields lines about every file of a journal, in order, and its damage; works beside a broker.
 
     Raises:
         NotFoundError: No such directory, or no journal in it.
@@ -89,7 +89,7 @@ def _segment_lines(path: Path, *, last: bool) -> Iterator[str]:
 def _groups(file: SegmentFile, begin: Position, *, last: bool) -> Iterator[ScannedGroup]:
     """The groups of a segment; a log that is shorter than FORMAT says is damaged.
 
-    FORMAT is read behind the size of the file: a clean end writes it before it cuts the file.
+    FORMAT is read after the size of the file: a clean end writes FORMAT before it cuts the file.
     """
     if not last:
         return read_groups(file, begin, last=False)

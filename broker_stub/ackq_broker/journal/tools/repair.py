@@ -1,9 +1,9 @@
-"""Repairs a damaged journal: it becomes a prefix of what it was, less some blocks; new histories.
+"""Repairs a damaged journal to a readable prefix without its lost blocks; begins new histories.
 
 Invariant: records are only ever dropped from the end, because the state is a replay of them; a
 damaged block is marked in place, so that no byte of the log moves and all locations stay valid. A
-repaired journal is another history (Q8): that is written first, so that an interrupted repair
-cannot pass for the old one.
+repaired journal is another history (Q8): the new history is written first, so that an interrupted
+repair cannot pass for the old one.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Repaired(NamedTuple):
     Attributes:
         changed: False when the journal was sound.
         history_id: The new history, 32 hex digits; "" when nothing was changed.
-        end: The end of the log now: records after `end.sequence` were dropped.
-        cut: Why the log was cut there; None if it was not.
+        end: The new end of the log: records after `end.sequence` were dropped.
+        cut: Why the log was cut at `end`; None if it was not.
         lost_blocks: Blocks that cannot be read: the next start drops their messages.
-        kept_in: The folder of the files as they were before; None if none was changed or kept.
+        kept_in: The folder of the original files; None if none was changed or kept.
     """
 
     changed: bool
@@ -61,19 +61,19 @@ class Repaired(NamedTuple):
 def repair(
     directory: Path, *, keep_damaged: bool = True, segment_bytes: int = limits.SEGMENT_BYTES
 ) -> Repaired:
-    """Makes a damaged journal open again.
+    """Repairs a damaged journal so that it opens again.
 
     Args:
         directory: A data directory that no process has open.
-        keep_damaged: Keep the files as they were in a folder `damaged-N` of it; else they are
-            deleted.
+        keep_damaged: Keep the original files in a folder `damaged-N` of the directory; False: they
+            are deleted.
         segment_bytes: Size of a segment file.
 
     Raises:
         InUseError: A process has it open.
         NotFoundError: No such directory, or no journal in it.
-        UnsupportedError: The snapshot is damaged: the records it replaced are gone. Or the format
-            is newer.
+        UnsupportedError: The snapshot is damaged: the records it replaced were deleted. Or the
+            format is newer.
         DamagedError: FORMAT cannot be read.
     """
     disk = Disk()
@@ -93,7 +93,7 @@ def repair(
             )
         work = _Repair(data, disk, keep_damaged=keep_damaged, segment_bytes=segment_bytes)
         data.lost_blocks = tuple(sorted(lost))
-        # From here on the log may end before it.
+        # From now on the log may end before the recorded end.
         data.log_end = None
         data.new_history(REPAIRED)
         data.write_format()
@@ -148,7 +148,7 @@ class _Repair:
         )
 
     def _replace_missing(self, begin: Position) -> None:
-        """Replaces missing segments by empty ones: their blocks are lost, the journal opens."""
+        """Replaces missing segments by empty ones: their blocks are lost, but the journal opens."""
         for number in missing_segments(self._snapshot, self._data.segments(), self._known):
             if number < begin.segment:
                 self._rebuild(number, SEGMENT_HEADER_BYTES, {})
@@ -156,7 +156,7 @@ class _Repair:
                 self._rebuild(number, begin.offset, {})
 
     def _cut(self, end: Position) -> None:
-        """Drops all behind `end`, the last segment first, so that there is never a gap."""
+        """Drops everything after `end`, the last segment first, so that the log never has a gap."""
         for number in reversed(self._data.segments()):
             if number > end.segment:
                 path = self._data.path / segment_name(number)
@@ -172,9 +172,9 @@ class _Repair:
             self._rebuild(end.segment, end.offset, {})
 
     def _rebuild(self, number: int, size: int | None, patches: dict[int, bytes]) -> None:
-        """Writes a segment anew: its first `size` bytes, or all, under the patches by offset.
+        """Rewrites a segment: its first `size` bytes, or all, with patches applied by offset.
 
-        A header that cannot be read, or is another segment's, is replaced: the groups in front of a
+        A header that cannot be read, or is another segment's, is replaced: the groups before a
         snapshot are not read again, blocks in them are found by their offsets.
         """
         path = self._data.path / segment_name(number)
@@ -206,7 +206,7 @@ class _Repair:
         ).pack()
 
     def _keep(self, path: Path) -> None:
-        """Keeps a file as it was before the repair; a file that the repair made is not kept."""
+        """Links an original file into the folder of kept files; not a file that repair made."""
         if not self._keep_damaged or not path.exists():
             return
         if self._kept_in is None:
@@ -226,7 +226,7 @@ class _Repair:
 
 
 def _is_of(number: int, data: bytearray) -> bool:
-    """Whether a segment's bytes begin with its header."""
+    """Whether the bytes of segment `number` begin with its header."""
     try:
         return SegmentHeader.unpack(data).number == number
     except FormatError:
@@ -234,7 +234,7 @@ def _is_of(number: int, data: bytearray) -> bool:
 
 
 def _marks(group: ScannedGroup) -> dict[int, bytes]:
-    """The record headers of a group, by offset in the file, with its damaged blocks as lost."""
+    """The record headers of a damaged group, by offset, with its damaged blocks marked as lost."""
     lost = {flaw.block_id for flaw in group.flaws}
     if not lost:
         return {}
@@ -249,7 +249,7 @@ def _marks(group: ScannedGroup) -> dict[int, bytes]:
 
 
 def begin_new_history(directory: Path) -> str:
-    """Begins a new history, which the next start serves; returns its id, 32 hex digits.
+    """Begins a new history of a data directory; the next start serves it; returns its hex id.
 
     Args:
         directory: A data directory that no process has open.

@@ -1,6 +1,6 @@
 """Verifies a data directory: reads all that a start reads and every live block; changes nothing.
 
-Invariant: a journal whose report has `opens` does open.
+Invariant: a journal whose report has `opens` true can be opened.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Report(NamedTuple):
     """The result of `verify`.
 
     Attributes:
-        groups: Groups behind the snapshot that are whole.
+        groups: Number of whole groups after the snapshot.
         end: The end of the last of them.
-        torn_bytes: Length of the torn tail, which the next open cuts; it is no damage.
-        flaws: Damage with which the journal does not open, in the order of the log.
-        lost_blocks: Damaged blocks with which the journal opens: a read of one is an error, until
-            a repair drops their messages.
+        torn_bytes: Length of the torn tail, which the next open cuts; it is not damage.
+        flaws: Damage that prevents the journal from opening, in the order of the log.
+        lost_blocks: Damaged blocks that do not prevent opening: a read of one is an error, until a
+            repair drops their messages.
     """
 
     groups: int
@@ -59,7 +59,7 @@ def verify(directory: Path) -> Report:
 
 
 def inspect(data: DataDirectory) -> Report:
-    """As `verify`, in a directory that the caller has locked."""
+    """Checks the journal as `verify` does, in a directory that the caller has locked."""
     try:
         snapshot = newest_snapshot(data)
     except DamagedError as error:
@@ -88,7 +88,7 @@ def inspect(data: DataDirectory) -> Report:
                 if record.header.flags & LOST:
                     lost.add(record.header.block_id)
                 elif record.block_id is not None and record.block_id not in flawed:
-                    # A block that could not be read where it was may have been moved before that.
+                    # A block that cannot be read at its old place may have been relocated before.
                     lost.discard(record.block_id)
     except BrokenLogError as broken:
         torn_bytes = broken.torn_bytes
@@ -98,7 +98,7 @@ def inspect(data: DataDirectory) -> Report:
 
 
 def _unreadable(data: DataDirectory, snapshot: Snapshot | None) -> list[int]:
-    """Blocks of the snapshot that cannot be read back."""
+    """The blocks of the snapshot that cannot be read back."""
     if snapshot is None:
         return []
     blocks = Blocks(lambda number: data.path / segment_name(number), snapshot.table)

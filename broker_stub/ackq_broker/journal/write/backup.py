@@ -1,13 +1,13 @@
 """A backup of an open journal: a directory that opens as the journal was at a mark.
 
-It has a snapshot of the state at the mark, the segments with live blocks, and of the segment in
-which the mark is the bytes up to it. Full segments never change, so they are linked where both
-directories are on one file system: that takes no room and no time. A dead one is not written over
-while it has another name (`Spares`). Its FORMAT is of no file, so that whatever opens the backup,
-or a copy of it, is another history (Q8).
+It has a snapshot of the state at the mark, the segments with live blocks, and the bytes up to the
+mark of the segment that contains it. Full segments never change, so they are hard-linked where both
+directories are on one file system: that takes no room and no time. A dead segment is not written
+over while it has another name (`Spares`). The backup's FORMAT names no file's identity, so that the
+opened backup, or a copy of it, is another history (Q8).
 
-Invariant: the directory has its name only when all of it is on the disk; nothing of the journal
-changes.
+Invariant: the directory has its name only when all of it is on the disk; the journal is not
+changed.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from ackq_broker.journal.read import snapshot as snapshots
 from ackq_broker.journal.write.group_commit import Capture
 
 _COPY_BYTES: Final = 4 * 1024 * 1024
-# Another file system, one without links, or one that allows a file no more of them.
+# Another file system, one without hard links, or a file that has its maximum number of links.
 _NO_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK)
 
 
 class Backup(NamedTuple):
-    """A backup that was made.
+    """A completed backup.
 
     Attributes:
-        directory: Where it is.
-        sequence: The last record that it has.
-        total_bytes: Of all its files.
-        copied_bytes: What was written; the rest is linked.
+        directory: The backup's directory.
+        sequence: The last record in the backup.
+        total_bytes: Size of all its files.
+        copied_bytes: Bytes that were written; the rest is linked.
     """
 
     directory: Path
@@ -61,19 +61,19 @@ def back_up(
     disk: Disk,
     going: Callable[[], bool],
 ) -> Backup:
-    """Makes a backup at `target`; nothing may delete a segment meanwhile.
+    """Makes a backup at `target`; no segment may be deleted meanwhile.
 
     Args:
         data: The data directory.
         capture: The log at the mark, and its live blocks.
         state: The state at the mark, in chunks.
-        target: A directory that is not there; its parents are made.
+        target: A directory that does not exist yet; its parents are created.
         disk: Makes every change.
-        going: False ends it, with ClosedError.
+        going: Returning False ends the backup with ClosedError.
 
     Raises:
-        PreconditionFailedError: There is a directory of that name.
-        OSError, ClosedError: There is no backup; what was written of it is gone.
+        PreconditionFailedError: `target` exists already.
+        OSError, ClosedError: The backup failed; its files were deleted.
     """
     if target.exists():
         raise PreconditionFailedError(
@@ -82,7 +82,7 @@ def back_up(
         )
     make_directories(target.parent, disk)
     making = unfinished(target)
-    shutil.rmtree(making, ignore_errors=True)  # of a process that died
+    shutil.rmtree(making, ignore_errors=True)  # left by a process that died
     disk.make_directory(making)
     try:
         copied = _fill(data, capture, state, making, disk, going)
@@ -104,7 +104,7 @@ def _fill(
     disk: Disk,
     going: Callable[[], bool],
 ) -> int:
-    """Makes the files of a backup; returns the bytes that were written."""
+    """Makes the files of a backup; returns the number of bytes written."""
     at = capture.position
     copied = 0
     for number in sorted(capture.table.live_bytes()):

@@ -1,7 +1,7 @@
 """Snapshots in the background, deletion of superseded segments, compaction of mostly dead ones.
 
 Invariant: a segment is deleted only when a snapshot that is on the disk covers all its records and
-has no block in it. A copy of a block is read only once it is synced, and its old bytes stay until
+lists no block in it. A copy of a block is read only once it is synced, and its old bytes stay until
 such a snapshot.
 """
 
@@ -37,7 +37,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Compactor:
-    """Writes snapshots and compacts behind them, in a thread of its own; one at a time.
+    """Writes snapshots and compacts after each, in its own thread, one at a time.
 
     Args:
         data: The data directory.
@@ -45,8 +45,8 @@ class Compactor:
         blocks: The blocks.
         group_commit: Takes marks and relocations.
         spares: Takes dead segments.
-        on_failure: Called when it is unknown whether the snapshot's name is on the disk: then
-            nothing may be served any more.
+        on_failure: Called when it is unknown whether the snapshot's name is on the disk: then the
+            broker must stop serving.
     """
 
     def __init__(
@@ -75,20 +75,21 @@ class Compactor:
         return self._done is not None and not self._done.done()
 
     def start(self, state: Iterable[bytes]) -> Future[None]:
-        """Starts a snapshot of everything put so far; one under way is finished first.
+        """Starts a snapshot of everything put so far, after the snapshot or backup under way.
 
         The future is resolved when the snapshot is on the disk, the dead segments are deleted and
         the copies out of mostly dead ones are synced. It has an `OSError` when the snapshot could
-        not be written: the one before still counts.
+        not be written: the previous snapshot still counts.
         """
         done = Future[None]()
         self._start(done, lambda captured: self._write(state, captured, done))
         return done
 
     def back_up(self, state: Iterable[bytes], target: Path) -> Future[Backup]:
-        """Starts a backup of everything put so far, as `backup.back_up`; nothing dies meanwhile.
+        """Starts a backup of everything put so far; no segment is deleted until it ends.
 
-        What is under way is finished first. The future has the error when there is no backup.
+        A snapshot or backup under way is finished first. The future has the error of
+        `backup.back_up` when the backup failed.
         """
         done = Future[Backup]()
 
@@ -103,7 +104,7 @@ class Compactor:
                     self._disk,
                     lambda: not self._closing.is_set(),
                 )
-            except BaseException as error:  # noqa: BLE001 - nothing of the journal has changed
+            except BaseException as error:  # noqa: BLE001 - the journal has not changed
                 done.set_exception(error)
             else:
                 done.set_result(made)
@@ -112,8 +113,8 @@ class Compactor:
         return done
 
     def _start(self, done: Future[Any], work: Callable[[Future[Capture]], None]) -> None:
-        """Starts a thread for work at a mark of now, behind the one before."""
-        # From here on it is the thread's alone: a caller that is cancelled does not cancel it.
+        """Puts a mark and starts a thread that waits for the previous thread, then does `work`."""
+        # From now on only the thread resolves it: a cancelled caller does not cancel it.
         done.set_running_or_notify_cancel()
         captured: Future[Capture] = Future()
         self._group_commit.put(Mark(captured))
@@ -128,10 +129,10 @@ class Compactor:
         self._thread.start()
 
     def compact(self, below: float, going: Callable[[], bool]) -> None:
-        """Copies the live blocks out of full segments of which a smaller share is live; blocking.
+        """Copies the live blocks out of full segments whose live share is below `below`; blocking.
 
-        The segments go with the next snapshot. `going` is asked before each few copies; False ends
-        it.
+        The next snapshot deletes the segments. `going` is called before each batch of copies; False
+        ends the compaction.
 
         Raises:
             ClosedError: The journal was closed, or failed.
@@ -144,9 +145,9 @@ class Compactor:
                 self._copy(unit)
 
     def rewrite(self, blocks: Sequence[tuple[int, bytes]]) -> None:
-        """Stores blocks in other bytes, by id; returns when they are on the disk.
+        """Replaces the bytes of blocks, by id; returns when they are on the disk.
 
-        One that was freed meanwhile stays free.
+        A block that was freed meanwhile stays free.
 
         Raises:
             ClosedError: The journal was closed, or failed.
@@ -155,12 +156,12 @@ class Compactor:
         self._copy(Unit(RELOCATION, entries, sum(map(entry_bytes, entries)), Future()))
 
     def deletable(self) -> list[int]:
-        """The full segments without a live block: a snapshot of now would delete them."""
+        """The full segments without a live block, which a snapshot would delete now."""
         live = self._blocks.copy_table().live_bytes()
         return [number for number in self._data.segments()[:-1] if number not in live]
 
     def close(self) -> None:
-        """Ends compaction early, waits for a snapshot under way; group commit has to run."""
+        """Ends compaction early, waits for a snapshot under way; group commit must still run."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join()
@@ -197,7 +198,7 @@ class Compactor:
         self._blocks.keep_files(self._data.segments())
 
     def _compact(self, capture: Capture) -> None:
-        """Copies live blocks forward; their old segments go after the next snapshot."""
+        """Copies live blocks forward; the next snapshot deletes their old segments."""
         copied = 0
         last = capture.position.segment
         for number in self._mostly_dead(capture.table, last, _COMPACT_BELOW):
@@ -214,7 +215,7 @@ class Compactor:
         unit.done.result()
 
     def _mostly_dead(self, table: BlockTable, last: int, below: float) -> list[int]:
-        """Segments before the last worth compacting, lowest share of live bytes first."""
+        """The segments before `last` worth compacting, lowest share of live bytes first."""
         shares = []
         for number, live in table.live_bytes().items():
             if number < last:

@@ -4,7 +4,7 @@ Invariant: units take effect in the order of `put`, each whole in one group, and
 sequence only after the sync that covers it returned. After a failure nothing is ever reported.
 
 Not all items are bytes for the disk: freed blocks and snapshot marks wait in the same queue, so
-that the block table, which only this thread changes, is always that of a definite point in the log.
+that the block table, which only this thread changes, always matches a definite point in the log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ackq_broker.journal.read.blocks import Blocks
 from ackq_broker.journal.write.log import Log, NoRoomError
 from ackq_broker.journal.write.pace import Pace
 
-# An idle log is closed by an empty group after this: from then on its end is provably the end.
+# An idle log is closed by an empty group after this time: then the log provably ends with it.
 IDLE_CLOSE_S: Final = 0.25
 _RETRY_S: Final = 1.0
 
@@ -33,7 +33,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Unit(NamedTuple):
-    """Entries that are written atomically, their `entry_bytes`; `done` is resolved by the sync."""
+    """Entries written atomically; `size` is their `entry_bytes`, `done` is resolved by the sync."""
 
     kind: int
     entries: Sequence[Entry]
@@ -42,7 +42,7 @@ class Unit(NamedTuple):
 
 
 class FreedBlocks(NamedTuple):
-    """Blocks that no record refers to once the units before have taken effect."""
+    """Blocks that no record refers to once the preceding units have taken effect."""
 
     block_ids: BlockIds
 
@@ -54,7 +54,7 @@ class Mark(NamedTuple):
 
 
 class Capture(NamedTuple):
-    """The log at a mark: where it ends, and its live blocks."""
+    """The log at a mark: its end, and its live blocks."""
 
     position: Position
     table: BlockTable
@@ -67,11 +67,11 @@ class GroupCommit:
     """The queue of items and the thread that writes them.
 
     Args:
-        log: Groups are written there; owned by the thread from `start` on.
+        log: Groups are written to it; owned by the thread from `start` on.
         blocks: Gets the locations of blocks.
         on_synced: Called in the thread with the last sequence on the disk.
-        on_failure: Called in the thread once, with the error that ended it. No answer may leave
-            the process any more.
+        on_failure: Called in the thread once, with the error that ended it. From then on no answer
+            may leave the process.
         idle_close_s: Seconds without a unit after which the log is closed by an empty group.
     """
 
@@ -111,7 +111,7 @@ class GroupCommit:
         """Puts an item in the queue; never waits for the disk.
 
         Raises:
-            ClosedError: It was closed, or failed.
+            ClosedError: The journal was closed, or failed.
         """
         with self._changed:
             if self.failure is not None or self._closing:
@@ -124,13 +124,13 @@ class GroupCommit:
             self._changed.notify()
 
     def stop_waiting(self) -> None:
-        """A full disk ends the journal from now on, instead of being waited for."""
+        """Makes a full disk end the journal from now on, instead of waiting for room."""
         with self._changed:
             self._waits = False
             self._changed.notify()
 
     def close(self) -> None:
-        """Writes the items left, closes the log by an empty group, and ends the thread."""
+        """Writes the remaining items, closes the log by an empty group, and ends the thread."""
         with self._changed:
             self._closing, self._waits = True, False
             self._changed.notify()
@@ -148,7 +148,7 @@ class GroupCommit:
             self._fail(error)
 
     def _take(self) -> bool:
-        """Waits for the items of the next group, none to close the log; False at the end."""
+        """Takes the items of the next group, none to close the log; waits; False at the end."""
         with self._changed:
             while not self._items:
                 if not self._log.closed:
@@ -173,7 +173,7 @@ class GroupCommit:
                     break
             batch.append(self._items.popleft())
             if isinstance(item, Mark):
-                # A mark captures the log up to it, and nothing after it.
+                # A mark captures the log before it, and nothing after it.
                 break
         return batch
 
@@ -205,7 +205,7 @@ class GroupCommit:
         self._report(units)
 
     def _wait_for_room(self, size: int) -> None:
-        """Waits while the disk is full: who fills it below the reserve is somebody else (P8)."""
+        """Waits while the disk is full; below the reserve other processes filled it (P8)."""
         waited = False
         while True:
             try:
@@ -249,7 +249,8 @@ class GroupCommit:
                 future.set_exception(ClosedError(f"the journal failed: {error}"))
 
 
-# Upper bounds in seconds. A sync takes 0.05 ms without a disk, 1 ms on a fast one, 10 ms on others.
+# Upper bounds in seconds. A sync takes 0.05 ms without a disk, 1 ms on a fast disk, 10 ms on
+# others.
 BOUNDS_S: Final = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005),
     *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
@@ -259,12 +260,12 @@ BOUNDS_S: Final = (
 class SyncTimes:
     """Histogram of the durations of syncs; written by one thread, read by any.
 
-    A sync costs one lookup and two additions.
+    Recording a sync costs one lookup and two additions.
 
     Attributes:
-        counts: Syncs that took no longer than the bound of the same index, and longer than the one
-            before; the last are those beyond all bounds.
-        total_s: What they took together.
+        counts: Number of syncs that took no longer than the bound of the same index, and longer
+            than the previous bound; the last entry counts syncs beyond all bounds.
+        total_s: Total duration of all syncs.
     """
 
     def __init__(self) -> None:
@@ -272,6 +273,6 @@ class SyncTimes:
         self.total_s = 0.0
 
     def add(self, seconds: float) -> None:
-        """One more sync."""
+        """Records the duration of a sync."""
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1
         self.total_s += seconds

@@ -1,9 +1,9 @@
 """The end of the log: writes groups into the last segment and starts new segments.
 
-Invariant: a group is written only after the group before it was synced; a segment has its name only
+Invariant: a group is written only after the previous group was synced; a segment gets its name only
 after it is on the disk, and the room of a group is on the disk before the group. So only a clean
 end leaves a last segment that is shorter than it was allocated. After any error the log is not used
-again: the effect of a failed write or sync is not known, and the next open finds out from the disk.
+again: the effect of a failed write or sync is unknown, and the next open reads it from the disk.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ _log: Final = logging.getLogger(__name__)
 
 
 class NoRoomError(OSError):
-    """There is no room on the disk for the next group; nothing was changed, it may be tried again.
+    """The disk has no room for the next group; nothing was changed, it may be tried again.
 
-    After any other error, and after this one of a write or sync, it is in doubt what the disk has.
+    After any other error, and after a full disk in a write or sync, the disk's contents are in
+    doubt.
     """
 
 
@@ -56,17 +57,17 @@ class Log:
     Args:
         data: The data directory.
         disk: Makes every change.
-        header: Of the last segment.
-        fd: Its file; the log closes it.
+        header: Header of the last segment.
+        fd: File descriptor of the last segment; the log closes it.
         position: The end of its last group.
         closed: Whether that group is empty, so that all before it is provably complete.
         segment_bytes: Size at which a new segment is started. A larger group gets a segment of its
             own.
 
     Attributes:
-        spares: Dead segments for new ones to be written over.
+        spares: Dead segments that new ones are written over.
         position: The end of the last group.
-        closed: As the argument, by now.
+        closed: Whether the last group is empty.
     """
 
     def __init__(
@@ -91,10 +92,10 @@ class Log:
         self.closed = closed
 
     def find_room(self, size: int) -> None:
-        """Finds room for a group of records, in a new segment if need be.
+        """Finds room for a group of records, in a new segment if necessary.
 
         Raises:
-            NoRoomError: There is none.
+            NoRoomError: The disk is full.
         """
         assert self._unsynced is None, "a group is written only after the one before it was synced"
         # Room for the empty group that closes the log is kept, so that it never needs a new
@@ -112,9 +113,9 @@ class Log:
     def write(
         self, records: Sequence[tuple[int, Entry]], size: int
     ) -> list[tuple[Placed, Location]]:
-        """Writes one group, which has room; `size` is the sum of its `entry_bytes`.
+        """Writes one group into the room found for it; `size` is the sum of its `entry_bytes`.
 
-        It counts after `sync`.
+        The group counts after `sync`.
         """
         assert self._unsynced is None, "a group is written only after the one before it was synced"
         at = self.position
@@ -135,20 +136,20 @@ class Log:
         ]
 
     def sync(self) -> None:
-        """Returns when the group is on the disk, and moves `position` behind it."""
+        """Syncs the written group, and moves `position` to its end."""
         assert self._unsynced is not None, "nothing was written"
         self._disk.sync_data(self._fd)
         self.position = self._unsynced
         self._unsynced = None
 
     def close(self) -> None:
-        """Ends the log behind its empty group, truncates the unused room and closes the file."""
+        """Ends the log after its empty group, truncates the unused room and closes the file."""
         assert self._unsynced is None
         assert self.closed
         at = self.position
         self._data.log_end = LogEnd(at.segment, at.group, self._segment_bytes, closed=True)
         try:
-            # First: what is short without that in FORMAT is damage.
+            # FORMAT first: a short segment without that entry in FORMAT is damage.
             self._data.write_format()
         except OSError as error:
             _log.warning("the log keeps its unused room: FORMAT cannot be written: %s", error)
@@ -157,7 +158,7 @@ class Log:
         self.abandon()
 
     def abandon(self) -> None:
-        """Closes the file as it is, after an error of unknown effect."""
+        """Closes the file without writing; used after an error of unknown effect."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -171,8 +172,8 @@ class Log:
             self._segment_bytes,
             self.spares,
         )
-        # Not before: a short segment with none behind it is damage. Without a sync: zeros behind
-        # the last group are a clean end as well.
+        # Only now: a short segment without a successor is damage. Without a sync: zeros after the
+        # last group are a clean end as well.
         self._disk.truncate(self._fd, self.position.offset)
         os.close(self._fd)
         self._header, self._fd = header, fd
@@ -189,11 +190,9 @@ def create_segment(
 ) -> tuple[SegmentHeader, int]:
     """Makes the segment that follows `after`, on the disk with its name, and returns it open.
 
-    It is written over a spare one if there is one.
-
-    It is allocated whole. Then a write within it never meets a full disk: room is found or refused
-    here, between two groups. Small syncs gain as well (512 B: 12,500/s instead of 8,600/s; from 4
-    KiB on no difference).
+    The segment is written over a spare one if `spares` has one. It is allocated whole, so a write
+    within it never meets a full disk: room is found or refused at its creation, between two groups.
+    Small syncs gain as well (512 B: 12,500/s instead of 8,600/s; from 4 KiB on no difference).
     """
     number = after.segment + 1
     path = unfinished(directory / segment_name(number))
@@ -231,7 +230,7 @@ def create_segment(
 
 @contextmanager
 def _looking_for_room() -> Iterator[None]:
-    """Raises `NoRoomError` for a full disk; only for changes that nothing depends on yet."""
+    """Turns the error of a full disk into `NoRoomError`; for changes nothing depends on yet."""
     try:
         yield
     except OSError as error:

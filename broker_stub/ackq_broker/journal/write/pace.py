@@ -1,7 +1,7 @@
-"""How much may wait for the disk: what it takes in two seconds, by what it took lately (P14).
+"""Limit of the bytes waiting for the disk: two seconds' worth at its recent rate (P14).
 
-Invariant: what is decided now is on disk soon, however slow the disk is, as nothing overtakes what
-waits before it. At 20 MB/s the most that a fast disk may have waiting would be 13 s of answers.
+Invariant: a record decided now is on disk soon, however slow the disk is, as it waits only for the
+records before it. At 20 MB/s the limit of a fast disk would delay answers by 13 s.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from typing import Final
 from ackq import limits
 
 _WAITS_S: Final = 2.0
-# A group is written while the next ones come; so many of them make the bytes that may wait.
+# A group is written while the next ones arrive; this many groups make up the waiting bytes.
 _GROUPS: Final = 4
-# The part of the groups before in the rate.
+# The weight of the previous groups in the rate.
 _KEPT: Final = 3 / 4
-# A smaller group takes what a sync takes, and says nothing of the rate.
+# A smaller group takes the time of a bare sync, and does not indicate the rate.
 _TELLING_BYTES: Final = 256 * limits.KIB
 
 
 class Pace:
-    """The rate of a disk; fed by one thread, read by any."""
+    """The measured rate of a disk; fed by one thread, read by any."""
 
     def __init__(self) -> None:
         self._bytes = self._seconds = 0.0
-        self.waiting_bytes = limits.MIN_UNSYNCED_BYTES  # enough to find the rate out
+        self.waiting_bytes = limits.MIN_UNSYNCED_BYTES  # enough to measure the rate
 
     @property
     def group_bytes(self) -> int:
-        """The most that is written as one group, but for a unit that is larger."""
+        """The largest group in bytes; a larger unit is a group by itself."""
         return min(limits.MAX_GROUP_BYTES, self.waiting_bytes // _GROUPS)
 
     def add(self, size: int, seconds: float) -> None:
-        """One more group of `size` bytes was written and synced."""
+        """Records that a group of `size` bytes was written and synced in `seconds`."""
         if size < _TELLING_BYTES:
             return
         self._bytes = _KEPT * self._bytes + size

@@ -1,9 +1,9 @@
-"""Dead segments whose files wait to be written over, instead of being deleted.
+"""Dead segments whose files are kept to be written over, instead of being deleted.
 
-A new segment takes memory for its pages and room on the disk; one that is written over has both. A
-broker whose messages come and go writes at twice the rate so, and at several times where the system
-gives memory to its host and takes it back. Invariant: a spare has a name that does not count, so
-that a start removes it; it has that name on the disk before it is written over.
+A new segment needs memory for its pages and room on the disk; a reused one has both. A broker whose
+messages come and go writes at twice the rate with spares, and at several times the rate where the
+system returns freed memory to its host and takes it back. Invariant: a spare has a name that does
+not count, so that a start removes it; that name is on the disk before the file is written over.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ackq_broker.journal.files.directory import unfinished
 from ackq_broker.journal.files.disk import Disk
 
 _MOST: Final = 2
-# An idle broker gives the room back (I6).
+# An idle broker releases the disk space (I6).
 _IDLE_S: Final = 30.0
 
 
 class Spares:
-    """The spare files of one log. Any thread may call it.
+    """The spare files of one log; thread-safe.
 
     Args:
         directory: The data directory.
@@ -34,8 +34,8 @@ class Spares:
         clock: Monotonic seconds.
 
     Attributes:
-        reserve_bytes: Free disk that is for what drains (P8): with less than that and two segments
-            the room is given back at once.
+        reserve_bytes: Free disk space reserved for requests that drain the broker (P8): with less
+            than that and two segments, spares are deleted at once.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Spares:
         self._used_s = clock()
 
     def keep(self, path: Path) -> None:
-        """Takes a dead segment out of the log: it becomes a spare, or is deleted."""
+        """Removes a dead segment from the log: it becomes a spare, or is deleted."""
         with self._lock:
             kept = (
                 len(self._files) < _MOST
                 and path.stat().st_size <= self._segment_bytes
-                # Else a backup has it, too, and needs its bytes.
+                # Otherwise a backup links it, too, and needs its bytes.
                 and path.stat().st_nlink == 1
                 and self._has_room()
             )
@@ -72,7 +72,7 @@ class Spares:
             self._disk.unlink(path)
 
     def take(self, path: Path) -> int | None:
-        """Gives a spare the name of an unfinished segment, and returns it open; None: none."""
+        """Renames a spare to an unfinished segment and returns it open; None without a spare."""
         with self._lock:
             self._used_s = self._clock()
             if not self._files:
@@ -83,7 +83,7 @@ class Spares:
         return self._disk.reopen(path)
 
     def trim(self) -> None:
-        """Deletes the spares when none was asked for lately, or the disk is almost full."""
+        """Deletes the spares when none was needed lately, or the disk is almost full."""
         with self._lock:
             idle = self._clock() - self._used_s > _IDLE_S
             wanted = not self._files or (not idle and self._has_room())

@@ -1,8 +1,8 @@
-"""Transient blocks: in files that are never synced, so that memory does not bound a queue.
+"""Transient blocks, in files that are never synced, so that memory does not bound a queue.
 
-Invariant: a block is readable from `put` until it is freed; a thread writes it to its file. What
-finds no room on the disk stays in memory, where it counts as unwritten: publishers wait when that
-is too much (P14).
+Invariant: a block is readable from `put` until it is freed; a thread writes it to its file. A block
+that finds no room on the disk stays in memory, where it counts as unwritten: backpressure stops
+publishers when the unwritten bytes are too many (P14).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TransientBlocks:
     Args:
         directory: The data directory.
         disk: Makes every change; its sync methods are not used.
-        on_failure: Called when a block could not be written for another reason than a full disk.
+        on_failure: Called when writing a block failed for another reason than a full disk.
     """
 
     def __init__(
@@ -67,18 +67,18 @@ class TransientBlocks:
         self.freed_bytes = 0
 
     def put(self, block_id: int, bulk: Bulk) -> None:
-        """Adds a block, with an id above all before. Never waits for the disk."""
+        """Adds a block, whose id is above all previous ids. Never waits for the disk."""
         assert block_id > self._last_id, "block ids ascend"
         self._last_id = block_id
         with self._lock:
             self._unwritten[block_id] = bulk_bytes(bulk)
             self.unwritten_bytes += bulk_bytes(bulk)
         self._blocks.add_pending(block_id, bulk)
-        # Not with its bytes: they go as soon as the block is freed.
+        # Without its bytes: these are released as soon as the block is freed.
         self._writer.submit(self._write, block_id)
 
     def free(self, block_ids: BlockIds) -> npt.NDArray[np.bool_]:
-        """Drops blocks, and files left empty; returns which of the ids were transient blocks."""
+        """Drops blocks and emptied files; returns a mask of the ids that were transient blocks."""
         freed = self._blocks.free(block_ids)
         self._forget_unwritten(block_ids.tolist())
         with self._lock:
@@ -88,25 +88,25 @@ class TransientBlocks:
         return freed.found
 
     def read(self, block_id: int) -> bytes:
-        """As `Blocks.read`."""
+        """The bytes of a block, as `Blocks.read`."""
         return self._blocks.read(block_id)
 
     def lengths(self, block_ids: BlockIds) -> npt.NDArray[np.int64]:
-        """As `Blocks.lengths`."""
+        """The lengths of blocks, as `Blocks.lengths`."""
         return self._blocks.lengths(block_ids)
 
     def rewrite(self, blocks: Sequence[tuple[int, bytes]]) -> None:
-        """Stores blocks in other bytes, by id; one that was freed meanwhile stays free. Blocking.
+        """Replaces the bytes of blocks, by id; a block freed meanwhile stays free. Blocking.
 
         Raises:
-            OSError: There is no room; the blocks are what they were.
+            OSError: The disk has no room; the blocks are unchanged.
         """
         self._writer.submit(self._rewrite, blocks).result()
 
     def compact(self, below: float, going: Callable[[], bool]) -> None:
-        """Copies the blocks out of full files of which a smaller share is live, which then go.
+        """Copies blocks out of full files whose live share is below `below`; blocking.
 
-        Blocking; ends when `going` says no. Raises as `rewrite`.
+        The emptied files are deleted. Ends when `going` returns False. Raises as `rewrite`.
         """
         table = self._blocks.copy_table()
         for number, live in table.live_bytes().items():
@@ -119,7 +119,7 @@ class TransientBlocks:
                     self.rewrite([(block_id, self._blocks.read(block_id))])
 
     def close(self) -> None:
-        """Removes everything."""
+        """Stops the writer thread and removes all files."""
         self._closing.set()
         self._writer.shutdown(cancel_futures=True)
         if self._fd >= 0:
@@ -139,7 +139,7 @@ class TransientBlocks:
         self._forget_unwritten([block_id])
 
     def _spilled(self, block_id: int) -> bool:
-        """Whether a block need not be in memory any more: it is in a file, or was freed."""
+        """Whether a block is no longer needed in memory: it is in a file, or was freed."""
         bulk = self._blocks.pending(block_id)
         try:
             if bulk is not None:
@@ -155,7 +155,7 @@ class TransientBlocks:
         return True
 
     def _forget_unwritten(self, block_ids: list[int]) -> None:
-        """Counts blocks no more that were written or freed."""
+        """Subtracts written or freed blocks from the unwritten bytes."""
         with self._lock:
             for block_id in self._unwritten.keys() & block_ids:
                 self.unwritten_bytes -= self._unwritten.pop(block_id)
@@ -177,7 +177,7 @@ class TransientBlocks:
                 self._drop_files()
 
     def _append(self, bulk: Bulk) -> Location:
-        """Writes bytes behind all others."""
+        """Appends bytes to the current file, or to a new one."""
         if self._fd < 0 or self._size >= _FILE_BYTES:
             self._next_file()
         self._disk.write(self._fd, bulk, self._size)
