@@ -1,9 +1,9 @@
 """Python client of an ackq broker, without Spark.
 
 Publishes with confirms or in transactions, consumes with acknowledgements, reads sessions, stages
-writer batches, administers.
+writer batches and administers the broker.
 
-Names are imported on first use, so that a process which only needs `Security` does not pay for gRPC
+Names are imported on first use, so that a process that only needs `Security` does not import gRPC
 and Arrow (0.2 s and more in each of Spark's Python processes).
 """
 
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from ackq.outcomes import Outcome as Outcome
     from ackq.outcomes import OutcomeName as OutcomeName
 
-# What gRPC's C library writes to stderr stands in the error of the call as well. It reads this when
-# `grpc` is imported, which everything below does after this.
+# The messages that gRPC's C library writes to stderr are in the error of the call as well. It reads
+# this variable when `grpc` is imported, which all imports below do after this line.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _HOME = {

@@ -62,9 +62,9 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 K = TypeVar("K", str, tuple[str, int])
 
-# Queues that one call lists: some 3 ms of the broker's time.
+# Number of queues that one call lists: about 3 ms of the broker's time.
 _PAGE: Final = 1_000
-# A backup to another file system is a copy.
+# Long, because a backup to another file system copies the data.
 BACKUP_TIMEOUT_S: Final = 6 * 3600.0
 OVERFLOWS: Final = {
     "reject-publish": pb.OVERFLOW_REJECT_PUBLISH,
@@ -81,9 +81,9 @@ class Admin:
     """Administration for operators and set-up code. Any method may raise BrokerUnavailableError.
 
     Args:
-        endpoint: `host:port`, or a `Broker`, which has its security as well.
+        endpoint: `host:port`, or a `Broker`, which includes its security.
         security: Transport security.
-        timeout_s: Maximum wait of each call, in seconds.
+        timeout_s: Maximum wait for each call, in seconds.
 
     Raises:
         InvalidArgumentError: The endpoint is not host:port, or a certificate cannot be read.
@@ -104,46 +104,47 @@ class Admin:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to do: the channel is shared by the process."""
+        """Does nothing: the gRPC channel is shared by the process."""
 
     # --- broker ---
 
     def info(self) -> ServerInfo:
-        """The broker: version, history, journal position."""
+        """Describes the broker: version, history, journal position."""
         return self._told(ServerInfo, "AdminService/ServerInfo", pb.ServerInfoRequest())
 
     def serving(self) -> bool:
-        """Whether the broker takes new work: False while it starts, or drains before it stops."""
+        """Whether the broker accepts new work; False while it starts, or drains before a stop."""
         return health.serving(self._broker, self._timeout_s)
 
     def accept_history(self) -> AcceptedHistory:
-        """Readmits publishers, sessions, writers and links of older histories (Q8); how many.
+        """Readmits publishers, sessions, writers and links of older histories; counts them (Q8).
 
-        For an operator who knows that the restored or repaired journal lacks nothing that was
-        confirmed, accepted or committed before, or that it does not matter.
+        For an operator who knows that the restored or repaired journal has everything that was
+        confirmed, accepted or committed before, or that a loss does not matter.
         """
         return self._told(AcceptedHistory, "AdminService/AcceptHistory", pb.AcceptHistoryRequest())
 
     def backup(self, name: str = "", *, timeout_s: float = BACKUP_TIMEOUT_S) -> Backup:
-        """Makes a backup of the broker on its machine (O5), while it serves.
+        """Makes a backup of the running broker on its machine (O5).
 
         Args:
-            name: Of the directory of the backup, in the one that `ackq-broker serve --backup-dir`
-                names; empty: the time.
-            timeout_s: Maximum wait. The broker finishes the backup all the same.
+            name: Name of the backup's directory inside the one that is set with
+                `ackq-broker serve --backup-dir`; empty: the current time.
+            timeout_s: Maximum wait, in seconds. The broker finishes the backup even after it.
 
         Raises:
-            PreconditionFailedError: There is one of that name, or the broker has no directory.
-            DiskFullError: There is no room.
+            PreconditionFailedError: A backup of that name exists, or the broker has no backup
+                directory.
+            DiskFullError: The disk has not enough space.
         """
         request = pb.BackupRequest(name=name)
         return self._told(Backup, "AdminService/Backup", request, timeout_s)
 
     def drain(self, *, resume: bool = False) -> Drain:
-        """Makes the broker take in nothing new before a restart (O6); what is still under way.
+        """Makes the broker refuse new work before a restart; reports work in progress (O6).
 
         Args:
-            resume: Take in everything again.
+            resume: Ends the drain: the broker accepts new work again.
         """
         return self._told(Drain, "AdminService/Drain", pb.DrainRequest(resume=resume))
 
@@ -167,37 +168,37 @@ class Admin:
         passive: bool = False,
         check: bool = False,
     ) -> DeclaredQueue:
-        """Declares a queue: makes it, or checks that it exists with these properties (Q1).
+        """Declares a queue: creates it, or checks that it exists with these properties (Q1).
 
-        0 and "" mean none.
+        0 and "" mean that the property is not set.
 
         Args:
-            name: 1 to 255 bytes.
-            durable: Survives a restart.
-            max_length: Maximum of messages: with reject-publish all of them, staged ones too; with
-                drop-head the ready ones.
-            max_bytes: Maximum of payload bytes, of the same messages.
-            overflow: At the bound: "reject-publish" or "drop-head" (Q3).
+            name: Name of the queue, 1 to 255 bytes.
+            durable: Whether the queue survives a restart.
+            max_length: Maximum number of messages: with reject-publish all of them, staged ones
+                included; with drop-head the ready ones.
+            max_bytes: Maximum number of payload bytes, of the same messages.
+            overflow: Behaviour at the bound: "reject-publish" or "drop-head" (Q3).
             message_ttl_ms: Messages expire this long after publish.
             expires_ms: The queue is deleted after this time without use.
-            delivery_limit: FAILED deliveries allowed (C13).
-            dead_letter_queue: Takes rejected, expired and over-limit messages.
+            delivery_limit: Number of FAILED deliveries allowed (C13).
+            dead_letter_queue: Queue for rejected, expired and over-limit messages.
             redelivery_delay_ms: First redelivery delay (C14).
-            redelivery_delay_max_ms: Largest one.
-            drop_on_limit: Without a dead-letter queue: drop at the delivery limit.
-            passive: Only check that it exists.
-            check: Do nothing, and answer or raise as if it had been done; needs a broker that
-                knows this.
+            redelivery_delay_max_ms: Maximum redelivery delay.
+            drop_on_limit: Without a dead-letter queue, drop messages at the delivery limit.
+            passive: Only check that the queue exists.
+            check: Change nothing, but answer or raise as if it had been done; needs a broker that
+                supports this.
 
         Returns:
-            Its id, whether it is new, and warnings, which are logged as well: properties that do
-            not do what they seem to do.
+            The queue's id, whether it is new, and warnings about properties that have no effect,
+            which are logged as well.
 
         Raises:
-            PropertiesDifferError: It exists with other properties.
-            QueueNotFoundError: `passive`, and it does not exist.
+            PropertiesDifferError: The queue exists with other properties.
+            QueueNotFoundError: `passive`, and the queue does not exist.
             InvalidArgumentError: A name or property is out of its range.
-            LimitError, UnsupportedError: The broker refuses it.
+            LimitError, UnsupportedError: The broker refuses the declare.
         """
         properties = pb.QueueProperties(
             durable=durable,
@@ -229,7 +230,10 @@ class Admin:
         return self._told(DeletedQueue, "AdminService/DeleteQueue", request)
 
     def purge_queue(self, name: str) -> int:
-        """Removes the ready messages of a queue; how many (Q4). Raises QueueNotFoundError."""
+        """Removes the ready messages of a queue; returns their number (Q4).
+
+        Raises QueueNotFoundError.
+        """
         return self._call(
             "AdminService/PurgeQueue", pb.PurgeQueueRequest(queue=name), pb.PurgeQueueResponse
         ).purged
@@ -245,26 +249,27 @@ class Admin:
         reason: str = "",
         to_queue: str = "",
     ) -> Redriven:
-        """Moves dead letters back to their queues of origin, or to another (Q6).
+        """Moves dead letters back to their queues of origin, or to another queue (Q6).
 
-        Each move is atomic. Messages that are dead-lettered again meanwhile stay.
+        Each move is atomic. Messages that are dead-lettered again during the redrive stay.
 
         Args:
             queue: The dead-letter queue.
-            first_position: 0: from the head.
-            last_position: 0: to the tail.
-            max_messages: Lowest positions first; 0: no limit.
-            cause: Only what died of it: "rejected", "expired" or "delivery_limit"; "": any.
-            reason: Only what died for exactly this reason; "": any.
-            to_queue: The queue to move them to; "": each to the queue it came from.
+            first_position: First position; 0: from the head.
+            last_position: Last position; 0: to the tail.
+            max_messages: Maximum number of messages, lowest positions first; 0: no limit.
+            cause: Only messages with this cause: "rejected", "expired" or "delivery_limit"; "":
+                any.
+            reason: Only messages with exactly this reason; "": any.
+            to_queue: The target queue; "": the queue from which each message came.
 
         Returns:
-            How many were moved, and how many of the range, cause and reason are left: above
-            `max_messages`, their queue is deleted or full, or they were never dead-lettered.
+            The number of moved messages, and the number left of that range, cause and reason: above
+            `max_messages`, with a deleted or full target queue, or never dead-lettered.
 
         Raises:
             QueueNotFoundError: No such queue.
-            InvalidArgumentError: A position, number or cause is none, or `to_queue` is `queue`.
+            InvalidArgumentError: A position, number or cause is invalid, or `to_queue` is `queue`.
         """
         request = pb.RedriveRequest(
             queue=queue,
@@ -289,13 +294,13 @@ class Admin:
     def queues(
         self, pattern: str = "", *, not_empty: bool = False, after: str = "", limit: int = 0
     ) -> list[QueueInfo]:
-        """The queues by name, fetched in pages (Q5).
+        """Lists the queues by name, fetched in pages (Q5).
 
         Args:
-            pattern: Only those whose names match: `*` stands for any characters, `?` for one.
-            not_empty: Only those that hold messages, staged ones included.
-            after: Only those whose names come after this one.
-            limit: At most so many; 0: all.
+            pattern: Only queues whose names match: `*` stands for any characters, `?` for one.
+            not_empty: Only queues that hold messages, staged ones included.
+            after: Only queues whose names come after this one.
+            limit: Maximum number of queues; 0: all.
 
         Raises:
             InvalidArgumentError: The pattern is too long.
@@ -312,11 +317,11 @@ class Admin:
                 request.after = _behind(request.after, page.queues[-1].queue)
             elif not request.page_size:
                 raise _no_answer("It has more queues, and lists none.")
-            else:  # no queue of the page may be shown to this user: the rest, in one answer
+            else:  # this user may see no queue of the page: fetch the rest in one answer
                 request.page_size = 0
 
     def queue(self, name: str) -> QueueInfo:
-        """One queue. Raises QueueNotFoundError."""
+        """Describes one queue. Raises QueueNotFoundError."""
         found = self._call(
             "AdminService/ListQueues", pb.ListQueuesRequest(queue=name), pb.ListQueuesResponse
         ).queues
@@ -328,11 +333,11 @@ class Admin:
         return decoded(QueueInfo, found[0])
 
     def holdings(self, queue: str, *, position: int = 0) -> Holdings:
-        """Who holds messages of a queue, since when, and what that pins (Q9).
+        """Lists the owners that hold messages of a queue, since when, and what they pin (Q9).
 
         Args:
-            queue: Its name.
-            position: Only who holds the message there; 0: all.
+            queue: Name of the queue.
+            position: Only the owner of the message at this position; 0: all.
 
         Raises:
             QueueNotFoundError: No such queue.
@@ -345,9 +350,9 @@ class Admin:
     def declare_exchange(
         self, name: str, kind: ExchangeKind = "topic", *, durable: bool = True, check: bool = False
     ) -> DeclaredExchange:
-        """Declares an exchange of kind "direct", "fanout" or "topic" (Q2); `check` as for a queue.
+        """Declares an exchange of kind "direct", "fanout" or "topic" (Q2).
 
-        Raises PropertiesDifferError, InvalidArgumentError.
+        For `check` see `declare_queue`. Raises PropertiesDifferError, InvalidArgumentError.
         """
         request = pb.DeclareExchangeRequest(
             exchange=name,
@@ -358,7 +363,7 @@ class Admin:
         return self._told(DeclaredExchange, "AdminService/DeclareExchange", request)
 
     def delete_exchange(self, name: str) -> int:
-        """Deletes an exchange and its bindings; how many those were.
+        """Deletes an exchange and its bindings; returns the number of bindings.
 
         Raises ExchangeNotFoundError.
         """
@@ -368,7 +373,7 @@ class Admin:
         ).bindings
 
     def exchanges(self) -> list[ExchangeInfo]:
-        """All exchanges with their bindings, by name."""
+        """Lists all exchanges with their bindings, by name."""
         request = pb.ListExchangesRequest()
         answer = self._call("AdminService/ListExchanges", request, pb.ListExchangesResponse)
         return [decoded(ExchangeInfo, each) for each in answer.exchanges]
@@ -376,9 +381,9 @@ class Admin:
     def bind(
         self, exchange: str, queue: str, binding_key: str = "", *, check: bool = False
     ) -> bool:
-        """Binds a queue to an exchange; False: it was bound. `check` as for a queue.
+        """Binds a queue to an exchange; False: it was already bound.
 
-        Raises ExchangeNotFoundError, QueueNotFoundError.
+        For `check` see `declare_queue`. Raises ExchangeNotFoundError, QueueNotFoundError.
         """
         request = pb.BindRequest(
             exchange=exchange, queue=queue, binding_key=binding_key, check=check
@@ -386,7 +391,7 @@ class Admin:
         return self._call("AdminService/Bind", request, pb.BindResponse).created
 
     def unbind(self, exchange: str, queue: str, binding_key: str = "") -> bool:
-        """Removes a binding; False: there was none.
+        """Removes a binding; False: it did not exist.
 
         Raises ExchangeNotFoundError, QueueNotFoundError.
         """
@@ -396,11 +401,11 @@ class Admin:
     # --- sessions ---
 
     def sessions(self, *, finished: bool = False) -> list[SessionInfo]:
-        """All sessions, by name; `finished` ones, which hold nothing and have no name, too (S8)."""
+        """Lists all sessions by name; with `finished` also unnamed ones that hold nothing (S8)."""
         return self._sessions(sessions_pb2.ListSessionsRequest(finished=finished))
 
     def session(self, name: str) -> SessionInfo:
-        """One session. Raises SessionNotFoundError."""
+        """Describes one session. Raises SessionNotFoundError."""
         found = self._sessions(sessions_pb2.ListSessionsRequest(session=name))
         if not found:
             raise SessionNotFoundError(
@@ -410,10 +415,10 @@ class Admin:
         return found[0]
 
     def release_session(self, name: str, *, fence: bool = False) -> ReleasedSession:
-        """Requeues a session's lease and ends the incarnation (S5, S9).
+        """Requeues a session's lease and ends its incarnation (S5, S9).
 
-        The answer counts the requeued messages, and those dropped because their queue was deleted
-        (Q4).
+        The answer counts the requeued messages, and the messages dropped because their queue was
+        deleted (Q4).
 
         Raises:
             SessionNotFoundError: No such session.
@@ -435,24 +440,24 @@ class Admin:
     ) -> SettledSession:
         """Rejects or releases tags of a session's outstanding lease, between two epochs (S8).
 
-        The next attach of its query runs the batch again without them.
+        The next attach of its query runs the batch again without these messages.
 
         Args:
-            name: The session's.
+            name: Name of the session.
             outcome: REJECTED or RELEASED, or its name.
-            ranges: First and last tag of each, both included.
+            ranges: First and last tag of each range, both included.
             reason: Why, for REJECTED.
-            fence: Also when a live holder is attached: that holder is ended first.
+            fence: Settle even if a live holder is attached: that holder is ended first.
             discard: REJECTED may lose messages of a queue without a dead-letter queue.
-            incarnation: The one whose tags these are: a session that was opened anew begins at tag
-                1 again. Empty: whichever it has.
+            incarnation: The incarnation to which the tags belong: a session that was opened again
+                begins at tag 1. Empty: the current incarnation.
 
         Raises:
             SessionNotFoundError: No such session.
             AlreadyHeldError: A live holder is attached, and `fence` is off.
             UnknownDeliveryTagError: A tag is outside the outstanding lease.
-            PreconditionFailedError: The session has another incarnation by now; or REJECTED on a
-                queue without dead-letter queue, no `discard`.
+            PreconditionFailedError: The session has another incarnation now; or REJECTED on a queue
+                without dead-letter queue, no `discard`.
             InvalidArgumentError: Another outcome, no tags, or a reason that is too long.
         """
         from ackq.client import outcomes  # noqa: PLC0415 - as in browse_lease
@@ -483,10 +488,10 @@ class Admin:
         """Reads a session's outstanding lease without being its holder (S8), in tag order.
 
         Args:
-            name: The session's.
-            first_tag: 0: the lease's first.
-            last_tag: 0: the lease's last.
-            max_messages: 0: no limit.
+            name: Name of the session.
+            first_tag: First tag; 0: the lease's first.
+            last_tag: Last tag; 0: the lease's last.
+            max_messages: Maximum number of messages; 0: no limit.
             columns: Names of `ackq.wire.columns.DELIVERED`, in the order wanted; None: all.
 
         Raises:
@@ -494,7 +499,7 @@ class Admin:
             UnknownDeliveryTagError: A tag is outside the outstanding lease.
             SchemaError: A column does not exist.
         """
-        # Arrow takes 0.15 s to import, and the rest of administration has no use for it.
+        # Arrow takes 0.15 s to import, and no other method needs it, except `browse`.
         from ackq.client.blocks import decoding  # noqa: PLC0415 - see above
         from ackq.wire import columns as wire_columns  # noqa: PLC0415 - see above
 
@@ -518,28 +523,28 @@ class Admin:
     # --- links ---
 
     def links(self) -> list[LinkInfo]:
-        """All links, by name (L26)."""
+        """Lists all inbound links, by name (L26)."""
         return self._links("")
 
     def link(self, name: str) -> LinkInfo:
-        """One link. Raises LinkNotFoundError."""
+        """Describes one inbound link. Raises LinkNotFoundError."""
         return _some(self._links(name))[0]
 
     def outbound_links(self, name: str = "") -> list[OutboundReport]:
-        """The outbound links that run now, or those of a name, by name (L26).
+        """Lists the running outbound links, by name, or only those called `name` (L26).
 
         Raises:
-            LinkNotFoundError: No link has this name, neither an outbound nor an inbound one.
+            LinkNotFoundError: No outbound or inbound link has this name.
         """
         request = links_pb2.ListLinksRequest(link=name, outbound=True)
         answer = self._call("LinksService/ListLinks", request, links_pb2.ListLinksResponse)
         return [decoded(OutboundReport, each) for each in answer.outbound]
 
     def pause_link(self, name: str, *, paused: bool = True) -> bool:
-        """Pauses a link, which takes no more then and goes on to acknowledge, or lets it go on.
+        """Pauses a link, or resumes it; a paused link takes no messages but still acknowledges.
 
         Returns:
-            Whether that changed it (L25).
+            Whether the call changed the link (L25).
 
         Raises:
             LinkNotFoundError: No such link.
@@ -548,16 +553,17 @@ class Admin:
         return self._call("LinksService/PauseLink", request, links_pb2.PauseLinkResponse).changed
 
     def remove_link(self, name: str, *, forget: bool = False) -> RemovedLink:
-        """Ends a link; what was held and not proven (L25).
+        """Removes a link; returns counts of held messages and unproven acknowledgements (L25).
 
         Args:
-            name: The link's.
-            forget: Though messages are held or acknowledgements not proven: what the other broker
-                delivers again then, is new here.
+            name: Name of the link.
+            forget: Remove the link even if messages are held or acknowledgements are unproven: the
+                local broker stores messages that the remote broker redelivers as new ones.
 
         Raises:
             LinkNotFoundError: No such link.
-            InUseError: It runs, or (without `forget`) holds something.
+            InUseError: The link runs, or (without `forget`) still holds messages or has unproven
+                acknowledgements.
         """
         request = links_pb2.RemoveLinkRequest(link=name, forget=forget)
         return self._told(RemovedLink, "LinksService/RemoveLink", request)
@@ -570,10 +576,10 @@ class Admin:
     # --- writers ---
 
     def batches(self, queue: str = "") -> list[BatchInfo]:
-        """Batches that are staged and not committed, by writer and batch (K3).
+        """Lists the batches that are staged and not committed, by writer and batch (K3).
 
         Args:
-            queue: Only those with rows for it; empty: all.
+            queue: Only batches with rows for this queue; empty: all.
 
         Raises:
             QueueNotFoundError: No such queue.
@@ -593,25 +599,25 @@ class Admin:
             after.CopyFrom(publishing_pb2.BatchKey(writer=writer, batch_id=batch_id))
 
     def batch(self, writer: str, batch_id: int) -> BatchInfo:
-        """One staged batch, with its stages. Raises BatchNotFoundError."""
+        """Describes one staged batch, with its stages. Raises BatchNotFoundError."""
         key = publishing_pb2.BatchKey(writer=writer, batch_id=_uint64("batch_id", batch_id))
         answer = self._batches(publishing_pb2.ListBatchesRequest(batch=key))
         return decoded(BatchInfo, _some(answer.batches)[0])
 
     def drop_batch(self, writer: str, batch_id: int, *, force: bool = False) -> DroppedBatch:
-        """Drops what is staged of a batch, and gives back the room that it held (K3).
+        """Drops the staged rows of a batch, and frees the room that they held (K3).
 
-        For a write that is dead. If it is not, its commit is refused and nothing of it is visible:
-        a query runs the batch again at its next start, and a batch write fails.
+        For a write that is dead. If it is not, its commit is refused and none of its rows become
+        visible: a query runs the batch again at its next start, and a batch write fails.
 
         Args:
-            writer: As `batches` names it.
-            batch_id: As `batches` names it.
-            force: Also while a task is writing to it.
+            writer: The writer's name, from `batches`.
+            batch_id: The batch's id, from `batches`.
+            force: Drop the batch even while a task is writing to it.
 
         Raises:
-            BatchNotFoundError: Nothing of it is staged.
-            InUseError: A task is writing to it, and `force` is off.
+            BatchNotFoundError: Nothing of the batch is staged.
+            InUseError: A task is writing to the batch, and `force` is off.
         """
         key = publishing_pb2.BatchKey(writer=writer, batch_id=_uint64("batch_id", batch_id))
         return self._told(
@@ -621,7 +627,7 @@ class Admin:
         )
 
     def writers(self, *, idle_s: float = 0) -> list[WriterInfo]:
-        """The writers that the broker remembers, by name; those not heard of for so long (K3)."""
+        """Lists the writers that the broker remembers, by name, idle for at least `idle_s` (K3)."""
         request = publishing_pb2.ListWritersRequest(age_ms=_uint64("idle_s", int(1000 * idle_s)))
         found: list[WriterInfo] = []
         while True:
@@ -632,24 +638,24 @@ class Admin:
             request.after = _behind(request.after, _some(page.writers)[-1].writer)
 
     def writer(self, name: str) -> WriterInfo:
-        """One writer. Raises WriterNotFoundError."""
+        """Describes one writer. Raises WriterNotFoundError."""
         answer = self._writers(publishing_pb2.ListWritersRequest(writer=name))
         return decoded(WriterInfo, _some(answer.writers)[0])
 
     def forget_writer(self, name: str, *, force: bool = False) -> bool:
         """Forgets a writer that will not write again; False: it was forgotten before (K3).
 
-        There is no way back: whatever comes under its name is refused with WriterForgottenError,
-        as the broker cannot know any more what would be a repetition.
+        This cannot be undone: any write under its name is refused with WriterForgottenError, as the
+        broker can no longer recognise a repetition.
 
         Args:
-            name: The writer's.
-            force: Also one that was heard of within the last day.
+            name: Name of the writer.
+            force: Forget even a writer that was active within the last day.
 
         Raises:
             WriterNotFoundError: No such writer.
-            InUseError: It has stages, or was heard of within a day and `force` is off.
-            LimitError: The broker has forgotten as many as it can remember.
+            InUseError: The writer has stages, or was active within a day and `force` is off.
+            LimitError: The broker remembers the maximum number of forgotten writers.
         """
         return self._call(
             "PublishingService/ForgetWriter",
@@ -658,10 +664,10 @@ class Admin:
         ).forgotten
 
     def assign_writer(self, name: str, user: str) -> str:
-        """Gives a writer to another user of the broker, as when its query goes to one (A10).
+        """Assigns a writer to another user of the broker, for instance with its query (A10).
 
         Returns:
-            Whom it belonged to; empty when it was nobody's.
+            The previous owner; empty if the writer had none.
 
         Raises:
             WriterNotFoundError: No such writer.
@@ -690,7 +696,10 @@ class Admin:
     # --- browse ---
 
     def plan_browse(self, queue: str) -> list[BrowseChunk]:
-        """Pieces of a queue in position order, for a parallel browse. Raises QueueNotFoundError."""
+        """Splits a queue into chunks in position order, for a parallel browse.
+
+        Raises QueueNotFoundError.
+        """
         request = pb.PlanBrowseRequest(queue=queue)
         answer = self._call("AdminService/PlanBrowse", request, pb.PlanBrowseResponse)
         return [decoded(BrowseChunk, each) for each in answer.chunks]
@@ -705,16 +714,16 @@ class Admin:
         columns: Sequence[str] | None = None,
         max_body_bytes: int = 0,
     ) -> Iterator[pa.RecordBatch]:
-        """Reads without consuming (Q5), in position order.
+        """Reads the messages of a queue without consuming them (Q5), in position order.
 
         Args:
-            queue: Its name.
-            first_position: 0: from the head.
-            last_position: 0: to the tail.
-            max_messages: 0: no limit.
+            queue: Name of the queue.
+            first_position: First position; 0: from the head.
+            last_position: Last position; 0: to the tail.
+            max_messages: Maximum number of messages; 0: no limit.
             columns: Names of `ackq.wire.columns.BROWSED`, in the order wanted; None: all.
-            max_body_bytes: Bodies are cut to so many bytes, and a last column `body_bytes` (int64)
-                says how long each is; 0: whole bodies, and no such column.
+            max_body_bytes: Bodies are cut to this many bytes, and a last column `body_bytes`
+                (int64) has the length of each whole body; 0: whole bodies, and no such column.
 
         Raises:
             QueueNotFoundError: No such queue.
@@ -754,7 +763,7 @@ class Admin:
     def _told(
         self, kind: Callable[..., T], method: str, request: Message, timeout_s: float | None = None
     ) -> T:
-        """What the answer of a call says, as a class of `ackq.info`."""
+        """Makes a call and converts its answer to a class of `ackq.info`."""
         return decoded(kind, self._call(method, request, answer_class(method), timeout_s))
 
     def _call(
@@ -764,7 +773,7 @@ class Admin:
         response: type[calls.Response],
         timeout_s: float | None = None,
     ) -> calls.Response:
-        # Looked up at each call: after a fork, or `close_channels`, it is a new one.
+        # Looked up for each call: after a fork or `close_channels` the gRPC channel is a new one.
         to_broker = grpc_channel(self._broker)
         try:
             return calls.unary(to_broker, method, request, response, timeout_s or self._timeout_s)
@@ -781,14 +790,14 @@ def _choice(choices: dict[str, T], name: str, value: str) -> T:
 
 
 def _some(found: Sequence[T]) -> Sequence[T]:
-    """What an answer lists; raises InternalError for nothing, which no broker answers."""
+    """The items that an answer lists; raises InternalError for an empty list."""
     if not found:
         raise _no_answer("It lists nothing.")
     return found
 
 
 def _behind(after: K, last: K) -> K:
-    """Where the next page begins; raises InternalError where it would not be behind this one."""
+    """The key after which the next page begins; raises InternalError if it does not advance."""
     if not last > after:
         raise _no_answer("Its list does not go on.")
     return last

@@ -1,4 +1,4 @@
-"""Between the threads of a stream and an asyncio event loop: nothing here blocks the loop."""
+"""Connects the threads of a stream with an asyncio event loop, without blocking the loop."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Waker:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Wakes the coroutine that waits; from any thread."""
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        """Wakes the waiting coroutine; may be called from any thread."""
+        with suppress(RuntimeError):  # the loop is closed: no coroutine waits
             self._loop.call_soon_threadsafe(self._woken.set)
 
     async def wait_for(self, poll: Callable[[], T | None]) -> T:
-        """The first result of `poll` that is not None, asked again after each wake-up."""
+        """Waits for the first result of `poll` that is not None; polls after each wake-up."""
         while True:
             self._woken.clear()
             found = poll()
@@ -41,10 +41,10 @@ class LoopCallback(Generic[T]):
     """A callback of the application that runs on its event loop, whichever thread calls it.
 
     Args:
-        callback: The application's.
+        callback: The application's callback.
 
     Attributes:
-        loop: Where it runs; set before it can be called.
+        loop: The event loop on which it runs; set before the callback can be called.
     """
 
     def __init__(self, callback: Callable[[T], object]) -> None:
@@ -52,16 +52,16 @@ class LoopCallback(Generic[T]):
         self._callback = callback
 
     def __call__(self, argument: T) -> None:
-        """Has it run soon; from any thread."""
+        """Schedules the callback on the event loop; may be called from any thread."""
         assert self.loop is not None, "a stream starts on the loop"
-        with suppress(RuntimeError):  # the loop is closed: nobody listens
+        with suppress(RuntimeError):  # the loop is closed: the callback cannot run
             self.loop.call_soon_threadsafe(self._callback, argument)
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Runs blocking work on a thread that ends with it; the loop's own threads would stay.
+    """Runs blocking work on a thread that ends with it; the loop's own threads would stay alive.
 
-    When this is cancelled, the work goes on in its thread and nobody waits for it.
+    If the coroutine is cancelled, the work continues on its thread without a waiter.
     """
     one = ThreadPoolExecutor(1, thread_name_prefix="ackq-close")
     doing = asyncio.get_running_loop().run_in_executor(one, work)
@@ -72,7 +72,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 def refuse_coroutine(callback: object, name: str, remedy: str) -> None:
-    """Raises InvalidArgumentError for a coroutine function, which nobody would await."""
+    """Raises InvalidArgumentError for a coroutine function, which would never be awaited."""
     inner = callback
     while isinstance(inner, functools.partial):
         inner = inner.func

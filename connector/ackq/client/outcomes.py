@@ -1,4 +1,4 @@
-"""Acknowledge modes (C10), and checked outcomes of an application (C4, C5)."""
+"""Acknowledge modes (C10), and validation of an application's outcomes (C4, C5)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class AcknowledgeMode(Enum):
     `a`, `b` and `c`.
 
     AUTO: a message is accepted after the callback returned without raising, or before `receive`
-    returns it. What a callback raises is logged, and the message is settled FAILED when the
-    consumer declared that, else RELEASED.
+    returns it. An exception of a callback is logged, and the message is settled FAILED if the
+    consumer declared that outcome, else RELEASED.
 
         >>> with Channel(endpoint) as channel:
         ...     consumer = channel.consume("orders", mode=AcknowledgeMode.AUTO)
         ...     consumer.receive(timeout_s=10).body
         b'a'
 
-    CLIENT: the application settles, each message with its own outcome or, with `acknowledge`,
-    everything it got so far. What it leaves unsettled is delivered again when the channel ends.
+    CLIENT: the application settles, each message with its own outcome or, with `acknowledge`, all
+    messages delivered so far. Unsettled messages are redelivered when the channel ends.
 
         >>> with Channel(endpoint) as channel:
         ...     consumer = channel.consume(
@@ -43,7 +43,7 @@ class AcknowledgeMode(Enum):
         2
         1
 
-    DUPS_OK: as AUTO, but lazily and in bulk. Faster; after a crash more is delivered again.
+    DUPS_OK: like AUTO, but lazily and in bulk. Faster; after a crash more messages are redelivered.
 
         >>> seen = queue.Queue()
         >>> with Channel(endpoint) as channel:
@@ -51,16 +51,16 @@ class AcknowledgeMode(Enum):
         ...     [seen.get(timeout=10).body for _ in range(3)]
         [b'a', b'b', b'c']
 
-    PRE: a message is accepted before the callback or `receive` sees it, whatever the callback does:
-    never twice, lost when the application crashes with it.
+    PRE: a message is accepted before the callback or `receive` gets it, whatever the callback does:
+    never delivered twice, but lost if the application crashes while processing it.
 
         >>> with Channel(endpoint) as channel:
         ...     consumer = channel.consume("orders", mode=AcknowledgeMode.PRE)
         ...     [message.body for message in itertools.islice(consumer, 3)]
         [b'a', b'b', b'c']
 
-    NONE: no acks at all; the broker removes a message when it sends it. The fastest, and a crash
-    loses everything that was on its way.
+    NONE: no acks at all; the broker removes a message when it sends it. The fastest mode, but a
+    crash loses all messages in flight.
 
         >>> with Channel(endpoint) as channel:
         ...     consumer = channel.consume("orders", mode=AcknowledgeMode.NONE, columns=["body"])
@@ -76,14 +76,14 @@ class AcknowledgeMode(Enum):
 
 
 class When(Enum):
-    """When the client accepts messages on its own account."""
+    """When the client accepts messages automatically."""
 
     NOT = 0
     LAZILY = 1
     NOW = 2
 
 
-# When each mode accepts. An outcome that the application chose in a callback stands.
+# When each mode accepts automatically. An outcome that a callback chose is not changed.
 AT_RECEIVE: Final = {
     AcknowledgeMode.AUTO: When.NOW,
     AcknowledgeMode.CLIENT: When.NOT,
@@ -99,27 +99,27 @@ AFTER_CALLBACK: Final = dict.fromkeys(AcknowledgeMode, When.NOT) | {
 
 
 def outcome_of(value: Outcome | str) -> Outcome:
-    """The outcome of a value or name; raises InvalidArgumentError for neither."""
+    """The outcome with a value or name; raises InvalidArgumentError if none has it."""
     return _member(Outcome, "outcome", value)
 
 
 def mode_of(value: AcknowledgeMode | str) -> AcknowledgeMode:
-    """The mode of a value or name; raises InvalidArgumentError for neither."""
+    """The acknowledge mode with a value or name; raises InvalidArgumentError if none has it."""
     return _member(AcknowledgeMode, "mode", value)
 
 
 def declared(outcomes: Iterable[Outcome | OutcomeName] | OutcomeName) -> frozenset[Outcome]:
-    """Outcomes a consumer may settle with: those it declares, and ACCEPTED (C5)."""
+    """Outcomes with which a consumer may settle: the declared ones and ACCEPTED (C5)."""
     if isinstance(outcomes, str):
         outcomes = (outcomes,)
     return frozenset((Outcome.ACCEPTED, *map(outcome_of, outcomes)))
 
 
 def disposition(outcome: Outcome, reason: str = "", delay_ms: int = 0) -> Disposition:
-    """A checked disposition.
+    """A validated disposition of an outcome, a reason and a redelivery delay.
 
     Raises:
-        InvalidArgumentError: The reason is no text or too long, or the delay is out of its range.
+        InvalidArgumentError: The reason is not text or too long, or the delay is out of its range.
     """
     if encoding.text_bytes("reason", reason) > limits.MAX_HEADER_BYTES:
         raise InvalidArgumentError(

@@ -1,6 +1,6 @@
 """A set of integers as sorted, disjoint, inclusive ranges.
 
-Cost follows the number of ranges, not of integers.
+The cost depends on the number of ranges, not of integers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Ranges:
         return self._firsts[0]
 
     def extend(self, first: int, last: int) -> None:
-        """Adds first..last, all above every member."""
+        """Adds first..last, which must be above every member."""
         assert first <= last, "a range is not empty"
         assert not self._lasts or self._lasts[-1] < first, "the set grows at its end"
         if self._lasts and self._lasts[-1] == first - 1:
@@ -54,7 +54,7 @@ class Ranges:
         ]
 
     def remove(self, first: int, last: int) -> list[Range]:
-        """Removes first..last; returns those of them that were members."""
+        """Removes first..last; returns the integers of the range that were members."""
         removed = self.intersection(first, last)
         if removed:
             low, high = self._overlap(first, last)

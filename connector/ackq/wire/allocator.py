@@ -1,7 +1,7 @@
-"""The memory of frames: what one frame was read into is there for the next.
+"""Configures the memory allocator to keep freed memory of a frame for the next frame.
 
-By default the C library gives blocks of a frame's size back to the system when they are freed. The
-next frame then takes new ones page by page, which costs more than a copy of it.
+By default the C library returns blocks of a frame's size to the system when they are freed. The
+next frame then gets new memory page by page, which costs more than copying the frame.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from ackq import limits
 # Parameters of glibc's mallopt(3); setting one ends the automatic choice of both.
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
-# What is kept: as much as a stage has under way, and the group that the journal writes.
+# Memory to keep: enough for the data of a stage in flight, and for a group of the journal.
 _KEPT_BYTES: Final = 64 * limits.MIB
-# Larger blocks go back at once: a frame with a message near the limit is rare.
+# Larger blocks are returned at once: a frame with a message near the limit is rare.
 _LARGE_BYTES: Final = 8 * limits.MIB
 
 
 @functools.cache
 def keep_freed() -> None:
-    """Keeps freed memory of this process for its next frames; without effect elsewhere than glibc.
+    """Keeps freed memory of this process for its next frames; has no effect without glibc.
 
-    Of each part of the heap that threads allocate from, what is free at its end is kept up to
-    `_KEPT_BYTES`.
+    Each heap from which threads allocate keeps up to `_KEPT_BYTES` of free memory at its end.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

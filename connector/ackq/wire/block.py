@@ -28,7 +28,7 @@ class Block(NamedTuple):
 
 
 def payload_bytes(batch: pa.RecordBatch) -> int:
-    """Bytes of body, routing key, ids and headers over all rows; size limits count them."""
+    """Total bytes of bodies, routing keys, ids and headers of all rows, as size limits count."""
     total = 0
     for name in batch.schema.names:
         column = batch.column(name)
@@ -42,7 +42,7 @@ def payload_bytes(batch: pa.RecordBatch) -> int:
 
 
 def row_bytes(batch: pa.RecordBatch) -> pa.Array:
-    """Payload bytes of each row, an int64 array; used to find a message over the limit."""
+    """Payload bytes of each row as an int64 array, to find a message over the limit."""
     total: pa.Array = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
     for name in batch.schema.names:
         column = batch.column(name)
@@ -60,7 +60,7 @@ def header_of(
     published_at_us: int = 0,
     delivery_mode: pb.DeliveryMode = pb.DELIVERY_MODE_UNSPECIFIED,
 ) -> pb.BlockHeader:
-    """The header of a block with these rows; arguments as of `encode`."""
+    """The header of a block with the rows of `batch`; for the arguments see `encode`."""
     return pb.BlockHeader(
         columns=columns.bits(batch.schema.names),
         rows=batch.num_rows,
@@ -78,14 +78,14 @@ def encode(
     published_at_us: int = 0,
     delivery_mode: pb.DeliveryMode = pb.DELIVERY_MODE_UNSPECIFIED,
 ) -> bytes:
-    """A block as bytes.
+    """Encodes a batch as the bytes of a block.
 
     Args:
-        batch: At least one row; columns of `columns.STORED` with those types, in that order.
-        routing_key: The key of every row when the batch has no such column.
-        published_at_us: Microseconds since the epoch of every row, where the column is absent or
-            null.
-        delivery_mode: Of every row, where the column `persistent` is absent or null.
+        batch: At least one row; columns of `columns.STORED` with their types, in their order.
+        routing_key: The routing key of every row if the batch has no such column.
+        published_at_us: Publish time of every row in microseconds since the epoch, where the column
+            is absent or null.
+        delivery_mode: Delivery mode of every row, where the column `persistent` is absent or null.
     """
     header = header_of(
         batch,
@@ -97,12 +97,12 @@ def encode(
 
 
 def join(header: pb.BlockHeader, arrow: pa.Buffer | memoryview | bytes) -> bytes:
-    """A block as bytes from its two halves."""
+    """The bytes of a block, from its header and its Arrow bytes."""
     return b"".join(parts_of(header, arrow))
 
 
 def parts_of(header: pb.BlockHeader, arrow: pa.Buffer | memoryview | bytes) -> list[frame.Bytes]:
-    """The parts of a block from its two halves, to be joined with what goes around them."""
+    """The parts of a block from header and Arrow bytes, for the caller to join with other parts."""
     return frame.encode_parts(header.SerializeToString(), memoryview(arrow))
 
 
@@ -118,12 +118,12 @@ def split(data: bytes | memoryview) -> tuple[pb.BlockHeader, memoryview]:
 
 
 def decode(data: bytes | memoryview, *, validate: bool = False) -> Block:
-    """A block from bytes, zero-copy: the batch refers to `data`.
+    """Decodes a block from bytes, zero-copy: the batch refers to `data`.
 
     Args:
-        data: As `encode` made it.
-        validate: Check everything of a sender that is not trusted: layout, row count, payload
-            bytes, every offset, UTF-8 (`record_batch`).
+        data: The bytes of a block, made by `encode`.
+        validate: Check all data of an untrusted sender: layout, row count, payload bytes, every
+            offset, UTF-8 (`record_batch`).
 
     Raises:
         MalformedBlockError: The bytes are not a block, or `validate` found it inconsistent.
@@ -132,7 +132,7 @@ def decode(data: bytes | memoryview, *, validate: bool = False) -> Block:
 
 
 def read(header: pb.BlockHeader, arrow: memoryview, *, validate: bool = False) -> Block:
-    """As `decode`, from what `split` returned."""
+    """Decodes a block from the header and Arrow bytes that `split` returned; see `decode`."""
     schema = columns.stored_schema(header.columns)
     batch = record_batch.read(arrow, schema, header.rows) if validate else _read(arrow, schema)
     if batch.num_rows != header.rows or not header.rows:
@@ -150,7 +150,7 @@ def read(header: pb.BlockHeader, arrow: memoryview, *, validate: bool = False) -
 
 
 def _read(arrow: memoryview, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of a sender that is trusted; what no Arrow reader takes is refused all the same."""
+    """Reads a batch of a trusted sender; raises MalformedBlockError if Arrow cannot read it."""
     try:
         return pa.ipc.read_record_batch(pa.py_buffer(arrow), schema)
     except (pa.ArrowException, OSError, ValueError, EOFError) as error:
@@ -158,7 +158,7 @@ def _read(arrow: memoryview, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _used(column: pa.Array) -> tuple[int, int]:
-    """First and last child offset a list-like or binary-like column uses."""
+    """The first and last child offset that a list-like or binary-like column uses."""
     if not len(column):
         return 0, 0
     offsets = column.offsets
@@ -172,7 +172,7 @@ def _binary_bytes(column: pa.Array) -> int:
     _, offsets, _ = column.buffers()
     if offsets is None:
         return 0
-    # Cut to whole offsets: a foreign buffer may have any length beyond them.
+    # Cut to whole offsets: a buffer from elsewhere may have any length beyond them.
     end = column.offset + len(column) + 1
     view = memoryview(offsets).cast("B")[: 4 * end].cast("i")
     used: int = view[end - 1] - view[column.offset]

@@ -1,7 +1,7 @@
-"""The message columns: names, bits and Arrow types, in the one order they have everywhere.
+"""The message columns: names, bits and Arrow types, in the one order that is used everywhere.
 
-The types are exactly those of Spark's `to_arrow_schema(schema, "UTC")`: anything else Spark
-refuses.
+The types are exactly the types of Spark's `to_arrow_schema(schema, "UTC")`: Spark refuses all
+others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ackq.v1 import messages_pb2 as pb
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 HEADERS: Final = pa.map_(pa.string(), pa.string())
 
-# Stored columns: what a block can hold (bits 1 to 11).
+# Stored columns: the columns that a block can hold (bits 1 to 11).
 STORED: Final[dict[str, tuple[int, pa.DataType]]] = {
     "body": (pb.COLUMN_BODY, pa.binary()),
     "routing_key": (pb.COLUMN_ROUTING_KEY, pa.string()),
@@ -61,7 +61,7 @@ STORED_MASK: Final = sum(1 << bit for bit, _ in STORED.values())
 
 
 def bits(names: list[str] | tuple[str, ...]) -> int:
-    """The bit set of column names; raises SchemaError for an unknown one."""
+    """The bit set of some column names; raises SchemaError for an unknown name."""
     mask = 0
     for name in names:
         if name not in _ALL:
@@ -74,7 +74,7 @@ def bits(names: list[str] | tuple[str, ...]) -> int:
 
 @cache
 def stored_schema(mask: int) -> pa.Schema:
-    """The Arrow schema of a block with these stored columns.
+    """The Arrow schema of a block with the stored columns in `mask`.
 
     Raises MalformedBlockError for unknown bits.
     """
@@ -88,5 +88,5 @@ def stored_schema(mask: int) -> pa.Schema:
 
 
 def names(mask: int, among: dict[str, tuple[int, pa.DataType]]) -> list[str]:
-    """The names of the bits in `mask`, in the order of `among`; a mask of 0 means all."""
+    """The column names of the bits in `mask`, in the order of `among`; a mask of 0 means all."""
     return [name for name, (bit, _) in among.items() if not mask or mask >> bit & 1]

@@ -22,15 +22,15 @@ HEADER_TAG = 0x0A
 BLOCK_TAG = 0x7A
 _LENGTH_DELIMITED = 2
 _SKIP_FIXED = {1: 8, 5: 4}
-# Of a frame: room for what later versions may add. A field takes 0.5 us to skip, and 72 MiB would
-# hold 36 million of them.
+# Maximum number of fields of a frame, with room for fields of later versions. Skipping a field
+# takes 0.5 us, and 72 MiB would hold 36 million fields.
 _MOST_FIELDS = 64
 
 Bytes = bytes | memoryview
 
 
 class HeaderMessage(Protocol):
-    """Part of a generated protobuf class that frames use."""
+    """The part of a generated protobuf class that frames use."""
 
     def SerializeToString(self) -> bytes:  # noqa: N802
         """The message as bytes."""
@@ -45,14 +45,14 @@ H = TypeVar("H", bound=HeaderMessage)
 
 
 class Frame(NamedTuple, Generic[H]):
-    """A header and its bulk bytes; `block` is empty where the frame carries none."""
+    """A header and its bulk bytes; `block` is empty if the frame carries none."""
 
     header: H
     block: Bytes = b""
 
 
 def varint(value: int) -> bytes:
-    """A protobuf varint of a non-negative integer."""
+    """Encodes a non-negative integer as a protobuf varint."""
     out = bytearray()
     while value > 0x7F:  # noqa: PLR2004
         out.append((value & 0x7F) | 0x80)
@@ -62,9 +62,9 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(data: Bytes, at: int) -> tuple[int, int]:
-    """The varint at `at` and the index after it.
+    """Reads the varint at index `at`; returns its value and the index after it.
 
-    Raises MalformedBlockError when truncated or over 64 bits.
+    Raises MalformedBlockError if it is truncated or over 64 bits.
     """
     value = shift = 0
     while True:
@@ -81,7 +81,7 @@ def read_varint(data: Bytes, at: int) -> tuple[int, int]:
 def encode_parts(header: bytes, *block: Bytes) -> list[Bytes]:
     """The parts of a frame, to be joined or written one after another.
 
-    No block part: no field 15.
+    Without block bytes the frame has no field 15.
     """
     parts: list[Bytes] = [bytes((HEADER_TAG,)), varint(len(header)), header]
     size = sum(len(part) for part in block)
@@ -91,15 +91,15 @@ def encode_parts(header: bytes, *block: Bytes) -> list[Bytes]:
 
 
 def encode(header: bytes, *block: Bytes) -> bytes:
-    """A frame as one byte string: one copy of the block."""
+    """A frame as one byte string, at the cost of one copy of the block."""
     return b"".join(encode_parts(header, *block))
 
 
 def split(data: Bytes) -> tuple[memoryview, memoryview]:
-    """Header bytes and block bytes of a frame, as views into `data`.
+    """The header bytes and block bytes of a frame, as views into `data`.
 
-    Unknown fields are skipped. Raises MalformedBlockError when a length runs past the end, when
-    there is more than one header or block, or when there are more fields than frames have.
+    Skips unknown fields. Raises MalformedBlockError if a length runs past the end, or if the frame
+    has more than one header or block, or too many fields.
     """
     view = memoryview(data)
     found: dict[int, memoryview] = {}
@@ -133,12 +133,12 @@ def split(data: Bytes) -> tuple[memoryview, memoryview]:
 
 
 def serializer(frame: Frame[H]) -> bytes:
-    """A gRPC request serializer or response serializer for data frames."""
+    """Serializes a data frame, as a gRPC request or response serializer."""
     return encode(frame.header.SerializeToString(), frame.block)
 
 
 def deserializer(header_class: Callable[[], H]) -> Callable[[bytes], Frame[H]]:
-    """A gRPC deserializer for data frames whose header is `header_class`."""
+    """Makes a gRPC deserializer for data frames whose header is `header_class`."""
 
     def read(data: bytes) -> Frame[H]:
         header_bytes, block = split(data)

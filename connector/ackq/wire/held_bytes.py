@@ -1,4 +1,4 @@
-"""The bytes of messages that are delivered and not settled, as their delivery tags are settled."""
+"""Counts the bytes of delivered messages until their delivery tags are settled."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from bisect import bisect_right
 
 
 class HeldBytes:
-    """The bytes of what is held, added batch by batch.
+    """The bytes of unsettled messages, added batch by batch.
 
-    Of a batch that is settled in part, the rows count with their mean.
+    Each row of a partly settled batch counts with the mean size of the batch.
 
     Attributes:
-        total: All of them.
+        total: Bytes of all unsettled messages.
     """
 
     def __init__(self) -> None:
         self.total = 0
         self._firsts: list[int] = []
-        # By batch: the rows and the bytes that are not settled.
+        # For each batch: its unsettled rows and their bytes.
         self._left: list[tuple[int, int]] = []
 
     def add(self, first: int, last: int, size: int) -> None:
-        """A batch of tags behind all others, with its bytes."""
+        """Adds a batch of tags, which follow all other tags, with its bytes."""
         self.total += size
         self._firsts.append(first)
         self._left.append((last - first + 1, size))
 
     def remove(self, first: int, last: int) -> None:
-        """A range of tags is settled, each of them for the first time."""
+        """Subtracts the bytes of a settled range of tags, none of them settled before."""
         firsts = self._firsts
         at = bisect_right(firsts, first) - 1
         while first <= last:

@@ -1,4 +1,4 @@
-"""Outcomes as the protocol numbers them."""
+"""Maps outcomes to their numbers in the protocol, and back."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Arrow record batches of a sender that is not trusted, checked before and after Arrow reads them.
+"""Arrow record batches of an untrusted sender, checked before and after Arrow reads them.
 
     +----------+-------------+---------------------+---------------------------------------+
     | ffffffff | length, i32 | Message, flatbuffer | body: the buffers, each at an 8-byte  |
     |          |             | (`Message.fbs`)     | boundary, one after the other         |
     +----------+-------------+---------------------+---------------------------------------+
 
-Arrow verifies that the flatbuffer's offsets lie inside it, and `validate(full=True)` checks what is
-in the buffers: validity, offsets, UTF-8. Neither sees what would take more memory than came:
-compressed buffers, also those that are named by a custom key of metadata version 4, and buffers
-that several columns share. Nor do they refuse what nobody would read, and everybody would store.
+Arrow verifies that the flatbuffer's offsets lie inside it, and `validate(full=True)` checks the
+contents of the buffers: validity, offsets, UTF-8. Neither detects data that takes more memory than
+was received: compressed buffers, including ones named by a custom key of metadata version 4, and
+buffers that several columns share. Neither refuses bytes that no reader uses but all would store.
 
-Invariant: a batch that `read` returns is laid out in the bytes that came, each of them used once,
+Invariant: a batch that `read` returns is laid out in the received bytes, each of them used once,
 and can be read by any Arrow implementation without touching memory outside them.
 """
 
@@ -26,41 +26,41 @@ from ackq.errors import MalformedBlockError
 
 _CONTINUATION: Final = 0xFFFFFFFF
 _PREFIX_BYTES: Final = 8
-# What a writer may leave between two buffers: Arrow aligns them to 8 bytes or to 64.
+# Maximum gap that a writer may leave between two buffers: Arrow aligns them to 8 bytes or to 64.
 _MOST_PADDING: Final = 63
 _ALIGNMENT: Final = 8
 
-# Message.fbs: values and fields, by their order.
+# Message.fbs: enum values and field counts, by their order in the schema.
 _VERSION_5: Final = 4
 _RECORD_BATCH: Final = 3
 _MESSAGE: Final = 5
 _BATCH: Final = 5
 
 _UNSIGNED: Final = struct.Struct("<I")
-# As Arrow words it.
+# The wording of Arrow's error.
 _NOT_UTF8: Final = "Invalid UTF8"
 _SHORT: Final = struct.Struct("<H")
 _LONG: Final = struct.Struct("<q")
 
 
 class _Layout(NamedTuple):
-    """What a batch of a schema has: of each node whether it has a value for each row; buffers."""
+    """Layout of a schema's batch: for each node, whether it has a value per row; buffer count."""
 
     nodes: tuple[bool, ...]
     buffers: int
 
 
 def read(arrow: memoryview, schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """The batch in an encapsulated message, zero-copy, fully validated.
+    """Reads the batch in an encapsulated message, zero-copy, fully validated.
 
     Args:
-        arrow: The message; nothing may follow it.
+        arrow: The message; no bytes may follow it.
         schema: Its columns, of types that `columns.STORED` has.
-        rows: As many as it must have.
+        rows: Number of rows that it must have.
 
     Raises:
-        MalformedBlockError: It is no such batch; says what is wrong. Its field `column` names a
-            column with text that is not UTF-8, where nothing else was found wrong.
+        MalformedBlockError: The bytes are not such a batch; the text says why. Its field `column`
+            names a column with text that is not UTF-8, if no other error was found.
     """
     try:
         message = pa.ipc.read_message(pa.py_buffer(arrow))
@@ -69,14 +69,14 @@ def read(arrow: memoryview, schema: pa.Schema, rows: int) -> pa.RecordBatch:
         _check_text(batch)
         batch.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, EOFError, TypeError, struct.error) as error:
-        # EOFError is how pyarrow meets a batch that is cut, struct.error how we meet a table that
-        # is shorter than Message.fbs has it.
+        # pyarrow raises EOFError for a truncated batch; struct.error is raised below for a table
+        # that is shorter than in Message.fbs.
         raise MalformedBlockError(f"The block's Arrow batch is not valid: {error}") from error
     return batch
 
 
 def _check_text(batch: pa.RecordBatch) -> None:
-    """Raises MalformedBlockError, which names the column, for text that is not UTF-8."""
+    """Raises MalformedBlockError, naming the column, for text that is not UTF-8."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
             column.validate(full=True)
@@ -95,7 +95,7 @@ def _layout(schema: pa.Schema) -> _Layout:
     nodes: list[bool] = []
     buffers = 0
     for field in schema:
-        if pa.types.is_map(field.type):  # the map, its entries, and their keys and items
+        if pa.types.is_map(field.type):  # the map, its entries, their keys and their items
             nodes += (True, False, False, False)
             buffers += 2 + 1 + 3 + 3
         else:
@@ -133,14 +133,14 @@ def _check(message: pa.ipc.Message, arrow: memoryview, layout: _Layout, rows: in
 
 
 def _check_nodes(pairs: tuple[int, ...], layout: _Layout, rows: int) -> None:
-    """Checks lengths and null counts, which come in turn."""
+    """Checks the nodes of all columns: alternating lengths and null counts."""
     for row_each, length, nulls in zip(layout.nodes, pairs[::2], pairs[1::2], strict=True):
         if not 0 <= nulls <= length or (row_each and length != rows):
             raise _wrong(f"a column of {rows} rows has {length} values, of them {nulls} nulls")
 
 
 def _check_buffers(pairs: tuple[int, ...], body_bytes: int) -> None:
-    """Checks offsets and lengths, which come in turn: each byte of the body is used once."""
+    """Checks alternating buffer offsets and lengths: each byte of the body is used once."""
     end = 0
     for offset, length in zip(pairs[::2], pairs[1::2], strict=True):
         if not length:
@@ -160,7 +160,7 @@ def _wrong(what: str) -> MalformedBlockError:
 
 
 def _fields(metadata: memoryview, table: int, most: int) -> tuple[int, ...]:
-    """Where the first fields of a table are, `most` of them; 0 for one that is absent."""
+    """Offsets of the first `most` fields of a table; 0 for an absent field."""
     (back,) = struct.unpack_from("<i", metadata, table)
     (size,) = _SHORT.unpack_from(metadata, table - back)
     count = min(most, size // 2 - 2)
@@ -169,12 +169,12 @@ def _fields(metadata: memoryview, table: int, most: int) -> tuple[int, ...]:
 
 
 def _target(metadata: memoryview, field: int) -> int:
-    """Where a table or vector begins that a field refers to."""
+    """The offset of the table or vector to which a field refers."""
     return field + int(_UNSIGNED.unpack_from(metadata, field)[0])
 
 
 def _count(metadata: memoryview, field: int) -> int:
-    """The elements of a vector; 0 when it is absent."""
+    """The number of elements of a vector; 0 if it is absent."""
     if not field:
         return 0
     (count,) = _UNSIGNED.unpack_from(metadata, _target(metadata, field))
@@ -182,7 +182,7 @@ def _count(metadata: memoryview, field: int) -> int:
 
 
 def _pairs(metadata: memoryview, field: int, expected: int, what: str) -> tuple[int, ...]:
-    """The numbers of a vector of pairs, which must have as many as expected."""
+    """The numbers of a vector of pairs; raises if it does not have `expected` pairs."""
     count = _count(metadata, field)
     if count != expected:
         raise _wrong(f"it has {count} {what} in place of {expected}")

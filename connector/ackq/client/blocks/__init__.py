@@ -1,1 +1,1 @@
-"""Blocks of messages: the Arrow columns of what is published, and of what is delivered."""
+"""Blocks of messages: encoding of published and decoding of delivered Arrow columns."""

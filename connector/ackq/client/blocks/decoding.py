@@ -1,9 +1,9 @@
 """Record batches of data frames: the requested columns, in that order, with the wire's types.
 
-Constants that a block keeps in its header become columns; absent headers become empty maps, never
-null (an all-null map column makes Spark's default Arrow sink quadratic). A publish time beyond what
-`datetime` holds, which older brokers took, becomes the nearest that it does. Pure Arrow: the cost
-follows runs and columns, not rows. Nothing here imports pandas (`small_arrays`).
+Constants in a block's header become columns; absent headers become empty maps, never null (an
+all-null map column makes Spark's default Arrow sink quadratic). A publish time out of the range of
+`datetime`, which older brokers accepted, becomes the nearest time in that range. Pure Arrow: the
+cost depends on runs and columns, not rows. This module does not import pandas (`small_arrays`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ackq.wire import block, columns
 
 _Known = dict[str, tuple[int, pa.DataType]]
 
-# As the broker has them, and the column of counts.
+# The largest tag of a broker, and the largest value of the column of counts.
 _LARGEST_TAG: Final = 1 << 62
 _LARGEST_COUNT: Final = (1 << 31) - 1
 _BODY: Final = pa.field("body", pa.binary())
@@ -31,10 +31,10 @@ _BODY: Final = pa.field("body", pa.binary())
 
 @cache
 def schema(names: tuple[str, ...], *, browse: bool = False) -> pa.Schema:
-    """The schema of the columns `names`, delivered or browsed.
+    """The Arrow schema of the columns `names`, delivered or browsed.
 
     Raises:
-        SchemaError: No columns, an unknown one, or one twice.
+        SchemaError: No column is named, or an unknown one, or one twice.
     """
     known: _Known = columns.BROWSED if browse else columns.DELIVERED
     if not names:
@@ -53,12 +53,12 @@ def schema(names: tuple[str, ...], *, browse: bool = False) -> pa.Schema:
 def delivered(
     runs: pb.DeliveryRuns, data: bytes | memoryview, names: Sequence[str]
 ) -> pa.RecordBatch:
-    """The rows of a delivery frame; zero-copy where the block holds a column.
+    """The rows of a delivery frame; zero-copy for columns that the block holds.
 
     Args:
-        runs: The frame's header; its rows add up to the block's.
+        runs: The runs in the frame's header; their rows add up to the block's.
         data: The frame's block.
-        names: Columns of `columns.DELIVERED`.
+        names: Names of columns in `columns.DELIVERED`.
     """
     return assemble(runs, decode(runs, data), schema(tuple(names)))
 
@@ -66,38 +66,38 @@ def delivered(
 def browsed(
     runs: pb.DeliveryRuns, data: bytes | memoryview, names: Sequence[str]
 ) -> pa.RecordBatch:
-    """The rows of a BrowseResponse; as `delivered`, with columns of `columns.BROWSED`."""
+    """The rows of a BrowseResponse; like `delivered`, with columns of `columns.BROWSED`."""
     return assemble(runs, decode(runs, data), schema(tuple(names), browse=True))
 
 
 def previewed(
     runs: pb.DeliveryRuns, data: bytes | memoryview, names: Sequence[str]
 ) -> pa.RecordBatch:
-    """As `browsed`, of a browse with `max_body_bytes`; `body_bytes` is the last column (Q5)."""
+    """The rows of a browse with `max_body_bytes`, with `body_bytes` as the last column (Q5)."""
     held = decode(runs, data)
     rows = assemble(runs, held, schema(tuple(names), browse=True))
-    # A broker that does not know the request sends whole bodies, and no lengths.
+    # A broker that does not support the request sends whole bodies and no lengths.
     lengths = runs.body_bytes or pc.binary_length(_stored(held, _BODY))
     return rows.append_column("body_bytes", pa.array(lengths, pa.int64()))
 
 
 def stored(data: bytes | memoryview, names: Sequence[str]) -> pa.RecordBatch:
-    """The rows of a block alone, with stored columns only."""
+    """The rows of a block without a frame, with stored columns only."""
     wanted = schema(tuple(names))
     held = block.decode(data, validate=True)
     return pa.RecordBatch.from_arrays([_stored(held, field) for field in wanted], schema=wanted)
 
 
 def last_tag(runs: pb.DeliveryRuns) -> int:
-    """The highest tag or position of a frame; runs ascend."""
+    """The highest tag or position of a frame, whose runs ascend."""
     return runs.first_tag[-1] + runs.rows[-1] - 1
 
 
 def decode(runs: pb.DeliveryRuns, data: bytes | memoryview) -> block.Block:
-    """The block of a frame, validated: the broker may be any program that answers at its address.
+    """The validated block of a frame: any program may answer at the broker's address.
 
     Raises:
-        MalformedBlockError: It is no sound block, or its runs do not describe its rows.
+        MalformedBlockError: The block is not valid, or the runs do not describe its rows.
     """
     held = block.decode(data, validate=True)
     _check_runs(runs, held.header.rows)
@@ -126,7 +126,7 @@ def _check_runs(runs: pb.DeliveryRuns, rows: int) -> None:
 
 
 def assemble(runs: pb.DeliveryRuns, held: block.Block, wanted: pa.Schema) -> pa.RecordBatch:
-    """The rows of a decoded frame; see `schema` for the columns."""
+    """The rows of a decoded frame with the columns of the schema `wanted`; see `schema`."""
     return pa.RecordBatch.from_arrays(
         [
             _FROM_RUNS[field.name](runs) if field.name in _FROM_RUNS else _stored(held, field)
@@ -155,7 +155,7 @@ def _stored(held: block.Block, field: pa.Field) -> pa.Array:
 
 
 def _default(name: str, header: pb.BlockHeader) -> pa.Scalar | None:
-    """The value that stands for a missing one in a column; None: null."""
+    """The value that replaces a missing value of a column; None: it stays null."""
     if name == "routing_key":
         return texts([header.routing_key])[0]
     if name == "headers":
@@ -172,7 +172,7 @@ def _nearest_us(us: int) -> int:
 
 
 def _showable(times: pa.Array) -> pa.Array:
-    """The same array, unless it holds a time that `datetime` does not."""
+    """The times clamped to the range of `datetime`; the same array if none is out of range."""
     us = times.cast(pa.int64())
     ends = pc.min_max(us)
     if all(end is None or end == _nearest_us(end) for end in (e.as_py() for e in ends.values())):
@@ -186,7 +186,7 @@ def _showable(times: pa.Array) -> pa.Array:
 
 
 def _spread(runs: pb.DeliveryRuns, values: pa.Array) -> pa.Array:
-    """Repeats the value of each run for each of its rows."""
+    """Repeats the value of each run for each row of the run."""
     if len(values) == 1:
         return pa.repeat(values[0], runs.rows[0])
     ends = pc.cumulative_sum(integers(runs.rows, pa.int32()))
@@ -194,9 +194,9 @@ def _spread(runs: pb.DeliveryRuns, values: pa.Array) -> pa.Array:
 
 
 def _tags(runs: pb.DeliveryRuns) -> pa.Array:
-    """first_tag + i of each run.
+    """The tag of each row: first_tag of its run, plus its index in the run.
 
-    Computed as the row's index in the frame, plus the distance of its run from that index.
+    Computed as the row's index in the frame, plus the offset of the run's tags from that index.
     """
     before = 0
     lacks = []
@@ -208,13 +208,13 @@ def _tags(runs: pb.DeliveryRuns) -> pa.Array:
 
 
 def _index(rows: int) -> pa.Array:
-    """0, 1 and so on."""
+    """The integers 0 to `rows` - 1."""
     return _long_index(rows.bit_length()).slice(0, rows)
 
 
 @lru_cache(maxsize=2)
 def _long_index(bits: int) -> pa.Array:
-    """An index for frames of fewer than 2 to the power of `bits` rows."""
+    """The cached index for frames of fewer than 2 to the power of `bits` rows."""
     return integers(range(1 << bits), pa.int64())
 
 
@@ -223,7 +223,7 @@ def _counts(runs: pb.DeliveryRuns) -> pa.Array:
 
 
 def _redelivered(runs: pb.DeliveryRuns) -> pa.Array:
-    """C7: false the first time, true after."""
+    """The column `redelivered`: false for the first delivery, true after it (C7)."""
     counts = integers(runs.delivery_count, pa.int32())
     return _spread(runs, pc.greater(counts, integers([1], pa.int32())[0]))
 

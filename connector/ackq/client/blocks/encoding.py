@@ -1,4 +1,4 @@
-"""Blocks of published messages; each passes the broker's validation.
+"""Encodes published messages into blocks that pass the broker's validation.
 
 Arrow batches are checked, converted and sliced; single messages are collected into columns.
 """
@@ -21,7 +21,7 @@ from ackq.wire import block, columns
 
 _BODIES = columns.stored_schema(columns.bits(("body",)))
 
-# Which other Arrow types hold the values of a column without loss; the columns not named are text.
+# Other Arrow types that hold the values of a column without loss; columns not named are text.
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _LAYOUTS = {
     "body": (
@@ -45,7 +45,7 @@ TEXTS = ("message_id", "correlation_id", "reply_to", "content_type")
 
 
 class Row(NamedTuple):
-    """One message as given to `Publisher.publish`.
+    """One message with the arguments of `Publisher.publish`.
 
     The fields after `routing_key` are None when absent.
     """
@@ -62,14 +62,14 @@ class Row(NamedTuple):
     ttl_ms: int | None = None
 
 
-# What a message has beside its body and routing key when it has nothing.
+# The fields after body and routing key, all absent.
 _NOTHING: Final = (None,) * (len(Row._fields) - 2)
-# A row, or the body of a message that has nothing else.
+# A row, or the body of a message that has no other field.
 Message = Row | bytes
 
 
 def delivery_mode(*, persistent: bool) -> pb.DeliveryMode:
-    """The delivery mode of a block whose rows have none of their own (P12)."""
+    """The delivery mode of a block, for rows without a mode of their own (P12)."""
     return pb.DELIVERY_MODE_PERSISTENT if persistent else pb.DELIVERY_MODE_NON_PERSISTENT
 
 
@@ -77,9 +77,9 @@ def delivery_mode(*, persistent: bool) -> pb.DeliveryMode:
 
 
 def text_bytes(name: str, value: str) -> int:
-    """Bytes of a string in UTF-8.
+    """The number of bytes of a string in UTF-8.
 
-    Raises InvalidArgumentError when it is no string or cannot be encoded.
+    Raises InvalidArgumentError if the value is not a string or cannot be encoded.
     """
     if not isinstance(value, str):
         raise InvalidArgumentError(
@@ -96,7 +96,7 @@ def text_bytes(name: str, value: str) -> int:
 
 
 def check_routing_key(routing_key: str) -> int:
-    """Bytes of a routing key; raises InvalidArgumentError over the limit."""
+    """The size of a routing key in bytes; raises InvalidArgumentError over the limit."""
     size = text_bytes("routing_key", routing_key)
     if size > limits.MAX_ROUTING_KEY_BYTES:
         raise InvalidArgumentError(
@@ -135,7 +135,7 @@ def check_flag(name: str, value: object) -> None:
 
 
 def check_published_at(published_at: datetime) -> None:
-    """Raises InvalidArgumentError unless a value is a datetime with a time zone, in bounds."""
+    """Raises InvalidArgumentError unless a value is a datetime with a time zone, in range."""
     if not isinstance(published_at, datetime):
         raise InvalidArgumentError(
             f"'published_at' is a {type(published_at).__name__}; it must be a datetime.",
@@ -186,7 +186,7 @@ def body_bytes(body: bytes | str) -> bytes:
 
 
 def header_pairs(headers: Mapping[str, str]) -> tuple[list[tuple[str, str]], int]:
-    """Headers as pairs for Arrow, with their size in bytes."""
+    """Headers as pairs for Arrow, and their size in bytes; raises for invalid headers."""
     if not isinstance(headers, Mapping):
         raise InvalidArgumentError(
             f"'headers' is a {type(headers).__name__}; it must be a mapping of str to str.",
@@ -202,7 +202,7 @@ def header_pairs(headers: Mapping[str, str]) -> tuple[list[tuple[str, str]], int
 
 
 def check_message_size(size: int, limit: int = limits.MAX_MESSAGE_BYTES) -> None:
-    """Raises MessageTooLargeError naming size and limit."""
+    """Raises MessageTooLargeError, which names size and limit, for a message over the limit."""
     if size > limit:
         raise MessageTooLargeError(
             f"The message has {size} bytes; the limit is {limit}. "
@@ -213,7 +213,7 @@ def check_message_size(size: int, limit: int = limits.MAX_MESSAGE_BYTES) -> None
 
 
 def encode_messages(messages: Sequence[Message], *, routing_key: str, persistent: bool) -> bytes:
-    """A block of single messages; `routing_key` is that of bodies alone."""
+    """A block of single messages; `routing_key` applies to messages given as bodies."""
     if set(map(type, messages)) == {bytes}:
         bodies = pa.RecordBatch.from_arrays([pa.array(messages, pa.binary())], schema=_BODIES)
         return encode_batch(bodies, routing_key=routing_key, persistent=persistent)
@@ -227,8 +227,8 @@ def encode_rows(rows: Sequence[Row], *, persistent: bool) -> bytes:
     """A block of single messages; columns that no message uses are left out.
 
     Args:
-        rows: At least one.
-        persistent: Delivery mode of rows that have none.
+        rows: The messages, at least one.
+        persistent: Delivery mode of rows without one of their own.
     """
     values: dict[str, Sequence[Any]] = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
     keys = values["routing_key"]
@@ -255,13 +255,13 @@ def encode_rows(rows: Sequence[Row], *, persistent: bool) -> bytes:
 def encode_batches(
     batches: Sequence[pa.RecordBatch], *, routing_key: str, persistent: bool
 ) -> bytes:
-    """A block of publishable batches of one schema, one after the other."""
+    """A block of the rows of several publishable batches of one schema, in order."""
     (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return encode_batch(joined, routing_key=routing_key, persistent=persistent)
 
 
 def encode_batch(batch: pa.RecordBatch, *, routing_key: str, persistent: bool) -> bytes:
-    """A block of a publishable batch; `routing_key` is for a batch without that column."""
+    """A block of a publishable batch; `routing_key` applies to a batch without that column."""
     keyed = "routing_key" in batch.schema.names
     return block.encode(
         batch,
@@ -271,7 +271,7 @@ def encode_batch(batch: pa.RecordBatch, *, routing_key: str, persistent: bool) -
 
 
 def publishable(batch: pa.RecordBatch, *, routing_key: str = "") -> pa.RecordBatch:
-    """The batch in the order and with exactly the types of the wire.
+    """The batch with the column order and exactly the types of the wire.
 
     A body of strings becomes binary, other string layouts become plain strings, null headers become
     empty maps, a null routing key becomes `routing_key`; columns without any value are dropped.
@@ -306,17 +306,17 @@ def cut(
     target_rows: int = limits.FRAME_TARGET_ROWS,
     max_message_bytes: int = limits.MAX_MESSAGE_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Slices of a batch for one frame each.
+    """Cuts a batch into slices for one frame each.
 
-    About `target_bytes` of payload, at most `target_rows` rows, at least one row.
+    A slice has about `target_bytes` of payload and 1 to `target_rows` rows.
 
     Raises:
-        MessageTooLargeError: A row is over `max_message_bytes`; nothing is yielded then.
+        MessageTooLargeError: A row is over `max_message_bytes`; no slice is yielded then.
     """
     rows = batch.num_rows
     total = block.payload_bytes(batch)
     if rows and total <= min(target_bytes, max_message_bytes) and rows <= target_rows:
-        # The limit of one message holds for all of them together.
+        # All rows together are within the limit of one message.
         yield batch
         return
     sizes = block.row_bytes(batch)
@@ -371,9 +371,9 @@ def _conform(name: str, column: pa.Array, expected: pa.DataType) -> pa.Array:
 
 
 def _check_text(name: str, column: pa.Array) -> None:
-    """Refuses text that is not UTF-8, which Spark makes of bytes: it would fail its whole frame.
+    """Raises InvalidArgumentError for text that is not UTF-8; names the column and the first row.
 
-    Raises InvalidArgumentError, which names the column and the first such row.
+    Spark makes such text by casting bytes to strings. The broker would refuse its whole frame.
     """
     if name == "headers":
         first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
@@ -406,7 +406,7 @@ def _converts(name: str, found: pa.DataType) -> bool:
     if pa.types.is_dictionary(found):
         return found.value_type == columns.STORED[name][1] or _converts(name, found.value_type)
     if name == "published_at":
-        # A timestamp without a zone is no instant.
+        # A timestamp without a time zone does not identify an instant.
         return bool(pa.types.is_timestamp(found)) and found.tz is not None
     return any(is_layout(found) for is_layout in _LAYOUTS.get(name, _TEXT))
 

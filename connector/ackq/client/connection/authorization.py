@@ -1,7 +1,7 @@
 """Sends a client's token with each call (metadata `authorization: Bearer TOKEN`).
 
-A token file is read when a call begins and the file is another than before: so a rotated token is
-used without a new connection. A stream that is open goes on under the token that it began with.
+A token file is read again when a call begins and the file has changed, so a rotated token is used
+without a new connection. An open stream keeps the token that it began with.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ackq.errors import InvalidArgumentError
 from ackq.secret_files import warn_if_public
 
 _log: Final = logging.getLogger(__name__)
-# A file of more is no token; the broker's headers have a bound as well.
+# A larger file holds no token; the size of the broker's headers is limited too.
 _MOST_BYTES: Final = 4_096
 
 Continuation = Callable[[grpc.ClientCallDetails, Any], Any]
 
 
 class TokenFile:
-    """The token in a file, as it is now.
+    """A token file, and the token that it holds at present.
 
     Args:
-        path: The file; it holds the token, and around it nothing but white space.
+        path: The file; it holds the token, and nothing else but white space around it.
     """
 
     def __init__(self, path: str) -> None:
@@ -39,7 +39,7 @@ class TokenFile:
         self._token = ""
 
     def read(self) -> str:
-        """The token; while a file that was good is gone or empty, as in mid-rotation, the last one.
+        """The file's token; the last good one while the file is unusable, as in mid-rotation.
 
         Raises:
             InvalidArgumentError: The file cannot be read, or holds no token.
@@ -81,11 +81,11 @@ class TokenFile:
 
 
 class _NoTokenError(Exception):
-    """What is wrong with the content of a token file."""
+    """The content of a token file is no token; the message says why."""
 
 
 class _CallDetails(NamedTuple):
-    """What gRPC knows of a call before it begins."""
+    """The details that gRPC has of a call before it begins."""
 
     method: str
     timeout: float | None
@@ -104,7 +104,7 @@ class BearerToken(  # the stubs have type arguments, the classes have none
     """Adds the token to the metadata of each call of a channel.
 
     Args:
-        token: Gives the token of the next call.
+        token: Returns the token for the next call.
     """
 
     def __init__(self, token: Callable[[], str]) -> None:
@@ -113,25 +113,25 @@ class BearerToken(  # the stubs have type arguments, the classes have none
     def intercept_unary_unary(
         self, continuation: Continuation, details: grpc.ClientCallDetails, request: Any
     ) -> Any:
-        """A call with one request and one answer."""
+        """Adds the token to a call with one request and one answer."""
         return continuation(self._signed(details), request)
 
     def intercept_unary_stream(
         self, continuation: Continuation, details: grpc.ClientCallDetails, request: Any
     ) -> Any:
-        """A call with many answers."""
+        """Adds the token to a call with one request and many answers."""
         return continuation(self._signed(details), request)
 
     def intercept_stream_unary(
         self, continuation: Continuation, details: grpc.ClientCallDetails, requests: Any
     ) -> Any:
-        """A call with many requests."""
+        """Adds the token to a call with many requests and one answer."""
         return continuation(self._signed(details), requests)
 
     def intercept_stream_stream(
         self, continuation: Continuation, details: grpc.ClientCallDetails, requests: Any
     ) -> Any:
-        """A call with many of both."""
+        """Adds the token to a call with many requests and many answers."""
         return continuation(self._signed(details), requests)
 
     def _signed(self, details: grpc.ClientCallDetails) -> grpc.ClientCallDetails:
@@ -148,14 +148,14 @@ class BearerToken(  # the stubs have type arguments, the classes have none
 
 
 def authorized(channel: grpc.Channel, security: Security) -> grpc.Channel:
-    """A channel whose calls carry the token of `security`; the channel itself if there is none.
+    """A channel whose calls carry the token of `security`; without a token, the given channel.
 
     Raises:
         InvalidArgumentError: The token file cannot be read, or holds no token.
     """
     if security.token_file:
         file = TokenFile(security.token_file)
-        file.read()  # what is wrong with it is said at once
+        file.read()  # a bad file is reported at once
         return grpc.intercept_channel(channel, BearerToken(file.read))
     if security.token:
         return grpc.intercept_channel(channel, BearerToken(lambda: security.token))

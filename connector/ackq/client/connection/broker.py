@@ -1,7 +1,7 @@
-"""The broker that a client talks to, and the names of its settings; importable without gRPC.
+"""The broker that a client connects to, and the names of its settings; importable without gRPC.
 
-Invariant: a setting has one name in each place, all of them derived from `SETTINGS`: options of
-Spark, flags of commands and jobs, and variables of the environment.
+Invariant: a setting has one name as a Spark option, one as a flag of commands and jobs, and one as
+an environment variable, all derived from `SETTINGS`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _PLAIN: Final = Security()
 
 
 class Setting(NamedTuple):
-    """A field of `Security`, as users name it.
+    """A field of `Security`, and the names by which users set it.
 
     Attributes:
-        field: Its name there.
-        option: The option of Spark.
-        metavar: What its flag takes; empty: the flag is a switch, and the option true or false.
-        help: Of the flag; empty: there is no flag, nor a variable of the environment.
+        field: Its name in `Security`.
+        option: The Spark option.
+        metavar: The argument of its flag; empty: the flag is a switch, the option true or false.
+        help: Help of the flag; empty: the setting has neither flag nor environment variable.
     """
 
     field: str
@@ -38,7 +38,7 @@ class Setting(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """The variable of the environment."""
+        """The environment variable."""
         return f"ACKQ_{self.field.upper()}"
 
 
@@ -77,7 +77,7 @@ class Broker:
         endpoint: `host:port`, or `unix:path`.
         security: Transport security and token. For a Spark query its files have the same paths on
             every host.
-        retry_ms: Total time of retries, in ms, while the broker does not answer; None: no bound.
+        retry_ms: Total time of retries, in ms, while the broker does not answer; None: no limit.
     """
 
     endpoint: str = limits.DEFAULT_ENDPOINT
@@ -91,10 +91,11 @@ class Broker:
         security: Security | None = None,
         retry_ms: int | None = limits.RETRY_TOTAL_MS,
     ) -> Broker:
-        """The broker of a client's arguments: an endpoint with the others, or a broker itself.
+        """The `Broker` for a client's arguments, which may have one in place of an endpoint.
 
         Raises:
-            InvalidArgumentError: A broker was given with the others, which would have no effect.
+            InvalidArgumentError: A `Broker` was given with other arguments, which would have no
+                effect.
         """
         if isinstance(endpoint, Broker):
             if security is not None or retry_ms != limits.RETRY_TOTAL_MS:

@@ -1,7 +1,7 @@
-"""The broker's calls, typed; those that carry data frames use the zero-copy framing of `ackq.wire`.
+"""The broker's calls, typed; calls with data frames use the zero-copy framing of `ackq.wire`.
 
-Requests of such streams are given as serialised frames, so bulk bytes are copied once; their
-answers come as `Frame(header, view of the block)`.
+Requests of these streams are given as serialised frames, so bulk bytes are copied once; their
+answers are `Frame(header, view of the block)`.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def report_outbound(
 def stage_outcomes(
     channel: grpc.Channel, requests: Iterable[sessions_pb2.StageOutcomesRequest]
 ) -> sessions_pb2.StageOutcomesResponse:
-    """SessionsService.StageOutcomes; raises grpc.RpcError."""
+    """Stages the outcomes of messages (SessionsService.StageOutcomes); raises grpc.RpcError."""
     call: Any = channel.stream_unary(
         "/ackq.v1.SessionsService/StageOutcomes",
         request_serializer=sessions_pb2.StageOutcomesRequest.SerializeToString,
@@ -179,12 +179,12 @@ def _deliveries(channel: grpc.Channel, method: str, request: Message) -> AnswerS
 
 
 def patient(call: Any) -> Any:
-    """A streaming call whose reader sleeps until an answer comes.
+    """Changes a streaming call so that its reader sleeps until an answer comes, and does not poll.
 
-    gRPC has it look ten times a second, for programs that read on their main thread and want to be
+    gRPC polls ten times a second, for programs that read on their main thread and want to be
     interrupted; with 500 channels in a process that is 5,000 times. Each answer, and the end, wakes
-    it anyway. Where gRPC is made otherwise, or watches for forks as it looks, the call is as it
-    was.
+    the reader anyway. The call stays unchanged if gRPC's internals differ, or if gRPC watches for
+    forks as it polls.
     """
     if os.environ.get("GRPC_ENABLE_FORK_SUPPORT"):
         return call

@@ -23,7 +23,7 @@ from ackq.client.connection.grpc_channels import forget_channel, grpc_channel
 from ackq.errors import AckqError, ClosedError, InternalError
 
 _log = logging.getLogger(__name__)
-# After this wait for the broker a warning names its reason.
+# After waiting this long for the broker, a warning names the reason.
 _TOLD_AFTER_S = 2.0
 
 Q = TypeVar("Q")
@@ -51,13 +51,13 @@ class Finish(NamedTuple):
 
 
 class _Forks:
-    """How many forks led to this process; asked with each message, and cheaper than its id."""
+    """Counts the forks that led to this process; cheaper to check per message than its id."""
 
     before_this = 0
 
     @classmethod
     def one_more(cls) -> None:
-        """This process is another fork."""
+        """Counts one more fork, in the child process."""
         cls.before_this += 1
 
 
@@ -65,15 +65,15 @@ os.register_at_fork(after_in_child=_Forks.one_more)
 
 
 class StreamState(Protocol):
-    """State machine behind a stream; touched under the lock only."""
+    """State machine of a stream; touched under the lock only."""
 
     @property
     def done(self) -> bool:
-        """Whether everything is answered and nothing will follow."""
+        """Whether every request is answered and nothing will follow."""
         ...
 
     def next_action(self, now: float, /) -> object:
-        """What the sending thread does now: `Wait`, `Lost`, `Finish`, or a request to encode."""
+        """The sending thread's next action: `Wait`, `Lost`, `Finish`, or a request to encode."""
         ...
 
 
@@ -84,19 +84,19 @@ class DuplexStream(ABC, Generic[S, Q, A]):
     """The threads of one stream, which is opened again after each disconnect.
 
     Args:
-        broker: The one it is to; how long to go on without it.
-        state: What to send; touched under `lock` only.
+        broker: The broker to connect to, and how long to retry without an answer.
+        state: Decides what to send; touched under `lock` only.
 
     Attributes:
-        lock: Around the state and everything here that changes.
+        lock: Protects the state and every attribute of the stream that changes.
     """
 
-    name: ClassVar[str]  # of what the stream belongs to, in messages
+    name: ClassVar[str]  # of the stream's owner, in messages
     thread_name: ClassVar[str]
-    renew: ClassVar[str] = "make"  # what a reader does to get another one
+    renew: ClassVar[str] = "make"  # the verb for getting another one, in messages
 
     def __init__(self, broker: Broker, state: S) -> None:
-        grpc_channel(broker)  # a bad address or certificate is raised here
+        grpc_channel(broker)  # raises for a bad address or certificate
         self.endpoint = broker.endpoint
         # Re-entrant: a garbage collection inside the lock may finalise the owner, which calls
         # `abandon`.
@@ -114,9 +114,9 @@ class DuplexStream(ABC, Generic[S, Q, A]):
         self._lost = False  # the present call was cancelled for the broker's silence
         self._abandoned = False
         self._outage: AckqError | None = None  # why the last call ended
-        self._silent_since: float | None = None  # nothing was answered; infinity: that was told
+        self._silent_since: float | None = None  # no answer since; infinity: it was logged
 
-    # --- what the owners of a stream do ---
+    # --- implemented by each kind of stream ---
 
     @abstractmethod
     def _connect(self, channel: grpc.Channel, call_number: int) -> calls.AnswerStream[A]:
@@ -128,22 +128,22 @@ class DuplexStream(ABC, Generic[S, Q, A]):
 
     @abstractmethod
     def _on_disconnect(self) -> None:
-        """The call has ended: what is unanswered is sent again on the next."""
+        """Handles the end of a call: unanswered requests are sent again on the next call."""
 
     @abstractmethod
     def _on_end(self, error: AckqError | None) -> None:
-        """The thread ends; None: everything is answered, or the stream abandoned."""
+        """Handles the thread's end; None: everything is answered, or the stream was abandoned."""
 
     def _on_abandon(self) -> None:
-        """The application waits no longer; under the lock."""
+        """Handles `abandon`, under the lock: the application no longer waits."""
 
     def _encode(self, action: Any) -> Q | None:
-        """The request of an action, made on the sending thread without the lock; None: none."""
+        """Makes an action's request, if it has one, on the sending thread without the lock."""
         request: Q = action.request
         return request
 
     def _wait_for_work(self) -> bool:
-        """Waits until a call is needed. False: there is nothing left to do."""
+        """Waits until a call is needed; returns False if nothing is left to do."""
         return True
 
     def _reconnect_wait_s(self) -> float | None:
@@ -164,8 +164,8 @@ class DuplexStream(ABC, Generic[S, Q, A]):
     def inherited(self) -> bool:
         """Whether this process is a fork of the one that made the stream.
 
-        It has neither its threads nor its call. The lock may be held for ever, so this is asked
-        before it is taken.
+        A fork has neither the threads nor the call. In a fork the lock may be held for ever, so
+        this is checked before the lock is taken.
         """
         return self._forks != _Forks.before_this
 
@@ -179,7 +179,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
             )
 
     def abandon(self) -> None:
-        """Ends without waiting: what is unanswered fails. Safe in a finaliser."""
+        """Ends the stream without waiting: unanswered requests fail. Safe in a finaliser."""
         if self.inherited:
             return
         with self.lock:
@@ -200,11 +200,11 @@ class DuplexStream(ABC, Generic[S, Q, A]):
     def _start(self) -> None:
         """Starts the receiving thread; under the lock."""
         thread = threading.Thread(target=self._run, name=self.thread_name, daemon=True)
-        thread.start()  # where this fails nothing has been admitted
+        thread.start()  # if this fails, nothing has been admitted
         self._thread = thread
 
     def _end(self, *, answered: bool) -> None:
-        """Ends the thread: the broker has a while to end the call, unless answers are missing."""
+        """Ends the thread; if all is answered, the broker first has a while to end the call."""
         thread = self._thread
         if thread is not None:
             if answered:
@@ -222,14 +222,14 @@ class DuplexStream(ABC, Generic[S, Q, A]):
     def _run(self) -> None:
         try:
             self._on_end(self._run_calls())
-        except AckqError as error:  # for instance a certificate file that is gone
+        except AckqError as error:  # for instance a certificate file that is missing
             self._on_end(error)
         except BaseException as bug:
             self._on_end(InternalError(f"The {self.name}'s thread failed: {bug!r}."))
             raise
 
     def _run_calls(self) -> AckqError | None:
-        """Calls the broker until nothing is left to do; what cannot be retried, if anything."""
+        """Calls the broker until nothing is left to do; returns a final error, if any."""
         while self._wait_for_work():
             error = self._run_call()
             if error is None or self._abandoned:
@@ -246,7 +246,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
         return None
 
     def _log_wait(self, error: AckqError, wait_s: float) -> None:
-        """Logs what is waited for: once in an outage, when it takes long, as a warning."""
+        """Logs a wait for the broker: as a warning once in a long outage, otherwise as info."""
         now = time.monotonic()
         self._silent_since = self._silent_since or now
         long = now + wait_s - self._silent_since >= _TOLD_AFTER_S
@@ -255,7 +255,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
         _log.log(level, "The %s waits for the broker and goes on trying: %s", self.name, error)
 
     def _run_call(self) -> AckqError | None:
-        """One call from open to end.
+        """Runs one call from open to end; returns the error that ended it.
 
         None: it ended because everything is answered and nothing will follow.
         """
@@ -275,7 +275,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
         except AckqError as broken:
             error = broken
         finally:
-            call.cancel()  # does nothing to one that has ended; no other may stay behind
+            call.cancel()  # no effect on a call that has ended; any other must not remain open
             with self.lock:
                 self._calls_ended += 1
                 self._call = None
@@ -291,9 +291,9 @@ class DuplexStream(ABC, Generic[S, Q, A]):
         return error
 
     def _leave_connection(self) -> None:
-        """Makes the next call by another connection: on this one bytes are lost, it seems.
+        """Makes the next call use another connection, because this one seems to lose bytes.
 
-        gRPC notices that only by its pings, and until then each call would meet the same.
+        gRPC notices that only by its pings; until then each call would fail the same way.
         """
         forget_channel(self._broker, self._channel)
 

@@ -1,6 +1,6 @@
 """Turns gRPC failures into `AckqError`s.
 
-The broker's own words win, a bare status gets words of its own.
+The broker's own message is used if it sent one; a bare status gets a message from this module.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from ackq.v1 import messages_pb2
 
 DETAIL_KEY: Final = "ackq-error-bin"
 
-# CANCELLED is a server that ends its calls to shut down: who cancels a call here does not ask why
-# it ended.
+# CANCELLED is a server that ends its calls to shut down: a client that cancels its own call does
+# not ask why it ended.
 _GONE: Final = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED,
 )
-# What a connection reset in mid-stream can look like besides UNAVAILABLE.
+# Signs of a connection reset in mid-stream, besides UNAVAILABLE.
 _RESET: Final = ("RST_STREAM", "Stream removed", "Connection reset", "GOAWAY")
-# What gRPC says when a connection failed.
+# gRPC's message for a failed connection.
 _UNCONNECTED: Final = "failed to connect to all addresses"
 
 
@@ -46,16 +46,16 @@ def from_detail(detail: messages_pb2.ErrorDetail) -> AckqError:
 
 
 def from_rpc(rpc: grpc.RpcError, broker: Broker) -> AckqError:
-    """The error behind a failed call to a broker; never raises.
+    """The error for a failed call to a broker; never raises.
 
-    Where no connection came about, the cause is looked for (`handshake`), which takes 2 s at most.
+    If no connection was made, `handshake` looks for the cause, which takes 2 s at most.
     """
     endpoint = broker.endpoint
     call: Any = rpc  # every RpcError of a call is a grpc.Call as well
     for key, value in call.trailing_metadata() or ():
         if key == DETAIL_KEY:
             detail = messages_pb2.ErrorDetail()
-            with suppress(DecodeError):  # no broker's: the status says what there is to say
+            with suppress(DecodeError):  # not a broker's: the status must do
                 detail.ParseFromString(value)
                 return _with_remedy(from_detail(detail), broker)
     code: grpc.StatusCode = call.code()
@@ -82,7 +82,7 @@ def from_rpc(rpc: grpc.RpcError, broker: Broker) -> AckqError:
 
 
 def unavailable(endpoint: str, cause: str) -> BrokerUnavailableError:
-    """No usable answer from an endpoint, with the cause."""
+    """The error for an endpoint without a usable answer, with the cause."""
     return BrokerUnavailableError(
         f"No ackq broker answered at {endpoint}: {cause.rstrip('.')}. "
         "Check the address and that the broker runs.",
@@ -92,17 +92,17 @@ def unavailable(endpoint: str, cause: str) -> BrokerUnavailableError:
 
 
 def is_transient(error: AckqError) -> bool:
-    """Whether the same call may succeed a little later."""
+    """Whether the error is transient: the same call may succeed a little later."""
     return isinstance(error, BrokerUnavailableError)
 
 
 def _refusal(broker: Broker) -> AckqError | None:
-    """Why the two sides cannot agree on a connection; None: that is not what is wrong."""
+    """The error if both sides cannot agree on a connection; None if that is not the cause."""
     from ackq.client.connection import handshake  # noqa: PLC0415 - ssl, which few processes need
 
     try:
         found: AckqError | None = handshake.refusal(broker.endpoint, broker.security)
-    except InvalidArgumentError as error:  # a certificate file that is gone meanwhile
+    except InvalidArgumentError as error:  # a certificate file that was deleted meanwhile
         found = error
     if found is not None:
         forget_channel(broker)  # it would try to connect five times a second, for ever
@@ -110,7 +110,7 @@ def _refusal(broker: Broker) -> AckqError | None:
 
 
 def _with_remedy(error: AckqError, broker: Broker) -> AckqError:
-    """The broker's refusal of a token, with what this client was given and what to do."""
+    """Adds this client's token setting and the remedy to the broker's refusal of a token."""
     if not isinstance(error, UnauthenticatedError):
         return error
     endpoint, security = broker.endpoint, broker.security

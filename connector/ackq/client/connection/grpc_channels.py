@@ -20,8 +20,8 @@ from ackq.client.connection.broker import Broker
 from ackq.client.connection.security import Security, is_local
 from ackq.errors import InvalidArgumentError
 
-# Calls that gRPC may repeat by itself. Readers and writers bound their own retries (`retry`), and
-# what deletes, purges or releases answers with what it removed: a silent second run would answer 0,
+# Calls that gRPC may repeat by itself. Readers and writers limit their own retries (`retry`). Calls
+# that delete, purge or release answer with the number removed: a silent second run would answer 0,
 # so the caller gets the error instead.
 _REPEATABLE: Final = (
     ("ackq.v1.AdminService", "ServerInfo"),
@@ -58,9 +58,9 @@ _OPTIONS: Final = (
     ("grpc.max_send_message_length", _MAX_WIRE_BYTES),
     ("grpc.max_receive_message_length", _MAX_WIRE_BYTES),
     # A broker that vanished without closing is noticed while a call is open, in 40 s at most. The
-    # ping time-out is for a ping that gRPC sent for its own ends: it holds back the keepalive's,
-    # and by default for a minute (measured with a stopped broker: 60 s without the line). The last
-    # line is for a client that only waits: after two pings without data it would ping once a minute
+    # ping time-out is for a ping that gRPC sent for its own purposes: it delays the keepalive's, by
+    # default for a minute (measured with a stopped broker: 60 s without the line). The last line is
+    # for a client that only waits: after two pings without data it would ping once a minute
     # (measured with time-outs of 2 s: noticed after 61 s without the line, after 5 s with it).
     ("grpc.keepalive_time_ms", limits.KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", limits.KEEPALIVE_TIMEOUT_MS),
@@ -68,23 +68,23 @@ _OPTIONS: Final = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", limits.RETRY_INITIAL_MS),
     ("grpc.min_reconnect_backoff_ms", limits.CONNECT_TIMEOUT_MS),
-    # Calls fail at once while gRPC waits to connect again, also when the broker is back. How often
-    # to try is decided by `retry`, which knows its bounds; this only keeps gRPC from refusing.
+    # Calls fail at once while gRPC waits to connect again, even if the broker is back. `retry`
+    # decides how often to try, within its limits; this only keeps gRPC from refusing.
     ("grpc.max_reconnect_backoff_ms", 2 * limits.RETRY_INITIAL_MS),
-    # Each channel has connections of its own: one that is closed and made anew starts without the
+    # Each channel has its own connections: a channel that replaces a closed one starts without the
     # old one's back-off.
     ("grpc.use_local_subchannel_pool", 1),
 )
 
-# A9: what `http_proxy` names would see the token of a plain connection, and does not know this
-# machine's loopback.
+# A9: the proxy that `http_proxy` names would see the token of a plain-text connection, and does not
+# know this machine's loopback.
 _NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
 
 _LARGEST_PORT: Final = 65_535
 
 
 class _Made(NamedTuple):
-    """A channel, and what its certificate files were when it was made."""
+    """A channel, and the state of its certificate files when it was made."""
 
     channel: grpc.Channel
     files: tuple[tuple[int, int], ...]
@@ -95,7 +95,7 @@ _lock = threading.Lock()
 
 
 def _renew_lock() -> None:
-    """Another thread may have held the lock at the fork; the child has no such thread."""
+    """Replaces the lock in a forked child: a thread that the child lacks may have held it."""
     global _lock  # noqa: PLW0603
     _lock = threading.Lock()
 
@@ -106,8 +106,8 @@ os.register_at_fork(after_in_child=_renew_lock)
 def grpc_channel(endpoint: str | Broker, security: Security | None = None) -> grpc.Channel:
     """The channel of this process to an endpoint; made on first use, then shared.
 
-    Connecting happens on the first call. When a certificate file has changed, there is a new
-    channel; calls on the former one go on.
+    It connects on the first call. When a certificate file has changed, a new channel is made; calls
+    on the previous one go on.
 
     Args:
         endpoint: `host:port`, `unix:path`, or a `Broker`.
@@ -130,11 +130,11 @@ def grpc_channel(endpoint: str | Broker, security: Security | None = None) -> gr
 
 
 def forget_channel(broker: Broker, channel: grpc.Channel | None = None) -> None:
-    """Makes the next use of this broker a new channel; calls on the present one go on.
+    """Makes the next use of this broker open a new channel; calls on the present one go on.
 
     Args:
         broker: As in `grpc_channel`.
-        channel: Only if it is this one, and no other user has made another since.
+        channel: Forget only this channel, not one that another user has made since; None: any.
     """
     key = (os.getpid(), broker.endpoint, broker.security)
     with _lock:
@@ -154,7 +154,7 @@ def close_channels() -> None:
 
 
 def _check_endpoint(endpoint: object) -> None:
-    """Refuses what gRPC would misread: it takes port 65537 for port 1, and a URL for a host."""
+    """Refuses endpoints that gRPC would misread, for instance port 65537 as 1, a URL as a host."""
     problem = ""
     if not isinstance(endpoint, str):
         problem = f"is a {type(endpoint).__name__}"
@@ -179,13 +179,13 @@ def _check_endpoint(endpoint: object) -> None:
 
 
 def _files(security: Security) -> tuple[tuple[int, int], ...]:
-    """What tells one state of the certificate files from another."""
+    """The modification times and inodes of the certificate files, by which changes are noticed."""
     found = []
     for path in filter(None, (security.ca, security.cert, security.key)):
         try:
             status = Path(path).stat()
         except OSError:
-            found.append((0, 0))  # reading it says why
+            found.append((0, 0))  # reading the file reports why
         else:
             found.append((status.st_mtime_ns, status.st_ino))
     return tuple(found)

@@ -1,9 +1,9 @@
-"""Says why no secure connection to a broker can be made, where gRPC only says that there is none.
+"""Finds out why no secure connection to a broker can be made; gRPC only reports that it failed.
 
-gRPC's own words come from its C library, name neither file nor remedy, and in half of the cases are
-"Socket closed". So after a failed connection the handshake is done once more by Python's `ssl`,
-whose errors have codes. Nothing but the handshake is sent, and what is no clear refusal gives None:
-a broker that is down or restarts is for `retry`.
+gRPC's own messages come from its C library, name neither file nor remedy, and in half of the cases
+are "Socket closed". So after a failed connection the handshake is repeated with Python's `ssl`,
+whose errors have codes. Nothing but the handshake is sent, and anything but a clear refusal gives
+None: `retry` handles a broker that is down or restarts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ackq.secret_files import warn_if_public
 
 _TIMEOUT_S: Final = 2.0
 _READ_BYTES: Final = 1 << 14
-# A broker that is being stopped may close a connection at any point; twice in a row, it refuses.
+# A broker that is being stopped may close a connection at any point; only a second refusal in a row
+# counts.
 _AGAIN_AFTER_S: Final = 0.2
 
 # OpenSSL's codes of a failed verification (x509_vfy.h).
@@ -39,11 +40,11 @@ _NAME: Final = "tlsServerName in Spark, --server-name on a command line"
 
 
 def refusal(endpoint: str, security: Security) -> TlsError | None:
-    """Why the two sides cannot agree on a connection; None: that is not what is wrong.
+    """The error if both sides cannot agree on a connection; None if that is not the cause.
 
     Args:
         endpoint: `host:port`, or `unix:path`.
-        security: What the client was told.
+        security: The client's settings.
     """
     reason = _why(endpoint, security)
     if reason is None:
@@ -53,9 +54,9 @@ def refusal(endpoint: str, security: Security) -> TlsError | None:
 
 
 def check_files(security: Security) -> None:
-    """Raises InvalidArgumentError, naming the file, for what is not the PEM file that it should be.
+    """Raises InvalidArgumentError, naming the file, for a file that is not the expected PEM file.
 
-    gRPC takes any bytes, and then fails each connection without naming a file.
+    gRPC accepts any bytes, and then fails each connection without naming a file.
     """
     _context(security)
 
@@ -70,7 +71,7 @@ def _why(endpoint: str, security: Security) -> str | None:
 
 
 def _why_not_plain(endpoint: str) -> str | None:
-    """What is wrong for a client without TLS: the broker has it."""
+    """The reason for a client without TLS: the broker wants TLS. Raises OSError if it does not."""
     anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anyone.check_hostname = False
     anyone.verify_mode = ssl.CERT_NONE
@@ -84,10 +85,10 @@ def _why_not_plain(endpoint: str) -> str | None:
 
 
 def _shake_hands(context: ssl.SSLContext, raw: socket.socket) -> None:
-    """A handshake, and no more; raises OSError.
+    """Performs a TLS handshake and nothing else; raises OSError.
 
-    Not by `wrap_socket`: where a restarting broker resets the connection before it begins, CPython
-    leaves a socket open, and warns when that is collected.
+    It avoids `wrap_socket`: if a restarting broker resets the connection before the handshake
+    begins, CPython leaves a socket open, and warns when that is garbage-collected.
     """
     received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
     secured = context.wrap_bio(received, sent)
@@ -113,14 +114,14 @@ def _why_not_tls(endpoint: str, security: Security) -> str | None:
             _connected(endpoint) as raw,
             _context(security).wrap_socket(raw, server_hostname=host) as secured,
         ):
-            # With TLS 1.3 the broker judges the client's certificate after the client is done. One
-            # that takes it begins with its settings, one that does not closes.
+            # With TLS 1.3 the broker checks the client's certificate after the client is done. A
+            # broker that accepts it begins with its settings, any other closes the connection.
             if secured.recv(_HEADER_BYTES):
                 return None
             return _refused_client(endpoint, security)
     except ssl.SSLCertVerificationError as error:
         return _distrusted(endpoint, security, host, error)
-    except ssl.SSLEOFError:  # closed before the handshake was done: no broker behind a proxy, say
+    except ssl.SSLEOFError:  # closed before the handshake was done, as by a proxy without broker
         return None
     except ssl.SSLError:
         if not _speaks_plain(endpoint):
@@ -183,7 +184,7 @@ def _names(endpoint: str, security: Security) -> str:
 
 
 def _speaks_plain(endpoint: str) -> bool:
-    """Whether an HTTP/2 server answers in plain text."""
+    """Whether the endpoint answers as an HTTP/2 server in plain text."""
     with _connected(endpoint) as raw:
         raw.sendall(_PREFACE)
         start = raw.recv(_HEADER_BYTES)
@@ -205,11 +206,11 @@ def _connected(endpoint: str) -> Iterator[socket.socket]:
 
 
 def _context(security: Security) -> ssl.SSLContext:
-    """A context with the files of `security`."""
+    """An SSL context with the certificates and key of `security`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["h2"])
     if authorities := _read(security, "ca"):
-        # Each is read as what it is, so that the one which is wrong is named.
+        # Each file is loaded separately, so that the error names the wrong one.
         try:
             context.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))
         except (ssl.SSLError, ValueError) as error:
@@ -242,7 +243,7 @@ def _load_identity(context: ssl.SSLContext, security: Security) -> None:
 
 @contextlib.contextmanager
 def _as_file(security: Security, name: str) -> Iterator[str]:
-    """The path of a certificate or key: OpenSSL takes an identity from files alone."""
+    """The path of a certificate or key: OpenSSL reads an identity only from files."""
     if path := getattr(security, name):
         yield path
         return

@@ -16,8 +16,8 @@ from ackq.client.connection.retry import Patience, exhausted
 from ackq.client.connection.security import Security
 from ackq.errors import AckqError
 
-# grpc.health.v1 has one-field messages, so the two values needed are written here and clients do
-# without its package: a request for the whole server is empty, and SERVING is field 1 with value 1.
+# grpc.health.v1 has one-field messages, so the two values needed are constants and clients do not
+# need its package: a request for the whole server is empty, and SERVING is field 1 with value 1.
 _WHOLE_SERVER: Final = b""
 _SERVING: Final = b"\x08\x01"
 
@@ -25,15 +25,16 @@ _SERVING: Final = b"\x08\x01"
 def wait_ready(
     endpoint: str | Broker, timeout_s: float, *, security: Security | None = None
 ) -> None:
-    """Returns once the broker reports that it serves.
+    """Waits until the broker reports that it serves.
 
     Args:
         endpoint: `host:port`, or a `Broker`.
         timeout_s: Maximum wait in seconds.
-        security: Transport security; that of a `Broker` is its own.
+        security: Transport security; a `Broker` has its own.
 
     Raises:
-        BrokerUnavailableError: It did not within `timeout_s`; names the endpoint and the cause.
+        BrokerUnavailableError: The broker did not serve within `timeout_s`; names the endpoint and
+            the cause.
     """
     bound_ms, shortest_s = int(timeout_s * 1000), limits.RETRY_INITIAL_MS / 1000
     broker = replace(Broker.of(endpoint, security), retry_ms=bound_ms)
@@ -49,7 +50,7 @@ def wait_ready(
             )
         except grpc.RpcError as rpc:
             error = errors.from_rpc(rpc, broker)
-        # A server that accepts and does not answer uses all of the time in one call.
+        # A server that accepts the connection but does not answer uses all the time in one call.
         if errors.is_transient(error) and time.monotonic() > deadline - shortest_s:
             raise exhausted(broker.endpoint, error, bound_ms)
         patience.wait_or_raise(error)
@@ -60,10 +61,10 @@ def serving(broker: Broker, timeout_s: float) -> bool:
 
     Args:
         broker: The broker.
-        timeout_s: Maximum wait in seconds; nothing is tried twice.
+        timeout_s: Maximum wait in seconds; the check is not retried.
 
     Raises:
-        BrokerUnavailableError: It did not answer; the cause is that of gRPC.
+        BrokerUnavailableError: The broker did not answer; the cause is gRPC's.
     """
     try:
         answer: bytes = _check(broker)(_WHOLE_SERVER, timeout=timeout_s)
@@ -73,7 +74,7 @@ def serving(broker: Broker, timeout_s: float) -> bool:
 
 
 def _check(broker: Broker) -> Any:
-    """The call of the health check."""
+    """The function that calls the health check."""
     return grpc_channel(broker).unary_unary(
         "/grpc.health.v1.Health/Check", request_serializer=None, response_deserializer=None
     )

@@ -15,7 +15,7 @@ A = TypeVar("A")
 
 
 class Heartbeats(Generic[Q]):
-    """State machine of such a stream.
+    """State machine of a stream that sends a heartbeat per interval.
 
     Args:
         request: Makes the request of a heartbeat, under the lock of the stream.
@@ -29,7 +29,7 @@ class Heartbeats(Generic[Q]):
         self._sent_at: float | None = None  # on the present stream
 
     def next_action(self, now: float) -> Send[Q] | Wait:
-        """The next heartbeat, when it is due."""
+        """The next heartbeat if it is due, else a wait until it is."""
         if self._sent_at is not None and now < self._sent_at + self.interval_s:
             return Wait(self._sent_at + self.interval_s)
         self._sent_at = now
@@ -41,10 +41,10 @@ class Heartbeats(Generic[Q]):
 
 
 class HeartbeatStream(DuplexStream[Heartbeats[Q], Q, A]):
-    """The stream of a process that is to be known to be alive; it reconnects without end.
+    """A stream that shows the broker that this process is alive; it reconnects without limit.
 
     Args:
-        broker: The one it is to; its bound of retries does not count.
+        broker: The broker to connect to; its limit of retries does not apply.
         request: Makes the request of a heartbeat, on another thread.
     """
 

@@ -1,4 +1,4 @@
-"""When to try again: exponential back-off with jitter, always within a stated bound."""
+"""Retries with exponential back-off and jitter, always within a stated limit."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ OnWait = Callable[[AckqError, float], None]
 
 
 class Backoff:
-    """The waits between attempts.
+    """Exponential back-off: the waits between attempts.
 
-    Doubling up to a longest, each shortened by a part at random, until `total_ms` has passed.
+    They double up to the longest, each is shortened at random, until `total_ms` has passed.
 
     Args:
         total_ms: Give up this long after the first failure; 0: at once; None: never.
         first_s: The first wait, in seconds.
-        most_s: The longest, in seconds.
-        part: The largest part of a wait that it is shortened by.
+        most_s: The longest wait, in seconds.
+        part: The largest fraction by which a wait is shortened.
         clock: Monotonic seconds.
-        jitter: Gives values in [0, 1).
+        jitter: Returns values in [0, 1).
     """
 
     def __init__(
@@ -54,19 +54,19 @@ class Backoff:
         self._failed_at: float | None = None
 
     def reset(self) -> None:
-        """An attempt got somewhere: the next failure counts as the first."""
+        """Resets the back-off after progress: the next failure counts as the first."""
         self._failed_at = None
         self._step_s = self._first_s
 
     def next_s(self) -> float:
-        """Seconds until the next attempt, however long attempts have failed."""
+        """Seconds until the next attempt, regardless of how long attempts have failed."""
         step_s, self._step_s = self._step_s, min(2 * self._step_s, self._most_s)
         return step_s * (1 - self._jitter() * self._part)
 
     def next_wait_s(self) -> float | None:
         """Seconds until the next attempt, or None when the total is used up.
 
-        The last attempt falls on the bound.
+        The last attempt is made when the total has passed.
         """
         now = self._clock()
         if self._failed_at is None:
@@ -79,14 +79,14 @@ class Backoff:
 
 
 class HolderBackoff:
-    """The waits for a holder that may be gone: twice the heartbeat in one life of the broker (S3).
+    """Back-off for a session's holder that may be dead: twice the heartbeat per broker start (S3).
 
-    That outlasts a holder whose host vanished, so a start elsewhere just works. A broker that
-    starts takes every holder as heard; its restart may fall between two attempts, and each refusal
+    That outlasts a holder whose host vanished, so a start on another host just works. A broker that
+    starts counts every holder as just heard; it may restart between two attempts, and each refusal
     says when it started.
 
     Args:
-        backoff: The waits in one life; None: those of the rule.
+        backoff: The waits for one start of the broker; None: as the rule has it.
     """
 
     def __init__(self, backoff: Backoff | None = None) -> None:
@@ -94,7 +94,7 @@ class HolderBackoff:
         self._broker_started: str | None = None
 
     def reset(self) -> None:
-        """The next refusal counts as the first."""
+        """Resets the back-off: the next refusal counts as the first."""
         self._backoff.reset()
 
     def next_wait_s(self, refusal: AlreadyHeldError) -> float | None:
@@ -107,14 +107,14 @@ class HolderBackoff:
 
 
 class Patience:
-    """What to do about an error: wait, or give up.
+    """Decides after an error whether to wait and retry, or to give up.
 
-    Transient errors and a held session (S3) have a bound each.
+    Transient errors and a held session (S3) have a limit each.
 
     Args:
-        broker: The one that is called, with the bound for transient errors.
+        broker: The broker that is called, with the limit for transient errors.
         on_wait: Called before each wait.
-        sleep: Seconds to sleep.
+        sleep: Sleeps for the given seconds.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Patience:
         self._sleep = sleep
 
     def progress(self) -> None:
-        """Something arrived: bounds count anew from the next failure."""
+        """Records progress: the limit for transient errors starts again at the next failure."""
         self._gone.reset()
 
     def judge(self, rpc: grpc.RpcError) -> None:
@@ -146,7 +146,7 @@ class Patience:
     def wait_or_raise(self, error: AckqError) -> None:
         """Sleeps until the next attempt.
 
-        Raises the error when it is final or its bound is used up.
+        Raises the error when it is final or its limit is used up.
         """
         if isinstance(error, AlreadyHeldError):
             self._gone.reset()  # a broker has answered
@@ -170,7 +170,7 @@ class Patience:
 
 
 def exhausted(endpoint: str, error: AckqError, total_ms: int) -> BrokerUnavailableError:
-    """The error after the last attempt: names the endpoint, the cause and how long was tried."""
+    """The error after the last attempt: names the endpoint, the cause and the time of trying."""
     said, tried_s = error.message, f"{total_ms / 1000:g} s"
     if "cause" not in error.fields:  # a broker's own words: it was reached, and drains or stops
         answered = f"The broker at {endpoint} took in nothing for {tried_s}: {said}"

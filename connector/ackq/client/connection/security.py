@@ -1,7 +1,7 @@
-"""How a client proves who it is and whom it trusts; importable without gRPC.
+"""Transport security and token of a client; importable without gRPC.
 
-Invariant: no `repr`, message or log shows a token, and none leaves the machine in plain text unless
-that was asked for.
+Invariant: no `repr`, message or log shows a token, and no token leaves the machine in plain text
+unless `insecure` asks for it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from ackq.errors import InvalidArgumentError
 
-# What an `authorization` header can carry: visible ASCII characters.
+# A token that an `authorization` header can carry: visible ASCII characters.
 _TOKEN: Final = re.compile(r"[!-~]*")
-# What `Security` takes as the path of a PEM file, or as text in the field with "_pem" at its end.
+# Fields of `Security` with the path of a PEM file; those with "_pem" at the end have its text.
 PEMS: Final = ("ca", "cert", "key")
 
 
@@ -34,14 +34,14 @@ class Security:
         ca: Path of a PEM file with the authorities to trust; empty: those that gRPC trusts.
         cert: Path of this client's PEM certificate, for mutual TLS; needs `key`.
         key: Path of its PEM private key.
-        ca_pem: Instead of `ca`: the text of such a file, where no files can be laid out.
+        ca_pem: Instead of `ca`: the text of such a file, where no files can be provided.
         cert_pem: Instead of `cert`: its text; needs `key_pem`.
         key_pem: Instead of `key`: its text. Never shown by `repr`.
         server_name: The name expected in the broker's certificate, when it is not the endpoint's
             host.
-        token: Says who this client is, to a broker that has users. Never shown by `repr`.
-        token_file: Instead: path of a file that holds the token, and nothing else.
-        insecure: Send the token to another machine in plain text, where who listens can read it.
+        token: Identifies this client to a broker that has users. Never shown by `repr`.
+        token_file: Instead of `token`: path of a file that holds the token, and nothing else.
+        insecure: Send the token to another machine in plain text, where others can read it.
 
     Raises:
         InvalidArgumentError: A path, text or name without `tls`, only one of certificate and key,
@@ -81,23 +81,23 @@ class Security:
 
     @classmethod
     def of_settings(cls, given: Mapping[str, Any]) -> Security:
-        """As flags or a file of a process say it.
+        """The security of a process, from its flags or its configuration file.
 
-        Any path or name of TLS turns TLS on, and the variable ACKQ_TOKEN has the token unless there
-        is a token file.
+        Any TLS path or name turns TLS on, and the environment variable ACKQ_TOKEN has the token
+        unless a token file is given.
 
         Args:
             given: Arguments of this class, without `token`.
 
         Raises:
-            InvalidArgumentError: As the class.
+            InvalidArgumentError: As for the class.
         """
         tls = any(given.get(name) for name in ("tls", *PEMS, "server_name"))
         token = "" if given.get("token_file") else os.environ.get("ACKQ_TOKEN", "")
         return cls(**{**given, "tls": tls, "token": token})
 
     def pem(self, name: str) -> bytes | None:
-        """The content of one of `PEMS`, from its text or its file; None: it was not given.
+        """The content of one of `PEMS`, from its text or its file; None if it was not given.
 
         Raises:
             OSError: The file cannot be read.
@@ -125,7 +125,7 @@ class Security:
 
 
 def is_local(endpoint: str) -> bool:
-    """Whether what is sent to an endpoint stays on this machine: `unix:` or a loopback address."""
+    """Whether bytes sent to an endpoint stay on this machine: `unix:` or a loopback address."""
     if endpoint.startswith("unix:"):
         return True
     host = host_of(endpoint)
@@ -138,7 +138,7 @@ def is_local(endpoint: str) -> bool:
 def proxy_variable(endpoint: str, *, tls: bool, environment: Mapping[str, str]) -> str:
     """The environment variable that names the proxy of an endpoint; empty: no proxy is used (A9).
 
-    No proxy for plain text, nor for this machine; else as gRPC has it.
+    There is no proxy for plain text, nor for this machine; otherwise gRPC's rules apply.
     """
     if not tls or is_local(endpoint):
         return ""

@@ -1,1 +1,1 @@
-"""Consuming (rules C): channels, consumers, acknowledge modes, settlements."""
+"""Consuming (rules C): channels, consumers, acknowledge modes and settlements."""

@@ -1,6 +1,6 @@
-"""Applies the broker's answers on a channel, and resolves the futures of settlements.
+"""Applies the broker's answers on a channel and resolves the futures of settlements.
 
-Invariant: a settlement is resolved once (C15), on the receiving thread and without the lock, so
+Invariant: a settlement is resolved once (C15), on the receiving thread and outside the lock, so
 that its callbacks may settle and publish.
 """
 
@@ -20,15 +20,15 @@ Answer = frame.Frame[pb.ConsumeHeader]
 
 
 class ChannelAnswers:
-    """The receiving side of a channel.
+    """Applies the broker's answers to the state of one channel.
 
     Args:
-        turn: The channel's lock, notified when the sender has something new to see.
-        state: The channel's state, touched under the lock only.
+        turn: The channel's lock, notified when the state has news for the sender.
+        state: The channel's state, accessed under the lock only.
         wakers: Called, under the lock, when the channel opened or every settlement is answered.
 
     Attributes:
-        notifying: Futures of answered settlements are being resolved.
+        notifying: Whether futures of answered settlements are being resolved.
     """
 
     def __init__(
@@ -46,18 +46,18 @@ class ChannelAnswers:
         }
 
     def take(self, answer: Answer) -> bool:
-        """Applies an answer. False: the broker has forgotten the channel (C11).
+        """Applies an answer; False if the broker no longer has the channel (C11).
 
         Raises:
             MalformedBlockError: A frame of messages is malformed.
-            InternalError: Messages came for no consumer and no pull.
+            InternalError: Messages arrived for no known consumer or pull.
         """
         kind = answer.header.WhichOneof("kind") or ""
         if kind == "opened":
             return self._opened(answer)
         with self._turn:
             self._state.on_frame(time.monotonic())
-        # A broker of a later version may send other kinds; this client does not need them.
+        # A broker of a later version may send other kinds of answers; this client ignores them.
         handler = self._handlers.get(kind)
         if handler is not None:
             handler(answer)

@@ -1,7 +1,6 @@
 """Consumes from queues on an asyncio event loop. Rules C1-C17.
 
-Invariant: nothing here blocks the event loop; the channel's threads wake it by
-`call_soon_threadsafe`.
+Invariant: no call blocks the event loop; the channel's threads wake it by `call_soon_threadsafe`.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ AsyncCallback = Callable[[Message], object]
 
 
 class AsyncChannel(ChannelBase):
-    """A `Channel` for coroutines of one event loop.
+    """Consumes from queues of one broker, from coroutines of one event loop.
 
         >>> async def main():
         ...     async with AsyncChannel(endpoint) as channel:
@@ -55,7 +54,7 @@ class AsyncChannel(ChannelBase):
         >>> asyncio.run(main())
         1
 
-    For its arguments see `ChannelBase`. A settlement may be awaited or not.
+    Otherwise like `Channel`. For its arguments see `ChannelBase`. A settlement need not be awaited.
     """
 
     _tasks: tuple[asyncio.Task[None], ...] = ()
@@ -77,7 +76,7 @@ class AsyncChannel(ChannelBase):
         columns: Sequence[str] | None = None,
         message_ids: bool = False,
     ) -> AsyncConsumer:
-        """As `Channel.consume`; a task runs the callback, and awaits what it returns."""
+        """Starts a consumer, like `Channel.consume`; a task runs and awaits the callback."""
         arguments = ConsumeArguments(
             queue, mode, outcomes, prefetch, prefetch_bytes, columns, message_ids=message_ids
         )
@@ -103,7 +102,7 @@ class AsyncChannel(ChannelBase):
         no_ack: bool = False,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> list[Message]:
-        """As `Channel.get`."""
+        """Pulls up to `messages` ready messages; see `Channel.get`."""
         check_pull(queue, messages, no_ack)
         self._stream.refuse_fork()
         await self._until(self._stream.ready)
@@ -121,7 +120,7 @@ class AsyncChannel(ChannelBase):
             pull.cancel()
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """As `Channel.flush`."""
+        """Waits until every settlement so far took effect; see `Channel.flush`."""
         self._stream.refuse_fork()
         with self._stream.lock:
             self._stream.check()
@@ -132,7 +131,10 @@ class AsyncChannel(ChannelBase):
             self._check_effects()
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """As `Channel.close`; a callback that runs is cancelled, its message redelivered."""
+        """Closes the channel, like `Channel.close`, but cancels running callbacks.
+
+        The message of a cancelled callback is redelivered.
+        """
         if self._stream.inherited:
             return
         if asyncio.current_task() in self._tasks:
@@ -158,7 +160,7 @@ class AsyncChannel(ChannelBase):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Closes; after an exception with a short timeout."""
+        """Closes the channel; after an exception with a short timeout."""
         if kind is None:
             await self.close()
             return
@@ -192,12 +194,12 @@ class AsyncChannel(ChannelBase):
 
 
 class AsyncConsumer(ConsumerBase):
-    """One of a channel's consumers; see `AsyncChannel.consume`.
+    """A consumer of an `AsyncChannel`; see `AsyncChannel.consume`.
 
     Attributes:
         channel: Its channel.
-        task: Runs the callback, if there is one; done when the consumer has ended, with the reason
-            unless it or its channel was closed.
+        task: Task that runs the callback, if any; done when the consumer has ended, with the reason
+            as its exception unless the consumer or its channel was closed.
     """
 
     def __init__(
@@ -213,20 +215,23 @@ class AsyncConsumer(ConsumerBase):
         self.task = None if callback is None else asyncio.create_task(self._run(callback))
 
     async def receive(self, timeout_s: float | None = None) -> Message | None:
-        """As `Consumer.receive`. A cancelled call loses no message: the next one returns it."""
+        """Waits for the next message; see `Consumer.receive`.
+
+        A cancelled call loses no message: the next call returns it.
+        """
         taken = await self._take(1, timeout_s)
         return None if taken is None else self._receiver.message(taken)
 
     async def receive_batch(
         self, max_messages: int = limits.FRAME_TARGET_ROWS, timeout_s: float | None = None
     ) -> pa.RecordBatch | None:
-        """As `Consumer.receive_batch`."""
+        """Waits for messages and returns them as Arrow; see `Consumer.receive_batch`."""
         check_count("max_messages", max_messages)
         taken = await self._take(max_messages, timeout_s)
         return None if taken is None else self._receiver.batch(taken)
 
     async def close(self) -> None:
-        """As `Consumer.close`; its callback's task ends after its current message."""
+        """Ends the consumer, like `Consumer.close`; its task ends after the current message."""
         self._receiver.close()
         if self.task is not None and self.task is not asyncio.current_task():
             await asyncio.wait([self.task])
@@ -235,7 +240,7 @@ class AsyncConsumer(ConsumerBase):
         return self
 
     async def __anext__(self) -> Message:
-        """As `receive`; the iteration ends when the consumer or its channel is closed."""
+        """The next message; the iteration ends when the consumer or its channel is closed."""
         try:
             message = await self.receive()
         except ClosedError:
@@ -265,16 +270,16 @@ class AsyncConsumer(ConsumerBase):
                 return given.taken
 
     async def _is_accepted(self, given: Handover, *, callback: bool = False) -> bool:
-        """Waits for the accept of messages, where the mode accepts before delivery (C10).
+        """Waits for the accept of messages if the mode accepts before delivery (C10).
 
-        False: they are not delivered.
+        Returns False if the messages are not to be delivered.
         """
         if given.accepted is not None:
             try:
                 await given.accepted
             except AckqError as error:
                 return self._receiver.deliverable(error, callback=callback)
-            except BaseException:  # above all cancellation of the task
+            except BaseException:  # in particular, cancellation of the task
                 self._receiver.return_undelivered(given)
                 raise
         return True

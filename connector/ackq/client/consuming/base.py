@@ -1,4 +1,4 @@
-"""What blocking and asynchronous channels and consumers share, and their checked arguments."""
+"""Base classes of blocking and asynchronous channels and consumers, and argument checks."""
 
 from __future__ import annotations
 
@@ -36,19 +36,21 @@ from ackq.wire import columns as wire_columns
 
 
 class ChannelBase:
-    """What `Channel` and `AsyncChannel` share. A channel connects when it is first used.
+    """Base class of `Channel` and `AsyncChannel`. A channel connects when it is first used.
 
     Args:
-        endpoint: `host:port`, or a `Broker`, which has security and bound of retries as well.
-        window_messages: Maximum of messages the broker sends without a transport ack (C11).
-        transport_ack_percent: A transport ack is sent at this part of the window.
-        transport_ack_delay_ms: ... or this long after the first message without one arrived.
+        endpoint: `host:port`, or a `Broker`, which includes security and the bound on retries.
+        window_messages: Maximum number of messages the broker sends without a transport ack (C11).
+        transport_ack_percent: A transport ack is sent at this percentage of the window.
+        transport_ack_delay_ms: A transport ack is sent this long after the first message without
+            one arrived.
         retry_total_ms: Maximum wait for a broker that answers the first open.
         reconnect_timeout_ms: Maximum time without a broker afterwards; then every call raises
-            ClosedError. 0: the channel is not renewed (C17), and ends when its tags are gone.
+            ClosedError. 0: the channel is not renewed (C17), and ends when the broker no longer
+            has it.
         on_reconnect: Called with a `Reconnected` when the channel was renewed (C17), on the
-            channel's thread, or by an AsyncChannel on its loop; it must not block.
-        label: Shown to operators; empty: host and process id.
+            channel's thread, or for an AsyncChannel on its event loop; it must not block.
+        label: Name that operators see; empty: host and process id.
         security: Transport security.
 
     Raises:
@@ -89,34 +91,34 @@ class ChannelBase:
         self._finalizer = weakref.finalize(self, self._stream.abandon)
 
     def _heard(self, on_reconnect: OnReconnect) -> OnReconnect:
-        """The callback as the channel's thread calls it; it must not refer to the channel."""
+        """The callback that the channel's thread calls; it must not refer to the channel."""
         return on_reconnect
 
     @property
     def unacked(self) -> int:
-        """Number of messages that were delivered to the application and not settled."""
+        """Number of messages delivered to the application and not settled."""
         with self._stream.lock:
             return len(self._state.unsettled.unacked)
 
     @property
     def outcomes(self) -> frozenset[Outcome]:
-        """Outcomes that the broker supports (C5); empty before the channel was opened."""
+        """Outcomes that the broker supports (C5); empty until the channel is open."""
         return self._state.announced
 
     def acknowledge(self, message: Message) -> Settlement:
-        """Accepts all messages delivered on this channel up to and including one (C3).
+        """Accepts all messages delivered on this channel up to and including `message` (C3).
 
         For mode CLIENT and pulled messages (C10). Messages that are not yet delivered to the
         application are left out.
 
         Returns:
-            A future with the number of messages, once it took effect (C15).
+            A future with the number of messages, once the accept took effect (C15).
 
         Raises:
-            UnknownDeliveryTagError: The message is of another channel, or nothing up to it is
-                unsettled; the channel is closed (C2). (The future of one from before the channel
-                was renewed fails with StaleDeliveryTagError, C17.)
-            PreconditionFailedError: The message's consumer settles by itself.
+            UnknownDeliveryTagError: The message belongs to another channel, or no message up to it
+                is unsettled; the channel is closed (C2). (For a message delivered before the
+                channel was renewed, the future fails with StaleDeliveryTagError, C17.)
+            PreconditionFailedError: The message's consumer settles automatically.
             ClosedError: The channel is closed.
         """
         self._stream.refuse_fork()
@@ -130,7 +132,7 @@ class ChannelBase:
     def set_prefetch(self, messages: int) -> None:
         """Bounds the unacked messages of all consumers of the channel together; 0: unlimited (C8).
 
-        Raises ClosedError.
+        Raises ClosedError if the channel is closed.
         """
         check_count("messages", messages, least=0)
         self._stream.refuse_fork()
@@ -140,7 +142,7 @@ class ChannelBase:
             self._stream.nudge()
 
     def _check_effects(self) -> None:
-        """Raises why something had no effect that was settled (C17); under the lock."""
+        """Raises why a settlement since the last check had no effect (C17); under the lock."""
         error = self._stream.take_without_effect()
         if error is not None:
             raise error
@@ -187,19 +189,19 @@ class ChannelBase:
 
 
 class ConsumerBase:
-    """What `Consumer` and `AsyncConsumer` share."""
+    """Base class of `Consumer` and `AsyncConsumer`."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
 
     @property
     def queue(self) -> str:
-        """The queue it reads."""
+        """Name of the queue from which the consumer reads."""
         return self._receiver.inbox.request.queue
 
     @property
     def mode(self) -> AcknowledgeMode:
-        """Who accepts its messages, and when."""
+        """The acknowledge mode: who accepts the consumer's messages, and when."""
         return self._receiver.settler.mode
 
     def settle(
@@ -210,23 +212,23 @@ class ConsumerBase:
         reason: str = "",
         delay_ms: int = 0,
     ) -> Settlement:
-        """Settles the rows of a batch, all alike, by their column `delivery_tag`.
+        """Settles all rows of a batch with one outcome, by their column `delivery_tag`.
 
         Args:
             batch: Rows that `receive_batch` returned, in any order and number.
             outcome: Their outcome (C4).
-            reason: For FAILED and REJECTED.
+            reason: Why, for FAILED and REJECTED.
             delay_ms: Redelivery delay, for FAILED and RELEASED (C14).
 
         Returns:
-            A future with the number of messages, once it took effect (C15); in a coroutine, await
-            it.
+            A future with the number of messages, once the settlement took effect (C15); in a
+            coroutine, await it.
 
         Raises:
-            SchemaError: There is no column `delivery_tag`.
+            SchemaError: The batch has no column `delivery_tag`.
             UnknownDeliveryTagError: A row was settled before; the channel is closed (C2).
             OutcomeNotSupportedError: The consumer did not declare the outcome (C5).
-            PreconditionFailedError: The consumer settles by itself.
+            PreconditionFailedError: The consumer settles automatically.
             InvalidArgumentError: An argument is out of its range.
             ClosedError: The channel is closed.
         """
@@ -239,13 +241,13 @@ class ConsumerBase:
         return self._receiver.settler.settle(runs, chosen)
 
     def set_prefetch(self, messages: int) -> None:
-        """Changes the bound on its unacked messages; 0: unlimited (C8)."""
+        """Changes the bound on the consumer's unacked messages; 0 means unlimited (C8)."""
         check_count("prefetch", messages, least=0)
         self._receiver.set_prefetch(messages)
 
 
 class ConsumeArguments:
-    """Arguments of `consume`, checked before anything is sent.
+    """Arguments of `consume`, validated before any request is sent.
 
     Raises:
         InvalidArgumentError: An argument is out of its range.

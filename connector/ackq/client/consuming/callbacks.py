@@ -1,7 +1,7 @@
 """Runs a consumer's callback, one message after another, on a thread of its own (C10).
 
-Invariant: an exception of a callback is logged once and stops nothing; the message is settled by
-the rule of the mode unless the callback settled it.
+Invariant: an exception of a callback is logged once and does not stop the consumer; the message is
+settled by the rule of the mode unless the callback settled it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _log = logging.getLogger(__name__)
 
 Callback = Callable[[Message], object]
 
-# Enough of the exception to understand the dead letter.
+# Maximum length of the reason: enough of the exception to understand the dead letter.
 _REASON_CHARACTERS = 500
 # Modes that settle the message of a callback that raised: FAILED if declared, else RELEASED (C10).
 _AUTOMATIC = (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)
 
 
 def settle_returned(receiver: Receiver, message: Message) -> None:
-    """Accepts the message of a callback that returned, as the mode asks (C10)."""
+    """Accepts the message of a callback that returned, as the mode requires (C10)."""
     settler = receiver.settler
     if receiver.after_callback is When.NOT:
         return
@@ -39,7 +39,7 @@ def settle_returned(receiver: Receiver, message: Message) -> None:
 
 
 def settle_raised(receiver: Receiver, message: Message, error: BaseException) -> None:
-    """Logs the exception of a callback, and requeues its message as the mode asks (C10)."""
+    """Logs the exception of a callback and settles its message as the mode requires (C10)."""
     settler = receiver.settler
     _log.error(
         "The callback of a consumer of queue '%s' raised on message %d",
@@ -60,9 +60,9 @@ class CallbackThread:
     """The thread that runs a consumer's callback.
 
     Args:
-        receiver: Of the consumer.
-        callback: The application's.
-        arrived: Of the receiver's inbox; shares the stream's lock.
+        receiver: The consumer's receiver.
+        callback: The application's callback.
+        arrived: Notified when the receiver's inbox changed; shares the stream's lock.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class CallbackThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the current thread is this one."""
+        """Whether the caller runs on this thread."""
         return threading.current_thread() is self._thread
 
     @property
@@ -91,10 +91,10 @@ class CallbackThread:
         return not self._thread.is_alive()
 
     def join(self, timeout_s: float | None) -> bool:
-        """As `wait`.
+        """Waits for the end of the thread; False: timed out.
 
         Raises:
-            AckqError: Why it ended, unless the application closed it.
+            AckqError: Why the consumer ended, unless the application closed it.
         """
         if not self.wait(timeout_s):
             return False
@@ -116,7 +116,7 @@ class CallbackThread:
                 )
 
     def _next(self) -> Message:
-        """The next message, waited for; raises why none will come."""
+        """Waits for the next message; raises why none will arrive."""
         message = self._receiver.next_message(callback=True)
         while message is None:
             with self._arrived:
@@ -127,7 +127,7 @@ class CallbackThread:
         return message
 
     def _is_accepted(self, given: Handover) -> bool:
-        """Waits for the accept of a message, where the mode asks for it; False: it is not given."""
+        """Waits for the accept of a message if the mode requires it; False: do not deliver it."""
         if given.accepted is not None:
             try:
                 given.accepted.result()

@@ -43,22 +43,22 @@ T = TypeVar("T")
 class Channel(ChannelBase):
     """Consumes from queues of one broker, from any number of threads (C1-C17).
 
-    Messages that are unsettled when the channel ends, in whatever way, are redelivered (C12). After
-    a lost connection it reconnects by itself: if the broker is back within its grace of 2 s, the
-    application notices nothing (C11). Later, and after a restart of the broker, the channel is
-    renewed: consumers go on, and messages that were unsettled are delivered again. To settle one of
-    before has no effect, and its future says so (C17). A fork cannot use it: open one in each
-    process.
+    Messages that are unsettled when the channel ends, for whatever reason, are redelivered (C12).
+    After a lost connection the channel reconnects by itself: if the broker is back within its grace
+    of 2 s, the application notices nothing (C11). Later, and after a restart of the broker, the
+    channel is renewed: consumers continue, and messages that were unsettled are redelivered.
+    Settling a message received before the renewal has no effect and fails its future (C17). A
+    forked process cannot use the channel: open one in each process.
 
-    A callback runs on a thread of its consumer's own, one message at a time; leaving the block
-    waits for the one that runs:
+    A callback runs on a thread of its consumer, one message at a time; leaving the block waits for
+    a running callback:
 
         >>> with Channel(endpoint) as channel:
         ...     consumer = channel.consume("orders", seen.put)
         ...     seen.get(timeout=10).body
         b'a'
 
-    The application may settle each message with its own outcome, and wait until it took effect:
+    The application may settle each message with its own outcome, and wait until this took effect:
 
         >>> with Channel(endpoint) as channel:
         ...     consumer = channel.consume("orders", mode="client", outcomes=["failed", "rejected"])
@@ -66,7 +66,7 @@ class Channel(ChannelBase):
         ...     message.fail("the ledger is closed", delay_ms=60_000).result()
         1
 
-    Arrow batches cost nothing per message:
+    Arrow batches have no cost per message:
 
         >>> with Channel(endpoint) as channel:
         ...     consumer = channel.consume("orders", mode="client")
@@ -74,7 +74,7 @@ class Channel(ChannelBase):
         ...     consumer.settle(batch.slice(1)).result()
         2
 
-    A pull takes what is there, prefetch or not (C9):
+    A pull takes the ready messages, whatever the prefetch (C9):
 
         >>> with Channel(endpoint) as channel:
         ...     [message.body for message in channel.get("orders", 10)]
@@ -83,7 +83,7 @@ class Channel(ChannelBase):
     For its arguments see `ChannelBase`.
     """
 
-    # Not the consumers: a consumer keeps its channel alive, and not the other way round.
+    # Threads, not consumers: a consumer keeps its channel alive, but a channel not its consumers.
     _callback_threads: tuple[CallbackThread, ...] = ()
 
     def consume(
@@ -101,17 +101,17 @@ class Channel(ChannelBase):
         """Starts a consumer; waits until the channel is open.
 
         Args:
-            queue: Its name. If it does not exist, the first `receive` raises, and the channel
-                closes.
+            queue: Name of the queue. If it does not exist, the first `receive` raises, and the
+                channel closes.
             callback: Called with each message, on a thread of the consumer's own. It may publish
                 and settle; it must not close the channel. None: for `receive` and iteration.
             mode: Who accepts messages, and when (C10).
-            outcomes: The negative outcomes it may settle with (C5).
-            prefetch: Maximum of unacked messages; 0: unlimited (C8). Without acks (NONE) only the
-                transport window bounds the messages on their way.
-            prefetch_bytes: At this many unacked payload bytes nothing more is delivered; 0:
+            outcomes: The negative outcomes with which it may settle (C5).
+            prefetch: Maximum number of unacked messages; 0: unlimited (C8). Without acks (NONE)
+                only the transport window bounds the messages in flight.
+            prefetch_bytes: The broker stops delivery at this many unacked payload bytes; 0:
                 unlimited (C8).
-            columns: Of `receive_batch`, names of `ackq.wire.columns.DELIVERED`; None: all.
+            columns: Columns of `receive_batch`, names of `ackq.wire.columns.DELIVERED`; None: all.
             message_ids: A message that was published without an id is delivered with one, the same
                 each time (L23).
 
@@ -137,7 +137,7 @@ class Channel(ChannelBase):
                 return Consumer(self, receiver, arrived, None)
             try:
                 callback_thread = CallbackThread(receiver, callback, arrived)
-            except BaseException:  # there is no thread for it
+            except BaseException:  # no thread could be started
                 receiver.close()
                 raise
             alive = (each for each in self._callback_threads if each.alive)
@@ -152,20 +152,20 @@ class Channel(ChannelBase):
         no_ack: bool = False,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> list[Message]:
-        """Pulls up to `messages` ready messages (C9). Prefetch does not bound it.
+        """Pulls up to `messages` ready messages (C9). Prefetch does not bound a pull.
 
-        They are settled like those of mode CLIENT, with any outcome.
+        They are settled like messages of mode CLIENT, with any outcome.
 
         Args:
-            queue: Its name.
-            messages: Maximum number.
-            no_ack: The broker removes them when it sends them (C10, NONE).
+            queue: Name of the queue.
+            messages: Maximum number of messages.
+            no_ack: The broker removes the messages when it sends them (C10, NONE).
             timeout_s: Maximum wait for the answer, in seconds.
 
         Raises:
             InvalidArgumentError: An argument is out of its range.
             QueueNotFoundError: No such queue; the channel is closed.
-            BrokerUnavailableError: No answer came in time.
+            BrokerUnavailableError: No answer arrived in time.
             ClosedError: The channel is closed, or was disconnected for too long.
         """
         check_pull(queue, messages, no_ack)
@@ -191,7 +191,7 @@ class Channel(ChannelBase):
         Raises:
             BrokerUnavailableError: Not every settlement was answered within `timeout_s`.
             StaleDeliveryTagError, OutcomeUnknownError: The channel was renewed since the last
-                flush, before something took effect that was settled (C17); raised once.
+                flush, before a settlement took effect (C17); raised once.
             ClosedError: The channel is closed, or was disconnected for too long.
         """
         self._stream.refuse_fork()
@@ -206,18 +206,18 @@ class Channel(ChannelBase):
             self._check_effects()
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Ends the channel and its threads. Waits for callbacks that run, and for settlements.
+        """Ends the channel and its threads. Waits for running callbacks and for settlements.
 
-        Unsettled messages are redelivered (C12). Idempotent; does nothing in a fork.
+        Unsettled messages are redelivered (C12). Idempotent; does nothing in a forked process.
 
         Args:
             timeout_s: Maximum wait in seconds; None waits without limit.
 
         Raises:
-            AckqError: What the channel failed with, if no call has raised it.
+            AckqError: Why the channel failed, if no call has raised it.
             BrokerUnavailableError: Not every settlement was answered within `timeout_s`.
-            PreconditionFailedError: This is the thread of a callback; or one runs for longer than
-                `timeout_s`, and the channel ends without it.
+            PreconditionFailedError: The caller is the thread of a callback; or a callback runs for
+                longer than `timeout_s`, and the channel ends without it.
         """
         if self._stream.inherited:
             return
@@ -246,7 +246,7 @@ class Channel(ChannelBase):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Closes; after an exception with a short timeout."""
+        """Closes the channel; after an exception with a short timeout."""
         if kind is None:
             self.close()
             return
@@ -276,7 +276,7 @@ class Channel(ChannelBase):
 
 
 class Consumer(ConsumerBase):
-    """One of a channel's consumers; see `Channel.consume`. It ends with `close` or its channel."""
+    """A consumer of a `Channel`; see `Channel.consume`. It ends with `close` or its channel."""
 
     def __init__(
         self,
@@ -291,17 +291,17 @@ class Consumer(ConsumerBase):
         self._callback_thread = callback_thread
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """The next message; waits for one.
+        """Waits for the next message.
 
         Args:
             timeout_s: Maximum wait in seconds; 0 returns at once, None waits without limit.
 
         Returns:
-            The message, or None: there was none in time.
+            The message, or None if none arrived in time.
 
         Raises:
-            QueueNotFoundError: There is no such queue; the channel is closed, or after a reconnect
-                the consumer alone. Or it was deleted, and the consumer has ended.
+            QueueNotFoundError: The queue does not exist: the channel is closed, or after a
+                reconnect only the consumer. Or the queue was deleted, and the consumer has ended.
             ClosedError: The consumer or its channel is closed, or was disconnected for too long.
             AckqError: Another error ended the channel.
             PreconditionFailedError: The consumer has a callback.
@@ -316,10 +316,11 @@ class Consumer(ConsumerBase):
     def receive_batch(
         self, max_messages: int = limits.FRAME_TARGET_ROWS, timeout_s: float | None = None
     ) -> pa.RecordBatch | None:
-        """The messages that have arrived, as Arrow; waits for the first. Otherwise as `receive`.
+        """The messages that have arrived, as Arrow; waits for the first like `receive`.
 
         Returns:
-            1 to `max_messages` rows of one frame, with the consumer's columns.
+            1 to `max_messages` rows of one frame, with the consumer's columns; None if no message
+            arrived in time.
         """
         check_count("max_messages", max_messages)
         taken = self._take(max_messages, timeout_s)
@@ -329,7 +330,7 @@ class Consumer(ConsumerBase):
         """Waits until a consumer with a callback has ended; False: timed out.
 
         Raises:
-            AckqError: Why it ended, unless it or its channel was closed.
+            AckqError: Why the consumer ended, unless it or its channel was closed.
         """
         if self._callback_thread is None:
             raise PreconditionFailedError("The consumer has no callback; there is nothing to join.")
@@ -338,7 +339,7 @@ class Consumer(ConsumerBase):
     def close(self) -> None:
         """Ends the consumer; waits for its callback. Unread messages are requeued.
 
-        Messages it delivered can still be settled. Idempotent; does nothing in a fork.
+        Delivered messages can still be settled. Idempotent; does nothing in a forked process.
         """
         self._receiver.close()
         if self._callback_thread is not None and not self._callback_thread.is_current:
@@ -348,7 +349,7 @@ class Consumer(ConsumerBase):
         return self
 
     def __next__(self) -> Message:
-        """As `receive`; the iteration ends when the consumer or its channel is closed."""
+        """The next message; the iteration ends when the consumer or its channel is closed."""
         try:
             message = self.receive()
         except ClosedError:
@@ -365,7 +366,7 @@ class Consumer(ConsumerBase):
         self.close()
 
     def _take(self, limit: int, timeout_s: float | None) -> RowSlice | None:
-        """Waits for messages, and until they are accepted where the mode asks for it (C10)."""
+        """Waits for messages, and for their accept if the mode requires it (C10)."""
         if self._callback_thread is not None:
             raise PreconditionFailedError("The consumer has a callback, which gets its messages.")
         self._receiver.settler.stream.refuse_own_thread()
@@ -379,7 +380,7 @@ class Consumer(ConsumerBase):
                 return given.taken
 
     def _is_accepted(self, given: Handover) -> bool:
-        """Waits for the accept of messages, where the mode asks for it; False: they come again."""
+        """Waits for the accept of messages if the mode requires it; False: they are redelivered."""
         if given.accepted is not None:
             try:
                 given.accepted.result()
@@ -392,21 +393,21 @@ class Consumer(ConsumerBase):
 
 
 class Deadline:
-    """A point in time `timeout_s` from now; None: never."""
+    """A deadline `timeout_s` seconds from now; None means no deadline."""
 
     def __init__(self, timeout_s: float | None) -> None:
         self._at = None if timeout_s is None else time.monotonic() + timeout_s
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until then, 0 afterwards; None: never."""
+        """Seconds until the deadline, 0 after it; None means no deadline."""
         return None if self._at is None else max(0.0, self._at - time.monotonic())
 
 
 def wait_for(
     changed: threading.Condition, poll: Callable[[], T | None], timeout_s: float | None
 ) -> T | None:
-    """The first result of `poll`, waited for under the lock; None: timed out."""
+    """Waits, under the lock, for the first result of `poll` that is not None; None: timed out."""
     found = poll()
     if found is not None:
         return found

@@ -1,6 +1,6 @@
 """Unread messages of a consumer or a pull: frames with their tags.
 
-Invariant: rows are delivered once, in the order of their tags; columns are made when they are first
+Invariant: rows are delivered once, in the order of their tags; a column is built when it is first
 read. No I/O, no clock, no lock.
 """
 
@@ -20,7 +20,7 @@ from ackq.wire import block
 
 
 class Content:
-    """The rows of a frame, as Arrow or as Python values; each column is made once."""
+    """The rows of a frame, as Arrow or as Python values; each column is built once."""
 
     __slots__ = ("_batch", "_held", "_runs", "_values")
 
@@ -39,7 +39,7 @@ class Content:
         return values[row]
 
     def batch(self, names: tuple[str, ...], row: int, rows: int) -> pa.RecordBatch:
-        """Columns of consecutive rows."""
+        """The named columns of consecutive rows, as an Arrow batch."""
         whole = self._batch
         if whole is None or tuple(whole.schema.names) != names:
             whole = self._batch = decoding.assemble(self._runs, self._held, decoding.schema(names))
@@ -62,7 +62,7 @@ class RowSlice(NamedTuple):
     runs: list[Range]
 
     def split(self, rows: int) -> tuple[RowSlice, RowSlice]:
-        """The first `rows` rows, fewer than all, and the rest."""
+        """Splits off the first `rows` rows; returns them and the rest, neither of them empty."""
         head: list[Range] = []
         tail: list[Range] = []
         left = rows
@@ -80,14 +80,14 @@ class RowSlice(NamedTuple):
 
 
 class Inbox:
-    """Deliveries of one consumer or pull.
+    """Unread deliveries of one consumer or pull.
 
     Attributes:
-        no_ack: The broker removed the messages when it sent them (C10, NONE).
+        no_ack: Whether the broker removes the messages when it sends them (C10, NONE).
         rows: Number of unread rows.
-        closed: The application closed it.
-        ended: Why the broker sends no more.
-        wake: Wake-up callback of the consumer, called when something changed.
+        closed: Whether the application closed the consumer or pull.
+        ended: Why the broker stopped sending messages; None before.
+        wake: Wake-up callback of the consumer, called when the inbox changed.
     """
 
     def __init__(self, *, no_ack: bool) -> None:
@@ -99,13 +99,13 @@ class Inbox:
         self._unread: deque[_Unread] = deque()
 
     def put(self, content: Content, spans: list[Span]) -> None:
-        """Adds a frame; the spans are those of its rows that did not arrive before."""
+        """Adds a frame; `spans` are its rows that had not arrived before."""
         for row, (first, last) in spans:
             self._unread.append(_Unread(content, row, first, last))
             self.rows += last - first + 1
 
     def take(self, limit: int) -> RowSlice | None:
-        """Takes rows of the oldest frame: up to `limit` of those that are consecutive."""
+        """Takes up to `limit` consecutive rows of the oldest frame; None if the inbox is empty."""
         if not self.rows:
             return None
         content, row = self._unread[0].content, self._unread[0].row
@@ -123,7 +123,7 @@ class Inbox:
         return RowSlice(content, row, rows, runs)
 
     def take_one(self) -> tuple[Content, int, int] | None:
-        """Takes the oldest message: its frame, its row there, its tag."""
+        """Takes the oldest message; returns its frame, its row in the frame, its tag."""
         if not self.rows:
             return None
         unread = self._unread[0]
@@ -136,7 +136,7 @@ class Inbox:
         return unread.content, row, tag
 
     def void(self) -> None:
-        """Removes rows whose tags are gone; without acks nobody else has them, and they stay."""
+        """Removes rows of void tags; keeps rows without acks, which the broker no longer has."""
         if not self.no_ack:
             self.drain()
 
@@ -149,7 +149,7 @@ class Inbox:
 
 
 class _Unread:
-    """Consecutive rows of a frame with consecutive tags, from the first that is unread on."""
+    """Consecutive unread rows of a frame with consecutive tags."""
 
     __slots__ = ("content", "first", "last", "row")
 
@@ -160,7 +160,7 @@ class _Unread:
         self.last = last
 
     def take(self, limit: int) -> Range:
-        """Takes up to `limit` rows; returns their tags."""
+        """Takes up to `limit` rows from the front; returns their tags."""
         first = self.first
         last = min(self.last, first + limit - 1)
         self.row += last - first + 1

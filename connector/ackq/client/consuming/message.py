@@ -1,4 +1,4 @@
-"""A delivered message; its values are made when they are first read."""
+"""A delivered message, whose values are decoded when they are first read."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class Settles(Protocol):
     """Settles messages of one consumer, or of the pulls of one channel."""
 
     def settle_one(self, tag: int, disposition: Disposition) -> Settlement:
-        """Settles an unacked message; see `Message.accept`."""
+        """Settles one unacked message; see `Message.accept`."""
         ...
 
     def settle_up_to(self, tag: int) -> Settlement:
-        """Accepts all messages up to a tag; see `ChannelBase.acknowledge`."""
+        """Accepts all unacked messages up to a tag; see `ChannelBase.acknowledge`."""
         ...
 
     def belongs_to(self, channel: object) -> bool:
-        """Whether the messages came on this channel's stream."""
+        """Whether `channel` is the stream on which the messages arrived."""
         ...
 
 
 class Message:
-    """A delivered message. Its settlement may be called from any thread.
+    """A delivered message. Any thread may settle it.
 
     Attributes:
         delivery_tag: Its number on its channel (C1).
@@ -56,67 +56,67 @@ class Message:
 
     @property
     def body(self) -> bytes:
-        """The body; empty for a row that was published without one."""
+        """The body; empty for a message that was published without one."""
         return self._content.value("body", self._row) or b""
 
     @property
     def routing_key(self) -> str:
-        """The key it was published with."""
+        """The routing key with which the message was published."""
         return cast("str", self._content.value("routing_key", self._row))
 
     @property
     def message_id(self) -> str | None:
-        """Application data."""
+        """The message id, an application property; None if absent."""
         return cast("str | None", self._content.value("message_id", self._row))
 
     @property
     def correlation_id(self) -> str | None:
-        """Application data."""
+        """The correlation id, an application property; None if absent."""
         return cast("str | None", self._content.value("correlation_id", self._row))
 
     @property
     def reply_to(self) -> str | None:
-        """Application data."""
+        """The reply address, an application property; None if absent."""
         return cast("str | None", self._content.value("reply_to", self._row))
 
     @property
     def content_type(self) -> str | None:
-        """Application data."""
+        """The content type, an application property; None if absent."""
         return cast("str | None", self._content.value("content_type", self._row))
 
     @property
     def headers(self) -> dict[str, str]:
-        """Application headers; those of a dead letter name its origin (C13)."""
+        """The application headers; headers of a dead letter name its origin (C13)."""
         return dict(self._content.value("headers", self._row))
 
     @property
     def published_at(self) -> datetime:
-        """When it was published."""
+        """When the message was published."""
         return cast("datetime", self._content.value("published_at", self._row))
 
     @property
     def expires_at(self) -> datetime | None:
-        """When it expires; None: never."""
+        """When the message expires; None means never."""
         return cast("datetime | None", self._content.value("expires_at", self._row))
 
     @property
     def persistent(self) -> bool:
-        """Whether it survives a broker restart (P12)."""
+        """Whether the message survives a broker restart (P12)."""
         return cast("bool", self._content.value("persistent", self._row))
 
     @property
     def queue(self) -> str:
-        """The queue it came from."""
+        """Name of the queue from which the message was delivered."""
         return cast("str", self._content.value("queue", self._row))
 
     @property
     def redelivered(self) -> bool:
-        """Whether it was delivered before, to anyone (C7)."""
+        """Whether the message was delivered before, to any receiver (C7)."""
         return cast("bool", self._content.value("redelivered", self._row))
 
     @property
     def delivery_count(self) -> int:
-        """Number of deliveries, this one included (C7)."""
+        """Number of delivery attempts, this one included (C7)."""
         return cast("int", self._content.value("delivery_count", self._row))
 
     def accept(self) -> Settlement:
@@ -126,22 +126,22 @@ class Message:
             A future with 1 once the settlement took effect (C15).
 
         Raises:
-            UnknownDeliveryTagError: It was settled before; the channel is closed (C2).
-            PreconditionFailedError: Its consumer's mode settles by itself.
-            ClosedError: The channel is closed: the message is redelivered.
+            UnknownDeliveryTagError: The message was settled before; the channel is closed (C2).
+            PreconditionFailedError: The consumer's mode settles automatically.
+            ClosedError: The channel is closed, and the message is redelivered.
         """
         return self.settler.settle_one(self.delivery_tag, ACCEPT)
 
     def release(self, delay_ms: int = 0) -> Settlement:
-        """Requeues the message without counting (C4), after a delay; raises as `reject`."""
+        """Requeues the message, not counted, after a delay (C4); raises like `reject`."""
         return self._settle(disposition(Outcome.RELEASED, delay_ms=delay_ms))
 
     def reject(self, reason: str = "") -> Settlement:
-        """Removes the message; to the dead-letter queue if there is one (C4). As `accept`.
+        """Removes the message, into the dead-letter queue if one is set (C4); see `accept`.
 
         Raises:
-            OutcomeNotSupportedError: Its consumer did not declare the outcome (C5); the message
-                can still be settled with one that it did.
+            OutcomeNotSupportedError: The consumer did not declare the outcome (C5); the message
+                can still be settled with a declared one.
             InvalidArgumentError: An argument is out of its range.
         """
         return self._settle(disposition(Outcome.REJECTED, reason))
@@ -149,11 +149,11 @@ class Message:
     def fail(self, reason: str = "", delay_ms: int = 0) -> Settlement:
         """Requeues the message, counted against the queue's delivery limit (C4, C13).
 
-        Raises as `reject`.
+        Raises like `reject`.
 
         Args:
-            reason: Goes into the dead letter at the limit, as header `ackq-dead-reason`.
-            delay_ms: Redelivery delay; 0 takes the queue's (C14).
+            reason: Stored in the dead letter at the limit, as header `ackq-dead-reason`.
+            delay_ms: Redelivery delay; 0 takes the queue's delay (C14).
         """
         return self._settle(disposition(Outcome.FAILED, reason, delay_ms))
 
@@ -164,7 +164,7 @@ class Message:
 def tag_runs(batch: pa.RecordBatch | pa.Table) -> list[Range]:
     """The delivery tags of a batch, in its order, as runs; raises SchemaError without the column.
 
-    A batch as it was received costs the same whatever its size.
+    The cost for an unchanged received batch does not depend on its size.
     """
     if "delivery_tag" not in batch.schema.names:
         raise SchemaError(
@@ -181,7 +181,7 @@ def tag_runs(batch: pa.RecordBatch | pa.Table) -> list[Range]:
     if not len(tags):
         return []
     first, last = tags[0].as_py(), tags[-1].as_py()
-    # Ascending integers with as many steps as values leave none out.
+    # Ascending integers have no gaps if their span equals their number.
     if (
         last - first == len(tags) - 1
         and pc.all(pc.greater(pc.pairwise_diff(_whole(tags)), 0)).as_py()

@@ -1,7 +1,7 @@
 """Delivery tags that have arrived: detects duplicates and times transport acks (C11).
 
 Invariant: a tag is new once, however often the broker sends it; a transport ack names a tag only
-when it and every one before it arrived. No clock: times are seconds that the caller reads.
+when it and every tag before it arrived. No clock: the caller passes times, in seconds.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ class ReceivedTags:
     """The receiving side of a channel's transport window.
 
     Args:
-        window_messages: Maximum of messages the broker sends without a transport ack.
-        ack_messages: Number of messages without an ack that makes one due.
-        ack_delay_s: ... or this long after the first of them.
-        void: The tags up to this one are of an earlier channel (C17).
+        window_messages: Maximum number of messages the broker sends without a transport ack.
+        ack_messages: Number of messages without a transport ack at which one is due.
+        ack_delay_s: A transport ack is due this long after the first such message, in seconds.
+        void: The tags up to this one belong to an earlier channel (C17).
 
     Attributes:
         highest: The highest tag that arrived, or `void`.
@@ -29,17 +29,17 @@ class ReceivedTags:
         self._ack_messages = ack_messages
         self._ack_delay_s = ack_delay_s
         self._void = self.highest = void
-        self._missing = Ranges()  # below the highest, not arrived
-        self._acked = void  # up to here on the present stream
+        self._missing = Ranges()  # tags below the highest that did not arrive
+        self._acked = void  # highest tag acked on the present stream
         self._since: float | None = None  # when the first message without an ack arrived
 
     @property
     def lowest_missing(self) -> int | None:
-        """The lowest tag that did not arrive although a higher one has; None: none is missing."""
+        """The lowest tag that did not arrive although a higher one did; None if none is missing."""
         return self._missing.lowest if self._missing else None
 
     def add(self, first: int, last: int, now: float) -> list[Range]:
-        """Adds tags; returns those that did not arrive before."""
+        """Adds the tags first..last; returns the tags that had not arrived before."""
         if self._since is None:
             self._since = now
         if first > self.highest:
@@ -54,7 +54,7 @@ class ReceivedTags:
         return new
 
     def ack_due(self, now: float, unread: int) -> int | None:
-        """The tag of a transport ack that is due now; None: none is. See `wake_at`."""
+        """The tag of the transport ack that is due now, or None; see `wake_at`."""
         due_at = self.wake_at(unread)
         if due_at is None or now < due_at:
             return None
@@ -63,10 +63,10 @@ class ReceivedTags:
         return self._acked
 
     def wake_at(self, unread: int) -> float | None:
-        """When a transport ack is due, in seconds; 0: now; None: none is.
+        """When a transport ack is due, in seconds; 0 means now, None means none is due.
 
-        None is due while more than a window of messages is unread. That is backpressure: it bounds
-        the memory of a slow consumer without a prefetch.
+        No ack is due while more than a window of messages is unread. That is backpressure: it
+        bounds the memory of a slow consumer without a prefetch.
         """
         unacked = self._arrived - self._acked
         if self._since is None or unread > self._window_messages or unacked <= 0:
@@ -74,7 +74,7 @@ class ReceivedTags:
         return 0 if unacked >= self._ack_messages else self._since + self._ack_delay_s
 
     def on_disconnect(self, now: float) -> None:
-        """The stream is disconnected: the acks that were sent on it may be lost."""
+        """Handles a disconnect: the transport acks sent on the stream may be lost."""
         self._acked = self._void
         if self.highest > self._void:
             self._since = now

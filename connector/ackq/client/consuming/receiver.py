@@ -1,7 +1,7 @@
-"""Receiving and settling, for blocking and asynchronous consumers alike. Never waits.
+"""Receives and settles messages for blocking and asynchronous consumers. Never waits.
 
-Invariant: a message that was accepted for the application is delivered to it, also when the call
-that asked for it was interrupted (C10).
+Invariant: a message that was accepted for the application is delivered to it, even if the call
+that requested it was interrupted (C10).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Settler:
     """Settles messages of one consumer, or of the pulls of one channel.
 
     Args:
-        stream: Of the channel.
-        state: Of the channel; touched under the stream's lock.
-        mode: Only CLIENT lets the application settle its messages.
+        stream: The channel's stream.
+        state: The channel's state; accessed under the stream's lock.
+        mode: Acknowledge mode; only CLIENT lets the application settle its messages.
         outcomes: The declared outcomes (C5).
     """
 
@@ -57,7 +57,7 @@ class Settler:
         self.mode = mode
         self.outcomes = outcomes
         self._state = state
-        self._free = mode is AcknowledgeMode.CLIENT  # the application accepts
+        self._free = mode is AcknowledgeMode.CLIENT  # the application may accept without a check
 
     def settle(self, runs: list[Range], disposition: Disposition) -> Settlement:
         """Settles unacked messages; see `Message.accept`."""
@@ -67,7 +67,7 @@ class Settler:
             return self.stream.settle(runs, disposition)
 
     def settle_one(self, tag: int, disposition: Disposition) -> Settlement:
-        """As `settle` for one message."""
+        """Settles one unacked message; see `Message.accept`."""
         stream = self.stream
         stream.refuse_fork()
         future = Settlement()
@@ -78,23 +78,23 @@ class Settler:
         return future
 
     def settle_up_to(self, tag: int) -> Settlement:
-        """Accepts all messages up to a tag; see `ChannelBase.acknowledge`."""
+        """Accepts all unacked messages up to a tag; see `ChannelBase.acknowledge`."""
         self.stream.refuse_fork()
         with self.stream.lock:
             self._check(tag, Outcome.ACCEPTED)
             return self.stream.settle_up_to(tag, ACCEPT)
 
     def belongs_to(self, channel: object) -> bool:
-        """Whether the messages came on this channel's stream."""
+        """Whether `channel` is the stream on which the messages arrived."""
         return channel is self.stream
 
     def has(self, tag: int) -> bool:
-        """Whether a message is unacked: delivered and not settled; under the lock."""
+        """Whether a message is unacked: delivered and not settled; call it under the lock."""
         return tag in self._state.unsettled.unacked
 
     def _check(self, tag: int, outcome: Outcome) -> None:
         if tag <= self._state.unsettled.void:
-            return  # whatever it was settled with has no effect (C17)
+            return  # a settlement of a void tag has no effect, whatever its outcome (C17)
         if self.mode is not AcknowledgeMode.CLIENT and not self.has(tag):
             raise PreconditionFailedError(
                 f"Mode {self.mode.name} has settled message {tag} by itself. To settle messages "
@@ -116,10 +116,10 @@ class Receiver:
     """Takes the messages that have arrived for one consumer.
 
     Args:
-        settler: Of the consumer.
-        state: Of the channel.
+        settler: The consumer's settler.
+        state: The channel's state.
         inbox: The consumer's subscription.
-        columns: Of batches.
+        columns: Names of the columns of batches.
 
     Attributes:
         after_callback: When the mode accepts the message of a callback that returned.
@@ -143,11 +143,11 @@ class Receiver:
 
     @property
     def ended(self) -> bool:
-        """Whether the application ended the consumer or its channel."""
+        """Whether the application closed the consumer or its channel."""
         return self.inbox.closed or self.settler.stream.closing
 
     def next_message(self, *, callback: bool = False) -> Message | None:
-        """The next message, where one has arrived that needs no accept first; else see `poll`."""
+        """The next message that needs no accept before delivery; None otherwise: use `poll`."""
         if self._undelivered or not (self._lean_callback if callback else self._lean):
             return None
         stream = self.settler.stream
@@ -157,7 +157,7 @@ class Receiver:
         return None if taken is None else Message(*taken, self.settler)
 
     def poll(self, limit: int) -> Handover | None:
-        """The next messages; None: none has arrived. Raises why none will; not under the lock."""
+        """The next messages, or None; raises why none will arrive. Not under the lock."""
         stream = self.settler.stream
         stream.refuse_fork()
         with stream.lock:
@@ -166,22 +166,23 @@ class Receiver:
             return stream.take(self.inbox, limit, AT_RECEIVE[self.settler.mode])
 
     def poll_for_callback(self) -> Handover | None:
-        """The next message for the callback; None: none has arrived. Raises why none will."""
+        """The next message for the callback, or None; raises why none will arrive."""
         stream = self.settler.stream
         with stream.lock:
             return stream.take(self.inbox, 1, BEFORE_CALLBACK[self.settler.mode], visible=False)
 
     def return_undelivered(self, given: Handover) -> None:
-        """Keeps messages for the next call; this one was interrupted before it delivered them."""
+        """Keeps messages for the next call after a call was interrupted before their delivery."""
         with self.settler.stream.lock:
             self._undelivered.append(given)
 
     def deliverable(self, error: AckqError, *, callback: bool = False) -> bool:
-        """Whether messages are delivered whose automatic accept failed; False: ask for the next.
+        """Whether to deliver messages although their automatic accept failed.
 
-        In AUTO with an unknown outcome they are, at least once. PRE is at most once: `receive`
-        raises, and a callback's consumer goes on without them. Messages that were put back, as
-        their channel was renewed, come again (C17). Otherwise raises the error.
+        False: the caller asks for the next messages. In AUTO, messages whose accept has an unknown
+        outcome are delivered: at least once. PRE is at most once: `receive` raises, and a consumer
+        with a callback continues without them. Messages that were requeued because their channel
+        was renewed are redelivered (C17). Otherwise raises the error.
         """
         if isinstance(error, StaleDeliveryTagError):
             return False
@@ -199,15 +200,15 @@ class Receiver:
         return False
 
     def message(self, taken: RowSlice) -> Message:
-        """The message of one row."""
+        """A message for one taken row."""
         return Message(taken.content, taken.row, taken.runs[0].first, self.settler)
 
     def batch(self, taken: RowSlice) -> pa.RecordBatch:
-        """The rows as an Arrow batch."""
+        """The taken rows as an Arrow batch with the consumer's columns."""
         return taken.content.batch(self._columns, taken.row, taken.rows)
 
     def set_prefetch(self, messages: int) -> None:
-        """Changes the bound on unacked messages; 0: unlimited (C8)."""
+        """Changes the consumer's bound on unacked messages; 0 means unlimited (C8)."""
         stream = self.settler.stream
         stream.refuse_fork()
         with stream.lock:
@@ -235,7 +236,7 @@ class Receiver:
 
 
 class PendingPull:
-    """A pull whose messages have not all come (C9)."""
+    """A pull that waits for its messages (C9)."""
 
     def __init__(self, settler: Settler, state: ChannelState, inbox: Pull) -> None:
         self._settler = settler
@@ -243,7 +244,7 @@ class PendingPull:
         self.inbox = inbox
 
     def poll(self) -> list[Message] | None:
-        """The messages once all have come; None until then. Raises what ended the channel."""
+        """The messages once the pull is complete, None before; raises why the channel ended."""
         stream = self._settler.stream
         with stream.lock:
             if not self.inbox.complete:
@@ -258,7 +259,7 @@ class PendingPull:
         return messages
 
     def cancel(self) -> None:
-        """Ends the pull; messages that come for it are released."""
+        """Ends the pull; messages that still arrive for it are released."""
         with self._settler.stream.lock:
             self._state.cancel_pull(self.inbox)
             self._settler.stream.nudge()

@@ -1,4 +1,4 @@
-"""Settlements: the future of the application (C15), and what is pending until its answer."""
+"""Settlements: futures for the application (C15), and their tags until the broker's answer."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from ackq.outcomes import Disposition
 
 _log = logging.getLogger(__name__)
 
-# A future logs an `Exception` of its callbacks itself; another BaseException, for instance of
-# `sys.exit()`, would end the thread that resolves it.
+# A future logs an `Exception` of its callbacks itself; any other BaseException, for instance from
+# `sys.exit()`, would end the thread that resolves the future.
 _RAISED = "A callback of a settlement's future raised"
 
 
 class Settlement(LightFuture[int]):
     """A future with the number of messages that were settled; in a coroutine, `await` it.
 
-    It fails with the error that ended the channel: nothing was settled, the messages are
-    redelivered. Or with OutcomeUnknownError: they are redelivered unless the settlement took
-    effect. Its callbacks run on the channel's thread: they may settle and publish, and must not
-    block.
+    It fails with the error that ended the channel: nothing was settled, and the messages are
+    redelivered. Or it fails with OutcomeUnknownError: the messages are redelivered unless the
+    settlement took effect. Its callbacks run on the channel's thread: they may settle and publish,
+    and must not block.
 
     Attributes:
-        messages: What it settles.
+        messages: Number of messages that it settles.
     """
 
     messages = 1
 
     def succeed(self, messages: int) -> None:
-        """Resolves it: the settlement took effect."""
+        """Resolves the future: the settlement took effect."""
         try:
             self.set_result(messages)
         except BaseException:  # noqa: BLE001 - see _RAISED
             _log.exception(_RAISED)
 
     def fail(self, error: AckqError) -> None:
-        """Fails it: the settlement did not take effect, or its outcome is unknown."""
+        """Fails the future: the settlement had no effect, or its outcome is unknown."""
         try:
             self.set_exception(error)
         except BaseException:  # noqa: BLE001 - see _RAISED
@@ -56,16 +56,18 @@ class Settlement(LightFuture[int]):
 
 @dataclass(slots=True, eq=False)
 class PendingSettlement:
-    """What was settled alike before the sender came to it, until the broker has answered all of it.
+    """Tags that were settled with one disposition, until the broker has answered all of them.
+
+    Collects the tags of all calls until the sender makes drafts of them.
 
     Attributes:
         disposition: The outcome and its details.
-        runs: Its tags, as first and last.
-        futures: Of the application; the client settles by itself without one.
+        runs: Its tags, as pairs of first and last.
+        futures: Futures to resolve; automatic settlements may have none.
         messages: Number of its tags.
-        answered: How many of them have their answer.
-        sent: Whether the broker may have received any of it.
-        mismatched: An answer had another number of messages than its request.
+        answered: Number of its tags that the broker has answered.
+        sent: Whether the broker may have received any part of it.
+        mismatched: Whether an answer had another number of messages than its request.
     """
 
     disposition: Disposition
@@ -77,7 +79,7 @@ class PendingSettlement:
     mismatched: bool = False
 
     def add(self, runs: list[Range], messages: int, future: Settlement | None) -> None:
-        """Adds a call's tags; consecutive messages become one run."""
+        """Adds the tags of a call; consecutive tags become one run."""
         self.messages += messages
         for first, last in runs:
             if self.runs and self.runs[-1][1] + 1 == first:
@@ -89,7 +91,7 @@ class PendingSettlement:
             self.futures.append(future)
 
     def add_one(self, tag: int, future: Settlement | None) -> None:
-        """As `add` for one message."""
+        """Adds one tag; a tag after the last run extends it."""
         self.messages += 1
         if self.runs and self.runs[-1][1] + 1 == tag:
             self.runs[-1][1] = tag
@@ -99,7 +101,7 @@ class PendingSettlement:
             self.futures.append(future)
 
     def resolve(self) -> None:
-        """Resolves the futures: every message has its answer (C15)."""
+        """Resolves the futures; to be called once every message is answered (C15)."""
         if self.mismatched:
             self._fail_all(
                 OutcomeUnknownError(
@@ -113,10 +115,10 @@ class PendingSettlement:
             future.succeed(future.messages)
 
     def fail(self, error: AckqError) -> AckqError:
-        """Fails the futures: the channel has ended, or is another one, without an answer.
+        """Fails the futures, as the channel ended or was renewed before the answer.
 
-        An unsent settlement did not take effect. The outcome of a sent one is unknown, except when
-        the broker ended the channel: then it did so before the settlement.
+        An unsent settlement had no effect. The outcome of a sent one is unknown, unless the broker
+        ended the channel with an error: then it did so before the settlement.
 
         Returns the error of the futures.
         """
@@ -134,13 +136,14 @@ class PendingSettlement:
 
 @dataclass(slots=True, eq=False)
 class SettleDraft:
-    """Tags of a settlement that are not yet sent; becomes one `Settle` or several.
+    """Unsent tags of a settlement; becomes one or several `Settle`s.
 
     Attributes:
-        settlement: They belong to it.
-        sweep: They are all outstanding tags up to the last: one `Settle` with `multiple` (C3).
+        settlement: The settlement to which the tags belong.
+        sweep: Whether the tags are all outstanding tags up to the last: one `Settle` with
+            `multiple` (C3).
         runs: The tags.
-        messages: Number of the tags.
+        messages: Number of tags.
     """
 
     settlement: PendingSettlement
@@ -149,7 +152,7 @@ class SettleDraft:
     messages: int = 0
 
     def add(self, run: Range) -> None:
-        """Adds tags; above the others in a sweep."""
+        """Adds a run of tags; in a sweep it must be above all others."""
         if self.runs and self.runs[-1].last + 1 == run.first:
             self.runs[-1] = Range(self.runs[-1].first, run.last)
         else:
@@ -157,7 +160,7 @@ class SettleDraft:
         self.messages += run.last - run.first + 1
 
     def split_first(self) -> SettleDraft:
-        """Its first tag, as a draft of its own; one of several in a run."""
+        """Splits off the first tag as a draft of its own; its run must have further tags."""
         first, last = self.runs[0]
         self.runs[0] = Range(first + 1, last)
         self.messages -= 1

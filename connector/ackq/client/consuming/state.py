@@ -1,7 +1,7 @@
-"""State machine of a channel: decides what is sent next. No I/O, no clock, no lock.
+"""State machine of a channel: decides the next request to send. No I/O, no clock, no lock.
 
-Invariant: nothing but the open goes on the wire before `ChannelOpened`, and a message is delivered
-to the application once, under one tag, however often the broker sends it (C11).
+Invariant: only the open is sent before `ChannelOpened` arrives, and a message is delivered to the
+application once, under one tag, however often the broker sends it (C11).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ackq.wire.outcomes import FROM_WIRE, TO_WIRE
 
 @dataclass(frozen=True, slots=True)
 class ChannelSettings:
-    """Settings of a channel, checked.
+    """Validated settings of a channel.
 
     Attributes:
-        window_messages: Maximum of messages the broker sends without a transport ack (C11).
-        transport_ack_percent: A transport ack is due at this part of the window.
-        transport_ack_delay_s: ... or after this time.
+        window_messages: Maximum number of messages the broker sends without a transport ack (C11).
+        transport_ack_percent: A transport ack is due at this percentage of the window.
+        transport_ack_delay_s: ... or this long after the first message without one, in seconds.
     """
 
     window_messages: int
@@ -40,7 +40,7 @@ class ChannelSettings:
     transport_ack_delay_s: float
 
     def __post_init__(self) -> None:
-        # Named as the channel's arguments.
+        # The names are those of the channel's arguments.
         for name, value, most in (
             ("window_messages", self.window_messages, limits.MAX_CHANNEL_WINDOW_MESSAGES),
             ("transport_ack_percent", self.transport_ack_percent, 100),
@@ -53,7 +53,7 @@ class ChannelSettings:
 
     @property
     def ack_messages(self) -> int:
-        """Number of messages that makes a transport ack due."""
+        """Number of messages without a transport ack at which one is due."""
         return max(1, self.window_messages * self.transport_ack_percent // 100)
 
 
@@ -61,13 +61,13 @@ Action = Send[pb.ConsumeRequest] | Wait | Lost | Finish
 
 
 class Subscription(Inbox):
-    """A consumer of the channel.
+    """The subscription of one consumer of a channel.
 
     Attributes:
-        request: As sent to the broker.
-        outcomes: Outcomes the application may settle its messages with (C5).
-        known: The broker has it: a delivery came.
-        prefetch_changed: Its prefetch was changed after the subscribe.
+        request: The `Subscribe` sent to the broker.
+        outcomes: Outcomes with which the application may settle its messages (C5).
+        known: Whether the broker has the consumer: a delivery for it has arrived.
+        prefetch_changed: Whether its prefetch was changed after the subscribe.
     """
 
     def __init__(self, request: pb.Subscribe, outcomes: frozenset[Outcome]) -> None:
@@ -78,19 +78,19 @@ class Subscription(Inbox):
         self.prefetch_changed = False
 
     def renew(self, *, known_to_broker: bool) -> None:
-        """Starts over on another channel, of a broker that may know the word `renewed` (C17)."""
+        """Resets the consumer for a new channel; sets `renewed` if the broker supports it (C17)."""
         self.void()
         self.known = self.prefetch_changed = False
         self.request.renewed = known_to_broker
 
 
 class Pull(Inbox):
-    """A `Get` (C9).
+    """A pull of up to a number of messages by a `Get` (C9).
 
     Attributes:
-        request: As sent to the broker.
-        left: Messages that may still come.
-        complete: Nothing more will come; the application may not have what came.
+        request: The `Get` sent to the broker.
+        left: Number of messages that may still arrive.
+        complete: Whether no more messages will arrive; some may still be unread.
     """
 
     def __init__(self, request: pb.Get) -> None:
@@ -100,7 +100,7 @@ class Pull(Inbox):
         self.complete = False
 
     def renew(self) -> None:
-        """Starts over on another channel, with what has not come (C17)."""
+        """Re-issues the pull on a new channel for the messages still outstanding (C17)."""
         if self.no_ack:
             self.request.messages = max(1, self.left)
             return
@@ -110,14 +110,15 @@ class Pull(Inbox):
 
 
 class ChannelState:
-    """The state of one channel: consumers, pulls, tags, settlements, the stream.
+    """The state of one channel: consumers, pulls, tags, settlements and the stream.
 
     Attributes:
         unsettled: Its outstanding tags and their settlements.
         announced: Outcomes the broker supports (C5); known once a stream was opened.
-        opened: There is a stream, and the broker has answered its open.
-        ever_opened: The broker knows the channel.
-        finishing: No new requests; half-close once every settlement is answered.
+        opened: Whether a stream exists and the broker has answered its open.
+        ever_opened: Whether the broker has opened the channel at least once.
+        finishing: Whether the channel makes no new requests and half-closes its stream once every
+            settlement is answered.
     """
 
     def __init__(self, settings: ChannelSettings) -> None:
@@ -127,22 +128,22 @@ class ChannelState:
         self.opened = False
         self.ever_opened = False
         self.finishing = False
-        self._instance = b""  # of the broker's channel (C17)
+        self._instance = b""  # the broker's name of its channel (C17)
         self._received_tags = self._no_tags(0)
         self._unread = 0  # messages in inboxes
         self._subscriptions: dict[str, Subscription] = {}
-        # The newest closed ones; the broker may not know yet that they are.
+        # The most recently closed subscriptions; the broker may not know yet that they are closed.
         self._closed: dict[str, Subscription] = {}
         self._pulls: dict[int, Pull] = {}
-        self._prefetch: int | None = None  # of the channel, once it was set
+        self._prefetch: int | None = None  # prefetch of the channel; None: never set
         self._last_consumer = 0
         self._last_pull = 0
         self._requests: deque[pb.ConsumeRequest] = deque()
         self._heartbeat_s = limits.HEARTBEAT_SEND_MS / 1000
         self._last_frame_at = 0.0
         self._sent_at = 0.0
-        self._waits_until: float | None = None  # the sender; None: it is not waiting
-        self._sleeps_until: float | None = None  # as it was told last, woken before or not
+        self._waits_until: float | None = None  # timeout of the sender; None: it is not waiting
+        self._sleeps_until: float | None = None  # its last timeout, even if it was woken earlier
 
     def _no_tags(self, void: int) -> ReceivedTags:
         wanted = self.settings
@@ -154,7 +155,7 @@ class ChannelState:
 
     @property
     def inboxes(self) -> list[Inbox]:
-        """Every consumer and pull that is open."""
+        """All open consumers and pulls."""
         return [*self._subscriptions.values(), *self._pulls.values()]
 
     def subscribe(
@@ -170,7 +171,7 @@ class ChannelState:
         """Starts a consumer.
 
         RELEASED is declared for the client's own use: for the unread messages of a closed consumer,
-        and for those whose callback raised (C10).
+        and for messages whose callback raised (C10).
 
         Raises:
             InvalidOperationError: The broker does not support an outcome (C5).
@@ -214,7 +215,7 @@ class ChannelState:
                 del self._closed[next(iter(self._closed))]
 
     def set_prefetch(self, subscription: Subscription | None, messages: int) -> None:
-        """Sets the prefetch of a consumer, or with None of the channel (C8)."""
+        """Sets the prefetch of a consumer, or of the channel if `subscription` is None (C8)."""
         if subscription is None:
             self._prefetch = messages
             name = ""
@@ -235,12 +236,12 @@ class ChannelState:
         return pull
 
     def cancel_pull(self, pull: Pull) -> None:
-        """Ends a pull; messages that still come for it are released."""
+        """Ends a pull; messages that still arrive for it are released."""
         self._close_inbox(pull)
         self._forget_done(pull)
 
     def take(self, inbox: Inbox, limit: int) -> RowSlice | None:
-        """Takes up to `limit` messages out of an inbox; they become unacked."""
+        """Takes up to `limit` messages from an inbox; they become unacked."""
         taken = inbox.take(limit)
         if taken is not None:
             self._unread -= taken.rows
@@ -251,7 +252,7 @@ class ChannelState:
         return taken
 
     def take_one(self, inbox: Inbox) -> tuple[Content, int, int] | None:
-        """As `take` for one message: its frame, its row there, its tag."""
+        """Takes one message from an inbox; returns its frame, its row in the frame, its tag."""
         taken = inbox.take_one()
         if taken is not None:
             self._unread -= 1
@@ -261,14 +262,14 @@ class ChannelState:
 
     @property
     def at_window(self) -> bool:
-        """Whether just so many messages are unread that a transport ack may be due again (C11)."""
+        """Whether the unread messages just fill the window: a transport ack may be due (C11)."""
         return self._unread == self.settings.window_messages
 
     def accept(self, runs: list[Range], when: When, now: float) -> Settlement | None:
-        """Accepts messages on the client's own account, as the mode asks (C10).
+        """Accepts messages automatically, as the acknowledge mode requires (C10).
 
         Returns:
-            The future of an accept that is sent now; None: it is sent later, or nothing is.
+            The future of an accept that is sent now; None if it is sent later or not at all.
         """
         if when is When.LAZILY:
             self.unsettled.accept_lazily(runs, now)
@@ -280,7 +281,7 @@ class ChannelState:
 
     @property
     def done(self) -> bool:
-        """Whether every settlement is answered and nothing will follow."""
+        """Whether the channel is finishing and every settlement is answered."""
         return self.finishing and self.unsettled.idle
 
     # --- called by the sender ---
@@ -293,7 +294,7 @@ class ChannelState:
         if now >= silent_at:
             return Lost()
         if not self.opened:
-            # In steps, of which one alone can be overslept.
+            # Waits in short steps: a delayed wake-up then affects one step only.
             self._sleeps_until = min(silent_at, now + limits.HEARTBEAT_SEND_MS / 1000)
             return Wait(self._sleeps_until)
         request = self._next_request(now)
@@ -306,7 +307,7 @@ class ChannelState:
         return Wait(self._waits_until)
 
     def wakes_sender(self) -> bool:
-        """True, once, if the sender must be woken before its current timeout."""
+        """Whether the sender must be woken before its current timeout; True once per wait."""
         if self._waits_until is None or not self.opened:
             return False
         if self._requests or self._wake_at() < self._waits_until:
@@ -315,9 +316,9 @@ class ChannelState:
         return False
 
     def _leave_out_sleep(self, now: float) -> None:
-        """Leaves out of the broker's silence what this process was late by (C12).
+        """Does not count the time by which this process overslept as silence of the broker (C12).
 
-        A process that is starved or stopped has not read what came meanwhile.
+        A process that was starved or stopped has not read what arrived in the meantime.
         """
         if self._sleeps_until is not None:
             late_s = max(0.0, now - self._sleeps_until)
@@ -327,7 +328,7 @@ class ChannelState:
     def _next_request(self, now: float) -> pb.ConsumeRequest | None:
         if self._requests:
             return self._requests.popleft()
-        # Before any transport ack: the broker may read one as proof that its answers arrived.
+        # Before any transport ack: the broker may take an ack as proof that its answers arrived.
         again = self.unsettled.next_repeat()
         if again is not None:
             return pb.ConsumeRequest(settle=again)
@@ -352,13 +353,13 @@ class ChannelState:
     # --- called for the broker's answers ---
 
     def on_frame(self, now: float) -> None:
-        """Restarts the heartbeat timeout: a frame came, or a stream begins."""
+        """Restarts the heartbeat timeout, because a frame arrived or a stream begins."""
         self._last_frame_at = now
 
     def on_opened(self, opened: pb.ChannelOpened, now: float) -> bool:
-        """The stream is open.
+        """Records that the stream is open; False if the broker has a different channel.
 
-        False: the broker has another channel, the tags are gone (C11); it changes nothing here.
+        False changes nothing: the broker no longer has the tags (C11).
         """
         same = opened.resumed and opened.instance == self._instance
         if self.ever_opened and not same:
@@ -367,7 +368,7 @@ class ChannelState:
         return True
 
     def renew(self, opened: pb.ChannelOpened, now: float) -> list[PendingSettlement]:
-        """The stream is open, on another channel of the broker: everything is made again (C17).
+        """Moves to a new channel of the broker: consumers and pulls are requested again (C17).
 
         Returns the settlements without an answer.
         """
@@ -394,12 +395,12 @@ class ChannelState:
         self.opened = self.ever_opened = True
 
     def on_delivery(self, delivery: pb.Delivery, content: Content, now: float) -> Inbox | None:
-        """Messages came; returns the inbox that has new ones, if any.
+        """Stores a frame of messages; returns the inbox that received new ones, if any.
 
-        Their tags become those that the application sees (C17).
+        Converts the broker's tags to the tags that the application sees (C17).
 
         Raises:
-            InternalError: They are for no consumer and no pull.
+            InternalError: The messages belong to no known consumer or pull.
         """
         if self.unsettled.void:
             tags = [tag + self.unsettled.void for tag in delivery.runs.first_tag]
@@ -425,11 +426,11 @@ class ChannelState:
         return inbox
 
     def on_settled(self, settled: pb.Settled) -> PendingSettlement | None:
-        """An answer to a `Settle`; returns its settlement if that is answered completely (C15)."""
+        """Applies an answer to a `Settle`; returns its settlement once fully answered (C15)."""
         return self.unsettled.on_settled(settled.number, settled.settled)
 
     def on_get_empty(self, number: int) -> Pull | None:
-        """The queue of a pull has no more ready messages (C9)."""
+        """Completes a pull whose queue has no more ready messages (C9)."""
         pull = self._pulls.get(number)
         if pull is not None:
             pull.left = 0
@@ -437,14 +438,14 @@ class ChannelState:
         return pull
 
     def on_cancelled(self, name: str, reason: AckqError) -> Subscription | None:
-        """The broker ended a consumer; what arrived before can still be received and settled."""
+        """Marks a consumer as ended by the broker; arrived messages can be received and settled."""
         subscription = self._subscriptions.get(name)
         if subscription is not None and subscription.ended is None:
             subscription.ended = reason
         return subscription
 
     def on_disconnect(self, now: float) -> None:
-        """The stream is disconnected; requests that may be lost are repeated on the next one."""
+        """Handles a disconnect: requests that may be lost are repeated on the next stream."""
         if not self.opened:
             return
         self.opened = False
@@ -453,7 +454,7 @@ class ChannelState:
         self._requests = deque(self._requests_to_repeat())
 
     def _requests_to_repeat(self) -> Iterable[pb.ConsumeRequest]:
-        """The requests of everything that is open; all of them are idempotent."""
+        """The requests that restore all open consumers and pulls; all are idempotent."""
         if self._prefetch is not None:
             yield pb.ConsumeRequest(prefetch=pb.Prefetch(messages=self._prefetch))
         for name, subscription in self._subscriptions.items():
@@ -469,7 +470,7 @@ class ChannelState:
                 yield pb.ConsumeRequest(get=pull.request)
 
     def _new_spans(self, runs: messages_pb2.DeliveryRuns, now: float) -> list[Span]:
-        """The rows of a frame that did not arrive before, coalesced into spans."""
+        """The rows of a frame that had not arrived before, coalesced into spans."""
         spans: list[Span] = []
         row = 0
         for first, rows in zip(runs.first_tag, runs.rows, strict=True):
@@ -503,7 +504,7 @@ class ChannelState:
             self._forget_done(pull)
 
     def _forget_done(self, pull: Pull) -> None:
-        """Forgets a pull that is complete, once the application has it."""
+        """Forgets a pull that is complete and whose messages the application has all taken."""
         if pull.complete and not pull.rows:
             self._pulls.pop(pull.request.number, None)
 
@@ -515,8 +516,9 @@ class ChannelState:
     def _release_unread(self, inbox: Inbox, runs: list[Range]) -> None:
         """Releases unread messages.
 
-        Not for a consumer without acks: closing it discards them (C10, NONE). Not where the broker
-        does not support RELEASED, or the channel is ending: then the end requeues them (C12).
+        Does nothing for a consumer without acks: closing it discards them (C10, NONE). Does nothing
+        if the broker does not support RELEASED or the channel is ending: the end of the channel
+        requeues them (C12).
         """
         if self.finishing or inbox.no_ack or Outcome.RELEASED not in self.announced:
             return

@@ -1,4 +1,4 @@
-"""The stream of a channel: deliveries, settlements, and what follows a disconnect (C11, C17).
+"""The stream of a channel: deliveries, settlements, resumption and renewal (C11, C17).
 
 Invariant: after `end` no thread is left, and every settlement has its result.
 """
@@ -39,30 +39,30 @@ from ackq.v1 import consuming_pb2 as pb
 
 _log = logging.getLogger(__name__)
 
-# A disconnected channel is tried again this often: its broker does not wait long (C11). Later the
-# waits grow with the time that it has been away.
+# Interval of reconnect attempts right after a disconnect: the broker does not wait long (C11).
+# Later the waits grow with the time since the disconnect.
 _RESUME_EVERY_S: Final = limits.RETRY_INITIAL_MS / 1000
 _RESUME_PART: Final = 0.1
-# The broker may notice a disconnect only after the heartbeat, and waits from then on.
+# The broker may notice a disconnect only at the heartbeat timeout; its grace begins then.
 _RESUMABLE_S: Final = (limits.HEARTBEAT_MS + limits.CHANNEL_RESUME_MS) / 1000
 
 
 class Handover(NamedTuple):
-    """Messages the application gets, and the settlement it waits for before it does, if any."""
+    """Messages to deliver, and the accept that must be answered before the delivery, if any."""
 
     taken: RowSlice
     accepted: Settlement | None
 
 
 class Reconnected(NamedTuple):
-    """A channel was renewed (C17): its messages are delivered again, and their tags are void.
+    """Report of a channel's renewal: its messages are redelivered, and their tags are void (C17).
 
     Attributes:
-        cause: Why the broker's channel was gone.
-        away_s: Seconds without a broker, from when the client noticed.
-        redelivered: Messages that were delivered, or on their way, and are put back.
-        unknown: Messages of them whose settlement has an unknown outcome: each is delivered again
-            unless that took effect.
+        cause: Why the broker's channel had ended.
+        away_s: Seconds without a broker, counted from when the client noticed the disconnect.
+        redelivered: Number of requeued messages that were delivered or in flight.
+        unknown: Number of these messages whose settlement has an unknown outcome: each is
+            redelivered unless its settlement took effect.
     """
 
     cause: str
@@ -75,18 +75,19 @@ OnReconnect = Callable[[Reconnected], object]
 
 
 class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
-    """The stream of one channel.
+    """The stream between one consuming channel and its broker.
 
     Args:
-        broker: The one it is to; how long to wait for an answer to the first open.
-        state: The channel's state; touched under `lock` only.
-        label: Shown to operators.
-        reconnect_timeout_ms: Fail after this time without a broker later; 0: when the broker has
-            the channel no more (C17).
+        broker: The broker, and how long to wait for its answer to the first open.
+        state: The channel's state; accessed under `lock` only.
+        label: Name of the channel that operators see.
+        reconnect_timeout_ms: The channel fails after this time without a broker once it was open;
+            0: it fails when the broker no longer has the channel (C17).
         on_reconnect: Called when the channel was renewed.
 
     Attributes:
-        wakers: Called, under the lock, when the channel opened, failed, or answered everything.
+        wakers: Called, under the lock, when the channel opens or fails, and when every settlement
+            is answered.
     """
 
     name = "channel"
@@ -105,16 +106,16 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         super().__init__(broker, state)
         self.wakers: set[Callable[[], None]] = set()
         self._label = label
-        self._channel_id = secrets.token_bytes(16)  # C11: names the channel across streams
+        self._channel_id = secrets.token_bytes(16)  # C11: identifies the channel across streams
         self._attempts = Attempts()
         self._renews = reconnect_timeout_ms > 0
         self._reconnect_s = reconnect_timeout_ms / 1000 if self._renews else _RESUMABLE_S
         self._on_reconnect = on_reconnect
-        self._disconnected_at: float | None = None  # when a stream that was open ended
-        self._without_effect: AckqError | None = None  # a settlement since the last flush
-        self._closing = False  # the application wants no more
+        self._disconnected_at: float | None = None  # when the last open stream ended
+        self._without_effect: AckqError | None = None  # why a settlement had no effect
+        self._closing = False  # the application has closed the channel
         self._failure: AckqError | None = None
-        self._unreported = False  # there is a failure that the application has not seen
+        self._unreported = False  # whether the application has not yet seen the failure
         self._answers = ChannelAnswers(self._changed, state, self.wakers)
 
     # --- called by the application's threads, under the lock ---
@@ -126,13 +127,13 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
 
     @property
     def idle(self) -> bool:
-        """Whether every settlement is answered, and its future has the result."""
+        """Whether every settlement is answered and its future has the result."""
         return self._state.unsettled.idle and not self._answers.notifying
 
     def ready(self) -> bool:
-        """Whether the broker knows the channel; starts to open it.
+        """Whether the broker has opened the channel; starts the stream if it does not run.
 
-        Raises ClosedError, or what the channel failed with.
+        Raises ClosedError, or the error with which the channel failed.
         """
         self.check()
         if self._thread is None:
@@ -140,7 +141,7 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         return self._state.ever_opened
 
     def check(self, *, visible: bool = True) -> None:
-        """Raises when the channel takes nothing more: ClosedError, or what it failed with."""
+        """Raises ClosedError or the channel's failure if it no longer accepts requests."""
         if self._failure is not None:
             self._unreported = self._unreported and not visible
             raise copy(self._failure)
@@ -148,25 +149,25 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
             raise ClosedError(f"The channel to {self.endpoint} is closed; open a new one.")
 
     def nudge(self) -> None:
-        """Wakes the sending thread: the state may have something for it."""
+        """Wakes the sending thread, because the state may have something to send."""
         self._changed.notify_all()
 
     def take(
         self, inbox: Inbox, limit: int, when: When, *, visible: bool = True
     ) -> Handover | None:
-        """Up to `limit` received messages, accepted as `when` asks; None: there are none.
+        """Takes up to `limit` received messages, accepted as `when` says; None if none arrived.
 
         Args:
-            inbox: Of a consumer or a pull.
-            limit: At least 1.
-            when: What the mode does by itself (C10).
-            visible: Whether the application sees what is raised.
+            inbox: Inbox of a consumer or a pull.
+            limit: Maximum number of messages, at least 1.
+            when: When the mode accepts the messages automatically (C10).
+            visible: Whether the application sees a raised error.
 
         Raises:
-            AckqError: None will come any more, and why.
+            AckqError: Why no more messages will arrive.
         """
         if self._closing or (self._failure is not None and not inbox.no_ack):
-            self.check(visible=visible)  # their tags are gone
+            self.check(visible=visible)  # the tags are no longer valid
         taken = self._state.take(inbox, limit)
         if taken is None:
             self.check(visible=visible)
@@ -183,9 +184,9 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         return Handover(taken, future)
 
     def take_one(self, inbox: Inbox) -> tuple[Content, int, int] | None:
-        """The next message, not accepted: its frame, its row there, its tag.
+        """Takes the next message without an accept; returns its frame, its row in it, its tag.
 
-        None where there is none; `take` raises why none will come.
+        Returns None if no message has arrived; `take` raises why none will arrive.
         """
         if self._closing or self._failure is not None:
             return None
@@ -199,7 +200,7 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
     ) -> Settlement:
         """Settles messages; see `Unsettled.settle`.
 
-        A tag that is not there closes the channel (C2).
+        An unknown tag closes the channel (C2).
         """
         future = Settlement()
         self._settle(
@@ -217,8 +218,8 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         *,
         visible: bool = True,
     ) -> None:
-        """As `settle` for one message."""
-        # While the channel is being closed, a callback that runs still has its message to settle.
+        """Settles one message; see `settle`."""
+        # While the channel is being closed, a running callback may still settle its message.
         if self._failure is not None or self._state.finishing:
             self.check(visible=visible)
         try:
@@ -232,13 +233,13 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
             self.nudge()
 
     def settle_up_to(self, tag: int, disposition: Disposition) -> Settlement:
-        """Settles all messages up to one; see `Unsettled.settle_up_to`, and `settle`."""
+        """Settles all unacked messages up to a tag; see `Unsettled.settle_up_to`, and `settle`."""
         future = Settlement()
         self._settle(lambda: self._state.unsettled.settle_up_to(tag, disposition, future), future)
         return future
 
     def accept(self, tag: int, when: When) -> None:
-        """Accepts a message whose callback returned, now or lazily as `when` asks."""
+        """Accepts a message whose callback returned, now or lazily as `when` says."""
         if when is When.NOW:
             self.settle_one(tag, ACCEPT, None, visible=False)
         elif when is When.LAZILY:
@@ -248,9 +249,9 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
             )
 
     def fail(self, error: AckqError) -> None:
-        """The application broke a rule: what it settled so far takes effect, then the stream ends.
+        """Ends the stream for an error of the application, after its settlements took effect.
 
-        What it did not settle is requeued (C12).
+        The unsettled messages are requeued (C12).
         """
         self._failure = self._failure or error
         self._state.finishing = True
@@ -258,7 +259,7 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         self.nudge()
 
     def take_without_effect(self) -> AckqError | None:
-        """Why something that was settled since the last call had no effect, if so (C17)."""
+        """Returns and clears why a settlement since the last call had no effect, if any (C17)."""
         error, self._without_effect = self._without_effect, None
         return error
 
@@ -270,7 +271,7 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
     def _settle(
         self, settle: Callable[[], object], future: Settlement | None, *, visible: bool = True
     ) -> None:
-        # While the channel is being closed, a callback that runs still has its message to settle.
+        # While the channel is being closed, a running callback may still settle its message.
         if self._failure is not None or self._state.finishing:
             self.check(visible=visible)
         try:
@@ -286,7 +287,7 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
     # --- the end; not under the lock ---
 
     def begin_close(self) -> bool:
-        """Refuses everything new and wakes the waiting calls. False: that was done before."""
+        """Refuses new calls and wakes the waiting ones; False if the close had already begun."""
         self.refuse_own_thread()
         with self.lock:
             first, self._closing = not self._closing, True
@@ -294,7 +295,7 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         return first
 
     def finish(self) -> None:
-        """Sends what was settled, then half-closes the stream."""
+        """Has the sender send all settlements, then half-close the stream."""
         with self.lock:
             self._state.finishing = True
             self._state.unsettled.flush_lazy()
@@ -302,13 +303,13 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
 
     @property
     def finished(self) -> bool:
-        """Whether no settlement waits for an answer: all have one, or were given up."""
+        """Whether no settlement waits for an answer: each is answered or was given up."""
         return self._thread is None or self.idle
 
     def end(self) -> AckqError | None:
-        """Ends the thread: the broker has a while to end the stream, unless answers are missing.
+        """Ends the thread; gives the broker time to end the stream unless answers are missing.
 
-        Returns what the channel failed with, unless the application has seen it.
+        Returns the error with which the channel failed, unless the application has seen it.
         """
         self._end(answered=self.idle and self._state.opened)
         with self.lock:
@@ -320,7 +321,7 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         self._wake_all()
 
     def refuse_own_thread(self) -> None:
-        """Raises PreconditionFailedError on the thread that would be waited for."""
+        """Raises PreconditionFailedError if the caller is the stream's own thread."""
         if self._on_own_thread:
             raise PreconditionFailedError(
                 "This call waits for the thread that runs this callback; make it from another one."
@@ -353,7 +354,7 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         self._renew(answer.header.opened)
 
     def _renew(self, opened: pb.ChannelOpened) -> None:
-        """Goes on with another channel of the broker: what was unsettled is put back (C17)."""
+        """Continues with a new channel of the broker, which requeued unsettled messages (C17)."""
         assert self._disconnected_at is not None, "a channel is renewed after a disconnect"
         now = time.monotonic()
         with self.lock:
@@ -410,11 +411,12 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         return min(wait_s * (1 - random.random() / 2), self._reconnect_s - away_s)
 
     def _may_reconnect(self, error: AckqError) -> bool:
-        # A broker that closed the channel, for its client's silence, may open another one.
+        # A broker that closed the channel because its client was silent may open a new one.
         closed = self._renews and self._disconnected_at is not None and type(error) is ClosedError
         if closed:
-            self._leave_connection()  # what this client sent has not arrived
-        # By an open of an earlier call, which reached the broker late; else another process has it.
+            self._leave_connection()  # the data that this client sent did not arrive
+        # Fenced by an open of an earlier call that reached the broker late: reconnect. Any other
+        # fence is of another process that has the channel.
         return closed or self._attempts.fenced(error) or super()._may_reconnect(error)
 
     def _given_up(self, error: AckqError) -> AckqError:
@@ -422,17 +424,17 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
 
     @property
     def _held(self) -> int:
-        """Messages that the broker's channel held, under the lock."""
+        """Number of unsettled messages of the broker's channel; read it under the lock."""
         return len(self._state.unsettled.unacked) + len(self._state.unsettled.unread)
 
     @property
     def _cause(self) -> str:
-        """Why the last call ended."""
+        """Why the last call of the stream ended."""
         assert self._outage is not None, "a channel is gone after a disconnect"
         return self._outage.fields.get("cause", self._outage.message).rstrip(".")
 
     def _gone(self) -> AckqError:
-        """The channel was disconnected for too long (C11, C17)."""
+        """The error for a channel that was disconnected for too long (C11, C17)."""
         with self.lock:
             unacked = self._held
         waits = f"{self._reconnect_s:g} s" if self._renews else "the broker waits"
@@ -446,7 +448,7 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         )
 
     def _on_end(self, error: AckqError | None) -> None:
-        """Fails every settlement without an answer."""
+        """Records the failure of the channel and fails every settlement without an answer."""
         error = error or ClosedError(
             f"The channel to {self.endpoint} is closed.", endpoint=self.endpoint
         )

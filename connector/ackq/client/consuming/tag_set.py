@@ -1,7 +1,7 @@
 """A set of delivery tags as bits: a quarter of a byte per tag (C16).
 
-Invariant: the cost of adding and removing a tag does not depend on the number or pattern of the
-others; the cost of a range follows the range, at about a thousand tags a step.
+Invariant: the cost of adding and removing a tag does not depend on the number or pattern of other
+tags; the cost of a range grows with the range, one step for about a thousand tags.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from ackq.client.ranges import Range
 
-# Tags per word. A word is a Python int: small enough to be copied at each change, large enough to
-# make ranges cheap.
+# Tags per word. A word is a Python int: small enough to be copied at each change, large enough for
+# cheap ranges.
 _BITS = 1024
 _ALL = (1 << _BITS) - 1
 
@@ -24,7 +24,7 @@ class TagSet:
     def __init__(self) -> None:
         self._words: dict[int, int] = {}
         self._count = 0
-        self._low = 0  # no word is below
+        self._low = 0  # no word is below this index
 
     def __len__(self) -> int:
         return self._count
@@ -82,7 +82,7 @@ class TagSet:
         return sum((self._words.get(at, 0) & mask).bit_count() for at, mask in _masks(first, last))
 
     def remove(self, first: int, last: int) -> int:
-        """Removes first..last; returns how many of them were members."""
+        """Removes first..last; returns the number of removed members."""
         removed = 0
         for at, mask in _masks(first, last):
             word = self._words.get(at, 0)
@@ -98,7 +98,7 @@ class TagSet:
         return removed
 
     def take_up_to(self, tag: int) -> list[Range]:
-        """Removes every member up to and including a tag; returns them."""
+        """Removes all members up to and including a tag; returns them as ranges."""
         lowest = self.lowest
         if lowest is None or lowest > tag:
             return []
@@ -122,7 +122,7 @@ class TagSet:
 
 
 def _masks(first: int, last: int) -> Iterable[tuple[int, int]]:
-    """The words of first..last, each with a mask of its bits."""
+    """The word indices of first..last, each with the mask of the bits in the range."""
     low, high = first // _BITS, last // _BITS
     if low == high:
         return ((low, (1 << last - first + 1) - 1 << first % _BITS),)

@@ -1,11 +1,11 @@
-"""The outstanding delivery tags of a channel, and their settlements until the answer.
+"""The outstanding delivery tags of a channel, and their settlements until they are answered.
 
 Rules C2-C4, C15, C17.
 
 Invariant: a tag is settled once (C2), and a `Settle` on the wire names only tags that the
 application settled with that disposition. Settlements are coalesced while the sender is busy or a
-few are unanswered: where no older tag is outstanding, into one `Settle` with `multiple`. No cost
-follows the number of tags that are outstanding (C16). No I/O, no clock, no lock.
+few are unanswered: if no older tag is outstanding, into one `Settle` with `multiple`. No cost
+depends on the number of outstanding tags (C16). No I/O, no clock, no lock.
 """
 
 from __future__ import annotations
@@ -24,38 +24,39 @@ from ackq.outcomes import ACCEPT, RELEASE, Disposition
 from ackq.v1 import consuming_pb2 as pb
 from ackq.wire.outcomes import TO_WIRE
 
-# Maximum of unanswered `Settle`s; the broker's reply cache holds more answers than these for a
-# client that reconnects.
+# Maximum number of unanswered `Settle`s; the broker's reply cache holds more answers than this for
+# a client that reconnects.
 _UNANSWERED: Final = 4_096
-# While so many are unanswered, what is settled is collected: one `Settle` for each message costs
+# While this many are unanswered, new settlements are collected: one `Settle` for each message costs
 # client and broker more than the message itself.
 _PIPELINED: Final = 4
-# Lazy accepts are sent at this number, or this long after the first.
+# Lazy accepts are sent at this number of messages, or this long after the first.
 LAZY_MESSAGES: Final = 1_000
 LAZY_S: Final = 1.0
 
 
 class _SentSettle(NamedTuple):
-    """A `Settle` on the wire, with messages of one settlement."""
+    """A `Settle` that was sent, the number of its messages, and the settlement they belong to."""
 
     request: pb.Settle
     messages: int
     settlement: PendingSettlement
 
 
-# Consecutive tags, and the settlement that they belong to.
+# Consecutive tags, and the settlement to which they belong.
 _Run = tuple[Range, PendingSettlement]
 
 
 class Unsettled:
-    """The settlements of one channel.
+    """The outstanding tags of one channel and their unanswered settlements.
 
     Attributes:
         unread: Tags that arrived and are not yet delivered to the application.
         unacked: Tags that are delivered to the application and not settled.
-        void: Tags up to this one are of an earlier channel; the broker counts from the next (C17).
+        void: Tags up to this one belong to an earlier channel; the broker's tag 1 is the tag after
+            it (C17).
         lazy_limit: Lazy accepts are sent at this number of messages.
-        settle_runs: The broker supports a `Settle` that names runs of tags.
+        settle_runs: Whether the broker supports a `Settle` that names runs of tags.
     """
 
     def __init__(self) -> None:
@@ -64,38 +65,38 @@ class Unsettled:
         self.void = 0
         self.lazy_limit = LAZY_MESSAGES
         self.settle_runs = False
-        # Since the last drafts; one for each disposition.
+        # Settlements since drafts were last made; one for each disposition.
         self._unsent: dict[Disposition, PendingSettlement] = {}
         self._last_unsent: PendingSettlement | None = None
-        self._lazy = 0  # messages in it, if all are lazy accepts
+        self._lazy = 0  # number of unsent messages, if all are lazy accepts
         self._lazy_since: float | None = None
         self._drafts: deque[SettleDraft] = deque()
         self._next_number = 1
         self._sent: dict[int, _SentSettle] = {}
-        self._repeats: deque[int] = deque()  # sent before a reconnect, in their order
+        self._repeats: deque[int] = deque()  # numbers sent before a reconnect, in their order
 
     # --- called for the application ---
 
     @property
     def idle(self) -> bool:
-        """Whether every settlement is answered."""
+        """Whether every settlement is sent and answered."""
         return not (self._unsent or self._drafts or self._sent)
 
     def hand_over(self, runs: Iterable[Range]) -> None:
-        """Messages are delivered to the application: unread becomes unacked."""
+        """Records that messages are delivered to the application: unread becomes unacked."""
         for first, last in runs:
             removed = self.unread.remove(first, last)
             assert removed == last - first + 1, "a message is handed over once"
             self.unacked.add(first, last)
 
     def hand_over_one(self, tag: int) -> None:
-        """As `hand_over` for one message."""
+        """Records that one message is delivered to the application."""
         removed = self.unread.discard(tag)
         assert removed, "a message is handed over once"
         self.unacked.insert(tag)
 
     def settle_one(self, tag: int, disposition: Disposition, future: Settlement | None) -> None:
-        """As `settle` for one message."""
+        """Settles one unacked message; raises like `settle`."""
         if not self.unacked.discard(tag):
             raise self._not_unacked(tag)
         self._pending(disposition).add_one(tag, future)
@@ -106,8 +107,8 @@ class Unsettled:
         """Settles unacked messages.
 
         Raises:
-            StaleDeliveryTagError: One of them is of an earlier channel; none is settled (C17).
-            UnknownDeliveryTagError: One of them is not unacked (C2).
+            StaleDeliveryTagError: A message belongs to an earlier channel; none is settled (C17).
+            UnknownDeliveryTagError: A message is not unacked (C2).
         """
         if self.void:
             for first, _ in runs:
@@ -126,10 +127,10 @@ class Unsettled:
         self._pending(disposition).add(runs, messages, future)
 
     def settle_up_to(self, tag: int, disposition: Disposition, future: Settlement | None) -> None:
-        """Settles all unacked messages up to and including a tag (C3); no unread ones.
+        """Settles all unacked messages up to and including a tag (C3), but no unread messages.
 
         Raises:
-            StaleDeliveryTagError: The tag is of an earlier channel (C17).
+            StaleDeliveryTagError: The tag belongs to an earlier channel (C17).
             UnknownDeliveryTagError: No message up to the tag is unacked.
         """
         runs = self.unacked.take_up_to(tag)
@@ -138,7 +139,7 @@ class Unsettled:
         self._pending(disposition).add(runs, _messages(runs), future)
 
     def accept_lazily(self, runs: list[Range], now: float) -> None:
-        """Accepts unacked messages, sent later in bulk (DUPS_OK)."""
+        """Accepts unacked messages lazily: the accepts are sent later, in bulk (DUPS_OK)."""
         only_lazy = not self._unsent or self._lazy_since is not None
         since, lazy = self._lazy_since, self._lazy
         self.settle(runs, ACCEPT, None)
@@ -147,7 +148,7 @@ class Unsettled:
             self._lazy = lazy + _messages(runs)
 
     def release_unread(self, runs: list[Range]) -> None:
-        """Releases unread messages; the application does not want them any more."""
+        """Releases unread messages that the application no longer wants."""
         for first, last in runs:
             removed = self.unread.remove(first, last)
             assert removed == last - first + 1, "unread messages are released once"
@@ -156,7 +157,7 @@ class Unsettled:
     # --- called by the sender ---
 
     def next_repeat(self) -> pb.Settle | None:
-        """The next unanswered `Settle` to repeat after a reconnect."""
+        """The next unanswered `Settle` to repeat after a reconnect; None if none is left."""
         while self._repeats:
             sent = self._sent.get(self._repeats.popleft())
             if sent is not None:
@@ -164,11 +165,11 @@ class Unsettled:
         return None
 
     def next_request(self, now: float, lowest_missing: int | None) -> pb.Settle | None:
-        """The next `Settle` to put on the wire.
+        """The next `Settle` to send; None if none is due.
 
         Args:
-            now: Seconds.
-            lowest_missing: The lowest outstanding tag that did not arrive; None: none.
+            now: Current time in seconds.
+            lowest_missing: The lowest outstanding tag that did not arrive; None if none is missing.
         """
         if len(self._sent) >= _UNANSWERED:
             return None
@@ -181,7 +182,7 @@ class Unsettled:
 
     @property
     def wake_at(self) -> float | None:
-        """When the next `Settle` is due, in seconds; 0: now; None: none is."""
+        """When the next `Settle` is due, in seconds; 0 means now, None means none is due."""
         if len(self._sent) >= _UNANSWERED:
             return None
         if self._drafts:
@@ -199,9 +200,10 @@ class Unsettled:
     # --- called for the broker's answers ---
 
     def on_settled(self, number: int, messages: int) -> PendingSettlement | None:
-        """Applies an answer; returns its settlement if that is answered completely now (C15).
+        """Applies an answer; returns its settlement if all of it is answered now (C15).
 
-        An unknown number was answered before: its `Settle` was repeated after a reconnect.
+        Ignores an unknown number: it was answered before, and its `Settle` was repeated after a
+        reconnect.
         """
         sent = self._sent.pop(number, None)
         if sent is None:
@@ -212,11 +214,11 @@ class Unsettled:
         return settlement if settlement.answered == settlement.messages else None
 
     def on_disconnect(self) -> None:
-        """Repeats every unanswered `Settle` on the next stream, under its number."""
+        """Repeats every unanswered `Settle` on the next stream, with the same number."""
         self._repeats = deque(self._sent)
 
     def renew(self, void: int) -> list[PendingSettlement]:
-        """Forgets the tags up to `void`, all there are; the settlements without an answer (C17)."""
+        """Forgets all tags, which end at `void`; returns the unanswered settlements (C17)."""
         left = self.drain()
         self.unread = TagSet()
         self.unacked = TagSet()
@@ -226,7 +228,7 @@ class Unsettled:
         return left
 
     def drain(self) -> list[PendingSettlement]:
-        """Removes and returns every settlement without an answer, each once."""
+        """Removes all unanswered settlements; returns each of them once."""
         settlements = dict.fromkeys(sent.settlement for sent in self._sent.values())
         settlements.update(dict.fromkeys(draft.settlement for draft in self._drafts))
         settlements.update(dict.fromkeys(self._unsent.values()))
@@ -239,7 +241,7 @@ class Unsettled:
     # --- drafts ---
 
     def _pending(self, disposition: Disposition) -> PendingSettlement:
-        """What is settled with a disposition and not drafted; what is lazy leaves with it."""
+        """The undrafted settlement of a disposition; makes waiting lazy accepts due as well."""
         self._lazy_since = None
         self._lazy = 0
         pending = self._last_unsent
@@ -251,9 +253,9 @@ class Unsettled:
     def _prepare_drafts(self, lowest_missing: int | None) -> None:
         """Makes drafts of the unsent settlements.
 
-        Below the lowest tag that is still outstanding (unread, unacked or missing), everything is
-        settled by now: sent before, or in one of these drafts. There, one `multiple` after another,
-        in the order of tags, settles exactly what it should.
+        Every tag below the lowest outstanding one (unread, unacked or missing) is settled by now:
+        sent before, or in one of these drafts. Below it, `multiple` settlements sent one after
+        another in the order of tags settle exactly the tags that they should.
         """
         pending, self._unsent, self._last_unsent = self._unsent, {}, None
         self._lazy_since = None
@@ -276,14 +278,14 @@ class Unsettled:
         self._drafts.extend(_drafts_of(ascending[below:], most))
 
     def _next_draft(self) -> SettleDraft:
-        """The content of the next `Settle`: a draft, or its first tag without `settle_runs`."""
+        """The draft for the next `Settle`; only its first tag if runs are not supported."""
         draft = self._drafts[0]
         if draft.sweep or self.settle_runs or draft.messages == 1:
             return self._drafts.popleft()
         return draft.split_first()
 
     def _send(self, draft: SettleDraft) -> pb.Settle:
-        """The `Settle` of a draft; from now on it waits for its answer."""
+        """Makes the `Settle` of a draft and records it as waiting for its answer."""
         disposition = draft.settlement.disposition
         request = pb.Settle(
             outcome=TO_WIRE[disposition.outcome],
@@ -307,7 +309,7 @@ class Unsettled:
 
 
 def _sweeps(ascending: Iterable[_Run]) -> list[SettleDraft]:
-    """Drafts of runs below every outstanding tag, one for each stretch of one disposition."""
+    """Drafts of runs below every outstanding tag, one for each stretch of equal settlement."""
     drafts: list[SettleDraft] = []
     for run, settlement in ascending:
         if not drafts or drafts[-1].settlement is not settlement:
@@ -317,7 +319,7 @@ def _sweeps(ascending: Iterable[_Run]) -> list[SettleDraft]:
 
 
 def _drafts_of(ascending: Iterable[_Run], most: int) -> list[SettleDraft]:
-    """Drafts of at most so many runs each, of one settlement."""
+    """Drafts of at most `most` runs, each of one settlement."""
     drafts: list[SettleDraft] = []
     growing: dict[PendingSettlement, SettleDraft] = {}
     for run, settlement in ascending:
@@ -340,7 +342,7 @@ def unknown_tag(tag: int) -> UnknownDeliveryTagError:
 
 
 def stale_tag(tag: int) -> StaleDeliveryTagError:
-    """The error for a tag of an earlier channel (C17)."""
+    """The error for a tag that belongs to an earlier channel (C17)."""
     return StaleDeliveryTagError(
         f"Message {tag} came before the channel was renewed, and was put back then: this "
         "settlement has no effect, and the message is delivered again under another tag.",

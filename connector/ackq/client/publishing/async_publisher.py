@@ -1,7 +1,7 @@
 """Publishes messages with confirms on an asyncio event loop.
 
-Invariant: nothing here blocks the event loop; the publisher's threads wake it by
-`call_soon_threadsafe`. What was published has its answer, whoever stopped waiting for it (P3).
+Invariant: nothing in this module blocks the event loop; the publisher's threads wake it by
+`call_soon_threadsafe`. Every publish is answered, even if no coroutine waits for it (P3).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ T = TypeVar("T")
 class AsyncPublisher(ConfirmingPublisher):
     """A `Publisher` for coroutines of one event loop.
 
-    `publish` returns when the broker has taken responsibility. Many at once share their way to the
-    disk, so publish from several coroutines, or without waiting for each confirm:
+    `publish` returns when the broker has taken responsibility. Concurrent publishes share a sync
+    of the disk, so publish from several coroutines, or without waiting for each confirm:
 
         >>> async def main():
         ...     async with AsyncPublisher(endpoint, routing_key="orders") as out:
@@ -38,12 +38,12 @@ class AsyncPublisher(ConfirmingPublisher):
         [1, 2, 3]
 
     A coroutine that is cancelled while it waits for room has published nothing. One that is
-    cancelled while it waits for the confirm has: `flush` and `close` wait for the answer, and raise
-    if it is a failure. Leaving the block waits for all answers and raises the first failure; left
-    by an exception it does not wait, and what is unanswered fails.
+    cancelled while it waits for the confirm has published its message: `flush` and `close` wait for
+    the answer, and raise if it is a failure. Leaving the block waits for all answers and raises the
+    first failure; after an exception it does not wait, and unanswered publishes fail.
 
-    `on_return` and `on_blocked` are functions, and run on the loop. Transactions have no asyncio
-    form: give a TransactionalPublisher a thread, with `asyncio.to_thread`.
+    `on_return` and `on_blocked` are functions, and run on the event loop. Transactions have no
+    asyncio form: run a TransactionalPublisher in a thread, with `asyncio.to_thread`.
 
     For its arguments see `ConfirmingPublisher`.
     """
@@ -53,9 +53,9 @@ class AsyncPublisher(ConfirmingPublisher):
 
     @cached_property
     def _turn(self) -> asyncio.Lock:
-        """Who waits for room, in turn.
+        """Lock that coroutines take in turn to wait for room in the window.
 
-        Coroutines that all woke at each confirm would cost the square of their number, and would
+        Waking all of them at each confirm would cost the square of their number, and they would
         overtake each other.
         """
         return asyncio.Lock()
@@ -75,13 +75,13 @@ class AsyncPublisher(ConfirmingPublisher):
         ack_immediately: bool = False,
         **message: Unpack[MessageArguments],
     ) -> Confirmation:
-        """Publishes one message and waits for its confirm, before that for room in the window.
+        """Publishes one message: waits for room in the window, then for the confirm.
 
-        Coroutines that wait for room publish in the order in which they asked.
+        Coroutines that wait for room publish in the order of their calls.
 
         Args:
             body: Bytes, or a string that goes as UTF-8.
-            ack_immediately: As of `Publisher.publish`.
+            ack_immediately: As in `Publisher.publish`.
             **message: Likewise.
 
         Raises:
@@ -101,10 +101,11 @@ class AsyncPublisher(ConfirmingPublisher):
         """Publishes one message without waiting; called on the event loop.
 
         Returns:
-            As `Publisher.publish`: a future that may be awaited, or left to itself.
+            As `Publisher.publish`: a future that may be awaited, or ignored.
 
         Raises:
-            WindowFullError: The window is full, or others wait for room: `await drain()` first.
+            WindowFullError: The window is full, or other publishes wait for room: `await drain()`
+                first.
             AckqError: As `Publisher.publish`.
         """
         self._bind()
@@ -129,7 +130,7 @@ class AsyncPublisher(ConfirmingPublisher):
     ) -> int:
         """Publishes the rows of an Arrow batch in order, and waits until all are confirmed.
 
-        The arguments are those of `Publisher.publish_batch`. Of a call that is cancelled the first
+        The arguments are those of `Publisher.publish_batch`. If the call is cancelled, the first
         rows may have been published.
 
         Returns:
@@ -148,7 +149,7 @@ class AsyncPublisher(ConfirmingPublisher):
         await self._admitted(self._stream.has_room)
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """As `Publisher.flush`: waits for the answer of every publish that was taken so far."""
+        """Waits until every publish accepted so far is answered, as `Publisher.flush`."""
         self._bind()
         answered = self._stream.flushing()
 
@@ -164,7 +165,7 @@ class AsyncPublisher(ConfirmingPublisher):
         self._stream.raise_first_error()
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """As `Publisher.close`. Publishes that still wait for room raise ClosedError."""
+        """Closes as `Publisher.close` does; publishes that wait for room raise ClosedError."""
         if self._stream.inherited:
             return
         self._finalizer.detach()
@@ -178,7 +179,7 @@ class AsyncPublisher(ConfirmingPublisher):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Closes. Left by an exception, it does not wait: what is unanswered fails."""
+        """Closes the publisher; after an exception without waiting: unanswered publishes fail."""
         if kind is None:
             await self.close()
             return
@@ -187,7 +188,7 @@ class AsyncPublisher(ConfirmingPublisher):
         await in_thread(self._stream.join)
 
     async def _admitted(self, attempt: Callable[[], T | None]) -> T:
-        """The first result of `attempt` that is true: it is not while the window is full."""
+        """The first true result of `attempt`, which is false or None while the window is full."""
         self._bind()
         if not self._turn.locked():
             done = attempt()
@@ -197,7 +198,7 @@ class AsyncPublisher(ConfirmingPublisher):
             return await self._wait(attempt)
 
     async def _wait(self, poll: Callable[[], T | None]) -> T:
-        """The first result of `poll` that is true, asked again after each answer."""
+        """The first true result of `poll`, which is called again after each answer."""
         waker = Waker()
         with self._stream.lock:
             self._stream.wakers.add(waker.wake)
@@ -208,7 +209,7 @@ class AsyncPublisher(ConfirmingPublisher):
                 self._stream.wakers.remove(waker.wake)
 
     def _bind(self) -> None:
-        """Callbacks run on the loop that publishes."""
+        """Binds the callbacks to the event loop that publishes first."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             for callback in self._callbacks:

@@ -1,4 +1,4 @@
-"""What the publishers of both modes share: defaults, checks before a message is sent, their end."""
+"""Base of the publishers of both modes: defaults, checks of messages and batches, closing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ackq.client.publishing.unconfirmed import Destination
 from ackq.errors import InvalidArgumentError
 
 _NO_TEXTS = (None,) * len(encoding.TEXTS)
-# What a message has that is a body alone.
+# The optional arguments of a message that is only a body.
 _BODY_ALONE = (None,) * 9
 S = TypeVar("S", bound=PublishStream[Any])
 
@@ -26,7 +26,7 @@ Prepared = tuple[Destination, encoding.Message, int]
 
 
 class MessageArguments(TypedDict, total=False):
-    """What a message may have besides its body; see `Publisher.publish`."""
+    """Optional arguments of a message, besides its body; see `Publisher.publish`."""
 
     exchange: str | None
     routing_key: str | None
@@ -43,7 +43,7 @@ class MessageArguments(TypedDict, total=False):
 
 
 class Bounds(NamedTuple):
-    """What a frame of a batch, and a message, may hold."""
+    """Limits of a batch's frames (rows and bytes) and of one message (bytes)."""
 
     frame_rows: int
     frame_bytes: int
@@ -53,11 +53,11 @@ class Bounds(NamedTuple):
 def target(
     queue: str | None, exchange: str | None, routing_key: str | None, columns: Sequence[str] = ()
 ) -> tuple[str | None, str | None]:
-    """The exchange and routing key of a publish, which may name a queue instead.
+    """The exchange and routing key of a publish; a queue name stands for both.
 
     Raises:
-        InvalidArgumentError: It names both, `columns` of its batch included, or no queue can have
-            that name.
+        InvalidArgumentError: A queue is named together with an exchange or routing key (also as one
+            of the batch's `columns`), or no queue can have that name.
     """
     if queue is None:
         return exchange, routing_key
@@ -72,7 +72,7 @@ def target(
 
 
 class Defaults:
-    """As the arguments of a publisher of these names.
+    """Default exchange, routing key and flags of a publisher, named as its arguments.
 
     Raises:
         InvalidArgumentError: An argument is of a wrong type or over its limit.
@@ -93,7 +93,7 @@ class Defaults:
     def destination(
         self, exchange: str | None, *, mandatory: bool | None = None, ack_immediately: bool = False
     ) -> Destination:
-        """Where a message goes, and how; raises InvalidArgumentError."""
+        """The exchange and flags of a message, defaults applied; raises InvalidArgumentError."""
         usual = self._destination
         if exchange is None and mandatory is None and ack_immediately is False:
             return usual
@@ -127,7 +127,7 @@ class Defaults:
         ttl_ms: int | None = None,
         queue: str | None = None,
     ) -> Prepared:
-        """Where a message goes, the message, and its size; `message_bytes` is the limit of that.
+        """A checked message with its destination and size, which `message_bytes` limits.
 
         Raises:
             InvalidArgumentError: An argument of a wrong type, or over its limit.
@@ -159,7 +159,7 @@ class Defaults:
         persistent: bool | None,  # noqa: FBT001 - called with each message, so by position
         ttl_ms: int | None,
     ) -> tuple[encoding.Row, int]:
-        """A message that is more than a body, checked, and its size in bytes."""
+        """A checked message with more than a body, and its size in bytes."""
         body = encoding.body_bytes(body)
         key = self._routing_key if routing_key is None else routing_key
         size = len(body) + encoding.check_routing_key(key)
@@ -181,7 +181,7 @@ class Defaults:
     def parts(
         self, batch: pa.RecordBatch | pa.Table, routing_key: str | None, bounds: Bounds
     ) -> tuple[str, list[pa.RecordBatch]]:
-        """The routing key of a batch, and its rows for each frame; all of it is checked.
+        """The routing key of a batch, and its rows cut into frames; checks all of them.
 
         Raises:
             SchemaError: A column is missing, unknown or of the wrong type.
@@ -206,7 +206,7 @@ class Defaults:
         ]
 
     def encode(self, rows: pa.RecordBatch, routing_key: str) -> bytes:
-        """The block of a part."""
+        """Encodes the rows of one frame as a block."""
         return encoding.encode_batch(rows, routing_key=routing_key, persistent=self.persistent)
 
 
@@ -214,9 +214,9 @@ class PublisherBase(ABC, Generic[S]):
     """A publisher over a stream of its mode.
 
     Args:
-        stream: Sends the messages; it connects at the first.
-        defaults: For messages without values of their own.
-        window: Messages and bytes that `publish` takes before it waits (P14).
+        stream: Sends the messages; connects at the first publish.
+        defaults: Values for messages that set none.
+        window: Messages and bytes that `publish` accepts before it waits (P14).
     """
 
     def __init__(self, stream: S, defaults: Defaults, window: tuple[int, int]) -> None:
@@ -227,13 +227,13 @@ class PublisherBase(ABC, Generic[S]):
 
     @property
     def blocked(self) -> str | None:
-        """Why the broker takes no publishes at the moment; None: it does (P14)."""
+        """Why the broker takes no publishes at the moment; None when it takes them (P14)."""
         return self._stream.blocked
 
     @staticmethod
     @abstractmethod
     def _warn_unclosed(pending: int) -> None:
-        """Warns that a publisher with messages was collected."""
+        """Warns that a publisher with pending messages was garbage-collected."""
 
     @property
     def _bounds(self) -> Bounds:
@@ -252,13 +252,13 @@ class WithBlock(ABC):
 
     @abstractmethod
     def _leave(self, *, raised: bool) -> None:
-        """Ends a `with` block, which was left by an exception when `raised`."""
+        """Closes the publisher after its `with` block; `raised`: an exception left the block."""
 
 
 def _finalize_unclosed(stream: PublishStream[Any], warn: Callable[[int], None]) -> None:
-    """Ends a publisher that was collected without a close.
+    """Ends a publisher that was garbage-collected without being closed.
 
-    Its threads must not outlive it, nor hold up the interpreter's exit.
+    Its threads must not outlive it, nor delay the interpreter's exit.
     """
     if stream.inherited:
         return

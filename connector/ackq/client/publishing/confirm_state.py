@@ -1,7 +1,7 @@
 """State machine of a publisher in confirm mode; no I/O, no clock, no lock (its stream has those).
 
 Invariant: a frame goes on the wire only after `PublishOpened` and never while the broker is blocked
-(P14); what is admitted and unanswered never exceeds the window, except that one message is always
+(P14); admitted, unanswered messages never exceed the window, except that one message is always
 admitted.
 """
 
@@ -24,25 +24,25 @@ from ackq.client.publishing.unconfirmed import Answered, Destination, PublishFra
 from ackq.client.ranges import Range
 from ackq.errors import InvalidArgumentError, UnroutableError
 
-# With frames in flight a draft waits for their answers, which clock the next frame; but for so long
-# at most, because an answer that the broker delays (P11: up to 1 s) must not hold messages back.
+# With frames in flight a draft waits for their answers, which clock the next frame, but at most
+# this long: an answer that the broker delays (P11: up to 1 s) must not hold messages back.
 _GATHER_S = limits.PUBLISH_GATHER_MS / 1000
-# What asks for its answer at once waits only with so many frames in flight. Without a bound a frame
-# for each message, at more than the broker reads, fills the transport, and all of them wait there.
+# A message with `ack_immediately` waits only while this many frames are in flight. Without a bound,
+# one frame per message, faster than the broker reads, fills the transport, where all of them wait.
 _URGENT_FRAMES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class PublishSettings:
-    """What a publisher was given.
+    """Settings of a publisher in confirm mode.
 
     Attributes:
-        persistent: Delivery mode of messages that have none of their own (P12).
-        window_messages: Most messages without an answer (P14).
-        window_bytes: Most payload bytes without an answer (P14).
+        persistent: Default delivery mode of messages (P12).
+        window_messages: Maximum number of unanswered messages (P14).
+        window_bytes: Maximum number of unanswered payload bytes (P14).
         linger_s: How long a message waits for others to share its frame while none is in flight.
         ack_timeout_s: Probe a publish that is unanswered for longer on a live stream (P10).
-        routing_key: Of messages that are a body alone.
+        routing_key: For messages that are only a body.
     """
 
     persistent: bool
@@ -53,7 +53,7 @@ class PublishSettings:
     routing_key: str = ""
 
     def __post_init__(self) -> None:
-        # Named as the publisher's arguments.
+        # The errors name the publisher's arguments.
         if self.ack_timeout_s <= 0:
             raise InvalidArgumentError(
                 "'publish_ack_timeout_ms' must be positive.", argument="publish_ack_timeout_ms"
@@ -74,7 +74,7 @@ class ConfirmState(PublishState):
         self._draft: ConfirmedDraft | None = None
         self._probe_at: float | None = None
 
-    # --- what the application does ---
+    # --- the application's side ---
 
     def append(
         self,
@@ -84,7 +84,7 @@ class ConfirmState(PublishState):
         future: ConfirmationFuture,
         now: float,
     ) -> bool:
-        """Adds a message. True when the sender must be woken, about twice per frame."""
+        """Adds a message; returns whether to wake the sender (about twice per frame)."""
         self.window.take(1, payload_bytes)
         draft = self._draft
         if isinstance(draft, ConfirmedMessages) and draft.fits(destination, payload_bytes):
@@ -103,7 +103,7 @@ class ConfirmState(PublishState):
         receipt: Receipt,
         now: float,
     ) -> bool:
-        """Adds a small batch, as `append`."""
+        """Adds a small batch; returns whether to wake the sender, as `append`."""
         self.window.take(rows.num_rows, payload_bytes)
         draft = self._draft
         if (
@@ -118,7 +118,7 @@ class ConfirmState(PublishState):
         return self._begin(new)
 
     def append_frame(self, frame: PublishFrame) -> None:
-        """Adds a ready frame behind the earlier messages."""
+        """Adds a ready frame after the earlier messages."""
         self.close_draft()
         self.window.take(frame.rows, frame.payload_bytes)
         self.unconfirmed.add(frame)
@@ -130,14 +130,14 @@ class ConfirmState(PublishState):
             self._draft = None
 
     def _begin(self, draft: ConfirmedDraft) -> bool:
-        """Queues the draft before it, if any; the sender must be woken."""
+        """Starts a new draft, after queueing the previous one; True: the sender must be woken."""
         self.close_draft()
         self._draft = draft
         self._close_full()
         return True
 
     def _close_full(self) -> bool:
-        """Queues the draft if it is full."""
+        """Queues the draft if it is full; returns whether it was."""
         if self._draft is None or not self._draft.full:
             return False
         self.close_draft()
@@ -145,7 +145,7 @@ class ConfirmState(PublishState):
 
     @property
     def idle(self) -> bool:
-        """Whether everything is answered."""
+        """Whether every message is answered."""
         return self._draft is None and not self.unconfirmed
 
     @property
@@ -155,7 +155,7 @@ class ConfirmState(PublishState):
 
     @property
     def pending(self) -> int:
-        """Messages that are unconfirmed."""
+        """Number of unconfirmed messages."""
         return self.window.messages
 
     @property
@@ -165,15 +165,15 @@ class ConfirmState(PublishState):
 
     @property
     def next_number(self) -> int:
-        """The lowest number that no publish has (P10)."""
+        """The lowest unused publish number (P10)."""
         return self.unconfirmed.next_number
 
     @property
     def window_messages(self) -> int:
-        """Most unconfirmed messages (P11)."""
+        """Maximum number of unconfirmed messages (P11)."""
         return self.settings.window_messages
 
-    # --- what the sender does ---
+    # --- the sender's side ---
 
     def next_action(self, now: float) -> Action:
         """The next frame or probe, or how long to wait for one."""
@@ -198,9 +198,9 @@ class ConfirmState(PublishState):
         return draft.started_at + max(self.settings.linger_s, least_s)
 
     def _probe(self, now: float) -> Probe | None:
-        """A probe for publishes that are unanswered for too long (P10).
+        """A probe for publishes unanswered for longer than the timeout, if any (P10).
 
-        One timer per publisher, not one per frame, so the cost is per timeout.
+        There is one timer per publisher, not per frame, so the cost is per timeout.
         """
         if not self.unconfirmed.in_flight:
             self._probe_at = None
@@ -226,7 +226,7 @@ class ConfirmState(PublishState):
     # --- answers and disconnects ---
 
     def on_confirm(self, first: int, last: int, *, multiple: bool) -> list[Answered]:
-        """Confirms `first` to `last`; with `multiple`, every unanswered number to `last` (P2)."""
+        """Confirms `first` to `last`; if `multiple`, every unanswered number up to `last` (P2)."""
         return self._release(self.unconfirmed.answer(1 if multiple else first, last))
 
     def on_nack(self, first: int, last: int) -> list[Answered]:
@@ -249,28 +249,28 @@ class ConfirmState(PublishState):
         return news
 
     def on_unblocked(self) -> None:
-        """Lets frames be sent again (P14); the time in between does not count as late."""
+        """Lets frames be sent again (P14); the blocked time does not count as overdue."""
         super().on_unblocked()
         self._probe_at = None
 
     def on_probed(self, missing: Iterable[Range]) -> None:
-        """Sends again what the broker never received (P10)."""
+        """Queues publishes again that the broker never received (P10)."""
         self.unconfirmed.resend(missing)
 
     def on_disconnect(self) -> None:
-        """Sends the unconfirmed frames again on the next stream."""
+        """Queues the unconfirmed frames again, for the next stream."""
         super().on_disconnect()
         self._probe_at = None
         self.returns.clear()  # a later confirm without a return says that the message was placed
         self.unconfirmed.on_disconnect()
 
     def drain(self) -> list[Answered]:
-        """Everything that is unanswered; nothing is left to send."""
+        """Removes and returns all unanswered rows; nothing is left to send."""
         self.close_draft()
         return self._release(self.unconfirmed.drain())
 
     def take_returns(self, numbers: Range) -> dict[int, UnroutableError]:
-        """Removes and returns the kept returns of numbers that were just confirmed, by number."""
+        """Removes and returns the return reasons of numbers that were just confirmed."""
         if not self._reported:
             return {}
         first, last = numbers

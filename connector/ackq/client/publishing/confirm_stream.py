@@ -25,7 +25,7 @@ from ackq.v1 import publishing_pb2 as pb
 
 
 class SmallBatch(NamedTuple):
-    """Rows of an Arrow batch that share a frame with others; `rows` is how many."""
+    """An Arrow batch that shares a frame with others; `rows` is its row count."""
 
     destination: Destination
     batch: pa.RecordBatch
@@ -39,8 +39,8 @@ class ConfirmStream(PublishStream[ConfirmState]):
     """The stream of a `ConfirmState`; for the arguments see `PublishStream`.
 
     Attributes:
-        owner: Gives the publisher, or None. The stream holds it while something is unanswered, so
-            that `Publisher(endpoint).publish(body).result()` has its confirm.
+        owner: Returns the publisher, or None. The stream keeps it alive while a publish is
+            unanswered, so that `Publisher(endpoint).publish(body).result()` gets its confirm.
     """
 
     mode = pb.PUBLISH_MODE_CONFIRM
@@ -76,7 +76,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
     def publish_nowait(
         self, destination: Destination, message: encoding.Message, payload_bytes: int
     ) -> ConfirmationFuture | None:
-        """Adds a message; None: the window is full (P14). Raises ClosedError."""
+        """Adds a message; returns None if the window is full (P14). Raises ClosedError."""
         self.refuse_fork()
         with self.lock:
             if not self._admits(1, payload_bytes):
@@ -91,7 +91,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
             self._append_part(part)
 
     def publish_part_nowait(self, part: SmallBatch | PublishFrame) -> bool:
-        """Adds a part of a batch; False: the window is full (P14). Raises ClosedError."""
+        """Adds a part of a batch; returns False if the window is full (P14). Raises ClosedError."""
         self.refuse_fork()
         with self.lock:
             admitted = self._admits(part.rows, part.payload_bytes)
@@ -143,7 +143,10 @@ class ConfirmStream(PublishStream[ConfirmState]):
         self.raise_first_error()
 
     def flushing(self) -> Callable[[], bool]:
-        """Sends what was added so far; returns what tells, under the lock, if it is answered."""
+        """Queues the draft; returns a predicate that is true once everything so far is answered.
+
+        The predicate is called under the lock.
+        """
         self.refuse_fork()
         with self.lock:
             self._state.close_draft()
@@ -159,9 +162,10 @@ class ConfirmStream(PublishStream[ConfirmState]):
             raise error
 
     def close(self, timeout_s: float | None) -> None:
-        """Takes no more, waits as `flush` does, and ends the threads.
+        """Refuses new publishes, waits as `flush` does, and ends the threads.
 
-        Repeating it does nothing, nor does it in a fork: what is unanswered is the parent's.
+        A repeated close does nothing, nor does one in a fork, whose parent has the unanswered
+        publishes.
         """
         if self.inherited:
             return
@@ -173,7 +177,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
                 self.end()
 
     def begin_close(self) -> bool:
-        """Refuses everything new; False: it was closed before."""
+        """Refuses new publishes; returns False if the stream is closed already."""
         with self.lock:
             if self._state.finishing and self._thread is None:
                 return False
@@ -182,16 +186,16 @@ class ConfirmStream(PublishStream[ConfirmState]):
         return True
 
     def end(self) -> None:
-        """Ends the threads; what is unanswered fails."""
+        """Ends the threads; unanswered publishes fail."""
         self._end(answered=self._state.idle)
 
     @property
     def wakers(self) -> set[Callable[[], None]]:
-        """What is called, under the lock, when the application may have what it waits for."""
+        """Functions that are called, under the lock, when an application's wait may be over."""
         return self._conditions.answered.wakers
 
     def late(self, timeout_s: float | None) -> BrokerUnavailableError:
-        """The error of a flush that was too short."""
+        """The error of a flush that timed out."""
         return self._late(timeout_s)
 
     def _late(self, timeout_s: float | None) -> BrokerUnavailableError:
@@ -218,7 +222,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
             self._let_go()
 
     def _let_go(self) -> None:
-        """Holds the publisher no more where all is answered: it may be collected, on return."""
+        """Releases the publisher if all is answered: it may be garbage-collected on return."""
         with self.lock:
             _held, self._held = self._held, None if self._state.idle else self._held
 

@@ -1,9 +1,9 @@
 """Confirmations of single publishes, and their futures.
 
-A future holds next to nothing until somebody waits for it: measured with 100,000 of them alive,
-0.2 us to make one, and a third of the memory of a `LightFuture`. All of them share one lock. A
-lock for each frame of them would not do: `concurrent.futures.wait` takes the locks of its futures
-in the order of the futures, and two such calls could wait for each other.
+A future holds almost nothing until a thread or coroutine waits for it: measured with 100,000 alive,
+0.2 us to make one, and a third of the memory of a `LightFuture`. All futures share one lock. One
+lock per frame would not do: `concurrent.futures.wait` takes the locks of its futures in the order
+of the futures, so two such calls could deadlock.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ackq.client.futures import FutureLock, LightFuture
 from ackq.errors import AckqError, UnroutableError
 
 _log = logging.getLogger(__name__)
-# A future logs an `Exception` of its callbacks itself. What is none, for instance `sys.exit()`,
-# would end the publisher's thread and leave every other future unresolved.
+# A future itself logs an `Exception` of its callbacks. Any other exception, for instance of
+# `sys.exit()`, would end the publisher's thread and leave every other future unresolved.
 RAISED = "A callback of a publish's future raised"
 
 
 class Confirmation(NamedTuple):
-    """The broker has taken responsibility for a message (P3).
+    """Confirmation that the broker has taken responsibility for a message (P3).
 
     Attributes:
         number: The publish number (P2).
-        returned: Why no queue got the message, when it was mandatory and unroutable, and
-            `on_return` was told of it (P7); else None.
+        returned: Why no queue got the message, if it was mandatory and unroutable and was reported
+            to `on_return` (P7); else None.
     """
 
     number: int
@@ -41,32 +41,32 @@ os.register_at_fork(after_in_child=_LOCK.renew)
 
 
 class ConfirmationFuture(LightFuture[Confirmation]):
-    """The future of a publish, which only `confirm` and `fail` resolve."""
+    """Future of a publish; only `confirm` and `fail` resolve it."""
 
     _condition: Any = _LOCK
     _number = 0
     _returned: UnroutableError | None = None
 
     def __init__(self) -> None:
-        """Not that of `LightFuture`: the lock is shared."""
+        """Does not call `LightFuture.__init__`, because the lock is shared."""
 
     @property
     def _result(self) -> Confirmation | None:  # type: ignore[override] # nobody sets it
         return Confirmation(self._number, self._returned) if self._number else None
 
     def confirm(self, number: int, returned: UnroutableError | None) -> bool:
-        """Resolves it; under the lock. True when `call_back` must follow."""
+        """Resolves the future, under the lock; returns whether `call_back` must follow."""
         self._number, self._returned = number, returned
         return self._finish()
 
     def fail(self, error: AckqError) -> bool:
-        """Fails it; under the lock. True when `call_back` must follow."""
-        # An error of its own for each: raising one again and again grows its traceback.
+        """Fails the future, under the lock; returns whether `call_back` must follow."""
+        # Each future has its own copy: raising one error repeatedly grows its traceback.
         self._exception = copy(error)
         return self._finish()
 
     def call_back(self) -> None:
-        """Runs the callbacks, without the lock."""
+        """Runs the future's callbacks, without the lock."""
         try:
             self._invoke_callbacks()  # type: ignore[attr-defined] # the stubs lack it
         except BaseException:  # noqa: BLE001 - see RAISED
@@ -88,7 +88,7 @@ def confirm(
 
 
 def fail(futures: Iterable[ConfirmationFuture], error: AckqError) -> None:
-    """Fails futures, each with an error of its own."""
+    """Fails futures, each with its own copy of the error."""
     with _LOCK:
         observed = [future for future in futures if future.fail(error)]
     for future in observed:

@@ -1,6 +1,6 @@
-"""What `Publisher` and `AsyncPublisher` share: arguments, checks, the shape of what is sent.
+"""Base of `Publisher` and `AsyncPublisher`: arguments, checks, and how batches are split.
 
-Every publish that was taken is answered exactly once (P3); see also P2, P7, P9, P10, P12, P14.
+Every accepted publish is answered exactly once (P3); see also P2, P7, P9, P10, P12, P14.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ackq.client.publishing.receipts import BatchReceipt
 from ackq.client.publishing.unconfirmed import Destination, PublishFrame
 from ackq.wire import block
 
-# A batch up to this is copied into a frame with others: that costs less than a frame of its own. A
-# frame takes about 1 ms of the broker and 0.4 of the client, the copy of 100 KiB a tenth of that:
+# A batch up to this size is copied into a shared frame, which costs less than a separate frame. A
+# frame takes about 1 ms of the broker and 0.4 of the client, copying 100 KiB a tenth of that:
 # batches of 100 rows of 1 KiB went from 74,000 to 484,000 rows/s, measured with 2 cores.
 _SMALL_BYTES = 512 * limits.KIB
 _FEW_ROWS = 5_000
@@ -34,11 +34,11 @@ T = TypeVar("T")
 
 
 class PreparedBatch:
-    """The rows of an Arrow batch on their way: the parts that go one after the other.
+    """A checked Arrow batch, split into parts that are sent in order.
 
     Attributes:
-        future: Has the number of rows once all are confirmed.
-        receipt: Resolves it.
+        future: Resolves to the number of rows once all are confirmed.
+        receipt: Resolves the future.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class PreparedBatch:
             self.future.set_result(0)
 
     def part(self, rows: pa.RecordBatch) -> SmallBatch | PublishFrame:
-        """A part as it is sent: small ones share frames with others."""
+        """Converts a part to its sendable form: a small batch to share a frame, or a frame."""
         size = block.payload_bytes(rows)
         if size <= _SMALL_BYTES and rows.num_rows <= _FEW_ROWS:
             return SmallBatch(self._destination, rows, self._key, rows.num_rows, size, self.receipt)
@@ -64,27 +64,27 @@ class PreparedBatch:
 
 
 class ConfirmingPublisher(PublisherBase[ConfirmStream]):
-    """A publisher in confirm mode. Connects at the first publish.
+    """A publisher in confirm mode; connects at the first publish.
 
     Args:
-        endpoint: `host:port`, or a `Broker`, which has security and bound of retries as well.
-        exchange: Where messages go that name none; empty: the default exchange, where the routing
-            key names the queue.
+        endpoint: `host:port`, or a `Broker`, which also has the security and the limit of retries.
+        exchange: For messages that name none; empty: the default exchange, where the routing key
+            names the queue.
         routing_key: For messages that have none.
-        mandatory: Return messages that no queue wants (P7). With False they are confirmed and
-            dropped, so a wrong name goes unnoticed: for exchanges that need not have a queue.
-        persistent: Default of a message: survives a broker restart (P12).
-        window_messages: Most unconfirmed messages; then `publish` waits (P14).
-        window_bytes: Most unconfirmed payload bytes; then `publish` waits (P14).
+        mandatory: Return unroutable messages (P7). With False they are confirmed and dropped, so a
+            wrong name goes unnoticed: for exchanges that need not have a queue.
+        persistent: Default delivery mode: messages survive a broker restart (P12).
+        window_messages: Maximum number of unconfirmed messages; then `publish` waits (P14).
+        window_bytes: Maximum number of unconfirmed payload bytes; then `publish` waits (P14).
         linger_ms: How long a message waits for others to share its frame. While publishes are
             unanswered it waits for their answers anyway, 20 ms at most.
         publish_ack_timeout_ms: Probe a publish that is unanswered for this time on a live stream
             (P10).
-        retry_total_ms: Fail after this time without a broker while something is unconfirmed.
-        on_return: Called with a `Returned` before those messages are confirmed. Without it their
+        retry_total_ms: Fail after this time without a broker while a publish is unconfirmed.
+        on_return: Called with a `Returned` before its messages are confirmed. Without it their
             futures, and `flush`, fail with UnroutableError.
-        on_blocked: Called with the reason when the broker takes no publishes, with None when it
-            does again (P14).
+        on_blocked: Called with the reason when the broker stops taking publishes, and with None
+            when it resumes (P14).
         label: Shown to operators; empty: host and process id.
         security: Transport security.
 
@@ -138,12 +138,12 @@ class ConfirmingPublisher(PublisherBase[ConfirmStream]):
         callback: Callable[[T], None] | None,
         name: str,  # noqa: ARG002 - for a subclass that refuses some
     ) -> Callable[[T], None] | None:
-        """A callback of the application as the publisher's thread calls it."""
+        """Adapts an application's callback to being called on the publisher's thread."""
         return callback
 
     @property
     def unconfirmed(self) -> int:
-        """Messages that are published and not answered."""
+        """Number of messages that are published and not yet answered."""
         return self._stream.pending
 
     def _prepare_batch(
@@ -153,7 +153,7 @@ class ConfirmingPublisher(PublisherBase[ConfirmStream]):
         routing_key: str | None,
         queue: str | None,
     ) -> PreparedBatch:
-        """A batch, checked; raises as `Publisher.publish_batch`."""
+        """Checks a batch and splits it into parts; raises as `Publisher.publish_batch`."""
         exchange, routing_key = target(queue, exchange, routing_key, batch.schema.names)
         destination = self._defaults.destination(exchange)
         key, parts = self._defaults.parts(batch, routing_key, self._bounds)

@@ -1,7 +1,7 @@
-"""Drafts: what was published and is not in a frame yet.
+"""Drafts: published messages that are not in a frame yet.
 
-Invariant: a draft is what arrived while the sender had something else to do, and one frame carries
-all of it.
+Invariant: a draft collects the messages that arrive while the sender is busy, and one frame carries
+all of them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ackq.client.publishing.unconfirmed import Destination, PublishFrame
 
 
 class Draft(ABC):
-    """What becomes one frame.
+    """Messages that become one frame.
 
     Attributes:
-        destination: Of all of it.
+        destination: Exchange and flags of all messages.
         payload_bytes: Its share of the window (P14).
     """
 
@@ -33,21 +33,21 @@ class Draft(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Messages."""
+        """Number of messages in the draft."""
 
     @abstractmethod
     def content(self, *, persistent: bool) -> Callable[[], bytes]:
-        """What encodes the block; called by the thread that sends it."""
+        """A function that encodes the block; the sending thread calls it."""
 
     @property
     def full(self) -> bool:
-        """Whether waiting for more is pointless."""
+        """Whether the draft has reached the target size of a frame."""
         return (
             len(self) >= limits.FRAME_TARGET_ROWS or self.payload_bytes >= limits.FRAME_TARGET_BYTES
         )
 
     def fits(self, destination: Destination, payload_bytes: int) -> bool:
-        """Whether more may join: for the same destination, and with room for it."""
+        """Whether messages may join the draft: same destination, and room for their bytes."""
         return (
             destination == self.destination
             and self.payload_bytes + payload_bytes <= limits.FRAME_TARGET_BYTES
@@ -55,7 +55,7 @@ class Draft(ABC):
 
 
 class MessageDraft(Draft):
-    """Single messages; `routing_key` is of those that are a body alone."""
+    """A draft of single messages; `routing_key` is for messages that are only a body."""
 
     def __init__(self, destination: Destination, routing_key: str = "") -> None:
         super().__init__(destination)
@@ -81,13 +81,13 @@ class MessageDraft(Draft):
 
 
 class ConfirmedDraft(Draft):
-    """A draft of confirm mode: it has the receipt of its frame, and the time when it began."""
+    """A draft in confirm mode, with the receipt of its frame and the time when it began."""
 
     started_at: float
 
     @abstractmethod
     def receipt(self) -> Receipt:
-        """Takes the results."""
+        """The receipt that takes the results of the frame's rows."""
 
     def frame(self, *, persistent: bool) -> PublishFrame:
         """The draft as a frame."""
@@ -98,7 +98,7 @@ class ConfirmedDraft(Draft):
 
 
 class ConfirmedMessages(MessageDraft, ConfirmedDraft):
-    """Single messages, each with a future."""
+    """A draft of single messages, each with a future."""
 
     def __init__(self, destination: Destination, routing_key: str, started_at: float) -> None:
         super().__init__(destination, routing_key)
@@ -108,18 +108,18 @@ class ConfirmedMessages(MessageDraft, ConfirmedDraft):
     def expect(
         self, message: encoding.Message, payload_bytes: int, future: ConfirmationFuture
     ) -> None:
-        """Adds a message; the future is resolved by its answer."""
+        """Adds a message and the future that its answer resolves."""
         self._messages.append(message)
         self._futures.append(future)
         self.payload_bytes += payload_bytes
 
     def receipt(self) -> Receipt:
-        """One future per row."""
+        """A receipt that has one future per row."""
         return MessageReceipt(self._futures)
 
 
 class ConfirmedBatches(ConfirmedDraft):
-    """Small Arrow batches of one schema and, where that is no column, one routing key."""
+    """A draft of small Arrow batches that have one schema and one default routing key."""
 
     def __init__(
         self, destination: Destination, schema: pa.Schema, routing_key: str, started_at: float
@@ -136,7 +136,7 @@ class ConfirmedBatches(ConfirmedDraft):
         return self._rows
 
     def alike(self, rows: pa.RecordBatch, routing_key: str) -> bool:
-        """Whether rows can be in a block with these."""
+        """Whether `rows` can share a block with the batches of the draft."""
         return routing_key == self._routing_key and rows.schema.equals(self._schema)
 
     def add(self, rows: pa.RecordBatch, payload_bytes: int, receipt: Receipt) -> None:
@@ -156,5 +156,5 @@ class ConfirmedBatches(ConfirmedDraft):
         )
 
     def receipt(self) -> Receipt:
-        """The receipts of the batches."""
+        """A receipt that combines the receipts of the batches."""
         return self._receipt

@@ -40,7 +40,7 @@ _RETURNED_COLUMNS: Final = tuple(
 
 
 class AnsweredCondition(threading.Condition):
-    """A condition that coroutines wait on as well.
+    """A condition that coroutines can wait on too.
 
     Attributes:
         wakers: Called with each notification, under the lock.
@@ -60,11 +60,11 @@ class AnsweredCondition(threading.Condition):
 class Conditions(NamedTuple):
     """The conditions of a publisher's lock.
 
-    There are two, because a thread that is woken for nothing costs a confirm a part of its time.
+    There are two, because a thread that is woken in vain takes part of the time of a confirm.
 
     Attributes:
         work: Notified when the stream's own threads may have something to do.
-        answered: Notified when the application's threads may have what they wait for.
+        answered: Notified when a wait of the application's threads may be over.
     """
 
     work: threading.Condition
@@ -140,7 +140,7 @@ class PublishNotifier:
         self.answered_below = 1  # the application has the result of every number below
 
     def take_first_error(self) -> AckqError | None:
-        """The first failure since the last call; under the lock."""
+        """Returns and clears the first failure since the last call; under the lock."""
         error, self._first_error = self._first_error, None
         return error
 
@@ -189,9 +189,9 @@ class PublishNotifier:
         guarded(self._on_return, Returned(tuple(news), reason, messages))
 
     def failed(self, error: AckqError) -> None:
-        """Fails everything unanswered: what was never sent with the error, the rest as unknown.
+        """Fails unanswered publishes: those never sent with `error`, the others as unknown.
 
-        It is never sent under a new publisher id (P10), so only the application can decide.
+        They are never sent under a new publisher id (P10), so only the application can decide.
         """
         unknown = OutcomeUnknownError(
             f"Whether this publish took effect is unknown: {error.message} "
@@ -210,7 +210,7 @@ class PublishNotifier:
         self._advance(answered_below)
 
     def _window_opened(self) -> int:
-        """Wakes publishes that wait for room; the next `answered_below`. Under the lock."""
+        """Wakes publishes that wait for room; returns the next `answered_below`; under the lock."""
         self._conditions.answered.notify_all()
         if self._state.has_work:
             self._conditions.work.notify_all()
@@ -223,7 +223,7 @@ class PublishNotifier:
 
 
 def _fail_returned(answered: Answered, returned: Mapping[int, UnroutableError]) -> None:
-    """Resolves the receipts of rows of which some were returned, and nobody was told (P7)."""
+    """Resolves the receipt of rows that include returned ones, without `on_return` (P7)."""
     receipt, first = answered.frame.receipt, answered.frame.first
     start = answered.numbers.first
     for number in sorted(returned):
@@ -236,7 +236,7 @@ def _fail_returned(answered: Answered, returned: Mapping[int, UnroutableError]) 
 
 
 def unroutable(answer: Answer, *, named: bool) -> UnroutableError:
-    """Why messages were returned (P7); `named`: with a routing key, as nobody gets the messages."""
+    """The error of a return (P7); `named`: with the first routing key, for lack of `on_return`."""
     detail = answer.header.returned.reason
     message, fields = detail.message, dict(detail.fields)
     if named and answer.block:
@@ -247,7 +247,7 @@ def unroutable(answer: Answer, *, named: bool) -> UnroutableError:
 
 
 def returned_messages(answer: Answer, wanted: Sequence[int]) -> pa.RecordBatch:
-    """The messages of a return (P7) that have these numbers."""
+    """The messages of a return (P7) whose publish numbers are `wanted`."""
     messages = _returned_rows(answer, _RETURNED_COLUMNS)
     numbers = answer.header.returned.numbers
     if len(wanted) == len(numbers):
@@ -257,7 +257,7 @@ def returned_messages(answer: Answer, wanted: Sequence[int]) -> pa.RecordBatch:
 
 
 def _returned_rows(answer: Answer, columns: Sequence[str]) -> pa.RecordBatch:
-    """The messages of a return, one for each of its numbers; MalformedBlockError if they differ."""
+    """The messages of a return, one per number; MalformedBlockError if the counts differ."""
     rows = decoding.stored(answer.block, columns)
     numbers = len(answer.header.returned.numbers)
     if not 0 < rows.num_rows == numbers:
@@ -266,7 +266,7 @@ def _returned_rows(answer: Answer, columns: Sequence[str]) -> pa.RecordBatch:
 
 
 def kept_messages(kept: Sequence[tuple[AddRows, Sequence[int]]]) -> pa.RecordBatch:
-    """The messages of a return that the publisher kept: rows of frames, at least one."""
+    """The messages of a return, from at least one frame that the publisher kept."""
     batches = [
         decoding.stored(frame.content(), _RETURNED_COLUMNS).take(rows) for frame, rows in kept
     ]
@@ -274,9 +274,9 @@ def kept_messages(kept: Sequence[tuple[AddRows, Sequence[int]]]) -> pa.RecordBat
 
 
 def guarded(callback: Callable[[T], None], argument: T) -> None:
-    """Runs an application's callback.
+    """Runs an application's callback and logs any exception of it.
 
-    As with futures, its exception is logged and stops nothing, `sys.exit()` included.
+    As with futures, no exception stops the publisher, not even that of `sys.exit()`.
     """
     try:
         callback(argument)

@@ -1,6 +1,6 @@
 """Publishes messages with confirms: checks each message and hands it to the stream.
 
-Every publish that was taken is answered exactly once (P3); see also P2, P9, P10, P12, P14.
+Every accepted publish is answered exactly once (P3); see also P2, P9, P10, P12, P14.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Publisher(ConfirmingPublisher, WithBlock):
     `on_blocked` run on the publisher's thread: they may publish, and must not block or call `flush`
     or `close`. A fork cannot use it: make a publisher in each process (P10).
 
-    A publisher that has no name any more goes on until its publishes are answered, so this has
-    its confirm, at the price of a connection for each message:
+    A publisher that is no longer referenced goes on until its publishes are answered, so this gets
+    its confirm, at the cost of a connection per message:
 
         Publisher("127.0.0.1:5775", routing_key="orders").publish(b"a").result()
 
@@ -74,13 +74,14 @@ class Publisher(ConfirmingPublisher, WithBlock):
             ttl_ms: Milliseconds from the broker's receipt until the message expires (Q3).
             ack_immediately: Ask for the answer as soon as the message is handled (P11); it does
                 not wait for others to share its frame either, unless two are unanswered.
-            queue: To this queue, by the default exchange; not with `exchange` or `routing_key`.
+            queue: Publish to this queue, through the default exchange; not with `exchange` or
+                `routing_key`.
 
         Returns:
-            A future with a `Confirmation`; or with UnroutableError (no queue wants it), NackError
-            (in no queue; publish it again if you like), ExchangeNotFoundError (likewise),
-            BrokerUnavailableError (it was never sent) or OutcomeUnknownError (look before you
-            publish it again). It cannot be cancelled.
+            A future with a `Confirmation`; or with UnroutableError (routed to no queue), NackError
+            (in no queue; you may publish it again), ExchangeNotFoundError (likewise),
+            BrokerUnavailableError (it was never sent) or OutcomeUnknownError (check the queue
+            before you publish it again). It cannot be cancelled.
 
         Raises:
             InvalidArgumentError: An argument of a wrong type, or over its limit.
@@ -108,8 +109,8 @@ class Publisher(ConfirmingPublisher, WithBlock):
                 becomes binary.
             exchange: Instead of the publisher's.
             routing_key: For rows without one, instead of the publisher's.
-            queue: All to this queue, by the default exchange; not with `exchange` or `routing_key`,
-                nor with a column `routing_key`.
+            queue: Publish all rows to this queue, through the default exchange; not with `exchange`
+                or `routing_key`, nor with a column `routing_key`.
 
         Returns:
             A future with the number of rows once all are confirmed, or the first failure once all
@@ -146,15 +147,15 @@ class Publisher(ConfirmingPublisher, WithBlock):
         self._stream.flush(timeout_s)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flushes, and ends the stream and its threads.
+        """Flushes the publisher, and ends its stream and threads.
 
-        Raises what `flush` raises, but is closed then all the same.
+        Raises what `flush` raises; the publisher is closed nevertheless.
         """
         self._finalizer.detach()
         self._stream.close(timeout_s)
 
     def _leave(self, *, raised: bool) -> None:
-        """Closes. Left by an exception, it does not wait: what is unanswered fails."""
+        """Closes the publisher; after an exception without waiting: unanswered publishes fail."""
         if raised:
             self._finalizer.detach()
             self._stream.abandon()

@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 
 class Returned(NamedTuple):
-    """Messages that no queue wanted (P7); reported before they are confirmed.
+    """Unroutable messages (P7); reported before they are confirmed.
 
     Attributes:
         numbers: The publish numbers, ascending.
-        reason: Why.
+        reason: Why they are unroutable.
         messages: The messages: columns `body` to `published_at` and `persistent`, one row per
             number.
     """
@@ -46,14 +46,14 @@ class Receipt(Protocol):
     """Takes the answers for the rows of one frame."""
 
     def confirm(self, first_number: int, answered: Range, returns: Returns) -> None:
-        """Rows are confirmed; `returns` has the reasons of those the application was told of."""
+        """Takes confirmed rows; `returns`: reasons of the returns reported to the application."""
 
     def fail(self, first_number: int, answered: Range, error: AckqError) -> None:
-        """Rows are nacked, returned without `on_return` (P7), or their outcome is unknown."""
+        """Takes rows nacked, returned without `on_return` (P7), unsent, or of unknown outcome."""
 
 
 class MessageReceipt:
-    """One future per row; releases them all once each is resolved."""
+    """A receipt with one future per row; releases all futures once each is resolved."""
 
     __slots__ = ("_futures", "_open")
 
@@ -67,7 +67,7 @@ class MessageReceipt:
         self._answered(answered)
 
     def fail(self, first_number: int, answered: Range, error: AckqError) -> None:
-        """Fails the futures of the rows, each with an error of its own."""
+        """Fails the futures of the rows, each with its own copy of the error."""
         confirmations.fail(self._of(first_number, answered), error)
         self._answered(answered)
 
@@ -81,7 +81,7 @@ class MessageReceipt:
 
 
 class BatchesReceipt:
-    """The receipts of batches whose rows are in one frame, one after the other."""
+    """Combines the receipts of batches whose rows follow one another in a frame."""
 
     __slots__ = ("_ends", "_receipts")
 
@@ -90,7 +90,7 @@ class BatchesReceipt:
         self._receipts: list[Receipt] = []
 
     def add(self, rows: int, receipt: Receipt) -> None:
-        """Adds the rows of a batch behind the others."""
+        """Adds the rows of a batch after the others."""
         self._ends.append(rows + (self._ends[-1] if self._ends else 0))
         self._receipts.append(receipt)
 
@@ -116,9 +116,9 @@ class BatchesReceipt:
 
 
 class BatchReceipt:
-    """One future for the rows of several frames.
+    """A receipt with one future for the rows of several frames.
 
-    The number of rows once all are confirmed, or the first failure.
+    It resolves to the number of rows once all are confirmed, or to the first failure.
 
     Args:
         future: The future.
@@ -143,7 +143,7 @@ class BatchReceipt:
         self._answered(answered)
 
     def give_up(self, error: AckqError) -> None:
-        """The rows that have no frame yet will not get one."""
+        """Fails the future: rows that are in no frame yet will never be sent."""
         _set_error(self._future, error)
 
     def _answered(self, answered: Range) -> None:

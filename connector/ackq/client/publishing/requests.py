@@ -33,7 +33,7 @@ class Probe(NamedTuple):
 class AddRows(NamedTuple):
     """Add these rows to a transaction; `content` makes their block.
 
-    With `commit_messages` they are its last, and it is committed: so many messages.
+    With `commit_messages`, the transaction's message count, they are its last rows and commit it.
     """
 
     transaction_id: bytes
@@ -58,7 +58,7 @@ class Rollback(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Say that every answer was read and nothing will follow: the publisher is forgotten (P10)."""
+    """Report that all answers are read and nothing follows: the publisher is forgotten (P10)."""
 
     lowest_unanswered: int
 
@@ -78,7 +78,7 @@ def opening(
     window_messages: int,
     label: str,
 ) -> bytes:
-    """The first frame of a stream: who opens it, and in which mode (P1, P10)."""
+    """The first frame of a stream: identifies the publisher and its mode (P1, P10)."""
     header = pb.PublishHeader(
         lowest_unanswered=lowest_unanswered,
         open=pb.PublishOpen(
@@ -96,7 +96,7 @@ def opening(
 
 
 def encoded(action: Action) -> bytes:
-    """The frame of an action; empty: there is none."""
+    """The frame of an action; empty if the action sends none."""
     content = b""
     if isinstance(action, SendRows):
         content = action.part.frame.block(action.part.numbers)

@@ -1,7 +1,7 @@
 """Writes the stages of a writer batch and commits or aborts them (K3, K12).
 
 Invariant: a stage counts only after `seal` has returned it; a writer that fails or is dropped
-leaves nothing behind.
+leaves nothing at the broker.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ackq.wire import block, frame
 
 
 class Stage(NamedTuple):
-    """A sealed stage as its writer counted it; travels in a task's commit message.
+    """A sealed stage with its writer's counts; travels in a task's commit message.
 
     Attributes:
         stage_id: 16 random bytes.
-        rows: Rows in it.
+        rows: Rows in the stage.
         payload_bytes: Their payload bytes.
     """
 
@@ -42,20 +42,20 @@ class Stage(NamedTuple):
 
 
 class StageWriter:
-    """Uploads rows in frames of about 1 MiB. Used by one thread.
+    """Uploads the rows of one stage in frames of about 1 MiB; used by one thread.
 
     The stream is never resumed: after a disconnect the broker drops the stage, and the task runs
     again under a new one.
 
     Args:
-        endpoint: `host:port`, or a `Broker`, which has its security as well.
-        writer: Who writes: the streaming query's id, or for batch writes the transaction's
+        endpoint: `host:port`, or a `Broker`, which also has the security.
+        writer: Name of the writer: the streaming query's id, or for batch writes the transaction's
             application and target.
         batch_id: The micro-batch, or the transaction version.
-        run_id: One run of the writer.
+        run_id: The writer's present run.
         label: Partition and attempt, for operators.
-        mandatory: Refuse rows that no queue wants, instead of dropping them.
-        unroutable_queue: Put them there instead, with the routing key they have.
+        mandatory: Refuse unroutable rows, instead of dropping them.
+        unroutable_queue: Put unroutable rows into this queue instead, with their routing key.
         single: As in `commit_batch`.
         security: Transport security.
     """
@@ -77,11 +77,11 @@ class StageWriter:
         self._stage_id = secrets.token_bytes(16)
         self._rows = 0
         self._payload_bytes = 0
-        self._waiting: list[pa.RecordBatch] = []  # small batches on their way to one frame
+        self._waiting: list[pa.RecordBatch] = []  # small batches that will share a frame
         self._waiting_bytes = 0
         self._destination = ("", "")
         self._unroutable_queue = unroutable_queue
-        self._window: deque[tuple[int, int]] = deque()  # (rows up to and with it, bytes) per frame
+        self._window: deque[tuple[int, int]] = deque()  # per frame: (rows up to its end, bytes)
         self._window_bytes = 0
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._closed = False
@@ -98,7 +98,7 @@ class StageWriter:
         self._call = calls.stage(grpc_channel(self._broker), _until_none(self._requests))
 
     def write(self, batch: pa.RecordBatch, *, exchange: str = "", routing_key: str = "") -> None:
-        """Adds rows; waits while `STAGE_WINDOW_BYTES` are on their way to the broker's disk.
+        """Adds rows; waits while `STAGE_WINDOW_BYTES` are not yet on the broker's disk.
 
         Args:
             batch: As in `Publisher.publish_batch`.
@@ -112,7 +112,7 @@ class StageWriter:
             InvalidArgumentError: A name is of a wrong type or over its limit.
             UnroutableError, QueueFullError, DiskFullError, ExchangeNotFoundError: The broker
                 refuses earlier rows.
-            BrokerUnavailableError: The stream was disconnected; the stage is gone.
+            BrokerUnavailableError: The stream was disconnected; the stage is lost.
             ClosedError: The writer was sealed or aborted.
         """
         self._check_open()
@@ -134,12 +134,12 @@ class StageWriter:
             self._waiting_bytes += size
 
     def seal(self) -> Stage:
-        """Sends what is left and waits until all of it is on the broker's disk.
+        """Sends the remaining rows and waits until the stage is on the broker's disk.
 
-        The writer is closed then.
+        Closes the writer.
 
         Raises:
-            StageMismatchError: The broker counted otherwise; the stage is gone.
+            StageMismatchError: The broker's counts differ; the stage is lost.
             AckqError: As `write`.
         """
         self._check_open()
@@ -154,7 +154,7 @@ class StageWriter:
         return Stage(self._stage_id, self._rows, self._payload_bytes)
 
     def abort(self) -> None:
-        """Ends the upload without a seal: nothing of it stays. Does nothing after `seal`."""
+        """Ends the upload without a seal: the broker drops it. Does nothing after `seal`."""
         if not self._closed:
             self._closed = True
             self._call.cancel()
@@ -164,11 +164,11 @@ class StageWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Aborts, unless it was sealed."""
+        """Aborts the upload, unless the stage was sealed."""
         self.abort()
 
     def _fits(self, rows: int, size: int) -> bool:
-        """Whether a part joins those that wait without passing a frame's targets."""
+        """Whether a part fits into one frame with the waiting batches."""
         held = sum(each.num_rows for each in self._waiting)
         return (
             self._waiting_bytes + size <= limits.FRAME_TARGET_BYTES
@@ -192,7 +192,7 @@ class StageWriter:
         while self._window and self._window_bytes + size > limits.STAGE_WINDOW_BYTES:
             self._receive()
         if self._call.done():
-            self._receive()  # raises why
+            self._receive()  # raises the cause
         self._rows += header.rows
         self._payload_bytes += header.payload_bytes
         self._window.append((self._rows, size))
@@ -209,7 +209,7 @@ class StageWriter:
         )
 
     def _receive(self) -> pb.StageResponse:
-        """The next answer; `stored` opens the window."""
+        """Waits for the next answer; its `stored` rows leave the window."""
         try:
             answer = next(self._call)
         except StopIteration:
@@ -252,23 +252,23 @@ def commit_batch(
     retry_total_ms: int = limits.RETRY_TOTAL_MS,
     security: Security | None = None,
 ) -> pb.CommitBatchResponse:
-    """Makes the stages visible together, in their order.
+    """Commits a batch: its stages become visible together, in their order.
 
-    Tried again while no broker answers: it is idempotent (K3).
+    Retried while no broker answers; the call is idempotent (K3).
 
     Args:
-        endpoint: `host:port`, or a `Broker`, which has its security as well.
+        endpoint: `host:port`, or a `Broker`, which also has the security.
         writer: As in `StageWriter`.
         batch_id: As in `StageWriter`.
         run_id: As in `StageWriter`.
         execution_id: Batch writes only: the SQL execution, where the run is known (K12).
-        stages: In the order their rows shall stand in the queue; none: an empty batch.
-        single: The writer commits this once, and nobody can run it again: the broker forgets its
-            stages a day after it heard of it last, and the writer an hour after its commit.
-        target: Where the rows go, in the writer's own words. A repetition for another target, with
-            another number of rows, or in a run that went on before is refused (K3). Empty: nothing
-            is compared.
-        keep_changed: Take such a repetition for done instead; nothing is written.
+        stages: In the order of their rows in the queue; none: an empty batch.
+        single: The writer commits once and cannot be run again: the broker forgets its stages a day
+            after it last heard of the writer, and the writer an hour after its commit.
+        target: The destination of the rows, in the writer's own words. A repetition for another
+            target, with another number of rows, or in a run that wrote an earlier batch is refused
+            (K3). Empty: nothing is compared.
+        keep_changed: Treat such a repetition as done instead; nothing is written.
         retry_total_ms: Give up after this time without an answer.
         security: Transport security.
 
@@ -277,15 +277,15 @@ def commit_batch(
             was deleted; nothing became visible.
         BatchOrderError: A later batch of this writer was committed already, or this one by another
             execution of the same run (K12).
-        BatchChangedError: This batch was committed with other rows, for another target, or while
-            this run was at an earlier one.
+        BatchChangedError: This batch was committed with another number of rows, for another target,
+            or while this run was at an earlier batch.
         HistoryChangedError: This writer began before the broker's journal was restored or repaired
             (Q8).
         WriterForgottenError: An operator had the broker forget this writer.
-        OutcomeUnknownError: The broker does not know this `single` writer any more: whether an
-            earlier call took effect is unknown.
-        LimitError: The writer is new, and one more than the broker remembers.
-        BrokerUnavailableError: No answer; whether it took effect shows when it is repeated.
+        OutcomeUnknownError: The broker no longer knows this `single` writer: whether an earlier
+            call took effect is unknown.
+        LimitError: The writer is new, and the broker already remembers as many as it can.
+        BrokerUnavailableError: No answer; repeating the call shows whether it took effect.
     """
     request = pb.CommitBatchRequest(
         writer=writer,
@@ -310,9 +310,9 @@ def abort_batch(
     retry_total_ms: int = limits.RETRY_TOTAL_MS,
     security: Security | None = None,
 ) -> int:
-    """Drops stages; unknown ones are ignored, and a committed batch stays committed.
+    """Drops stages of a batch; unknown ones are ignored, and a committed batch stays committed.
 
-    The number dropped.
+    Returns the number of stages dropped.
     """
     request = pb.AbortBatchRequest(writer=writer, batch_id=batch_id, stage_ids=stage_ids)
     broker = Broker.of(endpoint, security, retry_total_ms)
@@ -322,7 +322,7 @@ def abort_batch(
 def _retried(
     broker: Broker, method: str, request: Message, response: type[calls.Response]
 ) -> calls.Response:
-    """Calls until an answer, or the broker's bound of retries."""
+    """Repeats a call until it is answered, or up to the broker's limit of retries."""
     return retry.call(
         lambda: calls.unary(grpc_channel(broker), f"PublishingService/{method}", request, response),
         retry.Patience(broker),
@@ -330,9 +330,9 @@ def _retried(
 
 
 def _until_none(requests: queue.SimpleQueue[bytes | None]) -> Iterator[bytes]:
-    """Runs on gRPC's sending thread.
+    """Iterates over queued requests up to None, on gRPC's sending thread.
 
-    It holds the queue and not the writer, so a dropped writer can go.
+    It references the queue and not the writer, so a dropped writer can be garbage-collected.
     """
     return iter(requests.get, None)
 

@@ -1,6 +1,6 @@
-"""What the state machines of both publish modes share: the window, and what the stream is like.
+"""Base of the state machines of both publish modes: the window, and the stream's state.
 
-Invariant: what is admitted never exceeds the window, except that one message is always admitted.
+Invariant: admitted messages never exceed the window, except that one message is always admitted.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ackq.errors import InvalidArgumentError
 
 
 class Window:
-    """Messages and bytes that a publisher has taken and not yet released, and their bounds (P14).
+    """Messages and bytes that a publisher has accepted and not yet released, with limits (P14).
 
     Raises:
         InvalidArgumentError: A bound is not positive.
     """
 
     def __init__(self, messages: int, size: int) -> None:
-        # Named as the publisher's arguments.
+        # The errors name the publisher's arguments.
         for name, value in (("window_messages", messages), ("window_bytes", size)):
             if value <= 0:
                 raise InvalidArgumentError(f"'{name}' must be positive.", argument=name)
@@ -30,21 +30,21 @@ class Window:
         self.bytes = 0
 
     def admits(self, messages: int, size: int) -> bool:
-        """Whether messages of this size fit.
+        """Whether the window has room for messages of this count and size.
 
-        Into an empty window any do, or a large message could never be sent.
+        An empty window admits any, or a large message could never be sent.
         """
         return not self.messages or (
             self.messages + messages <= self._max_messages and self.bytes + size <= self._max_bytes
         )
 
     def take(self, messages: int, size: int) -> None:
-        """Takes room for messages."""
+        """Takes room for messages in the window."""
         self.messages += messages
         self.bytes += size
 
     def give_back(self, messages: int, size: int) -> None:
-        """Frees the room of messages."""
+        """Frees the room of messages in the window."""
         self.messages -= messages
         self.bytes -= size
         assert self.messages >= 0 <= self.bytes, "a message leaves the window once"
@@ -56,8 +56,8 @@ class PublishState(ABC):
     Attributes:
         window: Backpressure on the application (P14).
         opened: The stream is open.
-        blocked: Why the broker takes no publishes; None: it does (P14).
-        finishing: Nothing new is taken; half-close once all is answered.
+        blocked: Why the broker takes no publishes; None when it takes them (P14).
+        finishing: New publishes are refused; half-close once all are answered.
     """
 
     def __init__(self, window: Window) -> None:
@@ -70,43 +70,43 @@ class PublishState(ABC):
     @property
     @abstractmethod
     def pending(self) -> int:
-        """Messages whose result the application does not know."""
+        """Number of messages whose result the application does not know yet."""
 
     @property
     @abstractmethod
     def lowest_unanswered(self) -> int:
-        """The lowest number without an answer, for an open (P10)."""
+        """The lowest publish number without an answer, for an open (P10)."""
 
     @property
     def next_number(self) -> int:
-        """The lowest number that no publish has, for an open (P10)."""
+        """The lowest unused publish number, for an open (P10)."""
         return self.lowest_unanswered
 
     @property
     @abstractmethod
     def window_messages(self) -> int:
-        """The window that an open announces (P11)."""
+        """The window, in messages, that an open announces (P11)."""
 
     @property
     @abstractmethod
     def idle(self) -> bool:
-        """Whether nothing has to be sent or answered."""
+        """Whether the publisher has nothing to send and no answer to wait for."""
 
     @property
     def done(self) -> bool:
-        """Whether it is idle and nothing will follow."""
+        """Whether the publisher is idle and nothing will follow."""
         return self.finishing and self.idle
 
     @abstractmethod
     def next_action(self, now: float) -> Action:
-        """What the sending thread does now."""
+        """The next action of the sending thread."""
 
     @abstractmethod
     def close_draft(self) -> None:
         """Queues the draft, if any, to be sent."""
 
     def last_action(self) -> Action:
-        """A close, once the state is `done`, and then the half-close (P10)."""
+        """The last actions of a `done` state: a close, then the half-close (P10)."""
         if self.opened and not self._close_sent:
             self._close_sent = True
             return Close(self.lowest_unanswered)
@@ -125,6 +125,6 @@ class PublishState(ABC):
         self.blocked = None
 
     def on_disconnect(self) -> None:
-        """Prepares for the next stream: what is unanswered is sent again, or lost."""
+        """Prepares for the next stream: unanswered publishes are sent again, or lost."""
         self.opened = False
         self.blocked = None

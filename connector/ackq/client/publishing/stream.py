@@ -38,7 +38,7 @@ S = TypeVar("S", bound=PublishState)
 
 
 class StreamArguments(TypedDict):
-    """What both modes' streams are given.
+    """Arguments of the streams of both modes.
 
     Attributes:
         label: Shown to operators; empty: host and process id.
@@ -55,7 +55,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
     """The stream of one publisher.
 
     Args:
-        broker: The one it is to; how long to go on without it while something is unanswered.
+        broker: The broker to connect to, and how long to retry while a publish is unanswered.
         state: The publisher's state.
         arguments: See `StreamArguments`.
 
@@ -65,7 +65,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
 
     name = "publisher"
     thread_name = "ackq-publisher"
-    mode: ClassVar[pb.PublishMode]  # that its streams open in (P1)
+    mode: ClassVar[pb.PublishMode]  # the mode that its streams open in (P1)
 
     def __init__(self, broker: Broker, state: S, **arguments: Unpack[StreamArguments]) -> None:
         super().__init__(broker, state)
@@ -73,7 +73,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
         self._label = arguments["label"] or f"{socket.gethostname()}:{os.getpid()}"
         self._publisher_id = secrets.token_bytes(16)  # P10: never chosen by a user
         self._attempts = Attempts()
-        self._known = False  # to the broker: a stream was opened
+        self._known = False  # the broker knows this id: a stream was opened
         self.max_message_bytes = limits.MAX_MESSAGE_BYTES  # until the broker announces less
         self._failure: AckqError | None = None  # why the publisher has ended
         self._on_return = arguments["on_return"]
@@ -85,26 +85,26 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
             "unblocked": self._blocked.unblocked,
         }
 
-    # --- what the modes do ---
+    # --- implemented by each mode ---
 
     @abstractmethod
     def _on_failure(self, error: AckqError) -> None:
-        """Fails what is unanswered: the publisher has ended."""
+        """Fails unanswered publishes: the publisher has ended."""
 
     @abstractmethod
     def _late(self, timeout_s: float | None) -> AckqError:
-        """The error of a wait that was too short."""
+        """The error of a wait that timed out."""
 
     # --- called by the application's threads ---
 
     @property
     def pending(self) -> int:
-        """Messages whose result the application does not know."""
+        """Number of messages whose result the application does not know yet."""
         return self._state.pending
 
     @property
     def blocked(self) -> str | None:
-        """Why the broker takes no publishes at the moment, None when it does (P14)."""
+        """Why the broker takes no publishes at the moment; None when it takes them (P14)."""
         return self._state.blocked
 
     def _refuse_callbacks(self, calls_refused: str) -> None:
@@ -161,9 +161,9 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
     # --- the receiving thread ---
 
     def _wait_for_work(self) -> bool:
-        """Waits until something is to be sent.
+        """Waits until there is something to send.
 
-        A stream that was disconnected while idle is not renewed for its own sake.
+        A stream that was disconnected while idle is not reconnected before that.
         """
         with self.lock:
             while self._state.idle and not self._state.finishing:
@@ -177,8 +177,9 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
         return super()._reconnect_wait_s()
 
     def _may_reconnect(self, error: AckqError) -> bool:
-        # By an open of an earlier call, which reached the broker late; else another process has
-        # this publisher's id and numbers, as in a copy of its machine.
+        # An opening of an earlier call that reached the broker late may fence this stream; any
+        # other fence shows that another process has this publisher's id and numbers, as in a copy
+        # of its machine.
         return self._attempts.fenced(error) or super()._may_reconnect(error)
 
     def _connect(self, channel: grpc.Channel, call_number: int) -> calls.AnswerStream[Answer]:
@@ -208,7 +209,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
                 endpoint=self.endpoint,
             )
         elif self._state.done:
-            return  # everything is answered: how the stream ends after the close concerns nobody
+            return  # everything is answered: how the stream ends after the close is irrelevant
         if error is not None:
             with self.lock:
                 self._failure = error
@@ -222,7 +223,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
         handler = self._handlers.get(kind or "")
         if handler is not None:
             if kind != "opened":
-                self._backoff.reset()  # an open alone is no progress: what follows may be refused
+                self._backoff.reset()  # an open alone is no progress: publishes may be refused
             handler(answer)
 
     def _on_opened(self, answer: Answer) -> None:

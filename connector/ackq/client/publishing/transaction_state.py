@@ -2,8 +2,8 @@
 
 Invariant: rows, commit and rollback of a transaction go on one stream, in their order; only the
 commit may be repeated on a later one. A transaction whose stream was disconnected before its commit
-was sent can only be rolled back (P13). A message is returned once, however often its return comes
-(P7). While the broker is blocked, only commits and rollbacks are sent (P14).
+was sent can only be rolled back (P13). A message is reported as returned once, even if its return
+is repeated (P7). While the broker is blocked, only commits and rollbacks are sent (P14).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _ID_BYTES = 16
 
 
 class Committed(NamedTuple):
-    """A transaction that is visible and on disk (P13).
+    """Outcome of a commit: the transaction is visible and on disk (P13).
 
     Attributes:
-        messages: Messages published in it.
-        returned: Those of them that no queue wanted, when they were mandatory (P7).
+        messages: Number of messages published in the transaction.
+        returned: Number of its mandatory messages that were unroutable (P7).
     """
 
     messages: int
@@ -44,18 +44,18 @@ class Committed(NamedTuple):
 
 
 class OpenTransaction:
-    """What was published since the last commit or rollback.
+    """A transaction: the messages published since the last commit or rollback.
 
     Attributes:
-        first_number: The number of its first message.
-        messages: How many messages.
-        returned: The numbers of those that were returned (P7); `unroutable`: why the first was.
-        kept: What was sent of it and may be returned without its messages, in order.
-        added: Some of it was sent.
-        committing: The application asked for the commit.
-        asked: The commit was sent on the present stream; `ever_asked`: on some stream.
-        lost: Why it can only be rolled back.
-        outcome: How the commit ended; None: it has not.
+        first_number: The publish number of its first message.
+        messages: Number of messages.
+        returned: Publish numbers of the returned messages (P7); `unroutable`: the first reason.
+        kept: Sent rows, in order, that the broker may return without their messages.
+        added: Some of its rows were sent.
+        committing: The application requested the commit.
+        asked: The commit was sent on the present stream; `ever_asked`: on any stream.
+        lost: Why the transaction can only be rolled back.
+        outcome: The outcome of the commit; None while there is none.
     """
 
     def __init__(self, first_number: int) -> None:
@@ -74,11 +74,11 @@ class OpenTransaction:
 
     @property
     def pending(self) -> bool:
-        """Whether its commit is under way."""
+        """Whether the transaction's commit was requested and has no outcome yet."""
         return self.committing and self.outcome is None
 
     def lose(self, error: AckqError) -> None:
-        """Fails it: nothing of it becomes visible."""
+        """Fails the transaction: none of its messages becomes visible."""
         self.lost = self.lost or error
         if self.pending:
             self.outcome = self.lost
@@ -88,14 +88,14 @@ class TransactionState(PublishState):
     """The state of one publisher: its transaction, the rows to send, and its stream.
 
     Args:
-        persistent: Delivery mode of messages that have none of their own (P12).
-        window_messages: Most messages that were published and not sent (P14).
-        window_bytes: Most payload bytes of them.
+        persistent: Default delivery mode of messages (P12).
+        window_messages: Maximum number of messages that are published and not sent (P14).
+        window_bytes: Maximum number of their payload bytes.
         keep_mandatory: Whether mandatory messages are kept until their commit is answered.
-        routing_key: Of messages that are a body alone.
+        routing_key: For messages that are only a body.
 
     Attributes:
-        transaction: What was published since the last commit or rollback.
+        transaction: The messages published since the last commit or rollback.
         commit_with_data: Whether the broker takes a commit in the frame of the last rows.
     """
 
@@ -117,9 +117,9 @@ class TransactionState(PublishState):
         self._next_number = 1
         self._draft: MessageDraft | None = None
         self._to_send: deque[tuple[AddRows, int]] = deque()  # with their bytes in the window
-        self._rollback: Rollback | None = None  # has yet to go
+        self._rollback: Rollback | None = None  # not sent yet
 
-    # --- what the application does ---
+    # --- the application's side ---
 
     def append(
         self, destination: Destination, message: encoding.Message, payload_bytes: int
@@ -141,7 +141,7 @@ class TransactionState(PublishState):
         return number
 
     def append_frame(self, destination: Destination, content: bytes, rows: int) -> int:
-        """Adds a ready frame behind the earlier messages; returns its first number."""
+        """Adds a ready frame after the earlier messages; returns its first number."""
         self.close_draft()
         self.window.take(rows, len(content))
         self.transaction.messages += rows
@@ -167,7 +167,7 @@ class TransactionState(PublishState):
         return transaction
 
     def roll_back(self) -> None:
-        """Drops the transaction: unsent rows here, the others at the broker."""
+        """Drops the transaction: its unsent rows at once, the sent ones by a rollback request."""
         transaction = self.transaction
         assert not transaction.pending, "a commit under way cannot be taken back"
         self._drop()
@@ -181,28 +181,28 @@ class TransactionState(PublishState):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing has to be sent or answered; an open transaction may be waiting."""
+        """Whether nothing is to be sent and no answer is due; a transaction may be open."""
         return not (self._to_send or self._rollback or self.transaction.pending)
 
     @property
     def pending(self) -> int:
-        """Messages of the open transaction."""
+        """Number of messages in the open transaction."""
         return self.transaction.messages
 
     @property
     def lowest_unanswered(self) -> int:
-        """The number of the transaction's first message (P10)."""
+        """The publish number of the transaction's first message (P10)."""
         return self.transaction.first_number
 
     @property
     def window_messages(self) -> int:
-        """0: nothing of a transaction is confirmed by itself (P11)."""
+        """Always 0: the messages of a transaction are not confirmed one by one (P11)."""
         return 0
 
-    # --- what the sender does ---
+    # --- the sender's side ---
 
     def next_action(self, _now: float) -> Action:
-        """The next rows, commit or rollback, or that there is nothing to send."""
+        """The next rows, commit or rollback to send; a wait if there is nothing to send."""
         if self.done:
             return self.last_action()
         if not self.opened:
@@ -234,9 +234,9 @@ class TransactionState(PublishState):
     # --- answers and disconnects ---
 
     def on_return(self, numbers: Sequence[int], reason: UnroutableError) -> list[int]:
-        """Notes returned messages (P7); returns the numbers that were not returned before.
+        """Records returned messages (P7); gives the numbers that were not returned before.
 
-        Those of a transaction that was rolled back are not among them: the broker may return them
+        It leaves out messages of a transaction that was rolled back: the broker may return them
         before the rollback reaches it. A repeated commit repeats the returns.
         """
         transaction = self.transaction
@@ -251,10 +251,10 @@ class TransactionState(PublishState):
         return news
 
     def kept_rows(self, numbers: Sequence[int]) -> list[tuple[AddRows, list[int]]]:
-        """The kept messages of these numbers, which ascend: frames, each with rows of it.
+        """The kept messages with these ascending numbers, as frames, each with its row indexes.
 
         Raises:
-            InternalError: One of them is not of a mandatory message of the transaction.
+            InternalError: A number is not that of a mandatory message of the transaction.
         """
         found = []
         done = 0
@@ -276,10 +276,10 @@ class TransactionState(PublishState):
     def on_transaction(
         self, transaction_id: bytes, messages: int, refusal: AckqError | None
     ) -> None:
-        """Applies the answer to a commit (P13); the answer to a rollback needs nothing.
+        """Applies the answer to a commit (P13); ignores the answer to a rollback.
 
         Raises:
-            InternalError: The commit was never asked for.
+            InternalError: The commit was never requested.
         """
         transaction = self.transaction
         if transaction_id != transaction.transaction_id:
@@ -293,12 +293,12 @@ class TransactionState(PublishState):
         transaction.kept.clear()
 
     def on_disconnect(self) -> None:
-        """Loses what was sent without its commit, and repeats a commit that was sent."""
+        """Fails a transaction that was sent without its commit; repeats a commit that was sent."""
         super().on_disconnect()
         self._rollback = None
         transaction = self.transaction
         if transaction.ever_asked:
-            transaction.asked = False  # it goes again, and is answered from the record
+            transaction.asked = False  # it is sent again, and answered from the record
         elif transaction.added:
             self._drop()
             transaction.lose(
@@ -310,7 +310,7 @@ class TransactionState(PublishState):
             )
 
     def on_failure(self, error: AckqError) -> None:
-        """Fails the transaction: rolled back, or unknown once its commit was sent."""
+        """Fails the transaction: with `error`, or as unknown once its commit was sent."""
         self._drop()
         transaction = self.transaction
         if transaction.ever_asked:
@@ -322,7 +322,7 @@ class TransactionState(PublishState):
         if transaction.messages:
             transaction.lose(error)
 
-    # --- inside ---
+    # --- internals ---
 
     def _add(
         self, destination: Destination, rows: int, content: Callable[[], bytes], payload_bytes: int
@@ -335,7 +335,7 @@ class TransactionState(PublishState):
         return first
 
     def _drop(self) -> None:
-        """Forgets the rows that were not sent."""
+        """Drops the rows that were not sent."""
         self.close_draft()
         for rows, payload_bytes in self._to_send:
             self.window.give_back(rows.rows, payload_bytes)

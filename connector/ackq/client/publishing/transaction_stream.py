@@ -1,6 +1,6 @@
 """The stream of a publisher in transaction mode: backpressure, commits and rollbacks (P13).
 
-Invariant: a commit returns its outcome once, and after `close` none is waiting.
+Invariant: a commit returns its outcome once, and after `close` no commit is waiting.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TransactionStream(PublishStream[TransactionState]):
 
     @property
     def committing(self) -> bool:
-        """Whether a commit is under way."""
+        """Whether a commit was requested and has no outcome yet."""
         return self._state.transaction.pending
 
     def publish(
@@ -75,7 +75,7 @@ class TransactionStream(PublishStream[TransactionState]):
             return number
 
     def commit(self, timeout_s: float | None) -> Committed:
-        """Asks for the commit, unless it is under way, and waits for its outcome."""
+        """Requests the commit, unless that was done before, and waits for its outcome."""
         self.refuse_fork()
         self._refuse_callbacks("commit() and close()")
         with self.lock:
@@ -97,9 +97,9 @@ class TransactionStream(PublishStream[TransactionState]):
             self._conditions.notify_all()
 
     def close(self) -> int:
-        """Drops what is not committed and ends the threads; returns the messages dropped.
+        """Drops uncommitted messages and ends the threads; returns how many were dropped.
 
-        Repeating it does nothing, nor does it in a fork. A commit under way is not waited for.
+        A repeated close does nothing, nor does one in a fork. A pending commit is not awaited.
         """
         if self.inherited:
             return 0
@@ -133,7 +133,7 @@ class TransactionStream(PublishStream[TransactionState]):
             )
 
     def _result(self, transaction: OpenTransaction) -> Committed:
-        """The outcome of a commit; raises it when it is an error."""
+        """The outcome of a commit; raises it if it is an error."""
         outcome = transaction.outcome
         if not isinstance(outcome, Committed):
             assert outcome is not None
@@ -188,7 +188,7 @@ class TransactionStream(PublishStream[TransactionState]):
     def _on_returned(self, answer: Answer) -> None:
         """Reports returned messages; they come before the commit's answer (P7).
 
-        With a repeated commit they come again, without the messages (P13).
+        After a repeated commit the returns come again, without the messages (P13).
         """
         numbers = list(answer.header.returned.numbers)
         reason = unroutable(answer, named=self._on_return is None)

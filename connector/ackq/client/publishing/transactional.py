@@ -1,6 +1,6 @@
-"""Publishes messages in transactions: all of one become visible together, or none does (P13).
+"""Publishes messages in transactions, each of which becomes visible as a whole or not at all (P13).
 
-Checks what it is given and hands it to the stream; see also P1, P7, P12, P14.
+Checks the arguments and hands the messages to the stream; see also P1, P7, P12, P14.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ackq.errors import PreconditionFailedError
 class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
     """Publishes to one broker in transactions, one after the other. Connects at the first publish.
 
-    What was published since the last commit or rollback is a transaction. Nobody sees any of it
-    before `commit`, which returns when all of it is on disk (P13). It is for one thread at a time;
-    `on_return` and `on_blocked` run on the publisher's own, and must not block or call `commit`. A
-    fork cannot use it.
+    The messages published since the last commit or rollback form a transaction. None of them is
+    visible before `commit`, which returns when all of them are on disk (P13). Use a publisher from
+    one thread at a time; `on_return` and `on_blocked` run on the publisher's own thread, and must
+    not block or call `commit`. A fork cannot use it.
 
     A commit waits for the disk, so many small transactions are slow: a `Publisher`, whose confirms
-    stream, gives the same durability at a hundred times the rate. A publisher has one mode for
-    life, so these are two classes (P1).
+    stream, gives the same durability at a hundred times the rate. A publisher never changes its
+    mode, so these are two classes (P1).
 
     The block commits at its end and rolls back when it is left by an exception:
 
@@ -53,20 +53,20 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
         1
 
     A disconnect before the commit was sent rolls back: `publish` and `commit` raise
-    TransactionRolledBackError, and the transaction can be run again. After it, the commit is
-    repeated and the broker answers it from its record, with the returns (P7).
+    TransactionRolledBackError, and the transaction can be run again. After a later disconnect the
+    commit is repeated, and the broker answers it from its record, with the returns (P7).
 
     Args:
-        endpoint: `host:port`, or a `Broker`, which has security and bound of retries as well.
-        exchange: As in Publisher, like the arguments that are not named here.
-        mandatory: Return messages that no queue wants (P7), before their commit returns. With False
-            they are dropped.
-        window_messages: Most messages that are not sent yet; then `publish` waits (P14).
-        window_bytes: Most payload bytes that are not sent yet; then `publish` waits (P14).
+        endpoint: `host:port`, or a `Broker`, which also has the security and the limit of retries.
+        exchange: As in Publisher, like the arguments that are not listed here.
+        mandatory: Return unroutable messages (P7), before their commit returns. With False they are
+            dropped.
+        window_messages: Maximum number of messages not sent yet; then `publish` waits (P14).
+        window_bytes: Maximum number of payload bytes not sent yet; then `publish` waits (P14).
         on_return: Called with a `Returned` before the commit returns. Without it a commit with
-            returned messages raises UnroutableError, though it is done. With it, mandatory messages
-            stay in memory until then; of a return that came with a repeated commit `published_at`
-            is null where the message was published without.
+            returned messages raises UnroutableError, although it has taken effect. With it,
+            mandatory messages stay in memory until the commit returns; in the returns of a repeated
+            commit `published_at` is null for messages that were published without it.
 
     Raises:
         InvalidArgumentError: An argument is out of its range.
@@ -108,14 +108,14 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
 
     @property
     def uncommitted(self) -> int:
-        """Messages published since the last commit or rollback."""
+        """Number of messages published since the last commit or rollback."""
         return self._stream.pending
 
     def publish(self, body: bytes | str, **message: Unpack[MessageArguments]) -> int:
         """Adds a message to the transaction; waits while the window is full.
 
-        The arguments are those of `Publisher.publish`. What is wrong with the message at the broker
-        (a full queue, an exchange that is not there) refuses the commit.
+        The arguments are those of `Publisher.publish`. A message that the broker cannot take (a
+        full queue, a missing exchange) makes it refuse the commit.
 
         Returns:
             The message's number, as `Returned` names it (P7).
@@ -124,8 +124,8 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
             InvalidArgumentError: An argument of a wrong type, or over its limit; the message is not
                 part of the transaction, which goes on.
             MessageTooLargeError: Likewise, the message is over the size limit.
-            TransactionRolledBackError: The stream was disconnected; roll back and publish it all
-                again.
+            TransactionRolledBackError: The stream was disconnected; roll back and publish all
+                messages again.
             PreconditionFailedError: The outcome of a commit is not known yet.
             ClosedError: The publisher is closed, or ended because of an error.
         """
@@ -149,8 +149,8 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
 
         Raises:
             SchemaError: A column is missing, unknown or of the wrong type; nothing was added.
-            AckqError: As `publish`; of a batch that raises one of the last three some rows may have
-                been added.
+            AckqError: As `publish`; with one of its last three errors, some rows of the batch may
+                have been added.
         """
         exchange, routing_key = target(queue, exchange, routing_key, batch.schema.names)
         destination = self._defaults.destination(exchange)
@@ -166,16 +166,16 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
             timeout_s: Maximum wait in seconds; 0 returns at once, None waits without limit.
 
         Returns:
-            How many messages.
+            The numbers of committed and returned messages.
 
         Raises:
             TransactionRolledBackError: Nothing of it is visible; it can be published again.
             NackError, ExchangeNotFoundError, InvalidArgumentError: The broker refused a message, so
                 nothing of it is visible either.
-            OutcomeUnknownError: No answer within `timeout_s`, and the commit is under way: call
-                `commit` again. Or the publisher ended: look before you publish it again.
-            UnroutableError: It is committed, but for messages that no queue wanted, and there is no
-                `on_return`.
+            OutcomeUnknownError: No answer within `timeout_s`, and the commit is in flight: call
+                `commit` again. Or the publisher ended: check the queue before you publish again.
+            UnroutableError: The transaction is committed, except for unroutable messages, and there
+                is no `on_return`.
             BrokerUnavailableError: No broker was reached; nothing was sent.
             ClosedError: The publisher is closed, or ended because of an error.
         """
@@ -184,7 +184,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
     def rollback(self) -> None:
         """Drops the transaction; an empty one is a success. Does not wait.
 
-        The broker drops what it has before it handles anything that is published later.
+        The broker drops the transaction's messages before it handles any later publish.
 
         Raises:
             PreconditionFailedError: Its commit is under way.
@@ -193,10 +193,10 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A block that is a transaction: commits at its end, rolls back at an exception.
+        """Runs a `with` block as a transaction: commits at its end, rolls back at an exception.
 
         Raises:
-            PreconditionFailedError: Something was published before the block, and not committed.
+            PreconditionFailedError: Messages were published before the block, and not committed.
             AckqError: As `commit`.
         """
         if self.uncommitted:
@@ -215,14 +215,14 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
     def close(self) -> None:
         """Ends the stream and its threads.
 
-        What is not committed is rolled back, with a RuntimeWarning, because that may be a commit
-        that was forgotten.
+        Uncommitted messages are rolled back, with a RuntimeWarning, because the commit may have
+        been forgotten.
         """
         self._finalizer.detach()
         _warn(self._stream.close(), "closed")
 
     def _leave(self, *, raised: bool) -> None:
-        """Closes. Left by an exception, it rolls back without a warning."""
+        """Closes the publisher; after an exception it rolls back without a warning."""
         self._finalizer.detach()
         dropped = self._stream.close()
         if not raised:

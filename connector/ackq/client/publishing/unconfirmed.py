@@ -2,8 +2,9 @@
 
 Invariant: every number leaves the set exactly once (P3), and only numbers in the set are ever sent
 again (P10): a number below the lowest unanswered one is forgotten by the broker and would be
-published twice. An answer costs what it answers, however many numbers have none (P9): each frame
-knows its own unanswered rows, and frames are at hand by number. No I/O, no clock, no lock.
+published twice. The cost of an answer depends on the rows that it answers, not on the number of
+unanswered ones (P9): each frame tracks its own unanswered rows, and frames are found by number. No
+I/O, no clock, no lock.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ class PublishFrame:
     """Rows that are sent in one block.
 
     Attributes:
-        content: The serialised block, or what makes it on first use.
+        content: The serialised block, or a function that makes it on first use.
         rows: Rows in the block.
         payload_bytes: Its share of the window (P14).
         receipt: Takes the result of each row.
         first: Publish number of the first row (P2), given by `Unconfirmed.add`.
-        unanswered: Rows without an answer.
-        sent_at: When it was sent on the present stream; None: it was not.
-        ever_sent: Whether a broker may have seen any of it.
+        unanswered: Number of rows without an answer.
+        sent_at: When it was sent on the present stream; None if it was not.
+        ever_sent: Whether a broker may have received any of its rows.
     """
 
     destination: Destination
@@ -57,7 +58,7 @@ class PublishFrame:
     unanswered: int = field(init=False)
     sent_at: float | None = None
     ever_sent: bool = False
-    _open: Ranges | None = field(init=False, default=None)  # None: all of them, or none
+    _open: Ranges | None = field(init=False, default=None)  # None: all unanswered, or none
 
     def __post_init__(self) -> None:
         assert self.rows > 0, "a frame has rows"
@@ -70,7 +71,7 @@ class PublishFrame:
 
     @property
     def lowest_unanswered(self) -> int:
-        """The first number without an answer; there must be one."""
+        """The frame's lowest number without an answer; the frame must have one."""
         assert self.unanswered
         return self.first if self._open is None else self._open.lowest
 
@@ -82,7 +83,7 @@ class PublishFrame:
         return [inside] if self.unanswered and inside.first <= inside.last else []
 
     def answer(self, first: int, last: int) -> list[Range]:
-        """Marks first..last as answered; returns those that were not, as ranges."""
+        """Marks first..last as answered; returns the ranges that were unanswered before."""
         answered = self.open_among(first, last)
         self.unanswered -= sum(numbers.last - numbers.first + 1 for numbers in answered)
         assert self.unanswered >= 0, "a number is answered once (P3)"
@@ -98,7 +99,7 @@ class PublishFrame:
     def block(self, numbers: Range) -> bytes:
         """The block with the rows of these numbers, which are consecutive and in the frame.
 
-        Runs without the lock: empty when the frame's last answer came meanwhile and freed it.
+        Runs without the lock; empty if the frame's last answer came meanwhile and freed the block.
         """
         assert self.first <= numbers.first <= numbers.last <= self.last, "the numbers are in it"
         content = self.content
@@ -125,7 +126,7 @@ class Part(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """Rows of a frame that were answered; `frame_done` with the last ones of the frame."""
+    """Answered rows of a frame; `frame_done` is set with the last ones of the frame."""
 
     frame: PublishFrame
     numbers: Range
@@ -141,7 +142,7 @@ class _Flight(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Whether it is unanswered, and was not sent again since."""
+        """Whether the frame is unanswered, and was not sent again since."""
         return self.frame.unanswered > 0 and self.frame.sent_at == self.sent_at
 
 
@@ -150,15 +151,15 @@ class _Flights:
 
     def __init__(self) -> None:
         self._flights: list[_Flight] = []
-        self._head = 0  # none before it waits
+        self._head = 0  # no earlier flight waits
 
     def add(self, sent_at: float, frame: PublishFrame) -> None:
-        """Notes a frame that is sent."""
+        """Records that a frame is sent."""
         highest = max(frame.last, self._flights[-1].highest if self._flights else 0)
         self._flights.append(_Flight(sent_at, highest, frame))
 
     def oldest(self) -> _Flight | None:
-        """The unanswered frame that was sent first."""
+        """The flight of the unanswered frame that was sent first, if any."""
         while self._head < len(self._flights) and not self._flights[self._head].waits:
             self._head += 1
         if self._head >= _TRIM and self._head * 2 >= len(self._flights):
@@ -167,7 +168,7 @@ class _Flights:
         return self._flights[self._head] if self._head < len(self._flights) else None
 
     def highest_sent(self, up_to: float) -> int:
-        """The highest number that was sent by then; there must be a flight by then."""
+        """The highest number sent by time `up_to`; at least one flight must be as old."""
         after = bisect_right(self._flights, up_to, key=itemgetter(0))
         return self._flights[after - 1].highest
 
@@ -181,7 +182,7 @@ class Unconfirmed:
         self.in_flight = 0  # frames sent on the present stream and not fully answered
         self._frames: list[PublishFrame] = []
         self._firsts: list[int] = []  # first numbers of _frames, for bisection
-        self._head = 0  # frames before it are answered, and it is not
+        self._head = 0  # index of the first unanswered frame
         self._to_send: deque[Part] = deque()
         self._flights = _Flights()
 
@@ -190,12 +191,12 @@ class Unconfirmed:
 
     @property
     def lowest_unanswered(self) -> int:
-        """The broker may forget every number below (P10)."""
+        """The lowest unanswered number; the broker may forget every lower one (P10)."""
         return self._frames[self._head].lowest_unanswered if self else self.next_number
 
     @property
     def has_more_to_send(self) -> bool:
-        """Whether `next_part` may have something."""
+        """Whether `next_part` may return rows."""
         return bool(self._to_send)
 
     def add(self, frame: PublishFrame) -> None:
@@ -207,7 +208,7 @@ class Unconfirmed:
         self._to_send.append(Part(frame, Range(frame.first, frame.last)))
 
     def next_part(self, now: float) -> Part | None:
-        """Takes the next rows to send, without those that were answered while they were queued."""
+        """Takes the next rows to send, without rows that were answered while they were queued."""
         while self._to_send:
             frame, numbers = self._to_send.popleft()
             still = frame.open_among(*numbers)
@@ -224,10 +225,10 @@ class Unconfirmed:
         return None
 
     def answer(self, first: int, last: int) -> list[Answered]:
-        """Marks first..last as answered; returns those that were not, by frame (P3).
+        """Marks first..last as answered; returns the rows that were unanswered, by frame (P3).
 
         Raises:
-            InternalError: A number that was never sent.
+            InternalError: A number was never sent.
         """
         if last > self.highest_sent:
             raise InternalError(
@@ -238,17 +239,17 @@ class Unconfirmed:
         return self._answer(first, last)
 
     def drain(self) -> list[Answered]:
-        """Everything that is unanswered, sent or not; nothing is left."""
+        """Removes and returns all unanswered rows, sent or not."""
         answered = self._answer(1, self.next_number - 1)
         self._to_send.clear()
         return answered
 
     def unanswered_among(self, numbers: Iterable[int]) -> list[int]:
-        """Those of the numbers that have no answer."""
+        """The given numbers that have no answer."""
         return [number for number in numbers if any(self._open_parts(number, number))]
 
     def overdue(self, sent_before: float) -> Range | None:
-        """The range of numbers sent on this stream before a time, if one of them is unanswered."""
+        """The range of numbers sent on this stream by `sent_before`, if one is unanswered."""
         oldest = self._flights.oldest()
         if oldest is None or oldest.sent_at > sent_before:
             return None
@@ -260,7 +261,7 @@ class Unconfirmed:
         return oldest.sent_at if oldest is not None else None
 
     def resend(self, missing: Iterable[Range]) -> None:
-        """Queues the unanswered of these numbers first: the broker never received them (P10)."""
+        """Queues the unanswered rows in `missing` first: the broker never received them (P10)."""
         parts = [
             part
             for each in missing
@@ -287,13 +288,13 @@ class Unconfirmed:
             done = bool(spans) and not frame.unanswered
             if done:
                 self.in_flight -= frame.sent_at is not None
-                frame.content = b""  # frees it, also behind an older unanswered frame
+                frame.content = b""  # frees it, also after an older unanswered frame
             answered += [Answered(frame, each, done and each is spans[-1]) for each in spans]
         self._trim()
         return answered
 
     def _between(self, first: int, last: int) -> Iterator[PublishFrame]:
-        """The frames with numbers in first..last, those that are answered left out."""
+        """The frames with numbers in first..last, without fully answered frames."""
         at = max(self._head, bisect_right(self._firsts, first) - 1)
         while at < len(self._frames) and self._firsts[at] <= last:
             if self._frames[at].unanswered:

@@ -1,1 +1,1 @@
-"""Sessions (rules S): a session's calls, its liveness stream, the outcomes of its lease."""
+"""Sessions (rules S): a session's calls, its liveness stream and the outcomes of its lease."""

@@ -1,6 +1,6 @@
 """Keeps a session's liveness stream open (S3): sends heartbeats and reconnects by itself.
 
-Invariant: once another holder has taken over, `fenced` stays set and nothing more is sent.
+Invariant: once another holder has taken over, `fenced` stays set and no more heartbeats are sent.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _tokens: dict[int, bytes] = {}
 
 
 def holder(application: str = "") -> pb.Holder:
-    """This process as a holder.
+    """Describes this process as the holder of a session.
 
-    The same random token for its whole life, another one after a fork (S3).
+    The random token is the same for the lifetime of the process, and a new one after a fork (S3).
     """
     pid = os.getpid()
     token = _tokens.setdefault(pid, secrets.token_bytes(16))
@@ -32,10 +32,10 @@ def holder(application: str = "") -> pb.Holder:
 
 
 class LivenessStream(HeartbeatStream[pb.HoldRequest, pb.HoldResponse]):
-    """The liveness of one holder; see `Session.hold`.
+    """The liveness stream of one holder; see `Session.hold`.
 
-    It reconnects without end: whether the query goes on is decided by its next advance, not by its
-    liveness. Closing it leaves the session's lease as it is.
+    It reconnects without limit: whether the query continues is decided by its next advance, not by
+    its liveness. Closing the stream does not change the session's lease.
     """
 
     name = "liveness stream"
@@ -47,9 +47,9 @@ class LivenessStream(HeartbeatStream[pb.HoldRequest, pb.HoldResponse]):
 
     @property
     def fenced(self) -> AckqError | None:
-        """Why the session is no longer held: another holder took over, or it is gone.
+        """Why the session is no longer held: another holder took over, or it no longer exists.
 
-        None while it is held.
+        None while the session is held.
         """
         return self._fenced
 

@@ -1,4 +1,4 @@
-"""The outcomes a task decided for messages of a lease, as the requests of one stage (S6).
+"""Builds the requests that stage a task's outcomes for messages of a lease (S6).
 
 Invariant: the requests of a stage are complete before the first is sent, so that all of them can be
 sent again under the same stage id, and only the last has the seal.
@@ -26,11 +26,11 @@ _TAGS_KEY: Final = bytes((pb.OutcomeGroup.TAGS_FIELD_NUMBER << 3 | 2,))
 
 
 class OutcomeStage(NamedTuple):
-    """A sealed stage of outcomes, as its commit names it; travels in a task's commit message.
+    """A sealed stage of outcomes, named by its commit; part of a task's commit message.
 
     Attributes:
         stage_id: 16 random bytes.
-        tags: Tags in it, each counted once.
+        tags: Number of different tags in the stage.
     """
 
     stage_id: bytes
@@ -40,13 +40,13 @@ class OutcomeStage(NamedTuple):
 def outcome_group(
     outcome: Outcome | OutcomeName, tags: pa.Array, reason: str = "", delay_ms: int = 0
 ) -> pb.OutcomeGroup:
-    """Tags with the same outcome; their bytes are copied, never made into Python integers.
+    """A group of tags with the same outcome; their bytes are copied without Python integers.
 
     Args:
-        outcome: Or its name.
+        outcome: The outcome, or its name.
         tags: Delivery tags, int64 or uint64 without nulls.
         reason: Why, for REJECTED and FAILED.
-        delay_ms: For FAILED and RELEASED, instead of the queue's redelivery delay; 0: that.
+        delay_ms: Redelivery delay for FAILED and RELEASED; 0 takes the queue's delay.
 
     Raises:
         InvalidArgumentError: No such outcome, tags of another type, too long a reason or delay.
@@ -81,7 +81,7 @@ def requests(
 
     Raises:
         InvalidArgumentError: The stage id is not 16 bytes.
-        LimitError: More than one stage takes (`limits.MAX_OUTCOME_STAGE_BYTES`).
+        LimitError: The stage is larger than the limit (`limits.MAX_OUTCOME_STAGE_BYTES`).
     """
     if len(stage_id) != _ID_BYTES:
         raise InvalidArgumentError(

@@ -1,9 +1,9 @@
-"""Calls of a session's reader: typed, with transient failures retried within a bound.
+"""Typed calls of a session's reader, with transient failures retried within a bound.
 
 Rules S1-S4, S6, S9.
 
-Nothing is remembered between calls: what is leased and accepted is the broker's to know and the
-checkpoint's to prove.
+No state is kept between calls: the broker knows which messages are leased and accepted, and the
+checkpoint proves it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from ackq.wire.fetch_key import fetch_key
 
 
 class Session:
-    """A broker's sessions, as a reader uses them.
+    """Client of a broker's sessions, for a reader.
 
     Holds no connection of its own and needs no close.
 
     Args:
-        endpoint: `host:port`, or a `Broker`, which has the next two as well.
+        endpoint: `host:port`, or a `Broker`, which includes the next two arguments.
         security: Transport security.
-        retry_total_ms: Give up after this time without a broker, with BrokerUnavailableError naming
-            endpoint and cause.
-        on_wait: Called before each wait with the error and the seconds.
+        retry_total_ms: After this time without a broker, calls fail with BrokerUnavailableError,
+            which names endpoint and cause.
+        on_wait: Called before each back-off wait with the error and the seconds.
     """
 
     def __init__(
@@ -53,20 +53,20 @@ class Session:
         self._on_wait = on_wait
 
     def horizon(self) -> int:
-        """The journal sequence now: the bound of an AvailableNow run (K5)."""
+        """The current journal sequence: the bound of an AvailableNow run (K5)."""
         return self._call("Horizon", pb.HorizonRequest(), pb.HorizonResponse).sequence
 
     def advance(self, request: pb.AdvanceRequest) -> pb.AdvanceResponse:
-        """Accepts up to `start_tag` and leases anew, or answers the outstanding lease (S4).
+        """Accepts up to `start_tag` and leases again, or returns the outstanding lease (S4).
 
-        Repeating it is safe.
+        Idempotent.
 
         Raises:
             AlreadyHeldError: Another live reader holds the session, for twice the heartbeat by now
                 (S3).
             FencedError: Another holder has taken over.
             CheckpointMismatchError: `start_tag` does not fit the session (S4, S10).
-            SessionNotFoundError: The incarnation is gone.
+            SessionNotFoundError: The incarnation no longer exists.
             LeaseHeldError: The opening would abandon a lease (S9).
             QueueNotFoundError: One of the queues does not exist.
             BrokerUnavailableError: No broker answered within the bound.
@@ -75,7 +75,7 @@ class Session:
         return self._call("Advance", request, pb.AdvanceResponse, timeout_s)
 
     def attach(self, request: pb.AttachRequest) -> pb.AttachResponse:
-        """Attaches for a replay of exactly the outstanding lease; raises as `advance`."""
+        """Attaches for a replay of exactly the outstanding lease; raises like `advance`."""
         return self._call("Attach", request, pb.AttachResponse)
 
     def fetch(
@@ -83,14 +83,15 @@ class Session:
     ) -> Iterator[pa.RecordBatch]:
         """Reads the tags (after_tag, last_tag] of the outstanding lease (S2), one batch per frame.
 
-        After a disconnect it resumes after the last tag received; the bound counts from the last
-        batch.
+        After a disconnect it resumes after the last tag received; the retry bound counts from the
+        last batch.
 
         Args:
-            request: Its `columns` is set from the argument.
+            request: The range to fetch; its field `columns` is set from the argument.
             columns: Names of `ackq.wire.columns.DELIVERED`: the batches hold exactly these, in this
                 order.
-            token: The holder's, from which its `key` follows (A4); none when the request has one.
+            token: The holder's token, from which `key` is derived (A4); empty if the request has a
+                key.
 
         Raises:
             SchemaError: A column does not exist.
@@ -120,18 +121,19 @@ class Session:
         *,
         discard: bool = False,
     ) -> OutcomeStage:
-        """Stages what a task decided for messages of the outstanding lease (S6).
+        """Stages a task's outcomes for messages of the outstanding lease (S6).
 
-        On the broker's disk when it returns, and without effect until `commit_outcomes` names it.
-        Sent again under the same id while no broker answers: it is idempotent.
+        The stage is on the broker's disk when this returns, and has no effect until
+        `commit_outcomes` names it. Sent again under the same id while no broker answers: the call
+        is idempotent.
 
         Args:
-            owner: Whose lease: a session, with the epoch of whoever holds it itself, or the query,
-                run and batch that read it.
+            owner: Owner of the lease: a session, with the epoch if the caller holds it itself, or
+                the query, run and batch that read it.
             stage_id: 16 random bytes for each attempt of a task.
             label: Partition and attempt, for operators.
             groups: One request for each inner iterable, of about 1 MiB; see
-                `ackq.client.outcome_group`. Of a tag that comes twice the last counts.
+                `ackq.client.outcome_group`. The last outcome of a repeated tag counts.
             discard: REJECTED may lose messages of a queue without a dead-letter queue.
 
         Raises:
@@ -139,8 +141,8 @@ class Session:
             FencedError: Another holder has taken over.
             UnknownDeliveryTagError: A tag is outside the outstanding lease.
             PreconditionFailedError: REJECTED on a queue without dead-letter queue, no `discard`.
-            InvalidArgumentError: An outcome, a delay or the owner is not what the call takes.
-            LimitError: More than one stage takes.
+            InvalidArgumentError: An outcome, a delay or the owner is not valid for the call.
+            LimitError: The stage is larger than the limit.
             BrokerUnavailableError: No broker answered within the bound.
         """
         requests = outcomes.requests(owner, stage_id, label, groups, discard=discard)
@@ -152,15 +154,15 @@ class Session:
     ) -> pb.CommitOutcomesResponse:
         """Makes the outcomes of a whole settle call effective with the lease's accept (S6).
 
-        Repeating it is safe.
+        Idempotent.
 
         Args:
-            owner: As in `stage_outcomes`.
-            stages: In the order in which they count; of a tag in two of them the last counts.
+            owner: Owner of the lease; see `stage_outcomes`.
+            stages: The stages in order; the last outcome of a tag in several stages counts.
 
         Raises:
-            StageMismatchError: A stage is missing or has another count; nothing is effective.
-            AckqError: As `stage_outcomes`.
+            StageMismatchError: A stage is missing or has another count; no stage takes effect.
+            AckqError: Other errors, like `stage_outcomes`.
         """
         request = pb.CommitOutcomesRequest(
             owner=owner, stages=[pb.OutcomeStage(**stage._asdict()) for stage in stages]
@@ -168,7 +170,7 @@ class Session:
         return self._call("CommitOutcomes", request, pb.CommitOutcomesResponse)
 
     def abort_outcomes(self, stage_ids: Iterable[bytes]) -> int:
-        """Drops stages that no commit will name; unknown ones are ignored. The number dropped."""
+        """Drops stages that no commit will name; returns their number, without unknown ones."""
         request = pb.AbortOutcomesRequest(stage_ids=stage_ids)
         return self._call("AbortOutcomes", request, pb.AbortOutcomesResponse).dropped
 
