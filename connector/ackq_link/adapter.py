@@ -1,8 +1,8 @@
-"""What a link needs of another broker: deliver, settle, publish, and the limits of all three.
+"""The interface of an adapter for a remote broker: deliver, settle, publish, and their limits.
 
-The one interface of an adapter: a new one implements `Source` and `PublishTarget`, and no more; see
-`amqp091`. Invariant: everything is columnar, and nothing outlives the connection it came on: a tag
-belongs to its subscription, so no acknowledgement can leave on another channel (L12).
+A new adapter implements `Source` and `PublishTarget`, and nothing else; see `amqp091`. Invariant:
+all data is columnar, and nothing outlives the connection it came on: a tag belongs to its
+subscription, so no acknowledgement can leave on another channel (L12).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ MAX_PREFETCH: Final = 65_535
 
 
 class CutError(Exception):
-    """A subscription or producer that is no more: connection, channel or consumer ended (L17).
+    """A subscription or producer ended: its connection, channel or consumer ended (L17).
 
     Args:
-        reason: What ended it, in words without credentials.
-        refusal: The error it is when it happens at the start, where nothing is to be waited for: a
+        reason: The cause, in words without credentials.
+        refusal: The error to raise when it happens at the start, because a retry cannot mend it: a
             queue that does not exist, a permission that is missing, a certificate.
-        by_message: The other broker closed because of what was sent, and would do so again.
+        by_message: The remote broker closed because of a message, and would do so again.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class CutError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a source or target, which the guarantee of its link is computed from.
+    """Bounds of a source or target, from which the guarantee of its link is computed.
 
     Attributes:
         window_messages: Most messages that are delivered and not settled, or sent and unconfirmed.
-        window_bytes: At this many payload bytes it takes no more.
+        window_bytes: At this many payload bytes it takes no further messages.
 
     Raises:
-        InvalidArgumentError: The window is none that a link has.
+        InvalidArgumentError: The window is out of range.
     """
 
     window_messages: int
@@ -63,19 +63,22 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """What the other broker does to deliveries that are held (L14); None: not known.
+    """Limits of a remote queue on deliveries that are held (L14); None: not known.
 
     Attributes:
-        kind: What it calls the queue: `classic`, `quorum`, `anycast` ...; empty when not known.
+        kind: The broker's name for the type of the queue: `classic`, `quorum`, `anycast` ...; empty
+            when not known.
         consumer_timeout_s: A delivery that is held for longer ends its consumer; 0: none does.
-        delivery_limit: A message is dropped or dead-lettered at so many deliveries; 0: never.
-        requeue_counts: Whether `close(requeue=True)` does.
-        dead_letters: Whether what is dropped for any reason goes to another queue.
-        rejected_again: Whether what is rejected is delivered again (L28).
-        remedy: The command that would set a limit right, for an error.
-        single_active: One consumer gets everything; the others wait until it is gone (L17).
-        warnings: What an operator there is to do something about, a sentence or two each.
-        notes: What an operator is to know.
+        delivery_limit: The number of deliveries after which a message is dropped or dead-lettered;
+            0: no limit.
+        requeue_counts: Whether `close(requeue=True)` counts as a delivery.
+        dead_letters: Whether messages dropped for any reason go to another queue.
+        rejected_again: Whether rejected messages are delivered again (L28).
+        remedy: The command or setting that would make the queue keep dead letters, for an error.
+        single_active: One consumer gets everything; the others wait until it has ended (L17).
+        warnings: Problems that an operator of the remote broker should act on, a sentence or two
+            each.
+        notes: Facts that an operator should know.
     """
 
     kind: str = ""
@@ -90,7 +93,7 @@ class QueueLimits:
     notes: tuple[str, ...] = ()
 
     def overridden(self, told: QueueLimits) -> QueueLimits:
-        """These limits, but those that the user has set (L14)."""
+        """These limits, overridden by the limits that the user has set (L14)."""
         names = ("consumer_timeout_s", "delivery_limit", "dead_letters")
         found = {name: getattr(told, name) for name in names}
         return replace(self, **{name: each for name, each in found.items() if each is not None})
@@ -104,9 +107,9 @@ class Deliveries:
         rows: Bodies and properties: columns of `ackq.wire.columns.PUBLISHABLE`, without anything
             that another delivery of the same message would change (L3).
         first_tag: The delivery tag of the first row, from 1; the others follow without a gap.
-        redelivered: Per row, what the other broker says.
-        payload_bytes: Sum of the bodies.
-        delivery_counts: Per row, how often it was delivered before, where that is told (L16).
+        redelivered: Per row, whether the remote broker marked it redelivered.
+        payload_bytes: Sum of the sizes of the bodies.
+        delivery_counts: Per row, the earlier deliveries, where the broker reports them (L16).
     """
 
     rows: pa.RecordBatch
@@ -124,11 +127,11 @@ class Deliveries:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """What a queue there has, as its consumer asked through the channel that it consumes on.
+    """The state of a remote queue, queried by its consumer through the channel it consumes on.
 
     Attributes:
-        ready: Messages that no consumer has.
-        consumers: How many it has, the one that asks included.
+        ready: The number of messages that no consumer has.
+        consumers: The number of consumers, including the one that asks.
         last_tag: The tag of the last delivery that came before the answer; 0: none.
     """
 
@@ -138,62 +141,63 @@ class Remaining:
 
 
 class SourceSubscription(Protocol):
-    """One consumer on one connection."""
+    """One consumer of a remote queue, on one connection."""
 
     async def deliver(self) -> Deliveries:
-        """Everything that came, at least one row; waits for it. Raises CutError."""
+        """The deliveries that have come, at least one row; waits for the first. Raises CutError."""
         ...
 
     def settle(self, first_tag: int, last_tag: int) -> None:
         """Acknowledges the deliveries of a range of tags, soon and in the order of the calls.
 
-        Each tag once; nothing when the connection is gone.
+        Each tag once; does nothing when the connection has ended.
         """
         ...
 
     @property
     def proven(self) -> int:
-        """How many deliveries, in the order they were settled in, are proven to be settled (L10).
+        """The number of deliveries, in the order of settlement, proven to be settled (L10).
 
-        By an answer of the other broker, or by what it delivered since: it never falls.
+        Proven by an answer of the remote broker, or by its later deliveries: it never falls.
         """
         ...
 
     def reject(self, first_tag: int, last_tag: int) -> None:
-        """Rejects deliveries there, where its dead-letter policy applies (L28).
+        """Rejects deliveries at the remote broker, whose dead-letter policy applies (L28).
 
-        As `settle`, in one order with it.
+        As `settle`, and in one order with its calls.
         """
         ...
 
     def set_aside(self, tag: int) -> None:
-        """Leaves a delivery unacknowledged until the subscription ends, outside of its window."""
+        """Leaves a delivery unacknowledged until the subscription ends, outside its window."""
         ...
 
     async def remaining(self) -> Remaining | None:
-        """What the queue has left (L18).
+        """The remaining messages and the consumers of the queue (L18).
 
-        None: the broker does not tell, or may not have noticed yet that an earlier connection of
-        the link is gone. What it answers is behind all that the queue had sent before the call
-        before it.
+        None: the broker does not report them, or may not have noticed yet that an earlier
+        connection of the link has ended. The answer comes after all deliveries that the queue had
+        sent before the previous call.
         """
         ...
 
     async def close(self, *, requeue: bool = False) -> None:
-        """Sends the acknowledgements that were asked for, and ends; never raises.
+        """Sends the pending acknowledgements, and ends; never raises.
 
         Args:
-            requeue: Give back what is held in a way that costs it no life, if there is one (L15).
+            requeue: Give back held deliveries in a way that does not count as a delivery, if the
+                broker has one (L15).
         """
         ...
 
 
 class Source(Protocol):
-    """A queue of another broker to consume from."""
+    """A queue of a remote broker to consume from."""
 
     @property
     def limits(self) -> Limits:
-        """Its window."""
+        """The bounds of the source's window."""
         ...
 
     @property
@@ -202,7 +206,7 @@ class Source(Protocol):
         ...
 
     async def learn(self) -> QueueLimits:
-        """What the other broker does to deliveries that are held (L14). Raises CutError."""
+        """Learns the limits of the remote queue on held deliveries (L14). Raises CutError."""
         ...
 
     async def subscribe(self) -> SourceSubscription:
@@ -212,12 +216,12 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PublishedRows:
-    """What became of rows that were published.
+    """The outcomes of published rows.
 
     Attributes:
-        confirmed: The rows that the other broker has, by their number in the batch.
-        refused: Why it has not taken others, and may take them later: returned, or nacked.
-        unfit: Why it never takes others: what the protocol, or this broker, cannot carry.
+        confirmed: The rows that the remote broker confirmed, by their index in the batch.
+        refused: Rows that it returned or nacked, and may take later, with the reasons.
+        unfit: Rows that the protocol or this broker can never carry, with the reasons.
         cut: Set when the connection ended; rows that are in none of the above are in doubt.
     """
 
@@ -228,33 +232,33 @@ class PublishedRows:
 
     @property
     def answered(self) -> int:
-        """How many rows are not in doubt."""
+        """The number of rows that have an answer, and so are not in doubt."""
         return len(self.confirmed) + len(self.refused) + len(self.unfit)
 
 
 class Producer(Protocol):
-    """One publishing connection."""
+    """One publishing connection to a remote broker."""
 
     async def publish(self, rows: pa.RecordBatch) -> PublishedRows:
-        """Publishes rows in order and waits for their answers; several calls may be under way."""
+        """Publishes rows in order and waits for their answers; several calls may be in flight."""
         ...
 
     @property
     def blocked(self) -> str:
-        """Why the other broker takes nothing now, in its words; empty: it does."""
+        """Why the remote broker takes no messages now, in its words; empty: it takes them."""
         ...
 
     async def close(self) -> None:
-        """Ends; never raises."""
+        """Ends the connection; never raises."""
         ...
 
 
 class PublishTarget(Protocol):
-    """A queue or exchange of another broker to publish to."""
+    """A queue or exchange of a remote broker to publish to."""
 
     @property
     def limits(self) -> Limits:
-        """Its window."""
+        """The bounds of the target's window."""
         ...
 
     @property
@@ -263,15 +267,15 @@ class PublishTarget(Protocol):
         ...
 
     async def connect(self) -> Producer:
-        """Connects. Raises CutError."""
+        """Opens a publishing connection. Raises CutError."""
         ...
 
 
 def message_ids(rows: pa.RecordBatch) -> list[str]:
-    """The id of each row.
+    """The message id of each row.
 
-    The edge gives each message one (L23); for one of a version that does not, it is a random one at
-    each try.
+    The edge gives each message one (L23); where an edge of an older version does not, the id is a
+    random one at each try.
     """
     ids = (
         rows.column("message_id").to_pylist()

@@ -1,6 +1,6 @@
-"""Where another broker is, and how a link proves who it is there.
+"""Address of a remote broker, the link's credentials there, and explanations of TLS failures.
 
-Invariant: no `repr`, message or log shows a password, wherever it was said.
+Invariant: no `repr`, message or log shows a password, wherever it was set.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ackq.secret_files import warn_if_public
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files of a TLS connection, as PEM; empty: the system's authorities, no certificate."""
+    """PEM files of a TLS connection; empty: the system's authorities, no client certificate."""
 
     ca: str = ""
     cert: str = ""
     key: str = ""
 
     def context(self) -> ssl.SSLContext:
-        """What encrypts and checks the broker's certificate and name. Raises TlsError."""
+        """The SSL context, which checks the broker's certificate and name. Raises TlsError."""
         try:
             context = ssl.create_default_context(cafile=self.ca or None)
             if self.cert:
@@ -39,7 +39,7 @@ class Tls:
         return context
 
 
-# X509_V_ERR of OpenSSL: what is wrong with the broker's certificate, and what mends it.
+# Remedies by OpenSSL's X509_V_ERR code, which says what is wrong with the broker's certificate.
 _UNTRUSTED: Final = (
     "Name the PEM file of the authority that signed the broker's certificate with ca."
 )
@@ -58,7 +58,7 @@ _VERIFY: Final[Mapping[int, str]] = {
     62: _OTHER_NAME,
     64: _OTHER_NAME,
 }
-# Alerts of the broker, as OpenSSL names them, and what mends them.
+# Remedies by the broker's TLS alert, as OpenSSL names it.
 _WANTED: Final = "The broker wants a client certificate: name its PEM files with cert and key."
 _REFUSED: Final = (
     "The broker refuses the client certificate: give cert and key of one that is valid, and that"
@@ -80,12 +80,12 @@ _OTHERWISE: Final = (
 
 
 def tls_failure(url: str, tls: Tls, error: BaseException) -> TlsError:
-    """The error of a TLS connection that failed: what happened, and what mends it.
+    """The error of a failed TLS connection, with its cause and the remedy.
 
     Args:
         url: The broker's, without user and password.
         tls: The files that it was tried with.
-        error: What the library raised.
+        error: The exception that the library raised.
     """
     said = str(error.args[-1]) if error.args else type(error).__name__
     remedy = _OTHERWISE
@@ -94,7 +94,7 @@ def tls_failure(url: str, tls: Tls, error: BaseException) -> TlsError:
         remedy = _VERIFY.get(error.verify_code, _OTHERWISE)
     elif isinstance(error, ssl.SSLError):
         alert = (getattr(error, "reason", None) or "").partition("_ALERT_")[2]
-        # Up to TLS 1.2 a missing certificate and one that is refused are the same alert.
+        # Up to TLS 1.2 a missing certificate and a refused one give the same alert.
         missing = alert in {"BAD_CERTIFICATE", "HANDSHAKE_FAILURE"} and not tls.cert
         remedy = _WANTED if missing else _ALERTS.get(alert, _OTHERWISE)
     return TlsError(f"{url}: TLS failed: {said.rstrip('.')}. {remedy}")
@@ -102,15 +102,15 @@ def tls_failure(url: str, tls: Tls, error: BaseException) -> TlsError:
 
 @dataclass(frozen=True, slots=True)
 class RemoteAddress:
-    """A broker, and the user there.
+    """A remote broker's URL, and the link's user and TLS files.
 
     Attributes:
         url: `amqp://HOST[:PORT][/VHOST]`, or amqps, without user and password.
-        user: Its name there; empty: none.
-        password: Of that user; never shown.
-        password_file: Instead: a file that holds it, read at each connect.
+        user: The user's name at the remote broker; empty: none.
+        password: The user's password; never shown.
+        password_file: A file that holds the password instead, read at each connect.
         tls: Files, for amqps.
-        heartbeat_s: A connection that is silent three times as long is cut.
+        heartbeat_s: A connection that is silent for three times as long is cut.
     """
 
     url: str
@@ -122,7 +122,7 @@ class RemoteAddress:
 
     @property
     def secure(self) -> bool:
-        """Whether it is encrypted."""
+        """Whether the connection is encrypted."""
         return self.url.startswith("amqps:")
 
     def secret(self) -> str:
@@ -131,7 +131,7 @@ class RemoteAddress:
             return self.password
         try:
             warn_if_public(self.password_file)
-            # All of the first line: a password may begin and end with blanks.
+            # The whole first line: a password may begin and end with blanks.
             text = Path(self.password_file).read_text(encoding="utf-8")
             return text.partition("\n")[0].removesuffix("\r")
         except (OSError, ValueError) as error:

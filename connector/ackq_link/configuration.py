@@ -1,4 +1,4 @@
-"""What links to run: a TOML file with several, or the flags of one, as checked values.
+"""The configuration of links: a TOML file with several, or the flags of one, as checked values.
 
     [edge]
     endpoint = "127.0.0.1:5775"
@@ -12,7 +12,7 @@
     queue = "orders"
     ack = "settled"
 
-Invariant: no message of an error shows a URL that was said, which may hold a password.
+Invariant: no error message shows a configured URL, which may hold a password.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ _AMQP1: Final = "amqp1"
 
 
 def read(path: Path, edge: Mapping[str, Any] | None = None) -> list[Link]:
-    """The links of a file.
+    """Reads the links of a TOML file.
 
     Args:
         path: The file.
-        edge: Keys of the edge, which count for more than the file's.
+        edge: Keys of the edge, which override the file's.
 
     Raises:
-        InvalidArgumentError: Names the file, the link and the key, and what is expected.
-        UnknownOptionError: There is no such key; names the nearest.
+        InvalidArgumentError: Names the file, the link and the key, and the expected value.
+        UnknownOptionError: An unknown key; names the nearest.
     """
     try:
         written = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -100,7 +100,7 @@ def read(path: Path, edge: Mapping[str, Any] | None = None) -> list[Link]:
 
 
 def of_flags(flags: Mapping[str, Any]) -> list[Link]:
-    """The one link of the command's flags, of which those that were not given are None."""
+    """The single link that the command's flags describe; a flag that was not given is None."""
     given = {name: value for name, value in flags.items() if value is not None}
     edge = {name.removeprefix("edge-"): given[name] for name in given if name.startswith("edge-")}
     rest = {name: value for name, value in given.items() if not name.startswith("edge-")}
@@ -113,12 +113,12 @@ def of_flags(flags: Mapping[str, Any]) -> list[Link]:
 
 
 def link(table: Mapping[str, Any], edge: Mapping[str, Any], where: str) -> Link:
-    """A link of its keys.
+    """Makes a link from its keys.
 
     Args:
-        table: Its keys as they were said.
+        table: Its keys as they were given.
         edge: All keys of the edge.
-        where: Where it stands, for errors.
+        where: The place that defines it, for errors.
     """
     if isinstance(table.get("name"), str):
         where += f" '{table['name']}'"
@@ -154,7 +154,7 @@ def _source(said: Mapping[str, Any], limits: Limits) -> Source:
     told = QueueLimits(
         consumer_timeout_s=timeout_s if timeout_s >= 0 else None,
         delivery_limit=limit if limit >= 0 else None,
-        # Who says the limit says both.
+        # A user who sets the limit sets both: dead-letters left out means no such exchange.
         dead_letters=True if said["dead-letters"] else False if limit >= 0 else None,
     )
     if _speaks_amqp1(said):
@@ -214,7 +214,7 @@ def _target(said: Mapping[str, Any], limits: Limits) -> PublishTarget:
 
 
 def _speaks_amqp1(said: Mapping[str, Any]) -> bool:
-    """Whether it is AMQP 1.0, whose library is there then."""
+    """Whether the link's protocol is AMQP 1.0; raises InvalidArgumentError without its library."""
     if said["protocol"] != _AMQP1:
         return False
     try:
@@ -241,7 +241,7 @@ def _amqp1_address(said: Mapping[str, Any]) -> amqp1.Amqp1Address:
 
 
 def _who(said: Mapping[str, Any]) -> tuple[str, str, str | None, str, Tls, int]:
-    """The URL without a user, then the other fields of a `RemoteAddress`."""
+    """The URL without its user, then the other fields of a `RemoteAddress`."""
     url, user, password = parse_url(said["broker"])
     tls = Tls(said["ca"], said["cert"], said["key"])
     if not url.startswith("amqps:") and tls != Tls():

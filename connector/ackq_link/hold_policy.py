@@ -1,6 +1,7 @@
-"""How long a link holds deliveries, and what that costs them at the other broker. Rules L14 - L16.
+"""How long a link holds deliveries, and its cost at the remote broker. Rules L14 - L16.
 
-Invariant: it decides only, of what the other broker told; nothing here takes or acknowledges.
+Invariant: this module only decides, from facts about the remote broker; it takes and acknowledges
+nothing.
 """
 
 from __future__ import annotations
@@ -16,26 +17,27 @@ from ackq_link.adapter import QueueLimits
 # Where no consumer timeout is known: two thirds of RabbitMQ's default.
 _HOLD_S: Final = 1_200.0
 _HOLD_PART: Final = 0.8
-# The last lives, which no message is brought to by this link.
+# Deliveries kept in reserve below the remote delivery limit.
 _SPARED: Final = 2
 
 
 class OnMaxHold(StrEnum):
-    """What happens when a delivery was held for so long (L15)."""
+    """The action when a delivery was held for `max-hold` (L15)."""
 
-    RENEW = "renew"  # all are given back, and received again
+    RENEW = "renew"  # all held deliveries are given back, and received again
     STORE = "store"  # likewise, and acknowledged as soon as they are matched
     FAIL = "fail"  # the link ends
 
 
 @dataclass(frozen=True, slots=True)
 class HoldRules:
-    """What the user says of holding.
+    """The user's settings for holding deliveries.
 
     Attributes:
         max_hold_s: None: 80 % of the consumer timeout, or 20 minutes where that is not known.
-        on_max_hold: None: store where a renewal costs lives of which half are spent, else renew.
-        accept_limit: Go on though messages may be dropped there (L14).
+        on_max_hold: None: store where a renewal counts as a delivery and half of the deliveries up
+            to the limit are used, else renew.
+        accept_limit: Start although the remote broker may drop messages (L14).
     """
 
     max_hold_s: float | None = None
@@ -44,12 +46,11 @@ class HoldRules:
 
 
 class HoldPolicy:
-    """The limits of a source, the lives of its messages, and what follows.
+    """Decides how long deliveries are held, from the source's limits and delivery counts.
 
     Attributes:
         limits: As they were learnt last.
-        most_deliveries: Of any message of the present subscription: how often it was delivered
-            before.
+        most_deliveries: The highest delivery count of any message of the present subscription.
     """
 
     def __init__(self, rules: HoldRules) -> None:
@@ -58,7 +59,7 @@ class HoldPolicy:
         self.most_deliveries = 0
 
     def check_start(self, link: str, queue: str) -> None:
-        """Raises PreconditionFailedError where holding would lose messages without a word."""
+        """Raises PreconditionFailedError where holding would lose messages silently."""
         limit = self.limits.delivery_limit
         if not limit or self.limits.dead_letters is not False or self._rules.accept_limit:
             return
@@ -70,33 +71,36 @@ class HoldPolicy:
         )
 
     def subscribed(self) -> None:
-        """A subscription began."""
+        """Resets the highest delivery count: a subscription began."""
         self.most_deliveries = 0
 
     def saw(self, counts: Sequence[int]) -> None:
-        """Deliveries came that were delivered so often before."""
+        """Updates the highest delivery count seen."""
         self.most_deliveries = max(self.most_deliveries, *counts, 0)
 
     @property
     def lives_left(self) -> int | None:
-        """Cuts that the message with the fewest lives survives; None: nothing limits them."""
+        """Number of cuts that the message delivered most often survives; None: no limit."""
         limit = self.limits.delivery_limit
         return max(0, limit - self.most_deliveries) if limit else None
 
     @property
     def half_spent(self) -> bool:
-        """Whether a message has spent half of its lives (L16)."""
+        """Whether a message has used half of its deliveries up to the limit (L16)."""
         limit = self.limits.delivery_limit
         return bool(limit) and 2 * self.most_deliveries >= limit  # type: ignore[operator]
 
     @property
     def spares_all(self) -> bool:
-        """Whether the limit is so low that every message is acknowledged when it is stored."""
+        """Whether the limit is so low that all messages are acknowledged when stored (L16)."""
         limit = self.limits.delivery_limit
         return bool(limit) and limit <= _SPARED  # type: ignore[operator]
 
     def at_once(self, rows: int, counts: Sequence[int]) -> list[bool] | None:
-        """The rows to acknowledge as soon as they are stored, for their lives; None: none (L16)."""
+        """Per row, whether its delivery limit is so near that it is acknowledged once stored (L16).
+
+        None: no row.
+        """
         limit = self.limits.delivery_limit
         if not limit:
             return None
@@ -108,7 +112,7 @@ class HoldPolicy:
 
     @property
     def max_hold_s(self) -> float:
-        """A delivery is held no longer (L15)."""
+        """The longest time in seconds that a delivery is held (L15)."""
         if self._rules.max_hold_s is not None:
             return self._rules.max_hold_s
         timeout_s = self.limits.consumer_timeout_s
@@ -118,7 +122,7 @@ class HoldPolicy:
 
     @property
     def at_max_hold(self) -> OnMaxHold:
-        """What to do then."""
+        """The action when a delivery was held for `max_hold_s` (L15)."""
         if self._rules.on_max_hold is not None:
             return self._rules.on_max_hold
         costs = self.limits.requeue_counts and self.half_spent
@@ -126,29 +130,29 @@ class HoldPolicy:
 
 
 class OnReject(StrEnum):
-    """What the rejection of a message at the edge does: a dead letter here or there (L28)."""
+    """Where a message rejected at the edge goes: a dead letter of the edge or remotely (L28)."""
 
-    HERE = "here"  # it is a dead letter of the edge, and acknowledged there
-    THERE = "there"  # it is rejected there, and no dead letter of the edge
-    DISCARD = "discard"  # likewise, though it may be gone then
+    HERE = "here"  # it is a dead letter of the edge, and acknowledged at the remote broker
+    THERE = "there"  # it is rejected at the remote broker, and no dead letter of the edge
+    DISCARD = "discard"  # likewise, although the remote broker may drop it
 
     @property
     def there(self) -> bool:
-        """Whether the other broker is told."""
+        """Whether the message is rejected at the remote broker."""
         return self is not OnReject.HERE
 
 
 def rejects_unfit(on_reject: OnReject, limits: QueueLimits) -> bool:
-    """Whether a message that the edge cannot take is rejected there, and not left there (L29)."""
+    """Whether a message the edge cannot take is rejected remotely, not left unacked (L29)."""
     kept = on_reject is OnReject.DISCARD or limits.dead_letters is True
     return kept and not limits.rejected_again
 
 
 def check_rejections(link: str, queue: str, on_reject: OnReject, limits: QueueLimits) -> str:
-    """What is not known of a queue where this link rejects; empty: nothing.
+    """A warning if it is not known whether the remote queue keeps rejected messages; else empty.
 
     Raises:
-        PreconditionFailedError: What is rejected there would be gone, or come again.
+        PreconditionFailedError: The remote broker would drop a rejected message, or redeliver it.
     """
     if not on_reject.there:
         return ""

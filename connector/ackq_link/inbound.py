@@ -1,7 +1,7 @@
-"""The inbound link: from a queue there to one of the edge. Rules L7, L14 - L17, L20, L28.
+"""The inbound link: from a remote broker's queue to one of the edge. Rules L7, L14 - L17, L20, L28.
 
-Invariant: it keeps nothing: what it knows of deliveries ends with their subscription, and the edge
-recognises them when they come again. So it may be killed at any instant.
+Invariant: it persists nothing: its state of deliveries ends with their subscription, and the edge
+recognises redeliveries. So it may be killed at any instant.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from ackq_link.transfer import GivenBackError, InboundCounters, Transfer
 ACKS: Final = ("settled", "stored")
 _LEARN_S: Final = 60.0
 _OPEN_LOG_S: Final = 5.0
-# Between subscriptions, when a message has spent half of its lives (L16).
+# Back-off between subscriptions when a message has used half of its deliveries (L16).
 _SPARING_FIRST_S: Final = 1.0
 _SPARING_MOST_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class InboundRules:
-    """What an inbound link does with each message.
+    """The rules of an inbound link for each message.
 
     Attributes:
-        ack: When it is acknowledged there: `settled` or `stored` (L9).
-        key: How it is recognised when it comes again (L2).
-        drop_ambiguous: By its content even if its acknowledgement may have been applied (L7).
-        on_reject: Where it goes when it is rejected here (L28).
+        ack: When it is acknowledged at the remote broker: `settled` or `stored` (L9).
+        key: The rule for its origin key, which recognises a redelivery (L2).
+        drop_ambiguous: Whether a match by content is made even if the message's acknowledgement may
+            have been applied (L7).
+        on_reject: Where it goes when it is rejected at the edge (L28).
         holding: How long it is held (L15).
     """
 
@@ -56,13 +57,13 @@ class InboundRules:
 
 @dataclass
 class Inbound:
-    """Moves messages from a source to a queue of the edge.
+    """Moves messages from a source at a remote broker to a queue of the edge.
 
     Args:
-        name: The link's.
-        source: Where they come from.
-        edge: Where they go.
-        rules: What it does with each.
+        name: The link's name.
+        source: The queue that they come from.
+        edge: The queue that they go to.
+        rules: The rules for each message.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Inbound:
 
     @property
     def guarantee(self) -> str:
-        """What the link promises, in a line (L7, L9)."""
+        """The link's delivery guarantee, in a line (L7, L9)."""
         window = self.source.limits.window_messages
         in_doubt = f"at most the {window} whose acknowledgements are in doubt"
         key = self.rules.key
@@ -103,7 +104,7 @@ class Inbound:
         return f"link {self.name}: in, ack={self.rules.ack}: {promise}; {place}"
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Runs until a stop. Raises AckqError when waiting mends nothing."""
+        """Runs the link until a stop. Raises AckqError for a failure that a retry cannot mend."""
         holding = HoldPolicy(self.rules.holding)
         try:
             holding.limits = await self._learn(stop)
@@ -149,13 +150,13 @@ class Inbound:
             )
 
     def _check_rejections(self, limits: QueueLimits) -> None:
-        """Refuses, or warns of, a queue there that may not keep what is rejected (L28)."""
+        """Refuses, or warns of, a remote queue that may not keep rejected messages (L28)."""
         unsure = check_rejections(self.name, self.source.identity, self.rules.on_reject, limits)
         if unsure:
             log(logging.WARNING, self.name, "rejections", unsure)
 
     async def _learn(self, stop: asyncio.Event) -> QueueLimits:
-        """The limits of the source, once it is there (L14)."""
+        """The limits of the source; waits until it is reachable (L14)."""
         retry = back_off()
         while True:
             try:
@@ -169,7 +170,7 @@ class Inbound:
                 return limits
 
     def _tell(self, limits: QueueLimits, before: QueueLimits) -> None:
-        """Logs what an operator is to know of the source, once."""
+        """Logs the new warnings and notes on the source, each once."""
         for text in limits.warnings:
             if text not in before.warnings:
                 log(logging.WARNING, self.name, "limits_warning", printable(text))
@@ -178,7 +179,7 @@ class Inbound:
                 log(logging.INFO, self.name, "limits_note", printable(text))
 
     async def _open(self, edge: AsyncLink, stop: asyncio.Event) -> None:
-        """Opens the link at the edge, however long that is away (L20)."""
+        """Opens the link at the edge; waits for however long the edge is unavailable (L20)."""
         opening = asyncio.ensure_future(edge.__aenter__())
         told = ""
         try:
@@ -194,13 +195,13 @@ class Inbound:
             await asyncio.gather(opening, return_exceptions=True)
 
     async def _keep_learning(self, holding: HoldPolicy) -> None:
-        """Follows the limits of the source, which an operator may change (L14)."""
+        """Refreshes the limits of the source at intervals, as an operator may change them (L14)."""
         while True:
             await asyncio.sleep(_LEARN_S)
             try:
                 limits = await self.source.learn()
             except CutError:
-                continue  # the subscription has met it, too
+                continue  # the subscription meets it, too
             except Exception as error:  # noqa: BLE001 - nobody awaits this task while the link runs
                 log(logging.WARNING, self.name, "limits", f"cannot be learnt: {error}")
                 continue
@@ -214,7 +215,7 @@ class Inbound:
             holding.limits = limits
 
     async def _run(self, edge: AsyncLink, holding: HoldPolicy, stop: asyncio.Event) -> None:
-        """Subscribes again and again (L17)."""
+        """Runs one subscription after another, with back-off after a cut (L17)."""
         retry, sparing = back_off(), back_off(_SPARING_FIRST_S, _SPARING_MOST_S)
         before, early = False, 0
         while True:
@@ -240,11 +241,11 @@ class Inbound:
 
     @property
     def _progress(self) -> int:
-        """Grows with what a cut does not bring again."""
+        """A count that grows with new and settled messages, which a cut does not bring again."""
         return self.counters.stored - self.counters.matched + self.counters.settled
 
     async def _ready(self, edge: AsyncLink, stop: asyncio.Event) -> None:
-        """Waits while the link is paused or the edge away: what comes then would only be held."""
+        """Waits while the link is paused or the edge is away: deliveries would only be held."""
         while edge.paused or not edge.connected:
             await unless(stop, edge.changed())
 
@@ -256,14 +257,14 @@ class Inbound:
         early: int,
         stop: asyncio.Event,
     ) -> int:
-        """Moves what one subscription delivers.
+        """Moves the deliveries of one subscription, and closes it.
 
         Returns:
-            How many of what it held are to be acknowledged as soon as they are matched (L15).
+            The number of given-back deliveries to acknowledge as soon as they are matched (L15).
 
         Raises:
-            CutError: It ended.
-            StoppedError: A stop came.
+            CutError: The subscription ended.
+            StoppedError: A stop was requested.
         """
         transfer = Transfer(
             self.name,
@@ -295,7 +296,7 @@ class Inbound:
         raise AssertionError("a transfer ends by an error")
 
     def _warn_of_lives(self, holding: HoldPolicy) -> None:
-        """A message has spent half of its lives (L16)."""
+        """Warns that a message has used half of its deliveries (L16)."""
         log(
             logging.WARNING,
             self.name,

@@ -1,8 +1,8 @@
-"""The outbound link: from a queue of the edge to another broker. Rules L17, L22, L23.
+"""The outbound link: from a queue of the edge to a remote broker. Rules L17, L22, L23.
 
-Invariant: a message is accepted at the edge after its confirm came, and no return before it; what
-is refused there goes back to its queue for a while, what can never go out is a dead letter of the
-edge, and what is in doubt goes back to its place.
+Invariant: a message is accepted at the edge after its confirm came, and no return before it. A
+message that the remote broker refuses is released to its queue with a delay; one that can never be
+published becomes a dead letter of the edge; one in doubt is requeued at its place.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ from ackq_link.process import (
     unless,
 )
 
-# Batches under way share the window.
+# Most batches in flight; they share the window.
 _BATCHES: Final = 4
 _REFUSED_FIRST_S: Final = 1.0
 _REFUSED_MOST_S: Final = 60.0
-# A report names refusals until so long after the next try of the refused messages was due.
+# A report names refusals until this time after the retry of the refused messages was due.
 _RETRY_GRACE_S: Final = 5.0
-# Messages that are remembered because they ended a connection.
+# Most messages that are remembered because they ended a connection.
 _KNOWN: Final = 10_000
-# So many cuts without a confirm between them, and rows go one by one.
+# After this many cuts without a confirm between them, rows are sent one by one.
 _FRUITLESS: Final = 2
-# Of a settlement from before the edge's channel was renewed: the message is delivered again.
+# Errors of a settlement from before the edge's channel was renewed: the message is redelivered.
 _STALE: Final = (StaleDeliveryTagError, UnknownDeliveryTagError, ClosedError)
 
 
 @dataclass
 class OutboundCounters:
-    """What an outbound link did; each grows only.
+    """Counters of an outbound link; each only grows.
 
     Attributes:
-        published: Rows that the other broker confirmed.
-        refused: Rows that it returned or nacked, each time.
-        unfit: Rows that it can never take, each time.
-        cuts: Connections to it that ended.
+        published: Rows that the remote broker confirmed.
+        refused: Rows that the remote broker returned or nacked, counted at each try.
+        unfit: Rows that the remote broker can never take, counted at each try.
+        cuts: Connections to the remote broker that ended.
         stale: Confirmed rows whose accept came too late at the edge: they are published again.
-        doubts: Rows without an answer at a cut: they are published again, under the same id.
+        doubts: Rows unanswered at a cut: they are published again, under the same id.
     """
 
     published: int = 0
@@ -75,20 +75,20 @@ class OutboundCounters:
 
 @dataclass
 class Outbound:
-    """Moves messages from a queue of the edge to a target.
+    """Moves messages from a queue of the edge to a target at a remote broker.
 
     Args:
-        name: The link's.
-        target: Where they go.
-        edge: Where they come from.
+        name: The link's name.
+        target: The queue or exchange that they are published to.
+        edge: The queue that they come from.
 
     Attributes:
-        alone: So many rows go one by one, since one of them may end the connection.
-        producer: The connection; None: there is none.
+        alone: The number of rows to send one by one, because one of them may end the connection.
+        producer: The publishing connection; None without one.
         reason: Why the last message was refused or unfit, or the last connection ended.
-        retry_s: When all that was refused will have been tried again, by the monotonic clock.
-        known: Why messages that ended a connection can never go out, by their fingerprints (two may
-            have one id); the newest.
+        retry_s: The monotonic time when all refused messages will have been tried again.
+        known: Why messages that ended a connection can never be published, by their fingerprints
+            (two may have one id); only the newest are kept.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Outbound:
 
     @property
     def guarantee(self) -> str:
-        """What the link promises, in a line."""
+        """The link's delivery guarantee, in a line."""
         return (
             f"link {self.name}: out: at least once; a cut doubles at most the messages that are"
             f" under way, {self.target.limits.window_messages} of them; each has the same"
@@ -111,7 +111,7 @@ class Outbound:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Runs until a stop. Raises AckqError when waiting mends nothing."""
+        """Runs the link until a stop. Raises AckqError for a failure that a retry cannot mend."""
         backoff = back_off()
         before, fruitless = False, 0
         reporter = None
@@ -161,7 +161,7 @@ class Outbound:
             )
 
     def report(self) -> links_pb2.ReportOutboundRequest:
-        """What operators are told (L26); called by another thread."""
+        """The report to operators (L26); called by another thread."""
         producer = self.producer
         blocked = producer.blocked if producer is not None else ""
         waits = "refusals" if time.monotonic() < self.retry_s else ""
@@ -179,7 +179,7 @@ class Outbound:
         return links_pb2.ReportOutboundRequest(report=report)
 
     def found_unfit(self, fingerprint: bytes, reason: str) -> None:
-        """Remembers the message that ended the connection; the others go together again."""
+        """Remembers the message that ended the connection; other rows go in batches again."""
         self.alone = 0
         while len(self.known) >= _KNOWN:
             self.known.pop(next(iter(self.known)))
@@ -196,9 +196,9 @@ class Outbound:
             )
 
     async def _move(self, producer: Producer, stop: asyncio.Event) -> None:
-        """Publishes what the edge delivers, several batches at a time, until a cut or a stop.
+        """Publishes the edge's deliveries, with several batches in flight, until a cut or a stop.
 
-        The channel is closed at the end, which requeues what is in doubt at its place.
+        The channel is closed at the end, which requeues messages in doubt at their places.
         """
         window = self.target.limits.window_messages
         channel = AsyncChannel(
@@ -237,7 +237,7 @@ class Outbound:
 
 
 class _RowsUnderWay:
-    """The batches that are under way on one connection; settles each as it is answered."""
+    """The batches in flight on one connection; settles each as it is answered."""
 
     def __init__(self, link: Outbound, producer: Producer) -> None:
         self._link = link
@@ -248,7 +248,7 @@ class _RowsUnderWay:
         self._refused = back_off(_REFUSED_FIRST_S, _REFUSED_MOST_S)
 
     async def or_cut(self, receiving: Coroutine[Any, Any, pa.RecordBatch | None]) -> pa.RecordBatch:
-        """What is received; raises CutError as soon as a batch has met one."""
+        """The received rows; raises CutError as soon as a batch in flight has met one."""
         task = asyncio.ensure_future(receiving)
         try:
             await asyncio.wait((task, self._cut), return_when=asyncio.FIRST_COMPLETED)
@@ -260,14 +260,14 @@ class _RowsUnderWay:
             await asyncio.gather(task, return_exceptions=True)
 
     async def add(self, consumer: AsyncConsumer, rows: pa.RecordBatch) -> None:
-        """Publishes rows behind those that are under way; waits while there are many."""
+        """Publishes rows after the batches in flight; waits while too many are in flight."""
         await self._room.acquire()
         task = asyncio.create_task(self._publish(consumer, rows))
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
     async def fit(self, consumer: AsyncConsumer, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that are not known to end a connection; sets the others aside."""
+        """The rows that are not known to end a connection; sets the other rows aside."""
         known = self._link.known
         if not known:
             return rows
@@ -279,14 +279,14 @@ class _RowsUnderWay:
         return rows.take(pa.array(left, pa.int64()))
 
     async def answered(self) -> None:
-        """Returns when nothing is under way; raises CutError."""
+        """Waits until no batch is in flight; raises CutError."""
         if self._tasks:
             await asyncio.wait(self._tasks)
         if self._cut.done():
             raise self._cut.result()
 
     async def finish(self, timeout_s: float) -> None:
-        """Waits for the answers under way; what has none then is in doubt."""
+        """Waits up to `timeout_s` for answers; rows still unanswered are in doubt."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
         for task in self._tasks:
@@ -316,7 +316,7 @@ class _RowsUnderWay:
     async def _accept(
         self, consumer: AsyncConsumer, rows: pa.RecordBatch, published: PublishedRows
     ) -> None:
-        """Accepts at the edge what the other broker has (L22)."""
+        """Accepts at the edge the rows that the remote broker confirmed (L22)."""
         confirmed = published.confirmed
         self._link.counters.published += len(confirmed)
         if not confirmed:
@@ -330,7 +330,7 @@ class _RowsUnderWay:
     async def _set_aside(
         self, consumer: AsyncConsumer, rows: pa.RecordBatch, unfit: Mapping[int, str]
     ) -> None:
-        """Dead-letters what can never go out; without a dead-letter queue it goes back (L22)."""
+        """Dead-letters unfit rows; without a dead-letter queue, delays and requeues them (L22)."""
         if not unfit:
             return
         link = self._link
@@ -363,7 +363,7 @@ class _RowsUnderWay:
         refused: Mapping[int, str],
         wait_s: float,
     ) -> None:
-        """Requeues rows for a while."""
+        """Requeues rows with a delay of `wait_s`."""
         link, reason = self._link, next(iter(refused.values()))
         link.reason = reason
         link.retry_s = max(link.retry_s, time.monotonic() + wait_s + _RETRY_GRACE_S)

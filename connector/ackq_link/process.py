@@ -1,4 +1,4 @@
-"""What each link needs of its process: log lines, back-off, a stop, its edge (L17, L20)."""
+"""Helpers of a link's process: log lines, back-off, stop, access to its edge (L17, L20)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ T = TypeVar("T")
 # The first and the longest wait between attempts.
 FIRST_S: Final = 0.1
 MOST_S: Final = 30.0
-# What a link waits through: the edge is away or full, or its queue is being declared again (L20).
+# Errors that a link retries: the edge is away or full, or its queue is being declared again (L20).
 PASSING: Final = (NackError, UnroutableError, BrokerUnavailableError)
-# What is under way at a stop has so long to be answered.
+# The time after a stop for batches in flight to be answered.
 STOP_GRACE_S: Final = 10.0
 # The client itself waits for the edge, however long it is away (L20).
 EDGE_PATIENCE_MS: Final = 2**31 - 1
 
 
 def log(level: int, link: str, name: str, sentence: str, **fields: object) -> None:
-    """Logs an event of a link: `link_` and its name, the link and its fields."""
+    """Logs an event of a link, as `link_` and the event's name, with its fields."""
     _log.log(
         level,
         "link %s: %s",
@@ -51,7 +51,7 @@ class StoppedError(Exception):
 
 
 async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T], grace_s: float = 0) -> T:
-    """The result of `work`; it is cancelled when it is not done so long after a stop.
+    """Awaits `work`, but cancels it if it is not done `grace_s` after a stop.
 
     Raises:
         StoppedError: It was cancelled.
@@ -73,13 +73,13 @@ async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T], grace_s: flo
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The ackq broker of a link, and its queue there."""
+    """The local ackq broker of a link, and the link's queue on it."""
 
     broker: Broker
     queue: str
 
     async def queue_info(self) -> QueueInfo:
-        """Raises AckqError: without a broker, without the queue, without a permission."""
+        """The queue's description; raises AckqError without the broker, queue or permission."""
 
         def ask() -> QueueInfo:
             with Admin(self.broker) as admin:
@@ -89,7 +89,7 @@ class Edge:
 
 
 async def for_edge(link: str, edge: Edge, stop: asyncio.Event) -> QueueInfo:
-    """What the edge says of its queue, once it is there.
+    """Waits until the edge is reachable; returns its description of the queue.
 
     Args:
         link: The link's name, for the log.
@@ -97,8 +97,8 @@ async def for_edge(link: str, edge: Edge, stop: asyncio.Event) -> QueueInfo:
         stop: Ends the wait.
 
     Raises:
-        AckqError: What waiting does not mend: no such queue, no permission.
-        StoppedError: A stop came first.
+        AckqError: A failure that a retry cannot mend: no such queue, no permission.
+        StoppedError: A stop was requested first.
     """
     retry = back_off()
     while True:
@@ -112,10 +112,10 @@ async def for_edge(link: str, edge: Edge, stop: asyncio.Event) -> QueueInfo:
 async def after_cut(
     link: str, retry: Backoff, stop: asyncio.Event, cut: CutError, cuts: int
 ) -> None:
-    """Logs a cut, of which there were so many, and returns when it is time to connect again (L17).
+    """Logs a cut and sleeps for the reconnect back-off; `cuts` is their number so far (L17).
 
     Raises:
-        StoppedError: A stop came first.
+        StoppedError: A stop was requested first.
     """
     wait_s = retry.next_s()
     log(

@@ -1,4 +1,4 @@
-"""Runs links in one process until a stop, or until one of them can do no more."""
+"""Runs links in one process until a stop, or until one of them fails."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ackq_link.configuration import Link
 
 
 async def run(links: Sequence[Link], stop: asyncio.Event) -> None:
-    """Runs all links; the first that fails ends the others, cleanly.
+    """Runs all links; the first that fails stops the others cleanly.
 
     Raises:
-        AckqError: What it failed with, and its name.
+        AckqError: The error of the failed link, prefixed with the link's name.
     """
     tasks = [asyncio.create_task(_run(link, stop), name=f"link-{link.name}") for link in links]
     try:

@@ -1,7 +1,8 @@
-"""Deliveries that the edge cannot take, and how the others are numbered without them. Rule L29.
+"""Deliveries that the edge cannot take, and the numbering of the others without them. Rule L29.
 
-The edge numbers a subscription's deliveries without a gap, and the other broker gives each a tag:
-the two differ by how many were set aside. Invariant: what is set aside is never sent to the edge.
+The edge numbers a subscription's deliveries without a gap, and the remote broker gives each a tag:
+the two differ by the number of deliveries set aside. Invariant: a delivery that is set aside is
+never sent to the edge.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from ackq.wire import block
 from ackq_link.adapter import Deliveries
 from ackq_link.edge import Proof
 
-# The edge counts the queue's name as well.
+# The edge counts the queue's name in the size of a message.
 _MOST_BYTES = limits.MAX_MESSAGE_BYTES - limits.MAX_NAME_BYTES
 
 
 class SetAside:
-    """What was set aside of one subscription."""
+    """The deliveries of one subscription that were set aside, by tag."""
 
     def __init__(self) -> None:
         self._tags: list[int] = []
 
     def add(self, tag: int) -> None:
-        """The delivery with a tag, behind all that came before, is set aside."""
+        """Sets a delivery aside; its tag is above all tags set aside before."""
         self._tags.append(tag)
 
     def number(self, tag: int) -> int:
-        """The edge's number of a tag; of one that was set aside, that of the one before it."""
+        """The edge's number of a tag; of a tag set aside, the number of the delivery before it."""
         return tag - bisect_right(self._tags, tag)
 
     def tags(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """The ranges of tags of a range of the edge's numbers."""
-        behind = [tag - at for at, tag in enumerate(self._tags)]  # the number behind each
+        """The ranges of tags that a range of the edge's numbers covers."""
+        behind = [tag - at for at, tag in enumerate(self._tags)]  # the next number after each
         while first <= last:
             shift = bisect_right(behind, first)
             end = min(last, behind[shift] - 1) if shift < len(behind) else last
@@ -47,7 +48,7 @@ class SetAside:
             first = end + 1
 
     def parts(self, deliveries: Deliveries, unfit: dict[int, str]) -> Iterator[Deliveries]:
-        """Deliveries in the edge's numbers, without the rows that are unfit."""
+        """Splits deliveries at unfit rows and drops these; `first_tag` is the edge's number."""
         begin = 0
         for row in (*unfit, deliveries.rows.num_rows):
             if row > begin:
@@ -65,26 +66,26 @@ class SetAside:
 
 
 class Settlements:
-    """The order of a subscription's settlements: those that the edge permitted, and other ones."""
+    """The order of a subscription's settlements, by permit of the edge or without one."""
 
     def __init__(self) -> None:
         self._count = 0
-        self._others: list[int] = []  # which settlements, from 1, had no permit
-        # Of permitted ranges, in their order: how many permits end with each, and its last number.
+        self._others: list[int] = []  # the settlements without a permit, counted from 1
+        # Per permitted range, in order: the number of permits up to its end, and its last number.
         self._ranges = deque([(0, 0)])
 
     def permitted(self, first: int, last: int) -> None:
-        """The deliveries with these numbers were settled as the edge permitted."""
+        """Records that the deliveries with these numbers were settled by permit of the edge."""
         self._count += last - first + 1
         self._ranges.append((self._ranges[-1][0] + last - first + 1, last))
 
     def other(self) -> None:
-        """One delivery was rejected without a permit: the edge could not take it."""
+        """Records the rejection of a delivery without a permit: the edge could not take it."""
         self._count += 1
         self._others.append(self._count)
 
     def proof(self, settlements: int) -> Proof:
-        """The proof (L10) of the first `settlements`; the counts of later calls are not lower."""
+        """The proof (L10) of the first `settlements`, a count that never falls between calls."""
         proven = settlements - bisect_right(self._others, settlements)
         while self._ranges[0][0] < proven:
             self._ranges.popleft()
@@ -93,7 +94,7 @@ class Settlements:
 
 
 def unfit(rows: pa.RecordBatch) -> dict[int, str]:
-    """Why the edge cannot take rows, by their place in order: too large, they or their headers."""
+    """Reasons why the edge cannot take rows, by row index: the row or its headers are too large."""
     if block.payload_bytes(rows) <= limits.MAX_HEADER_BYTES:
         return {}
     found = {

@@ -1,6 +1,6 @@
 """Keys of a link and of its edge, each declared once, for TOML files and the flags of a command.
 
-Invariant: no message of an error shows a value of a key that may hold a password.
+Invariant: no error message shows the value of a key that may hold a password.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ackq.errors import InvalidArgumentError, UnknownOptionError
 from ackq.limits import DEFAULT_ENDPOINT
 from ackq_link.adapter import MAX_PREFETCH
 
-# The password of a broker, where no file has it.
+# The environment variable with a remote broker's password, where no file has it.
 PASSWORD: Final = "ACKQ_LINK_PASSWORD"  # noqa: S105 - the name of the variable
 _KINDS: Final = {str: "a text", int: "a whole number", bool: "true or false"}
 
 
 class Key(NamedTuple):
-    """A key: its help, what stands for its value (or all values, `a|b`), its default.
+    """A key: its help, the placeholder of its value (or all values, `a|b`), its default.
 
     A default of None makes it required.
     """
@@ -30,16 +30,16 @@ class Key(NamedTuple):
 
     @property
     def kind(self) -> type:
-        """The type of its value."""
+        """The type of the key's value."""
         return str if self.default is None else type(self.default)
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """All values that it may have; empty: any of its type."""
+        """All values that the key may have; empty: any value of its type."""
         return tuple(self.form.split("|")) if "|" in self.form else ()
 
 
-# An outbound link refuses them. `window-bytes` has no effect there, and is accepted.
+# An outbound link refuses these keys. It accepts `window-bytes`, which bounds its prefetch.
 INBOUND_KEYS: Final = {
     "ack": Key(
         "In: acknowledge there what is settled here, or stored here (settled).", "settled|stored"
@@ -96,11 +96,11 @@ EDGE_KEYS: Final = {
 
 
 def values(table: Mapping[str, Any], keys: Mapping[str, Key], where: str) -> dict[str, Any]:
-    """Every key with the value said or its default.
+    """The value of every key: the given one, or its default.
 
     Raises:
-        InvalidArgumentError: Names the place, the key and what is expected.
-        UnknownOptionError: There is no such key; names the nearest.
+        InvalidArgumentError: Names the place, the key and the expected value.
+        UnknownOptionError: An unknown key; names the nearest.
     """
     check_known(table, keys, where)
     found = {}
@@ -120,7 +120,7 @@ def values(table: Mapping[str, Any], keys: Mapping[str, Key], where: str) -> dic
 
 
 def check_known(table: Iterable[str], keys: Iterable[str], where: str) -> None:
-    """Raises UnknownOptionError for a key that is none of some, with the nearest."""
+    """Raises UnknownOptionError, which names the nearest key, for a name that is no key."""
     for name in table:
         if name not in keys:
             near = difflib.get_close_matches(name, keys, 1, 0.7)

@@ -1,8 +1,9 @@
 """A subscription of an inbound link: from deliveries to acknowledgements. Rules L9, L15, L26, L28.
 
-Invariant: a delivery is acknowledged or rejected there when the edge permits it, and in no other
-place of this program: `permits` returns, then `settle` or `reject` is called. What the edge cannot
-take is rejected only where the other broker keeps what is rejected, or may drop it (L29).
+Invariant: a delivery is acknowledged or rejected at the remote broker only when the edge permits
+it, and only in this module: `permits` returns, then `settle` or `reject` is called. A message that
+the edge cannot take is rejected only where the remote broker keeps rejected messages, or where the
+user allows it to drop them (L29).
 """
 
 from __future__ import annotations
@@ -26,23 +27,24 @@ from ackq_link.keys import KeyRule
 from ackq_link.process import STOP_GRACE_S, StoppedError, log
 from ackq_link.set_aside import SetAside, Settlements, unfit
 
-# Batches that the edge has not answered yet.
+# Most batches in flight to the edge.
 _BATCHES: Final = 16
-# While some are under way the next one gathers: a frame costs as much as dozens of rows.
+# While a batch is in flight the next one gathers: a frame costs as much as dozens of rows.
 _GATHER_S: Final = 0.025
 _LAST_PERMITS_S: Final = 2.0
 _LOOK_S: Final = 1.0
 _REPORT_S: Final = 60.0
-# So full a window is what holds up the link.
+# From this fill level on, the window is what limits the link.
 _FULL: Final = 0.9
 
 
 class GivenBackError(Exception):
-    """The subscription is to be closed, and what it holds given back.
+    """The subscription is to be closed, and the deliveries that it holds given back.
 
     Args:
-        action: Why it was held too long; None: the link is paused and has nothing to acknowledge.
-        held: How many deliveries.
+        action: The action for deliveries held too long; None: the link is paused and has nothing to
+            acknowledge.
+        held: The number of held deliveries.
     """
 
     def __init__(self, action: OnMaxHold | None, held: int) -> None:
@@ -53,21 +55,21 @@ class GivenBackError(Exception):
 
 @dataclass
 class InboundCounters:
-    """What an inbound link did; each grows only.
+    """Counters of an inbound link; each only grows.
 
     Attributes:
-        taken: Deliveries that were sent to the edge.
-        stored: Of these, those that it has on disk or had before.
-        matched: Of these, those that it had before.
-        redelivered: Deliveries that the other broker had delivered before.
-        settled: Acknowledged or rejected there.
+        taken: Deliveries sent to the edge.
+        stored: Of these, deliveries that the edge stored or matched.
+        matched: Of these, deliveries whose message the edge already had.
+        redelivered: Deliveries that the remote broker marked redelivered.
+        settled: Deliveries acknowledged or rejected at the remote broker.
         rejected: Of these, rejected (L28).
-        early: Sent with the wish to be acknowledged as soon as they are stored (L15, L16).
-        without_id: Keyed by their content though ids were asked for (L2).
+        early: Deliveries sent with the flag to permit them as soon as they are stored (L15, L16).
+        without_id: Deliveries keyed by their content although ids were configured (L2).
         renewals: Subscriptions that were given back because of their age (L15).
-        cuts: Subscriptions that ended.
-        set_aside: Deliveries that the edge cannot take, each time (L29).
-        set_aside_reason: Why, of the last of them.
+        cuts: Subscriptions that a cut ended.
+        set_aside: Deliveries that the edge cannot take, counted at each delivery (L29).
+        set_aside_reason: Why the edge cannot take the last of them.
     """
 
     taken: int = 0
@@ -85,18 +87,19 @@ class InboundCounters:
 
 
 class Transfer:
-    """Moves the deliveries of one subscription.
+    """Moves the deliveries of one subscription to the edge, and settles what the edge permits.
 
     Args:
-        name: The link's.
+        name: The link's name.
         edge: The open link at the edge.
-        subscription: The deliveries.
+        subscription: The subscription at the remote broker.
         limits: The window.
-        key: How messages are recognised.
-        holding: How long they are held.
-        counters: Of the link.
-        early: So many redelivered messages are acknowledged as soon as they are matched (L15).
-        reject_unfit: Whether what the edge cannot take is rejected there (L29).
+        key: The rule for the origin keys of messages.
+        holding: The policy for how long deliveries are held.
+        counters: The link's counters.
+        early: The number of redelivered messages to acknowledge as soon as they are matched (L15).
+        reject_unfit: Whether messages that the edge cannot take are rejected at the remote broker
+            (L29).
     """
 
     def __init__(
@@ -123,12 +126,12 @@ class Transfer:
         self._reject_unfit = reject_unfit
         self._aside = SetAside()
         self._settlements = Settlements()
-        self._number = self._stored_number = 0  # of the last delivery taken, and stored
+        self._number = self._stored_number = 0  # of the last delivery taken, of the last stored
         self._proof = Proof()
         self._acknowledged = asyncio.Event()
         self._held = Ranges()
         self._held_count = 0
-        self._unsent = 0  # of these, those that a pause keeps from the edge
+        self._unsent = 0  # of these, deliveries that a pause keeps from the edge
         self._batch_firsts: list[int] = []
         self._batch_times: list[float] = []
         self._room = asyncio.Semaphore(_BATCHES)
@@ -141,13 +144,14 @@ class Transfer:
         self._report_at = time.monotonic() + _REPORT_S
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Runs until something ends it, always by an error.
+        """Runs the transfer until a cut, a renewal, a stop or a failure; always ends by an error.
 
         Raises:
             CutError: The subscription ended.
-            GivenBackError: It is to be closed.
-            StoppedError: A stop came; what was under way at the edge is answered.
-            AckqError: The edge ended the link.
+            GivenBackError: The subscription is to be closed.
+            StoppedError: A stop was requested; the batches in flight to the edge were answered, or
+                the grace period is over.
+            AckqError: The edge ended the link, or a delivery was held too long (`fail`).
         """
         await self._edge.subscribe(lambda: self._proof)
         self._holding.subscribed()
@@ -170,7 +174,7 @@ class Transfer:
                         await self._finish(tasks[0])
                     each.result()
         except ClosedError as error:
-            # It lost what it knew of this subscription (L27).
+            # The edge lost its state of this subscription (L27).
             raise CutError(f"the edge: {error.message}") from error
         finally:
             self._failed.cancel()
@@ -181,7 +185,7 @@ class Transfer:
     # --- taking ---
 
     async def _take(self) -> None:
-        """Takes deliveries and sends them to the edge, several batches at a time."""
+        """Takes deliveries and sends them to the edge, with several batches in flight."""
         while True:
             await self._room.acquire()
             if self._stores:
@@ -209,7 +213,7 @@ class Transfer:
                 self._room.release()
 
     def _set_aside(self, tag: int, reason: str) -> None:
-        """Rejects there what the edge cannot take, or leaves it unacknowledged (L29)."""
+        """Rejects a delivery that the edge cannot take, or leaves it unacknowledged (L29)."""
         self._counters.set_aside += 1
         self._counters.set_aside_reason = reason
         if self._reject_unfit:
@@ -249,7 +253,7 @@ class Transfer:
         self._note_proven()
 
     def _note_proven(self) -> None:
-        """Learns which permits are proven to be settled, and names the last one (L10)."""
+        """Updates the proof: the number of permits proven to be settled, and the last one (L10)."""
         self._proof = self._settlements.proof(self._subscription.proven)
 
     async def _store(self, deliveries: Deliveries) -> None:
@@ -274,7 +278,7 @@ class Transfer:
         self._stored_number = deliveries.last_tag
 
     def _at_once(self, deliveries: Deliveries) -> list[bool] | None:
-        """The rows that are acknowledged when they are stored, though ack is `settled`."""
+        """Per row, whether it is acknowledged when it is stored, even with `ack=settled`."""
         rows = deliveries.rows.num_rows
         spared = self._holding.at_once(rows, deliveries.delivery_counts)
         if self._early <= 0:
@@ -293,7 +297,7 @@ class Transfer:
     # --- acknowledging ---
 
     async def _acknowledge(self) -> None:
-        """Settles there what the edge permits, in its order and with its outcome (L9, L12)."""
+        """Settles permitted deliveries, in the edge's order and with its outcomes (L9, L12)."""
         while True:
             permits = await self._edge.permits()
             if permits.subscription != self._edge.subscription:
@@ -314,9 +318,10 @@ class Transfer:
             self._acknowledged.set()
 
     async def _finish(self, taking: asyncio.Task[None]) -> None:
-        """After a stop: takes no more, waits for what is under way, acknowledges what is settled.
+        """After a stop: ends taking, waits for batches in flight, settles what is permitted.
 
-        What comes too late is not waited for: the delivery comes again and is matched (L11).
+        A permit that comes too late is not waited for: its delivery comes again and is matched
+        (L11).
         """
         taking.cancel()
         await asyncio.gather(taking, return_exceptions=True)
@@ -332,7 +337,7 @@ class Transfer:
     # --- watching ---
 
     async def _watch(self) -> None:
-        """Looks at pauses, at the edge and at the age of what is held."""
+        """Watches pauses, the state of the edge and the age of held deliveries."""
         told = ""
         while True:
             try:
@@ -353,10 +358,10 @@ class Transfer:
                 self._report(age_s)
 
     async def _miss(self) -> None:
-        """Logs how many held messages the remote broker no longer has (L18).
+        """Logs the number of held messages that the remote broker no longer has (L18).
 
-        Once its queue was empty at a look, and this link its only consumer, all that it delivers
-        again has come by the next look.
+        Once a look found its queue empty and this link its only consumer, all its redeliveries have
+        come by the next look.
         """
         empty, last = False, None
         while last is None or self._stored_number < last:
@@ -364,12 +369,12 @@ class Transfer:
             if last is None and self._edge.missing:
                 found = await self._subscription.remaining()
                 if found is None or found.consumers != 1:
-                    empty = False  # another consumer may give back what it holds
+                    empty = False  # another consumer may give back the messages that it holds
                 elif empty:
                     last = self._aside.number(found.last_tag)
                 else:
                     empty = not found.ready
-        await self._edge.refresh()  # behind what is stored by now
+        await self._edge.refresh()  # its answer comes after the batches stored so far
         if missing := self._edge.missing:
             log(
                 logging.WARNING,
@@ -384,7 +389,7 @@ class Transfer:
         await asyncio.Event().wait()
 
     def _pause(self, now: float) -> None:
-        """Follows the operator (L25)."""
+        """Follows an operator's pause or resume (L25)."""
         if not self._edge.paused:
             if self._paused_at is not None:
                 log(logging.INFO, self._name, "resumed", "goes on")
@@ -404,7 +409,7 @@ class Transfer:
             raise GivenBackError(None, 0)
 
     def _tell_of_edge(self, told: str) -> str:
-        """Logs why the edge takes nothing, once; returns it."""
+        """Logs why the edge refuses deliveries, when the reason changes; returns the reason."""
         error = self._edge.refusal or (None if self._edge.connected else self._edge.outage)
         if error is None:
             if told:
@@ -423,7 +428,7 @@ class Transfer:
         return error.message
 
     def _oldest_s(self, now: float) -> float:
-        """How long the oldest delivery is held."""
+        """The time in seconds that the oldest delivery has been held."""
         since = self._paused_at if self._paused_at is not None else now
         if self._held:
             at = bisect_right(self._batch_firsts, self._held.lowest) - 1
@@ -434,7 +439,7 @@ class Transfer:
         return now - since
 
     def _held_too_long(self, age_s: float) -> None:
-        """Raises what is to be done (L15)."""
+        """Raises GivenBackError to renew or store, PreconditionFailedError to fail (L15)."""
         action = self._holding.at_max_hold
         if action is OnMaxHold.FAIL:
             raise PreconditionFailedError(
@@ -458,7 +463,7 @@ class Transfer:
 
     @property
     def limited_by(self) -> str:
-        """What holds up the link now: edge, window, broker (nothing comes) or client (L19)."""
+        """What limits the link now: edge, window, broker (nothing arrives) or client (L19)."""
         full = self._held_count >= _FULL * self._limits.window_messages
         if self._edge.paused or not self._edge.connected or self._edge.refusal is not None:
             return "edge"
@@ -467,7 +472,7 @@ class Transfer:
         return "edge" if self._room.locked() else "client"
 
     def _figures(self) -> links_pb2.LinkReport:
-        """What operators see at the edge (L26)."""
+        """The report that operators see at the edge (L26)."""
         report = links_pb2.LinkReport(
             window_messages=self._limits.window_messages,
             reconnects=self._counters.cuts,
@@ -481,7 +486,7 @@ class Transfer:
         return report
 
     def _report(self, age_s: float) -> None:
-        """Logs how the link stands (L26)."""
+        """Logs the state of the link (L26)."""
         pace = self._limits.window_messages / max(self._turnaround_s, 0.001)
         log(
             logging.INFO,

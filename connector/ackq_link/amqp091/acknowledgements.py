@@ -1,17 +1,18 @@
-"""The order of acknowledgements on a channel, as frames, and what of it is proven. Rules L10, L12.
+"""The acknowledgements of a channel as frames, in order, and the proof of them. Rules L10, L12.
 
 Invariant: a frame covers deliveries of one consumer, and none that was not settled.
 
 Why credit is a proof. A broker that gave a consumer a prefetch of W delivers its message D only
-when at most W of those before are unacknowledged *in the queue*: so at least D - W of this
+when at most W of the messages up to it are unacknowledged *in the queue*: so at least D - W of this
 consumer's acknowledgements were applied there. A channel passes them on in the order in which they
-were sent, so these are its first D - W ones, with everything that any consumer of the channel was
-acknowledged before them. The broker applies a frame whole for each consumer, so a frame of one
-consumer is proven with any delivery of it. A consumer that is cancelled gets no more deliveries;
-what it was acknowledged is proven by the consumer that follows it on the channel (L19), as soon as
-one of *its* acknowledgements, which were sent later, is. A rejection frees credit in the same way
-and the same order. Applied is not the same as written: a classic queue whose node dies may deliver
-again what was proven, which is what the time is for that the edge keeps it.
+were sent, so these are the consumer's first D - W ones, and all earlier acknowledgements of any
+consumer of the channel are applied as well. The broker applies a frame whole for each consumer, so
+a frame of one consumer is proven by any proven delivery in it. A cancelled consumer gets no further
+deliveries; its acknowledgements are proven by the next consumer of the channel (L19), as soon as
+one of *that* consumer's acknowledgements, which were sent later, is proven. A rejection frees
+credit in the same way and in the same order. Applied does not mean written to disk: a classic queue
+whose node dies may redeliver messages with a proven acknowledgement, which is why the edge keeps
+their entries for a time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ackq.client.ranges import Ranges
 
 
 class AckFrame(NamedTuple):
-    """One frame: of a delivery, or of it and all below that are not settled yet."""
+    """One frame: it settles a delivery, or also all lower ones that are not settled yet."""
 
     tag: int
     multiple: bool
@@ -32,13 +33,13 @@ class AckFrame(NamedTuple):
 
 
 class Credit:
-    """A consumer of the channel.
+    """The credit of one consumer of the channel, and the settlements that it can prove.
 
     Args:
-        prefetch: Its own.
+        prefetch: The consumer's prefetch.
 
     Attributes:
-        delivered: How many deliveries it got.
+        delivered: The number of deliveries that the consumer got.
     """
 
     __slots__ = ("_frames", "_settled", "delivered", "prefetch")
@@ -47,16 +48,19 @@ class Credit:
         self.prefetch = prefetch
         self.delivered = 0
         self._settled = 0
-        # After each group of frames: how many of its deliveries are settled, and of the channel's.
+        # After each group of frames: numbers of settled deliveries of the consumer, of the channel.
         self._frames: deque[tuple[int, int]] = deque()
 
     def sent(self, count: int, total: int) -> None:
-        """So many more were settled; with them `total` of the channel."""
+        """Records `count` more settlements of the consumer; `total` is the channel's count."""
         self._settled += count
         self._frames.append((self._settled, total))
 
     def proven(self) -> int:
-        """How many of the channel are proven by this consumer since the last call, or 0."""
+        """The channel's proven settlements, if this consumer proved more since the last call.
+
+        Else 0.
+        """
         applied = self.delivered - self.prefetch
         total = 0
         while self._frames and self._frames[0][0] <= applied:
@@ -65,7 +69,7 @@ class Credit:
 
     @property
     def waits(self) -> bool:
-        """Whether anything of it is sent and not proven."""
+        """Whether any settlement of the consumer is sent and not proven."""
         return bool(self._frames)
 
 
@@ -76,11 +80,11 @@ class _Settled(NamedTuple):
 
 
 class Acknowledgements:
-    """What was settled on a channel: the frames to send, and what is proven."""
+    """The settlements of a channel: the frames to send, and the number proven to be applied."""
 
     def __init__(self) -> None:
         self._last_tag = 0
-        self._known = 0  # of these, those that `_unsent` has or had
+        self._known = 0  # the last tag that was added to `_unsent`
         self._unsent = Ranges()  # delivered, and in no frame yet
         self._run_starts: list[int] = []  # the first tag of each run of one consumer's deliveries
         self._run_owners: list[Credit] = []
@@ -90,7 +94,7 @@ class Acknowledgements:
         self._proven = 0
 
     def delivered(self, credit: Credit) -> None:
-        """The next delivery came, of this consumer."""
+        """Counts the channel's next delivery, which came to this consumer."""
         self._last_tag += 1
         if not self._run_owners or self._run_owners[-1] is not credit:
             self._run_starts.append(self._last_tag)
@@ -98,7 +102,7 @@ class Acknowledgements:
         credit.delivered += 1
 
     def settle(self, first: int, last: int, *, rejected: bool = False) -> None:
-        """Deliveries are settled, after all that were before; each once."""
+        """Queues the settlement of a range, after all earlier ones; each delivery once."""
         assert 1 <= first <= last <= self._last_tag, "not delivered"
         pending = self._pending
         if pending and pending[-1].last == first - 1 and pending[-1].rejected == rejected:
@@ -108,7 +112,7 @@ class Acknowledgements:
         self.pending += last - first + 1
 
     def frames(self) -> list[AckFrame]:
-        """The frames of what was settled since the last call, in the order to send them in."""
+        """The frames for the settlements since the last call, in sending order."""
         if self._known < self._last_tag:
             self._unsent.extend(self._known + 1, self._last_tag)
             self._known = self._last_tag
@@ -131,14 +135,14 @@ class Acknowledgements:
 
     @property
     def proven(self) -> int:
-        """How many deliveries, in the order in which they were settled, are proven (L10)."""
+        """The number of settlements, in their order, that are proven to be applied (L10)."""
         for credit in dict.fromkeys(self._run_owners):
             self._proven = max(self._proven, credit.proven())
         self._forget()
         return self._proven
 
     def _by_consumer(self, first: int, last: int) -> list[tuple[int, int, Credit]]:
-        """A range, cut where the consumer changes."""
+        """Splits a range of tags where the consumer changes."""
         parts = []
         at = bisect_right(self._run_starts, first) - 1
         while first <= last:
@@ -155,10 +159,10 @@ class Acknowledgements:
         rejected: bool,  # noqa: FBT001 - a field of the frames
         frames: list[AckFrame],
     ) -> None:
-        """Adds the frames of what one consumer was acknowledged in one go.
+        """Adds the frames for a group of settlements of one consumer.
 
-        Within it the order is free, because it is proven as a whole: the lowest goes first, so
-        that one frame covers as much as it can.
+        The order within the group is free, because the group is proven as a whole: the lowest tag
+        goes first, so that one frame covers as much as it can.
         """
         count = 0
         before = len(frames)
@@ -168,7 +172,7 @@ class Acknowledgements:
             assert removed == [(first, last)], "settled twice"
             count += last - first + 1
             if first == lowest:
-                # What is between it and the frame before is settled: one frame does for both.
+                # All between this range and the previous frames is settled: one frame covers both.
                 multiple = last > first or len(frames) > before
                 del frames[before:]
                 frames.append(AckFrame(last, multiple=multiple, rejected=rejected))
@@ -181,7 +185,7 @@ class Acknowledgements:
         credit.sent(count, self._total)
 
     def _forget(self) -> None:
-        """Drops consumers that are no more needed: not the last one, and everything proven."""
+        """Drops consumers whose deliveries are all settled and proven, except for the last one."""
         lowest = self._unsent.lowest if self._unsent else self._known + 1
         while (
             len(self._run_starts) > 1
@@ -192,7 +196,7 @@ class Acknowledgements:
 
 
 def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sorted ranges, with neighbours as one."""
+    """Sorted ranges, with adjacent ones merged."""
     joined: list[tuple[int, int]] = []
     for first, last in ranges:
         if joined and joined[-1][1] == first - 1:

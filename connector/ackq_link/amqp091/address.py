@@ -1,6 +1,6 @@
-"""Where an AMQP broker is, and how a link proves who it is there.
+"""Address of an AMQP 0-9-1 broker, connections to it, and the meaning of its errors.
 
-Invariant: no `repr`, message or log shows a password, wherever it was said.
+Invariant: no `repr`, message or log shows a password, wherever it was set.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _CLOSE_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress(RemoteAddress):
-    """A virtual host of a broker, and the user there; without one: who the certificate says."""
+    """A broker's virtual host and the link's user; without one the certificate identifies it."""
 
     user: str = "guest"
     password: str = field(default="guest", repr=False)
 
     @property
     def who(self) -> str:
-        """Who the link is there, for errors."""
+        """The link's identity at the broker, for errors."""
         return f"user '{self.user}'" if self.user else f"the client certificate {self.tls.cert}"
 
     def connect_url(self) -> URL:
-        """The URL with everything in it, for the client library alone."""
+        """The URL with the credentials in it, for the client library alone."""
         if not self.user:
             return URL(self.url).with_query(heartbeat=self.heartbeat_s, auth="external")
         return (
@@ -68,10 +68,10 @@ class BrokerAddress(RemoteAddress):
 
 
 def parse_url(text: str) -> tuple[str, str | None, str | None]:
-    """The URL without its user, the user, and the password; None: not said.
+    """The URL without its user, the user, and the password; None: not given.
 
     Raises:
-        InvalidArgumentError: It is none of AMQP; the message does not show it.
+        InvalidArgumentError: It is no AMQP URL; the message does not show it.
     """
     try:
         url = URL(text)
@@ -88,11 +88,11 @@ def parse_url(text: str) -> tuple[str, str | None, str | None]:
 
 
 class _Connection(aiormq.Connection):
-    """Says when the broker takes no publishes, which the library waits through."""
+    """Logs when the broker blocks publishers, while the library waits."""
 
     link = blocked = ""
 
-    # Names of the library's own.
+    # Private methods of the library, by their mangled names.
     async def _Connection__handle_connection_blocked(  # noqa: N802
         self, frame: Connection.Blocked
     ) -> None:
@@ -118,7 +118,7 @@ class AmqpConnection:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """RabbitMQ's version; empty: it is another broker."""
+        """RabbitMQ's version; empty for another broker."""
         properties = self._connection.server_properties or {}
         if properties.get("product") != "RabbitMQ":
             return ()
@@ -127,21 +127,21 @@ class AmqpConnection:
 
     @property
     def blocked(self) -> str:
-        """Why the broker takes no publishes now; empty: it does."""
+        """Why the broker takes no publishes now; empty: it takes them."""
         return self._connection.blocked
 
     @property
     def frame_bytes(self) -> int:
-        """Most bytes of a frame; 0: it is not bounded."""
+        """The largest size of a frame in bytes; 0: not bounded."""
         return self._connection.connection_tune.frame_max
 
     async def close(self) -> None:
-        """Ends both; never raises."""
+        """Closes the channel and the connection; never raises."""
         await _close(self._connection)
 
 
 async def connect(address: BrokerAddress, name: str, *, confirms: bool) -> AmqpConnection:
-    """Connects and opens a channel; `name` is shown to operators there. Raises CutError."""
+    """Connects and opens a channel; the broker's operators see `name`. Raises CutError."""
     context = address.tls.context() if address.secure else None
     connection = _Connection(
         address.connect_url(),
@@ -165,7 +165,7 @@ async def connect(address: BrokerAddress, name: str, *, confirms: bool) -> AmqpC
 
 
 async def _close(connection: aiormq.Connection) -> None:
-    """Ends a connection, at once or by leaving it; never raises."""
+    """Closes a connection, or gives up after a timeout; never raises."""
     try:
         async with asyncio.timeout(_CLOSE_S):
             await connection.close()
@@ -174,7 +174,7 @@ async def _close(connection: aiormq.Connection) -> None:
 
 
 def cut_of(error: BaseException, address: BrokerAddress, place: str = "") -> CutError:
-    """The cut that an error of the library is, in words.
+    """Translates an error of the library to a CutError, with a refusal if a retry cannot mend it.
 
     Args:
         error: As it was raised.
@@ -188,7 +188,7 @@ def cut_of(error: BaseException, address: BrokerAddress, place: str = "") -> Cut
     return CutError(f"{address.url}: {said}", by_message=isinstance(error, _BY_MESSAGE))
 
 
-# What RabbitMQ closes a channel or connection with for a message that it cannot take.
+# Errors with which RabbitMQ closes a channel or connection for a message that it cannot take.
 _BY_MESSAGE: Final = (
     exceptions.ChannelPreconditionFailed, exceptions.ConnectionFrameError,
     exceptions.ConnectionInternalError, exceptions.ConnectionNotImplemented,
@@ -197,13 +197,13 @@ _BY_MESSAGE: Final = (
 
 
 def _refusal(error: BaseException, address: BrokerAddress, place: str) -> AckqError | None:
-    """The error that waiting does not mend, if it is one."""
+    """The error to raise for a failure that a retry cannot mend; None for other failures."""
     said = " ".join(str(each) for each in error.args)
     failure = next((e for e in (error, error.__cause__) if isinstance(e, ssl.SSLError)), None)
     if failure is not None:
         return tls_failure(address.url, address.tls, failure)
     if isinstance(error, InvalidFrameError) and "Connection.OpenOk" in said:
-        # The library has no other error for a close that answers the open.
+        # The library has no better error for a close that answers the open.
         error, said = ConnectionNotAllowed(), "refused at the open"
     for kind, refusal, sentence in _REFUSALS:
         if isinstance(error, kind):

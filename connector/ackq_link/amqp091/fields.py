@@ -1,12 +1,13 @@
 """Field tables of AMQP 0-9-1 as JSON values, and back, with the type of each field.
 
-A text is a JSON text, a number a JSON number, and what JSON has no word for is an object of one
-key: `!bytes`, `!longstr` (a text that is not UTF-8), `!timestamp`, `!decimal`, `!double`, `!float`
-(those that are not finite). The types of numbers stand beside the value, a letter each, in the
-order of the value: so a reader of JSON finds `{"count": 1}` and not the width of its field.
+A text is a JSON text, a number a JSON number, and a type that JSON does not have is an object of
+one key: `!bytes`, `!longstr` (a text that is not UTF-8), `!timestamp`, `!decimal`, `!double`,
+`!float` (numbers that are not finite). The types of numbers are kept separately from the value, a
+letter each, in the order of the numbers in the value: so a reader of the JSON finds `{"count": 1}`
+without the width of its field.
 
-Invariant: `encode(decode(field))` is the field, but for the order of the fields of nested tables,
-which are sorted by name, since a broker may order them otherwise (L3).
+Invariant: `encode(decode(field))` is the field, except for the order of the fields of nested
+tables, which are sorted by name, since a broker may order them otherwise (L3).
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ _SIZES: Final = {
     ord("V"): 0,
 }
 _SIZED: Final = frozenset(b"SxAF")
-# In place of the letter of a number whose type is the one that is chosen for it.
+# The letter of a number whose type is the one that `encode` chooses by default.
 _CHOSEN: Final = "."
 _INT_32: Final = range(-(2**31), 2**31)
 _NAME_BYTES: Final = 255
 
 
 def split(table: bytes) -> list[tuple[bytes, bytes]]:
-    """The fields of a table without its length: names, and values with their tag.
+    """Splits a table, given without its length, into names, and values with their type tag.
 
     Raises:
-        ValueError: It is cut, or has a type that AMQP does not know.
+        ValueError: The table is cut short, or has a type that AMQP does not know.
     """
     found, at = [], 0
     while at < len(table):
@@ -61,16 +62,16 @@ def split(table: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def join(fields: list[tuple[bytes, bytes]]) -> bytes:
-    """A table, with its length, of names and values with their tag."""
+    """Encodes a table, with its length, from names and values with their type tag."""
     parts = [bytes((len(name),)) + name + value for name, value in fields]
     return _sized(b"".join(parts))
 
 
 def canonical(table: bytes) -> bytes:
-    """A table, with its length, whose fields are sorted by name, those of nested tables as well.
+    """A table, with its length, with the fields of it and of nested tables sorted by name.
 
-    The order of two fields of one name is theirs; what cannot be split stays as it is, and so does
-    what is nested too deep.
+    Two fields of one name keep their order; a table that cannot be split stays as it is. If tables
+    are nested too deep, only the fields of the outermost one are sorted.
     """
     try:
         return _sorted_table(table)
@@ -81,12 +82,13 @@ def canonical(table: bytes) -> bytes:
 
 
 def decode(field: bytes) -> tuple[Any, str]:
-    """A value with its tag as (JSON value, letters of its numbers).
+    """Decodes a value with its type tag to (JSON value, letters of its numbers).
 
-    A letter is "." where `encode` chooses the type without it; "" if all are.
+    A letter is "." where `encode` chooses the type without it; the letters are "" if all are ".".
 
     Raises:
-        ValueError: It has no JSON form: names that are not UTF-8 or double, a nesting too deep.
+        ValueError: It has no JSON form: a name is not UTF-8 or occurs twice, or the nesting is too
+            deep.
     """
     letters: list[str] = []
     try:
@@ -98,10 +100,10 @@ def decode(field: bytes) -> tuple[Any, str]:
 
 
 def encode(value: Any, letters: str = "") -> bytes:
-    """The value with its tag of what `decode` gave.
+    """Encodes the result of `decode` as a value with its type tag.
 
     Raises:
-        Exception: It is no such value, or is out of its type's range.
+        Exception: `decode` never gives this value, or it is out of its type's range.
     """
     return _encode(value, iter(letters))
 
@@ -110,7 +112,7 @@ def encode(value: Any, letters: str = "") -> bytes:
 
 
 def _end(data: bytes, at: int) -> int:
-    """Where the value ends whose tag stands at a place."""
+    """The end offset of the value whose type tag is at `at`."""
     tag = data[at : at + 1]
     if tag and tag[0] in _SIZED:
         size = 4 + int.from_bytes(data[at + 1 : at + 5])
@@ -122,7 +124,7 @@ def _end(data: bytes, at: int) -> int:
 
 
 def _items(array: bytes) -> Iterator[bytes]:
-    """The values of an array without its length, with their tag."""
+    """The values, with their type tag, of an array given without its length."""
     at = 0
     while at < len(array):
         end = _end(array, at)
@@ -194,20 +196,20 @@ def _decode_table(table: bytes, letters: list[str]) -> dict[str, Any]:
         raise ValueError("two fields of one name")
     if len(values) == 1:
         ((name, value),) = values.items()
-        if name.startswith("!"):  # it looks like what stands for a type
+        if name.startswith("!"):  # it looks like the mark of a type
             return {f"!{name}": value}
     return values
 
 
 def _chosen(number: float) -> str:
-    """The letter of a number that has none."""
+    """The letter of the type that `encode` chooses for a number by default."""
     if isinstance(number, int):
         return "I" if number in _INT_32 else "l"
     return "d"
 
 
 def _mark(value: dict[str, Any]) -> str:
-    """The type that a table stands for; "" if it is a table."""
+    """The mark of the type that a JSON object stands for; "" if it is a table."""
     only = next(iter(value)) if len(value) == 1 else ""
     return only if only.startswith("!") and not only.startswith("!!") else ""
 
@@ -240,7 +242,7 @@ def _encode_table(value: dict[str, Any], letters: Iterator[str]) -> bytes:
 
 
 def check_name(name: bytes) -> bytes:
-    """The name of a field. Raises ValueError for one that is too long."""
+    """Returns the name of a field. Raises ValueError if it is too long."""
     if len(name) > _NAME_BYTES:
         shown = name[:32].decode(errors="replace")
         raise ValueError(f"the header name '{shown}...' has over {_NAME_BYTES} bytes")
@@ -272,6 +274,6 @@ _MARKED: Final[dict[str, Callable[[Any], bytes]]] = {
     "!decimal": _encode_decimal,
     "!float": lambda text: b"f" + bytes.fromhex(text),
     "!double": lambda text: b"d" + bytes.fromhex(text),
-    # Of AMQP 1.0.
+    # Types of AMQP 1.0.
     **dict.fromkeys(("!text", "!symbol", "!uuid"), lambda text: b"S" + _sized(text.encode())),
 }

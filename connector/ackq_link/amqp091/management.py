@@ -1,4 +1,4 @@
-"""What RabbitMQ's HTTP API says of a queue: AMQP 0-9-1 itself cannot be asked. Rules L14, L17.
+"""Queue limits from RabbitMQ's HTTP API, as AMQP 0-9-1 does not report them. Rules L14, L17.
 
 Invariant: it only reads, with the credentials of the link.
 """
@@ -38,7 +38,7 @@ _REFUSALS: Final[Mapping[int, tuple[type[AckqError], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Management:
-    """Where the API is: `http://HOST:15672`."""
+    """RabbitMQ's management API at a URL such as `http://HOST:15672`."""
 
     url: str
 
@@ -51,10 +51,10 @@ class Management:
             )
 
     async def queue_limits(self, address: BrokerAddress, queue: str) -> QueueLimits:
-        """The limits of a queue; of one that the link's user may not see, a warning alone.
+        """The limits of a queue; only a warning if the link's user may not use the API.
 
         Raises:
-            CutError: With a refusal where waiting mends nothing.
+            CutError: The API failed; with a refusal if a retry cannot mend it.
         """
         try:
             found = await asyncio.to_thread(self._get, address, queue)
@@ -95,12 +95,12 @@ class Management:
 
 
 def limits_of(found: Mapping[str, Any]) -> QueueLimits:
-    """The limits in the API's description of a queue; what stands nowhere is not known."""
+    """The limits in the API's description of a queue; a missing limit is not known."""
     arguments = _table(found.get("arguments"))
     policy = _table(found.get("effective_policy_definition"))
 
     def smallest(name: str) -> int | None:
-        """Of argument and policy, of which the smaller rules; a negative one means none."""
+        """The smaller of argument and policy, which applies; negative values mean no limit (0)."""
         said = [
             value
             for value in (arguments.get(f"x-{name}"), policy.get(name))

@@ -11,8 +11,9 @@
 | headers with two of one name, a name that is not UTF-8, or too deep for JSON | also whole in `amqp-properties` |
 | delivery_mode | none: all are stored persistent, and go out so |
 
-`amqp-properties` is a JSON object, and absent where it would be empty. No expiration rules a message
-here. An empty table of headers counts as none: a quorum queue adds `x-delivery-count` to either.
+`amqp-properties` is a JSON object, and absent where it would be empty. An expiration is kept as data
+and has no effect at the edge. An empty table of headers counts as none: a quorum queue adds
+`x-delivery-count` to either.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ _KINDS: Final = {
     "message_id": _TEXT, "timestamp": ">q", "type": _TEXT, "user_id": _TEXT, "app_id": _TEXT,
     "cluster_id": _TEXT,
 }  # fmt: skip
-# Those without a column.
+# The properties without a column.
 _EXTRAS: Final = _KINDS.keys() - {*_TEXTS, "headers", "delivery_mode", "timestamp"}
 _FLAGS: Final = [(name, kind, 1 << (15 - at)) for at, (name, kind) in enumerate(_KINDS.items())]
 _MORE_FLAGS: Final = 1
 _SIZES: Final = {">B": 1, ">q": 8, _TEXT: 1, _TABLE: 4}  # of texts and tables: of their length
 _SIZED: Final = {_TEXT, _TABLE}
 _PERSISTENT: Final = 2
-# Not the sender's to say: a broker refuses a message that names another user.
+# Never sent: a broker refuses a message that names another user.
 _NOT_SENT: Final = "user_id"
-# Of the delivery, not of the message: a quorum queue adds them.
+# Headers of the delivery, not of the message: a quorum queue adds them.
 _DELIVERY_COUNT: Final = b"x-delivery-count"
 _OF_DELIVERY: Final = frozenset({_DELIVERY_COUNT, b"x-acquired-count"})
 
@@ -62,7 +63,7 @@ _SHORT_BYTES: Final = 255
 _MAX_EXPIRATION_MS: Final = 2**32 - 1
 # Headers by which RabbitMQ routes.
 _LISTS: Final = frozenset({b"CC", b"BCC"})
-# Before the base64 of a text that is not UTF-8.
+# The prefix of the base64 of a text that is not UTF-8.
 _MARK: Final = "!bytes:"
 
 # The start of a content header: class, weight, size of the body.
@@ -72,8 +73,8 @@ _HEADER_START: Final = struct.Struct(">HHQ")
 class Properties:
     """Flags and properties as they are on the wire, in place of the library's class.
 
-    The library decodes some values to others, and takes what it cannot decode for a broken
-    connection.
+    The library changes some values when it decodes them, and treats a value that it cannot decode
+    as a broken connection.
     """
 
     __slots__ = ("_message_id", "wire")
@@ -84,19 +85,19 @@ class Properties:
 
     @property
     def message_id(self) -> str | None:
-        """The id, as in its column; the library asks for it of what is sent and returned."""
+        """The message id as in its column; the library reads it of sent and returned messages."""
         if self._message_id is None:
             raw = _unpacked(self.wire).get("message_id")
             self._message_id = _shown(raw) if raw else None
         return self._message_id
 
     def marshal(self) -> bytes:
-        """What the library sends."""
+        """The bytes that the library sends."""
         return self.wire
 
 
 def _keep(header: ContentHeader, data: bytes) -> None:
-    """Reads a content header; its properties stay as they came."""
+    """Reads a content header; keeps its properties undecoded."""
     header.class_id, header.weight, header.body_size = _HEADER_START.unpack_from(data)
     header.properties = Properties(data[_HEADER_START.size :])  # type: ignore[assignment]
 
@@ -105,7 +106,7 @@ ContentHeader.unmarshal = _keep  # type: ignore[method-assign, assignment]
 
 
 def to_rows(bodies: Sequence[bytes], properties: Sequence[Properties]) -> pa.RecordBatch:
-    """Messages as the columns to publish; those that no message uses are left out."""
+    """Messages as the columns to publish; columns that no message uses are left out."""
     columns: dict[str, pa.Array] = {"body": pa.array(bodies, pa.binary())}
     unpacked = [_unpacked(each.wire) for each in properties]
     extras: dict[int, dict[str, Any]] = {}
@@ -140,7 +141,7 @@ def from_rows(
 ) -> Iterable[Properties | ValueError]:
     """The properties of delivered rows, each with the message id that it is published under.
 
-    A row that AMQP cannot carry gives the error in their place, before anything of it is sent.
+    A row that AMQP cannot carry gives an error instead of properties, before any of it is sent.
     """
     columns = [_values(rows, name) for name in ("headers", "published_at", *_TEXTS[1:])]
     for message_id, pairs, time, *texts in zip(message_ids, *columns, strict=True):
@@ -160,7 +161,7 @@ def from_rows(
 
 
 def _values(rows: pa.RecordBatch, name: str) -> list[Any]:
-    """A column, a time in microseconds; of one that is not there, None for each row."""
+    """The values of a column, a time in microseconds; None for each row of a missing column."""
     if name not in rows.schema.names:
         return [None] * rows.num_rows
     column = rows.column(name)
@@ -172,7 +173,7 @@ def _values(rows: pa.RecordBatch, name: str) -> list[Any]:
 
 
 def _unpacked(wire: bytes) -> dict[str, Any]:
-    """Texts and tables as bytes, the others as numbers; all in one where they cannot be told."""
+    """Properties by name: texts and tables as bytes, others as numbers; malformed ones whole."""
     found: dict[str, Any] = {}
     flags, at = int.from_bytes(wire[:2]), 2
     for name, kind, flag in _FLAGS:
@@ -191,7 +192,7 @@ def _unpacked(wire: bytes) -> dict[str, Any]:
 
 
 def _pack(values: dict[str, Any]) -> bytes:
-    """The reverse of `_unpacked`; a table has its length before it."""
+    """Encodes properties, the reverse of `_unpacked`; a table has its length before it."""
     flags, parts = 0, []
     for name, kind, flag in _FLAGS:
         value = values.get(name)
@@ -213,7 +214,7 @@ def _pack(values: dict[str, Any]) -> bytes:
 
 
 def _column(name: str, texts: list[bytes | None], extras: dict[int, dict[str, Any]]) -> pa.Array:
-    """A column of texts; what a column does not hold is noted."""
+    """A column of texts; notes in `extras` the texts that a column cannot hold as they are."""
     try:
         column = pa.array([text or None for text in texts], pa.binary()).cast(pa.string())
         plain = b"" not in texts and not pc.any(pc.starts_with(column, _MARK)).as_py()
@@ -221,14 +222,14 @@ def _column(name: str, texts: list[bytes | None], extras: dict[int, dict[str, An
         column = pa.array([_shown(text) if text else None for text in texts], pa.string())
         plain = False
     for row, text in enumerate(texts if not plain else ()):
-        # A message whose id is empty has none, and gets one on its way out.
+        # A message with an empty id has none, and gets one when it is published.
         if text is not None and (_is_marked(text) if text else name != "message_id"):
             extras.setdefault(row, {})[name] = _json_text(text)
     return column
 
 
 def _pairs(unpacked: dict[str, Any], extra: dict[str, Any]) -> list[tuple[str, str]]:
-    """The headers of a message as texts, with what they, and its columns, do not tell."""
+    """The headers of a message as texts, with `amqp-properties` for all that has no column."""
     for name in unpacked.keys() & _EXTRAS:
         value = unpacked[name]
         extra[name] = _json_text(value) if isinstance(value, bytes) else value
@@ -242,7 +243,7 @@ def _pairs(unpacked: dict[str, Any], extra: dict[str, Any]) -> list[tuple[str, s
 
 
 def _headers(table: bytes, extra: dict[str, Any]) -> list[tuple[str, str]]:
-    """A field table as text headers; notes what they do not tell."""
+    """A field table as text headers; notes in `extra` what the texts do not carry."""
     pairs: dict[str, str] = {}
     types = {}
     try:
@@ -288,7 +289,7 @@ def _delivery_count(table: bytes) -> int | None:
 
 
 def _time_us(time: int) -> int:
-    """Microseconds of a timestamp in seconds; some write a thousandth or less of one."""
+    """Microseconds of a timestamp in seconds; some senders use milliseconds or finer units."""
     time_us = time * 10**6
     while not MIN_PUBLISHED_AT_US <= time_us <= MAX_PUBLISHED_AT_US:
         time_us //= 1000
@@ -296,12 +297,12 @@ def _time_us(time: int) -> int:
 
 
 def _shown(text: bytes) -> str:
-    """A text as in its column."""
+    """A text as its column shows it: itself, or its base64 after the mark if it needs one."""
     return _MARK + _base64(text) if _is_marked(text) else text.decode()
 
 
 def _is_marked(text: bytes) -> bool:
-    """Whether it is not UTF-8, or looks like what stands for such a one."""
+    """Whether a text needs the mark: it is not UTF-8, or begins with the mark itself."""
     try:
         return text.decode().startswith(_MARK)
     except UnicodeDecodeError:
@@ -309,7 +310,7 @@ def _is_marked(text: bytes) -> bool:
 
 
 def _json_text(text: bytes) -> object:
-    """A text as JSON."""
+    """A text as a JSON value: a string, or an object with base64 if it is not UTF-8."""
     try:
         return text.decode()
     except UnicodeDecodeError:
@@ -324,7 +325,7 @@ def _base64(data: bytes) -> str:
 
 
 def _table(pairs: Sequence[tuple[str, str]]) -> tuple[bytes | None, dict[str, Any]]:
-    """The field table of text headers, and the properties that are among them."""
+    """The field table of text headers, and the properties noted in `amqp-properties`."""
     texts = dict(pairs)
     noted = texts.pop(EXTRA_HEADER, None)
     extra = _noted(noted, texts) if noted is not None else {}
@@ -357,7 +358,7 @@ def _table(pairs: Sequence[tuple[str, str]]) -> tuple[bytes | None, dict[str, An
 
 
 def _noted(text: str, headers: dict[str, str]) -> dict[str, Any]:
-    """What stands in `amqp-properties`; empty: it is an application's own text."""
+    """The content of `amqp-properties`; empty: it is an application's own text."""
     try:
         extra = dict(json.loads(text))
         ours = all(isinstance(headers[name], str) for name in extra.get(_JSON_HEADERS, ()))
@@ -367,7 +368,7 @@ def _noted(text: str, headers: dict[str, str]) -> dict[str, Any]:
 
 
 def _check_lists(table: bytes) -> None:
-    """Refuses what RabbitMQ closes the channel for."""
+    """Raises ValueError for a `CC` or `BCC` header that RabbitMQ would close the channel for."""
     for name, value in fields.split(table[4:]):
         if name in _LISTS:
             keys = fields.decode(value)[0]
@@ -381,17 +382,17 @@ def _check_expiration(text: bytes | None) -> None:
 
 
 def _raw(name: str, text: str | None, extra: dict[str, Any]) -> bytes | None:
-    """The text of a column as it came in, or was published."""
+    """The bytes of a text property: as noted when it came in, or from its column."""
     noted = extra.get(name)
     if noted is None:
         return None if text is None else text.encode()
     raw: bytes = _sent(noted)
     unchanged = (text or "") == (_shown(raw) if raw else "")
-    return raw if unchanged else (text or "").encode()  # an application gave it another since
+    return raw if unchanged else (text or "").encode()  # an application has changed it since
 
 
 def _sent(noted: Any) -> Any:
-    """The value of a noted property: text as bytes, or a number."""
+    """The value of a noted property: a text as bytes, or a number."""
     if isinstance(noted, dict):
         return base64.b64decode(noted["!bytes"])
     return noted.encode() if isinstance(noted, str) else noted

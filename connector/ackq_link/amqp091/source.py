@@ -1,6 +1,6 @@
 """A queue of an AMQP 0-9-1 broker to consume: its window, its limits, its name. Rules L1, L14, L17.
 
-Invariant: nothing is declared or changed at the other broker.
+Invariant: nothing is declared or changed at the remote broker.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ackq_link.amqp091.address import BrokerAddress, connect, cut_of
 from ackq_link.amqp091.management import Management
 from ackq_link.amqp091.subscription import QueueSubscription, Seen
 
-# Versions whose quorum queues deliver nothing any more once each consumer has met the consumer
-# timeout (rabbitmq-server#17317); before 4.3 a quorum queue had none of its own.
+# Versions whose quorum queues no longer deliver once each consumer has met the consumer timeout
+# (rabbitmq-server#17317); before 4.3 a quorum queue had none of its own.
 _STOPS_FROM: Final = (4, 3, 0)
 _STOPS_TO: Final = (4, 3, 5)
-# Whatever the version.
+# The note on a single active consumer, for every version.
 SINGLE_ACTIVE_NOTE: Final = (
     "the queue there has a single active consumer: while the link is that one, another consumer or"
     " a second link waits and gets nothing, and while another is, the link does"
@@ -32,25 +32,25 @@ _CALL_S: Final = 20.0
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 QUORUM: Final = "quorum"
 CLASSIC: Final = "classic"
-# The first version in which quorum queues have a delivery limit though nobody set one, and it.
+# The first version in which quorum queues have a delivery limit by default, and this limit.
 _LIMIT_SINCE: Final = (4, 0)
 _DEFAULT_LIMIT: Final = 20
-# From here on a nack with requeue is no delivery that counts; a cut is one still.
+# From this version on a nack with requeue does not count as a delivery; a cut still does.
 _FREE_NACK_SINCE: Final = (4, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSource:
-    """A queue of an AMQP broker.
+    """A queue of an AMQP 0-9-1 broker as the source of a link.
 
     Args:
         address: The broker.
         queue: The queue, which must exist.
-        name: The link's.
+        name: The link's name.
         limits: `window_messages` is the prefetch, from 1 to 65535: with 0 a quorum queue would
             deliver 2000.
-        told: What the user says of the queue; it goes before what is learnt.
-        management: The HTTP API of the broker, if it may be asked.
+        told: The limits that the user set; they override the learnt ones.
+        management: The HTTP API of the broker, if the link may use it.
     """
 
     address: BrokerAddress
@@ -70,13 +70,14 @@ class QueueSource:
         return f"amqp://{url.host}:{port}/{vhost}, queue {self.queue}"
 
     async def learn(self) -> QueueLimits:
-        """The limits of the queue (L14).
+        """Learns the limits of the queue (L14).
 
-        What the user told goes first, then what the management API says. AMQP 0-9-1 itself tells
-        nothing of a queue; its version and the headers of what it redelivered tell a little.
+        Limits that the user set go first, then those of the management API. AMQP 0-9-1 itself does
+        not report the limits of a queue; the broker's version and the headers of redelivered
+        messages give hints.
 
         Raises:
-            CutError: The broker is away; or, with a refusal, there is no such queue, or it is a
+            CutError: The broker is away; or, with a refusal, the queue does not exist, or it is a
                 stream.
         """
         connection = await connect(self.address, self.name, confirms=False)
@@ -98,7 +99,7 @@ class QueueSource:
         return limits
 
     async def subscribe(self) -> QueueSubscription:
-        """Connects and consumes. Raises CutError, with a refusal where waiting mends nothing."""
+        """Connects and consumes. Raises CutError, with a refusal if a retry cannot mend it."""
         connection = await connect(self.address, self.name, confirms=False)
         subscription = QueueSubscription(
             connection, self.address, self.queue, self.limits, self.seen
@@ -113,7 +114,7 @@ class QueueSource:
         return subscription
 
     def limits_of(self, learnt: QueueLimits) -> QueueLimits:
-        """The limits of all that is told, seen, and learnt of the management API."""
+        """The limits combined from the user's settings, facts seen, and the management API."""
         kind = self.told.kind or learnt.kind or (QUORUM if self.seen.quorum else "")
         found = learnt.overridden(self.told)
         limit = found.delivery_limit
@@ -145,12 +146,12 @@ class QueueSource:
 
 
 def single_active_warning(version: tuple[int, ...], kind: str, timeout_s: float | None) -> str:
-    """What is to be done before the queue stops for ever; empty: nothing.
+    """The warning that a queue with a single active consumer will stop for ever; empty: none.
 
     Args:
-        version: RabbitMQ's; empty: not known.
-        kind: Of the queue.
-        timeout_s: The consumer timeout of the queue, where one is said or learnt.
+        version: RabbitMQ's version; empty: not known.
+        kind: The type of the queue.
+        timeout_s: The consumer timeout of the queue, where one is set or learnt.
     """
     stops = _STOPS_FROM <= version[:3] <= _STOPS_TO
     if not stops or kind not in {"quorum", ""} or timeout_s is not None:

@@ -1,6 +1,7 @@
-"""A stream of RabbitMQ is no queue: an acknowledgement removes nothing there. Rule L14.
+"""Detects RabbitMQ streams, which a link refuses to consume. Rule L14.
 
-A link would begin at its end each time it starts, and lose what came meanwhile; so it is refused.
+An acknowledgement removes nothing from a stream. A link would begin at the stream's end at each
+start, and lose the messages that came meanwhile.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from ackq_link.adapter import CutError
 from ackq_link.amqp091.address import BrokerAddress, connect
 
 STREAM: Final = "stream"
-# What each delivery of a stream has; a message that was copied from one may have it as well.
+# A header of each delivery of a stream; a message copied from a stream may have it as well.
 OFFSET_HEADER: Final = b"x-stream-offset"
 _CALL_S: Final = 20.0
 
 
 def refusal(queue: str) -> PreconditionFailedError:
-    """Why no link reads a stream."""
+    """The error that refuses a stream, with the reason and a remedy."""
     return PreconditionFailedError(
         f"'{queue}' is a stream, of which a link would lose what comes while it is stopped: what is"
         " read there stays, and nothing says how far a link has come. Bind a quorum queue to the"
@@ -30,7 +31,9 @@ def refusal(queue: str) -> PreconditionFailedError:
 
 
 async def is_stream(address: BrokerAddress, queue: str) -> bool:
-    """Asks for one message, which a stream does not give; another queue has it back at once.
+    """Whether a queue is a stream: it refuses to give a single message by `basic.get`.
+
+    Another queue gives one, and gets it back at once when the connection closes.
 
     Raises:
         CutError: The broker is away.

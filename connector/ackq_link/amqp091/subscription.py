@@ -1,7 +1,7 @@
 """A consumer by AMQP 0-9-1: deliveries, acknowledgements, its window. Rules L8, L12, L17, L19.
 
-Invariant: deliveries come in the order of their tags, and acknowledgements leave on the channel
-that they came on. A tag that does not follow the one before it ends the subscription.
+Invariant: deliveries come in the order of their tags, and acknowledgements are sent on the channel
+of their deliveries. A tag that does not follow the previous one ends the subscription.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from ackq_link.amqp091.properties import Properties, delivery_counts, to_rows
 _REPLACED: Final = "_on_deliver_frame"
 
 
-# Acks leave when so much time has passed, or so large a part of the window waits for them.
+# Acknowledgements are sent after this delay, or when this part of the window waits for one.
 ACK_DELAY_S: Final = 0.05
 _ACK_PART: Final = 4
 _BATCH_ROWS: Final = 5_000
 _BATCH_BYTES: Final = 8 << 20
 _CALL_S: Final = 20.0
 _CLOSE_S: Final = 5.0
-# After so many heartbeats a broker has closed the connection of a process that is gone.
+# After this many heartbeats a broker has closed the connection of a dead process.
 _MISSED_HEARTBEATS: Final = 3
-# In a nack, with `multiple`: everything that is unacknowledged.
+# The tag of a nack with `multiple` that covers all unacknowledged deliveries.
 _ALL: Final = 0
 
 
 @dataclass
 class Seen:
-    """What the deliveries and the connections told of the other broker."""
+    """Facts about the remote broker learnt from deliveries and connections."""
 
     quorum: bool = False
     version: tuple[int, ...] = ()
@@ -53,11 +53,11 @@ class QueueSubscription:
     """The consumers, one at a time, of one channel of one connection.
 
     Args:
-        connection: Has the channel.
-        address: Where it leads, for errors.
-        queue: What it consumes.
-        limits: Its window.
-        seen: Is told what deliveries tell.
+        connection: The connection with the channel.
+        address: The remote broker, for errors.
+        queue: The queue that it consumes.
+        limits: The bounds of its window.
+        seen: Updated with the facts learnt from deliveries.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class QueueSubscription:
         self._alone_at = time.monotonic() + _MISSED_HEARTBEATS * address.heartbeat_s
 
     async def start(self) -> None:
-        """Starts the consumer."""
+        """Starts the consumer and the tasks of acknowledgements and window."""
         take_at_once(self._channel)
         self._channel.on_consumer_cancel_callbacks.add(self._on_cancel)
         self._channel.closing.add_done_callback(self._on_closed)
@@ -107,11 +107,11 @@ class QueueSubscription:
             task.add_done_callback(self._on_task_end)
 
     async def deliver(self) -> Deliveries:
-        """Everything that came, up to a bound; waits for the first.
+        """The deliveries that have come, up to a batch; waits for the first.
 
         Raises:
             CutError: The subscription ended.
-            PreconditionFailedError: It is a stream's.
+            PreconditionFailedError: The queue is a stream.
         """
         while True:
             if self._cut is not None:
@@ -124,18 +124,18 @@ class QueueSubscription:
             await self._arrived.wait()
 
     async def _check_kind(self) -> None:
-        """Refuses a stream, which its first delivery gives away."""
+        """Refuses a stream, which the headers of its first delivery reveal."""
         self._checked = True
         offset = stream_queue.OFFSET_HEADER in self._properties[0].wire
         if offset and await stream_queue.is_stream(self._address, self._queue):
             raise stream_queue.refusal(self._queue)
 
     def settle(self, first_tag: int, last_tag: int) -> None:
-        """Acknowledges a range, at most every 50 ms or quarter of the window (L12)."""
+        """Acknowledges a range of tags, at most every 50 ms or quarter of the window (L12)."""
         self._settle(first_tag, last_tag, rejected=False)
 
     def reject(self, first_tag: int, last_tag: int) -> None:
-        """Rejects a range there without requeue: its dead-letter exchange gets it (L13)."""
+        """Rejects a range without requeue: the queue's dead-letter exchange gets it (L28)."""
         self._settle(first_tag, last_tag, rejected=True)
 
     def set_aside(self, tag: int) -> None:
@@ -145,14 +145,17 @@ class QueueSubscription:
 
     @property
     def proven(self) -> int:
-        """How many settlements, in their order, are proven by credit (L10).
+        """The number of settlements, in their order, that credit proves to be applied (L10).
 
         See `acknowledgements` for why that is a proof.
         """
         return self._acks.proven
 
     async def remaining(self) -> Remaining | None:
-        """What the queue has left, by a passive declare; see `SourceSubscription` (L18)."""
+        """The queue's ready messages and consumers, by a passive declare (L18).
+
+        See `SourceSubscription`.
+        """
         if self._cut is not None or time.monotonic() < self._alone_at:
             return None
         try:
@@ -165,17 +168,18 @@ class QueueSubscription:
         return Remaining(found.message_count, found.consumer_count, self._last_tag)
 
     async def close(self, *, requeue: bool = False) -> None:
-        """Sends the last acknowledgements, and closes; what was not settled is requeued there.
+        """Sends the last acknowledgements, and closes; the broker requeues unsettled deliveries.
 
         Args:
-            requeue: By a nack instead of by the close, which on RabbitMQ 4.3 costs no life.
+            requeue: Requeue by a nack, which on RabbitMQ 4.3 counts as no delivery, instead of by
+                the close.
         """
         self._closing = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._cut is None:
-            with suppress(Exception):  # as if it had been cut before
+            with suppress(Exception):  # a failure is handled like an earlier cut
                 async with asyncio.timeout(_CLOSE_S):
                     if requeue and self._consumer is not None:
                         await self._channel.basic_cancel(self._consumer.tag)
@@ -184,20 +188,20 @@ class QueueSubscription:
                         await self._channel.basic_nack(
                             _ALL, multiple=True, requeue=True, wait=False
                         )
-                    # The broker answers when it has read all before: a connection that is closed
-                    # at once takes the acknowledgements that wait to be written with it.
+                    # The broker answers when it has read all earlier frames: closing the connection
+                    # at once would lose the acknowledgements that wait to be written.
                     await self._channel.close()
         await self._connection.close()
 
     # --- deliveries ---
 
     def take(self, message: DeliveredMessage, credit: Credit) -> None:
-        """Takes a delivery; does not wait, so deliveries stay in their order (L8)."""
+        """Queues a delivery; does not wait, so deliveries stay in their order (L8)."""
         tag = message.delivery_tag
         if self._cut is not None:
             return
         if tag != self._last_tag + 1:
-            # Cumulative acks would cover what is missing.
+            # Cumulative acknowledgements would cover the missing delivery.
             self._end(CutError(f"delivery {tag} came after {self._last_tag}"))
             return
         self._last_tag = tag
@@ -215,7 +219,7 @@ class QueueSubscription:
             self._arrived.set()
 
     def _taken(self) -> Deliveries:
-        """The first rows that are waiting, as many as make a batch."""
+        """Moves the first waiting deliveries, at most a batch, into columns."""
         rows, size = 0, 0
         for body in self._bodies[:_BATCH_ROWS]:
             if rows and size + len(body) > _BATCH_BYTES:
@@ -284,23 +288,23 @@ class QueueSubscription:
         self._consumer = consumer
 
     async def _cancel(self, consumer: _Consumer) -> None:
-        """Ends a consumer; a quorum queue may still send what it had for it, which counts.
+        """Cancels a consumer, and still takes the deliveries that a quorum queue sends it late.
 
-        So without waiting for an answer: the library drops what comes for a consumer behind it,
-        and its tag would be missing.
+        It does not wait for the answer: the library drops deliveries that come for a consumer after
+        that, and their tags would be missing.
         """
         async with asyncio.timeout(_CALL_S):
             await self._channel.basic_cancel(consumer.tag, nowait=True)
         consumers = self._channel.consumers
         consumers[consumer.tag] = consumer.on_message
-        # Nothing is late any more for the one before it.
+        # The previously cancelled consumer gets no further late deliveries.
         consumers.pop(self._cancelled, None)
         self._cancelled = consumer.tag
 
     async def _bound_bytes(self) -> None:
         """Stops the consumer at the window's bytes, and starts it again at half of them (L19).
 
-        Then with a prefetch that the messages seen last would fit in.
+        It starts again with a prefetch that messages of the mean size so far fit in.
         """
         limits = self._limits
         try:
@@ -317,12 +321,12 @@ class QueueSubscription:
 
     @property
     def _held_bytes(self) -> int:
-        """The bytes of what is delivered and not settled."""
+        """The payload bytes of deliveries that are not settled."""
         return self._waiting_bytes + self._held.total
 
     @property
     def _fitting(self) -> int:
-        """The prefetch that messages of the mean size seen would fit in."""
+        """The prefetch at which messages of the mean size so far fit in the window's bytes."""
         limits = self._limits
         mean = max(1, self._received_bytes // max(1, self._last_tag))
         return max(1, min(limits.window_messages, limits.window_bytes // mean))
@@ -330,7 +334,10 @@ class QueueSubscription:
     # --- the end ---
 
     def _on_cancel(self, frame: commands.Basic.Cancel) -> None:
-        """The broker cancelled the consumer: its queue was deleted, or has moved (L17)."""
+        """Ends the subscription: the broker cancelled the consumer (L17).
+
+        Its queue was deleted, or has moved.
+        """
         queue = self._queue
         self._end(CutError(f"the broker cancelled the consumer of '{queue}' ({frame.name})"))
 
@@ -342,7 +349,7 @@ class QueueSubscription:
         self._end(cut_of(error, self._address, self._queue))
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
-        """A task that fails ends the subscription, as the cut that it would come to."""
+        """Ends the subscription with a cut when one of its tasks has failed."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._end(cut_of(error, self._address, self._queue))
@@ -354,7 +361,7 @@ class QueueSubscription:
 
 
 class _Consumer:
-    """One consumer: its tag there, and its credit."""
+    """One consumer: its consumer tag and its credit."""
 
     __slots__ = ("_credit", "_subscription", "tag")
 
@@ -364,16 +371,16 @@ class _Consumer:
         self.tag = ""
 
     async def on_message(self, message: DeliveredMessage) -> None:
-        """A delivery."""
+        """Passes a delivery to the subscription."""
         self._subscription.take(message, self._credit)
 
 
 def take_at_once(channel: aiormq.Channel) -> None:
-    """Calls the consumers of a channel, which must not wait, as their deliveries come.
+    """Makes a channel call its consumers, which must not wait, as their deliveries come.
 
-    The library makes a task of each delivery, so that a consumer may wait; a link's does not. What
-    a consumer raises ends the channel. With a version of the library that does not call the method
-    that is replaced here, deliveries come as before.
+    The library makes a task of each delivery, so that a consumer may wait; a link's consumer does
+    not. An exception of a consumer ends the channel. With a version of the library that does not
+    call the method that this replaces, deliveries come as without it.
     """
 
     async def on_deliver(frame: commands.Basic.Deliver) -> None:
@@ -389,7 +396,7 @@ def take_at_once(channel: aiormq.Channel) -> None:
 
 
 def run(call: Coroutine[Any, Any, Any]) -> None:
-    """Runs a coroutine that waits for nothing to its end; raises what it raises."""
+    """Runs a coroutine that never waits to its end; propagates its exceptions."""
     try:
         call.send(None)
     except StopIteration:

@@ -22,20 +22,20 @@ from ackq_link.amqp091.properties import Properties, from_rows
 
 _CALL_S: Final = 20.0
 _RETURNED: Final = "returned: no queue there takes it"
-# Of a content header, beside its properties.
+# Bytes of a content header's frame without its properties.
 _FRAME_BYTES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeTarget:
-    """Where a link publishes.
+    """The exchange or queue of an AMQP 0-9-1 broker that a link publishes to.
 
     Args:
         address: The broker.
-        exchange: Empty: the default exchange.
+        exchange: The exchange; empty: the default exchange.
         routing_key: With the default exchange the queue's name; None: each row's own.
-        name: The link's.
-        limits: Most rows under way.
+        name: The link's name.
+        limits: The bounds on rows in flight.
     """
 
     address: BrokerAddress
@@ -45,7 +45,7 @@ class ExchangeTarget:
     limits: Limits
 
     async def connect(self) -> ExchangeProducer:
-        """Connects, and looks whether queue or exchange exist. Raises CutError."""
+        """Connects, and checks that the queue or exchange exists. Raises CutError."""
         connection = await connect(self.address, self.name, confirms=True)
         try:
             async with asyncio.timeout(_CALL_S):
@@ -67,19 +67,19 @@ class ExchangeTarget:
 
     @property
     def place(self) -> str:
-        """The exchange, or the queue behind the default one."""
+        """The name of the exchange, or of the queue when it is the default exchange."""
         return self.exchange or self.routing_key or "the default exchange"
 
 
 class ExchangeProducer:
-    """One channel in confirm mode."""
+    """Publishes on one channel in confirm mode."""
 
     def __init__(self, target: ExchangeTarget, connection: AmqpConnection) -> None:
         self._target = target
         self._connection = connection
         self._channel = connection.channel
-        # Two messages may have one id, and the library tells a return by the id alone: it counts
-        # for all of that id that are under way. None is lost so, and few come twice.
+        # Two messages may have the same id, and the library identifies a return by the id alone: it
+        # counts for all messages in flight with that id. So none is lost, and few are duplicated.
         self._returned: set[str] = set()
         self._under_way: Counter[str] = Counter()
         self._cut: CutError | None = None
@@ -88,7 +88,7 @@ class ExchangeProducer:
         self._channel.closing.add_done_callback(self._on_closed)
 
     async def publish(self, rows: pa.RecordBatch) -> PublishedRows:
-        """Publishes rows in order, and waits until each is confirmed or refused, or for a cut."""
+        """Publishes rows in order; waits until each is confirmed or refused, or for a cut."""
         ids = message_ids(rows)
         self._under_way.update(ids)
         tasks = [
@@ -111,12 +111,12 @@ class ExchangeProducer:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._under_way.subtract(ids)
-            self._under_way += Counter()  # without those at 0
+            self._under_way += Counter()  # drops the ids at 0
             self._returned &= self._under_way.keys()
 
     @property
     def blocked(self) -> str:
-        """The reason of the broker's alarm; empty: it has none."""
+        """The reason of the broker's alarm; empty: there is no alarm."""
         return self._connection.blocked
 
     async def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Where an AMQP 1.0 broker is, how a link proves who it is there, and what its refusals mean.
+"""Address of an AMQP 1.0 broker, the link's credentials there, and the meaning of its errors.
 
-Invariant: no `repr`, message or log shows a password, wherever it was said.
+Invariant: no `repr`, message or log shows a password, wherever it was set.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 
 
 class Condition(NamedTuple):
-    """An error as the broker says it: a symbol of the specification, and a text."""
+    """An error condition of the broker: a symbol of the specification, and a description."""
 
     name: str
     description: str
 
 
 class Amqp1Address(RemoteAddress):
-    """A broker, and the user there; without a user: who the client certificate says, or nobody."""
+    """A broker and the link's user; without one the client certificate identifies it, if any."""
 
     @property
     def host(self) -> str:
-        """The machine's name."""
+        """The host name of the URL."""
         host = self._split.hostname
         assert host is not None, "a URL is parsed before"
         return host
 
     @property
     def port(self) -> int:
-        """The port that is said, or the protocol's."""
+        """The port of the URL, or the protocol's default."""
         return self._split.port or _PORTS[self._split.scheme]
 
     @property
     def virtual_host(self) -> str:
-        """What the connection asks for: the URL's path, or the machine's name."""
+        """The virtual host that the connection opens: the URL's path, or the host name."""
         return unquote(self._split.path.removeprefix("/")) or self.host
 
     @property
     def mechanism(self) -> str:
-        """How SASL proves the user."""
+        """The SASL mechanism that authenticates the link."""
         if self.user:
             return "PLAIN"
         return "EXTERNAL" if self.tls.cert else "ANONYMOUS"
@@ -63,11 +63,11 @@ class Amqp1Address(RemoteAddress):
 
 
 def cut_of(address: Amqp1Address, error: BaseException | Condition, place: str = "") -> CutError:
-    """The cut that an error is, in words; with a refusal where waiting mends nothing.
+    """Translates an error to a CutError, with a refusal if a retry cannot mend it.
 
     Args:
         address: The broker.
-        error: What the connection met, or what the broker said.
+        error: The exception of the connection, or the condition that the broker sent.
         place: The queue that was used.
     """
     # A handshake that is not answered in time is aborted.
@@ -86,13 +86,13 @@ def cut_of(address: Amqp1Address, error: BaseException | Condition, place: str =
     return CutError(f"{address.url}: {said}", by_message=error.name in _BY_MESSAGE)
 
 
-# What a broker ends a link or connection with for a message that it cannot take.
+# Conditions with which a broker ends a link or connection for a message that it cannot take.
 _BY_MESSAGE: Final = {
     "amqp:connection:framing-error", "amqp:decode-error", "amqp:frame-size-too-small",
     "amqp:internal-error", "amqp:invalid-field", "amqp:link:message-size-exceeded",
     "amqp:not-implemented", "amqp:precondition-failed",
 }  # fmt: skip
-# Not the specification's: names of what the connection itself tells.
+# Names outside the specification, for failures that the connection itself detects.
 SASL_FAILED: Final = "ackq:sasl"
 OTHER_PROTOCOL: Final = "ackq:protocol"
 _CREDENTIALS: Final = (

@@ -1,9 +1,9 @@
-"""A connection and its links, driven by asyncio.
+"""An AMQP 1.0 connection and its links, driven by asyncio.
 
-Proton's engine does frames, sessions, links and SASL, and no input or output: bytes go in and come
-out here, in the event loop of the links, so there is no thread and nothing is handed over. TLS is
-the standard library's, as for every connection of a link. Invariant: it ends once, with one cut,
-and after that nothing more is called.
+Proton's engine does frames, sessions, links and SASL, and no input or output: this module moves the
+bytes, in the event loop of the links, so there is no thread and no hand-over between threads. TLS
+is the standard library's, as for every connection of a link. Invariant: a connection ends once,
+with one cut, and calls no callback after that.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ _FRAMING: Final = "amqp:connection:framing-error"
 
 
 class Amqp1Connection(asyncio.Protocol):
-    """One connection; `connect` makes it.
+    """One AMQP 1.0 connection; `connect` makes it.
 
     Args:
         address: The broker.
-        name: The link's, shown to operators there.
-        place: The queue that it is for.
+        name: The link's name, shown to the operators of the remote broker.
+        place: The queue that the connection is for, for errors.
 
     Attributes:
-        on_deliveries: Called with the deliveries that bytes brought something of, in their order.
-        on_drained: Called when a receiver that was told to drain has got all that there is for it.
-        on_end: Called when it ends other than by `close`.
+        on_deliveries: Called with the deliveries that received bytes changed, in their order.
+        on_drained: Called when a draining receiver has got all messages available for it.
+        on_end: Called when the connection ends other than by `close`.
     """
 
     def __init__(self, address: Amqp1Address, name: str, place: str) -> None:
@@ -85,16 +85,16 @@ class Amqp1Connection(asyncio.Protocol):
 
     @property
     def product(self) -> str:
-        """What the broker calls itself; empty: nothing."""
+        """The product name that the broker announces; empty: none."""
         properties: Mapping[Any, Any] = self._connection.remote_properties or {}
         return str(properties.get("product", ""))
 
     async def receive(self, queue: str, *, browse: bool = False) -> Receiver:
-        """An attached link that takes from a queue, without credit. Raises CutError.
+        """Attaches a receiving link to a queue, without credit. Raises CutError.
 
         Args:
-            queue: Its address; empty: the broker makes one, for as long as this link is.
-            browse: It gets copies, and every message stays.
+            queue: The queue's address; empty: the broker makes one for the lifetime of this link.
+            browse: Whether it gets copies, and every message stays in the queue.
         """
         link = self._new_session().receiver(f"ackq-{queue}")
         if queue:
@@ -103,25 +103,26 @@ class Amqp1Connection(asyncio.Protocol):
             link.source.dynamic = True
         if browse:
             link.source.distribution_mode = Terminus.DIST_MODE_COPY
-        # What is accepted is settled by the answer, where the broker does that; see `source`.
+        # An accepted delivery is settled by the broker's answer, if it gives one; see `source`.
         link.rcv_settle_mode = Link.RCV_SECOND
         await self._attach(link)
         return link
 
     async def send(self, queue: str) -> Sender:
-        """An attached link that brings to a queue. Raises CutError."""
+        """Attaches a sending link to a queue. Raises CutError."""
         link = self._new_session().sender(f"ackq-{queue}")
         link.target.address = queue
         await self._attach(link)
         return link
 
     def ping(self, on_pong: Callable[[], None]) -> bool:
-        """Calls back when the broker has processed all that was sent before.
+        """Calls back when the broker has processed all frames that were sent before.
 
-        It answers the begin of a session, in the order of the frames. One at a time.
+        The broker answers the begin of a session, in the order of the frames. Only one ping is in
+        flight at a time.
 
         Returns:
-            Whether it was sent.
+            Whether the ping was sent.
         """
         if self._ping is not None or self.cut is not None:
             return False
@@ -132,7 +133,7 @@ class Amqp1Connection(asyncio.Protocol):
         return True
 
     def flush(self) -> None:
-        """Sends what the engine has to send, and processes what that brought about."""
+        """Sends the engine's pending bytes, and processes the events that this causes."""
         if self._socket is None or self.cut is not None:
             return
         try:
@@ -152,7 +153,7 @@ class Amqp1Connection(asyncio.Protocol):
             self._tick()
 
     async def close(self) -> None:
-        """Ends it; never raises."""
+        """Closes the connection; never raises."""
         self._closing = True
         if self._socket is not None and self.cut is None:
             with suppress(TimeoutError, ProtonException):
@@ -167,14 +168,14 @@ class Amqp1Connection(asyncio.Protocol):
     # --- asyncio ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is connected, and TLS is done."""
+        """Opens the AMQP connection: the socket is connected, and the TLS handshake is done."""
         assert isinstance(transport, asyncio.WriteTransport)
         self._socket = transport
         self._connection.open()
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the broker."""
+        """Feeds bytes of the broker to the engine."""
         self._heard = True
         try:
             while data and self.cut is None:
@@ -190,16 +191,16 @@ class Amqp1Connection(asyncio.Protocol):
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is no more."""
+        """Ends the connection with a cut: the socket was closed."""
         if not self._gone.done():
             self._gone.set_result(None)
         self._end(cut_of(self._address, exc or ConnectionError(self._closed)))
 
     @property
     def _closed(self) -> str:
-        """What a close without a reason means."""
+        """The explanation of a close without a reason."""
         if self._address.secure and not self._heard:
-            # Qpid refuses certificates so, without TLS's alert.
+            # Qpid refuses a client certificate in this way, without a TLS alert.
             return (
                 "the broker closed the connection and said nothing. If it wants a client"
                 " certificate, name one that it trusts with cert and key"
@@ -215,7 +216,7 @@ class Amqp1Connection(asyncio.Protocol):
         engine.idle_timeout = 3 * address.heartbeat_s
         sasl = engine.sasl()
         sasl.allowed_mechs(address.mechanism)
-        # Whether the socket is encrypted is not the engine's to know.
+        # The engine does not know whether the socket is encrypted.
         sasl.allow_insecure_mechs = True
         if address.user:
             self._connection.user = address.user
@@ -236,14 +237,14 @@ class Amqp1Connection(asyncio.Protocol):
         await self._answer(self._attached)
 
     async def _answer(self, future: asyncio.Future[None]) -> None:
-        """Waits for an answer; raises the cut that came instead."""
+        """Waits for an answer of the broker; raises the cut that came instead."""
         async with asyncio.timeout(_CONNECT_S):
             await future
         if self.cut is not None:
             raise self.cut
 
     async def opened(self) -> None:
-        """Returns when the broker has opened the connection. Raises CutError."""
+        """Waits until the broker has opened the connection. Raises CutError."""
         await self._answer(self._opened)
 
     def _tick(self) -> None:
@@ -261,7 +262,7 @@ class Amqp1Connection(asyncio.Protocol):
         self.flush()
 
     def _process(self) -> None:
-        """Everything that happened in the engine, in order."""
+        """Handles the engine's pending events, in order."""
         deliveries: list[Delivery] = []
         while (event := self._collector.peek()) is not None:
             kind = event.type
@@ -281,12 +282,12 @@ class Amqp1Connection(asyncio.Protocol):
     def _on_attach(self, event: Event) -> None:
         link = event.link
         end = link.remote_source if link.is_receiver else link.remote_target
-        if end.address is not None:  # without one a refusal follows
+        if end.address is not None:  # without an address a refusal follows
             _done(self._attached)
 
     def _on_flow(self, event: Event) -> None:
         link = event.link
-        # What has arrived in the same bytes counts as credit until it is taken.
+        # Messages that arrived in the same bytes count as credit until they are taken.
         if link.is_receiver and link.drain_mode and link.credit <= link.queued:
             self.on_drained()
 
@@ -315,7 +316,7 @@ class Amqp1Connection(asyncio.Protocol):
         self._end(self._engine_cut())
 
     def _engine_cut(self) -> CutError:
-        """What the engine ended of."""
+        """The cut that made the engine end, from its SASL outcome or condition."""
         if self._engine.sasl().outcome in {SASL.AUTH, SASL.PERM}:
             return cut_of(self._address, Condition(SASL_FAILED, ""), self._place)
         found = self._engine.condition
@@ -323,7 +324,7 @@ class Amqp1Connection(asyncio.Protocol):
             return cut_of(self._address, ConnectionError("the connection was closed"))
         if found.name == _FRAMING and not self._opened.done():
             return cut_of(self._address, Condition(OTHER_PROTOCOL, ""), self._place)
-        if found.name == "amqp:unauthorized-access":  # before the open: no mechanism fits
+        if found.name == "amqp:unauthorized-access":  # before the open: no SASL mechanism fits
             return cut_of(self._address, Condition(SASL_FAILED, ""), self._place)
         return cut_of(self._address, Condition(found.name, found.description or ""), self._place)
 
@@ -373,7 +374,7 @@ def _done(future: asyncio.Future[None]) -> None:
 
 
 async def connect(address: Amqp1Address, name: str, place: str) -> Amqp1Connection:
-    """Connects, with TLS and SASL. Raises CutError."""
+    """Makes an opened connection, with TLS and SASL. Raises CutError."""
     connection: Amqp1Connection | None = None
     try:
         context = address.tls.context() if address.secure else None

@@ -1,7 +1,7 @@
-"""What Artemis says of a queue, by its management address: its limits, its counts. Rule L14.
+"""Limits and counts of an Artemis queue, queried by the broker's management address. Rule L14.
 
-It needs the permissions `manage` and `createNonDurableQueue`, for the answer; without them nothing
-is learnt. Qpid says nothing of its queues by AMQP 1.0.
+It needs the permissions `manage`, and `createNonDurableQueue` for the answer; without them nothing
+is learnt. Qpid does not report on its queues by AMQP 1.0.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _ADDRESS: Final = "activemq.management"
 _OPERATION: Final = "getAddressSettingsAsJSON"
 _CONSUMERS: Final = "consumerCount"
 _CALL_S: Final = 10.0
-# Where nothing else is said: after so many deliveries it drops a message, or moves it.
+# Artemis's default limit of deliveries, after which it drops a message, or moves it.
 _DEFAULT_LIMIT: Final = 10
-# What is asked of what, and with which parameters.
+# A question: the resource, the attribute or operation, and its parameters.
 _Question = tuple[str, Mapping[str, str], Sequence[str]]
 
 
 async def queue_limits(connection: Amqp1Connection, queue: str) -> QueueLimits:
-    """The limits of a queue, as far as the broker says them."""
+    """The limits of a queue, as far as the broker reports them."""
     limits = QueueLimits(requeue_counts=False)
     if connection.product != ARTEMIS:
-        # Measured with Qpid Broker-J 9.2.1: a rejection is a failed delivery, and no more.
+        # Measured with Qpid Broker-J 9.2.1: a rejection is only a failed delivery.
         return replace(limits, rejected_again=QPID in connection.product.lower())
     address = queue.partition("::")[0]
     limits = replace(limits, delivery_limit=_DEFAULT_LIMIT, remedy=_remedy(address))
@@ -52,10 +52,12 @@ async def queue_limits(connection: Amqp1Connection, queue: str) -> QueueLimits:
 
 
 async def queue_counts(connection: Amqp1Connection, queue: str) -> tuple[int, int] | None:
-    """Messages of a queue, those that are delivered among them, and its consumers; None: not said.
+    """The numbers of messages of a queue, with delivered ones, and of its consumers.
+
+    None: the broker does not report them.
 
     Args:
-        connection: A new one, which is used up: it gives answers alone.
+        connection: A new connection, which serves for nothing else after this.
         queue: An address, or `ADDRESS::QUEUE`.
     """
     if connection.product != ARTEMIS:
@@ -73,7 +75,7 @@ async def queue_counts(connection: Amqp1Connection, queue: str) -> tuple[int, in
 
 
 async def _settings(connection: Amqp1Connection, address: str) -> dict[str, Any]:
-    """The address settings of an address; what has the default value may be missing."""
+    """The address settings of an address; settings with the default value may be missing."""
     (settings,) = await _answers(
         connection, [("broker", {"_AMQ_OperationName": _OPERATION}, [address])]
     )
@@ -84,11 +86,11 @@ async def _settings(connection: Amqp1Connection, address: str) -> dict[str, Any]
 
 
 async def _answers(connection: Amqp1Connection, questions: Sequence[_Question]) -> list[Any]:
-    """What the broker answers, in the order of the questions.
+    """The broker's answers, in the order of the questions.
 
     Raises:
-        CutError: The connection ended, or it may not ask.
-        ValueError: An answer is none.
+        CutError: The connection ended, or the link has no permission to ask.
+        ValueError: An answer is malformed.
     """
     receiver = await connection.receive("")
     receiver.flow(len(questions))
@@ -131,7 +133,7 @@ def _take(
 
 
 def _remedy(address: str) -> str:
-    """What gives an address a place for its dead letters."""
+    """The broker.xml setting that gives an address a dead-letter address."""
     return (
         f'in broker.xml, <address-setting match="{address}"><dead-letter-address>ADDRESS'
         "</dead-letter-address></address-setting>"

@@ -13,8 +13,9 @@
 | durable, delivery-count, delivery annotations | none: of the delivery, or the same for all |
 | a message with a footer, or with a type that has no form here | body: all of it but the header, encoded |
 
-`amqp-properties` is a JSON object, with AMQP 0-9-1's names where that has the same: `expiration`
-for ttl, `type` for subject. All are stored persistent, and none expires by what it says there.
+`amqp-properties` is a JSON object, with AMQP 0-9-1's names where that has the same property:
+`expiration` for ttl, `type` for subject. All messages are stored persistent, and none expires by
+its `expiration`.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from ackq_link.amqp1 import sections, typed
 from ackq_link.amqp1.sections import Section
 
 EXTRA_HEADER: Final = "amqp-properties"
-# Artemis drops a message with one that it remembers.
+# Artemis drops a message whose value of this property it remembers.
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 _JSON_HEADERS: Final = "json-headers"
 _TYPES: Final = "types"
@@ -47,7 +48,7 @@ _EXPIRY: Final = "absolute_expiry_time"
 _PRIORITY: Final = "priority"
 _SEQUENCE, _VALUE, _TEXT, _BYTES, _WHOLE = "sequence", "value", "text", "bytes", "message"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# Places in the list that the section of properties is: of columns, and of those without one.
+# Indices in the list of the properties section: properties with a column, and without one.
 _COLUMNS: Final = {"message_id": 0, "reply_to": 4, "correlation_id": 5, "content_type": 6}
 _CREATED: Final = 9
 _PLACES: Final = {
@@ -61,10 +62,10 @@ _PLACES: Final = {
     "reply_to_group_id": 12,
 }
 _PROPERTIES: Final = 13
-# Places in the list that the header is.
+# Indices in the list of the header section.
 _AT_PRIORITY, _AT_TTL, _AT_COUNT, _HEADER = 1, 2, 4, 5
-# Those that are sent again, by the library's names. Who the user is, and where it goes to, is the
-# link's to say.
+# The properties that are sent, by the library's names. The user and the destination are the link's
+# to set.
 _SENT: Final = {
     "type": "subject",
     "content_encoding": "content_encoding",
@@ -74,7 +75,7 @@ _SENT: Final = {
 }
 _NOT_SENT: Final = ("user_id", "to")
 _OF_DELIVERY: Final = (sections.HEADER, sections.DELIVERY_ANNOTATIONS)
-# What the library raises of a value that it cannot read or write; some by assertions.
+# Exceptions of the library for a value that it cannot read or write; some are assertions.
 _UNREADABLE: Final = (
     proton.ProtonException,
     ValueError,
@@ -88,17 +89,17 @@ _DURABLE: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
 
 
 class Incoming:
-    """A received message, taken apart.
+    """A received message, decoded into the values of its columns.
 
     Args:
-        raw: Its bytes.
+        raw: The encoded message.
 
     Attributes:
-        body: The column's value.
-        texts: The columns that are texts, by name.
+        body: The value of the body column.
+        texts: The values of the text columns, by name.
         headers: Its headers, in order.
-        created: When it was made, if it says so.
-        delivery_count: How often it was delivered before.
+        created: Its creation time, if it has one.
+        delivery_count: The number of earlier deliveries.
     """
 
     __slots__ = ("body", "created", "delivery_count", "headers", "texts")
@@ -164,7 +165,7 @@ class Incoming:
                 extra[name] = int(bare) if type(bare) is proton.uint else typed.simple(bare)
 
     def _keep_whole(self, raw: bytes) -> None:
-        """Keeps the message as it is, without what another delivery of it would change (L3).
+        """Keeps the message encoded, without the sections that a redelivery would change (L3).
 
         Its ids stay columns, so that its key is that of its id (L2).
         """
@@ -182,7 +183,7 @@ class Incoming:
 
 
 def to_rows(messages: Sequence[Incoming]) -> pa.RecordBatch:
-    """Messages as the columns to publish; those that no message uses are left out."""
+    """Messages as the columns to publish; columns that no message uses are left out."""
     columns: dict[str, pa.Array] = {"body": pa.array([each.body for each in messages], pa.binary())}
     for name in _COLUMNS:
         texts = [each.texts.get(name) for each in messages]
@@ -198,12 +199,12 @@ def to_rows(messages: Sequence[Incoming]) -> pa.RecordBatch:
 
 
 class Outgoing:
-    """Delivered rows as encoded messages.
+    """Encodes delivered rows as AMQP 1.0 messages.
 
     Args:
         rows: The rows.
         ids: The message id of each.
-        duplicate_ids: Whether each says what Artemis knows a repetition by (L23).
+        duplicate_ids: Whether each gets the id by which Artemis recognises a repetition (L23).
     """
 
     def __init__(self, rows: pa.RecordBatch, ids: Sequence[str], *, duplicate_ids: bool) -> None:
@@ -225,7 +226,7 @@ class Outgoing:
         self._message = proton.Message()
 
     def encoded(self, row: int) -> bytes:
-        """The bytes of a row. Raises ValueError for one that AMQP 1.0 cannot carry."""
+        """The encoded message of a row. Raises ValueError for a row AMQP 1.0 cannot carry."""
         body: bytes = self._bodies[row] or b""
         pairs = self._headers[row] or ()
         try:
@@ -235,7 +236,7 @@ class Outgoing:
         if extra == {_BODY: _WHOLE}:
             if self._duplicate_ids:
                 identity = duplicate_id(self._ids[row], body, pairs)
-                with suppress(ValueError):  # bytes that are no message go out as they came
+                with suppress(ValueError):  # bytes that are no message are sent as they came
                     body = sections.with_property(body, DUPLICATE_ID, identity)
             return _DURABLE + body
         message = self._message
@@ -264,9 +265,9 @@ class Outgoing:
 
 
 def duplicate_id(message_id: str, body: bytes, headers: Sequence[tuple[str, str]]) -> str:
-    """What makes a repetition of a message one: its id, and what it says.
+    """The id by which Artemis recognises a repetition: message id and hash of the content.
 
-    Two messages of one id that say different things are two.
+    Two messages with the same id and different content have different duplicate ids.
     """
     content = blake2b(body, digest_size=8)
     content.update(repr(headers).encode())
@@ -274,7 +275,7 @@ def duplicate_id(message_id: str, body: bytes, headers: Sequence[tuple[str, str]
 
 
 def _items(raw: bytes, section: Section, count: int) -> list[Any]:
-    """A section that is a list, with None for what it leaves out at its end."""
+    """The items of a list section, with None for those that it omits at its end."""
     found = _value(raw, section)
     if not isinstance(found, list):
         raise TypeError("a section that is no list")
@@ -291,7 +292,7 @@ def _value(raw: bytes, section: Section) -> Any:
 
 
 def _owned(value: Any) -> Any:
-    """A value without views of the library's memory, which goes with the decoder."""
+    """A copy of a value without views of the library's memory, which ends with the decoder."""
     if isinstance(value, memoryview):
         return bytes(value)
     if isinstance(value, dict):
@@ -302,7 +303,7 @@ def _owned(value: Any) -> Any:
 
 
 def _read_annotations(annotations: Mapping[Any, Any], extra: dict[str, Any]) -> None:
-    """Keeps those of the message: of x-opt- ones, which brokers add, what JMS has there."""
+    """Keeps the annotations of a message, but of x-opt- ones, which brokers add, only JMS's."""
     kept = {
         str(name): typed.simple(value)
         for name, value in annotations.items()
@@ -323,7 +324,7 @@ def _body(value: object, code: int) -> tuple[bytes, str]:
 
 
 def _id_text(value: object) -> tuple[str, str]:
-    """An id as text, and its type; empty: a text."""
+    """An id as text, and the name of its type; empty: a text."""
     if isinstance(value, str):  # a symbol too
         return str(value), ""
     if isinstance(value, uuid.UUID):
@@ -345,12 +346,12 @@ def _restored_id(text: str, kind: object) -> Any:
             case "ulong":
                 return proton.ulong(int(text))
     except ValueError:
-        pass  # it has another id than it came with
+        pass  # its id has changed since it came in
     return text
 
 
 def _headers(application: Mapping[str, Any], extra: dict[str, Any]) -> list[tuple[str, str]]:
-    """Application properties as text headers; `extra` gets the types of those that are none."""
+    """Application properties as text headers; `extra` gets the types of those that are no text."""
     pairs = []
     coded = []
     types = {}
@@ -376,9 +377,9 @@ def _headers(application: Mapping[str, Any], extra: dict[str, Any]) -> list[tupl
 
 
 def _application(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The application properties of text headers, and the other properties among them.
+    """The application properties of text headers, and the noted properties among them.
 
-    What AMQP 1.0 has no field for stays in its header.
+    Noted properties without a field in AMQP 1.0 stay in their header.
     """
     table: dict[str, Any] = dict(pairs)
     text = table.pop(EXTRA_HEADER, None)

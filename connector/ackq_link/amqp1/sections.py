@@ -1,7 +1,8 @@
-"""Where the sections of an encoded AMQP 1.0 message begin and end.
+"""Splits an encoded AMQP 1.0 message into its sections.
 
-Proton's own `Message` keeps the last of several data sections and no footer, so what it would drop
-has to be seen before. Invariant: bytes that are no message are an error, and none is read outside.
+Proton's own `Message` keeps only the last of several data sections and no footer, so the parts that
+it would drop must be found before. Invariant: bytes that are no message raise an error, and nothing
+outside the message is read.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ FOOTER: Final = 0x78
 _DESCRIBED: Final = 0x00
 _SMALL_ULONG: Final = 0x53
 _ULONG: Final = 0x80
-# The upper half of a type's code says how long its values are: fixed, or by a size of 1 or 4 bytes.
+# The upper half of a type's code gives the size of its values: fixed, or a prefix of 1 or 4 bytes.
 _FIXED: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 _SIZED: Final = {0xA: 1, 0xC: 1, 0xE: 1, 0xB: 4, 0xD: 4, 0xF: 4}
 _BINARY: Final = {0xA0: 2, 0xB0: 5}
-# Bytes of the size of a map, and of its count.
+# The width in bytes of a map's size, and of its count.
 _MAP32: Final = 0xD1
 _MAPS: Final = {0xC1: 1, _MAP32: 4}
 
 
 class Section(NamedTuple):
-    """A section: its code, and where it, its value and what follows begin."""
+    """A section: its code, and the offsets of its start, its value and its end."""
 
     code: int
     start: int
@@ -44,7 +45,7 @@ def split(message: bytes) -> Iterator[Section]:
     """The sections of a message, in order.
 
     Raises:
-        ValueError: What follows is none, or has a part that this does not know.
+        ValueError: The bytes that follow are no section, or have an unknown part.
     """
     at = 0
     try:
@@ -62,7 +63,7 @@ def split(message: bytes) -> Iterator[Section]:
 
 
 def binary(message: bytes, section: Section) -> bytes:
-    """The bytes of a data section. Raises ValueError when it holds something else."""
+    """The bytes in a data section. Raises ValueError when it holds another type."""
     head = _BINARY.get(message[section.value])
     if head is None:
         raise ValueError("a data section without binary data")
@@ -70,7 +71,7 @@ def binary(message: bytes, section: Section) -> bytes:
 
 
 def with_property(message: bytes, name: str, text: str) -> bytes:
-    """A message with one more application property; both are texts below 2^32 bytes.
+    """Adds an application property to a message; name and text are below 2^32 bytes.
 
     Raises ValueError for bytes that are no message.
     """
@@ -103,7 +104,7 @@ def _descriptor(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _end(message: bytes, at: int) -> int:
-    """Where a value ends; a described value is its descriptor and what it describes."""
+    """The end offset of a value; a described value is its descriptor and the value after it."""
     values = 1
     while values:
         if message[at] == _DESCRIBED:

@@ -1,11 +1,11 @@
 """Consumes a queue by AMQP 1.0. Rules L8, L10, L12, L17, L19.
 
-Invariant: what is settled leaves in the order of the calls, and credit is only given for what the
-window has room for, so the broker sends no more than that.
+Invariant: settlements are sent in the order of the calls, and credit is only given for the free
+room in the window, so the broker never sends more messages than fit in it.
 
-A delivery counts as proven (L10) when the broker says that it has settled it, where the broker
-answers that (receiver settle mode `second`, Qpid); else when it has answered a ping that was sent
-after it (Artemis): it processes the frames of a connection in their order.
+A delivery counts as proven (L10) when the broker reports that it has settled it, where the broker
+answers settlements (receiver settle mode `second`, Qpid); else when the broker has answered a ping
+that was sent after the settlement (Artemis): it processes the frames of a connection in order.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from ackq_link.amqp1.connection import Amqp1Connection, connect
 from ackq_link.amqp1.management import queue_limits
 from ackq_link.amqp1.messages import Incoming, to_rows
 
-# Acks leave when so much time has passed, or so large a part of the window waits for them.
+# Settlements are sent after this delay, or when this part of the window waits for one.
 ACK_DELAY_S: Final = 0.05
 _PART: Final = 4
 _BATCH_ROWS: Final = 5_000
 _BATCH_BYTES: Final = 8 << 20
 _CLOSE_S: Final = 5.0
-# Between pings.
+# Seconds between pings.
 _PROOF_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Amqp1Source:
-    """A queue of an AMQP 1.0 broker.
+    """A queue of an AMQP 1.0 broker as the source of a link.
 
     Args:
         address: The broker.
         queue: The queue's address, which must exist.
-        name: The link's.
+        name: The link's name.
         limits: `window_messages` is the most credit, from 1 to 65535.
-        told: What the user says of the queue.
+        told: The limits that the user set.
     """
 
     address: Amqp1Address
@@ -60,10 +60,10 @@ class Amqp1Source:
         return f"amqp1://{place}, queue {self.queue}"
 
     async def learn(self) -> QueueLimits:
-        """What the user told of the queue goes first, then what the broker says (L14).
+        """Learns the limits of the queue; those that the user set override the broker's (L14).
 
         Raises:
-            CutError: The broker is away; or, with a refusal, there is no such queue.
+            CutError: The broker is away; or, with a refusal, the queue does not exist.
         """
         connection = await connect(self.address, self.name, self.queue)
         try:
@@ -74,7 +74,7 @@ class Amqp1Source:
         return learnt.overridden(self.told)
 
     async def subscribe(self) -> Amqp1Subscription:
-        """Connects and attaches. Raises CutError, with a refusal where waiting mends nothing."""
+        """Connects and attaches. Raises CutError, with a refusal if a retry cannot mend it."""
         connection = await connect(self.address, self.name, self.queue)
         try:
             receiver = await connection.receive(self.queue)
@@ -85,7 +85,7 @@ class Amqp1Source:
 
 
 class Amqp1Subscription:
-    """One receiving link of one connection."""
+    """Deliveries and settlements of one receiving link on one connection."""
 
     def __init__(self, connection: Amqp1Connection, receiver: Receiver, limits: Limits) -> None:
         self._connection = connection
@@ -93,13 +93,13 @@ class Amqp1Subscription:
         self._limits = limits
         self._answers = receiver.remote_rcv_settle_mode == Link.RCV_SECOND
         self._messages: deque[bytes] = deque()
-        # What is delivered and not settled, by tag, with the size of its message.
+        # Unsettled deliveries by tag, each with the size of its message.
         self._held: dict[int, tuple[Delivery, int]] = {}
         self._held_bytes = 0
         self._received_bytes = 0
         self._last_tag = 0
         self._due: list[tuple[Delivery, int]] = []
-        # In the order they were settled in: what the broker has not answered yet.
+        # Settled deliveries that the broker has not answered yet, in the order of settlement.
         self._unanswered: deque[Delivery] = deque()
         self._settled = 0
         self._proven = 0
@@ -119,11 +119,11 @@ class Amqp1Subscription:
 
     @property
     def proven(self) -> int:
-        """How many deliveries, in the order they were settled in, are proven to be (L10)."""
+        """The number of deliveries, in the order of settlement, proven to be settled (L10)."""
         return self._proven
 
     async def deliver(self) -> Deliveries:
-        """Everything that came, up to a bound; waits for the first. Raises CutError."""
+        """The deliveries that have come, up to a batch; waits for the first. Raises CutError."""
         while True:
             if self._cut is not None:
                 raise self._cut
@@ -137,18 +137,18 @@ class Amqp1Subscription:
         self._decide(first_tag, last_tag, Delivery.ACCEPTED)
 
     def reject(self, first_tag: int, last_tag: int) -> None:
-        """Rejects deliveries, in the order of the settlements."""
+        """Rejects deliveries, in one order with `settle`."""
         self._decide(first_tag, last_tag, Delivery.REJECTED)
 
     async def remaining(self) -> Remaining | None:
-        """None: by AMQP 1.0 a link cannot ask, and what was given back is not marked (L18)."""
+        """Always None: AMQP 1.0 has no such query, and requeued messages are not marked (L18)."""
         return None
 
     async def close(self, *, requeue: bool = False) -> None:
-        """Sends the last settlements and waits until they are proven, for a while; ends.
+        """Sends the last settlements, waits a limited time for their proof, and closes.
 
         Args:
-            requeue: Release what is held, which counts as no delivery (L15).
+            requeue: Release the held deliveries, which counts as no delivery (L15).
         """
         self._closing = True
         if self._cut is None:
@@ -191,7 +191,7 @@ class Amqp1Subscription:
         self._give_credit()
 
     def _taken(self) -> Deliveries:
-        """The first rows that are waiting, as many as make a batch."""
+        """Moves the first waiting messages, at most a batch, into columns."""
         first = self._last_tag - len(self._messages) + 1
         messages: list[Incoming] = []
         size = 0
@@ -234,7 +234,7 @@ class Amqp1Subscription:
             self._timer = loop.call_later(ACK_DELAY_S, self._send_due)
 
     def _send_due(self) -> None:
-        """Sends the settlements that wait, and gives credit for them."""
+        """Sends the waiting settlements, and gives credit for them."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -258,7 +258,7 @@ class Amqp1Subscription:
             self._all_proven.set()
 
     def _prove(self) -> None:
-        """Pings, where nothing else tells that a settlement has been processed."""
+        """Pings to prove the settlements so far, if the broker does not answer settlements."""
         self._proof = None
         settled = self._settled
 
@@ -281,7 +281,7 @@ class Amqp1Subscription:
     # --- window ---
 
     def _give_credit(self) -> None:
-        """Credit for what the window has room for, none at its bytes, again at half of them."""
+        """Gives credit for the window's free room: none at its bytes, again at half of them."""
         if self._closing:
             return
         limits, receiver = self._limits, self._receiver

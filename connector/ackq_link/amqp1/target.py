@@ -19,7 +19,7 @@ from ackq_link.amqp1.connection import Amqp1Connection, connect
 from ackq_link.amqp1.management import ARTEMIS
 from ackq_link.amqp1.messages import Outgoing
 
-# An address of Artemis that is full gives no credit, so nothing is answered, and tells no reason.
+# A full address of Artemis gives no credit, so nothing is answered, and it reports no reason.
 _SILENT_S: Final = 10.0
 _OUTCOMES: Final = {
     Delivery.REJECTED: "rejected",
@@ -30,13 +30,13 @@ _OUTCOMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Amqp1Target:
-    """Where a link publishes.
+    """The queue of an AMQP 1.0 broker that a link publishes to.
 
     Args:
         address: The broker.
         queue: The queue's address, which must exist.
-        name: The link's.
-        limits: Most rows under way.
+        name: The link's name.
+        limits: The bounds on rows in flight.
     """
 
     address: Amqp1Address
@@ -50,7 +50,7 @@ class Amqp1Target:
         return f"{self.address.url}, queue {self.queue}"
 
     async def connect(self) -> Amqp1Producer:
-        """Connects and attaches. Raises CutError."""
+        """Connects and attaches a sending link. Raises CutError."""
         connection = await connect(self.address, self.name, self.queue)
         try:
             sender = await connection.send(self.queue)
@@ -71,7 +71,7 @@ class _Batch:
     unfit: dict[int, str] = field(default_factory=dict)
 
     def answer(self, row: int, refusal: str, *, unfit: bool = False) -> None:
-        """Notes a row's answer; empty: confirmed."""
+        """Records a row's answer: its refusal; empty: confirmed."""
         if unfit:
             self.unfit[row] = refusal
         elif refusal:
@@ -84,15 +84,15 @@ class _Batch:
 
 
 class Amqp1Producer:
-    """One sending link of one connection."""
+    """Publishes on one sending link of one connection."""
 
     def __init__(self, connection: Amqp1Connection, sender: Sender) -> None:
         self._connection = connection
         self._sender = sender
-        self._duplicate_ids = connection.product == ARTEMIS  # it remembers them (L23)
+        self._duplicate_ids = connection.product == ARTEMIS  # Artemis deduplicates by them (L23)
         self._tag = 0
         self._under_way: dict[str, tuple[_Batch, int]] = {}
-        self._answered_s = 0.0  # or sent, while nothing was under way
+        self._answered_s = 0.0  # of the last answer, or of a send while nothing was in flight
         self._batches: list[_Batch] = []
         self._cut: CutError | None = None
         connection.on_deliveries = self._on_deliveries
@@ -101,7 +101,7 @@ class Amqp1Producer:
             self._on_end(connection.cut)
 
     async def publish(self, rows: pa.RecordBatch) -> PublishedRows:
-        """Publishes rows in order, and waits until each is answered, or for a cut."""
+        """Publishes rows in order; waits until each is answered, or for a cut."""
         batch = _Batch(rows.num_rows, asyncio.get_running_loop().create_future())
         if self._cut is None and rows.num_rows:
             self._batches.append(batch)
@@ -114,7 +114,7 @@ class Amqp1Producer:
 
     @property
     def blocked(self) -> str:
-        """How long the broker has answered nothing, when that is long: it tells no reason."""
+        """The time without an answer, if it is long: the broker reports no reason; else empty."""
         silent_s = time.monotonic() - self._answered_s
         return f"no answer for {silent_s:.0f} s" if self._under_way and silent_s > _SILENT_S else ""
 

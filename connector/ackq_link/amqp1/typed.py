@@ -1,7 +1,7 @@
 """AMQP 1.0 values as text, and back: a text is itself, everything else is JSON.
 
-Invariant: a value comes back as it was, with its type: JSON says of a number neither its width nor
-its sign, so `encode` gives the name of the type beside the text.
+Invariant: a value is restored as it was, with its type: JSON keeps neither the width of a number
+nor whether it is signed, so `encode` returns the name of the type along with the text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import proton
 
 TEXT: Final = ""
 JSON: Final = "json"
-# Scalars that JSON shows as a number or a text of another type.
+# Scalar types that JSON shows as a number, or as a text of another type.
 _SCALARS: Final[dict[str, Any]] = {
     "byte": proton.byte,
     "ubyte": proton.ubyte,
@@ -39,7 +39,7 @@ def encode(value: object) -> tuple[str, str]:
     """The text of a value, and the name of its type: `TEXT`, a scalar's, or `JSON`.
 
     Raises:
-        ValueError: It has no form here: an array, a described value, a decimal.
+        ValueError: The value has no text form: an array, a described value, a decimal.
     """
     if type(value) is str:
         return value, TEXT
@@ -52,7 +52,7 @@ def encode(value: object) -> tuple[str, str]:
 
 
 def decode(text: str, name: str) -> object:
-    """The value of what `encode` gave. Raises ValueError when it gave no such thing."""
+    """The value that `encode` was given. Raises ValueError for a text that it never returns."""
     if name == TEXT:
         return text
     try:
@@ -65,12 +65,12 @@ def decode(text: str, name: str) -> object:
 
 
 def is_json(name: str) -> bool:
-    """Whether the text of a type is JSON."""
+    """Whether the text of a value of this type is JSON."""
     return name != TEXT and not issubclass(_SCALARS.get(name, int), str)
 
 
 def simple(value: object) -> object:
-    """A value in JSON's types; what JSON has no word for is an object of one key."""
+    """A value in JSON's types; a type that JSON does not have becomes an object of one key."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, list):
@@ -83,7 +83,7 @@ def simple(value: object) -> object:
 
 
 def restore(value: Any) -> Any:
-    """The value that `simple` was given. Raises ValueError or TypeError for what it never gives."""
+    """The value that `simple` was given. ValueError or TypeError for a value it never returns."""
     if isinstance(value, list):
         return [restore(each) for each in value]
     if type(value) is int and abs(value) > _MAX_INT:
@@ -98,7 +98,7 @@ def restore(value: Any) -> Any:
 
 
 def _marked(value: object) -> dict[str, object]:
-    """What JSON has no word for."""
+    """A value of a type that JSON does not have, as an object of one key that marks the type."""
     if isinstance(value, bytes):
         return {"!bytes": base64.b64encode(value).decode("ascii")}
     if isinstance(value, proton.timestamp):
@@ -112,7 +112,7 @@ def _marked(value: object) -> dict[str, object]:
 
 
 def _bare(value: Any) -> object:
-    """A scalar as Python's own type."""
+    """A scalar as the plain Python type: str, float or int."""
     for kind in (str, float, int):
         if isinstance(value, kind):
             return kind(value)
@@ -129,7 +129,7 @@ _RESTORED: Final[dict[str, Callable[[Any], Any]]] = {
     "timestamp": lambda seconds: proton.timestamp(round(seconds * 1000)),
     "uuid": uuid.UUID,
     "map": lambda pairs: {restore(key): restore(each) for key, each in pairs},
-    # Of AMQP 0-9-1.
+    # Types of AMQP 0-9-1.
     "decimal": lambda text: float(Decimal(text)),
     "longstr": base64.b64decode,
     "text": str,

@@ -1,4 +1,4 @@
-"""The edge's side of a link: `AsyncLink` stores deliveries and reports what may be acknowledged."""
+"""A link's client of the edge: `AsyncLink` stores deliveries and returns acknowledge permits."""
 
 from ackq_link.edge.deliveries import Permits, Proof, StoredDeliveries
 from ackq_link.edge.link import AsyncLink

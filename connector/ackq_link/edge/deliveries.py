@@ -1,4 +1,4 @@
-"""Deliveries on their way to the edge, what became of them, and what may be acknowledged there.
+"""Deliveries as frames for the edge, their stored positions, and permits to acknowledge them.
 
 Invariant: a part has a key and a check for each of its rows, and fits a frame.
 """
@@ -27,11 +27,12 @@ class StoredRun(NamedTuple):
 
     Attributes:
         first_number: The number of the first delivery.
-        rows: How many they are.
+        rows: The number of deliveries.
         first_position: The position of the first.
-        matched: Their messages were there before (L6).
-        permitted: They may be acknowledged there; `AsyncLink.permits` says so in its turn.
-        rejected: With `permitted`: they are to be rejected there instead (L28).
+        matched: The edge already had their messages (L6).
+        permitted: They may be acknowledged at the remote broker; `AsyncLink.permits` returns them
+            in its turn.
+        rejected: With `permitted`: they are to be rejected at the remote broker instead (L28).
     """
 
     first_number: int
@@ -43,31 +44,31 @@ class StoredRun(NamedTuple):
 
 
 class StoredDeliveries(NamedTuple):
-    """Where deliveries are, on the disk of the edge."""
+    """The positions of deliveries that are on the edge's disk."""
 
     runs: tuple[StoredRun, ...]
 
     @property
     def rows(self) -> int:
-        """How many they are."""
+        """The number of deliveries."""
         return sum(run.rows for run in self.runs)
 
     @property
     def matched(self) -> int:
-        """How many were there before."""
+        """The number of deliveries whose messages the edge already had."""
         return sum(run.rows for run in self.runs if run.matched)
 
     @property
     def permitted(self) -> int:
-        """How many may be acknowledged at once."""
+        """The number of deliveries that may be acknowledged at once."""
         return sum(run.rows for run in self.runs if run.permitted)
 
 
 class Proof(NamedTuple):
-    """What the remote broker is proven to have applied of a subscription's acknowledgements (L10).
+    """The acknowledgements of a subscription that the remote broker provably applied (L10).
 
     Attributes:
-        proven: How many acknowledgements, in the order of their permits.
+        proven: The number of acknowledgements, in the order of their permits.
         number: The number of the delivery that the last of them is for; 0 with `proven` 0.
     """
 
@@ -76,12 +77,12 @@ class Proof(NamedTuple):
 
 
 class Permits(NamedTuple):
-    """What may be acknowledged, or is to be rejected, at the other broker now.
+    """The deliveries that may be acknowledged, or are to be rejected, at the remote broker now.
 
     Attributes:
-        subscription: Whose deliveries they are.
-        ranges: Their numbers, in the order of the permits: they are to be settled in it, because
-            what is proven counts in it (L10).
+        subscription: The subscription of the deliveries.
+        ranges: Their numbers, in the order of the permits: they must be settled in this order,
+            because proofs count in it (L10).
         rejected: Whether each of the ranges is to be rejected (L28); empty: none is.
     """
 
@@ -91,7 +92,7 @@ class Permits(NamedTuple):
 
     @property
     def outcomes(self) -> Iterator[tuple[Range, bool]]:
-        """Each range, and whether it is to be rejected."""
+        """Each range of delivery numbers, and whether it is to be rejected."""
         return zip(self.ranges, self.rejected or repeat(False), strict=False)
 
 
@@ -99,13 +100,13 @@ Complete = Callable[[StoredDeliveries | AckqError], None]
 
 
 class Columns(NamedTuple):
-    """What comes beside the rows of deliveries: one of each for every row.
+    """The keys, checks and flags that go with the rows of deliveries: one of each for every row.
 
     Attributes:
         keys: 16 bytes a row.
         checks: 8 bytes a row.
         content: Whether the key is of the content; None: of no row.
-        redelivered: Whether the other broker says that it delivered it before; None: of no row.
+        redelivered: Whether the remote broker marked the delivery redelivered; None: no row.
         at_once: Whether it may be acknowledged when it is stored (L15); None: no row.
     """
 
@@ -116,7 +117,7 @@ class Columns(NamedTuple):
     at_once: Sequence[bool] | None = None
 
     def part(self, first: int, end: int) -> dict[str, bytes]:
-        """What comes beside the rows from one number to another, as a frame has it."""
+        """The keys, checks and flags of the rows from `first` up to `end`, as frame fields."""
         return {
             "keys": self.keys[_KEY_BYTES * first : _KEY_BYTES * end],
             "checks": self.checks[_CHECK_BYTES * first : _CHECK_BYTES * end],
@@ -132,11 +133,12 @@ class LinkPart:
     """Deliveries that share a frame.
 
     Attributes:
-        numbers: Those of its deliveries.
-        beside: Keys and flags of the rows that it is a part of.
-        offset: Where its own begin in these.
-        complete: Called once, with what became of it.
-        abandoned: Another subscription began: its answer concerns nobody.
+        numbers: The range of its delivery numbers.
+        beside: Keys and flags of all the rows that it is a part of.
+        offset: The index of its first row in `beside`.
+        complete: Called once, with the stored positions or the error.
+        abandoned: Its answer is ignored: another subscription began, or the subscription or the
+            stream ended.
     """
 
     numbers: Range
@@ -149,11 +151,11 @@ class LinkPart:
 
     @property
     def rows(self) -> int:
-        """How many deliveries it has."""
+        """The number of deliveries in the part."""
         return self.numbers.last - self.numbers.first + 1
 
     def split(self, rows: int) -> tuple[LinkPart, LinkPart]:
-        """Its first rows and the others, as two parts; it is complete when both are."""
+        """Splits the part after its first `rows`; it is complete when both halves are."""
         assert 0 < rows < self.rows, "both parts have rows"
         first_complete, second_complete = _both(self.complete)
         at = self.numbers.first + rows
@@ -173,7 +175,7 @@ class LinkPart:
         return first, second
 
     def encoded(self, subscription: int, lowest_unanswered: int, proof: Proof) -> bytes:
-        """The frame of this part."""
+        """The part encoded as a frame."""
         header = pb.LinkHeader(
             deliveries=pb.LinkDeliveries(
                 subscription=subscription,
@@ -196,12 +198,12 @@ def parts(
     routing_key: str,
     complete: Callable[[], Complete],
 ) -> Iterator[LinkPart]:
-    """The frames of deliveries; all of them are checked before the first is made.
+    """Cuts deliveries into parts that fit a frame; checks all rows before it makes the first.
 
     Raises:
         SchemaError: A column is missing, unknown or of the wrong type.
         MessageTooLargeError: A row is over the size limit.
-        InvalidArgumentError: There are not as many keys, checks or flags as rows.
+        InvalidArgumentError: The number of keys, checks or flags differs from the number of rows.
     """
     _check(rows, beside)
     ready = encoding.publishable(rows, routing_key=routing_key)
@@ -220,7 +222,7 @@ def parts(
 
 
 def _both(complete: Complete) -> tuple[Complete, Complete]:
-    """What completes the two parts of one, which is complete when both are, or one fails."""
+    """The completions of a part's two halves: `complete` is called when both are, or one fails."""
     results: list[StoredDeliveries] = []
 
     def one(result: StoredDeliveries | AckqError) -> None:
@@ -260,7 +262,7 @@ def _check(rows: pa.RecordBatch, beside: Columns) -> None:
 
 
 def _bits(flags: Sequence[bool] | None, first: int, end: int) -> bytes:
-    """Flags as bits, the lowest first; empty when none is set."""
+    """Flags packed as bits, the lowest first; empty when none is set."""
     if flags is None:
         return b""
     part = [*map(bool, flags[first:end])]

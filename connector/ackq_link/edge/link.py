@@ -1,8 +1,8 @@
 """The client of a process that runs a link, on an asyncio event loop.
 
-Invariant: nothing here blocks the event loop; the stream's threads wake it by
-`call_soon_threadsafe`. What may be acknowledged at the other broker comes by `permits` alone, in
-the one order in which the edge permitted it (L10).
+Invariant: no method blocks the event loop; the stream's threads wake it by `call_soon_threadsafe`.
+Permits to acknowledge at the remote broker come from `permits` alone, in the one order in which the
+edge gave them (L10).
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ ACKS: Final = {"settled": pb.LINK_ACK_SETTLED, "stored": pb.LINK_ACK_STORED}
 
 
 class AsyncLink:
-    """A link as the process that runs it uses it; for coroutines of one event loop.
+    """An inbound link's connection to the edge; for coroutines of one event loop.
 
-    It reconnects by itself: what is unanswered goes again under its numbers, so a cut to the edge
-    doubles nothing (L5). What the edge refuses for a while, because its queue or disk is full or it
-    is drained, is sent again until it is taken; `refusal` says why.
+    It reconnects by itself: unanswered deliveries are sent again under their numbers, so a cut to
+    the edge duplicates nothing (L5). Deliveries that the edge refuses for a while, because its
+    queue or disk is full or it is being drained, are sent again until it takes them; `refusal` is
+    the reason.
 
         >>> from ackq_link.edge import AsyncLink, Proof
         >>> async def main():
@@ -58,20 +59,20 @@ class AsyncLink:
         >>> asyncio.run(main())
         (2, [Range(first=1, last=2)])
 
-    A link that another process took over, that was removed, or whose edge lost its history, is
-    done: every call raises why.
+    A link that another process took over, that was removed, or whose edge lost its history, has
+    failed for good: every call raises the reason.
 
     Args:
-        endpoint: The edge. `host:port` stands for a `Broker` without security or bound of retries.
+        endpoint: The edge. `host:port` stands for a `Broker` without security or retry bound.
         link: The link's name.
-        source: The other broker's queue, in words without credentials; the same for the life of
+        source: The remote broker's queue, in words without credentials; the same for the life of
             the link.
         queue: The queue of the edge.
-        ack: What the acknowledgement there waits for: `settled` or `stored` (L9).
-        drop_ambiguous: Take a delivery whose acknowledgement is in doubt for the message with the
-            same content (L7).
-        reject_there: What is rejected at the edge is to be rejected there, and is no dead letter of
-            the edge; not with `stored` (L28).
+        ack: What the acknowledgement at the remote broker waits for: `settled` or `stored` (L9).
+        drop_ambiguous: Match a delivery with a message of the same content whose acknowledgement is
+            in doubt, instead of storing it (L7).
+        reject_there: Messages rejected at the edge are rejected at the remote broker, and are not
+            dead letters of the edge; not with `stored` (L28).
         application: Shown to operators.
 
     Attributes:
@@ -120,7 +121,7 @@ class AsyncLink:
         self._finalizer = weakref.finalize(self, self._stream.abandon)
 
     async def __aenter__(self) -> Self:
-        """Opens the link, once the edge is there.
+        """Opens the link, as soon as the edge is reachable.
 
         Raises:
             AlreadyHeldError: Another process runs it.
@@ -136,28 +137,28 @@ class AsyncLink:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Closes."""
+        """Closes the link."""
         await self.close()
 
     async def close(self) -> None:
-        """Ends the stream; what is unanswered stays so, and another process may run the link."""
+        """Ends the stream; pending calls fail, and another process may run the link."""
         self._finalizer.detach()
         await in_thread(self._stream.end)
 
     # --- deliveries ---
 
     async def subscribe(self, proof: Callable[[], Proof]) -> int:
-        """Begins a subscription, whose deliveries count from 1; the one before is over (L17).
+        """Begins a subscription, whose deliveries count from 1; the previous one ends (L17).
 
         Args:
-            proof: Returns which acknowledgements of this subscription the other broker is proven to
-                have applied (L10); called on another thread.
+            proof: Returns the acknowledgements of this subscription that the remote broker provably
+                applied (L10); called on another thread.
 
         Returns:
-            Its number.
+            The number of the subscription.
 
         Raises:
-            AckqError: The link is done.
+            AckqError: The link has failed or was closed.
         """
         result: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         with self._stream.lock:
@@ -179,25 +180,25 @@ class AsyncLink:
     ) -> StoredDeliveries:
         """Stores or matches deliveries, and waits until they are on the disk of the edge (L5).
 
-        Several may be under way; they are stored in the order of the calls. One that is cancelled
-        is stored all the same.
+        Several calls may be in flight; they are stored in the order of the calls. The deliveries of
+        a cancelled call are stored nevertheless.
 
         Args:
-            first_number: The number of the first row's delivery; it follows the one before.
+            first_number: The number of the first row's delivery; it follows the previous delivery.
             rows: The messages, as `Publisher.publish_batch` takes them, without times to live.
             keys: 16 bytes for each row: its origin key, zeros for none (L2).
             checks: 8 bytes for each row: of its fingerprint (L4).
             content: Per row, whether its key is of its content (L7); None: of no row.
-            redelivered: Per row, whether the other broker says that it delivered it before.
+            redelivered: Per row, whether the remote broker marked the delivery redelivered.
             at_once: Per row, whether it may be acknowledged when it is stored, whatever the link
                 waits for (L15); None: no row.
 
         Raises:
-            InvalidArgumentError, SchemaError, MessageTooLargeError: The arguments; nothing was
-                sent.
+            InvalidArgumentError, SchemaError, MessageTooLargeError: The arguments are invalid;
+                nothing was sent.
             ClosedError: Another subscription began, the edge ended this one, or the link was
                 closed.
-            AckqError: The link is done.
+            AckqError: The link has failed.
         """
         loop = asyncio.get_running_loop()
         waiting: list[asyncio.Future[StoredDeliveries]] = []
@@ -220,13 +221,13 @@ class AsyncLink:
         return StoredDeliveries(tuple(run for answer in answers for run in answer.runs))
 
     async def permits(self) -> Permits:
-        """What may be acknowledged, or is to be rejected, there; waits for at least one.
+        """Takes the permits to acknowledge or reject at the remote broker; waits for at least one.
 
         Each number of a subscription comes once, in the order in which it is to be settled.
 
         Raises:
             ClosedError: The edge ended the subscription.
-            AckqError: The link is done, and all permits were taken.
+            AckqError: The link has failed or was closed, and all permits were taken.
         """
 
         def taken() -> Permits | None:
@@ -239,10 +240,10 @@ class AsyncLink:
         return await self._wait(taken)
 
     async def refresh(self) -> None:
-        """Returns when the edge has told what it permits and holds as of now.
+        """Waits for a fresh state report from the edge: the permits and the held count as of now.
 
         Raises:
-            AckqError: The link is done.
+            AckqError: The link has failed or was closed.
         """
         with self._stream.lock:
             number = self._state.refresh()
@@ -254,7 +255,7 @@ class AsyncLink:
         await self._wait(told)
 
     def report(self, report: pb.LinkReport) -> None:
-        """Tells operators how the process of the link fares, with each heartbeat from now on."""
+        """Sets the link process's report to operators, sent with each heartbeat from now on."""
         with self._stream.lock:
             self._state.report = report
 
@@ -262,42 +263,42 @@ class AsyncLink:
 
     @property
     def subscription(self) -> int:
-        """The present subscription; 0 before the first."""
+        """The number of the present subscription; 0 before the first."""
         return self._state.subscription
 
     @property
     def incarnation(self) -> str:
-        """The link's incarnation; empty before it was opened."""
+        """The link's incarnation; empty before the first open."""
         return self._state.opened.incarnation if self._state.opened else ""
 
     @property
     def epoch(self) -> int:
-        """The epoch of this holder; 0 before it was opened."""
+        """The epoch of this holder; 0 before the first open."""
         return self._state.opened.epoch if self._state.opened else 0
 
     @property
     def history(self) -> str:
-        """The history of the edge; empty before it was opened."""
+        """The history of the edge; empty before the first open."""
         return self._state.opened.history if self._state.opened else ""
 
     @property
     def paused(self) -> bool:
-        """Whether an operator paused the link: it takes no more, and goes on to acknowledge."""
+        """Whether an operator paused the link: it takes no messages, but still acknowledges."""
         return self._state.paused
 
     @property
     def held(self) -> int:
-        """Deliveries of the subscription that are not settled, as the edge said last."""
+        """Number of unsettled deliveries of the subscription, as last reported by the edge."""
         return self._state.held
 
     @property
     def missing(self) -> int:
-        """Messages held that this subscription was not delivered again, as the edge said last."""
+        """Number of held messages not redelivered to this subscription, as last reported."""
         return self._state.missing
 
     @property
     def refusal(self) -> AckqError | None:
-        """Why the edge takes nothing for now; None while it does."""
+        """Why the edge refuses deliveries for now; None while it accepts them."""
         return self._state.refusal
 
     @property
@@ -307,14 +308,14 @@ class AsyncLink:
 
     @property
     def outage(self) -> AckqError | None:
-        """Why it has none, when it had one or tried to."""
+        """Why the last call to the edge ended; None while one is open, or if none has ended."""
         return self._stream.outage
 
     async def changed(self) -> None:
-        """Returns when `paused`, `held`, `refusal` or `connected` is not as at the last call.
+        """Waits until `paused`, `held`, `refusal` or `connected` differs from the last call.
 
         Raises:
-            AckqError: The link is done.
+            AckqError: The link has failed or was closed.
         """
 
         def news() -> bool | None:
@@ -329,7 +330,7 @@ class AsyncLink:
         return state.paused, state.held, refusal, state.connected
 
     async def _wait(self, poll: Callable[[], T | None]) -> T:
-        """The first result of `poll` that is not None, asked under the lock after each answer."""
+        """The first non-None result of `poll`, called under the lock after each answer."""
         waker = Waker()
 
         def asked() -> T | None:
@@ -349,12 +350,12 @@ class AsyncLink:
 
 
 def _resolver(future: asyncio.Future[R]) -> Callable[[R | AckqError], None]:
-    """What gives a future its result, or its error, from any thread."""
+    """A callback that sets a future's result, or its error, from any thread."""
     loop = future.get_loop()
 
     def give(result: R | AckqError) -> None:
         if future.done():
-            return  # whoever waited for it was cancelled
+            return  # the coroutine that waited for it was cancelled
         if isinstance(result, AckqError):
             future.set_exception(result)
             future.exception()  # nobody need wait for it

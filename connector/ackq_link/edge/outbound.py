@@ -15,9 +15,9 @@ _log = logging.getLogger(__name__)
 
 
 class OutboundReporter(HeartbeatStream[pb.ReportOutboundRequest, pb.ReportOutboundResponse]):
-    """Tells the edge every few seconds what an outbound link does, until it is closed.
+    """Reports the state of an outbound link to the edge every few seconds, until it is closed.
 
-    It goes on trying also where the edge keeps the reports of too many.
+    It keeps retrying also when the edge already keeps its limit of reports.
     """
 
     name = "report"

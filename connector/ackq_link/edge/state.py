@@ -1,7 +1,7 @@
 """State machine of a link's stream; no I/O, no clock, no lock (its stream has those).
 
-Invariant: deliveries go in the order of their numbers, also after they were refused (L8); a number
-is permitted once, however often the edge says so (L10).
+Invariant: deliveries are sent in the order of their numbers, also after they were refused (L8); a
+number is permitted once, however often the edge repeats its permit (L10).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _HEARTBEAT_S: Final = limits.HEARTBEAT_SEND_MS / 1000
 
 
 class SendSubscribe(NamedTuple):
-    """Begin a subscription."""
+    """Action: begin a subscription."""
 
 
 class SendPart(NamedTuple):
-    """Send deliveries."""
+    """Action: send deliveries."""
 
     part: LinkPart
     subscription: int
@@ -43,7 +43,7 @@ class SendPart(NamedTuple):
 
 
 class SendHeartbeat(NamedTuple):
-    """Give a sign of life."""
+    """Action: send a heartbeat."""
 
     subscription: int
     proof: Proof
@@ -55,7 +55,7 @@ Subscribed = Callable[[int | AckqError], None]
 
 
 class Opened(NamedTuple):
-    """What a link is since its first open."""
+    """The link's identity, fixed by its first open: incarnation, epoch, history of the edge."""
 
     incarnation: str
     epoch: int
@@ -63,21 +63,22 @@ class Opened(NamedTuple):
 
 
 class LinkState:
-    """One link's stream, over all its calls.
+    """The state of one link's stream, over all its calls.
 
     Attributes:
-        opened: Since the first open; None before.
+        opened: The identity from the first open; None before.
         connected: Whether a call is open.
-        subscription: The present one; 0 before the first.
+        subscription: The present subscription; 0 before the first.
         paused: An operator paused the link.
-        held: What the edge said last of deliveries that are not settled.
-        missing: What it said last of held messages that were not delivered again.
-        refusal: Why the edge takes nothing; None while it does.
-        permits: Numbers that may be settled there and were not taken, in the order of the permits.
-        rejected: Whether each of these ranges is to be rejected there (L28).
+        held: Number of unsettled deliveries, as last reported by the edge.
+        missing: Number of held messages that were not redelivered, as last reported by the edge.
+        refusal: Why the edge refuses deliveries; None while it accepts them.
+        permits: Delivery numbers that may be settled at the remote broker and were not taken yet,
+            in the order of the permits.
+        rejected: Whether each of these ranges is to be rejected at the remote broker (L28).
         finishing: Nothing more is sent.
         ended: Why the edge ended the subscription by itself; None: it did not.
-        report: What operators are told with the next heartbeats; None: nothing.
+        report: The report to operators, sent with the next heartbeats; None: nothing.
     """
 
     def __init__(self) -> None:
@@ -95,27 +96,27 @@ class LinkState:
         self._proof: Callable[[], Proof] = Proof
         self._subscribing: tuple[Callable[[], Proof], Subscribed] | None = None
         self._subscribe_sent = False
-        # Parts in the order of their numbers: sent and not answered, refused, to be sent.
+        # Parts in the order of their numbers: sent and unanswered, refused, to be sent.
         self._in_flight: deque[LinkPart] = deque()
         self._refused: list[LinkPart] = []
         self._waiting: deque[LinkPart] = deque()
         self._next_number = 1
         self._unpermitted = Ranges()
         self._retry_at = 0.0
-        self._retry = Backoff(None, jitter=lambda: 0.0)  # no chance in a state machine
+        self._retry = Backoff(None, jitter=lambda: 0.0)  # a state machine uses no randomness
         self._heartbeat_at = 0.0
-        # Heartbeats of this call, and the states that answered them.
+        # Number of heartbeats sent on this call, and of state reports that answered them.
         self._beats = self._states = 0
 
     @property
     def done(self) -> bool:
-        """Whether nothing will follow."""
+        """Whether the stream sends nothing more."""
         return self.finishing
 
     # --- what the application does ---
 
     def subscribe(self, proof: Callable[[], Proof], subscribed: Subscribed) -> None:
-        """Begins a subscription: all of the one before is forgotten."""
+        """Begins a subscription: all state of the previous one is forgotten."""
         self._abandon(ClosedError("Another subscription of the link began; deliver anew."))
         self._subscribing, self._subscribe_sent = (proof, subscribed), False
         self.permits, self.rejected, self._unpermitted = [], [], Ranges()
@@ -125,7 +126,7 @@ class LinkState:
         self._retry.reset()
 
     def add(self, parts: Iterable[LinkPart]) -> None:
-        """Queues deliveries, which must follow those before; raises InvalidArgumentError."""
+        """Queues deliveries; raises InvalidArgumentError if their numbers leave a gap or repeat."""
         for part in parts:
             if part.numbers.first != self._next_number:
                 raise InvalidArgumentError(
@@ -139,20 +140,20 @@ class LinkState:
 
     @property
     def may_store(self) -> bool:
-        """Whether a subscription was begun."""
+        """Whether deliveries can be stored: a subscription is open, and none is being begun."""
         return bool(self.subscription) and self._subscribing is None
 
     def refresh(self) -> int:
-        """Sends a heartbeat at once; the number of its answer on this call."""
+        """Makes a heartbeat due at once; returns the number that its answer has on this call."""
         self._heartbeat_at = 0.0
         return self._beats + 1
 
     def refreshed(self, number: int) -> bool:
-        """Whether that answer came."""
+        """Whether answer `number` to a heartbeat of this call has come."""
         return self._states >= number
 
     def take_permits(self) -> tuple[list[Range], list[bool]]:
-        """The permits that were not taken, and which of them are to reject; none: empty."""
+        """Takes the pending permits, and whether each range is to be rejected; empty: none is."""
         taken = self.permits, self.rejected if any(self.rejected) else []
         self.permits, self.rejected = [], []
         return taken
@@ -160,7 +161,7 @@ class LinkState:
     # --- what the sender does ---
 
     def next_action(self, now: float) -> Action:
-        """What to send next, or how long to wait for it."""
+        """The next action: something to send, or how long to wait."""
         if self.finishing:
             return Finish()
         if not self.connected:
@@ -181,7 +182,7 @@ class LinkState:
         return Wait(min(self._heartbeat_at, self._retry_at) if due else self._heartbeat_at)
 
     def _told(self) -> tuple[int, Proof]:
-        """The present subscription, and what is proven of it."""
+        """The present subscription and its proof; 0 and an empty proof without one."""
         if not self.may_store:
             return 0, Proof()
         return self.subscription, self._proof()
@@ -189,7 +190,7 @@ class LinkState:
     # --- answers and disconnects ---
 
     def on_opened(self, answer: pb.LinkOpened) -> None:
-        """Checks that it is the same link, and lets requests be sent.
+        """Checks that the open link is the same as before, and allows requests to be sent.
 
         Raises:
             HistoryChangedError: The edge has another history than at the first open (L27).
@@ -220,19 +221,19 @@ class LinkState:
             self._abandon(self.ended)
 
     def on_subscribed(self, subscription: int) -> None:
-        """The subscription that was asked for began."""
+        """Records that the requested subscription began, and completes its request."""
         if self._subscribing is not None and self._subscribe_sent:
             self._proof, subscribed = self._subscribing
             self._subscribing, self.subscription = None, subscription
             subscribed(subscription)
 
     def on_stored(self, answer: pb.LinkStored, now: float) -> None:
-        """The oldest deliveries on this call are stored, or refused; raises InternalError."""
+        """Completes the oldest part in flight, or keeps it if refused; raises InternalError."""
         if not self._in_flight or self._in_flight[0].numbers.first != answer.first_number:
             raise InternalError(f"The edge answered deliveries {answer.first_number} out of turn.")
         part = self._in_flight[0]
         if not part.abandoned and not answer.refused:
-            self._complete(part, answer)  # before it is taken: an answer that is none fails it
+            self._complete(part, answer)  # before it is removed: an invalid answer fails it
         self._in_flight.popleft()
         if answer.refused and not part.abandoned:
             reason = from_code(answer.refused, answer.reason, {})
@@ -242,7 +243,7 @@ class LinkState:
                 self._refuse(now, reason, part)
 
     def _complete(self, part: LinkPart, answer: pb.LinkStored) -> None:
-        """Gives the deliveries of a part their positions; raises InternalError."""
+        """Completes a part with its stored positions; raises InternalError."""
         self.refusal = None
         self._retry.reset()
         stored = _stored(answer)
@@ -258,18 +259,18 @@ class LinkState:
         part.complete(stored)
 
     def _refuse(self, now: float, reason: AckqError, *parts: LinkPart) -> None:
-        """Keeps refused deliveries; when all that was sent is answered they wait for their turn."""
+        """Keeps refused parts; once every part in flight is answered, queues them for a retry."""
         self.refusal = reason
         self._refused.extend(parts)
         if any(not each.abandoned for each in self._in_flight):
-            return  # they are refused, too
+            return  # they will be refused, too
         self._waiting.extendleft(reversed(self._refused))
         self._refused = []
         self._retry_at = now + self._retry.next_s()
 
     def on_permits(self, answer: pb.LinkPermits) -> None:
-        """Deliveries may be acknowledged there; raises InternalError."""
-        if self.may_store:  # else they are of the subscription before
+        """Adds permits to settle at the remote broker; raises InternalError."""
+        if self.may_store:  # else they are of the previous subscription
             ranges = len(answer.first_number)
             if ranges != len(answer.last_number) or len(answer.rejected) not in {0, ranges}:
                 raise InternalError("The edge sent permits whose lists have several lengths.")
@@ -278,7 +279,7 @@ class LinkState:
                 self._permit(*each[:2], rejected=bool(each[2]))
 
     def _permit(self, first: int, last: int, *, rejected: bool) -> None:
-        """Permits each number once: a new call repeats what may have been lost with the last."""
+        """Permits each number once: a new call repeats permits that the last may have lost."""
         for each in self._unpermitted.remove(first, last):
             before = self.permits[-1] if self.permits else None
             if before and before.last + 1 == each.first and self.rejected[-1] == rejected:
@@ -288,14 +289,14 @@ class LinkState:
                 self.rejected.append(rejected)
 
     def on_state(self, answer: pb.LinkState) -> None:
-        """How the link stands."""
+        """Records a state report of the edge: paused, held, missing."""
         self._states += 1
         self.paused = answer.paused
         if self.may_store:
             self.held, self.missing = answer.held, answer.missing
 
     def on_disconnect(self) -> None:
-        """Sends what is unanswered again on the next call, in its order."""
+        """Queues the unanswered parts again for the next call, in their order."""
         self.connected = self._subscribe_sent = False
         unanswered = [part for part in self._in_flight if not part.abandoned]
         self._waiting.extendleft(reversed([*self._refused, *unanswered]))
@@ -305,7 +306,7 @@ class LinkState:
         self._beats = self._states = 0
 
     def fail(self, error: AckqError) -> None:
-        """The stream has ended: nothing more is answered."""
+        """Fails everything that waits for an answer: the stream has ended."""
         self.finishing = True
         self._abandon(error)
         if self._subscribing is not None:
@@ -314,7 +315,7 @@ class LinkState:
             subscribed(error)
 
     def _abandon(self, error: AckqError) -> None:
-        """Ends the wait for all deliveries; answers to those that were sent may come."""
+        """Fails all deliveries; late answers to the parts that were sent are ignored."""
         for part in (*self._in_flight, *self._refused, *self._waiting):
             if not part.abandoned:
                 part.abandoned = True

@@ -1,6 +1,6 @@
-"""The stream of a link: its opening, its answers, its end.
+"""The gRPC stream of a link to the edge: its opening, its answers, its end.
 
-Invariant: after `join` no thread is left, and whoever waits for an answer has one or an error.
+Invariant: after `join` no thread is left, and every caller that waits has an answer or an error.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
     """The stream of one process that runs a link.
 
     Args:
-        broker: The edge; how long to go on without it.
+        broker: The edge, and how long to retry without it.
         opening: The first request of each call.
 
     Attributes:
-        state: Touched under `lock` only.
+        state: The state machine; used under `lock` only.
         failure: Why the stream has ended; None while it has not.
-        wakers: Called, under the lock, when the application may have what it waits for.
+        wakers: Called, under the lock, after each change that the application may wait for.
     """
 
     name = "link"
@@ -46,7 +46,7 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
         self._attempts = Attempts()
         self._held = retry.HolderBackoff()
 
-    # --- called by the application's thread ---
+    # --- called by the application's threads ---
 
     def begin(self) -> None:
         """Connects, and reconnects from now on."""
@@ -56,7 +56,7 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
 
     @property
     def outage(self) -> AckqError | None:
-        """Why the last call ended; None while one is open."""
+        """Why the last call to the edge ended; None while one is open."""
         return None if self.state.connected else self._outage
 
     def changed(self) -> None:
@@ -72,9 +72,9 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
             raise self._closed()
 
     def end(self) -> None:
-        """Half-closes, so that the edge knows at once that nobody runs the link; ends the thread.
+        """Half-closes, which shows the edge at once that nobody runs the link; ends the thread.
 
-        What is unanswered fails. Repeating it does nothing.
+        Unanswered requests fail. Repeating it does nothing.
         """
         if self.inherited:
             return
@@ -140,7 +140,7 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
             # A later version of the broker may send other kinds, which this client does not need.
             self._wake()
         if kind != "opened":
-            self._backoff.reset()  # an open alone is no progress: what follows may be refused
+            self._backoff.reset()  # an open alone is no progress: the next request may be refused
 
     def _on_disconnect(self) -> None:
         with self.lock:
@@ -149,15 +149,15 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
 
     def _may_reconnect(self, error: AckqError) -> bool:
         if isinstance(error, AlreadyHeldError):
-            # Once it was opened, another process took the link over: it is fenced (L1).
+            # After the first open it means that another process took the link over (L1).
             return self.state.opened is None
-        # By an open of an earlier call, which reached the edge late; else another process runs it.
+        # Fenced by an open of an earlier call that came late; else another process runs the link.
         return self._attempts.fenced(error) or errors.is_transient(error)
 
     def _reconnect_wait_s(self) -> float | None:
         if isinstance(self._outage, AlreadyHeldError):
             return self._held.next_wait_s(self._outage)
-        # A holder's silence does not count while the edge is down (S3).
+        # The time that a holder is silent does not count while the edge is down (S3).
         self._held.reset()
         return super()._reconnect_wait_s()
 
