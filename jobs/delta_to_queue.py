@@ -91,11 +91,11 @@ def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         parser.error("--routing-key-column needs --exchange: a queue is its own routing key")
 
 
-# --- the two ways to run ---
+# --- the three ways to run ---
 
 
 def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
-    """Publishes a table of the flights to an own broker, and reads the queue back."""
+    """Publishes a table of the flights to a broker of its own, and reads the queue back."""
     args.table = str(work.folder / "table")
     args.exchange, args.queue = flights.EXCHANGE, None
     args.checkpoint = str(work.folder / "checkpoint")
@@ -153,13 +153,13 @@ def publish(args: argparse.Namespace, work: workspace.Workspace) -> int:
 
 
 def publish_linked(args: argparse.Namespace, work: workspace.Workspace) -> int:
-    """Publishes a table, without one the flights, to a queue of an AMQP broker; reconciles all.
+    """Publishes a table, or else the flights, to a queue of a remote AMQP broker; reconciles all.
 
-    The table's rows are in the edge's queue once each, and go out from there. What the edge still
-    had of an earlier run goes out, too.
+    The table's rows are put into the local broker's queue once each, and sent from that queue.
+    Messages that the local broker still had from an earlier run are sent, too.
     """
     flown = args.table is None
-    # What is wrong with it is told before Spark is started.
+    # Errors of the link and of the remote broker are reported before Spark is started.
     linked = amqp.LinkedQueue(args, "out")
     say(f"Queue '{args.amqp_queue}' there: {linked.before.messages:,} ready.")
     with spark_session("delta_to_queue", work.log, args.max_message_bytes) as spark:
@@ -198,8 +198,8 @@ def publish_linked(args: argparse.Namespace, work: workspace.Workspace) -> int:
     if flown:
         agree = agree and published == len(data)
     if not (there.consumers or linked.before.consumers):
-        # What a cut had doubled would be too many, and shown so. Where consumers are not told there
-        # is taken to be none.
+        # Messages that a cut doubled make the count too high, and so a mismatch. A remote broker
+        # that does not report its consumers is assumed to have none.
         agree = agree and there.messages - linked.before.messages == sent
     return reconciliation.conclude(reconciliation.verdict(counts, agree=agree))
 

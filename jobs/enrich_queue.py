@@ -39,7 +39,7 @@ from kit.session import spark_session
 
 TARGET: Final = "enriched"
 DEAD: Final = "flights.dead"
-# Every flight of this number is broken on purpose, in a demonstration.
+# In a demonstration, one in this many flights is broken on purpose.
 SPOIL_EVERY: Final = 100
 BATCH_MESSAGES: Final = 100_000
 # The columns that the job needs; the broker sends no others.
@@ -49,10 +49,10 @@ REASON_HEADER: Final = "ackq-dead-reason"
 
 @dataclass(frozen=True)
 class Plan:
-    """What to read, how to judge and extend it, and where to write it.
+    """A plan of a run: the queue to read, checks and new fields of its messages, and the target.
 
     Attributes:
-        broker: Of all queues.
+        broker: The broker of all queues.
         queue: The queue to read.
         target: The queue for good rows.
         schema: The fields of a body, as DDL.

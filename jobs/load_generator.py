@@ -58,7 +58,7 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
 
 
 def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
-    """Loads an own broker, and counts its queue."""
+    """Loads a broker of its own, and counts its queue."""
     with workspace.own_broker(work) as (broker, admin):
         admin.declare_queue(QUEUE)
         load = publish(broker, QUEUE, args)
@@ -75,7 +75,7 @@ def generate(args: argparse.Namespace, _work: workspace.Workspace) -> int:
     """Loads a queue of a running broker; a nack or a return is an error."""
     broker = connection.broker(args)
     with Admin(broker) as admin:
-        admin.queue(args.queue)  # that it is there
+        admin.queue(args.queue)  # checks that it exists
     load = publish(broker, args.queue, args)
     found = reconciliation.reconcile(
         equal={"published": load.published, "confirmed": load.confirmed}, zero={}
@@ -94,7 +94,7 @@ def publish(broker: Broker, queue: str, args: argparse.Namespace) -> publishing.
 
 
 def batches(rate: int, seconds: int, size: int) -> Iterator[pa.RecordBatch]:
-    """Batches, each when its rows are due: `rate` times `seconds` rows in all."""
+    """Yields batches, each when its rows are due: `rate` times `seconds` rows in all."""
     run, started, made = secrets.token_hex(4), time.monotonic(), 0
     total = rate * seconds
     while made < total:

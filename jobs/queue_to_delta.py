@@ -89,11 +89,11 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-# --- the two ways to run ---
+# --- the three ways to run ---
 
 
 def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
-    """Publishes the flights to an own broker; reconciles publisher, broker and table."""
+    """Publishes the flights to a broker of its own; reconciles publisher, broker and table."""
     table = args.table or str(work.folder / "table")
     data = flights.load(args.limit)
     with (
@@ -123,7 +123,7 @@ def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
 
 
 def drain(args: argparse.Namespace, work: workspace.Workspace) -> int:
-    """Streams a queue of a running broker; reconciles what this run can know."""
+    """Streams a queue of a running broker; reconciles the counts that this run can know."""
     broker = connection.broker(args)
     with (
         spark_session("queue_to_delta", work.log) as spark,
@@ -153,13 +153,13 @@ def drain(args: argparse.Namespace, work: workspace.Workspace) -> int:
 
 
 def drain_linked(args: argparse.Namespace, work: workspace.Workspace) -> int:
-    """Streams a queue of an AMQP broker, through an edge beside the job; reconciles all three.
+    """Streams a queue of a remote AMQP broker through a local broker; reconciles all counts.
 
-    With the trigger availableNow it ends when both queues are empty. The job takes itself for the
-    only consumer there.
+    With the trigger availableNow it ends when both queues are empty. The job assumes that it is the
+    only consumer of the remote queue.
     """
     first = not (Path(args.checkpoint).exists() or Path(args.amqp_data).exists())
-    # What is wrong with it is told before Spark is started.
+    # Errors of the link and of the remote broker are reported before Spark is started.
     linked = amqp.LinkedQueue(args, "in")
     say(f"Queue '{args.amqp_queue}' there: {linked.before.messages:,} ready.")
     with spark_session("queue_to_delta", work.log) as spark, linked.running():
@@ -178,7 +178,7 @@ def drain_linked(args: argparse.Namespace, work: workspace.Workspace) -> int:
         rows_after, duplicates = count_table(spark, args.table)
         after = linked.admin.queue(linked.name)
         there = linked.count_there().messages
-    # Of a later run, what is there may be what the edge has had before.
+    # In a later run, messages in the remote queue may be ones that the local broker has already.
     whole = not first or done.rows >= linked.before.messages
     found = settle_up(
         done,
@@ -209,7 +209,7 @@ def settle_up(
     It is OK if the rows that this run read are in the table, each once. Others may publish to the
     queue and read from it, so the broker's counts are only shown. A batch that an earlier run
     wrote, but did not record in the checkpoint, is read again and not written again. `else_agree`
-    is what a caller knows of counts that are only shown here.
+    is the caller's verdict on the counts that are only shown.
     """
     agree = delta_rows in {done.rows, done.rows - done.replayed} and not duplicates and else_agree
     counts = {
@@ -235,9 +235,10 @@ def source(
 
 
 def parse_json(messages: DataFrame, ddl: str) -> DataFrame:
-    """Typed columns from the JSON body; one that does not fit is kept as it came in `unparsed`.
+    """Typed columns from the JSON body; a body that does not fit is kept unchanged in `unparsed`.
 
-    Of a body that is not one JSON object all columns are null, of another those that do not fit.
+    For a body that is not one JSON object all columns are null, for another the ones that do not
+    fit.
     """
     body = F.col("body")
     rows = messages.withColumn("sound", json_bodies.flaw(body).isNull())

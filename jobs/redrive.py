@@ -159,14 +159,14 @@ def move(args: argparse.Namespace, _work: workspace.Workspace) -> int:
 
 
 def repair(args: argparse.Namespace, work: workspace.Workspace) -> int:
-    """Writes dead letters anew, repaired; reconciles what this run can know."""
+    """Writes repaired dead letters as new messages; reconciles the counts of this run."""
     args.broker = connection.broker(args)
     with (
         spark_session("redrive", work.log, delta=False) as spark,
         Admin(args.broker) as admin,
     ):
         if args.to:
-            admin.queue(args.to)  # that it is there
+            admin.queue(args.to)  # checks that it exists
         done, moved = run(spark, args)
         after = admin.queue(args.queue)
     agree = done.rows == moved.repaired + moved.left
@@ -193,7 +193,7 @@ def run(spark: SparkSession, args: argparse.Namespace) -> tuple[queries.Streamed
 
 
 def mover(broker: Broker, done: RepairCounts) -> Callable[[DataFrame, int], None]:
-    """The function of each batch: releases what is left, writes what is repaired, counts both."""
+    """The function of each batch: releases messages that are left, writes repaired ones, counts."""
 
     def bring_back(rows: DataFrame, batch_id: int) -> None:
         rows.persist()

@@ -1,6 +1,6 @@
 """A tour: ten questions of new users, each answered by doing it.
 
-Invariant: what is printed was seen; an answer that is not as promised fails the tour.
+Invariant: each printed result was observed; an answer that is not as promised fails the tour.
 
     python jobs/tour.py
 """
@@ -32,7 +32,7 @@ JSON_ID: Final = "get_json_object(cast(body AS STRING), '$.id')"
 
 @dataclass
 class Tour:
-    """What the steps share: a broker, a Spark, a folder, and the number of the step."""
+    """State that the steps share: a Spark session, a broker, a folder, and the step's number."""
 
     spark: SparkSession
     broker: EmbeddedBroker
@@ -51,7 +51,7 @@ class Tour:
         return self.spark.readStream.format("ackq").options(**options).load()
 
     def run(self, name: str, rows: DataFrame, write: Callable[[DataFrame, int], None]) -> None:
-        """Runs a query over what is there, until its batches are done."""
+        """Runs a query over the messages that are available, until its batches are done."""
         writer = rows.writeStream.foreachBatch(write)
         writer = writer.option("checkpointLocation", str(self.folder / name))
         writer.trigger(availableNow=True).start().awaitTermination()
@@ -61,13 +61,13 @@ def main() -> int:
     """Runs the tour; returns the exit status."""
     made = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     made.add_argument("--verbose", action="store_true", help="leave Spark's log on the screen")
-    # What the client logs is part of the answers.
+    # The client's log lines are part of the answers.
     logging.basicConfig(stream=sys.stdout, format="   log: %(message)s")
     return workspace.run("tour", tour, verbose=made.parse_args().verbose)
 
 
 def tour(work: workspace.Workspace) -> int:
-    """All steps, in their order: some go on where another ended.
+    """Runs all steps in order, as some continue where another ended.
 
     Raises:
         JobError: An answer is not what was promised, or Spark is older than 4.2.
@@ -87,7 +87,7 @@ def tour(work: workspace.Workspace) -> int:
 
 
 def seen(what: str, found: Any, promised: Any) -> None:
-    """Prints what was seen; raises JobError if it is not what was promised."""
+    """Prints a result; raises JobError if it is not the promised one."""
     if found != promised:
         raise JobError(f"{what}: {found}, and promised was {promised}")
     say(f"   {what}: {found}")
@@ -169,7 +169,7 @@ def once(here: Tour) -> None:
 
 
 def sort(here: Tour) -> None:
-    """K8, S6: `settle` decides for each message; what is rejected is a dead letter."""
+    """K8, S6: `settle` decides for each message; a rejected one becomes a dead letter."""
     here.ask("What of a message that is no JSON? Reject it: a dead letter, with the reason.")
     here.admin.declare_queue("broken")
     here.admin.declare_queue("parcels", dead_letter_queue="broken")
@@ -188,14 +188,14 @@ def sort(here: Tour) -> None:
 
 
 def redrive(here: Tour) -> None:
-    """Q6: dead letters go back where they came from."""
+    """Q6: a redrive moves dead letters back to the queue they came from."""
     here.ask("How do I bring dead letters back? With a redrive, when the cause is mended.")
     seen("messages that went back", here.admin.redrive("broken").messages, 1)
     seen("ready in their queue", here.admin.queue("parcels").ready, 1)
 
 
 def retry(here: Tour) -> None:
-    """C13: a failure counts; one past the limit the message is a dead letter."""
+    """C13: a failure counts; one more than the limit makes the message a dead letter."""
     here.ask("What of a message that always fails? Past its queue's limit it is a dead letter.")
     here.admin.declare_queue("poison", delivery_limit=2, dead_letter_queue="broken")
     publish(here, "poison", ["x"])
@@ -237,7 +237,7 @@ def transaction(here: Tour) -> None:
 
 
 def restart(here: Tour) -> None:
-    """C17: a consumer goes on after a restart; what was accepted never comes again."""
+    """C17: a consumer goes on after a restart; an accepted message is never delivered again."""
     here.ask("What happens to my consumer when the broker restarts? It goes on by itself.")
     with Channel(here.broker.endpoint) as channel:
         consumer = channel.consume("paid", mode="client")
@@ -265,7 +265,7 @@ STEPS: Final = (
 )
 
 
-# --- what the steps use ---
+# --- helpers of the steps ---
 
 
 def endpoint(here: Tour) -> dict[str, str]:
@@ -274,14 +274,14 @@ def endpoint(here: Tour) -> dict[str, str]:
 
 
 def publish(here: Tour, queue: str, bodies: list[Any]) -> None:
-    """Publishes bodies, and waits for their confirms; what is no text becomes JSON."""
+    """Publishes bodies, and waits for their confirms; a body that is no text becomes JSON."""
     with Publisher(here.broker.endpoint, routing_key=queue) as publisher:
         for body in bodies:
             publisher.publish(body if isinstance(body, str) else json.dumps(body))
 
 
 def accepted(here: Tour, queue: str) -> int:
-    """How many messages of a queue were accepted since the broker was made."""
+    """Number of messages of a queue that were accepted since the broker was created."""
     return int(here.admin.queue(queue).accepted)
 
 

@@ -3,7 +3,7 @@
 A message states what happened, to which object, and what the reader can do. Errors pickle (they
 cross Spark's worker boundary) and travel over gRPC as an `ErrorDetail` in the trailing metadata key
 `ackq-error-bin`; `STATUS` is the one table from code to gRPC status name. A broken invariant is not
-here: that is an `AssertionError`.
+one of these errors but an `AssertionError`.
 """
 
 from __future__ import annotations
@@ -126,13 +126,13 @@ class PreconditionFailedError(AckqError):
 
 
 class PropertiesDifferError(PreconditionFailedError):
-    """A declare of something that exists with other properties (Q1)."""
+    """A declared object exists already, with other properties (Q1)."""
 
     code = "properties_differ"
 
 
 class InUseError(PreconditionFailedError):
-    """A delete of something that is used (Q4)."""
+    """An object to be deleted is in use (Q4)."""
 
     code = "in_use"
 
@@ -162,7 +162,7 @@ class UnknownDeliveryTagError(PreconditionFailedError):
 
 
 class StaleDeliveryTagError(PreconditionFailedError):
-    """A settlement of a message from before the channel was renewed: it comes again (C17)."""
+    """A settlement of a message received before the channel was renewed: redelivered (C17)."""
 
     code = "stale_delivery_tag"
 
@@ -198,7 +198,7 @@ class BatchOrderError(PreconditionFailedError):
 
 
 class BatchChangedError(PreconditionFailedError):
-    """A batch id came again and stands for other rows, or for another target (S11, K3)."""
+    """A batch id was used again for other rows, or for another target (S11, K3)."""
 
     code = "batch_changed"
 
@@ -210,13 +210,13 @@ class UnreadLeaseError(PreconditionFailedError):
 
 
 class StageMismatchError(PreconditionFailedError):
-    """A commit named a stage that is missing or not whole; nothing became visible (K3)."""
+    """A commit named a stage that is missing or incomplete; nothing became visible (K3)."""
 
     code = "stage_mismatch"
 
 
 class WriterForgottenError(PreconditionFailedError):
-    """An operator had the broker forget this writer: it cannot know what was committed (K3)."""
+    """An operator made the broker forget this writer: it cannot know what was committed (K3)."""
 
     code = "writer_forgotten"
 
@@ -236,7 +236,7 @@ class HistoryChangedError(PreconditionFailedError):
 class AlreadyHeldError(AckqError):
     """Another live reader holds the session; `fields` name its host, pid and since when (S3).
 
-    `broker_started_us` tells the broker's starts apart, as each takes every holder as heard anew.
+    `broker_started_us` distinguishes the broker's starts: each counts every holder as just heard.
     """
 
     code = "already_held"
@@ -291,7 +291,7 @@ class UnauthenticatedError(AckqError):
 
 
 class PermissionDeniedError(AckqError):
-    """A user asked for what it may not do; names the missing permission and nothing else."""
+    """A user lacks a permission; names the missing permission and nothing else."""
 
     code = "permission_denied"
 
@@ -369,7 +369,7 @@ def status_of(error: AckqError) -> str:
 
 
 def from_code(code: str, message: str, fields: dict[str, str]) -> AckqError:
-    """The error of a code.
+    """The error of a code, with its message and fields.
 
     An unknown code (from a newer broker) gives an `InternalError` that keeps it in its fields.
     """

@@ -1,4 +1,4 @@
-"""The extras of the package: what to install for a part whose dependencies are not there."""
+"""The extras of the package: what to install for a part whose dependencies are missing."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from importlib import metadata
 from urllib.parse import unquote, urlsplit
 
 _OURS = ("ackq", "ackq_broker")
-# There is no release yet: whoever takes the name on an index would run code at each `pip install`.
+# There is no release yet: a stranger who registers the name on a package index would run code at
+# each `pip install`.
 SOURCES = "a checkout of ackq, or its wheel"
 
 
 def requirement(extra: str) -> str:
-    """What pip is to install: this installation's own source, with an extra.
+    """The arguments of `pip install` for this installation's own source with an extra.
 
     Returns:
-        Arguments of `pip install`; where the source is not known, with CHECKOUT in its place.
+        The arguments; if the source is not known, with CHECKOUT in its place.
     """
     try:
         text = metadata.distribution("ackq").read_text("direct_url.json")
@@ -30,11 +31,11 @@ def requirement(extra: str) -> str:
 
 
 def missing(error: ModuleNotFoundError, part: str, extra: str) -> str:
-    """What to install, in one line, for a part of the product that found a module missing.
+    """One line that says what to install for a part of the product that lacks a module.
 
     Args:
         error: As the import raised it.
-        part: What was to be used: the beginning of the sentence.
+        part: The part that lacks the module: the beginning of the sentence.
         extra: The extra that brings the module.
 
     Raises:

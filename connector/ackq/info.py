@@ -1,8 +1,8 @@
-"""What `ackq.client.Admin` returns: frozen classes, with the names of dashboard and JSON.
+"""Result classes of `ackq.client.Admin`: frozen, with the field names of dashboard and JSON.
 
 Each is made from a message of the protocol, whose comments are its documentation. A field that the
-broker does not tell has its default, so that a test of your own code makes such an object from the
-fields that it needs.
+broker does not report has its default, so that a test of your own code can make such an object from
+only the fields that it needs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Every bound of ackq with its default, in one place.
-
-With the relations that must hold between them (I6).
+"""Every limit of ackq with its default, and the relations that must hold between them (I6).
 
 Sizes end in `_BYTES`, durations in `_MS` or `_S`. Measured choices quote the measurement.
 """
@@ -9,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Where a broker listens, and its clients look for it, unless told otherwise.
+# Default address on which a broker listens and to which its clients connect.
 DEFAULT_ENDPOINT: Final = "127.0.0.1:5775"
 
 KIB: Final = 1024
@@ -27,43 +25,44 @@ MAX_HEADER_BYTES: Final = 1 * MIB
 MAX_NAME_BYTES: Final = 255
 MAX_ROUTING_KEY_BYTES: Final = 255
 MAX_DISTINCT_ROUTES_PER_FRAME: Final = 65_536
-# A request that is no data frame, and holds no outcomes: 100,000 stages of a commit take 3 MB.
+# A request that is not a data frame and has no outcomes: 100,000 stages of a commit take 3 MB.
 MAX_REQUEST_BYTES: Final = 4 * MIB
-# Fields of a request, those of nested messages included; a field takes up to 150 bytes in memory.
-# 65,536 groups of outcomes have 5 each at most, 100,000 stages 4.
+# Fields of a request, including fields of nested messages; a field takes up to 150 bytes in memory.
+# 65,536 groups of outcomes have at most 5 fields each, 100,000 stages 4.
 MAX_REQUEST_FIELDS: Final = 500_000
-# Words of a topic exchange's keys. Each binding with a `#` may match from every one of them on.
+# Words in a key of a topic exchange. Each binding with a `#` may match from each of them on.
 MAX_TOPIC_WORDS: Final = 21
 
 # --- publishers ---
 PUBLISH_WINDOW_MESSAGES: Final = 100_000
 PUBLISH_WINDOW_BYTES: Final = 64 * MIB
 PUBLISH_ACK_TIMEOUT_MS: Final = 2_000
-# How long a publish may wait for others to share its frame: while nothing is in flight it goes at
-# once, else when what is in flight was answered, and at the latest after the second.
+# How long a publish may wait for others to share its frame: with nothing in flight it is sent at
+# once, else when the frames in flight are answered, and at the latest after PUBLISH_GATHER_MS.
 PUBLISH_LINGER_MS: Final = 0
 PUBLISH_GATHER_MS: Final = 20
 CONFIRM_DELAY_MS: Final = 1_000
 PUBLISHER_RETENTION_S: Final = 7 * 24 * 3600
-# In one transaction. The broker holds 300 bytes for a message that comes in a frame of its own.
+# Messages in one transaction. The broker holds 300 bytes for a message that has its own frame.
 MAX_TRANSACTION_MESSAGES: Final = 1_000_000
 
 # --- stages ---
 STAGE_WINDOW_BYTES: Final = 32 * MIB
 STAGE_RETENTION_S: Final = 7 * 24 * 3600
-# A write without a `txnAppId` is a writer that nobody can run again (K3): its stages are of no use
-# when it is dead, and the record of its commit when its client has given up repeating that.
+# A write without a `txnAppId` is a writer that cannot be run again (K3): its stages are useless
+# once it is dead, and the record of its commit once its client has stopped retrying the commit.
 SINGLE_STAGE_RETENTION_S: Final = 24 * 3600
 SINGLE_COMMIT_RETENTION_S: Final = 3600
 
 # --- sessions ---
 HEARTBEAT_MS: Final = 15_000
 HEARTBEAT_SEND_MS: Final = 5_000
-# How often the broker's event loop notes whether it is late: its clients are not silent meanwhile.
+# How often the broker's event loop notes whether it is late; while it is, its clients do not count
+# as silent.
 UPTIME_TICK_MS: Final = 1_000
 HOLDER_CUT_GRACE_MS: Final = 2_000
 UNPROVEN_RETENTION_S: Final = 24 * 3600
-# A session without a name of its own that holds nothing is finished so long after its last word.
+# A session without its own name that holds nothing is finished this long after it was last heard.
 FINISHED_SESSION_S: Final = 24 * 3600
 REPLAY_RETENTION_S: Final = 7 * 24 * 3600
 ADVANCE_WAIT_MS: Final = 100
@@ -72,8 +71,8 @@ MAX_LEASE_CHUNKS: Final = 4_096
 LEASE_CHUNK_TARGET_BYTES: Final = 1 * MIB
 DEFAULT_MAX_MESSAGES_PER_TRIGGER: Final = 1_000_000
 DEFAULT_MAX_BYTES_PER_TRIGGER: Final = 256 * MIB
-# What one task may say of its messages (S6). A group is those of one outcome, reason and delay: the
-# broker keeps about 1 KB for each.
+# Outcomes that one task may stage (S6). A group is the messages that share an outcome, reason and
+# delay: the broker keeps about 1 KB for each group.
 MAX_OUTCOME_STAGE_TAGS: Final = 4_000_000
 MAX_OUTCOME_STAGE_GROUPS: Final = 65_536
 MAX_OUTCOME_STAGE_BYTES: Final = 48 * MIB
@@ -81,13 +80,14 @@ MAX_OUTCOME_STAGE_BYTES: Final = 48 * MIB
 MAX_SETTLE_RANGES: Final = 100_000
 
 # --- channels ---
-# Deliveries without a transport ack, at most (C11).
+# Maximum number of deliveries without a transport ack (C11).
 CHANNEL_WINDOW_MESSAGES: Final = 10_000
 MAX_CHANNEL_WINDOW_MESSAGES: Final = 1_000_000
 # A client's transport ack is due at this part of the window, or after this time.
 TRANSPORT_ACK_AT_PERCENT: Final = 60
 TRANSPORT_ACK_DELAY_MS: Final = 1_000
-# Without one for so long the oldest frame is sent again; the wait doubles up to the second.
+# After this time without a transport ack the oldest frame is sent again; the wait doubles up to
+# RETRANSMIT_MAX_MS.
 RETRANSMIT_MS: Final = 2_000
 RETRANSMIT_MAX_MS: Final = 60_000
 # How long a channel that was cut waits for its client.
@@ -95,22 +95,23 @@ CHANNEL_RESUME_MS: Final = 2_000
 MAX_CONSUMERS_PER_CHANNEL: Final = 1_024
 # Runs of tags that one settlement may name.
 MAX_SETTLE_RUNS: Final = 4_096
-# What a client's consumer asks for unless told otherwise (C8).
+# Default prefetch of a client's consumer (C8).
 CONSUMER_PREFETCH_MESSAGES: Final = 1_000
 
 # --- links ---
 MAX_LINKS: Final = 1_000
-# Processes of outbound links that tell what they do; 6 KB each.
+# Processes of outbound links that report their state; 6 KB each.
 MAX_OUTBOUND_REPORTS: Final = 1_000
-# What a link may be of, in words.
+# The description of a link's source.
 MAX_LINK_SOURCE_BYTES: Final = 1_024
-# What holds up an outbound link, in the words of the other broker.
+# The reason that an outbound link is held up, in the words of the remote broker.
 MAX_LINK_REASON_BYTES: Final = 1_000
-# Messages that a link remembers: those it holds, and those whose acknowledgement may come to
-# nothing; 50 bytes each.
+# Messages that a link remembers: held messages, and messages whose acknowledgement may be lost; 50
+# bytes each.
 MAX_LINK_ENTRIES: Final = 4_000_000
-# A proven acknowledgement is remembered for so long: a RabbitMQ node that dies takes back what it
-# had not synced. One in doubt is for so long at least (L10).
+# A proven acknowledgement is remembered for LINK_ACK_GRACE_S: a RabbitMQ node that dies takes back
+# acknowledgements that it had not synced. One in doubt is remembered for LINK_DOUBT_S at least
+# (L10).
 LINK_ACK_GRACE_S: Final = 60
 LINK_DOUBT_S: Final = 24 * 3600
 
@@ -119,71 +120,73 @@ LINK_DOUBT_S: Final = 24 * 3600
 # datetime hold the years 1 to 9999; a day or two less at each end can be shown in every time zone.
 MIN_PUBLISHED_AT_US: Final = -62_135_424_000_000_000
 MAX_PUBLISHED_AT_US: Final = 253_402_214_399_999_999
-# A time to live or a delay. A hundred years: a time of such an expiry is one that any reader knows.
+# A time to live or a delay. A hundred years: any reader can represent such an expiry time.
 MAX_TTL_MS: Final = 100 * 365 * 24 * 3600 * 1000
-# Expiry waits so long after a forward jump of the wall clock of over CLOCK_JUMP_MS (Q8).
+# After the wall clock jumped forward by over CLOCK_JUMP_MS, expiry waits for CLOCK_JUMP_WAIT_MS
+# (Q8).
 CLOCK_JUMP_MS: Final = 60_000
 CLOCK_JUMP_WAIT_MS: Final = 600_000
 
 # --- client ---
 CONNECT_TIMEOUT_MS: Final = 10_000
 REQUEST_TIMEOUT_MS: Final = 30_000
-# A client pings its broker when a call is open and nothing came for so long; without any bytes for
-# the second, or the ping's own answer for twice that, the connection is dead.
+# A client pings its broker when a call is open and nothing came for KEEPALIVE_MS; without any bytes
+# for KEEPALIVE_TIMEOUT_MS, or the ping's own answer for twice that, the connection is dead.
 KEEPALIVE_MS: Final = 20_000
 KEEPALIVE_TIMEOUT_MS: Final = 10_000
 RETRY_INITIAL_MS: Final = 100
 RETRY_MAX_MS: Final = 5_000
-# How long a reader keeps trying a broker that is gone before its query fails.
+# How long a reader keeps trying an unreachable broker before its query fails.
 RETRY_TOTAL_MS: Final = 60_000
 
 # --- broker ---
-# What one user may have of a bound of all, unless its own limits say otherwise: some of it is left
-# for the others, whatever one of them does.
+# Share of a common limit that one user may use, unless its own limits say otherwise: the rest is
+# left for the others.
 USER_SHARE_PERCENT: Final = 50
 MAX_QUEUES: Final = 100_000
 MAX_EXCHANGES: Final = 10_000
 MAX_BINDINGS: Final = 1_000_000
-# Steps, of about 0.4 us, to match one topic; and those of a block, which is decided in one piece.
+# Steps, of about 0.4 us, to match one topic; and steps of a block, which is decided in one piece.
 MAX_TOPIC_STEPS: Final = 20_000
 MAX_BLOCK_STEPS: Final = 200_000
-# Queues that one block goes to, each with its own binding key counted again.
+# Queues that one block goes to; a queue counts again for each further binding key.
 MAX_BLOCK_QUEUES: Final = 20_000
 ROUTE_CACHE_BYTES: Final = 64 * MIB
 MAX_SESSIONS: Final = 100_000
 MAX_PUBLISHERS: Final = 1_000_000
-# Measured at the bound: 86 MiB of memory and 29 MiB of a snapshot; 685 and 271 where each has 32
-# runs that are remembered.
+# Measured at the limit: 86 MiB of memory and 29 MiB of a snapshot; 685 and 271 if each writer has
+# 32 remembered runs.
 MAX_WRITERS: Final = 100_000
 MAX_STREAMS: Final = 10_000
-# Of browsers, monitoring and probes; gRPC has the other descriptors. One address has a part of
-# them, so that it cannot keep the probes of another out.
+# HTTP connections of browsers, monitoring and probes; gRPC has the other descriptors. One address
+# may use only a part of them, so that it cannot keep out the probes of another.
 MAX_HTTP_CONNECTIONS: Final = 100
 MAX_HTTP_CONNECTIONS_EACH: Final = 50
-# A call whose first request does not come for so long is ended.
+# A call whose first request does not come within this time is ended.
 FIRST_REQUEST_MS: Final = 15_000
-# While memory is short: a stream that holds some and on which nothing moves for so long is ended.
+# While memory is short, a stream that holds bytes and makes no progress for this time is ended.
 STALLED_MS: Final = 10_000
-# The least a broker may be given; a process without messages uses a third of it.
+# The lowest memory limit of a broker; a process without messages uses a third of it.
 MIN_MEMORY_BYTES: Final = 512 * MIB
 MAX_GROUP_BYTES: Final = 32 * MIB
 SEGMENT_BYTES: Final = 256 * MIB
 MIN_SEGMENT_BYTES: Final = 16 * MIB
 SNAPSHOT_EVERY_BYTES: Final = 256 * MIB
-# Small records cost a start their number, not their bytes: 0.03 to 0.1 ms each. A large state is
-# written less often, so that snapshots write no more than so many bytes a record.
+# The time of a start grows with the number of small records, not their bytes: 0.03 to 0.1 ms each.
+# A large state is written less often, so that snapshots write at most SNAPSHOT_RECORD_BYTES a
+# record.
 SNAPSHOT_EVERY_RECORDS: Final = 50_000
 SNAPSHOT_RECORD_BYTES: Final = 1024
-# Serves what drains (settle, accept, snapshot, compaction) when publishes are refused.
+# Serves draining work (settle, accept, snapshot, compaction) when publishes are refused.
 DISK_RESERVE_BYTES: Final = SNAPSHOT_EVERY_BYTES + 2 * SEGMENT_BYTES
-# What publishers may have waiting for disk before they are blocked: what a disk takes in 2 s, and
-# within these.
+# Bytes that may wait for the disk before publishers are blocked: as many as the disk takes in 2 s,
+# within these limits.
 MIN_UNSYNCED_BYTES: Final = 16 * MIB
 MAX_UNSYNCED_BYTES: Final = 256 * MIB
 
 
 def user_share(most: int) -> int:
-    """What one user may have of a bound of all users together (A5)."""
+    """The part of a limit for all users together that one user may use (A5)."""
     return most * USER_SHARE_PERCENT // 100
 
 

@@ -1,6 +1,6 @@
 """Outcomes of delivered messages (C4, S6), the same for broker, client and Spark.
 
-Pure: a broker's core and a Spark executor import it alike.
+Pure: both a broker's core and a Spark executor import it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Outcome(Enum):
     """Outcome of a delivered message (C4).
 
     Attributes:
-        ACCEPTED: Removes it.
+        ACCEPTED: Removes the message.
         FAILED: Requeues it after the queue's redelivery delay; counts against its delivery limit.
         REJECTED: Removes it; dead-letters it if its queue has a dead-letter queue.
         RELEASED: Requeues it without counting.

@@ -1,7 +1,7 @@
-"""Says which files with a secret everybody on the machine can read: keys, tokens, passwords, users.
+"""Warns of secret files (keys, tokens, passwords, users) that everybody on the machine can read.
 
-A file that its group can read is not named: systemd and Kubernetes give secrets to a service by its
-group.
+A file that only its owner and group can read causes no warning: systemd and Kubernetes give secrets
+to a service by its group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def warn_if_public(path: str | Path) -> None:
     """Logs a warning, once, if every user of the machine can read the file.
 
     Raises:
-        OSError: It is not there.
+        OSError: The file does not exist.
     """
     mode = stat.S_IMODE(Path(path).stat().st_mode)
     if mode & stat.S_IROTH:

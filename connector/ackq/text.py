@@ -1,13 +1,13 @@
-"""Text that others wrote, made fit for a log line, an error or a terminal."""
+"""Escapes text from others for a log line, an error or a terminal."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    r"""The text with everything escaped that could pass for more than text on one line.
+    r"""The text with every non-printable character escaped: nothing but plain text on one line.
 
-    That is what Unicode calls not printable: line ends, terminal escapes and other control
-    characters, marks that turn the direction of reading, spaces that are none, lone surrogates.
+    Not printable in Unicode are line ends, terminal escapes and other control characters, marks
+    that change the reading direction, spaces other than the ASCII one, and lone surrogates.
 
     >>> printable("a\nb")
     'a\\nb'

@@ -1,8 +1,8 @@
-"""Durations such as `30s` and sizes such as `64m` as numbers: one parser for whatever takes text.
+"""Parses durations such as `30s` and sizes such as `64m`, for every setting that takes text.
 
-Options of Spark, arguments of the commands, a broker's configuration and programs all go through
-here, so that a text means the same everywhere. Case does not matter, and a space before the unit is
-allowed. The letter `m` is minutes in a duration and MiB in a size; nothing means months, or bits.
+Options of Spark, arguments of the commands, a broker's configuration and programs all use it, so
+that a text means the same everywhere. Case does not matter, and a space before the unit is allowed.
+The letter `m` is minutes in a duration and MiB in a size; no letter means months, or bits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DURATION: Final = re.compile(rf"{_NUMBER}\s*(ms|s|m|min|h|d|)")
 _SIZE: Final = re.compile(rf"{_NUMBER}\s*(?:([kmgt])i?b?|b|)")
 _MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _BYTES: Final = {None: 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-# How an error says what a number without a unit is.
+# The unit of a number without one, as an error names it.
 _BARE: Final = {"ms": "milliseconds"}
 
 
@@ -35,14 +35,14 @@ def milliseconds(
 
     Args:
         text: For instance `250ms`, `30s`, `5m` (five minutes), `1.5h`, `2d`.
-        option: What the text was given for, as its user knows it; the error names it.
+        option: The option that has this text, as its user knows it; the error names it.
         bare: The unit of a number without one, `ms`; "" refuses it as ambiguous.
-        least_ms: The shortest that is allowed.
-        most_ms: The longest.
+        least_ms: The shortest duration allowed.
+        most_ms: The longest duration allowed.
 
     Raises:
-        InvalidArgumentError: It is none, not a whole number of milliseconds, or out of range; the
-            message has examples. `fields` are `option` and `value`.
+        InvalidArgumentError: The text is not a duration, not a whole number of milliseconds, or out
+            of range; the message has examples. `fields` are `option` and `value`.
     """
     found = _DURATION.fullmatch(text.strip().lower())
     unit = (found[2] or bare) if found else ""
@@ -60,13 +60,13 @@ def byte_count(text: str, *, option: str, least_bytes: int = 1, most_bytes: int 
 
     Args:
         text: For instance `65536`, `64k`, `64m`, `64MB`, `64Mi`, `64MiB` (all four are 64 MiB).
-        option: What the text was given for, as its user knows it; the error names it.
-        least_bytes: The smallest that is allowed.
-        most_bytes: The largest.
+        option: The option that has this text, as its user knows it; the error names it.
+        least_bytes: The smallest size allowed.
+        most_bytes: The largest size allowed.
 
     Raises:
-        InvalidArgumentError: It is none, not a whole number of bytes, or out of range; the message
-            has examples. `fields` are `option` and `value`.
+        InvalidArgumentError: The text is not a size, not a whole number of bytes, or out of range;
+            the message has examples. `fields` are `option` and `value`.
     """
     found = _SIZE.fullmatch(text.strip().lower())
     if found:
@@ -85,6 +85,6 @@ def refusal(option: str, value: str, expected: str) -> InvalidArgumentError:
 
 
 def _range(least: int, most: int, unit: str) -> str:
-    """The ends of a range that are worth a word."""
+    """The limits of a range as text, without trivial ones."""
     above = f"; {least} {unit} at least" if least > 1 else ""
     return above + (f"; {most} {unit} at most" if most < MOST else "")

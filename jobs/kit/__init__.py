@@ -1,4 +1,4 @@
-"""Shared parts of the jobs; none of them knows what a job moves, except `flights`."""
+"""Shared parts of the jobs; only `flights` knows the data that a job moves."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A queue of an AMQP broker in place of one of ackq's: an edge and a link beside the job.
+"""A queue of a remote AMQP broker for a job: starts a local broker (the edge) and a link to it.
 
-Invariant: what the job counts there is counted while no link runs, so that nothing is on its way.
+Invariant: the remote queue is counted while no link runs, so that no message is in transit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAMES: Final = (
 
 
 def add_arguments(made: argparse.ArgumentParser, direction: Literal["in", "out"]) -> None:
-    """Adds the arguments of a job whose queue may be another broker's."""
+    """Adds the arguments of a job whose queue may be at a remote broker."""
     group = made.add_argument_group("a queue of RabbitMQ, Artemis, or another AMQP broker")
     add = group.add_argument
     add("--amqp", metavar="URL", help="amqp://[USER@]HOST[:PORT][/VHOST], instead of --endpoint")
@@ -94,16 +94,16 @@ def check(made: argparse.ArgumentParser, args: argparse.Namespace) -> None:
 
 
 class LinkedQueue:
-    """The edge's queue with its link, and the other broker's queue behind it.
+    """The local broker's queue with its link, and the remote queue at the link's other end.
 
     Attributes:
-        broker: The edge.
-        name: The edge's queue.
-        before: What the other queue had before the link took any.
+        broker: The local broker.
+        name: Name of the local broker's queue.
+        before: Counts of the remote queue before the link took any message.
 
     Args:
         args: The command line.
-        direction: Of the link.
+        direction: Direction of the link.
     """
 
     def __init__(self, args: argparse.Namespace, direction: Literal["in", "out"]) -> None:
@@ -122,7 +122,7 @@ class LinkedQueue:
             keys["ack"] = args.amqp_ack
         if args.amqp_prefetch:
             keys["prefetch"] = args.amqp_prefetch
-        # First, because it says which library is missing.
+        # First, because it reports which library is missing.
         try:
             self._edge = links.embedded(args.amqp_data, [keys], temporary=args.amqp_temporary)
         except InvalidArgumentError as error:
@@ -140,7 +140,7 @@ class LinkedQueue:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[LinkedQueue]:
-        """Starts edge and link; stops them at the end."""
+        """Starts the local broker and the link; stops them at the end."""
         for line in self._edge.guarantees:
             say(line)
         with self._edge as edge:
@@ -151,25 +151,25 @@ class LinkedQueue:
 
     @property
     def admin(self) -> Admin:
-        """A client of the edge's administration."""
+        """An administration client of the local broker."""
         assert self._admin is not None, "the edge is not running"
         return self._admin
 
     @property
     def waiting(self) -> int:
-        """Messages in the edge's queue."""
+        """Number of messages in the local broker's queue."""
         queue = self.admin.queue(self.name)
         return queue.ready + queue.delayed + queue.unacked
 
     def ended(self) -> bool:
-        """False: only a signal ends it. Raises AckqError when edge or link has ended."""
+        """Always False: only a signal ends the job. Raises AckqError if broker or link ended."""
         self._edge.check()
         return False
 
     def drained(self) -> bool:
-        """Whether nothing is left here or there; the link is stopped then.
+        """Whether the local and the remote queue are empty; the link is stopped then.
 
-        What the link has in hand is in neither queue, so it is stopped to count.
+        Messages that the link has in flight are in neither queue, so it is stopped to count.
         """
         self._edge.check()
         if self.waiting or not self._empty_there():
@@ -181,9 +181,9 @@ class LinkedQueue:
         return False
 
     def send_all(self) -> None:
-        """Waits until the edge's queue is empty, with a line now and then; stops the link.
+        """Waits until the local queue is empty, with a progress line now and then; stops the link.
 
-        Raises AckqError when the link has ended.
+        Raises AckqError if the local broker or the link has ended.
         """
         began = said = time.monotonic()
         while left := self.waiting:
@@ -195,7 +195,7 @@ class LinkedQueue:
         self._edge.stop_links()
 
     def count_there(self) -> other_queues.Depth:
-        """What the other queue has; exact while no link runs. Raises JobError."""
+        """Counts of the remote queue; exact while no link runs. Raises JobError."""
         return asyncio.run(self._there.depth())
 
     def _empty_there(self) -> bool:

@@ -21,7 +21,7 @@ TRIGGER_HELP: Final = (
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """The parser of a job, with the arguments that all jobs have: where the broker is, and who."""
+    """The parser of a job, with the arguments that all jobs have: endpoint and security."""
     # Else "--token SECRET" would be taken for an abbreviation of --token-file.
     made = argparse.ArgumentParser(description=description, epilog=EXIT_STATUS, allow_abbrev=False)
     made.add_argument(
@@ -32,7 +32,7 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 def add_query(made: argparse.ArgumentParser, owner: str) -> None:
-    """Adds the arguments of a job that runs a query, whose `--option`s `owner` takes."""
+    """Adds the arguments of a job that runs a query; each `--option` is an option of `owner`."""
     add = made.add_argument
     add("--trigger", type=trigger, default=AVAILABLE_NOW, help=TRIGGER_HELP)
     add("--option", **pair("NAME=VALUE", f"an option of {owner}, repeatable"))

@@ -1,4 +1,4 @@
-"""The broker of a job: where it is, and how the job proves who it is."""
+"""The broker of a job: its endpoint, and the credentials of the job."""
 
 from __future__ import annotations
 

@@ -64,14 +64,14 @@ def load(limit: int | None = None) -> pd.DataFrame:
 
 
 def declare(admin: Admin, flights: pd.DataFrame, **properties: Any) -> int:
-    """A topic exchange with a binding per carrier to one durable queue; returns how many carriers.
+    """Declares a topic exchange, a durable queue, and a binding per carrier; returns their number.
 
-    A flight whose carrier had no binding would come back as unroutable (P7).
+    A flight whose carrier had no binding would be returned as unroutable (P7).
 
     Args:
-        admin: The broker's.
-        flights: Their carriers are bound.
-        **properties: The queue's, as of `Admin.declare_queue`.
+        admin: A client of the broker.
+        flights: The flights whose carriers are bound.
+        **properties: Properties of the queue, as of `Admin.declare_queue`.
     """
     carriers = sorted(flights["carrier"].unique())
     admin.declare_exchange(EXCHANGE, kind="topic")
@@ -100,8 +100,8 @@ def messages(flights: pd.DataFrame, spoil_every: int = 0) -> Iterator[pa.RecordB
 
     Args:
         flights: Some flights.
-        spoil_every: Break every body of this number, alternately by truncation and by a text in
-            place of a number; `REPAIR` mends both. 0: none.
+        spoil_every: Break one in this many bodies, alternately by truncation and by a text in place
+            of a number; `REPAIR` mends both. 0: none.
     """
     for first in range(0, len(flights), ROWS_PER_PUBLISH):
         batch = _messages(flights.iloc[first : first + ROWS_PER_PUBLISH])
@@ -109,7 +109,7 @@ def messages(flights: pd.DataFrame, spoil_every: int = 0) -> Iterator[pa.RecordB
 
 
 def _spoiled(batch: pa.RecordBatch, first: int, every: int) -> pa.RecordBatch:
-    """Messages, of which the row number `first` is the first, with some bodies broken."""
+    """A batch whose first row has the number `first`, with one body in `every` broken."""
     number = pa.array(np.arange(first + 1, first + batch.num_rows + 1))
     body = batch["body"].cast(pa.string())
     wrong = pc.replace_substring_regex(body, '"distance":[0-9]+', '"distance":"far"')

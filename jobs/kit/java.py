@@ -1,4 +1,4 @@
-"""Java for Spark: found, checked, and started without a module that a reduced runtime lacks."""
+"""Finds and checks Java for Spark, and starts one without a module that a reduced runtime lacks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kit import JobError
 
 JAVA_NEEDED: Final = 17
 SPARKS_MODULE: Final = "jdk.incubator.vector"
-# The JAVA_HOME of a Java that lacks it.
+# The JAVA_HOME to set for a Java that lacks the module.
 REDUCED_JAVA: Final = Path(__file__).with_name("reduced_java")
 
 
 def under_spark_submit() -> bool:
-    """Whether spark-submit started this program: then a JVM is there, with the user's settings."""
+    """Whether spark-submit started this program: then a JVM runs, with the user's settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

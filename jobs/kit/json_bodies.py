@@ -1,8 +1,8 @@
-"""JSON bodies: whether each is one JSON object, if not why, and its fields.
+"""Parses JSON bodies: checks that each is one JSON object, explains flaws, and extracts fields.
 
-Invariant: Spark's `from_json` loses nothing of a body without a flaw. By itself it ignores what
-follows the first document, keeps the last value of a duplicate key, and replaces bytes that are not
-UTF-8 and halves of surrogate pairs by other characters. The parser here refuses all these.
+Invariant: Spark's `from_json` loses nothing of a body without a flaw. By itself it ignores text
+after the first document, keeps the last value of a duplicate key, and replaces bytes that are not
+UTF-8 and halves of surrogate pairs by other characters. The parser of this module refuses these.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType
 
-# Field beside those of a parsed body; null if all of them fit.
+# Additional field of a parsed body; null if all other fields fit.
 UNFIT: Final = "_unfit"
 
-# Spark's workers cannot import this file, so what they need of it travels with the query.
+# Spark's workers cannot import this file, so the functions they need are pickled with the query.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
@@ -36,7 +36,7 @@ def flaw(body: Column) -> Column:
     if hasattr(F, "arrow_udf"):
         return F.arrow_udf(flaws, StringType())(body)
 
-    # Spark 4.0 calls a function for each row. What `explainer` makes cannot be pickled.
+    # Spark 4.0 calls a function for each row. The result of `explainer` cannot be pickled.
     made: list[Callable[[bytes], str | None]] = []
 
     def flaw_of_one(one: bytes) -> str | None:

@@ -1,6 +1,6 @@
-"""A queue of another broker as a job beside a link sees it: how much is there, and who takes it.
+"""A queue of a remote broker, as seen by a job that runs a link: its messages and consumers.
 
-Invariant: nothing is taken; each question has a connection of its own, which is closed after it.
+Invariant: no message is taken; each request has a connection of its own, which is closed after it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ AMQP091: Final = "amqp091"
 AMQP1: Final = "amqp1"
 PROTOCOLS: Final = (AMQP091, AMQP1)
 _NAME: Final = "job"
-# A browse asks for so many copies at a time.
+# Number of copies that a browse asks for at a time.
 _COPIES: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How much a queue has.
+    """The counts of a remote queue.
 
     Attributes:
-        messages: Those that wait there; while no consumer has any, all that there are.
-        consumers: Who takes them; None: the broker does not say.
+        messages: Number of waiting messages; while no consumer holds any, of all messages.
+        consumers: Number of consumers; None: the broker does not report it.
     """
 
     messages: int
@@ -40,29 +40,30 @@ class Depth:
 
 
 class OtherQueue(Protocol):
-    """A queue of another broker."""
+    """A queue of a remote broker."""
 
     async def depth(self, most: int | None = None) -> Depth:
-        """What it has; where it must be counted, it is counted up to `most`.
+        """The queue's counts; messages that have to be browsed are counted up to `most`.
 
         Raises:
-            JobError: The broker cannot be reached, or refuses; says why.
+            JobError: The broker cannot be reached, or refuses; the message says why.
         """
 
 
 def other_queue(
     protocol: str, url: str, queue: str, password_file: str = "", *, declare: bool = False
 ) -> OtherQueue:
-    """A queue by its protocol.
+    """A queue of a remote broker that speaks the given protocol.
 
     Args:
         protocol: One of `PROTOCOLS`.
-        url: As of a link. The password is the environment's ACKQ_LINK_PASSWORD, if no file has it.
-        queue: Its name there.
-        password_file: Of the user of the URL.
-        declare: Whether to declare it, durable; with AMQP 0-9-1.
+        url: The remote broker's URL, as of a link. If neither the URL nor a file has the password,
+            it is the environment's ACKQ_LINK_PASSWORD.
+        queue: The queue's name at the remote broker.
+        password_file: File with the password of the URL's user.
+        declare: Whether to declare the queue as durable; with AMQP 0-9-1 only.
     """
-    # The libraries are extras; `links.embedded` has the words for one that is missing.
+    # The libraries are extras; `links.embedded` reports one that is missing.
     from ackq_link.amqp091.address import BrokerAddress, parse_url  # noqa: PLC0415
 
     bare, user, password = parse_url(url)
@@ -76,7 +77,7 @@ def other_queue(
 
 
 class _Amqp091Queue:
-    """A queue of RabbitMQ, which says both when it is declared passively."""
+    """A queue of RabbitMQ, which reports both counts in its answer to a declare."""
 
     def __init__(self, address: BrokerAddress, queue: str, *, declare: bool) -> None:
         self._address = address
@@ -87,7 +88,7 @@ class _Amqp091Queue:
         from ackq_link.adapter import CutError  # noqa: PLC0415 - as above
         from ackq_link.amqp091.address import connect, cut_of  # noqa: PLC0415
 
-        del most  # it need not be counted
+        del most  # the broker reports the count
         try:
             connection = await connect(self._address, _NAME, confirms=False)
         except CutError as cut:
@@ -104,7 +105,7 @@ class _Amqp091Queue:
 
 
 class _Amqp1Queue:
-    """A queue of a broker that speaks AMQP 1.0: Artemis says its counts, others are browsed."""
+    """A queue of an AMQP 1.0 broker: Artemis reports its counts, others are browsed."""
 
     def __init__(self, address: Amqp1Address, queue: str) -> None:
         self._address = address
@@ -148,7 +149,7 @@ class _Amqp1Queue:
                         receiver.recv(each.pending)
                         receiver.advance()
                         each.settle()
-                # Where all credit is used there is nothing to drain, and the broker may be silent.
+                # When all credit is used there is nothing to drain, and the broker may be silent.
                 if count == asked:
                     drained.set()
 

@@ -1,4 +1,4 @@
-"""Publishing batches of messages with progress lines, until all are confirmed."""
+"""Publishes batches of messages with progress lines, until all are confirmed."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def publish(
 ) -> PublishCounts:
     """Publishes batches and waits for all confirms, with a line per second.
 
-    Backpressure: a broker that is slower than the batches come slows this down.
+    Backpressure: a broker that is slower than the source of the batches slows the publishing down.
 
     Args:
-        broker: Where to.
-        batches: Columns as of `Publisher.publish_batch`.
-        exchange: Of all messages.
-        routing_key: Of messages without one of their own.
+        broker: The broker to publish to.
+        batches: Batches with the columns that `Publisher.publish_batch` takes.
+        exchange: The exchange of all messages.
+        routing_key: The routing key of messages without one of their own.
 
     Raises:
         AckqError: A message was nacked (P8) or returned (P7).

@@ -18,7 +18,7 @@ from kit import interrupts, say
 
 POLL_S: Final = 0.2
 UNTIL_S: Final = 1.0
-# How often a query is started, and what Spark says of one that has to be started again.
+# Maximum number of starts of a query, and Spark's error for one that has to be started again.
 STARTS: Final = 3
 LATE_WORKER: Final = "Python worker failed to connect back"
 
@@ -33,7 +33,7 @@ class Streamed:
     last_batch: int = -1
 
     def add(self, progress: Mapping[str, Any]) -> bool:
-        """Count a progress report of Spark; False if it is empty or was counted before."""
+        """Counts a progress report of Spark; False if it is empty or was counted before."""
         rows = progress["numInputRows"]
         if not rows or progress["batchId"] <= self.last_batch:
             return False
@@ -53,7 +53,7 @@ def read_queue(
     options: Mapping[str, str],
     columns: str | None = None,
 ) -> DataFrame:
-    """A queue as a stream; with `columns`, a schema in DDL, the broker sends only those.
+    """A queue as a stream; with `columns`, a schema in DDL, the broker sends only these columns.
 
     On Spark 4.0 and 4.1 its session is named after the job and the queue, if no option names it.
     """
@@ -77,15 +77,15 @@ def run(
 ) -> Streamed:
     """Runs a query to its end, with a line per micro-batch; an interrupt stops the query first.
 
-    It ends with its trigger, or when `until` is true, which is asked about every second.
+    It ends with its trigger, or when `until` returns true, which is called about once a second.
 
-    A query whose Python processes did not start in time, as on an overloaded machine, has done
-    nothing yet, or nothing that its checkpoint does not know: it is started again. Under
-    availableNow so is a query on Spark 4.0 and 4.1, where a run has one batch, which the next run
-    accepts (K13), until a run finds nothing.
+    A query whose Python processes did not start in time, as on an overloaded machine, is started
+    again: it has done nothing yet, or nothing that its checkpoint does not record. On Spark 4.0 and
+    4.1 a query under availableNow is started again until a run finds nothing: a run has one batch,
+    which the next run accepts (K13).
 
     Raises:
-        StreamingQueryException: The query failed, or did not start so often.
+        StreamingQueryException: The query failed, or did not start in `STARTS` attempts.
     """
     done = Streamed()
     while True:

@@ -1,4 +1,4 @@
-"""The last line of a job: counts taken at several places, and whether they agree."""
+"""The last line of a job: counts taken at several places, and the verdict whether they agree."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def conclude(found: tuple[str, bool]) -> int:
 
 
 def count_rows(table: DataFrame) -> tuple[int, int]:
-    """Number of rows of a table, and of those that repeat the message id of another row."""
+    """Number of rows of a table, and of rows that repeat the message id of another row."""
     found = table.agg(F.count("*"), F.count("message_id"), F.count_distinct("message_id")).first()
     assert found is not None
     rows, named, distinct = found

@@ -23,7 +23,7 @@ from ackq.spark.engine import is_older_than
 from kit import JobError, interrupts, say
 from kit.java import under_spark_submit
 
-# Delta of the Spark that runs; the newest has none.
+# Delta for the installed Spark; there is none for the newest Spark.
 DELTA_PACKAGE: Final = (
     f"io.delta:delta-spark_{'.'.join(pyspark.__version__.split('.')[:2])}_2.13:4.4.0"
 )
@@ -53,14 +53,14 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """A Spark session with ackq, stopped at the end.
 
-    Settings of spark-submit win over the defaults here. Enter this before a gRPC channel is open:
+    Settings of spark-submit override the job's. Enter this before a gRPC channel is open:
     Spark's launcher runs Python between fork and exec, and of 600 such forks in a process with a
     live channel 12 were aborted.
 
     Args:
         name: The application's name.
-        log: Log file of a JVM that is started here; None: the screen.
-        max_message_bytes: As of `ackq.spark.configure`.
+        log: Log file of a JVM that this function starts; None: the screen.
+        max_message_bytes: Argument of `ackq.spark.configure`.
         delta: Whether the job uses Delta tables.
 
     Raises:
@@ -77,10 +77,10 @@ def spark_session(
     )
     say(f"Starting Spark{with_delta if delta else ''} ...")
     started = time.monotonic()
-    # An interrupted launch leaves a JVM behind.
+    # An interrupted launch leaves a JVM running.
     interrupts.defer()
     if log is not None:
-        # It would write every analysis error a second time, as a JSON line with all Java frames.
+        # This logger writes each analysis error a second time, as a JSON line with all Java frames.
         PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     with _stderr_to(None if under_spark_submit() else log):
         builder = SparkSession.builder.appName(name).config(conf=_settings(delta=delta))

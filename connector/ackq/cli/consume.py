@@ -73,7 +73,7 @@ def consume(
     timeout_s = None if timeout_ms is None else timeout_ms / 1000
     try:
         with client.Channel(target.broker, label="ackq consume") as channel:
-            # A requeued message is redelivered after those already sent: so each is printed once.
+            # A requeued message comes after the messages already sent, so each is printed once.
             bound = count if count and (outcome in _REQUEUES or count < prefetch) else prefetch
             consumer = channel.consume(
                 queue, mode="client", outcomes=[Outcome(outcome)], prefetch=bound
@@ -103,7 +103,7 @@ def _columns() -> Sequence[str]:
 
 
 def _print(message: Message, columns: Sequence[str]) -> None:
-    """Prints a message as JSON with these columns; without any its body on a line."""
+    """Prints a message as JSON with the given columns, or without columns its body on a line."""
     if columns:
         print_json_line(plain_row({name: getattr(message, name) for name in columns}))
     else:

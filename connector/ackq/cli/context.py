@@ -1,4 +1,4 @@
-"""Shared by every command: the broker's endpoint, the output format, and how it ends.
+"""Shared parts of all commands: the broker's endpoint, the output format, a command's end.
 
 The modules of the commands import neither gRPC nor Arrow, so that `ackq --help` and a shell's
 completion need 0.1 s: a command takes them from `ackq.client` when it runs.
@@ -42,7 +42,7 @@ class Target:
         return client.Admin(self.broker)
 
     def answer(self, value: object, text: str) -> None:
-        """What a command did, on stdout: `text` for people, or `value` as JSON."""
+        """Prints the result of a command on stdout: `text` for people, or `value` as JSON."""
         if self.as_json:
             print_json(value)
         else:
@@ -50,10 +50,10 @@ class Target:
 
 
 class Group(click.Group):
-    """A group of commands whose errors, Ctrl-C and closed pipes end it as `failure` says."""
+    """A group of commands whose errors, Ctrl-C and closed pipes end it as `failure` defines."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command; what ends it early becomes a `ClickException`."""
+        """Runs the command; an error, Ctrl-C or a closed pipe becomes a `ClickException`."""
         try:
             return super().invoke(ctx)
         except AckqError as error:
@@ -83,12 +83,12 @@ class Group(click.Group):
 
 
 class LaterCommand(click.Command):
-    """A command whose module is imported when it is used: for one that imports much.
+    """A command whose module is imported when it is used, for modules that import much.
 
     Args:
-        name: Its name.
-        place: Its module and name in it, as `package.module:name`.
-        short_help: Its line in the help, the first sentence of its docstring.
+        name: The command's name.
+        place: The command's module, and its name in the module, as `package.module:name`.
+        short_help: The command's line in the help, the first sentence of its docstring.
     """
 
     def __init__(self, name: str, place: str, short_help: str) -> None:
@@ -101,7 +101,7 @@ class LaterCommand(click.Command):
         return found
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """As of the command itself, which the context then has."""
+        """Makes the context of the command itself, so that the context refers to that command."""
         return self.load().make_context(*args, **extra)
 
 

@@ -1,4 +1,4 @@
-"""`ackq queue peek` and `redrive`: what is in a queue, why it died, and back (Q5, Q6)."""
+"""`ackq queue peek` and `redrive`: shows messages and dead letters, redrives them (Q5, Q6)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ackq.cli.output import (
 )
 
 _CAUSES: Final = ("rejected", "expired", "delivery_limit")
-# The headers that the broker gives a dead letter (C13), and what they are in JSON.
+# Prefix of the headers that the broker gives a dead letter (C13), and the headers with a number.
 _PREFIX: Final = "ackq-dead-"
 _NUMBERS: Final = frozenset({"position", "deliveries", "count", "batch"})
-# What the table has: nothing else is fetched.
+# The columns of the table: no others are fetched.
 _SHOWN: Final = (
     "position",
     "leased",
@@ -118,7 +118,7 @@ def peek(target: Target, *, name: str, count: int, position: int) -> None:
 
 
 def death(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Why and where a message died, by the headers of C13; None: it is no dead letter."""
+    """The dead-letter headers of a message (C13) as JSON values; None if it is no dead letter."""
     found = {
         name.removeprefix(_PREFIX).replace("-", "_"): value
         for name, value in dict(row["headers"] or ()).items()
@@ -130,13 +130,13 @@ def death(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _counted(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with `deliveries`, those so far, for the number of its present or next delivery."""
+    """The row with `deliveries`, the number so far, in place of `delivery_count`."""
     count = row.pop("delivery_count")
     return {**row, "deliveries": count - (not row["leased"])}
 
 
 def _cells(died: Mapping[str, Any] | None) -> Sequence[object]:
-    """Why, from which queue, how long ago, and how often so far for this cause in that queue."""
+    """Cells of a dead letter: cause, origin queue, age, and times it died of it in that queue."""
     if died is None:
         return ("-", "-", "-", "-")
     cause, reason = died["cause"], died["reason"]

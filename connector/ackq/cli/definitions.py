@@ -5,7 +5,8 @@
      "exchanges": [{"exchange": "events", "type": "topic", "durable": true}],
      "bindings": [{"exchange": "events", "queue": "orders", "binding_key": "order.*"}]}
 
-Invariant: an import changes nothing that is there. It compares everything before it makes anything.
+Invariant: an import changes nothing that exists. It compares everything before it declares
+anything.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ackq.client import Admin
 
 _FORMAT: Final = 1
-# The names of each kind, by which a definition is known, in the order in which they are made.
+# The names that identify a definition of each kind; kinds in the order in which they are declared.
 _KEYS: Final = {
     "queues": ("queue",),
     "exchanges": ("exchange",),
@@ -92,7 +93,7 @@ def import_(target: Target, *, file: TextIO, dry_run: bool) -> None:
 
 
 def _declared(admin: Admin) -> dict[str, dict[Key, Definition]]:
-    """What a broker has, by kind and names."""
+    """The definitions that a broker has, by kind and names."""
     queues = {(each.queue,): as_dict(each) for each in admin.queues()}
     found: dict[str, dict[Key, Definition]] = {
         "queues": {
@@ -112,10 +113,10 @@ def _declared(admin: Admin) -> dict[str, dict[Key, Definition]]:
 
 
 def _read(file: TextIO) -> dict[str, dict[Key, Definition]]:
-    """The definitions of a file, checked for what is missing or unknown in it."""
+    """Reads the definitions of a file; refuses missing names and unknown kinds."""
     try:
         document = json.load(file)
-    except (ValueError, RecursionError) as error:  # of JSON, UTF-8, a number's length, its depth
+    except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, long number, deep nesting
         raise InvalidArgumentError(f"{file.name} is no JSON: {error}") from error
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise InvalidArgumentError(
@@ -138,7 +139,7 @@ def _read(file: TextIO) -> dict[str, dict[Key, Definition]]:
 
 
 def _key(kind: str, definition: Mapping[str, Any]) -> Key:
-    """The names of a definition; raises KeyError or TypeError where it has not all of them."""
+    """The names of a definition; raises KeyError or TypeError if one is missing or malformed."""
     names = tuple(definition[name] for name in _KEYS[kind])
     if not all(isinstance(each, str) for each in (*names, *definition)):
         raise TypeError(names)
@@ -150,7 +151,7 @@ def _key(kind: str, definition: Mapping[str, Any]) -> Key:
 def _differences(
     wanted: Mapping[str, Mapping[Key, Definition]], there: Mapping[str, Mapping[Key, Definition]]
 ) -> Any:
-    """What is there with other properties, in words."""
+    """Describes the queues and exchanges that exist with other properties than the file's."""
     for kind in ("queues", "exchanges"):
         for key in sorted(wanted[kind].keys() & there[kind].keys()):
             here, file = _flat(there[kind][key]), _flat(wanted[kind][key])
@@ -168,13 +169,13 @@ def _flat(definition: Definition) -> Definition:
 
 
 def _refusals(admin: Admin, wanted: Mapping[str, Mapping[Key, Definition]]) -> list[str]:
-    """What the broker would refuse, of what is there as well, which this user may not see."""
+    """Differences that the broker finds, also with definitions that this user may not see."""
     found = []
     for step in _steps({kind: list(each.values()) for kind, each in wanted.items()}):
         try:
             step(admin, check=True)
         except NotFoundError:
-            pass  # of a binding to what the file makes before it
+            pass  # a binding of a queue or exchange that the file declares before it
         except PermissionDeniedError as error:
             raise PermissionDeniedError(f"Nothing was made. {error.message}") from error
         except PropertiesDifferError as error:
@@ -183,13 +184,13 @@ def _refusals(admin: Admin, wanted: Mapping[str, Mapping[Key, Definition]]) -> l
 
 
 def _make(admin: Admin, missing: Mapping[str, list[Definition]]) -> None:
-    """Declares what is missing."""
+    """Declares the missing definitions."""
     for step in _steps(missing):
         step(admin, check=False)
 
 
 def _steps(wanted: Mapping[str, list[Definition]]) -> Iterator[Callable[..., None]]:
-    """What makes each definition: dead-letter queues before the queues that name them."""
+    """The calls that declare the definitions, dead-letter queues before queues that name them."""
     targets = [_flat(each).get("dead_letter_queue") for each in wanted["queues"]]
     for each in sorted(wanted["queues"], key=lambda one: one["queue"] not in targets):
         yield partial(_make_queue, each)
@@ -219,7 +220,7 @@ def _make_binding(each: Definition, admin: Admin, *, check: bool) -> None:
 
 @contextmanager
 def _known(what: str) -> Iterator[None]:
-    """Raises InvalidArgumentError for properties, or values of them, that no request can hold."""
+    """Raises InvalidArgumentError for a property, or a value of one, that no request can hold."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:

@@ -1,7 +1,7 @@
-"""How a command ends: its exit status by the kind of error, and what it says on stderr.
+"""The end of a command: its exit status by the kind of error, and its output on stderr.
 
-For people an error is one line; with `--json` it is a JSON document, as everything on stderr is
-then. The statuses are a promise to scripts: `connector/README.md` has them.
+For people an error is one line; with `--json` it is a JSON document, like everything on stderr. The
+statuses are a promise to scripts: `connector/README.md` documents them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import click
 
 from ackq.errors import AckqError, TlsError, UnroutableError, status_of
 
-# Version of every JSON document and line: a field that goes or changes its meaning raises it, a new
-# field does not.
+# Version of every JSON document and line: it rises when a field is removed or changes its meaning,
+# not with a new field.
 JSON_VERSION: Final = 1
 
 
 class ExitStatus(IntEnum):
-    """What a script may branch on."""
+    """Exit status of a command, which scripts may branch on."""
 
     DONE = 0
     FAILED = 1
@@ -39,7 +39,7 @@ class ExitStatus(IntEnum):
     BROKEN_PIPE = 141
 
 
-# By the name of the gRPC status, which is the coarse kind of an error already.
+# Exit statuses by the name of the gRPC status, which is the coarse kind of an error already.
 _BY_KIND: Final = {
     "INVALID_ARGUMENT": ExitStatus.USAGE,
     "NOT_FOUND": ExitStatus.NOT_FOUND,
@@ -55,7 +55,7 @@ _BY_KIND: Final = {
 }
 
 
-# Where that is too coarse: neither is mended by what its status says.
+# Exceptions, where the gRPC status is too coarse: the remedy that it suggests mends neither error.
 _BY_CLASS: Final = {
     UnroutableError: ExitStatus.NOT_CONFIRMED,
     TlsError: ExitStatus.DENIED,
@@ -63,7 +63,7 @@ _BY_CLASS: Final = {
 
 
 class Failure(click.ClickException):
-    """The end of a command that did not do what it was asked for.
+    """The error that ends a command which did not do what it was asked for.
 
     Args:
         message: What happened, in one line.
@@ -86,7 +86,7 @@ class Failure(click.ClickException):
 
 
 def failure_of(error: BaseException, message: str = "") -> Failure:
-    """The failure that an error is; `message` says it in a command's own words."""
+    """The failure for an error; `message` replaces the error's own text."""
     if not isinstance(error, AckqError):
         return Failure(message or str(error))
     return Failure(message or error.message, exit_status(error), error.code, error.fields)
@@ -101,18 +101,18 @@ def exit_status(error: AckqError) -> ExitStatus:
 
 
 def interrupted() -> Failure:
-    """The end by Ctrl-C."""
+    """The failure of a command that Ctrl-C ended."""
     return Failure("Interrupted.", ExitStatus.INTERRUPTED, "interrupted")
 
 
 class PipeClosedError(click.ClickException):
-    """Whoever read the output has seen enough: no error, and nothing to say."""
+    """The reader of the output closed the pipe: no error, and no message."""
 
     exit_code = ExitStatus.BROKEN_PIPE
 
 
 def run(command: Callable[[], object], *, as_json: bool) -> int:
-    """The exit status of a command, once it has run and what it wrote has left."""
+    """Runs a command and flushes its output; returns its exit status."""
     warnings = _Warnings(as_json=as_json)
     log = logging.getLogger("ackq")
     log.addHandler(warnings)
@@ -123,14 +123,14 @@ def run(command: Callable[[], object], *, as_json: bool) -> int:
 
 
 class _Warnings(logging.Handler):
-    """What the client warns of, on stderr in the form of everything else there."""
+    """Prints the client's warnings on stderr, in the form of the other output on stderr."""
 
     def __init__(self, *, as_json: bool) -> None:
         super().__init__(logging.WARNING)
         self._as_json = as_json
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Says a warning."""
+        """Prints a warning."""
         text = record.getMessage()
         click.echo(as_json_line("notice", {"warning": text}) if self._as_json else text, err=True)
 
@@ -157,7 +157,7 @@ def as_json_line(kind: str, value: Mapping[str, Any]) -> str:
 
 
 def _end(error: click.ClickException, *, as_json: bool) -> int:
-    """Says an error; returns its exit status."""
+    """Prints an error; returns its exit status."""
     status = _status(error)
     if status is ExitStatus.INTERRUPTED and sys.stderr.isatty():
         click.echo(err=True)  # the terminal shows ^C on the line
@@ -188,7 +188,7 @@ def _status(error: click.ClickException) -> ExitStatus:
 
 
 def _pipe_closed() -> int:
-    """Python writes what is left in its buffers when it ends: to nowhere, then."""
+    """Redirects the output that Python flushes at its end to nowhere; returns the exit status."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -1,6 +1,6 @@
-"""Messages as lines of JSON: what `ackq consume --jsonl` prints and `ackq publish --jsonl` takes.
+"""Messages as lines of JSON, the format of `ackq consume --jsonl` and `ackq publish --jsonl`.
 
-Invariant: a line that a consumer printed is a message to publish again, with the same properties.
+Invariant: a line that a consumer printed can be published again, with the same properties.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TEXTS: Final = (
     "reply_to",
     "content_type",
 )
-# What a delivery adds to its message; it is not published.
+# Fields that a delivery adds to its message; they are not published.
 _OF_A_DELIVERY: Final = frozenset(
     (
         "version",
@@ -46,14 +46,14 @@ def properties(line: bytes) -> dict[str, Any]:
     Args:
         line: An object with `body`, or `body_base64` for bytes that are no text, and any of
             `message_id`, `correlation_id`, `reply_to`, `content_type`, `headers`, `routing_key`,
-            `exchange`, `ttl_ms`, `persistent` and `published_at`. A null is as if it was not there.
+            `exchange`, `ttl_ms`, `persistent` and `published_at`. A null counts as absent.
 
     Raises:
-        InvalidArgumentError: It is no such object; the message names the field.
+        InvalidArgumentError: The line is no such object; the message names the field.
     """
     try:
         fields = json.loads(line)
-    except (ValueError, RecursionError) as error:  # of JSON, UTF-8, a number's length, its depth
+    except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, long number, deep nesting
         raise InvalidArgumentError(f"It is no JSON: {error}.") from error
     if not isinstance(fields, dict):
         raise InvalidArgumentError(

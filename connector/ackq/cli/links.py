@@ -28,7 +28,7 @@ _COLUMNS: Final = (
     *("LINK", "SOURCE", "QUEUE", "ACK", "STATE", "HELD", "OLDEST", "UNPROVEN", "IN DOUBT"),
     *("TAKEN", "MATCHED", "PERMITTED", "HOLDER"),
 )
-# Of an outbound link, between its state and its holder: it has others, which `show` has.
+# Cells of an outbound link between its state and its holder: it has other figures, see `show`.
 _NO_FIGURES: Final = ("-",) * 7
 
 
@@ -79,7 +79,7 @@ def show(target: Target, *, name: str) -> None:
     with target.admin() as admin:
         outbound = admin.outbound_links(name)
         found = []
-        with suppress(LinkNotFoundError):  # none of this name brings messages
+        with suppress(LinkNotFoundError):  # no inbound link has this name
             found.append(admin.link(name))
     reasons = [*chain(*map(sentences, found), *map(outbound_sentences, outbound))]
     if target.as_json:
@@ -157,10 +157,10 @@ def remove(target: Target, *, name: str, forget: bool) -> None:
 
 
 def _drained(look: Callable[[], LinkInfo], timeout_ms: int | None, *, as_json: bool) -> LinkInfo:
-    """The link once it holds nothing; says from time to time what it waits for.
+    """Waits until the link holds nothing, and returns it; prints progress from time to time.
 
     Raises:
-        PreconditionFailedError: It held something for too long.
+        PreconditionFailedError: It still held messages at the timeout.
     """
     began_s = said_s = time.monotonic()
     while True:
@@ -184,7 +184,7 @@ def _drained(look: Callable[[], LinkInfo], timeout_ms: int | None, *, as_json: b
 
 @contextmanager
 def _of_inbound(admin: Admin, name: str) -> Iterator[None]:
-    """Says of a link that is not there, or not this user's, that it is outbound, where it is."""
+    """Explains the error of a missing or forbidden link if an outbound link has the name."""
     try:
         yield
     except (LinkNotFoundError, PermissionDeniedError) as error:
@@ -207,7 +207,7 @@ def _pause(target: Target, name: str, *, paused: bool) -> None:
 
 
 def _state(link: LinkInfo) -> str:
-    """Paused, live, refused or absent: what an operator looks at first."""
+    """State of an inbound link in a word: absent, paused, refused or live."""
     if not link.live:
         return "absent"
     if link.paused:

@@ -24,39 +24,39 @@ from ackq.text import printable
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-# Bytes of a body that a table shows at most.
+# Maximum number of bytes of a body that a table shows.
 PREVIEW_BYTES: Final = 80
 _GAP: Final = "  "
-# Columns of a text that a terminal shows, however narrow it is.
+# Minimum number of columns of a text on a terminal, however narrow the terminal is.
 _LEAST: Final = 16
 _PLAIN: Final = frozenset({str, int, bool, type(None)})
 
 
 def as_dict(info: DataclassInstance) -> dict[str, Any]:
-    """What `Admin` returned as plain values: every field by its name."""
+    """A dataclass that `Admin` returned as plain values: every field by its name."""
     return {field.name: _plain(getattr(info, field.name)) for field in fields(info)}
 
 
 def print_json(value: object) -> None:
-    """One JSON document on stdout: its version, and `value` as `data`."""
-    # Python indents in Python: 10,000 queues take 1.2 s with it, and 0.1 s without.
+    """Prints one JSON document on stdout: its version, and `value` as `data`."""
+    # json indents in pure Python: 10,000 queues take 1.2 s with it, and 0.1 s without.
     indent = 2 if sys.stdout.isatty() else None
     document = {"version": JSON_VERSION, "data": value}
     click.echo(json.dumps(document, ensure_ascii=False, indent=indent))
 
 
 def print_json_line(value: Mapping[str, object]) -> None:
-    """One of many JSON documents on stdout, a line each: the fields of `value` and the version."""
+    """Prints a JSON document as one line on stdout: the version and the fields of `value`."""
     click.echo(json.dumps({"version": JSON_VERSION, **value}, ensure_ascii=False))
 
 
 def say(text: str, value: Mapping[str, object], *, as_json: bool) -> None:
-    """A summary or notice on stderr: `text` for people, else `value` as a line of JSON."""
+    """Prints a summary or notice on stderr: `text` for people, or `value` as a line of JSON."""
     click.echo(as_json_line("notice", value) if as_json else text, err=True)
 
 
 def print_line(body: bytes) -> None:
-    """A body on a line of stdout: raw, but on a terminal without control characters."""
+    """Prints a body as a line on stdout: raw, or on a terminal with control characters escaped."""
     if sys.stdout.isatty():
         click.echo(printable(body.decode(errors="backslashreplace")))
     else:
@@ -64,9 +64,9 @@ def print_line(body: bytes) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on stdout, integers right-aligned; of texts a terminal shows what it has room for.
+    """Prints a table on stdout, integers right-aligned; on a terminal texts are cut to fit.
 
-    Else a line is as long as it has to be.
+    Without a terminal a line is as long as it has to be.
     """
     # A library that lays tables out took 6 s for 2,000 lines.
     values = list(rows)
@@ -86,7 +86,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         for line in lines
     ]
     printed[0] = click.style(printed[0], bold=True)
-    # click writes in any locale, and takes colours out of what is no terminal.
+    # click writes in any locale, and strips colours when stdout is no terminal.
     click.echo("\n".join(printed))
 
 
@@ -96,12 +96,12 @@ def print_infos(
     *,
     as_json: bool,
 ) -> None:
-    """What `Admin` listed on stdout: all fields as JSON, or a table.
+    """Prints a listing of `Admin` on stdout: all fields as JSON, or a table.
 
     Args:
-        infos: Of one class.
-        columns: Each column's title, with the name of its field or what makes its cell of an info.
-        as_json: For programs.
+        infos: The listed dataclasses, all of one class.
+        columns: By title of a column: the name of its field, or a function that makes its cell.
+        as_json: Whether to print JSON, for programs.
     """
     if as_json:
         print_json([as_dict(each) for each in infos])
@@ -113,12 +113,12 @@ def print_infos(
 def fitted(
     lines: Sequence[Sequence[str]], room: int, whole: Sequence[bool]
 ) -> list[tuple[str, ...]]:
-    """Lines of cells that take so many columns of a terminal, the widest cells cut alike.
+    """Cuts cells so that the lines fit into a terminal, the widest cells to one width.
 
     Args:
-        lines: As many cells each; a gap is between two.
+        lines: Lines with the same number of cells, which are printed with a gap between two.
         room: Columns of the terminal.
-        whole: Of each cell of a line, whether it is never cut.
+        whole: For each cell of a line, whether it is never cut.
     """
     widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
     room -= len(_GAP) * (len(widths) - 1)
@@ -130,7 +130,7 @@ def fitted(
 
 
 def elided(text: str, room: int) -> str:
-    """A text without its middle, where it takes more columns of a terminal than there are."""
+    """A text, cut in its middle if it takes more than `room` columns of a terminal."""
     if _width(text) <= room:
         return text
     head = _start(text, room // 2)
@@ -138,19 +138,19 @@ def elided(text: str, room: int) -> str:
 
 
 def _start(text: str, room: int) -> str:
-    """As much of the start of a text as fits."""
+    """The longest start of a text that fits into `room` columns."""
     return text[: bisect_right(list(accumulate(map(_width, text))), room)]
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
-    """Names and values, one per line."""
+    """Prints names and values, one pair per line."""
     width = max(len(name) for name in fields)
     for name, value in fields.items():
         click.echo(f"{name:<{width}}  {_cell(value)}")
 
 
 def plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as JSON can hold it.
+    """A message as JSON values.
 
     `body` is text, or base64 when it is not UTF-8; `body_encoding` names the encoding.
     """
@@ -166,13 +166,13 @@ def plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def preview(body: bytes | None, body_bytes: int | None = None) -> str:
-    """The start of a body for a table; `body_bytes` is its length, where `body` is its start."""
+    """The start of a body for a table; `body_bytes` is its length if `body` is only its start."""
     if body is None:
         return ""
     length = len(body) if body_bytes is None else body_bytes
     start, whole = body[:PREVIEW_BYTES], length <= PREVIEW_BYTES
     try:
-        # The cut may go through a character, which is left out.
+        # A character that the cut splits is left out.
         text = codecs.getincrementaldecoder("utf-8")().decode(start, final=whole)
     except UnicodeDecodeError:
         text = repr(start)
@@ -197,7 +197,7 @@ def _text(body: bytes | None) -> tuple[str | None, str]:
 
 
 def _plain(value: Any) -> Any:
-    """A field's value as JSON has it."""
+    """A field's value as a JSON value."""
     kind = type(value)
     if kind in _PLAIN:
         return value

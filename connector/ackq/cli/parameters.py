@@ -1,4 +1,4 @@
-"""Values of options with units, and the question before something is lost."""
+"""Types of options with units, and the confirmation prompt before something is lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Duration(_Measure):
     """A duration such as `30s` or `5m`; its value is in milliseconds.
 
     Args:
-        least_ms: The shortest that is taken.
+        least_ms: The shortest duration that is valid.
     """
 
     name = "duration"
@@ -87,7 +87,7 @@ yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Asks before something is lost, unless `yes` says it.
+    """Asks for confirmation before something is lost, unless `yes` is set.
 
     Raises:
         click.UsageError: There is nobody to ask, as standard input is no terminal.

@@ -1,4 +1,4 @@
-"""How far a long command is: a bar on a terminal, and the pace that it was asked to keep."""
+"""Progress of a long command: a bar on a terminal, and pacing to a given rate."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-# A pace that fell behind, by a sleep that took longer, may be caught up by so much.
+# Maximum delay, such as of a sleep that took longer, that the pace catches up.
 _CATCH_UP_S: Final = 0.1
-# A bar is drawn so often.
+# Interval at which a bar is drawn.
 _EVERY_S: Final = 0.1
 
 
@@ -22,7 +22,7 @@ def paced(
     now_s: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[T]:
-    """The items, at most so many in a second, evenly."""
+    """Yields the items evenly, at most `per_second` of them in a second."""
     due_s = now_s()
     for item in items:
         at_s = now_s()
@@ -34,16 +34,16 @@ def paced(
 
 @contextmanager
 def bar(total_bytes: int | None, confirmed: Callable[[], int]) -> Iterator[Callable[[int], None]]:
-    """Draws on stderr, a terminal, how much was read and confirmed while the block runs.
+    """Draws a bar of the bytes read and messages confirmed on stderr while the block runs.
 
     Args:
-        total_bytes: What there is to read; None when nobody knows.
-        confirmed: Gives the messages that are confirmed so far.
+        total_bytes: Size of the input; None if it is unknown.
+        confirmed: Returns the number of messages confirmed so far.
 
     Yields:
-        Is told the bytes of each message that was read.
+        A function to call with the size in bytes of each message that was read.
     """
-    from rich.console import Console  # noqa: PLC0415 - takes 0.1 s, for a terminal alone
+    from rich.console import Console  # noqa: PLC0415 - takes 0.1 s, needed on a terminal only
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
     drawn = Progress(

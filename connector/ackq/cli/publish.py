@@ -1,7 +1,7 @@
-"""`ackq publish`: publishes a message, a file, lines or JSON lines, with confirms or together.
+"""`ackq publish`: publishes a message, a file, lines or JSON lines, confirmed or transactional.
 
-It prints the number of messages that were confirmed or committed (P3, P7, P13), and names by its
-number each line of JSON that was not.
+It prints the number of messages that were confirmed or committed (P3, P7, P13), and the line number
+of each JSON line that was not.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from ackq.errors import AckqError, InvalidArgumentError, UnroutableError
 if TYPE_CHECKING:
     from ackq.client import Confirmation
 
-# Lines that are named when they were not published; the rest is counted.
+# Maximum number of unpublished lines that are named; the rest are only counted.
 _MOST_NAMED: Final = 1_000
-# A publisher has them for all of its messages, which is faster.
+# Properties that are set on the publisher for all of its messages, which is faster.
 _SHARED: Final = frozenset(("exchange", "routing_key", "persistent"))
 
 
 class _Line(NamedTuple):
-    """A message to publish: its number from 1 and its bytes, as they were read."""
+    """A line of input to publish: its number from 1, and its bytes as read."""
 
     number: int
     data: bytes
@@ -48,7 +48,7 @@ class _Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What to publish, and how its lines become messages."""
+    """The input of the command, and how its lines become messages."""
 
     body: str | None
     file: Path | None
@@ -57,13 +57,13 @@ class _Source:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Options that all messages share: they are the publisher's."""
+        """The options that all messages share, which are set on the publisher."""
         shared = () if self.jsonl else _SHARED
         return {name: value for name, value in self.options.items() if name in shared}
 
     @property
     def total_bytes(self) -> int | None:
-        """The size of what is read, where that is a file of lines."""
+        """The size of the input, if it is a regular file."""
         if self.file is not None:
             return self.file.stat().st_size
         status = os.fstat(sys.stdin.fileno())
@@ -71,13 +71,13 @@ class _Source:
 
     @property
     def takes_long(self) -> bool:
-        """Whether there are lines to come, and nobody types them."""
+        """Whether the input is lines that nobody types."""
         if self.body is not None or (self.file is not None and not self.jsonl):
             return False
         return self.file is not None or not sys.stdin.isatty()
 
     def arguments(self, line: _Line) -> dict[str, Any]:
-        """The arguments of `publish`: an option beats the field of the same name."""
+        """The arguments of `publish` for a line: an option overrides the field of that name."""
         if not self.jsonl:
             own = {name: value for name, value in self.options.items() if name not in _SHARED}
             return {"body": line.data, **own}
@@ -90,8 +90,8 @@ class Tally:
     """Counts of confirmed and failed publishes; keeps the first failure, not the futures.
 
     Args:
-        name_line: Is told the number and the failure of each message that was not published; None:
-            nobody is.
+        name_line: Called with the number and the failure of each message that was not published,
+            the first `_MOST_NAMED` of them; None: nothing is called.
     """
 
     def __init__(self, name_line: Callable[[int, BaseException], None] | None = None) -> None:
@@ -126,7 +126,7 @@ class Tally:
 
     @property
     def problem(self) -> Failure | None:
-        """What went wrong; None: nothing."""
+        """The failure that ends the command; None if everything was published."""
         refused = ""
         if self._refused is not None:
             refused = (
@@ -206,7 +206,7 @@ def publish(
 
 
 def _publish_each(target: Target, source: _Source, lines: Iterator[_Line]) -> None:
-    """Publishes with confirms; prints how many came."""
+    """Publishes the lines with confirms; prints the number of confirms."""
     tally = Tally(partial(_name_line, target) if source.jsonl else None)
     shown = source.takes_long and not target.as_json and sys.stderr.isatty()
     drawn = bar(source.total_bytes, lambda: tally.confirmed) if shown else nullcontext(_ignore)
@@ -219,7 +219,7 @@ def _publish_each(target: Target, source: _Source, lines: Iterator[_Line]) -> No
                 except InvalidArgumentError as error:
                     if not source.jsonl:
                         tally.refuse(line.number, error)
-                        break  # what came before it still gets its answer
+                        break  # the messages before it still get their answers
                     tally.fail(line.number, error)
                 except AckqError as error:
                     tally.refuse(line.number, error)
@@ -232,7 +232,7 @@ def _publish_each(target: Target, source: _Source, lines: Iterator[_Line]) -> No
         if tally.problem is None:
             raise
     except KeyboardInterrupt:
-        # Where Ctrl-C ends the publisher before it could say goodbye, it warns; this says it all.
+        # A publisher that Ctrl-C ends before it is closed warns; the notice below has all facts.
         warnings.filterwarnings("ignore", "A publisher was dropped", RuntimeWarning)
         confirmed, left = tally.confirmed, tally.sent - tally.confirmed
         said = f"confirmed={confirmed} unanswered={left}"
@@ -242,7 +242,7 @@ def _publish_each(target: Target, source: _Source, lines: Iterator[_Line]) -> No
 
 
 def _publish_together(target: Target, source: _Source, lines: Iterator[_Line]) -> None:
-    """Publishes in one transaction; an error states its outcome."""
+    """Publishes the lines in one transaction; an error states its outcome."""
     settings = _settings(target, source)
     with client.TransactionalPublisher(target.broker, **settings) as out, out.transaction():
         for line in lines:
@@ -256,10 +256,10 @@ def _publish_together(target: Target, source: _Source, lines: Iterator[_Line]) -
 
 
 def _settings(target: Target, source: _Source) -> dict[str, Any]:
-    """Arguments of both publishers."""
+    """The arguments that both kinds of publisher take."""
 
     def say_blocked(reason: str | None) -> None:
-        """Says why the command waits: publishes are blocked, or go on (P14)."""
+        """Reports that publishes are blocked, with the reason, or that they go on (P14)."""
         said = f"The broker takes no publishes: {reason}" if reason else "Going on."
         say(said, {"blocked": reason or ""}, as_json=target.as_json)
 
@@ -272,7 +272,7 @@ def _settings(target: Target, source: _Source) -> dict[str, Any]:
 
 
 def _not_published(error: BaseException, said: str) -> Failure:
-    """The failure of a publish: a message that is not valid was not confirmed, either."""
+    """The failure of a publish; the status of an invalid message is NOT_CONFIRMED as well."""
     failure = failure_of(error, said)
     if isinstance(error, AckqError) and exit_status(error) is ExitStatus.USAGE:
         failure.status = ExitStatus.NOT_CONFIRMED
@@ -280,7 +280,7 @@ def _not_published(error: BaseException, said: str) -> Failure:
 
 
 def _name_line(target: Target, number: int, failure: BaseException) -> None:
-    """Says which line was not published, and why."""
+    """Reports on stderr a line that was not published, and why."""
     code = failure.code if isinstance(failure, AckqError) else "failed"
     noted = {"line": number, "code": code, "message": str(failure)}
     say(f"line {number}: {failure}", noted, as_json=target.as_json)
@@ -324,4 +324,4 @@ def _headers(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def _ignore(_size: int) -> None:
-    """Nobody watches how far it is."""
+    """Ignores the progress when no bar is shown."""

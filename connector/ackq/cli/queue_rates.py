@@ -1,4 +1,4 @@
-"""Rates of queues from two looks at them, and who holds what; the oldest message first."""
+"""Queue rates from two looks at a broker, and the readers of each queue, for `ackq top`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class Look(NamedTuple):
-    """What a broker said at a moment.
+    """The queues, sessions and publisher block of a broker at one moment.
 
     Attributes:
-        at_s: Monotonic seconds.
+        at_s: The moment, in monotonic seconds.
         queues: All queues.
         sessions: All sessions.
         blocked: Why publishers are blocked; empty: they are not.
@@ -29,9 +29,9 @@ class QueueRow(NamedTuple):
     """A queue as `ackq top` shows it.
 
     Attributes:
-        in_per_s: Messages put in, a second; None on the first look.
-        out_per_s: Messages accepted, a second; likewise.
-        sessions: Those that read it, with a lease first, the oldest lease first.
+        in_per_s: Messages published per second; None on the first look.
+        out_per_s: Messages accepted per second; None on the first look.
+        sessions: The sessions that read it, the oldest lease first, sessions without one last.
     """
 
     queue: str
@@ -46,7 +46,7 @@ class QueueRow(NamedTuple):
 
     @property
     def holder(self) -> str:
-        """Who reads it, in a few words."""
+        """The readers of the queue in a few words: sessions and consumers."""
         leased = [each for each in self.sessions if each.leased]
         words = [_reader(each) for each in leased or self.sessions][:1]
         if len(self.sessions) > 1:
@@ -56,7 +56,7 @@ class QueueRow(NamedTuple):
         return ", ".join(words)
 
     def plain(self) -> dict[str, Any]:
-        """The row as JSON can hold it."""
+        """The row as JSON values."""
         return {
             "queue": self.queue,
             "ready": self.ready,
@@ -85,7 +85,7 @@ class QueueRow(NamedTuple):
 
 
 def rows(now: Look, before: Look | None = None) -> list[QueueRow]:
-    """The queues, the one with the oldest message first; with rates since the look before."""
+    """Rows of all queues, the one with the oldest message first, with rates since `before`."""
     earlier = {queue.queue_id: queue for queue in before.queues} if before is not None else {}
     seconds = now.at_s - before.at_s if before is not None else 0.0
     readers = _by_queue(now.sessions)
@@ -110,7 +110,7 @@ def rows(now: Look, before: Look | None = None) -> list[QueueRow]:
 
 
 def _by_queue(sessions: Iterable[SessionInfo]) -> Mapping[str, tuple[SessionInfo, ...]]:
-    """The sessions of each queue, the oldest lease first, those without one last."""
+    """The sessions of each queue, the oldest lease first, sessions without one last."""
     found: dict[str, list[SessionInfo]] = {}
     for session in sorted(sessions, key=lambda each: (not each.leased, -each.lease_age_ms)):
         for queue in session.queues:
@@ -119,7 +119,7 @@ def _by_queue(sessions: Iterable[SessionInfo]) -> Mapping[str, tuple[SessionInfo
 
 
 def _reader(session: SessionInfo) -> str:
-    """A session in a few words: its batch, and where it is read."""
+    """A session in a few words: its batch, and the process that reads it."""
     holder = session.holder
     where = f"{holder.application or 'a reader'} on {holder.host} ({holder.pid})"
     batch = f"batch {session.batch_id}, " if session.query_id else ""

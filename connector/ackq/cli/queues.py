@@ -16,7 +16,7 @@ from ackq.diagnosis import wording
 if TYPE_CHECKING:
     from ackq.info import QueueInfo
 
-# What a list can be sorted by: the largest first, but for names.
+# The sort keys of a list other than the name: the largest comes first.
 _SORTS: Final[dict[str, Callable[[QueueInfo], int]]] = {
     "ready": lambda each: each.ready,
     "unacked": lambda each: each.unacked,

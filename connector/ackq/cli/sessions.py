@@ -44,7 +44,7 @@ Tags = tuple[tuple[int, int], ...]
 
 
 def _tags(_: click.Context, __: click.Parameter, value: str | None) -> Tags | None:
-    """Delivery tags as `5,7-9`: ascending ranges, both ends included, without overlap."""
+    """Parses tags such as `5,7-9` into ascending ranges without overlap, both ends included."""
     if value is None:
         return None
     ranges = []
@@ -60,7 +60,7 @@ def _tags(_: click.Context, __: click.Parameter, value: str | None) -> Tags | No
 
 
 def _joined(ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Ascending ranges without overlap."""
+    """Joins sorted ranges that overlap or touch."""
     first, last = ranges[0]
     for begin, end in ranges[1:]:
         if begin > last + 1:
@@ -71,7 +71,7 @@ def _joined(ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _state(each: SessionInfo) -> str:
-    """The state of its holder: live, absent, or detached by the session timeout (S5)."""
+    """The state of a session's holder: live, absent, or detached by the session timeout (S5)."""
     if each.detached:
         return "detached"
     return "live" if each.live else "absent"
@@ -244,8 +244,8 @@ def release(
 
 
 def _release_finished(target: Target, admin: Admin, *, dry_run: bool, yes: bool) -> None:
-    """Ends the finished sessions, or lists them."""
-    # In this order: what a query takes up between the two is not finished.
+    """Releases the finished sessions, or with `dry_run` only lists them."""
+    # In this order: a session that a query resumes between the two calls is not finished.
     every, others = admin.sessions(finished=True), {each.session for each in admin.sessions()}
     found = [each for each in every if each.session not in others]
     if not dry_run and found:
@@ -263,7 +263,7 @@ def _release_finished(target: Target, admin: Admin, *, dry_run: bool, yes: bool)
 
 
 def _release_idle(admin: Admin, was: SessionInfo) -> bool:
-    """Ends a session that is as it was listed; False: its query came back, or it is gone."""
+    """Releases a session that is unchanged since `was`; False: its query came back, or it ended."""
     with suppress(SessionNotFoundError, AlreadyHeldError):
         now = admin.session(was.session)
         if (now.incarnation, now.epoch, now.end_tag) == (was.incarnation, was.epoch, was.end_tag):
@@ -273,7 +273,7 @@ def _release_idle(admin: Admin, was: SessionInfo) -> bool:
 
 
 def _leased(admin: Admin, name: str, tags: Tags, limit: int) -> Iterator[dict[str, Any]]:
-    """The leased messages of ranges of tags."""
+    """The leased messages of a session in ranges of tags."""
     for first, last in tags:
         batches = admin.browse_lease(name, first_tag=first, last_tag=last, max_messages=limit)
         for batch in batches:

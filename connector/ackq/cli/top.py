@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = ("QUEUE", "OLDEST", "READY", "UNACKED", "IN/S", "OUT/S", "READ BY")
 _LEFT: Final = frozenset({"QUEUE", "READ BY"})
-# Above this age of the oldest message a line is marked: the alert rules warn from there.
+# A line is marked when the oldest message is older than this: the alert rules warn at this age.
 _OLD_MS: Final = 15 * 60 * 1000
 _KEY_S: Final = 0.1
 _HEAD_LINES: Final = 4
@@ -68,7 +68,7 @@ def top(target: Target, *, interval_ms: int, count: int | None, once: bool) -> N
 
 
 def look(admin: Admin) -> Look:
-    """What the broker says now."""
+    """Asks the broker for its queues and sessions, and why publishers are blocked."""
     at_s = time.monotonic()
     queues, sessions = admin.queues(), admin.sessions()
     return Look(at_s, tuple(queues), tuple(sessions), admin.info().blocked)
@@ -105,8 +105,8 @@ def _rate(per_s: float | None) -> str:
 
 
 def _watch(admin: Admin, endpoint: str, seconds: float, count: int | None) -> None:
-    """Draws what each look finds until `q`; a broker that is away is waited for."""
-    from rich.console import Console  # noqa: PLC0415 - what prints once needs none of it
+    """Draws the result of each look until `q`; waits for a broker that is unavailable."""
+    from rich.console import Console  # noqa: PLC0415 - printing once does not need it
     from rich.live import Live  # noqa: PLC0415
 
     console = Console(markup=False, highlight=False, emoji=False)
@@ -120,7 +120,7 @@ def _watch(admin: Admin, endpoint: str, seconds: float, count: int | None) -> No
             shown = found[: min(count or room, room)]
             drawn = screen(endpoint, now, shown, len(found), error, console.width)
             live.update(drawn, refresh=True)
-            # A thread of its own: a broker that is away is asked for a long time, and `q` counts.
+            # In a thread: an unavailable broker is retried for a long time, and `q` must work.
             Thread(target=_answer, args=(admin, seconds, answers), daemon=True).start()
             while answers.empty():
                 if pressed() in _QUIT:
@@ -133,7 +133,7 @@ def _watch(admin: Admin, endpoint: str, seconds: float, count: int | None) -> No
 
 
 def _answer(admin: Admin, seconds: float, answers: SimpleQueue[Look | AckqError]) -> None:
-    """Looks after so long, and puts what came of it."""
+    """Waits `seconds`, takes a look, and puts the result or the error into `answers`."""
     time.sleep(seconds)
     try:
         answers.put(look(admin))
@@ -144,7 +144,7 @@ def _answer(admin: Admin, seconds: float, answers: SimpleQueue[Look | AckqError]
 def screen(
     endpoint: str, now: Look, shown: Sequence[QueueRow], queues: int, error: str, width: int
 ) -> RenderableType:
-    """What the terminal shows: a line about the broker, and a table."""
+    """The content of the terminal: lines about the broker, and a table of queues."""
     from rich.console import Group  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -174,7 +174,7 @@ def screen(
 
 @contextmanager
 def _keys() -> Iterator[Callable[[], str]]:
-    """Gives what was pressed within a tenth of a second, empty for nothing."""
+    """Yields a function that returns a key pressed within a tenth of a second, or empty text."""
     import termios  # noqa: PLC0415 - not on every system
     import tty  # noqa: PLC0415
 

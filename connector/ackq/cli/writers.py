@@ -1,4 +1,4 @@
-"""`ackq batch` and `ackq writer`: what writers hold, dropped and forgotten by an operator (K3)."""
+"""`ackq batch` and `ackq writer`: shows and drops staged batches; manages writers (K3)."""
 
 from __future__ import annotations
 
@@ -175,14 +175,14 @@ def _user(each: BatchInfo | WriterInfo) -> str:
 
 
 def _state(each: BatchInfo) -> str:
-    """What may become of it: the writer has it already, a task writes, or it waits for a commit."""
+    """State of a batch: the writer committed it before, a task writes, or it awaits its commit."""
     if each.committed:
         return "repeated"
     return "open" if each.open_stages else "sealed"
 
 
 def _targets(each: BatchInfo) -> list[str]:
-    """The queues of a batch, those that are gone in brackets."""
+    """The queues of a batch, deleted ones in parentheses."""
     names = [f"({to.queue or 'deleted'})" if to.deleted else to.queue for to in each.targets]
     more = each.target_count - len(names)
     return [*names, f"{more} more"] if more else names

@@ -1,5 +1,6 @@
-"""Diagnosis: from gathered facts to sentences for who has to act; pure, without I/O or clock (Q9).
+"""Diagnosis: turns gathered facts into sentences for an operator; pure, no I/O or clock (Q9).
 
-`queue_state` says why a queue stands still, `installation` what is wrong with a machine, and
-`message_path` where a message went.
+`queue_state` explains why a queue stands still, `link_state` what holds a link up, `machine_state`
+and `connection_state` find problems of a machine and on the path to a broker, and `message_path`
+describes where a message is.
 """

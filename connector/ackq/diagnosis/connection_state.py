@@ -1,7 +1,7 @@
-"""How far the way to a broker goes, and what is wrong at the step where it ends (Q9).
+"""Checks the path to a broker: reports the step that failed, with its remedy (Q9).
 
-Invariant: pure; a step is judged only when those before it succeeded, so that there is one problem
-with its own remedy, and not a row of consequences.
+Invariant: pure; a step is judged only when the steps before it succeeded, so that one problem is
+reported with its own remedy, and not a series of consequences.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LARGE_SKEW_MS: Final = 300_000
 _DAY_US: Final = 24 * 3600 * 1_000_000
 _SOON_DAYS: Final = 14
 
-# The first that fits; the words are OpenSSL's, in lower case.
+# The first entry with a matching phrase counts; the phrases are OpenSSL's, in lower case.
 _TLS_REMEDIES: Final = (
     (
         ("expired", "not yet valid"),
@@ -45,7 +45,7 @@ _TLS_REMEDIES: Final = (
 
 
 def check_connection(facts: BrokerFacts) -> list[Finding]:
-    """One finding for each step on the way."""
+    """The findings about the path to a broker: the failed step, or the results of all checks."""
     ended = _way_ends(facts)
     if ended is not None:
         return [ended, *_proxy(facts)]
@@ -63,7 +63,7 @@ def check_connection(facts: BrokerFacts) -> list[Finding]:
 
 
 def _way_ends(facts: BrokerFacts) -> Finding | None:
-    """The step that failed; None: the broker told of itself."""
+    """The finding for the step that failed; None if the broker reported its server info."""
     where = f"The endpoint {facts.endpoint}"
     steps = (
         (
@@ -187,7 +187,7 @@ def _clock(facts: BrokerFacts, info: ServerInfo) -> Iterator[Finding]:
         return
     skew = abs(facts.skew_ms)
     side = "ahead of" if facts.skew_ms > 0 else "behind"
-    # What the answer took is not known any better than that.
+    # The skew is known only to within the round trip.
     if skew <= _SKEW_MS + facts.round_trip_ms:
         yield _ok("clock", f"The broker's time is within {duration(_SKEW_MS)} of this machine's.")
     else:

@@ -1,4 +1,4 @@
-"""A finding: one sentence on what is the case, how bad that is, and the command that helps."""
+"""A finding: one sentence that states a condition, its severity, and the command that helps."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from enum import Enum
 
 
 class Severity(Enum):
-    """How bad a finding is; the worst comes first."""
+    """Severity of a finding, the worst first."""
 
-    PROBLEM = "problem"  # nothing goes on without somebody's doing
-    WARNING = "warning"  # it goes on, but not as it should
-    OK = "ok"  # checked, and as it should be
-    NOTE = "note"  # a state that is meant to be
+    PROBLEM = "problem"  # stuck until somebody acts
+    WARNING = "warning"  # works, but degraded
+    OK = "ok"  # checked and in order
+    NOTE = "note"  # an expected state
 
 
 _ORDER = {severity: place for place, severity in enumerate(Severity)}
@@ -21,13 +21,13 @@ _ORDER = {severity: place for place, severity in enumerate(Severity)}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One state, in a sentence.
+    """One state of a queue, link, machine or broker, described in a sentence.
 
     Attributes:
-        code: Its name for programs, lower case with dashes; it does not change.
-        severity: How bad it is.
-        sentence: What is the case, for people; numbers and names included.
-        remedy: What to do: a command, or an instruction; empty: nothing.
+        code: Stable name of the state for programs, in lower case with dashes.
+        severity: Severity of the state.
+        sentence: The state in words for people, with numbers and names.
+        remedy: A command or an instruction; empty if nothing is to be done.
     """
 
     code: str
@@ -36,15 +36,15 @@ class Finding:
     remedy: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        """The fields as JSON can hold them."""
+        """The fields as JSON values."""
         return {**asdict(self), "severity": self.severity.value}
 
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings, the worst first, else in the order in which they came."""
+    """Sorts findings, the worst first; findings of equal severity keep their order."""
     return sorted(findings, key=lambda finding: _ORDER[finding.severity])
 
 
 def broken(findings: Iterable[Finding]) -> bool:
-    """Whether one of them is a problem."""
+    """Whether any of the findings is a problem."""
     return any(finding.severity is Severity.PROBLEM for finding in findings)

@@ -1,7 +1,7 @@
-"""Who holds messages of a queue, or could take them and does not: sessions, channels, nobody (Q9).
+"""Findings about the holders and readers of a queue's messages: sessions and channels (Q9).
 
-Invariant: each holding has one finding, which says who, since when, what it pins, and what happens
-next without anybody's doing.
+Invariant: each holding has one finding, which names the holder, since when it holds the messages,
+what they pin, and what happens next if nobody acts.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from ackq.diagnosis.wording import are, argument, count, duration, positions, si
 from ackq.info import ConsumerInfo, Holding, QueueInfo, SessionInfo
 
 _SHOWN: Final = 20
-# A client that settles nothing for so long while it holds messages is worth a look.
+# A client that holds messages and settles nothing for this long is worth a look.
 _QUIET_MS: Final = 60_000
-# So long a micro-batch is worth a look, and so many attempts at one are a message that breaks it.
+# A micro-batch of this age is worth a look, and this number of attempts at one means that a message
+# breaks it.
 _LONG_BATCH_MS: Final = 900_000
 _MANY_ATTEMPTS: Final = 3
 
 
 def leases(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
-    """What sessions hold."""
+    """One finding for each session that holds messages of the queue."""
     for holding in facts.holdings.holdings[:_SHOWN]:
         session = facts.sessions.get(holding.session)
         if session is not None:
@@ -31,14 +32,14 @@ def leases(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
 
 
 def channels(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
-    """What consumers on channels hold."""
+    """One finding for each channel that holds messages of the queue."""
     for holding in facts.holdings.holdings[:_SHOWN]:
         if not holding.session:
             yield _channel(facts, holding)
 
 
 def more(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
-    """Holdings that were not shown."""
+    """A finding with the number of holdings that are not shown."""
     rest = facts.holdings.holding_count - min(_SHOWN, len(facts.holdings.holdings))
     if rest > 0:
         yield Finding(
@@ -47,7 +48,7 @@ def more(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
 
 
 def unread(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
-    """Ready messages that nobody takes."""
+    """A finding about the ready messages: who gets them next, or why nobody does."""
     if not queue.ready:
         return
     ready, age = f"{are(queue.ready, 'message')} ready", duration(queue.oldest_age_ms)
@@ -107,7 +108,7 @@ def _between_batches(ready: str, readers: list[SessionInfo]) -> Finding:
 
 def _no_room(facts: QueueFacts, ready: str) -> Finding:
     consumers = list(facts.holdings.consumers)
-    # Who settles now and then is busy, and will take more.
+    # A channel that settles now and then is busy, and will take more.
     stuck = all(_is_quiet(each) for each in facts.holdings.holdings if not each.session)
     severity = Severity.PROBLEM if stuck else Severity.NOTE
     full = [each for each in consumers if _is_full(each)]
@@ -134,7 +135,7 @@ def _is_full(consumer: ConsumerInfo) -> bool:
 
 
 def _is_quiet(holding: Holding) -> bool:
-    """Whether a channel holds messages, and has settled nothing, for longer than it should."""
+    """Whether a channel has held messages and settled nothing for longer than it should."""
     return min(holding.quiet_ms, holding.age_ms) >= _QUIET_MS
 
 
@@ -213,7 +214,7 @@ def _lease(facts: QueueFacts, holding: Holding, session: SessionInfo) -> Finding
 
 
 def _absent(what: str, session: SessionInfo) -> Finding:
-    """A lease whose holder is gone."""
+    """The finding for a lease whose holder is not connected."""
     name = argument(session.session)
     gone = f"for {duration(session.away_ms)}" if session.away_ms else "now"
     who = f" {_holder(session)} held it." if session.holder.host else ""
@@ -242,7 +243,7 @@ def _absent(what: str, session: SessionInfo) -> Finding:
 
 
 def detached(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
-    """Sessions whose lease went back, or that nobody holds, and that hold nothing of the queue."""
+    """Findings about sessions without a live holder that hold no messages of the queue."""
     holding = {each.session for each in facts.holdings.holdings}
     for session in list(facts.sessions.values())[:_SHOWN]:
         if session.session in holding or session.live:
@@ -267,7 +268,7 @@ def detached(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
 
 
 def _held(holding: Holding) -> str:
-    """The messages of a holding, and what they pin."""
+    """Describes the messages of a holding, and the journal bytes that they pin."""
     return (
         f"{count(holding.messages, 'message')} ({size(holding.payload_bytes)}, "
         f"{positions(holding.first_position, holding.last_position)}; they keep "

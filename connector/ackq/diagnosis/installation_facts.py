@@ -1,4 +1,4 @@
-"""The facts of a machine and of the way to a broker, as `ackq doctor` gathers them (Q9)."""
+"""Facts about a machine and the path to a broker, as gathered by `ackq doctor` (Q9)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class JavaFacts:
     Attributes:
         home: The environment's JAVA_HOME; empty: not set.
         program: The path of `java`; empty: there is none where Spark looks.
-        version: As it says, such as `17.0.9`; empty: it said none.
+        version: As reported by `java`, such as `17.0.9`; empty: it reported none.
         error: Why it could not be run; empty: it could.
-        incubator: Whether it has the module `jdk.incubator.vector`, as Spark's launcher asks for.
+        incubator: Whether it has the module `jdk.incubator.vector`, which Spark's launcher needs.
     """
 
     home: str = ""
@@ -28,7 +28,7 @@ class JavaFacts:
 
     @property
     def major(self) -> int:
-        """The feature release: 17 of `17.0.9`, 8 of `1.8.0_392`; 0 when it is not known."""
+        """The feature release: 17 of `17.0.9`, 8 of `1.8.0_392`; 0 if it is unknown."""
         parts = self.version.replace("-", ".").replace("_", ".").split(".")
         number = parts[1] if parts[0] == "1" and len(parts) > 1 else parts[0]
         return int(number) if number.isdecimal() else 0
@@ -40,10 +40,10 @@ class PythonFacts:
 
     Attributes:
         named_by: The environment variable that names it; empty: none does.
-        program: What is named.
-        path: Where that is; empty: there is none.
-        version: `3.11.4`; empty: it could not be run.
-        missing: Modules that it cannot import, of those that Spark's workers need.
+        program: The program as named by the variable, or by default.
+        path: The program's path; empty: there is no such program.
+        version: Its version, such as `3.11.4`; empty: it could not be run.
+        missing: Modules that Spark's workers need and that it cannot import.
         error: Why it could not be run; empty: it could.
     """
 
@@ -57,15 +57,15 @@ class PythonFacts:
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What is installed here.
+    """The software that is installed on this machine, and its settings.
 
     Attributes:
         python: This interpreter.
-        worker: The one that Spark's Python workers are started by.
+        worker: The interpreter that Spark's Python workers are started with.
         java: The Java that Spark would start.
-        packages: Versions of installed packages by name; those that are not are left out.
-        spark_settings: Of `spark-defaults.conf`, where there is one.
-        environment: The variables that bear on Spark and Arrow, as far as they are set.
+        packages: Versions of packages by name; packages that are not installed are left out.
+        spark_settings: The settings of `spark-defaults.conf`, if there is one.
+        environment: The environment variables that affect Spark and Arrow, if they are set.
     """
 
     python: PythonFacts
@@ -78,28 +78,28 @@ class MachineFacts:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """How far the way to a broker goes: each step is tried when the one before it succeeded.
+    """Results of the steps on the path to a broker; a failed name, TCP or TLS step ends it.
 
     Attributes:
-        endpoint: As it was given.
-        tls: Whether the client was told to encrypt.
+        endpoint: The endpoint as given.
+        tls: Whether the client is set to encrypt.
         resolve_error: Why the name has no address; empty: it has.
         connect_error: Why no TCP connection was made; empty: one was.
         tls_error: Why the TLS handshake failed; empty: it succeeded, or was not tried.
-        speaks_tls: Whether the broker answered a TLS handshake, asked or not.
+        speaks_tls: Whether the broker completed a TLS handshake, even if `tls` is off.
         certificate_ends_us: When the broker's certificate expires; 0: not known.
         health_error: Why there was no answer to gRPC's health check; empty: there was.
-        serving: Whether it says that it serves.
-        info: What it says of itself; None: it did not.
-        info_error: Why not.
-        unauthenticated: Whether it refused because of the token, or because there was none.
-        denied: Whether it refused for a missing permission.
+        serving: Whether the broker reports that it serves.
+        info: The broker's server info; None: it reported none.
+        info_error: Why the broker reported no server info; empty: it did.
+        unauthenticated: Whether the broker refused the token, or the lack of one.
+        denied: Whether the broker refused for a missing permission.
         client_version: The version of this package.
         skew_ms: How far the broker's time is ahead of this machine's; negative: behind.
-        round_trip_ms: How long the question for it took.
+        round_trip_ms: How long the call took that asked for the broker's time.
         queue: The queue to look at; empty: none was named.
-        queue_error: Why it could not be looked at; empty: it could.
-        queue_denied: Whether a permission is missing for it.
+        queue_error: Why the queue could not be looked at; empty: it could.
+        queue_denied: Whether a permission on the queue is missing.
         proxy: The environment variable whose proxy the client's calls go through; empty: none.
     """
 

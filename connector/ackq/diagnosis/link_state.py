@@ -1,4 +1,4 @@
-"""What holds up a link with another broker: one finding for each state that it is in (L26).
+"""Findings about a link with a remote broker: one for each state that the link is in (L26).
 
 Invariant: pure; the same facts give the same findings. Each state has one code.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ackq.info import LinkInfo, OutboundReport
 
 _FEW_LIVES: Final = 5
-# What an outbound link waits for: the code of the finding, and the state that it is in.
+# By the reason for which an outbound link waits: the code of the finding, and the link's state.
 _OUTBOUND: Final = {
     "": ("works", ""),
     "connection": ("cut", " and is not connected there"),
@@ -25,7 +25,7 @@ _OUTBOUND: Final = {
 
 
 def held_up(link: LinkInfo) -> Iterator[Finding]:
-    """The states that a link is in; none when it is at work and holds nothing."""
+    """Findings about an inbound link; none while it runs unhindered and holds nothing."""
     name = f"The link '{link.link}'"
     yield from _process(link, name)
     yield from _flow(link, name)
@@ -47,7 +47,7 @@ def held_up(link: LinkInfo) -> Iterator[Finding]:
 
 
 def outbound_held_up(link: OutboundReport) -> Iterator[Finding]:
-    """What keeps an outbound link from publishing; a note when something did so before."""
+    """A warning if something keeps an outbound link from publishing, a note if something did."""
     code, state = _OUTBOUND.get(link.limited_by, ("limited", f" and waits: {link.limited_by}"))
     counts = f"{count(link.refused, 'refusal')}, {count(link.unfit, 'message')} that can never go"
     words = f"; the last reason: {link.reason.rstrip('.')}" if link.reason else ""
@@ -64,12 +64,12 @@ def outbound_held_up(link: OutboundReport) -> Iterator[Finding]:
 
 
 def sentences(link: LinkInfo) -> list[str]:
-    """What holds a link up, with the remedies, the worst first."""
+    """The findings about an inbound link as sentences with their remedies, the worst first."""
     return _said(held_up(link))
 
 
 def outbound_sentences(link: OutboundReport) -> list[str]:
-    """What holds an outbound link up, with the remedies."""
+    """The findings about an outbound link as sentences with their remedies."""
     return _said(outbound_held_up(link))
 
 

@@ -1,6 +1,6 @@
-"""What of a machine keeps ackq or Spark from working: Java, Python, packages, Arrow (Q9).
+"""Findings about a machine that is to run ackq or Spark: Java, Python, packages, Arrow (Q9).
 
-Invariant: pure; one finding for each thing that was looked at, also when it is as it should be.
+Invariant: pure; each item that was checked has a finding, also when it is in order.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ackq.extras import SOURCES
 
 _LOWEST_JAVA: Final = 17
 _LOWEST_PYTHON: Final = (3, 11)
-# From the first on, and older than the second: as pyproject.toml has them.
+# The lowest version, and the first that is too new, as in pyproject.toml.
 _PYSPARK: Final = ((4, 0, 1), (4, 4))
 _DELTA: Final = ((4, 4), (4, 5))
-# The newest PySpark that Delta 4.4.0 takes, and the first one that no Delta has jars for.
+# The newest PySpark that Delta 4.4.0 supports, and the first one that no Delta has jars for.
 _NEWEST_WITH_DELTA: Final = (4, 2, 0)
 _WITHOUT_DELTA: Final = (4, 3)
 # A release whose jars are not published.
@@ -28,7 +28,7 @@ _OLD_FORMAT: Final = "ARROW_PRE_0_15_IPC_FORMAT"
 
 
 def check_machine(facts: MachineFacts) -> list[Finding]:
-    """One finding or more for each thing, in the order in which Spark needs them."""
+    """The findings of all checks, in the order in which Spark needs the checked items."""
     return [finding for check in _CHECKS for finding in check(facts)]
 
 
@@ -66,7 +66,7 @@ def _pyspark(facts: MachineFacts) -> Iterator[Finding]:
 
 
 def _delta(facts: MachineFacts) -> Iterator[Finding]:
-    """Of a Delta that is installed, for a PySpark that the source and the sink run on."""
+    """The finding about an installed Delta, unless the version of PySpark is unsupported."""
     version, delta = facts.packages.get("pyspark", ""), facts.packages.get("delta-spark", "")
     if not delta or (version and not _is_pyspark_of_ackq(version)):
         return
@@ -139,13 +139,13 @@ def _java(facts: MachineFacts) -> Iterator[Finding]:
 
 
 def _worker(facts: MachineFacts) -> Iterator[Finding]:
-    """The interpreter of Spark's Python workers."""
+    """The finding about the interpreter of Spark's Python workers."""
     if "pyspark" not in facts.packages:
         return
     worker, mine = facts.worker, facts.python
     here = f"export PYSPARK_PYTHON={mine.path}"
     who = f"{worker.named_by} is {worker.program}" if worker.named_by else _unnamed(worker)
-    # `configure` names this interpreter where the environment names none.
+    # `configure` sets this interpreter where the environment names none.
     unless = "" if worker.named_by else " Without `ackq.spark.configure`, a query fails."
     if not worker.path:
         yield _problem(
@@ -216,7 +216,7 @@ def _is_pyspark_of_ackq(version: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """`4.2.0` as numbers; what follows the numbers is left out."""
+    """The leading numbers of a version such as `4.2.0`; any suffix is left out."""
     found = []
     for part in version.split("."):
         digits = part[: len(part) - len(part.lstrip("0123456789"))]

@@ -1,4 +1,4 @@
-"""Where a message is now, in sentences: as far as the state of the broker knows it (Q9)."""
+"""Describes in sentences where a message is now, as far as the broker's state shows it (Q9)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _DEAD: Final = "ackq-dead-"
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A message with the id that is in a queue now.
+    """A message found in a queue by its id.
 
     Attributes:
         queue: The queue's name.
-        row: Its columns, as a browse gives them.
-        holding: Who holds it; None: nobody.
-        session: The session that does, if one does.
+        row: The message's columns, as returned by a browse.
+        holding: The holding that has the message; None: nobody holds it.
+        session: The session that holds the message, if one does.
     """
 
     queue: str
@@ -30,7 +30,7 @@ class Hit:
     session: SessionInfo | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The facts as JSON can hold them."""
+        """The facts about the message as JSON values."""
         headers = dict(self.row["headers"] or ())
         holding, session = self.holding, self.session
         return {
@@ -54,7 +54,7 @@ class Hit:
 
 
 def path_of(hit: Hit) -> list[str]:
-    """What is known of one message, a sentence each."""
+    """Sentences about one message: its place and state, and if it is a dead letter, why."""
     row = hit.row
     told = [
         (
@@ -69,7 +69,7 @@ def path_of(hit: Hit) -> list[str]:
 
 
 def not_found(message_id: str, looked_at: int, queues: Sequence[str]) -> str:
-    """That no queue has it, and what that means."""
+    """The sentence for an id that no queue has a message with, and the possible reasons."""
     where = f"queue '{queues[0]}'" if len(queues) == 1 else count(len(queues), "queue")
     return (
         f"No message with the id '{message_id}' is in a queue now: {count(looked_at, 'message')} in"
@@ -102,7 +102,7 @@ def _state(hit: Hit) -> str:
 
 
 def _death(headers: Mapping[str, str]) -> str:
-    """The provenance of a dead letter."""
+    """The sentence about the cause and the origin of a dead letter."""
 
     def get(name: str) -> str:
         return headers.get(f"{_DEAD}{name}", "?")

@@ -1,4 +1,4 @@
-"""The facts of a queue, as the broker's listings give them at about one instant (Q9)."""
+"""Facts about a queue, from listings of the broker taken at about the same instant (Q9)."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from ackq.info import (
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """What is known of a queue and of what surrounds it.
+    """Facts about a queue, its readers and writers, its links and its broker.
 
     Attributes:
         name: The queue asked for.
-        broker: The broker.
+        broker: The broker's server info.
         queue: The queue; None: there is none of this name.
-        holdings: Who holds its messages, its consumers, and what waits.
-        sessions: The sessions that read it or hold some of it, by name.
+        holdings: The holdings of its messages, its consumers, and figures of waiting messages.
+        sessions: The sessions that read the queue or hold messages of it, by name.
         batches: Batches of writers that have rows staged for it.
         dead_letters: Its dead-letter queue; None: it has none, or there is none of that name.
         sources: The queues whose dead letters it takes.
-        links: The links that bring messages to it.
-        outbound: The links that publish its messages at another broker.
-        serving: Whether the broker says that it serves: False while it starts or stops.
+        links: The inbound links that bring messages to it.
+        outbound: The outbound links that publish its messages to a remote broker.
+        serving: Whether the broker reports that it serves; False while it starts or stops.
     """
 
     name: str
@@ -47,12 +47,12 @@ class QueueFacts:
 
     @property
     def now_us(self) -> int:
-        """The broker's time; 0 for a broker that does not tell it."""
+        """The broker's time; 0 for a broker that does not report it."""
         return self.broker.now_us
 
     @property
     def messages(self) -> int:
-        """All messages that count for a bound with reject-publish (Q3)."""
+        """Number of messages that count towards a bound with reject-publish (Q3)."""
         if self.queue is None:
             return 0
         return self.queue.ready + self.queue.unacked + self.queue.delayed + self.queue.staged

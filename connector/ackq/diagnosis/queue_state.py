@@ -1,4 +1,4 @@
-"""Why a queue stands still, or that it does not: one finding for each state it is in (Q9).
+"""Findings that explain why a queue stands still, if it does: one for each of its states (Q9).
 
 Invariant: pure; the same facts give the same findings. Each state has one function and one code.
 """
@@ -22,7 +22,7 @@ _SHOWN: Final = 20
 
 
 def diagnose(facts: QueueFacts) -> list[Finding]:
-    """The states that a queue and its broker are in, the worst first; never none."""
+    """The findings about a queue and its broker, the worst first; there is at least one."""
     found = [finding for rule in _BROKER_RULES for finding in rule(facts)]
     if facts.queue is None:
         return ordered([_missing(facts), *found])
@@ -33,7 +33,7 @@ def diagnose(facts: QueueFacts) -> list[Finding]:
 
 
 def summary(facts: QueueFacts) -> str:
-    """The queue in one line."""
+    """Summarizes the state of a queue in one line."""
     queue = facts.queue
     if queue is None:
         return f"queue '{facts.name}': there is none"
@@ -193,7 +193,7 @@ def _delayed(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
 
 
 def _limit(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
-    """A message that fails again and again, and nothing that ends that (C13)."""
+    """A finding about a message that fails without end, or a limit without effect (C13)."""
     properties, failures = queue.properties, facts.holdings.most_failures
     ends = properties.delivery_limit and (properties.dead_letter_queue or properties.drop_on_limit)
     if ends:
@@ -337,9 +337,9 @@ def _transient(_: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
 
 
 def _links(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
-    """What keeps messages of other brokers from coming, and messages from going to them.
+    """Warnings about the links that bring messages to the queue or publish its messages.
 
-    A full window is what the rest explains.
+    A full window is left out, as the queue's other findings explain it.
     """
     inbound = map(link_state.held_up, facts.links)
     for findings in chain(inbound, map(link_state.outbound_held_up, facts.outbound)):

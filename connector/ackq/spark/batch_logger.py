@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     )
 
 _BATCHES: Final = "ackq.spark.batches"
-# The duration of the whole batch, beside those of its phases.
+# The duration of the whole batch, which Spark reports along with those of its phases.
 _WHOLE: Final = "triggerExecution"
 
 
 class BatchLogger(StreamingQueryListener):
-    """A listener: `spark.streams.addListener(BatchLogger())`.
+    """Listener that logs each micro-batch: `spark.streams.addListener(BatchLogger())`.
 
     A line has the query, batch id, rows and rate; for the queues that the query reads the numbers
     of ready and unacked messages, the age of the oldest, and the redelivered messages of the batch;
@@ -31,9 +31,9 @@ class BatchLogger(StreamingQueryListener):
     A query that fails gets a line as well.
 
     Args:
-        logger: Where to log. None: the logger `ackq.spark.batches`, which is set to `level`, and
-            given a handler for stderr if no logger above it has one: the lines are shown.
-        level: Of the lines.
+        logger: The logger to use. None: the logger `ackq.spark.batches`, which is set to `level`,
+            and given a handler for stderr if no logger above it has one: the lines are shown.
+        level: Log level of the lines.
     """
 
     def __init__(self, logger: logging.Logger | None = None, level: int = logging.INFO) -> None:
@@ -61,7 +61,7 @@ def line(progress: Mapping[str, Any]) -> str:
     """One line for a progress report of Spark.
 
     Args:
-        progress: As `StreamingQueryProgress.json` has it.
+        progress: The parsed JSON of `StreamingQueryProgress.json`.
     """
     durations = dict(progress.get("durationMs") or {})
     took_ms = durations.pop(_WHOLE, sum(durations.values()))

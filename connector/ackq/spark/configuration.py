@@ -43,7 +43,7 @@ _BY_FILE_SYSTEM: Final = (
     + ("" if is_older_than(4, 1) else "checkpointing.")
     + "FileSystemBasedCheckpointFileManager"
 )
-# Spark's default, and the option that holds a key: Spark shows the options of a view.
+# Spark's default, and the option that has a private key: Spark shows the options of a view.
 _HIDDEN: Final = "(?i)url|tlskeypem"
 _log: Final = logging.getLogger("ackq.spark")
 _WORKER: Final = Path(__file__).with_name("worker_python")
@@ -55,18 +55,18 @@ T = TypeVar("T", "SparkSession.Builder", "SparkSession")
 def configure(
     target: T, *, max_message_bytes: int | None = None, fast_workers: bool | None = None
 ) -> T:
-    """Prepares a session for ackq: its builder before `getOrCreate()`, or one that runs.
+    """Prepares a session for ackq: its builder before `getOrCreate()`, or a running session.
 
-    Sets Arrow's batch bounds for fast writes, with a local master what writes checkpoints of local
-    files without starting processes, that Spark shows no `tlsKeyPem`, and, given a builder, in this
-    process's environment the interpreter of Spark's Python workers: this one, where PYSPARK_PYTHON
-    and PYSPARK_DRIVER_PYTHON name none. Bounds that the user has set stay, and so does Spark's own
-    bound in bytes if batches of that many rows might be too large without it. What a session that
-    runs does not take is a warning in the log.
+    Sets Arrow's batch bounds for fast writes; with a local master the class that writes checkpoints
+    of local files without starting processes; the redaction of `tlsKeyPem` in Spark's output; and,
+    given a builder, in this process's environment the interpreter of Spark's Python workers: this
+    one, unless PYSPARK_PYTHON or PYSPARK_DRIVER_PYTHON names one. Bounds that the user has set
+    stay, and so does Spark's own bound in bytes if batches of that many rows might be too large
+    without it. A setting that a running session refuses is a warning in the log.
 
     Args:
-        target: As from `SparkSession.builder`: settings made on it, before or afterwards, win, as
-            do those of spark-submit. Or a session, as a notebook or Spark Connect has it.
+        target: A builder as from `SparkSession.builder`: settings made on it, before or afterwards,
+            win, as do settings of spark-submit. Or a session, as in a notebook or Spark Connect.
         max_message_bytes: Approximate size in bytes of the largest row that a query writes, all
             columns together. With it a write takes a third or less of the time in the JVM: batches
             are bounded in rows only, inversely to this size. None: unknown; Spark's bound in bytes
@@ -74,8 +74,8 @@ def configure(
             that has 1 GiB.)
         fast_workers: Start workers through a wrapper that makes them import the installed,
             compiled pyspark instead of the zipped source, which each worker compiles again: about
-            half the time to the first batch. None: where it is safe, which is a local master
-            with a pip-installed pyspark. Only for a builder.
+            half the time to the first batch. None: only where it is safe, which is a local master
+            with a pip-installed pyspark. Has an effect on a builder only.
 
     Returns:
         The builder or session.
@@ -109,7 +109,7 @@ def configure(
 
 
 def _set(conf: RuntimeConfig, settings: Mapping[str, str]) -> None:
-    """Sets what a session that runs takes, and says what it does not."""
+    """Applies settings to a running session; logs a warning for each that it refuses."""
     for name, value in settings.items():
         try:
             conf.set(name, value)
@@ -118,7 +118,7 @@ def _set(conf: RuntimeConfig, settings: Mapping[str, str]) -> None:
 
 
 def _warn_of_running(*, remote: bool = False) -> None:
-    """Says what a session that runs keeps: its JVM got its environment when it started."""
+    """Warns that a running session keeps its workers: its JVM's environment is set at its start."""
     if remote:
         _log.warning(
             "The Python workers of this session are its server's: ackq has to be installed there."
@@ -132,7 +132,7 @@ def _warn_of_running(*, remote: bool = False) -> None:
     try:
         environment = context._jvm.java.lang.System.getenv()  # noqa: SLF001
         named = environment.get("PYSPARK_DRIVER_PYTHON") or environment.get("PYSPARK_PYTHON")
-    except Exception:  # noqa: BLE001 - a runtime that lets nobody look has workers of its own
+    except Exception:  # noqa: BLE001 - a runtime that hides its JVM has workers of its own
         return
     if named:
         return
@@ -156,7 +156,7 @@ def _submitted() -> dict[str, str]:
 
 
 def _settings(given: Mapping[str, object], max_message_bytes: int | None) -> dict[str, str]:
-    """What to set beside what the user has; Spark's byte bound only goes if rows bound enough."""
+    """Settings to add to the user's; Spark's byte bound is lifted only if rows bound enough."""
     safe_rows = max(1, BATCH_BYTES // max_message_bytes) if max_message_bytes else 0
     wanted = {
         ROWS: str(min(_MAX_ROWS, safe_rows or _MAX_ROWS)),

@@ -1,4 +1,4 @@
-"""The data source `ackq`: checks options when Spark makes it, then delegates to the rooms.
+"""The data source `ackq`: checks options when Spark creates it, then delegates to subpackages.
 
 Light to import: everything that needs pyarrow or grpc is imported by the method that uses it.
 """
@@ -29,7 +29,7 @@ class AckqDataSource(DataSource):
 
     Raises:
         UnknownOptionError: At `load()` or `start()`, for an option that does not exist.
-        InvalidArgumentError: Likewise, for a value that its option does not take.
+        InvalidArgumentError: At `load()` or `start()`, for a value that is invalid for its option.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

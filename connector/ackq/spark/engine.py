@@ -1,6 +1,6 @@
-"""What the versions of Spark do not have in common, 4.0 to 4.3 (K13); nothing else knows them.
+"""Differences between the Spark versions 4.0 to 4.3 (K13), as a flag, classes and functions.
 
-4.2 and newer tell a source where its query stands, and how much a batch may have: `SAYS_START`. 4.0
+4.2 and newer pass a source the start offset of the next batch and its read limit: `SAYS_START`. 4.0
 and 4.1 do not. 4.0 has no class for a streaming writer of Arrow batches.
 """
 
@@ -43,19 +43,19 @@ except ImportError:
     SAYS_START = False
 
     class ReadLimit:  # type: ignore[no-redef]
-        """How much a batch may have."""
+        """Limit of the size of a batch."""
 
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
-        """Everything that there is."""
+        """No limit: a batch has everything that is available."""
 
     @dataclass(frozen=True)
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        """So many rows at most."""
+        """Limit of the rows of a batch."""
 
         max_rows: int
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Says nothing to a Spark that does not ask."""
+        """Stand-in without a method, as these versions of Spark call none."""
 
 
 if hasattr(datasource, "DataSourceStreamArrowWriter"):
@@ -63,7 +63,7 @@ if hasattr(datasource, "DataSourceStreamArrowWriter"):
 else:
 
     class StreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef,misc]
-        """Spark 4.0 gives Arrow batches to any writer that is an Arrow writer."""
+        """Streaming writer of Arrow batches, which Spark 4.0 gives to any Arrow writer."""
 
 
 _TIMEZONE: Final[dict[str, Any]] = (
@@ -72,10 +72,10 @@ _TIMEZONE: Final[dict[str, Any]] = (
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow types that Spark has for columns; times are of UTC.
+    """The Arrow types that Spark uses for columns; times are in UTC.
 
     Raises:
-        PySparkTypeError: No Arrow type holds one of them.
+        PySparkTypeError: A column has a type that no Arrow type holds.
     """
     return to_arrow_schema(schema, **_TIMEZONE)
 

@@ -25,22 +25,22 @@ def txn_options(
             rows.write.format("ackq").mode("append").options(**target, **once).save()
 
     `txnAppId` contains the id of the query, which is in its checkpoint: with a new checkpoint the
-    batches count from 0 again, and are not taken for those of the old one.
+    batches count from 0 again, and are not mistaken for batches of the old one.
 
     Args:
         rows: The micro-batch.
         batch_id: Its number, as `foreachBatch` has it.
-        name: Tells this write from other writes of the query to the same target.
+        name: Distinguishes this write from other writes of the query to the same target.
         checkpoint: The query's `checkpointLocation`. It is read, by one small Spark job, where
-            Spark does not tell the query's id: on Spark Connect, on serverless and shared
+            Spark does not report the query's id: on Spark Connect, on serverless and shared
             clusters, and in threads that do not inherit Spark's local properties.
 
     Returns:
         The two options, for `DataFrameWriter.options`.
 
     Raises:
-        InvalidArgumentError: Spark does not tell the query's id, and no checkpoint is given, or
-            none is there.
+        InvalidArgumentError: Spark does not report the query's id, and no checkpoint is given, or
+            it does not exist.
     """
     session = rows.sparkSession
     query = _told(session) or (_read(session, str(checkpoint)) if checkpoint else "")
@@ -55,14 +55,14 @@ def txn_options(
 
 
 def _told(session: SparkSession) -> str:
-    """The id of the query whose thread this is; empty where Spark does not tell."""
+    """The id of the query that runs in this thread; empty where Spark does not report it."""
     with suppress(Exception):  # each runtime refuses `sparkContext` by an error of its own
         return session.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
     return ""
 
 
 def _read(session: SparkSession, checkpoint: str) -> str:
-    """The id in a checkpoint; read for each batch, as a new query may be in the same folder."""
+    """The query id in a checkpoint; read for each batch, as a new query may use the folder."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - this module costs nothing else
 
     path = f"{checkpoint.rstrip('/')}/metadata"

@@ -1,8 +1,9 @@
-"""Spark's reader process of a streaming query, which connects to the JVM first and imports then.
+"""Spark's reader process of a streaming query, which connects to the JVM before it imports.
 
 Spark waits 10 s for the connection, which no setting changes, and then fails the query: "Python
-worker failed to connect back". Its own module imports pyspark and pyarrow before it connects, for
-a second of CPU, which a loaded machine takes ten times as long for. `worker_python` runs this one.
+worker failed to connect back". Spark's own module imports pyspark and pyarrow before it connects,
+which takes a second of CPU, and on a loaded machine ten times as long. `worker_python` runs this
+module instead.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _INT: Final = struct.Struct("!i")
 
 
 def main() -> None:
-    """Answers the JVM that started this process until it has no more questions."""
+    """Answers the requests of the JVM that started this process until the JVM ends them."""
     with connect(os.environ) as stream:
         from pyspark.sql.streaming import (  # noqa: PLC0415 - after the connection
             python_streaming_source_runner as runner,
@@ -27,13 +28,13 @@ def main() -> None:
 
 
 def connect(environ: Mapping[str, str]) -> IO[bytes]:
-    """A stream to the JVM, to which this process has made itself known.
+    """Connects to the JVM and identifies this process; returns the stream.
 
     Args:
-        environ: Has the path of the JVM's socket, or its port and a secret.
+        environ: The environment, with the path of the JVM's socket, or its port and a secret.
 
     Raises:
-        OSError: Nobody listens there, or the secret is wrong.
+        OSError: Nobody listens on the socket or port, or the secret is wrong.
     """
     path = environ.get("PYTHON_WORKER_FACTORY_SOCK_PATH")
     sock = _by_path(path) if path else _by_port(environ)

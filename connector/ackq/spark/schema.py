@@ -1,6 +1,6 @@
-"""The columns of a read and of a write, checked against what Spark gives.
+"""Checks the columns of a read and of a write against the schema that Spark gives.
 
-The types are those of `ackq.wire.columns`, the only list of columns there is.
+The types come from `ackq.wire.columns`, the only list of columns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WIDENED: Final[dict[str, tuple[type[DataType], ...]]] = {
 
 
 def default(among: Columns) -> StructType:
-    """All columns of a read in their canonical order: those of `load()` without `.schema(...)`."""
+    """All columns of a read in their canonical order, as of `load()` without `.schema(...)`."""
     return from_arrow_schema(_arrow(among))
 
 
@@ -49,9 +49,9 @@ def check_read(schema: StructType, among: Columns) -> list[str]:
     """The names of a read's columns; each must be one of `among` with its exact type.
 
     Args:
-        schema: What the user gave to `.schema(...)`, or the default: any subset in any order.
+        schema: The user's argument of `.schema(...)`, or the default: any subset in any order.
             Columns left out are not sent.
-        among: The columns there are.
+        among: The columns that exist.
 
     Raises:
         SchemaError: A column does not exist, comes twice, has another type, or is declared NOT

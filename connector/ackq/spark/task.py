@@ -60,7 +60,7 @@ class Task(NamedTuple):
 
 
 def current() -> Task:
-    """The task that this process runs now; called once at the start of each."""
+    """The task that this process runs now; called once at the start of each task."""
     context = TaskContext.get()
     assert context is not None, "read and write run in tasks only"
     allocator.keep_freed()
@@ -72,7 +72,7 @@ def current() -> Task:
     job_group = context.getLocalProperty("spark.jobGroup.id") or ""
     return Task(
         query_id=query_id,
-        # The job group of a streaming query is its run id, which is nowhere else to be had. Spark
+        # The job group of a streaming query is its run id, which is available nowhere else. Spark
         # sets it once, on the thread that foreachBatch shares.
         run_id=job_group if query_id and _is_uuid(job_group) else "",
         batch_id=int(context.getLocalProperty("streaming.sql.batchId") or 0),

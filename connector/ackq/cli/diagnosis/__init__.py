@@ -1,1 +1,1 @@
-"""Commands that say what is wrong, and what to do: they gather facts for `ackq.diagnosis` (Q9)."""
+"""Diagnosis commands: gather facts, and print the findings of `ackq.diagnosis` (Q9)."""

@@ -1,6 +1,7 @@
-"""Gathers how far the way to a broker goes for `ackq doctor`: name, TCP, TLS, health, token, queue.
+"""Gathers facts on the path to a broker for `ackq doctor`: name, TCP, TLS, health, token, queue.
 
-Invariant: each step is tried when those before it succeeded, and none changes anything.
+Invariant: a step is tried when the steps before it succeeded, the server info also after a failed
+health check; none changes anything.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _UNAUTHENTICATED: Final = "UNAUTHENTICATED"
 
 
 class _Handshake(NamedTuple):
-    """A TLS handshake: why it failed, and when the certificate ends; 0: not known."""
+    """Result of a TLS handshake: why it failed, and when the certificate expires (0: unknown)."""
 
     error: str
     ends_us: int = 0
 
 
 def gather_connection(target: Target, queue: str) -> BrokerFacts:
-    """How far the way to the broker goes; asks it for its time and, when named, for a queue."""
+    """Tries the steps on the path to the broker; asks for its time and, if named, for a queue."""
     endpoint, security = target.broker.endpoint, target.broker.security
     facts = BrokerFacts(
         endpoint,
@@ -51,7 +52,7 @@ def gather_connection(target: Target, queue: str) -> BrokerFacts:
 
 
 def _reached(facts: BrokerFacts, security: Security) -> BrokerFacts:
-    """Name, TCP and TLS, by plain sockets: their errors say more than gRPC's."""
+    """Tries name, TCP and TLS by plain sockets, whose errors say more than gRPC's."""
     host, _, port = facts.endpoint.rpartition(":")
     host = host.removeprefix("dns:").strip("[]/")
     try:
@@ -79,7 +80,7 @@ def _reached(facts: BrokerFacts, security: Security) -> BrokerFacts:
 
 
 def _context(security: Security) -> ssl.SSLContext:
-    """What gRPC would check; without `tls` nothing, to see whether there is TLS at all."""
+    """The TLS context: checks what gRPC would; without `tls` nothing, only to detect TLS."""
     if not security.tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
@@ -99,8 +100,8 @@ def _handshake(where: Any, context: ssl.SSLContext, name: str) -> _Handshake:
             context.wrap_socket(plain, server_hostname=name) as secured,
         ):
             certificate = secured.getpeercert() or {}
-            # In TLS 1.3 a client without a certificate is refused after its handshake. Who takes it
-            # speaks first, as HTTP/2 has it.
+            # In TLS 1.3 a client without a certificate is refused after its handshake. A broker
+            # that takes it speaks first, as HTTP/2 has it.
             secured.settimeout(_TIMEOUT_S)
             with suppress(TimeoutError):
                 if not secured.recv(1):
@@ -122,7 +123,7 @@ def _healthy(facts: BrokerFacts, admin: Admin) -> BrokerFacts:
 
 
 def _asked(facts: BrokerFacts, admin: Admin) -> BrokerFacts:
-    """What the broker says of itself, its time compared, and of a queue."""
+    """Asks the broker for its server info, compares its time, and looks at the queue if named."""
     if facts.health_error and facts.speaks_tls and not facts.tls:
         return facts
     before_s, started_s = time.time(), time.monotonic()
@@ -155,7 +156,7 @@ def _asked(facts: BrokerFacts, admin: Admin) -> BrokerFacts:
 
 
 def _reason(error: Exception) -> str:
-    """Why a socket failed, without errno and the place in OpenSSL's source."""
+    """The reason of a socket error, without errno and the place in OpenSSL's source."""
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.lower().replace("_", " ")
     if isinstance(error, TimeoutError):

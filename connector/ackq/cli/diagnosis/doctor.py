@@ -1,4 +1,4 @@
-"""`ackq doctor`: checks this machine and the way to the broker, and says what to do (Q9)."""
+"""`ackq doctor`: checks this machine and the path to the broker, and names remedies (Q9)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def doctor(target: Target, *, queue: str, no_broker: bool) -> None:
         sys.exit(1)
 
 
-# What gathers loads subprocess, ssl and more, which no other command needs to start.
+# The modules that gather load subprocess, ssl and more, which no other command needs to start.
 
 
 def _machine() -> list[Finding]:

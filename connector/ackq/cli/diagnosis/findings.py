@@ -1,4 +1,4 @@
-"""Findings on the screen: the severity, the sentence, and below it what to do."""
+"""Prints findings: the severity and the sentence, and below them the remedy."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _WIDEST: Final = 110
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
-    """Findings on stdout, wrapped on a terminal; a remedy stands whole on a line of its own."""
+    """Prints findings on stdout, wrapped on a terminal; a remedy is never wrapped."""
     for finding in findings:
         label = finding.severity.value.upper()
         coloured = click.style(label, fg=_COLOURS[finding.severity], bold=True)
         click.echo(coloured + " " * (_INDENT - len(label)) + _wrapped(finding.sentence))
         if finding.remedy:
-            # Not wrapped: it is copied.
+            # Not wrapped, so that it can be copied.
             click.echo(" " * _INDENT + "-> " + printable(finding.remedy))
 
 

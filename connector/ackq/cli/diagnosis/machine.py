@@ -1,4 +1,4 @@
-"""Gathers what is installed on this machine for `ackq doctor`: Java, Python, packages, settings."""
+"""Gathers the facts about this machine for `ackq doctor`: Java, Python, packages, settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Final
 from ackq.diagnosis.installation_facts import JavaFacts, MachineFacts, PythonFacts
 
 _PACKAGES: Final = ("ackq", "pyspark", "delta-spark", "pyarrow", "grpcio", "protobuf")
-# What Spark's workers import, on every host, beside what Spark and --py-files bring.
+# Modules that Spark's workers import on every host, and that Spark and --py-files do not bring.
 _MODULES: Final = ("pyarrow", "grpc", "google.protobuf")
 _VARIABLES: Final = ("ARROW_PRE_0_15_IPC_FORMAT", "SPARK_HOME", "SPARK_CONF_DIR")
 _TIMEOUT_S: Final = 30
@@ -31,7 +31,7 @@ _PROBE: Final = (
 
 
 def gather_machine(environment: Mapping[str, str]) -> MachineFacts:
-    """What Spark and ackq would find, with these environment variables; starts java and python."""
+    """The facts that Spark and ackq would find in this environment; starts java and python."""
     return MachineFacts(
         python=PythonFacts(path=sys.executable, version=".".join(map(str, sys.version_info[:3]))),
         worker=_worker(environment),
@@ -53,7 +53,7 @@ def _packages() -> dict[str, str]:
 
 
 def _java(environment: Mapping[str, str]) -> JavaFacts:
-    """The Java of JAVA_HOME, or else the first in PATH: as Spark's scripts look for it."""
+    """The Java of JAVA_HOME, or else the first in PATH, as Spark's scripts look for it."""
     home = environment.get("JAVA_HOME", "")
     program = shutil.which("java", path=str(Path(home, "bin")) if home else environment.get("PATH"))
     if program is None:
@@ -73,7 +73,7 @@ def _java(environment: Mapping[str, str]) -> JavaFacts:
 
 
 def _worker(environment: Mapping[str, str]) -> PythonFacts:
-    """The interpreter of Spark's workers, by the variables in the order in which they count."""
+    """The interpreter of Spark's workers: named by the first variable that is set, or `python3`."""
     named_by = next(
         (each for each in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON") if environment.get(each)), ""
     )
@@ -89,7 +89,7 @@ def _worker(environment: Mapping[str, str]) -> PythonFacts:
 
 
 def _output(command: list[str], environment: Mapping[str, str]) -> str:
-    """What a program says on both of its outputs."""
+    """Runs a program; returns its stdout and stderr together."""
     done = subprocess.run(  # noqa: S603 - the programs that Spark starts
         command,
         env=dict(environment),
@@ -116,7 +116,7 @@ def _reason(error: Exception) -> str:
 
 
 def _spark_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Of `spark-defaults.conf`; empty where there is none."""
+    """The settings of `spark-defaults.conf`; empty if there is none."""
     home = environment.get("SPARK_HOME", "")
     folder = environment.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")
     file = Path(folder, "spark-defaults.conf")

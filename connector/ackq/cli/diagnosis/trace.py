@@ -1,4 +1,4 @@
-"""`ackq trace`: where a message is now (Q9)."""
+"""`ackq trace`: shows where a message is now (Q9)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ackq.diagnosis.wording import count
 from ackq.errors import PermissionDeniedError, QueueNotFoundError, SessionNotFoundError
 from ackq.text import printable
 
-# Messages of one call: what the broker decides of it at once stays short (I6).
+# Messages of one call, so that the broker's uninterrupted work for it stays short (I6).
 _SLICE: Final = 10_000
 _COLUMNS: Final = ("message_id", "published_at", "headers", "position", "delivery_count", "leased")
 _MOST: Final = 100
@@ -64,7 +64,7 @@ def trace(
 
 
 class _Searched(NamedTuple):
-    """What was found, `_MOST` at most, of how many messages, and the queues closed to this user."""
+    """Result of a search: `_MOST` hits at most, messages looked at, queues closed to this user."""
 
     hits: list[Hit]
     looked_at: int
@@ -72,7 +72,7 @@ class _Searched(NamedTuple):
 
 
 def _search(admin: Admin, names: Sequence[str], message_id: str) -> _Searched:
-    """Looks for the id in queues; one that is named alone has to be there, and open."""
+    """Searches queues for an id; a queue that is named alone has to exist and be readable."""
     hits: list[Hit] = []
     closed: list[str] = []
     looked_at = 0
@@ -92,7 +92,7 @@ def _search(admin: Admin, names: Sequence[str], message_id: str) -> _Searched:
 
 
 def _slices(admin: Admin, name: str) -> Iterator[pa.RecordBatch]:
-    """Ids and positions of a queue's messages, a slice a call."""
+    """Ids and positions of a queue's messages, `_SLICE` of them per call."""
     first = 1
     while first:
         following = 0
@@ -112,7 +112,7 @@ def _positions(batch: pa.RecordBatch, message_id: str) -> list[int]:
 
 
 def _hit(admin: Admin, name: str, position: int, message_id: str) -> list[Hit]:
-    """The message at a position, if it is still there."""
+    """The message with this id at a position, if the queue still has it."""
     rows = [
         row
         for batch in admin.browse(

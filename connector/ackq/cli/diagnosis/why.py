@@ -1,4 +1,4 @@
-"""`ackq why`: says why a queue stands still, who holds what, and what to do (Q9)."""
+"""`ackq why`: explains why a queue stands still, who holds its messages, and the remedies (Q9)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def why(target: Target, *, name: str) -> None:
 
 
 def gather(admin: Admin, name: str) -> QueueFacts:
-    """The facts of a queue: some calls, none of which changes anything."""
+    """Gathers the facts about a queue by calls that change nothing."""
     facts = QueueFacts(name, admin.info(), serving=admin.serving())
     try:
         queue = admin.queue(name)
@@ -89,7 +89,7 @@ def _links(listed: Callable[[], list[L]], queue: str) -> tuple[L, ...]:
     try:
         return tuple(each for each in listed() if each.queue == queue)
     except UnsupportedError:
-        return ()  # a broker of before
+        return ()  # an older broker
 
 
 def _dead_letters(admin: Admin, queue: QueueInfo) -> QueueInfo | None:

@@ -21,7 +21,7 @@ from ackq.spark.options.values import Guarantee
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-# Of `maxTriggerDelay`, where messages are waited for.
+# The default of `maxTriggerDelay` with a `minMessagesPerTrigger`.
 _MOST_DELAY_MS: Final = 15 * 60_000
 # The outcomes that the other settings of a settlement apply to (C4).
 APPLIES_TO: Final = {
@@ -33,7 +33,7 @@ APPLIES_TO: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SplitOptions:
-    """How rows become tasks.
+    """Options for splitting rows into tasks.
 
     Attributes:
         min_partitions: Minimum number of tasks, if there are as many rows; 0: by size and cores.
@@ -46,16 +46,16 @@ class SplitOptions:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """A streaming read. Sizes are payload bytes; a 0 among the limits means none.
+    """Options of a streaming read. Sizes are payload bytes; a limit of 0 means none.
 
     Attributes:
         queues: Names of the queues to read; empty with a pattern.
-        queue_pattern: Instead: all queues whose names match, future ones included; `*` stands for
-            any characters, `?` for one (S10).
+        queue_pattern: In place of `queues`: all queues whose names match, future ones included; `*`
+            stands for any characters, `?` for one (S10).
         session: The session's name; empty: the broker makes one, which the checkpoint keeps.
         session_timeout_ms: Requeue the lease after this absence of the query; 0: never (S5).
         takeover: Open although another incarnation holds a lease under this name (S9).
-        max_messages: Maximum of rows per micro-batch (K6).
+        max_messages: Maximum number of rows per micro-batch (K6).
         max_bytes: Approximate maximum of payload bytes per micro-batch; at least one message (S4).
         min_messages: Wait for this number of ready messages ...
         max_delay_ms: ... but at most until the oldest is this old.
@@ -82,7 +82,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class BrowseOptions:
-    """A batch read (Q5); positions are inclusive, 0 means the head or the tail."""
+    """Options of a batch read (Q5); positions are inclusive, 0 means the head or the tail."""
 
     broker: Broker
     queue: str
@@ -93,17 +93,17 @@ class BrowseOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """A write. An option set here beats the column of the same meaning; None: the column decides.
+    """Options of a write; one that is not None overrides the column of the same meaning.
 
     Attributes:
         queue: The queue of every row, through the default exchange.
         exchange: The exchange of every row.
         routing_key: The routing key of every row.
         mandatory: Whether an unroutable row fails its task (P7).
-        unroutable_queue: The queue for such rows instead.
+        unroutable_queue: The queue for unroutable rows instead.
         persistent: The delivery mode of every row (P12).
         txn_app_id: With `txn_version`, makes a batch write idempotent (K12).
-        keep_changed: Take a batch that was committed as another one for done (K3).
+        keep_changed: Treat a batch that was committed as another one as done (K3).
     """
 
     broker: Broker
@@ -121,15 +121,15 @@ class SinkOptions:
 
 @dataclass(frozen=True, slots=True)
 class SettleOptions:
-    """A write that settles messages of a session's lease (S6, K8).
+    """Options of a write that settles messages of a session's lease (S6, K8).
 
     For fields that are None, the column of that name decides, if there is one.
 
     Attributes:
         session: The session that leases the messages; empty: the one that the query reads.
-        outcome: Of every row.
-        reason: Of every row.
-        delay_ms: Of every row.
+        outcome: The outcome of every row.
+        reason: The reason of every row.
+        delay_ms: The redelivery delay of every row.
         discard: Whether REJECTED discards messages of a queue without a dead-letter queue.
     """
 
@@ -281,7 +281,7 @@ def _split(values: Values) -> SplitOptions:
 
 
 def _given(values: Values, kind: type[DataclassInstance]) -> Values:
-    """The values of a class of options, by field; fields without one keep their defaults."""
+    """The values for the fields of a class of options; fields without one keep their defaults."""
     names = {each.name for each in fields(kind)}
     by_field = {OPTIONS[name.lower()].field: value for name, value in values.items()}
     return {name: value for name, value in by_field.items() if name in names}

@@ -1,7 +1,8 @@
 """Table of all options: name, parser, and the uses of the format that take them.
 
-Spark passes all options lower-cased, its own included; one that is neither Spark's nor in the table
-is an error that names the nearest, but for those that cost messages when they are set unmeant.
+Spark passes all options lower-cased, its own included; an option that is neither Spark's nor in the
+table is an error that suggests the nearest one, except for options that cost messages when they are
+set by mistake.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ackq.spark.options import values
 
 
 class Use(Enum):
-    """What a query does with the format; the value completes the sentence "an option of ..."."""
+    """A query's use of the format; the value completes the sentence "an option of ..."."""
 
     SOURCE = "the streaming source"
     BROWSE = "the batch reader"
@@ -27,13 +28,13 @@ class Use(Enum):
 
 
 class _Option(NamedTuple):
-    """One option.
+    """An option of the format.
 
     Attributes:
-        name: As it is documented.
-        parse: Its parser.
-        uses: Those that take it.
-        field: What the options of a use call its value; empty: it is no field by itself.
+        name: Documented name.
+        parse: Parser of its text.
+        uses: Uses of the format that take it.
+        field: Name of its value's field in the options of a use; empty: it has no own field.
     """
 
     name: str
@@ -99,7 +100,7 @@ OPTIONS: Final = {
 _SPARK_KEYS: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
 _SPARK_PREFIXES: Final = ("__", "spark.", "asyncprogress", "_asyncprogress")
 
-# Names of other connectors for options of ours: nearer in meaning than in letters.
+# Other connectors' names for our options: similar in meaning, not in spelling.
 _SYNONYMS: Final = {
     "bootstrap.servers": "endpoint",
     "host": "endpoint",
@@ -116,7 +117,7 @@ _SYNONYMS: Final = {
     "topic": "queue",
 }
 
-# Never suggested: messages are removed, delivered twice or lost by them.
+# Never suggested: these options remove messages, deliver them twice or lose them.
 _COSTLY: Final = frozenset(
     {
         "changedbatch",
@@ -130,7 +131,7 @@ _COSTLY: Final = frozenset(
     }
 )
 
-# Prefix of a table's options among its properties, which Spark passes when it makes the table.
+# Prefix of a table's options among its properties, which Spark passes when it creates the table.
 _TABLE_OPTION: Final = "option."
 
 Values = dict[str, Any]
@@ -144,8 +145,8 @@ def check(options: Mapping[str, str]) -> Values:
 
     Raises:
         UnknownOptionError: There is no such option; the message names the nearest.
-        InvalidArgumentError: A value is not what its option takes, or `endpoint` is missing.
-        UnsupportedError: They are the properties of a table that is being made with options.
+        InvalidArgumentError: A value is invalid for its option, or `endpoint` is missing.
+        UnsupportedError: The options are the properties of a table that is created with options.
     """
     if _is_table(options):
         _check_table(options)
@@ -171,12 +172,12 @@ def check(options: Mapping[str, str]) -> Values:
 
 
 def _is_table(options: Mapping[str, str]) -> bool:
-    """Whether they are the properties of a table, in the making: CREATE TABLE ... USING ackq."""
+    """Whether the options are the properties of a new table: CREATE TABLE ... USING ackq."""
     return "owner" in options and options.get("provider", "").lower() == "ackq"
 
 
 def _check_table(properties: Mapping[str, str]) -> None:
-    """Refuses options, which no statement on the table would be passed."""
+    """Refuses a table's options, as Spark passes them to no statement on the table."""
     names = sorted(
         key.removeprefix(_TABLE_OPTION) for key in properties if key.startswith(_TABLE_OPTION)
     )

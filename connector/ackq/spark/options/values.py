@@ -1,4 +1,4 @@
-"""Parsers of one option's text; an invalid text is refused with the valid ones.
+"""Parsers of option texts; an invalid text is refused with a description of the valid ones.
 
 Each function takes the option's name, for the message, and its text.
 """
@@ -25,7 +25,7 @@ class Guarantee(Enum):
 
 # Names of outcomes (C4) in options and columns.
 OUTCOMES: Final = tuple(outcome.value for outcome in Outcome)
-# Instead of an outcome: each row's is in the column `outcome`.
+# Instead of an outcome: the column `outcome` has each row's.
 BY_COLUMN: Final = "column"
 
 # Valid texts of `delay`.
@@ -45,7 +45,7 @@ def any_text(_name: str, value: str) -> str:
 
 
 def token(name: str, value: str) -> str:
-    """A secret; no message shows it."""
+    """A secret, which no message shows."""
     check_token(value.strip(), f"Option '{name}'")
     return text(name, value)
 
@@ -112,7 +112,7 @@ def duration_or_never(name: str, value: str) -> int:
 
 
 def longest_wait(name: str, value: str) -> int:
-    """Milliseconds; 0 is refused: to the protocol it is a wait without an end (L21)."""
+    """Milliseconds; 0 is refused: in the protocol it means a wait without end (L21)."""
     found_ms = duration(name, value)
     if not found_ms:
         raise reject(name, value, "a time above 0 with its unit, for instance 15m")
@@ -148,12 +148,12 @@ def guarantee(name: str, value: str) -> Guarantee:
 
 
 def fail_or_keep(name: str, value: str) -> bool:
-    """Whether to keep what was committed instead of failing."""
+    """Whether to keep a batch that was committed before instead of failing."""
     return _instead_of_failing(name, value, "keep", "what was committed before counts")
 
 
 def fail_or_accept(name: str, value: str) -> bool:
-    """Whether to accept instead of failing."""
+    """Whether to accept an unread batch instead of failing."""
     return _instead_of_failing(name, value, "accept", "nobody wants the rows")
 
 

@@ -48,15 +48,15 @@ _SCHEMA: Final = pa.schema(
         ("delay", pa.int64()),
     ]
 )
-# The broker keeps no more of a reason, so no more is sent.
+# The broker keeps at most this much of a reason, so the rest is not sent.
 _REASON_CHARACTERS: Final = 1_024
 
 
 def columns(options: SettleOptions, have: Iterable[str]) -> list[str]:
     """The columns that a settling write uses or requires.
 
-    `delivery_tag` always, `outcome` unless it is set by option; `reason` and `delay` if they are
-    there, apply to the outcome, and are not set by option.
+    `delivery_tag` always, `outcome` unless it is set by option; `reason` and `delay` if they exist,
+    apply to the outcome, and are not set by option.
     """
     found, given = set(have), _set_by_option(options)
     names = [name for name in ("delivery_tag", "outcome") if name not in given]

@@ -34,26 +34,26 @@ def settle(
     settled are accepted then. When the batch is replayed, the settle calls of the last run that
     made any count. Hence **settle before a guarded write**, one that is skipped in a replay
     (`txnAppId`/`txnVersion`, or a check of your own): a run that ends between the two has settled,
-    whereas a settle call behind the guard would be skipped by the replay.
+    whereas a settle call after the guard would be skipped by the replay.
 
     Args:
-        df: The rows to settle. Its column `delivery_tag` is used, and those of `outcome`, `reason`
-            and `delay` for which there is no argument; other columns are ignored. The columns
-            `reason` and `delay` are optional and may be null. If a tag occurs twice, the last row
-            counts.
-        outcome: Of all rows: `accepted`, `failed` (requeued, counts against the queue's delivery
-            limit), `rejected` (dead-lettered) or `released` (requeued). None: each row's is in the
-            column `outcome`.
-        reason: Why, for failed and rejected; truncated to about 1,000 characters.
+        df: The rows to settle. Its column `delivery_tag` is used, and the columns `outcome`,
+            `reason` and `delay` for which there is no argument; other columns are ignored. The
+            columns `reason` and `delay` are optional and may be null. If a tag occurs twice, the
+            last row counts.
+        outcome: Outcome of all rows: `accepted`, `failed` (requeued, counts against the queue's
+            delivery limit), `rejected` (dead-lettered) or `released` (requeued). None: the column
+            `outcome` has each row's.
+        reason: Reason of failed and rejected rows; truncated to about 1,000 characters.
         delay: Redelivery delay of failed and released rows: a text such as "30s", or milliseconds,
             1 or more. None: the queue's, else 1 s doubling to 5 min.
         discard: Lose rejected messages of a queue without a dead-letter queue.
-        **options: Of `.write.format("ackq")`: `endpoint`, and `session` in a batch job and on
-            Spark Connect, where nothing else identifies the lease.
+        **options: Options of `.write.format("ackq")`: `endpoint`, and `session` in a batch job and
+            on Spark Connect, where nothing else identifies the lease.
 
     Raises:
         SchemaError: A column is missing or of the wrong type.
-        InvalidArgumentError: An argument is not what it takes.
+        InvalidArgumentError: An argument has an invalid value.
         PySparkException: A row or the broker's answer is an error, whose `ackq.errors` class and
             message it contains; nothing is settled then.
     """
@@ -82,7 +82,7 @@ def _activate(session: SparkSession) -> None:
     from pyspark.sql.utils import is_remote  # noqa: PLC0415
 
     if not is_remote() and SparkSession.getActiveSession() is None:
-        # Of all public calls this one does it.
+        # The public call that sets the active session.
         session.createDataFrame([], "delivery_tag BIGINT")
 
 

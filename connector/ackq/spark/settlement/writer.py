@@ -103,7 +103,7 @@ class AckqSettlementWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Makes the outcomes of all tasks effective together; idempotent.
 
-        Without a single row too: it replaces the outcomes of an older run of the batch (S6).
+        A commit without rows counts: it replaces the outcomes of an older run of the batch (S6).
 
         Raises:
             StageMismatchError: A stage is missing or short; nothing became effective.

@@ -1,7 +1,7 @@
 """Advice to a query that writes under Spark's default bound on the bytes of an Arrow batch.
 
 For that bound Spark computes the size of every row, which takes longer than the write itself; the
-sink gets rows that are converted already, so that it can only say so.
+sink gets rows that are converted already, so that it can only log advice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def sizes_every_row() -> bool:
 
 
 def advise(sized_rows: int) -> None:
-    """Logs how to write faster, once a process, when a batch has many rows of computed size."""
+    """Logs how to write faster, once per process, when a batch has many rows of computed size."""
     if sized_rows >= _ROWS_TO_ADVISE:
         _advise_once()
 

@@ -1,7 +1,7 @@
 """Maps the rows of a write to message batches, each with its exchange and routing keys.
 
-Decided once per write from options and columns (an option beats the column of the same meaning);
-per batch only Arrow kernels run, so the cost is per column, not per row (K7).
+The mapping is decided once per write from options and columns (an option overrides the column of
+the same meaning); per batch only Arrow kernels run, so the cost is per column, not per row (K7).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Routing(NamedTuple):
 
 
 def routing(options: SinkOptions, have: set[str]) -> Routing:
-    """The routing that options and columns give; an option beats its column.
+    """The routing that options and columns give; an option overrides its column.
 
     Raises:
         InvalidArgumentError: No destination is given, or two that contradict each other.

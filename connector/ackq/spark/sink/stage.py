@@ -76,8 +76,8 @@ def stage(
     first = next(parts, None)
     if first is None:
         return None
-    # An interrupted upload cannot resume, and Spark retries a failed task at once: the wait for a
-    # broker that restarts is here, before anything is uploaded. It costs one call.
+    # An interrupted upload cannot resume, and Spark retries a failed task at once: so a broker that
+    # restarts is waited for before anything is uploaded. It costs one call.
     connections.wait_ready(options.broker)
     writer = client.StageWriter(
         options.broker,
@@ -158,8 +158,8 @@ def _warn_of_repetition(
 def abort(options: SinkOptions, batch: WriterBatch, stages: Sequence[Stage]) -> None:
     """Drops the stages of one attempt; the batch itself may be committed already, or run again.
 
-    Not retried: what an abort leaves, the batch's next run drops, and a query that stops must not
-    wait for a broker that does not answer.
+    Not retried: the batch's next run drops stages that an abort leaves, and a query that stops must
+    not wait for a broker that does not answer.
     """
     try:
         client.abort_batch(
@@ -183,7 +183,7 @@ def abort(options: SinkOptions, batch: WriterBatch, stages: Sequence[Stage]) -> 
 
 
 def _end_of_stages(batch: WriterBatch) -> str:
-    """When the broker drops stages that nobody commits (K3)."""
+    """Describes when the broker drops stages that nobody commits (K3)."""
     if batch.single:
         return f"{limits.SINGLE_STAGE_RETENTION_S // 3600} hours have passed"
     return f"the batch runs again, or {limits.STAGE_RETENTION_S // 86_400} days have passed"

@@ -35,7 +35,7 @@ class TaskStaged(WriterCommitMessage):
     """Commit message of an exactly-once task.
 
     Attributes:
-        batch: Its batch; Spark gives the driver no query id, so it travels here.
+        batch: Its batch; Spark gives the driver no query id, so the message carries it.
         stage: The sealed stage; None if the task had no rows.
         sized: Whether Spark computed the size of each row (`advice`).
     """
@@ -163,7 +163,7 @@ def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
     advice.advise(sum(each.rows for each in written if each.sized))
     staged = _staged(messages)
     if staged:
-        # Without a single row too: recording that the batch is done costs one call.
+        # Also without rows: recording that the batch is done costs one call.
         commit(options, _batch(staged), _stages(staged))
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from ackq.client import Admin
 
-# The default schema is the same for stream and batch, so a browse has the stream's columns too;
-# nothing is delivered here, hence a null tag.
+# The default schema is the same for stream and batch, so a browse has the stream's columns too; a
+# browse delivers nothing, hence a null tag.
 _UNDELIVERED: Final = "delivery_tag"
 _COLUMNS: Final = {**columns.DELIVERED, **columns.BROWSED}
 
@@ -38,7 +38,7 @@ class PositionRange(InputPartition):
 class AckqBrowser(DataSourceReader):
     """Batch reader of a queue's messages, ready and leased.
 
-    Columns are those of a stream, with `delivery_tag` null, and by `.schema(...)` also `position`
+    It has the columns of a stream, with `delivery_tag` null, and by `.schema(...)` also `position`
     and `leased`. There is no `pushFilters`: Spark fails every read of a reader that has one while
     `spark.sql.python.filterPushdown.enabled` is false, as it is unless set.
 
@@ -59,7 +59,7 @@ class AckqBrowser(DataSourceReader):
         self._connect = connect
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks, split like those of a stream; messages published later are not read.
+        """The tasks, split like the tasks of a stream; messages published later are not read.
 
         Raises:
             QueueNotFoundError, BrokerUnavailableError: As named.
@@ -89,7 +89,7 @@ class AckqBrowser(DataSourceReader):
             yield self._arranged(batch)
 
     def _admin(self) -> Admin:
-        """The client, after waiting for a broker that is away or restarts."""
+        """The client, after waiting for a broker that is unavailable or restarts."""
         self._wait_ready(self._options.broker)
         return self._connect(self._options.broker)
 

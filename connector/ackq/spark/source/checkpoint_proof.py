@@ -1,4 +1,4 @@
-"""Watches that a start offset proves a checkpointed batch (K11), and for empty ones (S11).
+"""Checks that a start offset proves a checkpointed batch (K11), and detects empty ones (S11).
 
 In Spark's ordinary engine, `latestOffset(A)` that answered B is followed by `commit(A)` before
 `latestOffset(B)`. With asynchronous progress tracking it is not, and B proves nothing: accepting up
@@ -20,12 +20,12 @@ class CheckpointProof:
         self._unchanged: Offset | None = None
 
     def answered(self, start: Offset, end: Offset) -> None:
-        """`latestOffset(start)` answered `end`; before the opening is no batch to commit."""
+        """Records that `latestOffset(start)` answered `end`; an opening has no batch to commit."""
         self._owed_by = end if end != start and not start.is_opening else None
         self._unchanged = end if end == start else None
 
     def committed(self) -> Offset | None:
-        """Spark called `commit`; returns the offset of the planned batch if it has no rows."""
+        """Records a call of `commit`; returns the planned batch's offset if it has no rows."""
         self._owed_by = None
         return self._unchanged
 

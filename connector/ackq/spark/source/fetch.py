@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class LeaseRange(InputPartition):
     """Tags (after_tag, last_tag] of a lease, read by one task; repeatable (S2).
 
-    `key` shows that the task has it from the holder (A4).
+    `key` proves that the task got the range from the holder (A4).
     """
 
     session: str

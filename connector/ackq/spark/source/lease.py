@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("ackq.spark")
 
-# Attaches of one lease from which on its query is reported as stuck (S8).
+# Number of attaches of one lease from which on its query is reported as stuck (S8).
 _ATTACHES_TO_REPORT: Final = 3
 _LOST: Final = (SessionNotFoundError, HistoryChangedError)
 
@@ -62,7 +62,7 @@ class ReadLimits:
 class OutstandingLease:
     """The outstanding lease: tags (start_tag, end_tag], with the blocks that they lie in.
 
-    `key` is what its tasks fetch with (A4).
+    `key` is the key that its tasks fetch with (A4).
     """
 
     session: str
@@ -79,13 +79,13 @@ class SessionDriver:
 
     Args:
         options: The source's options.
-        session: The client; it retries while the broker is away, and while a lost host still holds
-            the session.
+        session: The client; it retries while the broker is unavailable, and while a lost host still
+            holds the session.
         find: Returns a session by name, as recorded by the broker.
 
     Attributes:
         backlog: Backlog of the queues at the last advance.
-        session: The session's name, as the broker has it.
+        session: The session's name, as recorded by the broker.
         lease_bytes: Payload of the outstanding lease.
         attaches: Number of attaches to the outstanding lease.
         warning: Text about a lease that its query seems unable to finish (S8), or "".
@@ -262,8 +262,8 @@ class SessionDriver:
     def _check_queues(self, start: Offset) -> None:
         """Refuses, before this process's first call, a checkpoint of other queues (S10).
 
-        The broker notices other queues only if a lease would be left behind; without one the query
-        would continue with the new queue under the session of the old one.
+        The broker notices other queues only if it has a lease of the old ones; without one the
+        query would continue with the new queue under the session of the old one.
         """
         if start.is_opening or self._lease is not None:
             return

@@ -1,4 +1,4 @@
-"""Offsets as they stand in Spark's checkpoint: one line of versioned JSON in one key order.
+"""Offsets as stored in Spark's checkpoint: one line of versioned JSON in one key order.
 
 `{"v":1}` is the start of every query; `{"v":1,"session":"s","incarnation":"i","tag":N}` is
 everything up to and including delivery tag N of that session. Spark compares offsets as strings, so
@@ -14,7 +14,7 @@ from typing import Final
 from ackq.errors import CheckpointMismatchError, OffsetVersionError
 
 VERSION: Final = 1
-# As the broker has them.
+# The broker's limit of tags.
 _LARGEST_TAG: Final = 1 << 62
 
 

@@ -1,8 +1,8 @@
-"""The source on Spark 4.0 and 4.1, which do not say where a query stands (K13).
+"""The source on Spark 4.0 and 4.1, which do not pass the start offset of the next batch (K13).
 
-Spark calls `latestOffset()` only when the batch that the last answer began is in its commit log,
-and a restarted query first names the newest end of its checkpoint in `partitions`. So the start of
-the next batch is the offset that came last in either.
+Spark calls `latestOffset()` only when the batch that the previous answer led to is in its commit
+log, and a restarted query first names the newest end of its checkpoint in `partitions`. So the
+start of the next batch is the latest offset of either call.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _WRAPPER: Final = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 
 class OlderStreamReader(AckqStreamReader):
-    """Keeps the place of its query, and leases with the first batch.
+    """Streaming reader that keeps its query's offset itself, and leases in the first batch.
 
-    Spark does not say which trigger a query has, and runs one batch under availableNow and once:
-    so the first batch has rows, and a batch has all that is ready where no option bounds it.
+    Spark does not say which trigger a query has, and runs one batch under availableNow and once: so
+    the first batch has rows, and a batch has all ready messages unless an option bounds it.
 
     Raises:
         InvalidArgumentError: The option `session` is missing. A driver that dies before its first
-            batch is in the checkpoint leaves a lease, which the next one finds by the name alone.
+            batch is in the checkpoint leaves a lease, which the next driver finds only by the name.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class OlderStreamReader(AckqStreamReader):
         self._unplanned_opening = False
 
     def latestOffset(self) -> dict[str, object]:  # type: ignore[override]  # noqa: N802
-        """Accepts up to where the query stands and leases the next batch, as on newer versions.
+        """Accepts up to the query's offset and leases the next batch, as on newer versions.
 
-        The first lease is answered once more while no task of it was planned: Spark's wrapper of
+        The first lease is answered once more if no task of it was planned: Spark's wrapper of
         availableNow calls twice before it writes `offsets/0`, and a query that does not read its
         rows plans no tasks.
         """
@@ -80,10 +80,10 @@ class OlderStreamReader(AckqStreamReader):
     def partitions(
         self, start: dict[str, object], end: dict[str, object]
     ) -> Sequence[InputPartition]:
-        """The tasks of a batch; of a start to itself none, which says where the query stands.
+        """The tasks of a batch; a call with equal offsets has none, and gives the query's offset.
 
         Raises:
-            UnsupportedError: Spark asked for an end before it said where the query stands.
+            UnsupportedError: Spark asked for an end before it gave the query's offset.
             AckqError: As `SessionDriver.lease`.
         """
         last = Offset.from_dict(end)

@@ -1,8 +1,8 @@
 """The streaming source: turns Spark's calls into steps of a session (S4, K1, K2).
 
-`latestOffset(start)` is where acknowledgements happen: `start` proves that the batch which ended
-there is in Spark's commit log. Nothing is done in `__init__`, `initialOffset` or `commit`, and
-nothing depends on `stop`.
+Acknowledgements happen in `latestOffset(start)`: `start` proves that the batch which ended at this
+offset is in Spark's commit log. `__init__` and `initialOffset` call no broker, `commit` only to
+report a batch without rows (S11), and nothing depends on `stop`.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads queues through a session.
 
-    Spark makes one instance in the query's reader process, whose offsets methods it calls, and
+    Spark makes one instance in the query's reader process, whose offset methods it calls, and
     another that it pickles into tasks for `read`; so an instance is plain data until the first
-    offsets call.
+    offset call.
 
     Args:
-        options: What to read.
+        options: The source's options.
         schema: The columns wanted; the broker sends no others.
-        connect: Gives the client of a broker.
-        find: Gives a session by name as the broker records it.
+        connect: Returns the client of a broker.
+        find: Returns a session by name, as recorded by the broker.
 
     Raises:
         SchemaError: `schema` has a column that the source does not have.
@@ -72,21 +72,21 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._proof = CheckpointProof()
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
-        """The same for every query, so that it may be asked any number of times anywhere."""
+        """The opening offset, the same for every query, so it may be asked for repeatedly."""
         return OPENING.to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Never read-all: so that one means Trigger.Once."""
+        """The default read limit; never read-all, so that read-all means Trigger.Once."""
         return ReadMaxRows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Bounds the run at what is ready now (K5)."""
+        """Bounds the run to the messages that are ready now (K5)."""
         self._horizon = self._connect(self._options.broker).horizon()
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
-        """Accepts up to `start`, leases the next batch and gives its end (S4), in one RPC.
+        """Accepts up to `start`, leases the next batch and returns its end (S4), in one RPC.
 
-        Returns `start` itself when there is nothing.
+        Returns `start` itself when there is no lease.
 
         Raises:
             UnsupportedError: The query tracks its progress asynchronously (K11).
@@ -97,7 +97,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._driver().advance(begin, self._read_limits(limit))
         self._proof.answered(begin, end)
         if self._horizon is not None and end.incarnation != begin.incarnation:
-            # What an opening puts back, of the incarnation it replaces, is ready since then.
+            # An opening requeues the lease of the incarnation it replaces: ready only since then.
             self.prepareForTriggerAvailableNow()
         return end.to_dict()
 
@@ -135,7 +135,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if lease is None:
             return []
         if not last.tag:
-            # The batch of an opening has no rows; its task says which batch of which query it is.
+            # The batch of an opening has no rows; its task reports the query and the batch.
             return [LeaseRange(lease.session, lease.incarnation, lease.epoch, 0, 0, lease.key)]
         return [
             LeaseRange(lease.session, lease.incarnation, lease.epoch, after, upto, lease.key)
