@@ -48,7 +48,8 @@ def from_detail(detail: messages_pb2.ErrorDetail) -> AckqError:
 def from_rpc(rpc: grpc.RpcError, broker: Broker) -> AckqError:
     """The error for a failed call to a broker; never raises.
 
-    If no connection was made, `handshake` looks for the cause, which takes 2 s at most.
+    If no connection was made, `handshake` looks for the cause, which takes up to 2 s
+    for each step with a network that does not answer.
     """
     endpoint = broker.endpoint
     call: Any = rpc  # every RpcError of a call is a grpc.Call as well

@@ -2,8 +2,9 @@
 
 gRPC's own messages come from its C library, name neither file nor remedy, and in half of the cases
 are "Socket closed". So after a failed connection the handshake is repeated with Python's `ssl`,
-whose errors have codes. Nothing but the handshake is sent, and anything but a clear refusal gives
-None: `retry` handles a broker that is down or restarts.
+whose errors have codes. No request is sent, only the handshake or, to find out whether the broker
+speaks plain HTTP/2, its preface. Anything but a clear refusal gives None: `retry` handles a broker
+that is down or restarts.
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ def serving(broker: Broker, timeout_s: float) -> bool:
 
     Raises:
         BrokerUnavailableError: The broker did not answer; the cause is gRPC's.
+        AckqError: It refused the connection or the call; the class says why, as for any call.
     """
     try:
         answer: bytes = _check(broker)(_WHOLE_SERVER, timeout=timeout_s)

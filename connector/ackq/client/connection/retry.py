@@ -1,4 +1,4 @@
-"""Retries with exponential back-off and jitter, always within a stated limit."""
+"""Retries with exponential back-off and jitter; each use states its limit, or that it has none."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class Publisher(ConfirmingPublisher, WithBlock):
         """Waits until every publish so far is answered and its future resolved.
 
         Args:
-            timeout_s: Maximum wait in seconds; 0 returns at once, None waits without limit.
+            timeout_s: Maximum wait in seconds; 0 does not wait, None waits without limit.
 
         Raises:
             AckqError: The first failure since the last flush: a nack, an unknown outcome, or,

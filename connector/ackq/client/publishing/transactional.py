@@ -163,7 +163,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
         """Makes the transaction visible; returns when it is on disk. An empty one is a success.
 
         Args:
-            timeout_s: Maximum wait in seconds; 0 returns at once, None waits without limit.
+            timeout_s: Maximum wait in seconds; 0 does not wait, None waits without limit.
 
         Returns:
             The numbers of committed and returned messages.
