@@ -16,7 +16,7 @@ from tests.model.world import Spark
 
 
 def main():
-    """Explores, tells what it found, and fails when something is wrong."""
+    """Explores all worlds, prints the result, and returns true if a flaw was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", default="3", help="how many; of a link: their bodies")
     parser.add_argument("--bound", type=int, default=10_000_000, help="worlds at most")
@@ -42,7 +42,7 @@ def main():
 
 
 def of_a_link(args):
-    """Explores a link."""
+    """Explores the worlds of a link."""
     faults = {name: int(count) for name, count in (each.split("=") for each in args.fault)}
     edge = Edge(args.link, LinkAck.STORED if args.stored else LinkAck.SETTLED)
     linking = Linking(edge, args.messages, together=sum(faults.values()), **faults)

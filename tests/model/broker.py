@@ -1,7 +1,7 @@
-"""The real core behind calls on snapshots.
+"""Runs the real core behind calls that take and return snapshots.
 
-A state of the broker is a snapshot, so a model can go on from it in several ways. What was applied
-is on disk: a broker that dies before is one that did nothing.
+A state of the broker is a snapshot, so a model can continue from it in several ways. Everything
+that was applied is on disk: a broker that dies before that is one that did nothing.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from ackq_broker.core.sessions.holder import FORGOTTEN
 from tests.unit.core.harness import Harness, block_rows
 
 NOW_US = 1_800_000_000_000_000
-# Records that lead to the same state have the same numbers, however many came before.
+# Equal states get equal sequence numbers, however many records came before.
 HOUR_US = 3_600_000_000
 SEQUENCE = 1_000
 NOW_EPOCH = 10
@@ -25,14 +25,14 @@ SESSION, QUEUE, DEAD, CHANNEL = "s", "q", "dead", b"channel"
 
 
 class Settle(NamedTuple):
-    """A consumer settles one tag; a command of the core that can be a key."""
+    """A command that settles one tag of a consumer; hashable, so it can be a key."""
 
     outcome: Outcome
     tag: int
 
 
 class Row(NamedTuple):
-    """A row as a task reads it: everything of it must be the same on a replay."""
+    """A row as a task reads it; every field must be the same on a replay."""
 
     tag: int
     name: str
@@ -40,14 +40,14 @@ class Row(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The fate of one tag."""
+    """The outcome of one tag."""
 
     outcome: Outcome
     tag: int
 
 
 class Stage(NamedTuple):
-    """A task stages outcomes; a command of the core that can be a key."""
+    """A command that stages the outcomes of a task; hashable, so it can be a key."""
 
     stage_id: bytes
     owner: c.LeaseOwner
@@ -55,17 +55,17 @@ class Stage(NamedTuple):
 
 
 class TimePasses(NamedTuple):
-    """What was put back with a delay is ready; a command of the core that can be a key."""
+    """A command that makes messages with a redelivery delay ready; hashable, so it can be a key."""
 
 
 class DayPasses(NamedTuple):
-    """The broker forgets what nobody came back for; a command of the core that can be a key."""
+    """A command that makes the broker forget abandoned state; hashable, so it can be a key."""
 
     live: bool
 
 
 class Broker:
-    """The rules as they are. Calls are remembered: most states of a world share their broker's."""
+    """The broker with all its rules. Caches calls: most states of a world share a snapshot."""
 
     def __init__(self):
         self._calls = {}
@@ -73,7 +73,7 @@ class Broker:
         self.labels = {}
 
     def fill(self, messages):
-        """The first snapshot: a queue of this many messages m1, m2, ..., each a block."""
+        """Returns the first snapshot: a queue of `messages` messages m1, m2, ..., a block each."""
         harness = Harness()
         harness.declare(DEAD)
         harness.declare(QUEUE, dead_letter_queue=DEAD)
@@ -83,14 +83,14 @@ class Broker:
         return self._settled(harness.core)
 
     def call(self, snapshot, command):
-        """(snapshot after the command, its reply or the error it met)."""
+        """Returns (snapshot after the command, its reply or the error it raised)."""
         key = snapshot, repr(command)  # bitmaps, which some commands hold, have no hash
         if key not in self._calls:
             self._calls[key] = self._call(snapshot, command)
         return self._calls[key]
 
     def fetch(self, snapshot, incarnation, epoch, after, last):
-        """The rows of a range of tags, or the error."""
+        """Returns the rows of a range of tags, or the error."""
         key = snapshot, incarnation, epoch, after, last
         if key not in self._reads:
             core = Core.restore(snapshot)
@@ -103,7 +103,7 @@ class Broker:
         return self._reads[key]
 
     def lease(self, snapshot):
-        """(tags of the outstanding lease, the lowest first; their messages)."""
+        """Returns the rows of the outstanding lease, in tag order; empty without a lease."""
         key = snapshot, "its lease"
         if key not in self._reads:
             core = Core.restore(snapshot)
@@ -116,7 +116,7 @@ class Broker:
         return self._reads[key]
 
     def held(self, snapshot):
-        """(labels in the queue, ready or unacked; labels of dead letters)."""
+        """Returns (labels of ready or unacked messages of the queue, labels of dead letters)."""
         if snapshot not in self._reads:
             core = Core.restore(snapshot)
             self._reads[snapshot] = tuple(
@@ -125,7 +125,7 @@ class Broker:
         return self._reads[snapshot]
 
     def holder(self, snapshot, incarnation):
-        """The token of whoever holds the session of an incarnation; None for an opening."""
+        """The token of the holder of a session, by incarnation; None without one, or to open."""
         key = snapshot, incarnation
         if key not in self._reads:
             found = views.incumbent(Core.restore(snapshot).state, SESSION, incarnation)
@@ -133,18 +133,18 @@ class Broker:
         return self._reads[key]
 
     def restarted(self, snapshot):
-        """The broker died and came back."""
+        """The snapshot after the broker died and started again."""
         return self.call(snapshot, c.Start("history"))[0]
 
     def renamed(self, snapshot, tokens):
-        """The snapshot with holders' tokens replaced: ((old, new), ...)."""
+        """Returns the snapshot with the tokens of holders replaced: ((old, new), ...)."""
         return self._changed(snapshot, "tokens", dict(tokens))
 
     def plain(self, world):
-        """The world with its epochs as low as they may be.
+        """Returns the world with its epochs normalized to the lowest equivalent values.
 
-        An epoch matters by whether it is the session's or an older one; the incarnations that have
-        ended by being no session's, but for those that were forgotten.
+        Of an epoch only this matters: whether it is the session's or an older one. Of an ended
+        incarnation only this matters: that it is no session's, unless it was forgotten.
         """
         epoch = self._epoch(world.broker)
         named = {incarnation for incarnation, _ in world.checkpoint.offsets}
@@ -207,13 +207,13 @@ class Broker:
         return tuple(Row(tag, name, n) for (tag, n), name in zip(tags, names, strict=True))
 
     def names(self, pieces):
-        """The labels of the rows of pieces."""
+        """Labels of the rows of pieces."""
         return tuple(self.labels[p.block_id, row] for p in pieces for row in block_rows(p))
 
-    # --- what the rules change that are switched off in rules.py ---
+    # --- steps that the rules switched off in rules.py override ---
 
     def perform(self, core, command):
-        """Decides and applies."""
+        """Decides and applies a command; returns its reply."""
         if isinstance(command, Settle):
             command = c.Settle(CHANNEL, command.outcome, BitMap64([command.tag]))
         now_us = NOW_US
@@ -233,12 +233,12 @@ class Broker:
         return decision.reply
 
     def pieces(self, core, incarnation, epoch, after, last):
-        """Reads."""
+        """Reads the pieces of a range of tags."""
         return views.fetch(core.state, SESSION, incarnation, epoch, after, last)
 
 
 def _renumber(state):
-    """Of leases and first fetches it matters alone which was first (S11)."""
+    """Replaces sequences of leases and first fetches by rank: only their order matters (S11)."""
     leases = [lease for session in state.sessions.values() for lease in session.leases()]
     own = state.queries.get("", {})  # a world has no users
     batches = [session.planned for session in state.sessions.values()]
@@ -256,7 +256,7 @@ def _renumber(state):
 
 
 def _rename(session, names):
-    """Tokens of holders; a run has its token as its id. Of dead runs nobody asks any more."""
+    """Replaces tokens of holders, and run ids made from them; drops the readers of dead runs."""
     holder = session.holder
     session.holder = structs.replace(holder, token=names.get(holder.token, holder.token))
     session.fenced = tuple(names.get(token, token) for token in session.fenced)
@@ -270,7 +270,7 @@ def _rename(session, names):
 
 
 def _lower(session):
-    """Epochs, as low as they may be."""
+    """Lowers the epochs of a session to the lowest equivalent values."""
 
     def low(epoch):
         return NOW_EPOCH if epoch == session.epoch else NOW_EPOCH - 1

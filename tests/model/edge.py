@@ -1,4 +1,4 @@
-"""The real core as the edge of one link, behind calls on snapshots.
+"""Runs the real core as the local broker (the edge) of one link, behind calls on snapshots.
 
 Subclasses switch a rule off.
 """
@@ -20,14 +20,14 @@ QUEUE, LINK, CHANNEL = "q", "l", b"channel"
 
 
 class Take(NamedTuple):
-    """A consumer takes the message at a position; a command of the core that can be a key."""
+    """A command by which a consumer settles the message at a position; hashable, so a key."""
 
     position: int
     rejects: bool = False
 
 
 class Store(NamedTuple):
-    """Deliveries from a number on; a command of the core that can be a key."""
+    """A command that stores deliveries from a number on; hashable, so it can be a key."""
 
     said: tuple[int, int, int, int]
     first_number: int
@@ -35,11 +35,11 @@ class Store(NamedTuple):
 
 
 class Edge:
-    """The rules as they are. Calls are remembered: most worlds share their edge's state.
+    """The local broker with all its rules. Caches calls: most worlds share a snapshot of it.
 
     Args:
-        keys: What the messages have there: `id`, or `content` alone, or `none` of both.
-        there: A rejection here is one there; then the consumer rejects messages, too.
+        keys: The origin keys of the messages: by `id`, by `content` alone, or `none` at all.
+        there: Local rejections are forwarded to the remote broker; then the consumer rejects, too.
     """
 
     def __init__(self, keys="id", ack=c.LinkAck.SETTLED, *, drop=False, there=False):
@@ -50,48 +50,48 @@ class Edge:
         self._calls = {}
 
     def first(self, history):
-        """An edge that has the queue."""
+        """Returns the first snapshot: a local broker that has the queue."""
         core = Core()
         for command in (c.Start(history), c.DeclareQueue(QUEUE)):
             self.perform(core, command, NOW_US)
         return self.settled(core)
 
     def open(self, snapshot, token):
-        """(snapshot after it, the reply or the error): so with all calls of a process."""
+        """Opens the link; as every call of a process, returns (snapshot, reply or error)."""
         holder = c.HolderInfo(bytes([token + 1]) * 16)
         options = {"drop_ambiguous": self.drop, "new_incarnation": "i", "reject_there": self.there}
         return self.call(snapshot, c.OpenLink(LINK, holder, "there", QUEUE, self.ack, **options))
 
     def subscribe(self, snapshot, epoch):
-        """It consumes anew."""
+        """The process begins a new subscription."""
         return self.call(snapshot, c.SubscribeLink(LINK, epoch))
 
     def store(self, snapshot, said, first_number, rows):
-        """It sends deliveries."""
+        """The process sends deliveries."""
         return self.call(snapshot, Store(said, first_number, tuple(rows)))
 
     def permit(self, snapshot, said, *, again=False, now_us=NOW_US):
-        """It is told its permits."""
+        """The process asks for its permits."""
         epoch, subscription, proven, number = said
         proof = {"proven": proven, "proven_number": number}
         command = c.PermitLinked(LINK, epoch, subscription, again=again, **proof)
         return self.call(snapshot, command, now_us)
 
     def accept(self, snapshot, position):
-        """The snapshot after a consumer accepted a message."""
+        """The snapshot after a consumer accepted the message at a position."""
         return self.call(snapshot, Take(position))[0]
 
     def reject(self, snapshot, position):
-        """(snapshot after a consumer rejected a message, whether it is a dead letter here)."""
+        """(snapshot after a consumer rejected a message, whether it is a dead letter locally)."""
         return self.call(snapshot, Take(position, rejects=True))
 
     def start(self, snapshot):
-        """The edge died and came back."""
+        """The snapshot after the local broker died and started again."""
         history = Core.restore(snapshot).history_id
         return self.call(snapshot, c.Start(history))[0]
 
     def served(self, snapshot):
-        """A copy is served, and its history accepted."""
+        """The snapshot after a copy of the journal is served, and its history accepted."""
         copied = self.call(snapshot, c.Start("copy", "copied"))[0]
         return self.call(copied, c.AcceptHistory())[0]
 
@@ -103,7 +103,7 @@ class Edge:
         return self._calls[key]
 
     def ambiguous(self, snapshot):
-        """How many messages may be double, as the edge has counted; without keys any."""
+        """How many messages the edge has counted as possibly doubled; without keys, any number."""
         key = snapshot, "ambiguous"
         if key not in self._calls:
             links = views.list_links(Core.restore(snapshot).state)
@@ -111,7 +111,7 @@ class Edge:
         return self._calls[key] if self.keys != "none" else 1_000
 
     def call(self, snapshot, command, now_us=NOW_US):
-        """(snapshot after the command, its reply or the error it met)."""
+        """Returns (snapshot after the command, its reply or the error it raised)."""
         key = snapshot, repr(command), now_us
         if key not in self._calls:
             core = Core.restore(snapshot)
@@ -124,17 +124,17 @@ class Edge:
         return self._calls[key]
 
     def settled(self, core):
-        """The snapshot, in which what makes no difference is the same."""
+        """Returns the snapshot with everything normalized that makes no difference."""
         state = core._state
         state.sequence = state.topology_sequence = SEQUENCE
         for link in state.links.values():
             link.counts = LinkCounts(ambiguous=link.counts.ambiguous)
         return core.snapshot()
 
-    # --- what the rules change that are switched off in link_rules.py ---
+    # --- steps that the rules switched off in link_rules.py override ---
 
     def perform(self, core, command, now_us):
-        """Decides and applies."""
+        """Decides and applies a command; returns its reply."""
         if isinstance(command, Take):
             return self.take(core, command)
         if isinstance(command, Store):
@@ -145,10 +145,10 @@ class Edge:
         return decision.reply
 
     def take(self, core, command):
-        """The consumer holds everything before, takes one, and gives the rest back.
+        """Settles one message: the consumer takes it and all before it, and releases those.
 
         Returns:
-            Whether it is a dead letter here, of which no more is to be known.
+            Whether the message is a dead letter of the local broker, which is then removed.
         """
         there = queue(core)
         before = len(there.ready) - len([each for each in there.ready if each >= command.position])
@@ -170,7 +170,7 @@ class Edge:
         return buried
 
     def frame(self, command):
-        """The command of the core."""
+        """Returns the core's command for a frame of deliveries."""
         epoch, subscription, proven, number = command.said
         rows = command.rows
         every = BitMap(range(len(rows)))
@@ -195,7 +195,7 @@ class Edge:
         return keys[self.keys]
 
     def redelivered(self, rows):
-        """The rows that the other broker had delivered before."""
+        """The rows that the remote broker marks as redelivered."""
         return BitMap([row for row, (*_, seen) in enumerate(rows) if seen])
 
 

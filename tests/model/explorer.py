@@ -1,6 +1,6 @@
-"""Goes through every world that can come about, breadth first, and tells the first that is wrong.
+"""Visits every reachable world, breadth first, and reports the first one with a flaw.
 
-So the trace it tells is a shortest one.
+So the reported trace is a shortest one.
 """
 
 from collections import Counter, deque
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Found(NamedTuple):
-    """What an exploration came to: how many worlds, and the trace to a wrong one, if there is."""
+    """The result of an exploration: the number of worlds, and the flaw with its trace, if any."""
 
     worlds: int
     wrong: str = ""
@@ -20,7 +20,7 @@ class Found(NamedTuple):
 
 
 def explore(spark, messages=3, bound=1_000_000, judge=None):
-    """All worlds of some rules, at most `bound` of them; `judge` says what is wrong with one."""
+    """Explores at most `bound` worlds of a model; `judge` returns the flaw of a world, or ""."""
     judge = judge or flaw
     first = spark.first(messages)
     names = tuple(f"m{number}" for number in range(1, messages + 1))
@@ -43,7 +43,7 @@ def explore(spark, messages=3, bound=1_000_000, judge=None):
 
 
 def trace(came, world):
-    """The events that led to a world."""
+    """Returns the events that led to a world."""
     events = []
     while came[world] is not None:
         world, event = came[world]
@@ -52,7 +52,7 @@ def trace(came, world):
 
 
 def flaw(broker, world, names):
-    """What is wrong with a world, if anything."""
+    """Returns the flaw of a world as text; "" if there is none."""
     queued, dead = broker.held(world.broker)
     taken = Counter(name for *_, rows in world.sink for name in rows)
     for name in names:
@@ -71,7 +71,7 @@ def flaw(broker, world, names):
 
 
 def places(world, dead, name):
-    """Where a message ended."""
+    """Names the places where a message ended."""
     found = [f"batch {batch} of query {query}" for query, batch, rows in world.sink if name in rows]
     found += ["the consumer's"] * world.other.count(name)
     return ", ".join(found + ["a dead letter"] * dead.count(name))

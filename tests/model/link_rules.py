@@ -1,4 +1,4 @@
-"""Rules of links switched off, one at a time: what the explorer then finds is why each is there."""
+"""Rules of links switched off one at a time: the flaw that the explorer finds justifies each."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ def link_of(core):
 
 
 class StoresAgain(Edge):
-    """L5 off: a frame that comes again is a frame."""
+    """L5 off: a frame that is sent again is stored as a new one."""
 
     def perform(self, core, command, now_us):
         if isinstance(command, Store):
@@ -44,7 +44,7 @@ class OneForMany(Edge):
 
 
 class AckedWithoutMark(Edge):
-    """L10 off: what is settled is told, and nothing is written of it."""
+    """L10 off: a settled delivery is permitted without a record of the permit."""
 
     def perform(self, core, command, now_us):
         if isinstance(command, Store):
@@ -55,7 +55,7 @@ class AckedWithoutMark(Edge):
 
 
 class ForgottenAtSend(Edge):
-    """L10 off: what was permitted is forgotten."""
+    """L10 off: a permitted entry is forgotten at once."""
 
     def perform(self, core, command, now_us):
         reply = super().perform(core, command, now_us)
@@ -65,7 +65,7 @@ class ForgottenAtSend(Edge):
 
 
 class NoGrace(Edge):
-    """L10 off: what is proven is forgotten."""
+    """L10 off: a proven entry is forgotten at once."""
 
     def perform(self, core, command, now_us):
         reply = super().perform(core, command, now_us)
@@ -75,7 +75,7 @@ class NoGrace(Edge):
 
 
 class TimeIsEnough(Edge):
-    """L10 off: what is in doubt is forgotten after a day, whatever came since."""
+    """L10 off: an entry in doubt is forgotten after a day, although nothing fresh is proven."""
 
     def perform(self, core, command, now_us):
         if isinstance(command, c.PermitLinked):
@@ -84,7 +84,7 @@ class TimeIsEnough(Edge):
 
 
 class HeldUntilTheEnd(Edge):
-    """L11 off: what was settled before it came again is never acknowledged."""
+    """L11 off: a delivery that matches a settled entry is never acknowledged."""
 
     def perform(self, core, command, now_us):
         if not isinstance(command, Store):
@@ -98,7 +98,7 @@ class HeldUntilTheEnd(Edge):
 
 
 class NoOutcome(Edge):
-    """L10 off: a permit says that a delivery may be acknowledged, and no more."""
+    """L10 off: a permit does not carry the outcome, so a rejected delivery is acknowledged."""
 
     def perform(self, core, command, now_us):
         reply = super().perform(core, command, now_us)
@@ -108,7 +108,7 @@ class NoOutcome(Edge):
 
 
 class OutcomesEndAtACut(Edge):
-    """L11 off: that a message was rejected is forgotten with the subscription."""
+    """L11 off: the rejected outcome of an entry is forgotten with the subscription."""
 
     def perform(self, core, command, now_us):
         if isinstance(command, c.SubscribeLink):
@@ -117,7 +117,7 @@ class OutcomesEndAtACut(Edge):
 
 
 class NoFence(Edge):
-    """L1 off: a process that was replaced goes on as the present one."""
+    """L1 off: a process that was replaced continues as the present one."""
 
     def perform(self, core, command, now_us):
         link = link_of(core)
@@ -131,7 +131,7 @@ class NoFence(Edge):
 
 
 class CopiesAreTrusted(Edge):
-    """L27 off: what an old copy says was never permitted is sure not to have been."""
+    """L27 off: an old copy is trusted that an entry without a permit in it never had one."""
 
     def perform(self, core, command, now_us):
         link = link_of(core)

@@ -1,16 +1,17 @@
-"""What happens around a link: another broker, the link's process, a consumer here; L1 to L11.
+"""Models the surroundings of a link: remote broker, link process, local consumer; L1 to L11.
 
-The other broker is a queue in the order of its messages. It delivers up to a window, applies
-acknowledgements in the order in which they were sent, and tells nobody. At a cut it has applied any
-first part of those under way; the rest comes again at its old place, marked as redelivered. The
-process goes as it is to go: it stores what came, acknowledges what it has a permit for, and calls
-proven what the window proves. A consumer here accepts messages in any order, or rejects them where
-that is told there: then the other broker keeps them as dead letters.
+The remote broker is a queue in the order of its messages. It delivers up to a window, and applies
+acknowledgements in the order in which they were sent, without an answer. At a cut it has applied
+any first part of those on their way; the other messages are redelivered at their old places, marked
+as redelivered. The process behaves as designed: it stores deliveries, acknowledges those that it
+has a permit for, and calls proven what the window proves. A local consumer accepts messages in any
+order, or rejects them where rejections are forwarded: then the remote broker keeps them as dead
+letters.
 
-Faults: the connection there is cut; an answer of the edge is lost, so that the process opens anew
-and sends again; the process dies; it is thought dead, goes on beside the next one, and finds itself
-fenced; the edge dies; the other broker dies and takes back what it had applied; the edge is lost,
-or an old copy of it is served. Minutes and days pass.
+Faults: the remote connection is cut; an answer of the local broker is lost, so that the process
+opens again and sends again; the process dies; it is thought dead, continues next to its successor,
+and is fenced; the local broker dies; the remote broker dies and takes back what it had applied; the
+local broker's disk is lost, or an old copy of it is served. Minutes and days pass.
 """
 
 from collections import Counter
@@ -23,7 +24,7 @@ MINUTE_US, DAYS_US = 62_000_000, 2 * 24 * 3600 * 1_000_000
 
 
 class Message(NamedTuple):
-    """A message there; `seen` when it was delivered before."""
+    """A message of the remote broker; `seen` when it was delivered before."""
 
     number: int
     body: str
@@ -31,16 +32,16 @@ class Message(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A link's process, with its connection there.
+    """A link's process, with its remote connection.
 
     Attributes:
-        open: Its stream to the edge is open; else it opens first, and asks for its permits again.
-        connected: It consumes there.
+        open: Its stream to the local broker is open; else it opens first, and asks for its permits.
+        connected: It consumes from the remote broker.
         came: The deliveries of the subscription.
-        where: The positions of those that are answered; `known`: of those behind them that the
-            edge has stored, as it said at the last open.
-        sent: The deliveries that it has settled, in that order; the first `applied` are.
-        rejects: Those of them that it has rejected.
+        where: The positions of the answered deliveries; `known`: the positions of those after them
+            that the local broker has stored, as it reported at the last open.
+        sent: The deliveries that it has settled, in that order; the first `applied` are applied.
+        rejects: The deliveries of `sent` that it has rejected.
     """
 
     token: int
@@ -62,12 +63,12 @@ class Process(NamedTuple):
 
 
 class World(NamedTuple):
-    """Everything. `stored` are the bodies by position; `taken` those that ended here.
+    """A state of the model. `stored` has bodies by position, `taken` those that ended locally.
 
-    Where rejections are told there, `accepted` and `dead` are the bodies that it has applied so.
-    `recent` is what the other broker may take back, with whether it was rejected; `copy` an old
-    edge with what it had stored. `doubtful` is set when the edge lost what it knew: then doubles
-    are right.
+    Where rejections are forwarded, `accepted` and `dead` are the bodies by the outcome that the
+    remote broker applied. `recent` is what the remote broker may take back, with whether it was
+    rejected; `copy` is an old local broker with what it had stored. `doubtful` is set when the
+    local broker lost state: then doubles are right.
     """
 
     edge: bytes
@@ -86,13 +87,13 @@ class World(NamedTuple):
 
 
 class Linking:
-    """A link as it is. `faults` are how many of each may happen; a name that is missing does not.
+    """A link with all its rules. `faults` bounds each kind of fault; a missing kind never happens.
 
     Args:
         edge: The rules, and the link's options.
-        bodies: Of the messages there, in their order.
-        window: Deliveries that are not acknowledged, at most.
-        together: How many faults may happen at most, of all kinds.
+        bodies: Bodies of the remote messages, in their order.
+        window: Bound of unacknowledged deliveries.
+        together: Bound of all faults together.
     """
 
     def __init__(self, edge=None, bodies="aab", window=2, together=2, **faults):
@@ -103,12 +104,12 @@ class Linking:
         self.faults = faults
 
     def first(self, _messages):
-        """Nothing was delivered yet."""
+        """The first world: nothing was delivered yet."""
         there = tuple(Message(number, body) for number, body in enumerate(self.bodies))
         return World(self.broker.first("history"), there, Process(0))
 
     def events(self, world):
-        """(what happens, the world then), for all that may happen next."""
+        """Yields (event, world after it) for every event that may happen next."""
         steps = [(what, after) for what, after in self._steps(world) if after != world]
         yield from steps
         if not steps and not self.finished(world):
@@ -116,7 +117,7 @@ class Linking:
         yield from self._faults(world)
 
     def finished(self, world):
-        """Whether nothing is left to be done, there or here."""
+        """Whether no message is left in the remote broker, on its way, or in the local queue."""
         roles = [process for process in (world.process, world.zombie) if process is not None]
         there = world.waiting or any(process.unacked for process in roles)
         return not there and not self.broker.ready(world.edge)
@@ -239,13 +240,13 @@ class Linking:
         return what, world._replace(edge=edge, **{role: sent})
 
     def _said(self, process):
-        """What every call says; a window proves what the deliveries behind it need."""
+        """Epoch, subscription and proof of a call; a full window proves older acknowledgements."""
         proven = min(max(len(process.came) - self.window, 0), len(process.sent))
         last = process.sent[proven - 1] + 1 if proven else 0
         return process.epoch, process.subscription, proven, last
 
     def _apply(self, world, role, process, count):
-        """The other broker applies the next acknowledgements."""
+        """The remote broker applies the next acknowledgements."""
         numbers = process.sent[process.applied : process.applied + count]
         done = tuple((process.came[number], number in process.rejects) for number in numbers)
         if "returns" in self.faults:
@@ -259,7 +260,7 @@ class Linking:
         return world._replace(**{role: process._replace(applied=process.applied + count)})
 
     def _ends(self, world, role, process, error):
-        """The process is refused: it consumes anew, or ends when it was fenced."""
+        """The process is refused: it subscribes again, or ends when it was fenced."""
         world = self._cut(world, role, process)
         if isinstance(error, FencedError):
             left = None if role == "zombie" else Process(world.process.token + 1)
@@ -267,13 +268,13 @@ class Linking:
         return f"consumes anew: {error.code}", world
 
     def _cut(self, world, role, process):
-        """Its connection ends: what is not acknowledged comes again."""
+        """The remote connection of a process ends: unacknowledged messages are redelivered."""
         again = [self._seen(process.came[number]) for number in process.unacked]
         cut = Process(process.token, process.epoch, process.subscription, process.open)
         return world._replace(waiting=_back(world.waiting, again), **{role: cut})
 
     def _seen(self, message):
-        """The message as it is redelivered; with an id the mark is of no matter."""
+        """The message as it is redelivered; with an id the redelivered mark does not matter."""
         return message._replace(seen=self.broker.keys == "content")
 
     # --- faults ---
@@ -300,7 +301,7 @@ class Linking:
             yield what, self._apply(world, "process", world.process, count)
 
     def _answers(self, world):
-        """The edge has done what it was asked, and its stream ends before the process knows."""
+        """The local broker has done a call, but its stream ends before the answer arrives."""
         if not world.process.open:
             return
         for what, after in self._process_steps(world, "process", world.process):
@@ -372,7 +373,7 @@ class Linking:
 
 
 def flaw(linking):
-    """What says what is wrong with a world: lost, doubled, accepted there alone, or no end."""
+    """Returns a judge of worlds: lost, doubled, accepted by the remote broker alone, or stuck."""
     published = Counter(linking.bodies)
 
     def judge(edge, world, _names):
@@ -397,14 +398,14 @@ def flaw(linking):
 
 
 def _with(process, numbers, rejected):
-    """The process once it has settled what it had not yet, and rejected some of it."""
+    """The process after it has settled those deliveries that it had not yet, and rejected some."""
     new = tuple(number for number in numbers if number not in process.sent)
     rejects = process.rejects.union(number for number in rejected if number in new)
     return process._replace(sent=process.sent + new, rejects=rejects)
 
 
 def _back(waiting, again):
-    """Messages with others at their old places."""
+    """Puts redelivered messages back among the waiting ones, at their old places."""
     return tuple(sorted((*waiting, *again)))
 
 

@@ -1,4 +1,4 @@
-"""Spark 4.0 and 4.1, which do not tell the source where the query stands (K13)."""
+"""Spark 4.0 and 4.1, which do not name to the source where the query stands (K13)."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from tests.model.world import put, unused
 
 
 class Older(Guarded):
-    """The source keeps the offset that it answered last, or that `partitions` named last."""
+    """A source that keeps the offset it answered last, or that `partitions` named last."""
 
     def _begin(self, world, role, driver):
         text, after = super()._begin(world, role, driver)
@@ -43,7 +43,7 @@ class Older(Guarded):
 
 
 class NothingSeen(Older):
-    """K13 off: what `partitions` names at the start of a query is not kept."""
+    """K13 off: the offset that `partitions` names at the start of a query is not kept."""
 
     def _seen(self, offset):
         del offset

@@ -1,10 +1,10 @@
-"""A guarded sink; Trigger.Once; and an operator who releases a session.
+"""Models a guarded sink, Trigger.Once, and an operator who releases a session.
 
 A sink that has a batch may skip it before any row is read, as Delta's does. Under Trigger.Once an
 opening leases, and each run is one batch.
 
-The named remedies of a refused opening (S9) are what lets a checkpoint that lost its files go on,
-and its query then runs an old batch id with other rows (S11).
+The remedies that a refused opening names (S9) let a checkpoint continue that lost its files, and
+its query then runs an old batch id with other rows (S11).
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from tests.model.world import Spark, put
 
 
 class Guarded(Spark):
-    """Spark whose tasks name their batch, and a source that asks for a batch that was read."""
+    """Spark whose tasks name their batch, and whose source refuses to accept an unread lease."""
 
     def __init__(self, broker, *, skips_unread=False, **faults):
         super().__init__(broker, **faults)
@@ -36,7 +36,7 @@ class Guarded(Spark):
 
 
 class Once(Guarded):
-    """Spark under this trigger; the operator acts once."""
+    """Spark under Trigger.Once; the operator acts once."""
 
     def _all(self, world):
         yield from super()._all(world)
@@ -47,7 +47,8 @@ class Once(Guarded):
         held = tuple(row.name for row in self.broker.lease(world.broker))
         after, reply = self.broker.call(world.broker, c.ReleaseSession(SESSION, fence=True))
         if not isinstance(reply, AckqError):
-            # What it held comes again, as the operator was told; its checkpoint is refused.
+            # Messages of the released lease are redelivered, as the operator was warned; its
+            # checkpoint is refused.
             yield (
                 "an operator releases the session",
                 world._replace(

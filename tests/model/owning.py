@@ -1,7 +1,7 @@
-"""Two users: alice has a publisher, a writer and a query; mallory knows their ids (A10).
+"""Models two users: alice has a publisher, a writer and a query; mallory knows their ids (A10).
 
-Alice goes on under an id, and its connection breaks once, which loses what is on its way. Mallory
-acts once under that id: with the next number, or one that nobody comes to.
+Alice continues under an id, and its connection breaks once, which loses what is on its way. Mallory
+acts once under that id: with the next number, or with one that is never reached.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ ID, FAR, MOST = b"a" * 16, 1 << 61, 3
 
 
 class World(NamedTuple):
-    """Everything; `cut` and `lost` are of alice's publisher, of which it made `opened` openings."""
+    """A state of the model; `opened`, `cut` and `lost` describe alice's publisher."""
 
     broker: bytes
     done: int = 0
@@ -33,11 +33,12 @@ class World(NamedTuple):
 
 
 class Owning:
-    """What may happen under the id of a "publisher", a "writer" or a "query".
+    """Events that may happen under the id of a "publisher", a "writer" or a "query".
 
     Args:
-        kind: Which.
-        unchecked: Commands, by type, that are nobody's if mallory sends them: the rule is off.
+        kind: Which of the three.
+        unchecked: Types of commands whose user is left out when mallory sends them: the rule is
+            off.
     """
 
     def __init__(self, kind, *unchecked):
@@ -46,7 +47,7 @@ class Owning:
         self._unchecked = unchecked
 
     def first(self, _messages):
-        """The real core; each user has a session, and mallory a lease."""
+        """The first world: each user has a session, and mallory's holds a lease."""
         harness = Harness()
         harness.declare(TARGET)
         for user in (ALICE, MALLORY):
@@ -56,7 +57,7 @@ class Owning:
         return World(harness.core.snapshot())
 
     def events(self, world):
-        """(what happens, the world then), for all that may happen next."""
+        """Yields (event, world after it) for every event that may happen next."""
         number, after = world.done + 1, {"done": world.done + 1}
         publishes = self.kind == "publisher"
         if publishes and world.cut:
@@ -71,7 +72,7 @@ class Owning:
             yield self._call(world, MALLORY, f"does {claim}", self._act(MALLORY, claim), {})
 
     def _act(self, user, number):
-        """Commands: a publish, a batch of one row, or a fetch of one."""
+        """Returns a user's commands: a publish, a batch of one row, or a fetch of one row."""
         queue = TARGET if user == ALICE else MALLORY
         if self.kind == "publisher":
             opens = () if user == ALICE else (c.OpenPublisher(ID, resume=True, user=user),)
@@ -91,7 +92,7 @@ class Owning:
         )
 
     def _call(self, world, user, what, made, after):
-        """A user's commands are all done, or one of them is refused."""
+        """Performs all commands of a user, or none if one of them is refused."""
         core, strange = Core.restore(world.broker), user == MALLORY
         if strange:
             after = {"claimed": True, "cut": True}
@@ -108,7 +109,7 @@ class Owning:
 
 
 def opening(world):
-    """Alice opens its publisher, with all that it knows of it."""
+    """The command by which alice opens its publisher, with all that it knows of its past."""
     attempts = tuple(bytes([number]) for number in range(1, world.opened + 2))
     lowest, *before = world.done + 1, attempts[-1], attempts[:-1]
     return c.OpenPublisher(
@@ -117,13 +118,13 @@ def opening(world):
 
 
 def leasing(user, start):
-    """One message more, of the user's session."""
+    """The command that leases one more message in the user's session."""
     holder = c.HolderInfo(user.encode().ljust(16))
     return c.Advance(user, user, holder, (user,), start, max_messages=1, user=user)
 
 
 def loss(owning, world, _names):
-    """What is lost, if anything: confirmed or committed, and in no queue."""
+    """Reports confirmed or committed rows that are in no queue; "" if there are none."""
     there = sum(
         len(block_rows(piece)) for piece in views.browse(Core.restore(world.broker).state, TARGET)
     )
@@ -132,6 +133,6 @@ def loss(owning, world, _names):
 
 
 def flaw(owning, world, names):
-    """What is lost, or keeps alice from going on."""
+    """Reports lost rows, or the refusal that keeps alice from continuing; "" if none."""
     stuck = f"alice can not go on: {world.stuck}" if world.stuck else ""
     return stuck or loss(owning, world, names)

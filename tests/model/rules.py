@@ -1,4 +1,4 @@
-"""The same world with one rule switched off at a time, around the real core: it must go wrong."""
+"""The broker, Spark or sink with one rule switched off: the explorer must find a flaw."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from tests.model.writing import WRITER, Sink
 
 
 class NoKeptLease(Broker):
-    """K2 off: the lease accepted last can not be read again."""
+    """K2 off: the lease accepted last cannot be read again."""
 
     def perform(self, core, command):
         reply = super().perform(core, command)
@@ -24,7 +24,7 @@ class NoKeptLease(Broker):
 
 
 class LeaseMadeAnew(Broker):
-    """S4 off: a start at the floor wishes some lease, not exactly the outstanding one."""
+    """S4 off: a start at the floor gets a new lease, not exactly the outstanding one."""
 
     def perform(self, core, command):
         session = core._state.sessions.get(SESSION)
@@ -52,7 +52,7 @@ class AnyLease(Broker):
 
 
 class RowsAlone(Broker):
-    """S11 off in part: a batch without rows is not known."""
+    """S11 off in part: a batch without rows is not known to the broker."""
 
     def perform(self, core, command):
         empty = isinstance(command, c.NoteFetch) and command.empty
@@ -62,7 +62,7 @@ class RowsAlone(Broker):
 
 
 class ForgottenIsRefused(Broker):
-    """S9 off: tag 0 of an incarnation that was forgotten is refused, as any other tag of it is."""
+    """S9 off: tag 0 of a forgotten incarnation is refused, like any other tag of it."""
 
     def perform(self, core, command):
         if isinstance(command, c.Advance):
@@ -73,7 +73,7 @@ class ForgottenIsRefused(Broker):
 
 
 class UnknownOpensAnew(Broker):
-    """S9 off: tag 0 of any incarnation that is not there opens anew, also of one replaced."""
+    """S9 off: tag 0 of any missing incarnation opens a new one, also after it was replaced."""
 
     def perform(self, core, command):
         state = core._state
@@ -85,7 +85,7 @@ class UnknownOpensAnew(Broker):
 
 
 class NoSuccessor(Broker):
-    """S9 off: what was opened in place of a forgotten incarnation does not know of it."""
+    """S9 off: the successor of a forgotten incarnation does not know which one it succeeds."""
 
     def perform(self, core, command):
         reply = super().perform(core, command)
@@ -95,7 +95,7 @@ class NoSuccessor(Broker):
 
 
 class OpeningTakesOver(Broker):
-    """S9 off: an opening replaces whoever holds the session."""
+    """S9 off: an opening replaces a session with a live holder or a lease."""
 
     def perform(self, core, command):
         if isinstance(command, c.Advance) and not command.incarnation:
@@ -104,7 +104,7 @@ class OpeningTakesOver(Broker):
 
 
 class NoFencing(Broker):
-    """S3 off: a call of an older epoch is as good as one of the present."""
+    """S3 off: a fetch of an older epoch is as good as one of the present epoch."""
 
     def pieces(self, core, incarnation, epoch, after, last):
         name = core._state.incarnations.get(incarnation)
@@ -134,7 +134,7 @@ class AcceptsWhatIsPlanned(Spark):
 
 
 class SinkWithoutBatchId(Spark):
-    """K3 off: the sink appends whatever comes."""
+    """K3 off: the sink appends every batch, also one that it has."""
 
     def _has(self, world, driver):
         del world, driver
@@ -167,7 +167,7 @@ class ForgottenIsNew(Sink):
 
 
 class AnyRepetition(Sink):
-    """K3 off: an equal batch id is a repetition, whatever it brings."""
+    """K3 off: an equal batch id is a repetition, whatever rows it has."""
 
     def commit(self, core, query, run, stage):
         return replace(super().commit(core, query, run, stage), keep_changed=True)
@@ -181,7 +181,7 @@ class AnyTarget(Sink):
 
 
 class AnyCount(Sink):
-    """K3 off: the rows of a batch are not counted."""
+    """K3 off: the row count of a batch is not compared."""
 
     def commit(self, core, query, run, stage):
         writer = core._state.writers[WRITER]

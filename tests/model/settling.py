@@ -1,6 +1,6 @@
-"""A query that settles rows (S6), and an operator who settles tags of its lease (S8).
+"""Models a query that settles rows (S6), and an operator who settles tags of its lease (S8).
 
-Of each batch it reads the rows, says the fate of the bad ones, reads the rows again and writes the
+For each batch the query reads the rows, settles the bad ones, reads the rows again and writes the
 good ones, as a `foreachBatch` with several actions does.
 """
 
@@ -12,7 +12,7 @@ from tests.model.world import TOKENS, Spark, put, roles
 
 
 def fate(row):
-    """What the query makes of a row: m2 is bad, m3 comes too early the first time."""
+    """The outcome that the query gives a row: m2 is bad, m3 comes too early the first time."""
     if row.name == "m2":
         return Outcome.REJECTED
     if row.name == "m3" and row.deliveries == 1:
@@ -21,7 +21,7 @@ def fate(row):
 
 
 class Settling(Spark):
-    """Spark with such a query; the operator acts so many times."""
+    """Spark with a query that settles rows; the operator acts `operations` times at most."""
 
     def __init__(self, broker, *, operations=0, **faults):
         super().__init__(broker, **faults)
@@ -39,7 +39,7 @@ class Settling(Spark):
             reject = c.SettleLease(SESSION, Outcome.REJECTED, ((row.tag, row.tag),), fence=True)
             after, reply = self.broker.call(world.broker, reject)
             assert not isinstance(reply, AckqError), reply
-            # Between two epochs the lease changes, as the operator wants.
+            # The lease changes between two epochs, as the operator wants.
             yield (
                 f"an operator rejects {row.name}",
                 world._replace(broker=after, operated=(*world.operated, row.name), read=()),
@@ -68,7 +68,7 @@ class Settling(Spark):
         return text, put(after, role, now._replace(step="settle"))
 
     def _settle(self, world, role, driver):
-        """Tasks stage, the driver commits."""
+        """The tasks of a settle call stage outcomes, and the driver commits them."""
         owner = c.LeaseOwner("", str(driver.query), TOKENS[role].hex(), driver.batch)
         bad = [row for row in driver.rows if fate(row) is not Outcome.ACCEPTED]
         stages = ()
@@ -88,7 +88,7 @@ class Settling(Spark):
         return f"settles {said}", put(world._replace(broker=broker), role, now)
 
     def _again(self, world, role, driver):
-        """Another action on the same rows: they may not have changed inside an epoch."""
+        """Another action reads the same rows: they may not have changed inside an epoch."""
         found = (driver.incarnation, driver.epoch, driver.start, driver.end)
         rows = self.broker.fetch(world.broker, *found)
         if isinstance(rows, AckqError):

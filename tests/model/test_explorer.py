@@ -21,7 +21,7 @@ from tests.model.world import Spark
     ids=["three crashes", "another consumer", "a deleted checkpoint"],
 )
 def test_nothing_is_lost_or_doubled(messages, faults):
-    """S1-S4, S9, K1-K3: in no world is a row lost, doubled, or another one on a replay."""
+    """S1-S4, S9, K1-K3: no world loses a row, doubles one, or reads another one on a replay."""
     found = explore(Spark(Broker(), **faults), messages)
     assert not found.wrong, str(found)
     assert found.worlds > 5_000
@@ -36,7 +36,7 @@ def test_nothing_is_lost_or_doubled(messages, faults):
     ids=["outcomes", "an operator"],
 )
 def test_settlement_neither_loses_nor_doubles(messages, faults):
-    """S6, S8, K8: rows that a query settles end once, and a replay before and after reads them."""
+    """S6, S8, K8: rows that a query settles end once, and replays before and after read them."""
     found = explore(Settling(Broker(), **faults), messages)
     assert not found.wrong, str(found)
     assert found.worlds > 2_000
@@ -44,7 +44,7 @@ def test_settlement_neither_loses_nor_doubles(messages, faults):
 
 @pytest.mark.parametrize("skips_unread", [False, True])
 def test_a_batch_id_never_stands_for_another_lease(skips_unread):
-    """S11, S9: files of a checkpoint are lost, its session is released: no row is skipped."""
+    """S11, S9: a checkpoint loses files and its session is released: no row is skipped."""
     faults = {"crashes": 1, "deliveries": 1, "deletions": 0}
     found = explore(Once(Broker(), skips_unread=skips_unread, **faults), messages=2)
     assert not found.wrong, str(found)
@@ -60,7 +60,7 @@ def test_a_batch_id_never_stands_for_another_lease(skips_unread):
     ],
 )
 def test_a_batch_without_rows_is_a_batch(spark, messages, faults, skips_unread):
-    """S11, S9, K5: the sink has it, its files are lost: no row comes under its id."""
+    """S11, S9, K5: the sink has the empty batch and its files are lost: no row gets its id."""
     spark = spark(Broker(), skips_unread=skips_unread, crashes=1, deletions=0, **faults)
     found = explore(spark, messages)
     assert not found.wrong, str(found)
@@ -73,7 +73,7 @@ def test_a_batch_without_rows_is_a_batch(spark, messages, faults, skips_unread):
     ids=["a watermark", "once"],
 )
 def test_a_batch_without_rows_that_is_not_known_is_a_loss(spark, messages, deliveries):
-    """S11: with half of the rule off a sink skips rows that come as a batch it has."""
+    """S11: with half of the rule off a sink skips rows that have the id of a batch it has."""
     faults = {"crashes": 1, "deliveries": deliveries, "deletions": 0, "empties": 1}
     found = explore(spark(rules.RowsAlone(), **faults), messages)
     print(found)
@@ -81,7 +81,7 @@ def test_a_batch_without_rows_that_is_not_known_is_a_loss(spark, messages, deliv
 
 
 def test_a_batch_without_rows_that_nobody_reported():
-    """S11: the limit that the rule names: the driver dies before the report, and files are lost."""
+    """S11: the limit that the rule names: the driver dies before its report, and files are lost."""
     faults = {"crashes": 2, "deliveries": 0, "deletions": 0, "empties": 1}
     found = explore(Guarded(Broker(), **faults), 1)
     assert "is lost" in found.wrong
@@ -99,7 +99,7 @@ def test_a_batch_without_rows_that_nobody_reported():
     ids=["crashes", "another consumer", "a deleted checkpoint"],
 )
 def test_an_older_spark_loses_and_doubles_nothing(faults):
-    """K13: the source keeps its query's place, where Spark does not say it."""
+    """K13: the source keeps its query's place where Spark does not name it."""
     found = explore(Older(Broker(), **faults), 2)
     assert not found.wrong, str(found)
     assert found.worlds > 1_000
@@ -113,7 +113,7 @@ def test_an_older_spark_says_at_a_start_where_the_query_stands():
 
 
 def loss(broker, world, names):
-    """What is lost or doubled, whatever a batch has read."""
+    """Reports a message that is lost or doubled, whatever rows a batch has read."""
     return flaw(broker, world._replace(read=()), names)
 
 
@@ -122,7 +122,7 @@ def loss(broker, world, names):
     [(False, flaw, "with other rows"), (False, loss, "is lost"), (True, loss, "is lost")],
 )
 def test_a_batch_id_that_stands_for_another_lease_is_a_loss(skips_unread, judge, told):
-    """S11: with the rule off a sink skips what it has not, and the source accepts it."""
+    """S11: with the rule off a sink skips rows that it lacks, and the source accepts them."""
     faults = {"crashes": 1, "deliveries": 1, "deletions": 0}
     spark = Once(rules.AnyLease(), skips_unread=skips_unread, **faults)
     found = explore(spark, messages=2, judge=judge)
@@ -131,7 +131,7 @@ def test_a_batch_id_that_stands_for_another_lease_is_a_loss(skips_unread, judge,
 
 
 def with_an_operator(broker, **faults):
-    """A query that settles, and an operator who settles tags of its lease."""
+    """A query that settles rows, and an operator who settles one tag of its lease."""
     return Settling(broker, operations=1, **faults)
 
 
@@ -156,7 +156,7 @@ SWITCHED_OFF = {
 
 @pytest.mark.parametrize("rule", SWITCHED_OFF)
 def test_without_a_rule_a_trace_is_found(rule):
-    """S3, S4, S6, S9, K1-K3: without a rule the explorer tells a shortest way to a flaw."""
+    """S3, S4, S6, S9, K1-K3: without a rule the explorer finds a shortest trace to a flaw."""
     spark, broker, faults, flaw = SWITCHED_OFF[rule]
     crashes, deliveries, deletions = faults
     faults = {"crashes": crashes, "deliveries": deliveries, "deletions": deletions}

@@ -1,4 +1,4 @@
-"""A link under every interleaving of faults: nothing is lost, and only what is in doubt doubled."""
+"""A link under every interleaving of faults: no message is lost, only those in doubt doubled."""
 
 import pytest
 from pyroaring import BitMap
@@ -13,13 +13,13 @@ STORED = c.LinkAck.STORED
 
 
 def explored(edge, bodies="aa", **faults):
-    """What an exploration of a link came to."""
+    """Returns the result of an exploration of a link."""
     linking = Linking(edge, bodies, **faults)
     return explore(linking, judge=flaw(linking))
 
 
 def test_a_process_that_is_not_fenced_loses():
-    """L1: it is told that its deliveries are those of the next one, and acknowledges them."""
+    """L1: an unfenced process gets permits of its successor, and acknowledges by them."""
     linking = Linking(rules.NoFence("id"), "aa", zombies=1)
     told = flaw(linking)
     found = explore(linking, judge=lambda edge, world, n: told(edge, world._replace(stuck=""), n))
@@ -41,14 +41,14 @@ def test_a_process_that_is_not_fenced_loses():
     ids=" and ".join,
 )
 def test_nothing_is_lost_or_doubled(keys, faults):
-    """L1, L5-L7, L9-L11, L27: with ids nothing comes twice; without, at most what is counted."""
+    """L1, L5-L7, L9-L11, L27: with ids no message is doubled; without, at most the counted ones."""
     found = explored(Edge(keys), **faults)
     assert not found.wrong, str(found)
     assert found.worlds > 150
 
 
 def test_what_was_applied_may_come_back():
-    """L10: a node that dies there takes back acknowledgements that are proven, for a minute."""
+    """L10: a remote node that dies takes back acknowledgements that are proven, for a minute."""
     for keys in ("id", "content"):
         found = explored(Edge(keys), returns=1, window=1)
         assert not found.wrong, str(found)
@@ -56,7 +56,7 @@ def test_what_was_applied_may_come_back():
 
 
 def test_a_link_that_stores_loses_nothing_by_itself():
-    """L9: with `ack=stored`, but for the edge's disk."""
+    """L9: with `ack=stored` no message is lost, except with the local broker's disk."""
     found = explored(Edge("id", STORED), cuts=1, answers=1)
     assert not found.wrong, str(found)
     assert "is lost" in explored(Edge("id", STORED), losses=1).wrong
@@ -74,29 +74,29 @@ def test_a_link_that_stores_loses_nothing_by_itself():
     ],
 )
 def test_what_is_rejected_is_rejected_there(keys, bodies, faults):
-    """L10, L11, L28: it is never accepted there and never lost, here or there, whatever fails."""
+    """L10, L11, L28: a forwarded rejection is neither accepted nor lost, whatever fails."""
     found = explored(Edge(keys, there=True), bodies, **faults)
     assert not found.wrong, str(found)
     assert found.worlds > 100
 
 
 def test_a_rejection_that_was_applied_may_come_back():
-    """L10, L28: it is rejected again."""
+    """L10, L28: a message whose rejection was taken back is rejected again."""
     found = explored(Edge("id", there=True), "a", returns=1, window=1)
     assert not found.wrong, str(found)
     assert found.worlds > 20
 
 
 def test_without_keys_a_cut_doubles():
-    """L2: and loses nothing."""
+    """L2: a cut without keys loses no message."""
     found = explored(Edge("none"), cuts=1)
     assert not found.wrong, str(found)
 
 
 class MarksEverything(Edge):
-    """L6: a broker that calls every delivery redelivered, as one may that forgot what it had sent.
+    """L6: a remote broker that marks every delivery as redelivered, as one that lost its state may.
 
-    The mark is the other broker's word alone, and no promise rests on it: an entry that never had a
+    Only the remote broker sets the mark, and no promise rests on it: an entry that never had a
     permit has a delivery that comes again, so whichever of two equal messages takes it, the other
     one is stored or takes another entry.
     """
@@ -107,7 +107,7 @@ class MarksEverything(Edge):
 
 @pytest.mark.parametrize("cuts", [1, 2])
 def test_nothing_rests_on_the_mark_of_redelivery(cuts):
-    """L6, L7: marked all of them, and of one content: nothing is lost, and no more is doubled."""
+    """L6, L7: with all deliveries marked and equal, none is lost, and no more are doubled."""
     found = explored(MarksEverything("content"), "aa", cuts=cuts)
     assert not found.wrong, str(found)
     assert found.worlds > 100
@@ -134,7 +134,7 @@ SWITCHED_OFF = {
 
 @pytest.mark.parametrize("rule", SWITCHED_OFF)
 def test_without_a_rule_a_trace_is_found(rule):
-    """L5, L6, L7, L10, L11, L27, L28: without a rule the explorer tells the shortest way."""
+    """L5, L6, L7, L10, L11, L27, L28: without a rule the explorer finds a trace to a flaw."""
     edge, faults, wrong = SWITCHED_OFF[rule]
     found = explored(edge, **faults)
     print(f"{rule}: {found}")

@@ -1,4 +1,4 @@
-"""A second user acts under ids of the first, which then goes on as if nobody had."""
+"""A second user acts under ids of the first, which then continues as if that had not happened."""
 
 import pytest
 
@@ -15,7 +15,7 @@ SWITCHED_OFF = {
 
 @pytest.mark.parametrize("kind", SWITCHED_OFF)
 def test_an_id_is_of_its_owner_alone(kind):
-    """A10, P10, K3, S11: nothing of the owner is lost, and it is refused nothing."""
+    """A10, P10, K3, S11: the owner loses no row, and none of its calls is refused."""
     found = explore(Owning(kind), judge=flaw)
     assert not found.wrong, str(found)
     assert found.worlds > 5
@@ -29,7 +29,7 @@ def test_an_id_is_of_its_owner_alone(kind):
     ],
 )
 def test_without_owners_a_trace_is_found(kind, judge, told):
-    """A10, P10, K3, S11: without the rule the explorer tells a shortest way to the flaw."""
+    """A10, P10, K3, S11: without the rule the explorer finds a shortest trace to the flaw."""
     found = explore(Owning(kind, *SWITCHED_OFF[kind]), judge=judge)
     print(f"{kind}: {found}")
     assert told in found.wrong

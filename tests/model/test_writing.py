@@ -27,7 +27,7 @@ def test_copies_of_a_checkpoint_lose_nothing(targets):
     ],
 )
 def test_without_a_rule_a_row_is_lost(rule, targets):
-    """K3: without a comparison the explorer tells a shortest way to the loss."""
+    """K3: without a comparison the explorer finds a shortest trace to the loss."""
     found = explore(Copies(rule(targets)), judge=flaw)
     print(f"{rule.__name__}: {found}")
     assert "is lost" in found.wrong
@@ -35,14 +35,14 @@ def test_without_a_rule_a_row_is_lost(rule, targets):
 
 
 def test_a_forgotten_writer_doubles_nothing():
-    """K3: whatever comes under its name is refused, whenever it was forgotten."""
+    """K3: every write under a forgotten writer's name is refused, whenever it was forgotten."""
     found = explore(Copies(Sink(("one",)), operator=True), judge=flaw)
     assert not found.wrong, str(found)
     assert found.worlds > 50
 
 
 def test_a_forgotten_writer_that_begins_anew_doubles_a_row():
-    """K3: a batch that was committed comes again when the broker does not know it any more."""
+    """K3: a committed batch is written again when the broker no longer knows its writer."""
     found = explore(Copies(rules.ForgottenIsNew(("one",)), operator=True), judge=flaw)
     print(found)
     assert "is doubled" in found.wrong

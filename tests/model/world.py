@@ -1,17 +1,18 @@
-"""What happens around a session: Spark drivers and their checkpoint, a sink, another consumer.
+"""Models the surroundings of a session: Spark drivers, their checkpoint, a sink, a consumer.
 
 A `World` is a value; `events` gives every way on from it. Spark is modelled step by step as its
 engine goes: plan (advance), offsets/N, fetch, sink, commits/N; after a start it reads the
 checkpoint, and runs the last batch again when that is not in the commit log.
 
 A batch may have no rows of the source: the opening, and a batch that Spark plans for a watermark or
-for another source. The sink has it all the same. Of an opening a task runs; of any other batch the
-source sees the call of `commit` between offsets/N and the sink, and nothing when it is run again.
+for another source. The sink has it all the same. For an opening a task runs; for any other empty
+batch the source sees the call of `commit` between offsets/N and the sink, and no call when the
+batch is run again.
 
 Faults: a driver dies (and with its machine the files Spark did not sync: the last one of commits/,
-of offsets/, or of both); a driver is thought dead and goes on as a zombie while another begins; the
-broker dies, with or without having done what it was asked; an operator deletes the checkpoint. Days
-pass, and the broker forgets a session that nobody holds and that no checkpoint came back for.
+of offsets/, or of both); a driver is thought dead and continues as a zombie while another begins;
+the broker dies, with or without having done a call; an operator deletes the checkpoint. Days pass,
+and the broker forgets a session that has no holder and whose checkpoint did not return.
 """
 
 from dataclasses import replace
@@ -23,15 +24,15 @@ from ackq_broker.core import commands as c
 from tests.model.broker import CHANNEL, QUEUE, SESSION, DayPasses, Row, Settle
 
 LIMIT = 2
-# Tokens and incarnations stand for random ones, and are used again where nobody knows them any
-# more: so that worlds which differ in names alone are one.
+# Tokens and incarnations stand for random ones, and are reused where no participant knows
+# them any longer, so that worlds which differ in names alone are one.
 NOBODY, DRIVER, ZOMBIE = (bytes([number]) * 16 for number in range(3))
 TOKENS = {"driver": DRIVER, "zombie": ZOMBIE}
 INCARNATIONS = tuple(f"{number:032x}" for number in range(1, 9))
 
 
 class Checkpoint(NamedTuple):
-    """The files: the end of each batch, the ids of committed ones; those that are on the disk."""
+    """The checkpoint's files: ends of batches, ids of committed ones, and how many are synced."""
 
     query: int = 1
     offsets: tuple[tuple[str, int], ...] = ()
@@ -43,8 +44,8 @@ class Checkpoint(NamedTuple):
 class Driver(NamedTuple):
     """A Spark driver process between two steps; `rows` is what its tasks hold for the sink.
 
-    `planned` is how many batches without rows its source has reported; `place` is where the source
-    of an older Spark keeps that its query stands (K13).
+    `planned` is the number of batches without rows that its source has reported; `place` is where
+    the query stands, as the source of an older Spark keeps it (K13).
     """
 
     query: int = 1
@@ -60,9 +61,9 @@ class Driver(NamedTuple):
 
 
 class World(NamedTuple):
-    """Everything. `sink` and `read` have entries (query, batch, names or rows).
+    """A state of the whole model. `sink` and `read` have entries (query, batch, names or rows).
 
-    `lost` says that the checkpoint may not fit the session any more, so that a refusal is right;
+    `lost` is set when the checkpoint may no longer fit the session, so that a refusal is right;
     `operated` are messages whose fate an operator chose; `wrong` is a flaw that a step met.
     """
 
@@ -86,7 +87,7 @@ class World(NamedTuple):
 
 
 class Spark:
-    """Spark as it is. Subclasses switch a rule off."""
+    """Spark with all its rules. Subclasses switch a rule off."""
 
     def __init__(self, broker, *, crashes=3, deliveries=1, deletions=1, empties=0):
         self.broker = broker
@@ -96,11 +97,11 @@ class Spark:
         self.deletions = deletions
 
     def first(self, messages):
-        """A queue of messages, and a driver that begins with an empty checkpoint."""
+        """The first world: a queue of messages, and a driver with an empty checkpoint."""
         return World(self.broker.fill(messages), Checkpoint(), Driver())
 
     def events(self, world):
-        """(what happens, the world then), for all that may happen next."""
+        """Yields (event, world after it) for every event that may happen next."""
         for event, after in self._all(world):
             yield event, self.broker.plain(after)
 
@@ -149,7 +150,7 @@ class Spark:
                 yield f"{role}: {driver.step}; the broker dies after it", died
 
     def _new_driver(self, world):
-        """A process with a token of its own; whoever had the driver's is nobody now."""
+        """A new driver process with its own token; the previous driver's becomes NOBODY."""
         return world._replace(
             broker=self.broker.renamed(world.broker, tokens=((DRIVER, NOBODY),)),
             driver=Driver(query=world.checkpoint.query),
@@ -206,7 +207,7 @@ class Spark:
         else:
             incarnation, end = files.offsets[last]
             start = files.offsets[last - 1][1] if last else 0
-            # No call of the source tells that a batch without rows is run again.
+            # A batch without rows that is run again causes no call of the source.
             step = "attach" if start < end or not last else "sink"
             now = driver._replace(
                 step=step,
@@ -225,7 +226,7 @@ class Spark:
         if driver.step == "report":
             ends = driver.start, driver.end
             return c.Attach(SESSION, driver.incarnation, holder, *ends, planned=driver.planned + 1)
-        # The zombie fell silent: whom it meets is the driver that works, if that one holds it.
+        # The zombie fell silent: it meets the working driver, if that one holds the session.
         live = role == "zombie" and self.broker.holder(world.broker, driver.incarnation) == DRIVER
         if driver.step == "attach":
             return c.Attach(
@@ -267,7 +268,7 @@ class Spark:
         return text, put(world, role, now)
 
     def _plan_empty(self, world, role, driver):
-        """`latestOffset(start)` finds nothing, and Spark plans a batch without rows."""
+        """`latestOffset(start)` finds no message, and Spark plans a batch without rows."""
         call = replace(self._call(world, role, driver), min_messages=1_000)
         broker, reply = self.broker.call(world.broker, call)
         found = (driver.incarnation, driver.start)
@@ -281,7 +282,7 @@ class Spark:
         )
 
     def _report(self, world, role, driver):
-        """`commit`, or the task of the opening: the broker knows of the planned batch (S11)."""
+        """`commit`, or the task of the opening, reports the planned batch to the broker (S11)."""
         if not driver.batch:
             note = replace(self._note(world, role, driver), empty=True)
             broker, reply = self.broker.call(world.broker, note)
@@ -309,7 +310,7 @@ class Spark:
         return text, put(world._replace(broker=broker), role, now)
 
     def _offsets(self, world, role, driver):
-        """Writes offsets/N, which must not be there."""
+        """Writes offsets/N, which must not exist."""
         files = world.checkpoint
         if files.query != driver.query or len(files.offsets) != driver.batch:
             return self._conflict(world, role, driver)
@@ -317,17 +318,17 @@ class Spark:
         files = files._replace(offsets=(*files.offsets, entry))
         now = driver._replace(step="fetch" if driver.start < driver.end else "report")
         # A zombie that wakes up in batch 0 may name an incarnation that an opening has replaced:
-        # nothing was leased to it, so that nothing is lost when its checkpoint is refused (S9).
+        # no message was leased to it, so that none is lost when its checkpoint is refused (S9).
         lost = world.lost or (role == "zombie" and not driver.batch)
         text = f"writes offsets/{driver.batch} = {driver.end}"
         return text, put(world._replace(checkpoint=files, lost=lost), role, now)
 
     def _fetch(self, world, role, driver):
-        """All tasks read."""
+        """All tasks read their rows."""
         return self._read(world, role, driver)
 
     def _noted(self, world, role, driver):
-        """They read, and the broker notes who does before the first rows leave (S6, S11)."""
+        """All tasks read, and the broker notes the reader before the first rows leave (S6, S11)."""
         text, after = self._read(world, role, driver)
         now = getattr(after, role)
         if now is None or now.step != "sink":
@@ -338,7 +339,7 @@ class Spark:
         return text, after._replace(broker=broker)
 
     def _note(self, world, role, driver):
-        """What a task says of its batch."""
+        """The command by which a task names its batch."""
         del world
         return c.NoteFetch(
             session=SESSION,
@@ -378,7 +379,7 @@ class Spark:
         return world._replace(sink=(*world.sink, entry))
 
     def _commit(self, world, role, driver):
-        """Writes commits/N, which must not be there."""
+        """Writes commits/N, which must not exist."""
         files = world.checkpoint
         if files.query != driver.query or driver.batch in files.commits:
             return self._conflict(world, role, driver)
@@ -394,10 +395,10 @@ class Spark:
         return world._replace(broker=broker, zombie=None)
 
     def _refused(self, world, role, driver, error):
-        """The query ends with the broker's error, and is started again when that may help.
+        """The query ends with the broker's error, and is restarted when that may help.
 
-        It does for one that was fenced by a zombie, or had read the checkpoint before a zombie
-        wrote on. One that would ask the same again is stuck.
+        A restart helps a driver that was fenced by a zombie, or had read the checkpoint before a
+        zombie wrote to it. A driver that would repeat the same call is stuck.
         """
         text = f"{driver.step} is refused: {type(error).__name__}"
         if role == "zombie":
@@ -417,39 +418,39 @@ class Spark:
 
 
 def wakes_in_opening(role, driver):
-    """Whether a zombie opens, which replaces a session that nobody holds and that holds nothing.
+    """Whether a zombie opens, which replaces a session that has no holder and no lease.
 
-    The driver's checkpoint is refused from then on, and nothing is lost with it (S9).
+    The driver's checkpoint is refused from then on, and no message is lost with it (S9).
     """
     return role == "zombie" and not driver.incarnation
 
 
 def roles(world):
-    """The drivers that are there."""
+    """Yields the running drivers with their roles."""
     yield "driver", world.driver
     if world.zombie is not None:
         yield "zombie", world.zombie
 
 
 def unused(world):
-    """An incarnation that nobody knows."""
+    """An incarnation that neither the checkpoint nor a driver knows."""
     known = {entry[0] for entry in world.checkpoint.offsets}
     known |= {driver.incarnation for _, driver in roles(world)}
     return next(name for name in INCARNATIONS if name not in known)
 
 
 def put(world, role, driver):
-    """The world with this driver in its role."""
+    """The world with the driver in its role."""
     return world._replace(**{role: driver})
 
 
 def added(entries, entry):
-    """The entries with one more, each once."""
+    """The entries with one more, sorted and without duplicates."""
     return tuple(sorted({*entries, entry}))
 
 
 def losses(files):
-    """(what is lost, the files then) for each way in which unsynced files may vanish."""
+    """Yields (description, files left) for each way in which unsynced files may vanish."""
     commit = len(files.commits) > files.synced_commits
     offset = len(files.offsets) > files.synced_offsets
     yield "", files

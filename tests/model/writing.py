@@ -1,9 +1,9 @@
-"""Two queries with copies of one checkpoint, whose source is not ackq and whose sink is (K3).
+"""Models two queries with copies of one checkpoint that read another source and write to ackq (K3).
 
-A file source, say: rows come and stay, and a batch takes what has come since the last. So nothing
-but the sink's own record stands between two copies. Each query goes as Spark does: offsets/N, the
-sink's commit, commits/N; it may end at any step and run again, under another run id. An operator
-may have the writer forgotten, once.
+The source is a file source, for example: rows come and stay, and a batch takes the rows since the
+last batch. So only the sink's own record keeps the two copies apart. Each query goes as Spark does:
+offsets/N, the sink's commit, commits/N; it may end at any step and run again, under another run id.
+An operator may have the writer forgotten, once.
 """
 
 from typing import NamedTuple
@@ -19,9 +19,9 @@ ROW_BYTES = 10
 
 
 class Query(NamedTuple):
-    """A query with its checkpoint: the end of each batch, and how many of them are committed.
+    """A query with its checkpoint: the end of each batch, and the number of committed batches.
 
-    Rows up to `copied` were committed in the checkpoint that it began with: another's.
+    Rows up to `copied` were committed in the checkpoint that it was copied from.
     """
 
     target: str
@@ -34,7 +34,7 @@ class Query(NamedTuple):
 
 
 class World(NamedTuple):
-    """Everything; `rows` are those that a target got, in the order in which it got them."""
+    """A state of the model; `rows` has the rows of each target, in the order they arrived."""
 
     broker: bytes
     came: int
@@ -46,19 +46,19 @@ class World(NamedTuple):
 
 
 class Sink:
-    """The real core: it takes a batch, has it, or refuses it. Subclasses switch a rule off."""
+    """The real core: takes a batch, has it, or refuses it. Subclasses switch a rule off."""
 
     def __init__(self, targets):
         self.targets = targets
 
     def first(self):
-        """The first snapshot."""
+        """Returns the first snapshot: a broker with the target queues."""
         harness = Harness()
         harness.declare(*set(self.targets))
         return harness.core.snapshot()
 
     def write(self, snapshot, query, rows):
-        """(snapshot after the batch's commit, its reply or the error it met)."""
+        """Returns (snapshot after the batch's commit, its reply or the error it raised)."""
         core = Core.restore(snapshot)
         try:
             reply = self.perform(core, query, rows)
@@ -68,7 +68,7 @@ class Sink:
         return core.snapshot(), reply
 
     def forget(self, snapshot):
-        """The snapshot after an operator had the writer forgotten, which has committed a batch."""
+        """The snapshot after an operator had the writer forgotten, if it had committed a batch."""
         core = Core.restore(snapshot)
         try:
             self.decide(core, c.ForgetWriter(WRITER, force=True))
@@ -78,7 +78,7 @@ class Sink:
         return core.snapshot()
 
     def perform(self, core, query, rows):
-        """A task's stage and the driver's commit."""
+        """Stages a batch as a task does, and commits it as the driver does."""
         batch, run = query.commits, f"run {query.run}"
         stage = c.StageRef(f"{run}:{batch}".encode().ljust(16), rows, ROW_BYTES * rows)
         route = (c.Route(query.target),)
@@ -91,12 +91,12 @@ class Sink:
         return self.decide(core, self.commit(core, query, run, stage))
 
     def commit(self, core, query, run, stage):
-        """The driver's command."""
+        """The driver's command that commits a batch."""
         del core
         return c.CommitBatch(WRITER, query.commits, run, "", (stage,), target=query.target)
 
     def decide(self, core, command):
-        """Decides and applies."""
+        """Decides and applies a command; returns its reply."""
         decision = core.decide(command, NOW_US)
         for record in decision.records:
             core.apply(core.sequence + 1, record)
@@ -104,7 +104,7 @@ class Sink:
 
 
 class Copies:
-    """One query; then its checkpoint is copied, and both run."""
+    """One query, whose checkpoint is then copied: both queries run."""
 
     def __init__(self, broker, *, crashes=1, operator=False):
         self.broker = broker
@@ -113,12 +113,12 @@ class Copies:
         self.most = 0
 
     def first(self, messages):
-        """A query at its start, and the first of so many rows."""
+        """The first world: a query at its start, and the first of `messages` rows."""
         self.most = messages
         return World(self.broker.first(), 1, (Query(self.broker.targets[0], 1),))
 
     def events(self, world):
-        """(what happens, the world then), for all that may happen next."""
+        """Yields (event, world after it) for every event that may happen next."""
         if world.came < self.most:
             yield f"row {world.came + 1} comes", world._replace(came=world.came + 1)
         if len(world.queries) < len(self.broker.targets):
@@ -167,24 +167,24 @@ class Copies:
 
 
 def batch_rows(query):
-    """The rows of the batch that a query is at."""
+    """The rows of a query's current batch."""
     ends = (0, *query.ends)
     return list(range(ends[query.commits] + 1, ends[query.commits + 1] + 1))
 
 
 def committed(query):
-    """The last row that the checkpoint says is written."""
+    """The last row that a query's checkpoint has as written."""
     return query.ends[query.commits - 1] if query.commits else 0
 
 
 def put(world, at, query):
-    """The world with this query in its place."""
+    """The world with the query in its place."""
     queries = (*world.queries[:at], query, *world.queries[at + 1 :])
     return world._replace(queries=queries)
 
 
 def flaw(_broker, world, _names):
-    """What is wrong with a world, if anything; a query that was refused knows that it is."""
+    """Returns the flaw of a world, or ""; a refused query is none, as it knows that it failed."""
     for entry in world.rows:
         if world.rows.count(entry) > 1:
             return f"row {entry[1]} is doubled in {entry[0]}"

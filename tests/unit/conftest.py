@@ -1,4 +1,4 @@
-"""Coroutines are tests here; a module may have a `RUN` of its own, such as one in virtual time."""
+"""Runs coroutine tests; a module may set its own `RUN`, for instance in virtual time."""
 
 import asyncio
 import inspect

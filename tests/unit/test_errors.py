@@ -1,4 +1,4 @@
-"""Errors survive every boundary they cross."""
+"""Errors survive the boundaries that they cross."""
 
 import pickle
 
@@ -9,7 +9,7 @@ from ackq import errors
 
 @pytest.mark.parametrize("cls", list(errors.BY_CODE.values()), ids=lambda cls: cls.__name__)
 def test_errors_pickle_with_code_message_and_fields(cls):
-    """Errors cross Spark's worker boundary whole."""
+    """Errors pickle completely, as they cross Spark's worker boundary."""
     error = cls("what happened, and the remedy", queue="q", tag=7)
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301
     assert type(copy) is cls
@@ -17,7 +17,7 @@ def test_errors_pickle_with_code_message_and_fields(cls):
 
 
 def test_codes_are_unique():
-    """Two classes of one code would make `from_code` guess."""
+    """Each code has one class, so that `from_code` is unambiguous."""
     classes = {errors.AckqError}
     todo = [errors.AckqError]
     while todo:
@@ -29,7 +29,7 @@ def test_codes_are_unique():
 
 
 def test_every_error_has_a_status():
-    """The one table covers the tree, most specific ancestor first."""
+    """Each error class has a gRPC status, of its nearest ancestor in the table."""
     assert errors.status_of(errors.QueueFullError("x")) == "RESOURCE_EXHAUSTED"
     assert errors.status_of(errors.QueueNotFoundError("x")) == "NOT_FOUND"
     assert errors.status_of(errors.UnauthenticatedError("x")) == "UNAUTHENTICATED"
@@ -39,7 +39,7 @@ def test_every_error_has_a_status():
 
 
 def test_unknown_code_is_kept():
-    """A newer broker's error keeps its code and text."""
+    """An error of a newer broker keeps its code and text."""
     error = errors.from_code("brand_new", "text", {"a": "b"})
     assert isinstance(error, errors.InternalError)
     assert (str(error), error.fields) == ("text", {"a": "b", "code": "brand_new"})

@@ -1,4 +1,4 @@
-"""Which extra a missing module asks for."""
+"""The extra that a missing module belongs to."""
 
 import json
 from importlib import metadata
@@ -26,7 +26,7 @@ UNKNOWN = "'CHECKOUT[cli]'  (CHECKOUT: a checkout of ackq, or its wheel)"
     ],
 )
 def test_the_extra_is_named(monkeypatch, found, installs):
-    """The line names the part, the module, and the installation's own source: never an index."""
+    """The message names the program, the module and the installation's source, not an index."""
     distribution = SimpleNamespace(read_text=lambda _: found)
     monkeypatch.setattr(metadata, "distribution", lambda _: distribution)
     text = extras.missing(ModuleNotFoundError(name="click.core"), "The command ackq", "cli")
@@ -35,7 +35,7 @@ def test_the_extra_is_named(monkeypatch, found, installs):
 
 @pytest.mark.parametrize("name", ["ackq", "ackq.client.missing", "ackq_broker.core"])
 def test_a_module_of_ours_is_a_bug(name):
-    """No extra brings it: the error goes on."""
+    """A missing module of ackq itself is raised again."""
     error = ModuleNotFoundError(name=name)
     with pytest.raises(ModuleNotFoundError) as raised:
         extras.missing(error, "The command ackq", "cli")

@@ -1,4 +1,4 @@
-"""Files with a secret that everybody can read are named, with their mode and the remedy."""
+"""Secret files that every user can read are warned of, with mode and remedy."""
 
 import logging
 
@@ -9,7 +9,7 @@ from ackq.secret_files import warn_if_public
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o444])
 def test_who_can_be_read_by_all_is_named_once(tmp_path, caplog, mode):
-    """With what to do, as a shell takes it."""
+    """One warning per file, with a command quoted for the shell."""
     path = tmp_path / "a key"
     path.write_text("secret")
     path.chmod(mode)
@@ -25,7 +25,7 @@ def test_who_can_be_read_by_all_is_named_once(tmp_path, caplog, mode):
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o660, 0o400, 0o602])
 def test_the_owner_and_its_group_may_read(tmp_path, caplog, mode):
-    """A service has its secrets by its group."""
+    """A group may read a secret file, as services get secrets by group."""
     path = tmp_path / "key"
     path.touch()
     path.chmod(mode)
@@ -34,6 +34,6 @@ def test_the_owner_and_its_group_may_read(tmp_path, caplog, mode):
 
 
 def test_a_file_that_is_gone_is_for_its_reader(tmp_path):
-    """Who reads it says so with its option."""
+    """A missing file raises, and its reader reports it with the option."""
     with pytest.raises(FileNotFoundError):
         warn_if_public(tmp_path / "gone")

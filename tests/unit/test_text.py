@@ -1,4 +1,4 @@
-"""Text of others, as it may stand in a line."""
+"""Foreign text made printable on one line."""
 
 import pytest
 
@@ -19,6 +19,6 @@ from ackq.text import printable
     ],
 )
 def test_printable(text, expected):
-    """A7: one line, without anything that a terminal obeys."""
+    """A7: the text is one line, without terminal control characters."""
     assert printable(text) == expected
     assert printable(text).isprintable()

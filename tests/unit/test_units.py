@@ -1,4 +1,4 @@
-"""Durations and sizes: what is taken, what it means, and what a refusal says."""
+"""Durations and sizes: accepted forms, their values, and error texts."""
 
 import pytest
 from hypothesis import given
@@ -22,18 +22,18 @@ from ackq.errors import InvalidArgumentError
     ],
 )
 def test_durations(text, expected):
-    """The letter m is minutes."""
+    """The letter m means minutes."""
     assert units.milliseconds(text, option="--timeout") == expected
 
 
 def test_a_number_alone_has_the_unit_of_its_option():
-    """A unit that is given counts all the same."""
+    """A number without a unit takes the option's unit; a given unit overrides it."""
     assert units.milliseconds("7", option="--timeout", bare="ms") == 7
     assert units.milliseconds("7s", option="--timeout", bare="ms") == 7_000
 
 
 def test_a_number_alone_is_refused_where_it_is_ambiguous():
-    """The error names the option and has examples."""
+    """The error names the option and gives examples."""
     with pytest.raises(InvalidArgumentError) as caught:
         units.milliseconds("30", option="maxTriggerDelay")
     assert str(caught.value) == (
@@ -47,7 +47,7 @@ def test_a_number_alone_is_refused_where_it_is_ambiguous():
     "text", ["", "s", "-1s", "1 fortnight", "1e3s", "1.5ms", "0.0001s", "1,5s", "1M5s", "٣s"]
 )
 def test_what_is_no_duration(text):
-    """Nor is a part of a millisecond."""
+    """Malformed durations and fractions of a millisecond are refused."""
     with pytest.raises(InvalidArgumentError, match="30s"):
         units.milliseconds(text, option="o", bare="ms")
 
@@ -67,13 +67,13 @@ def test_what_is_no_duration(text):
     ],
 )
 def test_sizes(text, expected):
-    """The letter m is MiB, however it is written: units are powers of 1024."""
+    """The letter m means MiB in any spelling: units are powers of 1024."""
     assert units.byte_count(text, option="--max-bytes") == expected
 
 
 @pytest.mark.parametrize("text", ["", "m", "-1", "64ib", "64 mm", "1.5", "0.3k", "much", "0"])
 def test_what_is_no_size(text):
-    """The error names the option and has examples."""
+    """The error names the option and gives examples."""
     with pytest.raises(InvalidArgumentError) as caught:
         units.byte_count(text, option="--max-bytes")
     assert str(caught.value) == (
@@ -84,7 +84,7 @@ def test_what_is_no_size(text):
 
 @pytest.mark.parametrize("text", ["9ms", "11ms", "1h"])
 def test_the_range_is_said(text):
-    """Both ends are included."""
+    """Both bounds of a duration are allowed values."""
     bounds = {"option": "o", "least_ms": 10, "most_ms": 10}
     assert units.milliseconds("10ms", **bounds) == 10
     with pytest.raises(InvalidArgumentError, match="; 10 ms at least; 10 ms at most"):
@@ -92,7 +92,7 @@ def test_the_range_is_said(text):
 
 
 def test_the_range_of_a_size_is_said():
-    """Both ends are included."""
+    """Both bounds of a size are allowed values."""
     bounds = {"option": "o", "least_bytes": 1024, "most_bytes": 2048}
     assert [units.byte_count(text, **bounds) for text in ("1k", "2k")] == [1024, 2048]
     for text in ("1023", "2049", "999999999999999t"):
@@ -102,7 +102,7 @@ def test_the_range_of_a_size_is_said():
 
 @given(st.integers(0, units.MOST))
 def test_every_number_is_itself(number):
-    """Exactly, also where a float would round."""
+    """Integers are parsed exactly, also where a float would round."""
     if number < 10**15:
         assert units.byte_count(f"{number}b", option="o", least_bytes=0) == number
         assert units.milliseconds(f"{number}ms", option="o") == number

@@ -1,4 +1,4 @@
-"""What a scenario works with: a broker under test, fresh names, and nothing left behind."""
+"""The bench of a scenario: a broker under test, fresh names, and a cleanup at the end."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tests.wire.differences import Differences
 
 D = TypeVar("D", bound=Dialect)
 
-# How long a broker gets to do what it must not do.
+# How long to wait for something that the broker must not do.
 SILENCE_S = 0.15
 
 
 class Bench(Generic[D]):
-    """One scenario's view of a broker.
+    """One scenario's access to a broker.
 
     Attributes:
-        broker: The dialect, for what is said to the broker as a whole.
+        broker: The dialect, for calls to the broker as a whole.
     """
 
     def __init__(self, broker: D, scenario: str) -> None:
@@ -43,39 +43,39 @@ class Bench(Generic[D]):
         self._exchanges: list[str] = []
         self._connections: list[Connection] = []
 
-    # --- making things ---
+    # --- creating ---
 
     def name(self, word: str) -> str:
-        """A name that nothing has yet."""
+        """Returns a name that is not used yet."""
         self._made += 1
         return f"{self._names}-{word}-{self._made}"
 
     def queue(self, name: str = "", **properties: Any) -> str:
-        """Declares a queue with these `Properties`; its name."""
+        """Declares a queue with these `Properties`; returns its name."""
         name = name or self.name("queue")
         self._queues.append(name)
         self.broker.declare(name, Properties(**properties))
         return name
 
     def exchange(self, kind: str) -> str:
-        """Declares an exchange; its name."""
+        """Declares an exchange; returns its name."""
         name = self.name(kind)
         self._exchanges.append(name)
         self.broker.declare_exchange(name, kind)
         return name
 
     def connect(self, **options: Any) -> Any:
-        """A connection, closed at the end of the scenario."""
+        """Opens a connection, which is closed at the end of the scenario."""
         connection = self.broker.connect(**options)
         self._connections.append(connection)
         return connection
 
     def publisher(self, mode: Mode = Mode.CONFIRM, **options: Any) -> Any:
-        """A publisher on a connection of its own."""
+        """Opens a publisher on its own connection."""
         return self.connect().publisher(mode, **options)
 
     def channel(self, **options: Any) -> Any:
-        """A channel on a connection of its own."""
+        """Opens a channel on its own connection."""
         return self.connect().channel(**options)
 
     def fill(self, queue: str, *bodies: bytes, **fields: Any) -> None:
@@ -85,53 +85,53 @@ class Bench(Generic[D]):
         assert publisher.answers.all().confirmed == set(numbers)
 
     def filled(self, *bodies: bytes, **properties: Any) -> str:
-        """A queue with these bodies ready; its name."""
+        """Declares a queue and fills it with these bodies; returns its name."""
         queue = self.queue(**properties)
         self.fill(queue, *bodies)
         return queue
 
     def dead_lettering(self, *bodies: bytes, **properties: Any) -> tuple[str, str]:
-        """A queue with these bodies ready, and the dead-letter queue that it has."""
+        """Declares a queue filled with these bodies, and its dead-letter queue; returns both."""
         dead = self.queue()
         queue = self.queue(dead_letter_queue=dead, **properties)
         if bodies:
             self.fill(queue, *bodies)
         return queue, dead
 
-    # --- looking ---
+    # --- inspecting ---
 
     def ready(self, queue: str) -> int:
-        """Ready messages of a queue."""
+        """The number of ready messages of a queue."""
         return self.broker.counts(queue).ready
 
     def wait_ready(self, queue: str, messages: int) -> None:
-        """Waits until so many messages are ready."""
+        """Waits until the queue has this number of ready messages."""
         until(lambda: self.ready(queue) == messages)
 
     def drain(self, queue: str) -> list[bytes]:
-        """The bodies of the ready messages, in order; they are gone afterwards."""
+        """Takes all ready messages off a queue; returns their bodies in order."""
         return [delivery.body for delivery in self.channel().get(queue, 1_000, no_ack=True)]
 
     def dead(self, queue: str, messages: int = 1) -> list[Delivery]:
-        """Waits until so many messages are ready in a dead-letter queue, and takes them out."""
+        """Waits for this number of messages in a dead-letter queue, and takes them."""
         self.wait_ready(queue, messages)
         return self.channel().get(queue, messages, no_ack=True)
 
     def dead_now(self, queue: str) -> list[Delivery]:
-        """What is in a dead-letter queue, once what was asked for before has been done."""
+        """Takes the messages of a dead-letter queue, after all earlier requests took effect."""
         self.fill(self.queue(), b"done")
         return self.channel().get(queue, 1_000, no_ack=True)
 
-    # --- judging ---
+    # --- asserting ---
 
     def expect(self, aspect: str, actual: object, by_rule: object) -> None:
-        """Asserts what the rule says, or exactly what DIFFERENCES says of this broker."""
+        """Asserts the rule's value, or exactly the one that DIFFERENCES lists for this broker."""
         self._differences.expect(aspect, actual, by_rule)
 
     # --- the end ---
 
     def tidy(self) -> None:
-        """Closes and removes what the scenario made."""
+        """Closes and deletes the objects that the scenario created."""
         for connection in self._connections:
             connection.close()
         for queue in self._queues:
@@ -142,13 +142,13 @@ class Bench(Generic[D]):
                 self.broker.delete_exchange(exchange)
 
     def judged(self) -> None:
-        """Fails when a difference that is listed for this scenario was not looked at."""
+        """Fails if a difference listed for this scenario was not checked."""
         self._differences.finished()
 
 
 @contextlib.contextmanager
 def refused_as(condition: str) -> Iterator[None]:
-    """The broker refuses what is asked here, for this reason."""
+    """Asserts that the broker refuses the enclosed request for this reason."""
     with pytest.raises(Refused) as refused:
         yield
     assert refused.value.condition == condition
@@ -160,12 +160,12 @@ def bodies(deliveries: list[Delivery]) -> list[bytes]:
 
 
 def taken(channel: Channel, messages: int) -> list[Delivery]:
-    """The next deliveries of a channel."""
+    """Waits for the next deliveries of a channel."""
     return [channel.delivery() for _ in range(messages)]
 
 
 def silent(channel: Channel) -> bool:
-    """Whether nothing is delivered for a while."""
+    """Whether the channel gets no delivery for a while."""
     with contextlib.suppress(TimeoutError):
         channel.delivery(SILENCE_S)
         return False

@@ -1,4 +1,4 @@
-"""The brokers under test, each started once, and the table that is printed at the end."""
+"""The brokers under test, each started once, and the rule table printed at the end."""
 
 import grpc
 import pytest
@@ -21,7 +21,7 @@ _table = Table()
 
 @pytest.fixture
 def broker(broker):
-    """The test's own broker, of which no client keeps a connection."""
+    """The test's own broker, to which no client keeps a connection afterwards."""
     yield broker
     close_channels()
 
@@ -35,7 +35,7 @@ def shared_broker(tmp_path_factory):
 
 @pytest.fixture
 def client(shared_broker):
-    """Raw stubs on the shared broker, with a durable queue `q`; everything goes afterwards."""
+    """Raw stubs on the shared broker, with a durable queue `q`; all is deleted afterwards."""
     with Client(shared_broker.endpoint) as raw:
         raw.declare()
         yield raw
@@ -53,7 +53,7 @@ def client(shared_broker):
 
 
 def _removed(raw, request):
-    """Whether a link could be removed: not while its process counts as live."""
+    """Whether a link could be removed, which is refused while its process counts as live."""
     try:
         return raw.links.RemoveLink(request) is not None
     except grpc.RpcError as refused:
@@ -94,13 +94,13 @@ def rabbitmq_dialect(tmp_path_factory):
 
 @pytest.fixture(params=BROKERS)
 def bench(request):
-    """A scenario's view of each broker in turn: both must behave alike."""
+    """The bench of a scenario on each broker in turn: both must behave alike."""
     yield from _bench(request, request.getfixturevalue(f"{request.param}_dialect"))
 
 
 @pytest.fixture
 def ackq(request, ackq_dialect):
-    """A scenario's view of the ackq broker, for rules that RabbitMQ does not have."""
+    """The bench of a scenario on the ackq broker, for rules that RabbitMQ does not have."""
     yield from _bench(request, ackq_dialect)
 
 
@@ -114,7 +114,7 @@ def _bench(request, dialect):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
-    """Notes each outcome in the table."""
+    """Notes each test outcome in the rule table."""
     report = yield
     _table.add(item, report)
     return report
@@ -122,7 +122,7 @@ def pytest_runtest_makereport(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """A scenario that passed has looked at every difference that is listed for it."""
+    """Fails a passed scenario that did not check every difference listed for it."""
     result = yield
     bench = pyfuncitem.funcargs.get("bench") or pyfuncitem.funcargs.get("ackq")
     if bench is not None:
@@ -131,7 +131,7 @@ def pytest_pyfunc_call(pyfuncitem):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Prints the table."""
+    """Prints the rule table."""
     lines = list(_table.lines())
     if lines:
         terminalreporter.section("conformance: rule x broker")

@@ -1,7 +1,7 @@
-"""Where RabbitMQ does something else than the rules say, and why that stays so.
+"""Differences of RabbitMQ from the rules, each with the reason why it stays.
 
-Invariant: the tables are exact. A scenario checks that the broker does what its entry here says, so
-a difference that went away, or changed, fails the scenario.
+Invariant: the tables are exact. A scenario checks that the broker behaves as its entry says, so a
+difference that disappeared, or changed, fails the scenario.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Difference:
-    """A behaviour that is not the rule's.
+    """A behaviour that differs from a rule.
 
     Attributes:
         rule: The rule that is not kept.
-        broker: Which broker differs.
+        broker: The broker that differs.
         scenario: The test that shows it.
-        aspect: What is looked at there.
-        behaviour: What that broker does.
+        aspect: The aspect that the test compares.
+        behaviour: The broker's behaviour.
         reason: Why the rule says otherwise.
     """
 
@@ -251,7 +251,7 @@ class Differences:
         self._seen: list[str] = []
 
     def expect(self, aspect: str, actual: object, by_rule: object) -> None:
-        """Asserts what the rule says, or exactly what is listed."""
+        """Asserts the rule's value, or exactly the one listed for this broker."""
         entry = self._listed.get(aspect)
         if entry is None:
             assert actual == by_rule, f"{aspect}: {actual!r}; by rule: {by_rule!r}"
@@ -261,5 +261,5 @@ class Differences:
         self._seen.append(aspect)
 
     def finished(self) -> None:
-        """Fails when an aspect that is listed was not looked at."""
+        """Fails if an aspect that is listed was not checked."""
         assert sorted(self._seen) == sorted(self._listed)

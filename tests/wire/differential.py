@@ -1,7 +1,7 @@
-"""Random programs that two brokers run side by side, message by message alike.
+"""Random programs run on two brokers, which must agree message by message.
 
 A program is a list of steps that Hypothesis draws, and shrinks when the brokers disagree. A step
-that meets a difference of `differences.py` is left out, and says which.
+that meets a difference of `differences.py` is left out, with a comment that names it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.wire.brokers.streams import Return, until
 
 CHANNELS = 2
 NOBODY = "nobody"
-# RabbitMQ counts bodies, and ackq keys and headers too: with these sizes both let two in.
+# RabbitMQ counts bodies, ackq also keys and headers: with these sizes both admit two messages.
 QUEUES: dict[str, dict[str, Any]] = {
     "plain": {},
     "volatile": {"durable": False},
@@ -30,14 +30,14 @@ QUEUES: dict[str, dict[str, Any]] = {
     "dead": {},
 }
 SIZES = (400, 400, 400, 20_000)
-# Which of them refuse, and which drop: where both brokers differ in what else is counted.
+# Queues that refuse, and that drop: the brokers differ in what else they count.
 REFUSING = frozenset(("short", "small"))
 DROPPING = frozenset(("ring", "small ring"))
 
 
 @dataclass(frozen=True)
 class Publish:
-    """Messages published in a row (queue, size, persistent), in one frame if there are frames."""
+    """Publishes messages in a row (queue, size, persistent), in one frame if there are frames."""
 
     messages: tuple[tuple[str, int, bool], ...]
     mandatory: bool
@@ -45,7 +45,7 @@ class Publish:
 
 @dataclass(frozen=True)
 class Get:
-    """A pull."""
+    """Pulls messages."""
 
     channel: int
     queue: str
@@ -55,7 +55,7 @@ class Get:
 
 @dataclass(frozen=True)
 class Consume:
-    """A consumer, if the queue has none."""
+    """Starts a consumer, if the queue has none."""
 
     channel: int
     queue: str
@@ -65,7 +65,7 @@ class Consume:
 
 @dataclass(frozen=True)
 class Settle:
-    """Settles one of what the channel holds, or all up to it."""
+    """Settles one delivery that the channel holds, or all up to it."""
 
     channel: int
     which: int
@@ -75,7 +75,7 @@ class Settle:
 
 @dataclass(frozen=True)
 class SettleAgain:
-    """Settles a tag that is outstanding no more, which closes the channel."""
+    """Settles a tag that is no longer outstanding, which closes the channel."""
 
     channel: int
     multiple: bool
@@ -83,14 +83,14 @@ class SettleAgain:
 
 @dataclass(frozen=True)
 class Close:
-    """Closes a channel, and opens another in its place."""
+    """Closes a channel, and opens another one in its place."""
 
     channel: int
 
 
 @dataclass(frozen=True)
 class Purge:
-    """Removes what is ready."""
+    """Purges the ready messages of a queue."""
 
     queue: str
 
@@ -127,7 +127,7 @@ programs = st.lists(
 
 @dataclass
 class _Held:
-    """A delivery that waits for its settlement."""
+    """A delivery that is not settled yet."""
 
     queue: str
     delivery: Delivery
@@ -135,10 +135,10 @@ class _Held:
 
 @dataclass
 class _Side:
-    """A program on one broker.
+    """A program's run on one broker.
 
     Attributes:
-        seen: What the broker said and gave, step by step: to be like the other one's.
+        seen: The broker's answers and deliveries, step by step, to be compared.
     """
 
     bench: Bench[Any]
@@ -166,7 +166,7 @@ class _Side:
     # --- steps ---
 
     def do(self, step: Step) -> None:
-        """One step."""
+        """Runs one step."""
         does: dict[type[Step], Callable[[Any], None]] = {
             Publish: self.publish,
             Get: self.get,
@@ -205,9 +205,9 @@ class _Side:
         self.consumers[step.queue] = step.channel, name, step.no_ack
 
     def named(self, step: Settle) -> list[int]:
-        """The tags that a settlement names, the last one last.
+        """The tags that a settlement covers, the named one last.
 
-        Nothing when it releases messages of queues that drop: `test_requeue_drops_nothing`.
+        Empty if it would release messages of queues that drop: `test_requeue_drops_nothing`.
         """
         held = self.held[step.channel]
         if not held:
@@ -250,10 +250,10 @@ class _Side:
             if on == channel:
                 del self.consumers[word]
 
-    # --- looking ---
+    # --- inspection ---
 
     def collect(self) -> None:
-        """Takes what came to consumers."""
+        """Notes the deliveries received by consumers."""
         for word, (channel, name, no_ack) in self.consumers.items():
             waiting = self.channels[channel].deliveries
             mine = [delivery for delivery in tuple(waiting) if delivery.consumer == name]
@@ -272,12 +272,12 @@ class _Side:
         return {word: self.bench.ready(name) for word, name in self.names.items()}
 
     def holds(self, words: frozenset[str], channel: int | None = None) -> bool:
-        """Whether it has unacked messages of these queues, on a channel or anywhere."""
+        """Whether there are unacked messages of these queues, on a channel or on any."""
         held = self.held if channel is None else [self.held[channel]]
         return any(each.queue in words for tags in held for each in tags.values())
 
     def drain(self) -> dict[str, list[object]]:
-        """What is left at the end, by queue."""
+        """The remaining messages at the end, by queue."""
         return {
             word: [_told(word, d) for d in self.bench.channel().get(name, 1_000, no_ack=True)]
             for word, name in self.names.items()
@@ -292,14 +292,14 @@ def _told(word: str, delivery: Delivery) -> tuple[object, ...]:
 
 
 class Pair:
-    """Two brokers with one program."""
+    """Two brokers that run one program."""
 
     def __init__(self, one: Dialect, other: Dialect) -> None:
         self._sides = [_Side(Bench(dialect, "")) for dialect in (one, other)]
         self._one = self._sides[0]
 
     def run(self, program: list[Step]) -> None:
-        """Runs a program; fails when the brokers do not agree."""
+        """Runs a program; fails if the brokers disagree."""
         try:
             for side in self._sides:
                 side.start()
@@ -320,15 +320,15 @@ class Pair:
             side.do(step)
 
     def _without_differences(self, step: Step) -> Step | None:
-        """A step as far as both brokers are to agree on it; None where nothing is left."""
+        """The part of a step on which both brokers should agree; None if there is none."""
         match step:
             case Publish():
-                # Only ackq counts what is unacked: `test_length_counts_unacked_messages`.
+                # Only ackq counts unacked messages: `test_length_counts_unacked_messages`.
                 full = {word for word in REFUSING if self._one.holds(frozenset((word,)))}
                 left = tuple(message for message in step.messages if message[0] not in full)
                 return Publish(left, step.mandatory) if left else None
             case Consume():
-                # One consumer a queue: whose turn it is, is each broker's matter.
+                # One consumer per queue: the order of turns is not specified.
                 twice = step.queue in self._one.consumers
                 return None if twice or (step.queue in REFUSING and not step.no_ack) else step
             case Settle():
@@ -339,7 +339,7 @@ class Pair:
         return step
 
     def _agree(self, step: object) -> None:
-        """What both have said, given and left is the same, twice in a row."""
+        """Waits until both brokers' answers, deliveries and ready counts agree, twice in a row."""
         try:
             until(self._settled_down, timeout_s=5)
         except AssertionError:
@@ -358,5 +358,5 @@ class Pair:
 
 
 def _in_order(seen: list[object]) -> list[object]:
-    """What was seen; deliveries to consumers may have been noted in another order of queues."""
+    """The events, sorted, as deliveries to consumers may be noted in another order of queues."""
     return sorted(seen, key=repr)

@@ -14,7 +14,7 @@ _START_S = 60
 
 @contextmanager
 def broker_here(folder):
-    """A broker that serves until the block ends, without syncs; yields its endpoint."""
+    """Runs a broker without syncs until the block ends; yields its endpoint."""
     loop, stop, serving = asyncio.new_event_loop(), asyncio.Event(), Future()
     options = server.Options(
         folder / "data", (address("127.0.0.1:0"),), sync=False, failpoint=unarmed

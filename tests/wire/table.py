@@ -1,4 +1,4 @@
-"""The table rule x broker: what ran, what held, and what differs and why."""
+"""The table of rules and brokers: what ran and held, and the differences with their reasons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ rules_of = rules.opening
 
 
 def broker_of(item: pytest.Item) -> str | None:
-    """The broker that a scenario runs on; None: it is no scenario."""
+    """The broker on which a scenario runs; None if the test is no scenario."""
     fixtures = getattr(item, "fixturenames", ())
     if "bench" in fixtures:
         return item.callspec.params["bench"]
@@ -26,14 +26,14 @@ def broker_of(item: pytest.Item) -> str | None:
 
 
 class Table:
-    """Outcomes by rule and broker."""
+    """Test outcomes by rule and broker."""
 
     def __init__(self) -> None:
         self._cells: dict[tuple[str, str], Counter[str]] = {}
         self._not_run: Counter[tuple[str, str]] = Counter()
 
     def add(self, item: pytest.Item, report: pytest.TestReport) -> None:
-        """One phase of one test; only what decides the test's outcome counts."""
+        """Adds one phase of a test; only the phase that decides the test's outcome counts."""
         broker = broker_of(item)
         decides = report.when == "call" or report.outcome != "passed"
         if broker is None or not decides:
@@ -48,7 +48,7 @@ class Table:
             self._cells.setdefault((rule, broker), Counter())[outcome] += 1
 
     def lines(self) -> Iterator[str]:
-        """The table, the differences, and in capitals what did not run."""
+        """The lines of the table and the differences; scenarios that did not run in capitals."""
         if not self._cells:
             return
         yield f"{'rule':<6}{BROKERS[0]:<24}{BROKERS[1]}"

@@ -1,4 +1,4 @@
-"""The examples in the docstrings run against a broker (C10, P13).
+"""The examples in the client's docstrings, run against a broker (C10, P13).
 
 Each block of examples finds a queue `orders` with the messages `a`, `b` and `c`.
 """
@@ -20,7 +20,7 @@ from ackq_link.edge import link as async_link
 
 
 def blocks():
-    """Blocks of examples, parted by text, by the name of what they explain."""
+    """Yields blocks of examples, separated by text, named after the object they document."""
     for module in (outcomes, channel, async_channel, transactional, async_publisher, async_link):
         for found in doctest.DocTestFinder().find(module):
             parts = doctest.DocTestParser().parse(found.docstring)
@@ -44,7 +44,7 @@ def endpoint():
 
 @pytest.mark.parametrize(("found", "block"), list(blocks()))
 def test_docstring(endpoint, found, block):
-    """C10, P13: what a docstring shows is what happens."""
+    """C10, P13: a docstring's examples give the output that they show."""
     admin = Admin(endpoint)
     admin.declare_queue("orders")
     admin.purge_queue("orders")
@@ -68,7 +68,7 @@ def test_docstring(endpoint, found, block):
 
 
 def test_every_mode_has_an_example():
-    """Issue 4: a small example for each mode."""
+    """Issue 4: each acknowledge mode has an example in its docstring."""
     shown = outcomes.AcknowledgeMode.__doc__
     for mode in outcomes.AcknowledgeMode:
         assert f"AcknowledgeMode.{mode.name}" in shown

@@ -1,6 +1,6 @@
-"""Random programs on ackq and RabbitMQ, which agree but for what `differences.py` lists.
+"""Random programs on ackq and RabbitMQ, which agree except for what `differences.py` lists.
 
-A few in the suite; more, and others, by a command:
+The suite runs a few; for more, and others:
 
     ACKQ_DIFFERENTIAL=500,7 python -m pytest tests/wire/test_differential.py
 
@@ -27,5 +27,5 @@ EXAMPLES, SEED = map(int, os.environ.get("ACKQ_DIFFERENTIAL", "15,1").split(",")
 )
 @given(program=programs)
 def test_both_brokers_agree(ackq_dialect, rabbitmq_dialect, program):
-    """P3, P7, P8, C1-C9, C12, C13, Q2-Q4: whatever is asked, in any order, both do the same."""
+    """P3, P7, P8, C1-C9, C12, C13, Q2-Q4: both brokers agree on random programs of requests."""
     Pair(ackq_dialect, rabbitmq_dialect).run(program)

@@ -1,7 +1,7 @@
-"""Streams that are fenced by an open of their own client, of an earlier call, which came late.
+"""Streams fenced by an earlier open of their own client that arrived late.
 
-A network may bring what a connection sent long after the client left it, and gave up the call. An
-open that another process made, which is a copy of the client's, ends the client instead.
+A network may deliver an open long after its client gave up the call. An open by another process, a
+copy of the client, ends the client instead.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ COPY = {"attempt": b"of a copy"}
 
 
 def last_attempt(stream):
-    """The fields of an open that the client itself made."""
+    """The fields of the last open that the client itself made."""
     return {"attempt": bytes.fromhex(stream._attempts._made[-1])}
 
 
 def last_open(publisher):
-    """The same of a publisher, which says the attempts before."""
+    """The fields of a publisher's last open, which also has the earlier attempts."""
     before = publisher._attempts.before()
     return {**last_attempt(publisher), "attempts_before": before, "resume": True}
 
@@ -43,7 +43,7 @@ def in_queue(own):
 
 
 def wait_fenced(late):
-    """Waits until the client of a stream has come back, which ends the late one."""
+    """Waits until the client has reconnected, which fences the late stream."""
     with pytest.raises(grpc.RpcError) as ended:
         for _ in late.call:
             pass
@@ -51,7 +51,7 @@ def wait_fenced(late):
 
 
 def test_publisher(own, broker):
-    """P10: what is unanswered goes by another stream, and each message is there once."""
+    """P10: a publisher fenced by its own late open reconnects, and each message is stored once."""
     wanted = [b"%05d" % at for at in range(5_000)]
     with Publisher(broker.endpoint, routing_key="q") as out:
         futures = [out.publish(body) for body in wanted[:4_999]]
@@ -64,7 +64,7 @@ def test_publisher(own, broker):
 
 
 def test_transactional_publisher(own, broker):
-    """P13: it goes on; what was not committed is rolled back, and is said to be."""
+    """P13: a transactional publisher fenced by its late open reports the rollback, and goes on."""
     rows = pa.table({"body": [b"%05d" % at for at in range(1_000)]})
     with TransactionalPublisher(broker.endpoint, routing_key="q") as out:
         out.publish(b"before")
@@ -84,7 +84,7 @@ def test_transactional_publisher(own, broker):
 
 
 def test_channel(own, broker):
-    """C11: it is resumed: its tags stay, and what it holds can be settled."""
+    """C11: a channel fenced by its own late open is resumed with its tags."""
     own.publish(b"a", b"b")
     with Channel(broker.endpoint) as channel:
         first, second = channel.get("q", 2)
@@ -97,7 +97,7 @@ def test_channel(own, broker):
 
 
 def test_link(own, broker, monkeypatch):
-    """L1: its process keeps its epoch and its subscription."""
+    """L1: a link fenced by its own late open keeps its epoch and subscription."""
     token = secrets.token_bytes(16)
     monkeypatch.setattr(async_link, "secrets", SimpleNamespace(token_bytes=lambda _: token))
 
@@ -117,11 +117,11 @@ def test_link(own, broker, monkeypatch):
 
 
 def test_copied_publisher(own, broker):
-    """P10: one that a copy fenced ends: what it sent on would be taken for what the copy sent."""
+    """P10: a publisher fenced by a copy ends, as its publishes would be taken for the copy's."""
     out = Publisher(broker.endpoint, routing_key="q")
     out.publish(b"before").result(SOON_S)
     with own.publisher(out._stream._publisher_id, resume=True, attempt=b""):
-        # The publisher learns that it is fenced after this is sent, before, or before it is added.
+        # It may learn of the fence after this is sent, before, or before this is added.
         refusals = (errors.OutcomeUnknownError, errors.FencedError, errors.ClosedError)
         with pytest.raises(refusals, match="was copied") as refused:
             out.publish(b"behind").result(SOON_S)
@@ -134,7 +134,7 @@ def test_copied_publisher(own, broker):
 
 
 def test_two_copies_publish(own, broker, monkeypatch):
-    """P10: of what two processes publish under one id, all that is confirmed is in the queue."""
+    """P10: of two processes that publish under one id, all confirmed messages are stored."""
     token = secrets.token_bytes(16)
     module = importlib.import_module("ackq.client.publishing.stream")
     with monkeypatch.context() as patched:
@@ -157,7 +157,7 @@ def test_two_copies_publish(own, broker, monkeypatch):
 
 
 def test_copied_channel(own, broker):
-    """C11: one that a copy fenced ends."""
+    """C11: a channel fenced by a copy ends."""
     own.publish(b"a")
     with Channel(broker.endpoint) as channel:
         channel.get("q", 1)
@@ -167,7 +167,7 @@ def test_copied_channel(own, broker):
 
 
 def until_refused(act, error):
-    """What a call is refused with; it is repeated until it is."""
+    """Returns a function that repeats a call until it is refused, and returns the message."""
 
     def repeat():
         while True:
@@ -180,7 +180,7 @@ def until_refused(act, error):
 
 
 def test_copied_link(own, broker, monkeypatch):
-    """L1: one whose token another process has ends when that one opens it."""
+    """L1: a link ends when another process with its token opens it."""
     token = secrets.token_bytes(16)
     monkeypatch.setattr(async_link, "secrets", SimpleNamespace(token_bytes=lambda _: token))
 

@@ -1,4 +1,4 @@
-"""The tables of this folder say what the scenarios do: every rule, every broker, every reason."""
+"""The tables of this folder match the scenarios: every rule, every broker, every reason."""
 
 import importlib
 import inspect
@@ -40,7 +40,7 @@ def rules_with(fixture):
 
 
 def test_every_scenario_names_its_rules():
-    """A scenario's docstring opens with rules that exist."""
+    """A scenario's docstring begins with rules that exist."""
     for name, function in SCENARIOS.items():
         rules = rules_of(function.__doc__)
         assert rules, name
@@ -48,18 +48,18 @@ def test_every_scenario_names_its_rules():
 
 
 def test_every_rule_has_a_scenario():
-    """P1-P14, C1-C17, Q1-Q9."""
+    """P1-P14, C1-C17, Q1-Q9: every rule has a scenario."""
     assert rules_with("bench") | rules_with("ackq") == set(RULES)
 
 
 def test_a_rule_runs_on_rabbitmq_or_has_a_reason():
-    """No rule is left out of the comparison without a word, and none with a word is in it."""
+    """Each rule runs on RabbitMQ, or has a reason for its absence, and not both."""
     assert rules_with("bench") | set(ABSENT) == set(RULES)
     assert rules_with("bench") & set(ABSENT) == set()
 
 
 def test_every_difference_is_of_a_scenario():
-    """What the scenario does not show cannot be listed."""
+    """Each listed difference belongs to a scenario and a rule of it."""
     for entry in DIFFERENCES:
         scenario = SCENARIOS[entry.scenario]
         assert entry.broker in BROKERS, entry
@@ -71,7 +71,7 @@ KNOWN = Difference("P1", "rabbitmq", "test_x", "colour", "blue", "because")
 
 
 def test_a_listed_difference_is_exact(monkeypatch):
-    """A broker may do what is listed of it, and nothing else that is not the rule's."""
+    """A listed difference must match exactly; any other deviation from the rule fails."""
     monkeypatch.setattr(differences, "DIFFERENCES", (KNOWN,))
     listed = Differences("rabbitmq", "test_x")
     listed.expect("colour", "blue", "red")
@@ -84,7 +84,7 @@ def test_a_listed_difference_is_exact(monkeypatch):
 
 
 def test_a_difference_that_went_away_fails(monkeypatch):
-    """What is listed and is no more, or is not looked at any more, has to leave the list."""
+    """A listed difference that no longer occurs, or is not checked, fails the scenario."""
     monkeypatch.setattr(differences, "DIFFERENCES", (KNOWN,))
     with pytest.raises(AssertionError, match="keeps the rule now"):
         Differences("rabbitmq", "test_x").expect("colour", "red", "red")

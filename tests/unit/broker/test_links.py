@@ -1,4 +1,4 @@
-"""Directories that do not outlive the driver, by what the system says of them."""
+"""Data directories that do not outlive the driver, judged by the mount table."""
 
 import tempfile
 from pathlib import Path
@@ -30,18 +30,18 @@ no mount - at all
     ],
 )
 def test_the_file_system_is_that_of_the_nearest_mount(path, kind):
-    """L9: what an edge was told is done is not kept in memory."""
+    """L9: a directory's file system shows if its data is only in memory."""
     assert links._file_system(Path(path), MOUNTS) == kind
 
 
 @pytest.mark.parametrize("folder", [*links._CLEARED, tempfile.gettempdir()])
 def test_folders_for_temporary_files_are_refused(folder):
-    """L9: also when nothing is there yet."""
+    """L9: a data directory under a temporary folder is refused before it exists."""
     assert folder in links.why_temporary(Path(folder, "not", "there"))
 
 
 def test_memory_is_refused(monkeypatch):
-    """L9: and so is what a container takes with it."""
+    """L9: a data directory in memory or in a container's layer is refused."""
     monkeypatch.setattr(links, "_mounts", lambda: MOUNTS)
     assert "in memory" in links.why_temporary(Path("/mem/edge"))
     assert "container" in links.why_temporary(Path("/covered/edge"))

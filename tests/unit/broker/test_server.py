@@ -1,4 +1,4 @@
-"""File descriptors, shared out."""
+"""Limits of file descriptors, and their share for connections."""
 
 import resource
 
@@ -16,7 +16,7 @@ from ackq_broker import server
     ],
 )
 def test_the_soft_limit_is_raised_to_the_hard_one(monkeypatch, limits, set_to, expected):
-    """I6: what the machine allows is not left to a default of 1,024."""
+    """I6: the limit of descriptors is raised to the machine's, from a default of 1,024."""
     found = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: found.append(both))
@@ -26,6 +26,6 @@ def test_the_soft_limit_is_raised_to_the_hard_one(monkeypatch, limits, set_to, e
 
 @pytest.mark.parametrize(("limit", "connections"), [(64, 16), (1024, 768), (1 << 20, 1048320)])
 def test_connections_leave_some_for_the_journal(limit, connections):
-    """I6: a quarter of few, and all but 256 of many."""
+    """I6: a quarter of few descriptors, and all but 256 of many."""
     assert server.connection_descriptors(limit, 1) == connections
     assert server.connection_descriptors(limit, 2) == connections // 2

@@ -1,4 +1,4 @@
-"""O4: errors of the operating system in words."""
+"""O4: errors of the operating system as messages."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from ackq_broker.cli.explanations import explain
     "number", [errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EEXIST]
 )
 def test_an_error_names_its_file_and_a_remedy(number):
-    """O4: without its number."""
+    """O4: the message names file and remedy, without the error number."""
     told = explain(OSError(number, os.strerror(number), "/d/LOCK"))
     assert "/d/LOCK" in told
     assert ": " in told
@@ -22,7 +22,7 @@ def test_an_error_names_its_file_and_a_remedy(number):
 
 
 def test_what_is_not_known_is_told_as_the_system_says_it():
-    """O4: with the file, or what it was about."""
+    """O4: the system's text, with the file or the data directory."""
     assert explain(OSError(errno.ELOOP, "Too many links", "/d")) == "/d: Too many links"
     assert explain(OSError("no number")) == "the data directory: no number"
     assert explain(NotFoundError("there is none")) == "there is none"

@@ -1,4 +1,4 @@
-"""The formats of the log."""
+"""The log's formats."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ from ackq_broker.engine.events import event
 
 @pytest.fixture
 def log(capsys):
-    """Configures the log as a test asks; gives what reads it. All is as before at the end."""
+    """Configures the log with given arguments, returns its reader, and restores the log after."""
     root = logging.getLogger()
     before = root.handlers[:], root.level
 
@@ -24,7 +24,7 @@ def log(capsys):
 
 
 def test_json_has_an_object_on_each_line(log):
-    """M3: what all lines have, and the event's own fields."""
+    """M3: the common fields and the event's own fields."""
     written = log("info", "json")
     logging.getLogger("ackq_broker.x").warning("%d went", 3, extra=event("gone", messages=3))
     line = json.loads(written())
@@ -39,7 +39,7 @@ def test_json_has_an_object_on_each_line(log):
 
 
 def test_a_name_with_line_ends_stays_on_its_line(log):
-    """M3: a client that names a queue so cannot begin a line."""
+    """M3: line breaks in a queue's name cannot begin a log line."""
     written = log("info", "json")
     logging.getLogger("x").info("queue '%s'", "a\n{}\x1b[2J", extra=event("e", queue="a\nb"))
     (line,) = written().splitlines()
@@ -48,7 +48,7 @@ def test_a_name_with_line_ends_stays_on_its_line(log):
 
 
 def test_a_traceback_is_in_the_object(log):
-    """M3: an unexpected error is one line, too."""
+    """M3: an unexpected error with its traceback is one line, too."""
     written = log("info", "json")
     try:
         _ = 1 / 0
@@ -59,7 +59,7 @@ def test_a_traceback_is_in_the_object(log):
 
 
 def test_the_level_counts_and_libraries_are_quiet(log):
-    """M3: at level debug the broker's own details are shown, and no library's."""
+    """M3: level debug shows the broker's own details, but no library's."""
     written = log("debug", "text")
     logging.getLogger("ackq_broker.x").debug("ours")
     logging.getLogger("asyncio").debug("theirs")
@@ -69,7 +69,7 @@ def test_the_level_counts_and_libraries_are_quiet(log):
 
 
 def test_nobody_else_begins_a_line(log):
-    """A7: neither by a message nor by an argument, nor by an exception that is logged."""
+    """A7: neither an argument nor a logged exception can forge a log line."""
     written, forged = log("info", "text"), "x\n2026-01-01T00:00:00.000Z ERROR test forged\x1b[2J"
     logging.getLogger("test").info("the label '%s'", forged)
     logging.getLogger("test").error("failed", exc_info=ValueError(forged))

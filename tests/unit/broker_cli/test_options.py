@@ -1,4 +1,4 @@
-"""O1: the values of options, from text."""
+"""O1: option values parsed from text."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ from ackq_broker.cli import options
     ("text", "size"), [("1GiB", 1 << 30), ("512MiB", 512 << 20), ("1000000000", 1_000_000_000)]
 )
 def test_a_size_of_memory(text, size):
-    """P14: with a unit of 1,024, or in bytes."""
+    """P14: a size with a unit of powers of 1024, or in bytes."""
     assert options.size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "one", "-1GiB", "GiB"])
 def test_a_size_that_is_none(text):
-    """P14: a misspelt one, and one that a broker cannot live with."""
+    """P14: a malformed size and one below its minimum are refused."""
     with pytest.raises(InvalidArgumentError, match="is no size, such as 64k, 256m"):
         options.size(text)
     with pytest.raises(InvalidArgumentError, match="is no size of 2097152 bytes or more, such as"):
@@ -35,7 +35,7 @@ def test_a_size_that_is_none(text):
     ],
 )
 def test_the_disk_reserve(given, expected):
-    """P8: it follows the segments, and is never too small to drain from."""
+    """P8: the reserve follows the segment size, and is never too small to drain from."""
     said = options.ServeOptions(data=Path("/d"), **given)
     if expected is not None:
         assert options.reserve(said) == expected
@@ -45,6 +45,6 @@ def test_the_disk_reserve(given, expected):
 
 
 def test_levels_and_switches():
-    """O1: in any case."""
+    """O1: levels and switches are accepted in any case."""
     assert options.level("INFO") == "info"
     assert (options.switch("Yes"), options.switch("0")) == (True, False)

@@ -1,4 +1,4 @@
-"""O1: where an option of the broker is said, and which of them counts."""
+"""O1: the sources of the broker's options, and their precedence."""
 
 import tomllib
 from pathlib import Path
@@ -15,7 +15,7 @@ DATA = {"data": "/d"}
 
 @pytest.fixture
 def file(tmp_path):
-    """Writes a file for `--config`; returns its path."""
+    """Writes a file for `--config`, and returns its path."""
 
     def write(text):
         path = tmp_path / "broker.toml"
@@ -26,7 +26,7 @@ def file(tmp_path):
 
 
 def test_what_nobody_says_has_its_default():
-    """O1: and `data` has none."""
+    """O1: options that are not set have defaults, except `data`."""
     found = settings(DATA, {})
     assert found.options.data == Path("/d")
     assert found.options.listen == (address("127.0.0.1:5775"),)
@@ -54,14 +54,14 @@ def test_the_nearer_one_wins(file):
 
 
 def test_a_switch_can_be_turned_off(file):
-    """O1: what a file turns on, the environment turns off."""
+    """O1: the environment can turn off what a file turns on."""
     environment = {"ACKQ_BROKER_CONFIG": file("no-sync = true"), "ACKQ_BROKER_NO_SYNC": "no"}
     assert not settings(DATA, environment).options.no_sync
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_option_can_be_said_three_ways(name, file):
-    """O1: flag, environment and file give the same."""
+    """O1: flag, environment and file have the same effect."""
     by_metavar = {"": "true", "SIZE": "1GiB", "LEVEL": "error", "FORMAT": "json"}
     by_metavar |= {"ADDRESS": "unix:/x", "HOST:PORT": "127.0.0.1:1"}
     text = by_metavar.get(OPTIONS[name].metavar, "/x")
@@ -90,7 +90,7 @@ def test_several_addresses(file):
     ],
 )
 def test_an_unknown_key_is_refused(text, told, file):
-    """O1: with the file and the nearest option."""
+    """O1: the error names the file and the nearest option."""
     config = file(text)
     with pytest.raises(UnknownOptionError) as error:
         settings({**DATA, "config": config}, {})
@@ -115,7 +115,7 @@ def test_an_unknown_key_is_refused(text, told, file):
     ],
 )
 def test_a_wrong_value_is_refused(flags, environment, text, told, file):
-    """O1: with the place where it was said."""
+    """O1: the error names the place where the value is set."""
     config = file(text)
     with pytest.raises(InvalidArgumentError) as error:
         settings({**DATA, **flags, "config": config}, environment)
@@ -123,7 +123,7 @@ def test_a_wrong_value_is_refused(flags, environment, text, told, file):
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
-    """O1: it was named, so it is not passed over."""
+    """O1: a named config file that cannot be read is an error."""
     with pytest.raises(InvalidArgumentError, match="there is no file /nowhere, which --config or"):
         settings({**DATA, "config": "/nowhere"}, {})
     with pytest.raises(InvalidArgumentError, match="cannot be read: Is a directory"):
@@ -131,7 +131,7 @@ def test_a_file_that_cannot_be_read(tmp_path):
 
 
 def test_a_misspelt_variable_is_told():
-    """O1: but not those that Kubernetes makes for a service of that name."""
+    """O1: warned of, except variables that Kubernetes makes for a service of that name."""
     links = {"ACKQ_BROKER_SERVICE_HOST": "10.0.0.1", "ACKQ_BROKER_PORT_5775_TCP": "tcp://10.0.0.1"}
     (told,) = settings(DATA, {"ACKQ_BROKER_LISTN": "h:1", **links}).warnings
     assert told.startswith("the environment variable ACKQ_BROKER_LISTN is none of the broker's.")
@@ -139,7 +139,7 @@ def test_a_misspelt_variable_is_told():
 
 
 def test_the_printed_settings_are_a_file_of_them(file):
-    """O1: `--print-config` gives a file for `--config` with the same settings."""
+    """O1: the output of `--print-config` is a config file with the same settings."""
     flags = {**DATA, "listen": ("h:1", "unix:/s"), "no-sync": True, "memory-limit": "1GiB"}
     found = settings(flags, {})
     text = "\n".join(found.lines())

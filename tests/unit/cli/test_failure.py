@@ -1,4 +1,4 @@
-"""The exit status of each kind of error, and what a command says as it ends."""
+"""The exit status of each kind of error, and the output of a failed command."""
 
 import json
 
@@ -9,7 +9,7 @@ from ackq import errors
 from ackq.cli import failure
 from ackq.cli.failure import ExitStatus, Failure
 
-# The promise to scripts, by the root of each part of the tree of errors.
+# Exit statuses promised to scripts, by the base class of each part of the error tree.
 STATUSES = {
     errors.InvalidArgumentError: 2,
     errors.NotFoundError: 3,
@@ -32,13 +32,13 @@ STATUSES = {
 
 @pytest.mark.parametrize("cls", list(errors.BY_CODE.values()), ids=lambda cls: cls.__name__)
 def test_each_error_has_its_exit_status(cls):
-    """Each kind is told from the others, and none is left out."""
+    """Each error class has the exit status of its kind."""
     expected = next(STATUSES[base] for base in cls.__mro__ if base in STATUSES)
     assert failure.exit_status(cls("m")) == expected
 
 
 def test_the_statuses_are_distinct():
-    """A script may branch on them."""
+    """Exit statuses are distinct, so that a script may branch on them."""
     assert len({int(status) for status in ExitStatus}) == len(ExitStatus)
     assert all(0 <= status < 256 for status in ExitStatus)
 
@@ -66,7 +66,7 @@ def raising(error):
     ],
 )
 def test_what_a_failed_command_says(error, status, code, said, capsys):
-    """A line for people; with --json a document with code, fields and status."""
+    """One line for people; with --json a document with code, fields and status."""
     assert failure.run(raising(error), as_json=False) == status
     assert capsys.readouterr().err.endswith(f"Error: {said}\n")
     assert failure.run(raising(error), as_json=True) == status
@@ -83,7 +83,7 @@ def test_what_a_failed_command_says(error, status, code, said, capsys):
 
 
 def test_a_command_that_is_done_says_nothing(capsys):
-    """`--help` gives its own status."""
+    """A finished command prints nothing, and its own status is returned."""
     assert failure.run(lambda: None, as_json=True) == 0
     assert failure.run(lambda: 2, as_json=True) == 2
     assert capsys.readouterr() == ("", "")
@@ -91,12 +91,12 @@ def test_a_command_that_is_done_says_nothing(capsys):
 
 @pytest.mark.parametrize("error", [BrokenPipeError(), failure.PipeClosedError("closed")])
 def test_a_closed_pipe_is_no_error(error, capsys):
-    """As of a program that SIGPIPE ended; nothing is said."""
+    """A closed pipe exits like a program ended by SIGPIPE, without a message."""
     assert failure.run(raising(error), as_json=True) == 141
     assert capsys.readouterr() == ("", "")
 
 
 def test_an_error_of_the_program_is_not_hidden():
-    """A bug has its traceback."""
+    """A bug ends with its traceback."""
     with pytest.raises(ZeroDivisionError):
         failure.run(lambda: 1 / 0, as_json=True)

@@ -1,4 +1,4 @@
-"""Lines of JSON as messages: what they may say, and what is wrong with one."""
+"""JSON lines as messages: valid properties, and errors of invalid lines."""
 
 import json
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from ackq.errors import InvalidArgumentError
 
 
 def test_a_line_has_every_property():
-    """A null is as if it was not there."""
+    """A line may have every property; a null counts as absent."""
     line = {
         "body": "é",
         "routing_key": "eu",
@@ -40,13 +40,13 @@ def test_a_line_has_every_property():
     "line", [b'{"body_base64": "//4="}', b'{"body": "//4=", "body_encoding": "base64"}']
 )
 def test_a_body_of_bytes(line):
-    """As it is documented, and as a consumer prints it."""
+    """Both forms of a base64 body: as documented, and as a consumer prints it."""
     assert properties(line) == {"body": b"\xff\xfe"}
 
 
 @given(st.binary())
 def test_a_consumed_line_is_published_as_it_was(body):
-    """What the delivery added is left out."""
+    """A consumed line can be published; fields of the delivery are left out."""
     delivered = {
         "body": body,
         "routing_key": "q",
@@ -94,7 +94,7 @@ def test_a_consumed_line_is_published_as_it_was(body):
     ],
 )
 def test_what_is_wrong_with_a_line(line, said):
-    """The field is named, with what it has to be."""
+    """The error names the field and what it must be."""
     with pytest.raises(InvalidArgumentError) as caught:
         properties(line)
     assert said in caught.value.message

@@ -1,4 +1,4 @@
-"""Tables, and what `Admin` returns as plain values."""
+"""Tables, and answers of `Admin` as plain values."""
 
 import sys
 
@@ -10,7 +10,7 @@ from ackq.v1 import admin_pb2
 
 
 def test_an_answer_is_plain_values():
-    """Every field by its name, in the order of the protocol; bytes in hex."""
+    """Each field by its name, in the protocol's order; bytes are in hex."""
     queue = QueueInfo(queue="q", properties=QueueProperties(overflow="drop-head"), sessions=("s",))
     plain = as_dict(queue)
     assert list(plain) == [field.name for field in admin_pb2.QueueInfo.DESCRIPTOR.fields]
@@ -26,7 +26,7 @@ def test_an_answer_is_plain_values():
 
 
 def test_a_table_is_aligned_by_what_a_terminal_shows(capsys):
-    """Numbers right, texts left, wide characters count twice, and no line ends in spaces."""
+    """Numbers right, texts left; wide characters count twice; no trailing spaces."""
     print_table(("NAME", "COUNT", "NOTE"), [("日本", 7, "x"), ("e\u0301a", 1000, "")])
     assert capsys.readouterr().out.splitlines() == [
         "NAME  COUNT  NOTE",
@@ -40,7 +40,7 @@ LONG = "q" * 100 + "-" + "z" * 149
 
 @pytest.mark.parametrize(("columns", "shown"), [("100", 36), ("40", 16)])
 def test_a_terminal_gets_a_table_of_its_width(capsys, monkeypatch, columns, shown):
-    """M4: long texts lose their middle alike, numbers nothing; a narrow one shows 16 columns."""
+    """M4: long texts are elided in the middle, numbers never; at least 16 columns stay."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", columns)
     rows = [(LONG, 123_456_789_012_345_678, LONG, "a"), ("short", 1, "b", "c")]
@@ -56,7 +56,7 @@ def test_a_terminal_gets_a_table_of_its_width(capsys, monkeypatch, columns, show
 
 
 def test_what_is_no_terminal_gets_all(capsys, monkeypatch):
-    """M4: whatever the width of one is."""
+    """M4: output that is not a terminal is never elided."""
     monkeypatch.setenv("COLUMNS", "40")
     print_table(("QUEUE", "SESSIONS"), [(LONG, LONG)])
     assert capsys.readouterr().out.splitlines()[1] == f"{LONG}  {LONG}"
@@ -72,17 +72,17 @@ def test_what_is_no_terminal_gets_all(capsys, monkeypatch):
     ],
 )
 def test_an_elided_text_takes_no_more_than_its_room(text, room, shown):
-    """M4: as a terminal counts columns."""
+    """M4: an elided text fits its room, counted in terminal columns."""
     assert elided(text, room) == shown
 
 
 def test_an_empty_table_has_its_header(capsys):
-    """Scripts and people see that there is nothing."""
+    """An empty table still prints its header."""
     print_table(("A", "B"), [])
     assert capsys.readouterr().out == "A  B\n"
 
 
 def test_the_start_of_a_body_says_how_long_the_whole_is():
-    """Q5: of a body that was cut by the broker."""
+    """Q5: the preview of a body cut by the broker shows the full length."""
     assert preview(b"a" * 80, 1000) == "a" * 80 + "… (1000 bytes)"
     assert preview(b"a" * 80, 80) == "a" * 80

@@ -1,4 +1,4 @@
-"""Units on the command line, and the question before something is lost."""
+"""Units on the command line, and the confirmation before a loss."""
 
 import click
 import pytest
@@ -26,7 +26,7 @@ from ackq.cli.parameters import (
     ],
 )
 def test_values_have_units(kind, text, expected):
-    """A duration needs its unit, a size and a rate do not."""
+    """A duration needs its unit; a size and a rate do not."""
     assert kind.convert(text, None, None) == expected
 
 
@@ -43,7 +43,7 @@ def test_values_have_units(kind, text, expected):
     ],
 )
 def test_a_wrong_value_names_its_option_and_has_examples(kind, text, said):
-    """It is a usage error."""
+    """A wrong value is a usage error."""
 
     @click.command()
     @click.option("--x", type=kind)
@@ -68,7 +68,7 @@ def test_a_wrong_value_names_its_option_and_has_examples(kind, text, said):
     ],
 )
 def test_a_loss_is_confirmed(terminal, arguments, typed, status, said, monkeypatch):
-    """Only a person at a terminal is asked; without one --yes has to be said."""
+    """Only a person at a terminal is asked; otherwise --yes is required."""
 
     @click.command()
     @yes_option
@@ -80,6 +80,6 @@ def test_a_loss_is_confirmed(terminal, arguments, typed, status, said, monkeypat
 
     result = CliRunner().invoke(command, arguments, input=typed)
     assert result.exit_code == status
-    # The runner of older versions of click has there what was typed, too.
+    # With older versions of click the runner's stdout has the typed text, too.
     assert ("dropped" in result.stdout.splitlines()) == (status == 0)
     assert said in result.stderr

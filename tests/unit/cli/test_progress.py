@@ -1,4 +1,4 @@
-"""The pace of a long command, and its bar on a terminal."""
+"""The pace of a long command, and its progress bar on a terminal."""
 
 import io
 
@@ -8,7 +8,7 @@ from ackq.cli import progress
 
 
 class Clock:
-    """A clock that moves when it is slept on, and by `each_s` for each item."""
+    """A clock that moves by its sleeps, and by `each_s` for each item."""
 
     def __init__(self, each_s=0.0, late_s=0.0):
         self.at_s, self._each_s, self._late_s = 0.0, each_s, late_s
@@ -28,23 +28,23 @@ class Clock:
 
 
 def test_items_come_at_a_pace():
-    """Evenly, the first at once."""
+    """Items come at even intervals, the first at once."""
     assert Clock().times(5, 10) == [0, 0.1, 0.2, 0.3, 0.4]
 
 
 def test_work_counts_for_the_pace():
-    """What takes long enough is not slowed further."""
+    """Time spent on an item counts, so slow work is not slowed further."""
     assert Clock(each_s=0.05).times(4, 10) == [0, 0.1, 0.2, 0.3]
     assert Clock(each_s=1.0).times(3, 10) == [0, 1, 2]
 
 
 def test_a_late_sleep_is_caught_up():
-    """The rate holds although each sleep is late."""
+    """The rate holds although each sleep ends late."""
     assert Clock(late_s=0.01).times(1001, 100)[-1] == pytest.approx(10.0, abs=0.05)
 
 
 def test_after_a_long_wait_there_is_no_flood():
-    """A tenth of a second is caught up, and no more."""
+    """At most a tenth of a second is caught up."""
     clock = Clock()
     found = []
     for item in progress.paced(range(30), 100, now_s=clock.now_s, sleep=clock.sleep):
@@ -55,7 +55,7 @@ def test_after_a_long_wait_there_is_no_flood():
 
 
 def test_a_bar_says_what_is_confirmed(monkeypatch):
-    """Drawn on stderr, and gone at the end."""
+    """The bar on stderr shows the confirmed messages, and is removed at the end."""
     shown = io.StringIO()
     monkeypatch.setattr("sys.stderr", shown)
     monkeypatch.setattr(shown, "isatty", lambda: True, raising=False)

@@ -1,4 +1,4 @@
-"""`ackq session release --finished`: what is left alone."""
+"""`ackq session release --finished`: the sessions that it does not release."""
 
 import json
 
@@ -11,7 +11,7 @@ from ackq.info import SessionInfo
 
 
 class Admin:
-    """A broker with sessions by name; what happens to one while the command runs is scripted."""
+    """A broker with named sessions; changes during the command are scripted by `meanwhile`."""
 
     def __init__(self, **meanwhile):
         self.meanwhile = meanwhile
@@ -63,7 +63,7 @@ def run(monkeypatch):
     ],
 )
 def test_what_a_query_took_up_meanwhile_stays(run, happened):
-    """S8: it came back after the list was made; the others are released all the same."""
+    """S8: a session that changed after the listing stays; the others are released."""
     admin = Admin(a=happened)
     done = run(admin, "--finished", "--yes", "--json")
     assert json.loads(done.stdout)["data"] == {"sessions": ["b"], "released": True}
@@ -84,7 +84,7 @@ def test_what_a_query_took_up_meanwhile_stays(run, happened):
     ],
 )
 def test_what_does_not_go_together(run, arguments):
-    """S8: a dry run of one session would not be one; nothing is released."""
+    """S8: contradictory arguments are a usage error, and nothing is released."""
     admin = Admin()
     refused = run(admin, *arguments)
     assert (refused.exit_code, "Say NAME" in refused.output) == (2, True)
@@ -92,7 +92,7 @@ def test_what_does_not_go_together(run, arguments):
 
 
 def test_a_dry_run_releases_nothing(run):
-    """S8: it lists what the command would release."""
+    """S8: a dry run lists the sessions that would be released."""
     admin = Admin()
     assert "2 finished sessions to release" in run(admin, "--finished", "--dry-run").stdout
     assert admin.released == []

@@ -14,7 +14,7 @@ LONG = "q" * 100 + "-" + "z" * 149
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_long_name_leaves_the_figures_whole(width):
-    """M4: names and readers lose their middle, and each queue is one line of the terminal."""
+    """M4: names and readers are elided in the middle, and each queue stays one line."""
     queues = [
         QueueInfo(queue=name, ready=1_234_567, unacked=7_654_321, oldest_age_ms=5_000)
         for name in (LONG, "short")

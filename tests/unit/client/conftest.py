@@ -7,7 +7,7 @@ from tests.unit.client.threads import SOON_S, client_threads
 
 @pytest.fixture(autouse=True)
 def no_threads_of_others():
-    """Waits for the threads of earlier tests, so that no test finds them among its own."""
+    """Waits for client threads of earlier tests, so that no test counts them as its own."""
     for thread in client_threads():
         thread.join(SOON_S)
 

@@ -19,7 +19,7 @@ def admin(broker):
 
 
 def test_declare_sends_every_property(broker, admin):
-    """Q1: the properties are part of the queue's identity."""
+    """Q1: a declare sends all properties that identify the queue."""
     admin.declare_queue("q", durable=False, max_length=5, overflow="drop-head", delivery_limit=3)
     assert broker.admin.queues["q"].properties == admin_pb2.QueueProperties(
         max_length=5, overflow=admin_pb2.OVERFLOW_DROP_HEAD, delivery_limit=3
@@ -28,14 +28,14 @@ def test_declare_sends_every_property(broker, admin):
 
 
 def test_warnings_of_a_declare_are_logged(broker, admin, caplog):
-    """Q1: who does not look at the answer hears of them, too."""
+    """Q1: the answer's warnings are also logged, for callers that ignore the answer."""
     broker.admin.warnings.append("It has no effect: 100 %.")
     assert admin.declare_queue("q").warnings == ("It has no effect: 100 %.",)
     assert [each.getMessage() for each in caplog.records] == ["It has no effect: 100 %."]
 
 
 def test_redrive_goes_on_until_the_range_is_done(broker, admin):
-    """Q6: a record is bounded; the calls keep to the number and to the first one's end."""
+    """Q6: repeated calls keep to the message count and to the first answer's last position."""
     answers = ((3, 7, True), (3, 4, True), (1, 3, False))
     broker.admin.redrives.extend(
         admin_pb2.RedriveResponse(messages=messages, left=left, more=more, last_position=90)
@@ -64,7 +64,7 @@ def test_queue_by_name(broker, admin):
 
 
 def test_brokers_error_arrives_whole(broker, admin):
-    """Code, message and fields cross the wire."""
+    """Code, message and fields of the broker's error reach the caller."""
     broker.admin.failures.append(errors.QueueNotFoundError("There is no queue 'q'.", queue="q"))
     with pytest.raises(errors.QueueNotFoundError) as failure:
         admin.queue("q")
@@ -72,7 +72,7 @@ def test_brokers_error_arrives_whole(broker, admin):
 
 
 def test_call_the_server_does_not_have(admin):
-    """An older broker, or none at all."""
+    """A call that the server does not implement raises `UnsupportedError`."""
     with pytest.raises(errors.UnsupportedError, match="does not offer this call"):
         admin.info()
 
@@ -84,7 +84,7 @@ def test_no_broker_names_the_endpoint():
 
 
 def test_browse_gives_positions(broker, admin):
-    """Q5: all columns when none are named."""
+    """Q5: a browse has positions, and all columns when none are named."""
     broker.admin.browses = [
         admin_pb2.BrowseResponse(header=runs((3, 2)), block=content([b"a", b"b"]))
     ]
@@ -120,7 +120,7 @@ def test_settle_session_sends_ranges(broker, admin):
 
 
 def test_browse_lease_gives_delivery_tags(broker, admin):
-    """S8: all columns when none are named; the range and the limit go to the broker."""
+    """S8: all columns when none are named; range and limit go to the broker."""
     broker.sessions.lease_frames = [
         sessions_pb2.BrowseLeaseResponse(header=runs((3, 2)), block=content([b"a", b"b"]))
     ]
@@ -139,7 +139,7 @@ def key(writer, batch_id):
 
 
 def test_batches_are_asked_for_page_by_page(broker, admin):
-    """K3: each page begins behind the last batch of the one before, of the same queue."""
+    """K3: each page begins after the last batch of the previous page, for the same queue."""
     batches = [publishing_pb2.BatchInfo(writer="w", batch_id=each) for each in range(3)]
     broker.publishing.operations += [
         publishing_pb2.ListBatchesResponse(batches=batches[:2], more=True),
@@ -153,7 +153,7 @@ def test_batches_are_asked_for_page_by_page(broker, admin):
 
 
 def test_one_batch_is_asked_for_by_its_name(broker, admin):
-    """K3: with its stages; a drop names it likewise, and says whether a task may be writing."""
+    """K3: batch and drop requests name writer and batch id; a drop may be forced."""
     found = publishing_pb2.BatchInfo(writer="w", batch_id=7, stages=1)
     dropped = publishing_pb2.DropBatchResponse(stages=1, rows=2, payload_bytes=3)
     broker.publishing.operations += [
@@ -172,7 +172,7 @@ def test_one_batch_is_asked_for_by_its_name(broker, admin):
 
 
 def test_writers_are_asked_for_page_by_page(broker, admin):
-    """K3, A10: only those that are idle for so long; one is forgotten, one given to a user."""
+    """K3, A10: writers idle for a given time; one is forgotten, one given to a user."""
     writers = [publishing_pb2.WriterInfo(writer=name) for name in "abc"]
     broker.publishing.operations += [
         publishing_pb2.ListWritersResponse(writers=writers[:2], more=True),
@@ -195,7 +195,7 @@ def test_writers_are_asked_for_page_by_page(broker, admin):
 
 
 def test_admin_outlives_its_channel(broker):
-    """A closed channel, or a parent's after a fork, is not used again."""
+    """A gRPC channel that was closed, or made before a fork, is not used again."""
     admin = Admin(broker.endpoint)
     assert admin.queues() == []
     close_channels()
@@ -204,7 +204,7 @@ def test_admin_outlives_its_channel(broker):
 
 
 def test_broker_that_is_back_is_found_at_once(broker):
-    """However long it was gone: gRPC's own back-off would refuse calls for seconds more."""
+    """A restarted broker is reached at once, without gRPC's own back-off of seconds."""
     admin = Admin(broker.endpoint)
     broker.close()
     for _ in range(4):  # about 3 s
@@ -244,7 +244,7 @@ def test_broker_that_is_back_is_found_at_once(broker):
     ],
 )
 def test_a_list_that_no_broker_answers(broker, admin, ask, answers):
-    """P8: nothing where there must be one, and pages without end."""
+    """P8: an empty answer for one item and pages without end are internal errors."""
     broker.publishing.operations.extend(answers)
     with pytest.raises(errors.InternalError, match="none of the protocol"):
         ask(admin)

@@ -1,4 +1,4 @@
-"""Blocking work beside an event loop."""
+"""Blocking work in a thread next to an event loop."""
 
 import asyncio
 import threading
@@ -9,14 +9,14 @@ from ackq.client.event_loop import in_thread
 
 
 def test_work_in_a_thread_gives_its_result():
-    """Also its error."""
+    """The awaiting coroutine gets the work's result or its exception."""
     assert asyncio.run(in_thread(lambda: 7)) == 7
     with pytest.raises(ZeroDivisionError):
         asyncio.run(in_thread(lambda: 1 / 0))
 
 
 def test_a_cancelled_wait_leaves_the_work_to_its_thread():
-    """The loop goes on while the work, which cannot be interrupted, does."""
+    """Cancelling the wait does not interrupt the work or block the loop."""
     go_on, done = threading.Event(), threading.Event()
 
     def work():

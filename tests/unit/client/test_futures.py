@@ -1,4 +1,4 @@
-"""Light futures are futures: everything the standard library does with one works."""
+"""Light futures work with everything in the standard library that takes a future."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ SOON_S = 10
 
 
 def test_same_attributes_as_the_standard_library():
-    """A newer Python's Future with another attribute shows here."""
+    """Detects a new attribute of `Future` in a newer Python."""
     standard_future = Future()
     standard_future.set_running_or_notify_cancel()
     ours = LightFuture()
@@ -67,7 +67,7 @@ def test_callbacks_run_once():
 
 
 def test_cancel_is_refused():
-    """A publish that was taken cannot be taken back; saying otherwise would be a lie."""
+    """A publish that was accepted cannot be cancelled."""
     future = LightFuture()
     assert not future.cancel()
     assert not future.cancelled()

@@ -1,4 +1,4 @@
-"""The names of `ackq.client`: imported on first use, old ones still there."""
+"""The names of `ackq.client`: imported lazily, with the older names kept."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from ackq import client
 
 
 def test_importing_security_needs_no_grpc():
-    """Spark imports options in processes that never talk to a broker."""
+    """Importing `Security` loads neither gRPC nor pyarrow, as Spark's options need neither."""
     program = (
         "import sys; from ackq.client import Security;"
         "raise SystemExit('grpc' in sys.modules or 'pyarrow' in sys.modules)"
@@ -16,12 +16,12 @@ def test_importing_security_needs_no_grpc():
 
 
 def test_every_public_name_exists():
-    """The lazy table and the modules agree."""
+    """Each name in the lazy table exists in its module."""
     import ackq.client
 
     assert [name for name in ackq.client.__all__ if not hasattr(ackq.client, name)] == []
 
 
 def test_public_names_are_listed():
-    """A notebook completes them before they are imported."""
+    """`dir()` lists public names before they are imported, for completion in notebooks."""
     assert {"Publisher", "Admin", "AsyncChannel", "ModeName", "OutcomeName"} <= set(dir(client))

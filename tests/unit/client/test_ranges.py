@@ -1,4 +1,4 @@
-"""Ranges behave as the set of integers that they stand for."""
+"""`Ranges` behaves as the set of integers that it stands for."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ def numbers(ranges):
 
 
 def test_adjacent_extensions_are_one_range():
-    """Memory follows runs, not numbers (I5)."""
+    """Memory grows with runs, not with numbers (I5)."""
     ranges = Ranges()
     ranges.extend(1, 3)
     ranges.extend(4, 9)
@@ -31,7 +31,7 @@ def test_remove_in_the_middle_leaves_both_ends():
 
 @given(st.lists(SPANS, max_size=30), SPANS)
 def test_ranges_are_a_set(removals, asked):
-    """P3: remove answers exactly what was a member, so nothing is answered twice."""
+    """P3: `remove` returns exactly the numbers that were members, each once."""
     ranges, expected = Ranges(), set(range(1, 21)) | set(range(31, 51))
     ranges.extend(1, 20)
     ranges.extend(31, 50)

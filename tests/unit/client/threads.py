@@ -1,16 +1,16 @@
-"""The client's threads and log records in a test process, and a bound for what happens at once."""
+"""The client's threads and log records in a test process, and a bound for prompt events."""
 
 import subprocess
 import sys
 import textwrap
 import threading
 
-# For what happens at once, on a machine that may do much else.
+# A bound for prompt events, on a machine that may be busy.
 SOON_S = 60
 
 
 def client_threads():
-    """The client's threads; a broker's engine in this process has workers of its own."""
+    """The client's threads, without the workers of a broker's engine in this process."""
     return [
         each
         for each in threading.enumerate()
@@ -19,12 +19,12 @@ def client_threads():
 
 
 def logged(caplog):
-    """What the client logged: the server in this process may have something to say as well."""
+    """The log records of ackq, without those of the server in this process."""
     return [each for each in caplog.records if each.name.startswith("ackq")]
 
 
 def refuse_threads(monkeypatch, name):
-    """No thread of this name can start; those of the broker in this process can."""
+    """Makes threads of this name fail to start, but no others."""
     start = threading.Thread.start
 
     def refuse(thread):
@@ -36,6 +36,6 @@ def refuse_threads(monkeypatch, name):
 
 
 def run_program(program):
-    """Runs a program of the client in a process of its own."""
+    """Runs a client program in a process of its own."""
     command = [sys.executable, "-c", textwrap.dedent(program)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)

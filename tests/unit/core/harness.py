@@ -1,4 +1,4 @@
-"""Drives a core as the service does, and checks at every step what must hold at every step.
+"""Drives a core as the service does, and checks the invariants of the core at every step.
 
 `decide` changes nothing (compared by snapshot), a record survives its encoding, a second core that
 is fed the decoded records alone has the same state, byte for byte, and a snapshot that is taken
@@ -29,7 +29,7 @@ DAY_US = 24 * 3600 * SECOND_US
 
 
 class Harness:
-    """A core with a clock, a log of its records and the label of every message it was given."""
+    """A core with a clock, a log of its records and the label of every published message."""
 
     def __init__(self) -> None:
         self.core = Core()
@@ -44,7 +44,7 @@ class Harness:
         self.do(c.OpenPublisher(PUBLISHER))
 
     def decide(self, command: c.Command) -> c.Decision:
-        """Decides and applies."""
+        """Decides and applies a command; returns the decision."""
         self.now_us += 1
         before = self.core.snapshot()
         try:
@@ -63,11 +63,11 @@ class Harness:
         return decision
 
     def do(self, command: c.Command) -> Any:
-        """The reply of a command."""
+        """Decides and applies a command; returns its reply."""
         return self.decide(command).reply
 
     def restart(self) -> int:
-        """A new process over the same records; gives how many messages vanished (Q7)."""
+        """Starts a new process over the same records; returns how many messages vanished (Q7)."""
         self.core = Core.restore(self.core.snapshot())
         self.mirror = Core()
         for sequence, record in enumerate(self.log, 1):
@@ -100,7 +100,7 @@ class Harness:
         lowest: int = 1,
         ttls_ms: Iterable[int] = (),
     ) -> c.Publish:
-        """A publish of one row for each key; each row has its TTL, 0 for none, and its size."""
+        """A publish of one row for each key; `ttls_ms` (0 for none) and `sizes` are by row."""
         keys = list(keys)
         sizes = list(sizes) or [row_bytes] * len(keys)
         if numbers is None:
@@ -121,7 +121,7 @@ class Harness:
         )
 
     def expiries(self, ttls_ms: list[int]) -> tuple[c.Expiry, ...]:
-        """When rows with these TTLs expire, from now on; 0 for never."""
+        """The expiries of rows with these TTLs, from now on; 0 for never."""
         return tuple(
             c.Expiry(
                 self.now_us + 1000 * ttl,
@@ -131,7 +131,7 @@ class Harness:
         )
 
     def send(self, command: c.Publish) -> c.Published:
-        """Publishes; the message of number N gets the label `mN`."""
+        """Publishes; the message with number N gets the label `mN`."""
         reply: c.Published = self.do(command)
         if reply.block_id is not None:
             for row, number in enumerate(command.numbers):
@@ -164,7 +164,7 @@ class Harness:
         sizes: Iterable[int] = (),
         ttls_ms: Iterable[int] = (),
     ) -> c.StageRef:
-        """A sealed stage with one row for each key; row i has the label `nameI`."""
+        """Seals a stage with one row for each key; row i has the label `nameI`."""
         keys = list(keys)
         sizes = list(sizes) or [10] * len(keys)
         stage_id = name.encode().ljust(16)
@@ -201,7 +201,7 @@ class Harness:
     def open(
         self, *queues: str, session: str = "s", holder: c.HolderInfo = ALICE, **options: Any
     ) -> Reader:
-        """Opens a session and gives its reader."""
+        """Opens a session and returns its reader."""
         self.incarnations += 1
         command = c.Advance(
             session,
@@ -218,7 +218,7 @@ class Harness:
     def lease(
         self, *queues: str, session: str = "s", holder: c.HolderInfo = ALICE, **changes: Any
     ) -> Reader:
-        """Opens a session, leases its first messages, and gives its reader."""
+        """Opens a session, leases its first messages, and returns its reader."""
         reader = self.open(*queues, session=session, holder=holder)
         reader.advance(0, **changes)
         return reader
@@ -228,7 +228,7 @@ class Harness:
     def deliver(
         self, channel: str, queue: str, count: int = 1_000, **options: Any
     ) -> list[tuple[int, str, int]]:
-        """(tag, label, delivery count) of what a channel is given."""
+        """Delivers to a channel; returns (tag, label, delivery count) of each message."""
         delivery = self.do(c.Deliver(channel.encode(), queue, count, **options))
         rows = self.rows(delivery.pieces)
         assert delivery.messages == len(rows)
@@ -244,7 +244,7 @@ class Harness:
         return settlement
 
     def wait(self, seconds: float) -> c.Ticked:
-        """Time passes, and what is due happens."""
+        """Moves the clock on and ticks, so that due timers fire."""
         self.now_us += int(seconds * SECOND_US)
         ticked: c.Ticked = self.do(c.Tick())
         assert (
@@ -254,7 +254,7 @@ class Harness:
         return ticked
 
     def housekeep_after(self, time_us: int) -> None:
-        """Time passes, and the broker forgets what is old enough."""
+        """Moves the clock on and housekeeps, so that the broker forgets old state."""
         self.now_us += time_us
         self.do(c.Housekeep())
 
@@ -280,15 +280,15 @@ class Harness:
         return [self.labels[piece.block_id, row] for piece in pieces for row in block_rows(piece)]
 
     def browse(self, queue: str) -> list[str]:
-        """The labels in a queue, in order."""
+        """The labels of the messages in a queue, in order."""
         return self.read(views.browse(self.core.state, queue))
 
     def ready(self, queue: str) -> int:
-        """Ready messages of a queue."""
+        """The number of ready messages of a queue."""
         return views.list_queues(self.core.state, queue)[0].ready
 
     def unacked(self, queue: str) -> int:
-        """Unacked messages of a queue."""
+        """The number of unacked messages of a queue."""
         return views.list_queues(self.core.state, queue)[0].unacked
 
 
@@ -304,7 +304,7 @@ class SlowSnapshots:
         self._pause = 0
 
     def go_on(self, core: Core) -> None:
-        """Takes some pieces, before a command is applied; checks the snapshot when it is whole."""
+        """Takes some pieces before a command is applied; checks the snapshot when it is whole."""
         if self._pause:
             self._pause -= 1
             return
@@ -320,7 +320,7 @@ class SlowSnapshots:
 
 
 class Reader:
-    """A query on a session: it remembers where its checkpoint stands, as Spark does."""
+    """A query on a session, with its lease state, as Spark has it."""
 
     def __init__(self, harness: Harness, opening: c.Advance, reply: c.Advanced) -> None:
         self.harness = harness
@@ -347,7 +347,7 @@ class Reader:
         return attached
 
     def pieces(self, after: int, last: int, *, epoch: int | None = None) -> list[c.Piece]:
-        """Fetches."""
+        """Fetches the pieces of a range of tags."""
         return views.fetch(
             self.harness.core.state,
             self.command.session,
@@ -358,13 +358,13 @@ class Reader:
         )
 
     def fetch(self, after: int, last: int) -> list[str]:
-        """The labels of a fetch."""
+        """The labels of the fetched rows."""
         return self.harness.read(self.pieces(after, last))
 
     # --- outcomes ---
 
     def owner(self, *, batch_id: int = 7, run_id: str = "run") -> c.LeaseOwner:
-        """Its query in a run, without the session's name."""
+        """The query and run of the reader as a lease owner, without the session's name."""
         return c.LeaseOwner("", "query", run_id, batch_id)
 
     def note(
@@ -375,7 +375,7 @@ class Reader:
         run_id: str = "run",
         empty: bool = False,
     ) -> None:
-        """What the service says with each fetch."""
+        """Notes a fetch of the reader, as the service does with each fetch."""
         self.harness.do(
             c.NoteFetch(
                 self.command.session,
@@ -391,7 +391,7 @@ class Reader:
         )
 
     def run_again(self) -> None:
-        """Bob's process runs the batch again, as the run `second`, and fences the one before."""
+        """Bob's process runs the batch again, as the run `second`, and fences the previous one."""
         self.advance(0, holder=BOB)
         self.note(run_id="second")
 
@@ -402,7 +402,7 @@ class Reader:
         owner: c.LeaseOwner | None = None,
         discard: bool = False,
     ) -> tuple[bytes, int]:
-        """Stages outcomes; gives what a commit names."""
+        """Stages outcomes; returns the stage's id and count, which a commit names."""
         stage_id = name.encode().ljust(16)
         command = c.StageOutcomes(stage_id, owner or self.owner(), "task", discard, groups)
         return stage_id, self.harness.do(command)
@@ -417,22 +417,22 @@ class Reader:
         return reply
 
     def say(self, *groups: c.OutcomeGroup, name: str = "said", **options: Any) -> None:
-        """Stages and commits."""
+        """Stages and commits outcomes."""
         self.commit(self.stage(name, *groups, **options), owner=options.get("owner"))
 
     def detach(self) -> c.Released:
-        """S5: the service says that the owner was away for too long."""
+        """S5: detaches the session, as the service does after the session timeout."""
         released: c.Released = self.harness.do(
             c.DetachSession(self.command.session, self.command.incarnation, self.info().epoch)
         )
         return released
 
     def rows(self, after: int, last: int) -> list[tuple[int, str, int]]:
-        """(tag, label, delivery count) of a fetch."""
+        """(tag, label, delivery count) of the fetched rows."""
         return self.harness.rows(self.pieces(after, last))
 
     def info(self) -> c.SessionInfo:
-        """As an operator sees it."""
+        """The session as an operator sees it."""
         return views.list_sessions(self.harness.core.state, self.command.session)[0]
 
 
@@ -448,7 +448,7 @@ def reading(harness: Harness) -> Reader:
 
 
 def counts(harness: Harness, queue: str = "q") -> tuple[int, int, int, int]:
-    """Ready, delayed, unacked, accepted."""
+    """Counts of a queue's messages: ready, delayed, unacked, accepted."""
     info = harness.info(queue)
     return info.ready, info.delayed, info.unacked, info.accepted
 

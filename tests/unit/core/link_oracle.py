@@ -1,4 +1,4 @@
-"""What a link is to do, message by message: the rules as they read, without a column."""
+"""Models a link message by message: the rules as they read, without columns."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Oracle:
     subscribed_us: int = 0
 
     def subscribe(self, now_us: int, next_position: int) -> None:
-        """L17, L10."""
+        """L17, L10: begins a subscription; permits that are not proven are in doubt."""
         for entry in list(self.entries.values()):
             if not entry.name:
                 del self.entries[entry.position]
@@ -64,15 +64,16 @@ class Oracle:
         proven: int,
         now_us: int,
     ) -> list[tuple[int, bool, bool, bool]]:
-        """L6, L7, L11: rows of (id, body, content, redelivered).
+        """L6, L7, L11: stores or matches rows of (id, body, content, redelivered).
 
-        Gives (position, matched, permitted, rejected) of each.
+        Returns:
+            (position, matched, permitted, rejected) of each.
         """
         before = list(self.entries.values())
         early = now_us < self.subscribed_us + limits.LINK_ACK_GRACE_S * SECOND_US
         answers = []
         found = {}
-        # Contents that are not marked come last.
+        # Rows with a content key that are not marked as redelivered come last.
         for index in sorted(range(len(rows)), key=lambda at: rows[at][2] and not rows[at][3]):
             taken, doubtful = found[index] = self._find(before, *rows[index], present)
             if taken is not None:
@@ -126,7 +127,7 @@ class Oracle:
         return any(other != body for other in known)
 
     def reject(self, positions: list[int]) -> int:
-        """L28: of messages that are rejected here, how many are no dead letters here."""
+        """L28: rejects messages; returns how many are forwarded, so not dead letters locally."""
         found = [self.entries[each] for each in positions if each in self.entries]
         there = [entry for entry in found if self.there and entry.permit == "none"]
         for entry in there:
@@ -134,7 +135,7 @@ class Oracle:
         return len(there)
 
     def settle(self, present: set[int], now_us: int) -> list[int]:
-        """L9, L10, L28: what may be acknowledged or rejected now, the latter first."""
+        """L9, L10, L28: positions that may be acknowledged or rejected now, the latter first."""
         found = [
             entry.position
             for entry in self.entries.values()
@@ -152,7 +153,7 @@ class Oracle:
             self.batches.append((now_us, positions))
 
     def prove(self, proven: int, now_us: int) -> None:
-        """L10."""
+        """L10: records proven acknowledgements, and forgets entries whose grace is over."""
         before = [entry for entry in self.entries.values() if entry.permit == "proven"]
         fresh_us = 0
         while self.batches and self.proved + len(self.batches[0][1]) <= proven:
@@ -173,7 +174,7 @@ class Oracle:
                 del self.entries[entry.position]
 
     def forget(self, now_us: int, present: set[int]) -> None:
-        """L10."""
+        """L10: forgets entries without a message, or in doubt, after LINK_DOUBT_S."""
         for entry in list(self.entries.values()):
             old = entry.loose_us and entry.loose_us + limits.LINK_DOUBT_S * SECOND_US <= now_us
             gone = entry.position not in present or entry.permit == "doubt"

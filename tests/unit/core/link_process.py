@@ -1,4 +1,4 @@
-"""The process of a link, and the other broker behind it: as a caller of the core sees them."""
+"""The process of a link and the remote broker, as a caller of the core sees them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOURCE = "amqp://there/queue"
 
 
 class LinkProcess:
-    """Delivers messages that are named by their body, and remembers where the core put them."""
+    """Delivers messages that are named by their body, and remembers their positions."""
 
     def __init__(self, harness: Harness, name: str = "l", **options: Any) -> None:
         self.harness = harness
@@ -34,23 +34,23 @@ class LinkProcess:
         self.subscription = 0
         self.number = 1
         self.proven = 0
-        self._numbers: dict[int, int] = {}  # of the last delivery at each position
+        self._numbers: dict[int, int] = {}  # the number of the last delivery at each position
         self._permitted: dict[int, None] = {}  # the numbers that have a permit, in their order
 
     @property
     def proven_number(self) -> int:
-        """The number of the delivery whose acknowledgement is the last of those proven (L10)."""
+        """The number of the delivery with the last proven acknowledgement (L10)."""
         numbers = list(self._permitted)
         return numbers[self.proven - 1] if 0 < self.proven <= len(numbers) else 0
 
     def open(self, **changes: Any) -> c.OpenedLink:
-        """Opens its stream; changes stay."""
+        """Opens the link's stream; changed options stay changed."""
         self.options.update(changes)
         self.opened: c.OpenedLink = self.harness.do(c.OpenLink(self.name, **self.options))
         return self.opened
 
     def subscribe(self) -> int:
-        """Consumes anew there."""
+        """Begins a new subscription to the remote broker."""
         command = c.SubscribeLink(self.name, self.opened.epoch, self.opened.stream)
         self.subscription = self.harness.do(command)
         self.number, self.proven = 1, 0
@@ -68,9 +68,9 @@ class LinkProcess:
         first: int | None = None,
         **changes: Any,
     ) -> c.StoreLinked:
-        """Deliveries; a body's id is the body unless given, an empty one is none.
+        """A frame of deliveries; a body's id is the body unless given, an empty id is none.
 
-        The flags are of all rows, or of some.
+        The flags `content` and `redelivered` are of all rows, or of some.
         """
         bodies = list(bodies)
         names = bodies if ids is None else list(ids)
@@ -97,7 +97,7 @@ class LinkProcess:
         )
 
     def store(self, bodies: Iterable[str], **options: Any) -> c.StoredLinked:
-        """Delivers; a message that is stored gets its body as its label."""
+        """Delivers; a stored message gets its body as its label."""
         bodies = list(bodies)
         command = self.command(bodies, **options)
         reply: c.StoredLinked = self.harness.do(command)
@@ -112,19 +112,19 @@ class LinkProcess:
         return reply
 
     def positions(self, bodies: Iterable[str], **options: Any) -> list[int]:
-        """Delivers; gives where the messages are."""
+        """Delivers; returns the positions of the messages."""
         return [position for _, position, *_ in expanded(self.store(bodies, **options))]
 
     def matched(self, bodies: Iterable[str], **options: Any) -> list[bool]:
-        """Delivers; gives which were there."""
+        """Delivers; returns which messages were matched."""
         return [matched for *_, matched, _ in expanded(self.store(bodies, **options))]
 
     def permit(self, **options: Any) -> list[int]:
-        """The positions that may be acknowledged now."""
+        """The positions that get a permit now."""
         return self.outcomes(**options)[0]
 
     def outcomes(self, **options: Any) -> tuple[list[int], set[int]]:
-        """The positions that have a permit now, and those of them that are to be rejected."""
+        """The positions that get a permit now, and those of them that are to be rejected."""
         options = {
             "proven": self.proven,
             "proven_number": self.proven_number,
@@ -138,7 +138,7 @@ class LinkProcess:
         return reply.positions.tolist(), set(reply.rejected)
 
     def prove(self, more: int) -> None:
-        """So many more acknowledgements are proven, and the core is told."""
+        """Reports `more` further proven acknowledgements to the core."""
         self.proven += more
         self.permit()
 
@@ -154,12 +154,12 @@ class LinkProcess:
 
 
 def accept(harness: Harness, *positions: int, queue: str = "q") -> None:
-    """A consumer takes messages and accepts them; others go back to their places."""
+    """A consumer takes messages and accepts them; the other messages are requeued."""
     settle(harness, Outcome.ACCEPTED, *positions, queue=queue)
 
 
 def settle(harness: Harness, outcome: Outcome, *positions: int, queue: str = "q") -> c.Settlement:
-    """A consumer takes messages and gives them an outcome; others go back to their places."""
+    """A consumer takes messages and gives them an outcome; the other messages are requeued."""
     delivery = harness.do(c.Deliver(b"consumer", queue, 1_000_000))
     first = harness.core._state.channels[b"consumer"].next_tag - delivery.messages
     wanted = BitMap64(positions)
@@ -181,12 +181,12 @@ def expanded(reply: c.StoredLinked) -> list[tuple[int, int, bool, bool]]:
 
 
 def key(name: str) -> tuple[int, int]:
-    """The key of an id; an empty one has none."""
+    """The origin key of an id; zeros for an empty id."""
     if not name:
         return 0, 0
     return int.from_bytes(name.encode()[-8:].rjust(8), "little"), len(name)
 
 
 def check(body: str) -> int:
-    """What stands for a fingerprint."""
+    """A number that stands for the fingerprint of a body."""
     return int.from_bytes(body.encode()[-8:].ljust(8, b"#"), "little")

@@ -1,6 +1,6 @@
-"""A broker of plain lists, message by message: what the core must be like, as slow as it is plain.
+"""A broker of plain lists, message by message: the expected behaviour of the core, slow and plain.
 
-It knows no records and no bitmaps; of the core it takes the rounding of instants alone.
+It has no records and no bitmaps, and takes only the rounding of instants from the core.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_LIMIT = 1 << 62
 
 @dataclass
 class Origin:
-    """Where a dead letter came from."""
+    """The origin of a dead letter."""
 
     queue: Queue
     position: int
@@ -41,7 +41,7 @@ class Origin:
 
 @dataclass(eq=False)
 class Message:
-    """A message in its place in a queue; `late` is one whose time came while it was held."""
+    """A message in its place in a queue; `late` if it expired while it was held."""
 
     label: str
     persistent: bool
@@ -72,15 +72,15 @@ class Queue:
     dropped: int = 0
 
     def waiting(self, now_us: int) -> list[Message]:
-        """What can be given out."""
+        """The messages that can be given out."""
         return [m for m in self.ready() if m.expires_us > now_us]
 
     def ready(self) -> list[Message]:
-        """What nobody holds and no delay keeps back."""
+        """The messages that have no owner and no delay."""
         return [m for m in self.messages if not m.owner and not m.until_us]
 
     def remove(self, gone: list[Message]) -> None:
-        """Takes messages out."""
+        """Removes messages."""
         self.messages = [m for m in self.messages if m not in gone]
 
     def put(self, message: Message, now_us: int, expires_us: int = NO_LIMIT) -> None:
@@ -113,14 +113,14 @@ def end_of(instant_us: int, now_us: int) -> int:
 
 @dataclass
 class Channel:
-    """What a channel holds by tag."""
+    """The outstanding messages of a channel, by tag."""
 
     next_tag: int = 1
     held: dict[int, tuple[Queue, Message]] = field(default_factory=dict)
 
 
 class Model:
-    """Queues by name, and what was deleted but is still held."""
+    """Queues by name, and deleted queues whose messages are still held."""
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
@@ -133,7 +133,7 @@ class Model:
         self.queues[name] = Queue(self.queue_ids, name, properties)
 
     def delete(self, name: str) -> c.DeletedQueue:
-        """Q4: forced."""
+        """Q4: deletes a queue by force."""
         queue = self.queues.pop(name)
         held = [m for m in queue.messages if m.owner]
         reply = c.DeletedQueue(len(queue.messages) - len(held), len(held))
@@ -150,7 +150,7 @@ class Model:
     def deliver(
         self, name: str, queue: Queue, count: int, now_us: int, *, no_ack: bool
     ) -> list[tuple[int, str, int]]:
-        """C1, C7."""
+        """C1, C7: delivers to a channel; returns (tag, label, delivery count) of each message."""
         given = queue.waiting(now_us)[:count]
         if not given:
             return []
@@ -169,7 +169,7 @@ class Model:
     def settle(
         self, name: str, outcome: Outcome, tags: list[int], reason: str, delay_ms: int, now_us: int
     ) -> c.Settlement:
-        """C4, C13, C14."""
+        """C4, C13, C14: settles tags of a channel."""
         held = [self.channels[name].held.pop(tag) for tag in tags]
         held.sort(key=lambda entry: (entry[0].queue_id, entry[1].position))
         removed: list[tuple[Queue, Message, str, str]] = []
@@ -206,7 +206,7 @@ class Model:
             message.until_us = end_of(now_us + delay_ms * 1000, now_us)
 
     def close(self, name: str) -> int:
-        """C12."""
+        """C12: closes a channel; returns the number of requeued messages."""
         held = self.channels.pop(name, Channel()).held.values()
         for queue, message in held:
             self._give_back(queue, message, Outcome.RELEASED, 0, 0)
@@ -228,14 +228,14 @@ class Model:
     def _dead_letter(
         self, removed: list[tuple[Queue, Message, str, str]], now_us: int
     ) -> tuple[int, int]:
-        """C13: gives how many became dead letters, and how many were dropped."""
+        """C13: dead-letters messages; returns the numbers moved and dropped."""
         moved = self._move(removed, now_us)
         for target in moved:
             target.overflow()
         return len(moved), len(removed) - len(moved)
 
     def _move(self, removed: list[tuple[Queue, Message, str, str]], now_us: int) -> list[Queue]:
-        """C13: the queue of each dead letter; what is over their bounds is still there."""
+        """C13: moves dead letters; returns the queue of each, not yet cut to its bounds."""
         moved: list[tuple[Queue, Message]] = []
         for queue, message, cause, reason in removed:
             held = bool(message.owner)
@@ -266,7 +266,7 @@ class Model:
         return [target for target, _ in moved]
 
     def redrive(self, queue: Queue, count: int, now_us: int) -> c.Redriven:
-        """Q6."""
+        """Q6: redrives up to `count` dead letters to their original queues."""
         waiting = queue.waiting(now_us)
         homes = [(m, self._home(m)) for m in waiting if m.origin is not None]
         moved = [(m, home) for m, home in homes if home not in (None, queue)][: count or NO_LIMIT]
@@ -286,7 +286,7 @@ class Model:
         return queue if not queue.deleted else self.queues.get(queue.name)
 
     def tick(self, now_us: int) -> c.Ticked:
-        """Q3, C14."""
+        """Q3, C14: expires and matures all messages that are due."""
         expired = matured = 0
         removed: list[tuple[Queue, Message, str, str]] = []
         for queue in self.every():
@@ -306,7 +306,7 @@ class Model:
         return c.Ticked(expired, dead, matured)
 
     def next_due_us(self) -> int:
-        """When something is due next."""
+        """The instant at which the next message expires or matures; 0 if there is none."""
         instants = []
         for queue in self.queues.values():
             for message in queue.messages:
@@ -319,7 +319,7 @@ class Model:
         return min(instants, default=0)
 
     def restart(self) -> int:
-        """Q7: gives how many vanished."""
+        """Q7: restarts the broker; returns how many messages vanished."""
         gone = [
             (q, m)
             for q in self.every()

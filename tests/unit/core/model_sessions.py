@@ -1,4 +1,4 @@
-"""Sessions of the plain model: row by row, with outcomes, time-outs and operators (S1-S8)."""
+"""Sessions of the plain model: row by row, with outcomes, timeouts and operators (S1-S8)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from tests.unit.core.model import NO_LIMIT, Message, Model, Queue, end_of
 
-# What a query says of a tag: outcome, reason, delay.
+# The disposition that a query gives a tag: outcome, reason, delay.
 Said = tuple[Outcome, str, int]
 
 
@@ -27,10 +27,10 @@ class Row:
 
 @dataclass(eq=False)
 class Session:
-    """What a session holds and held last; `said` is by epoch, `runs` are those that read it.
+    """A session with its lease and the lease accepted last; `said` has outcomes by epoch.
 
-    `batch` is the query's that reads the lease, `batches` those that runs read last;
-    `planned` the latest that is known of the session.
+    `runs` are the runs that read the lease, `batch` is the id of the batch that reads it; `batches`
+    are the ids that runs read last, and `planned` is the latest id known for the session.
     """
 
     name: str
@@ -51,20 +51,20 @@ class Session:
         return self.floor + len(self.lease)
 
     def rows(self) -> list[tuple[int, Row]]:
-        """The tags that are no holes."""
+        """The tags that are no holes, with their rows."""
         return [(tag, row) for tag, row in enumerate(self.lease, self.floor + 1) if not row.hole]
 
     def held(self) -> list[tuple[int, Row]]:
-        """The tags of messages that it holds."""
+        """The tags of messages that the session holds, with their rows."""
         return [] if self.detached else self.rows()
 
     def begin_epoch(self) -> None:
-        """S3, S6."""
+        """S3, S6: raises the epoch; outcomes that were only staged are dropped."""
         self.epoch += 1
         self.staged.clear()
 
     def resume(self, now_us: int) -> None:
-        """S5: what is still ready is leased again, every other tag is a hole."""
+        """S5: messages that are still ready are leased again, every other tag is a hole."""
         if self.detached:
             for _, row in self.rows():
                 if row.queue.deleted or row.message not in row.queue.waiting(now_us):
@@ -74,13 +74,13 @@ class Session:
         self.detached = False
 
     def commit(self, said: dict[int, Said]) -> None:
-        """S6: a newer epoch's takes the place of an older one's; the last of a tag wins."""
+        """S6: outcomes of a newer epoch replace those of an older one; the last of a tag wins."""
         now = self.said.get(self.epoch, {})
         now |= said
         self.said = {self.epoch: now}
 
     def accept(self, model: Model, now_us: int) -> list[Queue]:
-        """S4, S6: gives the queues that dead letters came to; they are not cut to bounds yet."""
+        """S4, S6: accepts the lease; returns the queues of dead letters, not yet cut to bounds."""
         said = next(iter(self.said.values()), {})
         groups: dict[Said, list[Row]] = {}
         for tag, row in self.rows():
@@ -109,7 +109,7 @@ class Session:
         return targets
 
     def requeue(self, model: Model, rows: list[Row]) -> None:
-        """S5, S8: ready at once."""
+        """S5, S8: requeues rows, ready at once."""
         for row in rows:
             row.message.owner = ""
             row.message.deliveries += 1
@@ -118,7 +118,7 @@ class Session:
         model._forget()
 
     def detach(self, model: Model) -> c.Released:
-        """S5."""
+        """S5: detaches the session and requeues its lease."""
         held = [row for _, row in self.held()]
         reply = back(held)
         if held:
@@ -132,7 +132,7 @@ class Session:
     def settle(
         self, model: Model, outcome: Outcome, tags: list[int], now_us: int
     ) -> tuple[int, int]:
-        """S8: gives how many were settled, and how many of them are dead letters."""
+        """S8: settles tags as an operator; returns the numbers settled and dead-lettered."""
         rows = [row for tag, row in self.rows() if tag in tags]
         dead = 0
         if outcome is Outcome.REJECTED:
@@ -150,20 +150,20 @@ class Session:
         return len(rows), dead
 
     def restart(self) -> None:
-        """Q7: before the queues do; what a detached lease lost before is decided later."""
+        """Q7: restarts before the queues do; a detached lease is decided later, at its resume."""
         for row in (*filter(_is_there, self.lease), *self.kept):
             row.hole = row.hole or not row.message.persistent
 
 
 def _is_there(row: Row) -> bool:
-    """Whether a restart finds its message, when it has ended the channels."""
-    # What a channel has of a deleted queue goes with the channel.
+    """Whether a restart finds the message of a row, once it has ended the channels."""
+    # A deleted queue's message that a channel holds is dropped with the channel.
     ends = row.queue.deleted and row.message.owner.startswith("channel")
     return row.message in row.queue.messages and not ends
 
 
 def back(rows: list[Row]) -> c.Released:
-    """Q4: what giving these back comes to."""
+    """Q4: counts of requeued messages, and of those whose queue is deleted."""
     lost = sum(row.queue.deleted for row in rows)
     return c.Released(len(rows) - lost, lost)
 
@@ -184,7 +184,7 @@ def _fails(how: Said) -> bool:
 
 
 def _put_back(row: Row, how: Said, now_us: int) -> None:
-    """C14: always with a delay."""
+    """C14: requeues a message, always with a delay."""
     message, properties = row.message, row.queue.properties
     times = message.failures if _fails(how) else message.deliveries
     first_ms = properties.redelivery_delay_ms or 1000

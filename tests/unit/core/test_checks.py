@@ -1,4 +1,4 @@
-"""Shares of the bounds of all (A5, I6): what one user may have at most."""
+"""One user's share of the bounds that all users have together (A5, I6)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BOUNDS = {
     "MAX_BINDINGS": "security.usage",
     "MAX_HTTP_CONNECTIONS": "of one address: MAX_HTTP_CONNECTIONS_EACH",
 }
-# Bounds of one thing, one request or one client.
+# Bounds of one object, one request or one client.
 OWN = {
     *("MAX_MESSAGE_BYTES", "MAX_FRAME_BYTES", "MAX_FRAME_ROWS", "MAX_HEADER_BYTES"),
     *("MAX_NAME_BYTES", "MAX_ROUTING_KEY_BYTES", "MAX_DISTINCT_ROUTES_PER_FRAME"),
@@ -42,13 +42,13 @@ OWN = {
 
 
 def test_each_bound_has_a_share_or_is_of_one() -> None:
-    """A5: who adds a bound says here how a user gets a share of it."""
+    """A5: a new bound is added to these tables, with the place that checks a user's share."""
     every = {name for name in vars(limits) if name.startswith("MAX_")}
     assert every == set(BOUNDS) | OWN
 
 
 def opened(harness: Harness, kind: str, number: int, user: str) -> None:
-    """One more thing of a user."""
+    """Opens one more object of a kind for a user."""
     name = f"{user}-{number}"
     if kind == "MAX_PUBLISHERS":
         harness.do(c.OpenPublisher(name.encode().ljust(16), user=user))
@@ -63,7 +63,7 @@ def opened(harness: Harness, kind: str, number: int, user: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(name for name in BOUNDS if BOUNDS[name] == "core"))
 def test_the_share_of_a_user(harness: Harness, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """A5, I6: at its half a user gets no more, and others do; after a restart as before."""
+    """A5, I6: at half the bound a user is refused, but others are not; also after a restart."""
     harness.declare("q")
     there = len(harness.core._state.publishers) if kind == "MAX_PUBLISHERS" else 0
     monkeypatch.setattr(limits, kind, MOST + there)
@@ -78,7 +78,7 @@ def test_the_share_of_a_user(harness: Harness, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_publisher_that_ends_is_none(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A5, P10: closed and finished, or taken by its user, it counts for who has it."""
+    """A5, P10: a publisher that is closed and finished no longer counts for its user."""
     monkeypatch.setattr(limits, "MAX_PUBLISHERS", 3)  # the harness has one
     own = c.OpenPublisher(b"o" * 16, user="alice")
     harness.do(own)

@@ -1,4 +1,4 @@
-"""Histories of the journal: what is older is refused until an operator accepts it (Q8)."""
+"""Histories of the journal: an older one is refused until an operator accepts it (Q8)."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ NOBODY = c.RefusedByHistory(0, 0, 0)
 
 
 def restart(harness: Harness, history: str, cause: str = "copied") -> None:
-    """Another process, which may serve another history."""
+    """Starts another process, which may serve another history."""
     harness.core = Core.restore(harness.core.snapshot())
     harness.do(c.Start(history, cause))
 
@@ -29,7 +29,7 @@ def reader(harness: Harness) -> Reader:
 
 
 def uses(harness: Harness, reader: Reader) -> dict[str, Callable[[], object]]:
-    """What each of the older ones may try."""
+    """The calls of the older publisher, session and writer."""
     return {
         "advance": lambda: reader.advance(0),
         "attach": lambda: reader.attach(0, 2),
@@ -43,7 +43,7 @@ def uses(harness: Harness, reader: Reader) -> dict[str, Callable[[], object]]:
 
 @pytest.mark.parametrize("cause", ["copied", "declared", "repaired"])
 def test_the_older_are_refused(harness: Harness, reader: Reader, cause: str) -> None:
-    """Q8: publishers, sessions and writers, with both histories, when, why, and the remedy."""
+    """Q8: the refusal has both histories, the time, the cause and the remedy."""
     restart(harness, "second", cause)
     for use in uses(harness, reader).values():
         with pytest.raises(
@@ -62,7 +62,7 @@ def test_the_older_are_refused(harness: Harness, reader: Reader, cause: str) -> 
 
 @pytest.mark.usefixtures("reader")
 def test_the_new_are_served(harness: Harness) -> None:
-    """Q8: new publishers, sessions and writers; consumers and operators know no history."""
+    """Q8: new publishers, sessions and writers; consumers and operators have no history."""
     restart(harness, "second")
     new = b"new".ljust(16)
     harness.do(c.OpenPublisher(new))
@@ -77,7 +77,7 @@ def test_the_new_are_served(harness: Harness) -> None:
 
 
 def test_an_accepted_history_admits_all(harness: Harness, reader: Reader) -> None:
-    """Q8: what was refused goes on where it was; accepting again changes nothing."""
+    """Q8: refused clients continue where they were; accepting again changes nothing."""
     restart(harness, "second")
     assert harness.do(c.AcceptHistory()) == c.RefusedByHistory(1, 1, 1)
     again = harness.decide(c.AcceptHistory())
@@ -90,7 +90,7 @@ def test_an_accepted_history_admits_all(harness: Harness, reader: Reader) -> Non
 
 
 def test_the_next_history_has_to_be_accepted_anew(harness: Harness, reader: Reader) -> None:
-    """Q8: also by what began in between; the message names the change and the present history."""
+    """Q8: also for clients begun in between; the message names the change and the history."""
     restart(harness, "second")
     harness.do(c.AcceptHistory())
     between = harness.open("q", session="between")
@@ -105,7 +105,7 @@ def test_the_next_history_has_to_be_accepted_anew(harness: Harness, reader: Read
 
 
 def test_an_ordinary_restart_is_the_same_history(harness: Harness, reader: Reader) -> None:
-    """Q8: no false alarm, and no second entry."""
+    """Q8: there is no false alarm, and no second entry."""
     for _ in range(3):
         restart(harness, "history", "")
     assert views.refused_by_history(harness.core.state) == NOBODY
@@ -114,7 +114,7 @@ def test_an_ordinary_restart_is_the_same_history(harness: Harness, reader: Reade
 
 
 def test_a_publisher_that_the_copy_never_knew(harness: Harness) -> None:
-    """P10, Q8: it is told when its traces went."""
+    """P10, Q8: the refusal names the time at which the history changed."""
     restart(harness, "second")
     with pytest.raises(PublisherForgottenError, match="when the history changed, 2023-11-14T22:13"):
         harness.do(c.OpenPublisher(b"unknown".ljust(16), resume=True))
@@ -122,7 +122,7 @@ def test_a_publisher_that_the_copy_never_knew(harness: Harness) -> None:
 
 @pytest.mark.usefixtures("reader")
 def test_a_session_may_be_opened_anew_under_its_name(harness: Harness) -> None:
-    """Q8, S9: with the lease of the older one as any opening has it."""
+    """Q8, S9: the new session gets the older lease, as in any opening."""
     restart(harness, "second")
     opened = harness.open("q", takeover=True)
     assert opened.advance(0, max_messages=9).end_tag == 6

@@ -56,7 +56,7 @@ sizes = st.sampled_from([0, 1, 10, 40, 95, 300])
 
 @dataclass
 class Batch:
-    """A session of the model: what it holds and held last."""
+    """A session of the model: its lease, and the lease accepted last."""
 
     reader: Reader
     floor: int = 0
@@ -108,7 +108,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.overflow(keys)
 
     def overflow(self, keys: list[str]) -> None:
-        """Q3: queues that were given something drop what is too much; a requeue never drops."""
+        """Q3: queues that got messages drop those over the bound; a requeue never drops."""
         for key in keys:
             if key in self.model.queues:
                 self.model.queues[key].overflow()
@@ -116,7 +116,7 @@ class CoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.published)
     @rule(data=st.data())
     def retransmit(self, data: st.DataObject) -> None:
-        """P10: nothing is placed again."""
+        """P10: a retransmission places no message."""
         numbers = sorted(data.draw(st.sets(st.sampled_from(sorted(self.published)), min_size=1)))
         reply = self.harness.publish([self.published[n][0] for n in numbers], numbers=numbers)
         assert list(reply.confirmed) == numbers
@@ -132,7 +132,7 @@ class CoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.stages)
     @rule(data=st.data())
     def commit(self, data: st.DataObject) -> None:
-        """K3: the named stages together, the others never; and once more for nothing."""
+        """K3: commits the named stages together, the others never; a repetition writes nothing."""
         names = data.draw(st.lists(st.sampled_from(sorted(self.stages)), unique=True))
         references = [self.stages[name][0] for name in names]
         rows = sum(len(self.stages[name][1]) for name in names)
@@ -155,7 +155,7 @@ class CoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.stages)
     @rule()
     def drop_batch(self) -> None:
-        """K3: an operator drops what is staged; a commit that names any of it is refused."""
+        """K3: an operator drops a batch; a commit that names one of its stages is refused."""
         dropped = self.harness.do(c.DropBatch(c.BatchKey("w", self.batch_id)))
         assert dropped.stages == len(self.stages)
         for reference, _ in self.stages.values():
@@ -168,12 +168,12 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(name=channels, count=st.integers(1, 6), data=st.data())
     def deliver(self, name: str, count: int, data: st.DataObject) -> None:
-        """C1, C7, Q3."""
+        """C1, C7, Q3: delivers messages of a queue to a channel."""
         self.give(name, count, data, no_ack=False)
 
     @rule(name=channels, count=st.integers(1, 2), data=st.data())
     def deliver_without_acks(self, name: str, count: int, data: st.DataObject) -> None:
-        """C10."""
+        """C10: delivers messages that are accepted at once."""
         self.give(name, count, data, no_ack=True)
 
     def give(self, name: str, count: int, data: st.DataObject, *, no_ack: bool) -> None:
@@ -188,7 +188,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(queue=st.sampled_from(["b", "ring", "x"]), times=st.integers(1, 4))
     def fail_again(self, queue: str, times: int) -> None:
-        """C13, C14: the same messages, until they have failed too often."""
+        """C13, C14: fails the same messages, until they are over the delivery limit."""
         for _ in range(times):
             tags = self.take("k", queue, 2)
             if tags:
@@ -198,13 +198,13 @@ class CoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.holding())
     @rule(data=st.data(), multiple=st.booleans())
     def accept(self, data: st.DataObject, *, multiple: bool) -> None:
-        """C3, C4."""
+        """C3, C4: accepts outstanding tags."""
         self.settle(data, Outcome.ACCEPTED, multiple=multiple)
 
     @precondition(lambda self: self.holding())
     @rule(data=st.data(), multiple=st.booleans(), reason=st.sampled_from(["", "bad", "worse"]))
     def reject(self, data: st.DataObject, reason: str, *, multiple: bool) -> None:
-        """C3, C4, C13."""
+        """C3, C4, C13: rejects outstanding tags."""
         self.settle(data, Outcome.REJECTED, multiple=multiple, reason=reason)
 
     @precondition(lambda self: self.holding())
@@ -215,13 +215,13 @@ class CoreMachine(RuleBasedStateMachine):
         delay_ms=st.sampled_from([0, 0, 2000]),
     )
     def fail(self, data: st.DataObject, reason: str, delay_ms: int, *, multiple: bool) -> None:
-        """C3, C4, C13, C14."""
+        """C3, C4, C13, C14: fails outstanding tags."""
         self.settle(data, Outcome.FAILED, multiple=multiple, reason=reason, delay_ms=delay_ms)
 
     @precondition(lambda self: self.holding())
     @rule(data=st.data(), multiple=st.booleans(), delay_ms=st.sampled_from([0, 0, 2000]))
     def requeue(self, data: st.DataObject, delay_ms: int, *, multiple: bool) -> None:
-        """C3, C4, C6, C14."""
+        """C3, C4, C6, C14: releases outstanding tags."""
         self.settle(data, Outcome.RELEASED, multiple=multiple, delay_ms=delay_ms)
 
     def holding(self) -> bool:
@@ -261,7 +261,7 @@ class CoreMachine(RuleBasedStateMachine):
         assert reply == self.model.settle(name, outcome, tags, reason, delay_ms, self.now_us)
 
     def close(self, data: st.DataObject) -> None:
-        """C12."""
+        """C12: closes a channel."""
         name = data.draw(channels)
         assert self.harness.do(c.CloseChannel(name.encode())) == self.model.close(name)
 
@@ -269,18 +269,18 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0, 0.5, 1.02, 3.1, 7]))
     def wait(self, seconds: float) -> None:
-        """C13, C14, Q3."""
+        """C13, C14, Q3: moves the clock on and ticks."""
         assert self.harness.wait(seconds) == self.model.tick(self.now_us)
 
     @rule(seconds=st.sampled_from([0.5, 1.02]))
     def pass_by(self, seconds: float) -> None:
-        """Q3: time goes by before its tick."""
+        """Q3: moves the clock on without a tick."""
         self.harness.now_us += int(seconds * 1_000_000)
 
     @precondition(lambda self: self.dead_letters())
     @rule(data=st.data(), count=st.integers(0, 3))
     def redrive(self, data: st.DataObject, count: int) -> None:
-        """Q6."""
+        """Q6: redrives dead letters of a queue."""
         name = data.draw(st.sampled_from(self.dead_letters()))
         reply = self.harness.do(c.Redrive(name, max_messages=count))
         assert reply == self.model.redrive(self.model.queues[name], count, self.now_us)
@@ -326,7 +326,7 @@ class CoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.sessions)
     @rule(data=st.data(), kept=st.booleans())
     def replay(self, data: st.DataObject, *, kept: bool) -> None:
-        """S1, S2, K2: the same tags give the same rows and counts; what vanished is left out."""
+        """S1, S2, K2: the same tags give the same rows and counts; vanished ones are left out."""
         name = data.draw(st.sampled_from(sorted(self.sessions)))
         session = self.sessions[name]
         lease = session.kept if kept else session.lease
@@ -344,7 +344,7 @@ class CoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.sessions)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
-        """S5: back to the old places, one delivery older."""
+        """S5: releases a session; its messages are back in place, with one delivery more."""
         name = data.draw(st.sampled_from(sorted(self.sessions)))
         lease = [m for _, m in self.sessions.pop(name).lease if m.owner]
         assert self.harness.do(c.ReleaseSession(name)) == c.Released(len(lease), 0)
@@ -356,19 +356,19 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def operate(self, data: st.DataObject) -> None:
-        """What would end most runs early if it were as likely as all else."""
+        """Does an act that would end most runs early if it were as likely as the others."""
         acts = (self.close, self.purge, self.delete, self.restart, self.outlive)
         data.draw(st.sampled_from(acts))(data)
 
     def purge(self, data: st.DataObject) -> None:
-        """Q4, S7: only what is ready."""
+        """Q4, S7: purges the ready messages of a queue."""
         name = data.draw(queues)
         gone = self.model.queues[name].ready()
         assert self.harness.do(c.PurgeQueue(name)) == len(gone)
         self.model.queues[name].remove(gone)
 
     def delete(self, _data: st.DataObject) -> None:
-        """Q1, Q4: what is unacked stays with its channel; the name is another queue's."""
+        """Q1, Q4: unacked messages stay with their channel; the name is another queue's."""
         self.take("l", "x", 2)
         assert self.harness.do(c.DeleteQueue("x", force=True)) == self.model.delete("x")
         self.model._forget()
@@ -376,7 +376,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.model.declare("x", QUEUES["x"])
 
     def outlive(self, data: st.DataObject) -> None:
-        """C13, P12, Q7: a dead letter outlives its queue, which was not durable."""
+        """C13, P12, Q7: a dead letter outlives its non-durable queue."""
         self.harness.do(c.DeclareQueue("volatile", VOLATILE))
         self.model.declare("volatile", VOLATILE)
         durable = data.draw(st.booleans())
@@ -387,7 +387,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.restart(data)
 
     def restart(self, _data: st.DataObject) -> None:
-        """Q7: transient messages and non-durable queues go; nothing else does."""
+        """Q7: only transient messages and non-durable queues are lost."""
         assert self.harness.restart() == self.model.restart()
         for session in self.sessions.values():
             for _, message in session.kept:
@@ -400,11 +400,11 @@ class CoreMachine(RuleBasedStateMachine):
         """I2: a snapshot in the middle changes nothing."""
         self.harness.core = Core.restore(self.harness.core.snapshot())
 
-    # --- what always holds ---
+    # --- invariants ---
 
     @invariant()
     def queues_are_as_in_the_model(self) -> None:
-        """I4: every message is where the model has it, as it has it, and nowhere else."""
+        """I4: every message is where the model has it, with the same fields, and nowhere else."""
         assert {info.queue for info in views.list_queues(self.harness.core.state)} == set(
             self.model.queues
         )
@@ -448,14 +448,14 @@ class CoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def channels_hold_what_the_model_does(self) -> None:
-        """C1, C12."""
+        """C1, C12: the outstanding tags are the model's."""
         for name in CHANNELS:
             held = self.model.channels[name].held if name in self.model.channels else {}
             assert list(views.outstanding(self.harness.core.state, name.encode())) == sorted(held)
 
     @invariant()
     def time_is_waited_for(self) -> None:
-        """Q3, C14."""
+        """Q3, C14: the next deadline is the model's."""
         assert views.next_due_us(self.harness.core.state) == self.model.next_due_us()
 
     @invariant()
@@ -467,12 +467,12 @@ class CoreMachine(RuleBasedStateMachine):
         blocks = {block for (block, _), label in self.harness.labels.items() if label in needed}
         core = self.harness.core
         assert set(views.live_blocks(core.state)) == blocks
-        # And compaction leaves out what no message needs, and nothing else.
+        # And compaction leaves out the rows that no message needs, and no others.
         needed -= {f"{name}0" for name in self.stages}
         rows = {key for key, label in self.harness.labels.items() if label in needed}
         found = views.live_rows(core.state, views.live_blocks(core.state))
         assert {(block, row) for block, kept in found.items() for row in kept} == rows
-        # A block that is in more queues than were named is left out.
+        # A block that is also in a queue which was not named is left out.
         for load in views.block_loads(core.state):
             for block, queue in zip(load[0].tolist(), load[4].tolist(), strict=True):
                 alone = views.live_rows(core.state, BitMap64((block,)), (queue,))
@@ -484,8 +484,8 @@ TestCore = pytest.mark.timeout(600)(CoreMachine.TestCase)
 TestCore.settings = settings(
     max_examples=60,
     stateful_step_count=50,
-    # A failing run is printed whole, with the blob that repeats it. To shrink it takes minutes,
-    # more than a test may: leave this line out for that.
+    # A failing run is printed whole, with the blob that repeats it. Shrinking it takes minutes,
+    # more than a test may: remove this line to shrink.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     print_blob=True,
 )

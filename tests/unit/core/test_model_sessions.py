@@ -1,4 +1,4 @@
-"""The core against the model, sessions above all: outcomes, time-outs, operators, in any order.
+"""The core against the model, sessions above all: outcomes, timeouts, operators, in any order.
 
 S1-S8, S11, K2, C13, C14, with the consumers, queues, time and restarts of `test_model` in between.
 """
@@ -31,7 +31,7 @@ says = st.tuples(
 class SessionMachine(CoreMachine):
     """As `CoreMachine`; session `one` reads a and b, `two` reads x and its dead letters in d."""
 
-    # Rules that `CoreMachine` runs: the ones here get their turn.
+    # Rules that `CoreMachine` runs are off, so that the rules of this class get their turn.
     publish = retransmit = stage = commit = fail_again = deliver_without_acks = None
     reject = requeue = pass_by = open = None
 
@@ -71,7 +71,7 @@ class SessionMachine(CoreMachine):
         newcomer=st.booleans(),
     )
     def advance(self, name: str, limit: int, *, proves: bool, newcomer: bool) -> None:
-        """S4, S5, S6: decides what is left of a detached lease; does what was said of it."""
+        """S4, S5, S6: resumes a detached lease, applies its outcomes, and leases again."""
         if name not in self.read:
             self.readers[name] = self.harness.open(*SESSIONS[name], session=name)
             self.read[name] = Session(name)
@@ -100,14 +100,14 @@ class SessionMachine(CoreMachine):
         assert reply.backlog.unacked == sum(info.unacked for info in infos)
 
     def count_unread(self, session: Session) -> None:
-        """S11: a batch that was accepted unread was planned as well, after the one known last."""
+        """S11: a batch that was accepted unread was planned, too, after the last known one."""
         if session.planned:
             session.planned += 1
             if session.planned > self.latest[0]:
                 self.latest = session.planned, self.number()
 
     def attached(self, session: Session, reader: Reader, *, newcomer: bool) -> None:
-        """S3: the same token keeps its epoch, unless that was ended for it."""
+        """S3: the same token keeps its epoch, unless its holder was ended."""
         ended = views.list_sessions(self.harness.core.state, session.name)[0].holder is None
         if newcomer or ended:
             token = self.number().to_bytes(16, "little")
@@ -128,7 +128,7 @@ class SessionMachine(CoreMachine):
     @precondition(lambda self: self.read)
     @rule(data=st.data(), kept=st.booleans())
     def replay(self, data: st.DataObject, *, kept: bool) -> None:
-        """S1, S2, K2, S5: the same tags give the same rows, whatever became of the messages."""
+        """S1, S2, K2, S5: the same tags give the same rows, whatever happened to their messages."""
         session, reader = self.draw(data)
         self.attached(session, reader, newcomer=False)
         rows = session.kept if kept else session.lease
@@ -147,7 +147,7 @@ class SessionMachine(CoreMachine):
     @precondition(lambda self: any(session.held() for session in self.read.values()))
     @rule(data=st.data(), says=st.lists(says, min_size=1, max_size=3), proves=st.booleans())
     def say_all(self, data: st.DataObject, says: list[Said], *, proves: bool) -> None:
-        """S4, S6: a whole settle call, and with `proves` the checkpoint as well."""
+        """S4, S6: makes a whole settle call; with `proves` the checkpoint proves its batch."""
         session, _ = self.draw(data, leasing=True)
         self.stage_and_commit(session, data, says, commits=True)
         if proves:
@@ -156,7 +156,7 @@ class SessionMachine(CoreMachine):
     @precondition(lambda self: any(session.held() for session in self.read.values()))
     @rule(data=st.data(), says=st.lists(says, min_size=1, max_size=2))
     def say_some(self, data: st.DataObject, says: list[Said]) -> None:
-        """S6: a task stages, and its driver commits it later or never."""
+        """S6: a task stages outcomes, and its driver commits them later or never."""
         session, _ = self.draw(data, leasing=True)
         self.stage_and_commit(session, data, says, commits=False)
 
@@ -189,7 +189,7 @@ class SessionMachine(CoreMachine):
             session.staged.clear()
 
     def read_batch(self, session: Session, reader: Reader, run: str) -> None:
-        """S6, S11: a run reads the lease; not as a batch that was read before it was made."""
+        """S6, S11: a run reads the lease; a batch id read before the lease is refused."""
         batch, read_at = self.latest
         if session.batch > read_at:
             if batch:
@@ -216,7 +216,7 @@ class SessionMachine(CoreMachine):
                 reader.commit(owner=reader.owner(run_id=run, batch_id=session.batches[run]))
 
     def abort(self, data: st.DataObject) -> None:
-        """S6: what was staged is gone."""
+        """S6: drops staged outcomes."""
         session, _ = self.draw(data)
         assert self.harness.do(c.AbortOutcomes(tuple(session.staged))) == len(session.staged)
         session.staged.clear()
@@ -226,14 +226,14 @@ class SessionMachine(CoreMachine):
     @precondition(lambda self: any(session.lease for session in self.read.values()))
     @rule(data=st.data())
     def detach(self, data: st.DataObject) -> None:
-        """S5."""
+        """S5: detaches a session after its timeout."""
         session, reader = self.draw(data, leasing=True)
         assert reader.detach() == session.detach(self.model)
 
     @precondition(lambda self: any(session.lease for session in self.read.values()))
     @rule(data=st.data(), outcome=st.sampled_from([Outcome.REJECTED, Outcome.RELEASED]))
     def settle_lease(self, data: st.DataObject, outcome: Outcome) -> None:
-        """S8."""
+        """S8: settles tags of a lease as an operator."""
         session, _ = self.draw(data, leasing=True)
         tags = range(session.floor + 1, session.end + 1)
         named = sorted(data.draw(st.sets(st.sampled_from(tags), min_size=1, max_size=3)))
@@ -244,13 +244,13 @@ class SessionMachine(CoreMachine):
 
     @rule(data=st.data())
     def operate(self, data: st.DataObject) -> None:
-        """What would end most runs early if it were as likely as all else."""
+        """Does an act that would end most runs early if it were as likely as the others."""
         acts = [self.close, self.purge, self.delete, self.restart]
         acts += [self.release, self.abort] if self.read else []
         data.draw(st.sampled_from(acts))(data)
 
     def release(self, data: st.DataObject) -> None:
-        """S5: back to the old places, one delivery older."""
+        """S5: releases a session; its messages are back in place, with one delivery more."""
         session, _ = self.draw(data)
         held = [row for _, row in session.held()]
         assert self.harness.do(c.ReleaseSession(session.name)) == back(held)
@@ -258,16 +258,16 @@ class SessionMachine(CoreMachine):
         del self.read[session.name], self.readers[session.name]
 
     def restart(self, data: st.DataObject) -> None:
-        """Q7: leases, holes, outcomes and who reads survive it."""
+        """Q7: leases, holes, outcomes and readers survive a restart."""
         for session in self.read.values():
             session.restart()
         super().restart(data)
 
-    # --- what always holds ---
+    # --- invariants ---
 
     @invariant()
     def sessions_are_as_in_the_model(self) -> None:
-        """S1, S5, S6."""
+        """S1, S5, S6: tags, epoch, lease, holes and outcomes of a session are the model's."""
         for session in self.read.values():
             (info,) = views.list_sessions(self.harness.core.state, session.name)
             assert (info.floor_tag, info.end_tag) == (session.floor, session.end)

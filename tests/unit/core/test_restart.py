@@ -1,4 +1,4 @@
-"""Recovery: the same records give the same state; a restart takes what is transient, no more."""
+"""Recovery: equal records give equal state; a restart loses transient messages alone."""
 
 import re
 
@@ -16,7 +16,7 @@ from tests.unit.core.link_process import LinkProcess, accept
 
 
 def busy(harness: Harness) -> None:
-    """A history in which every kind of record occurs."""
+    """Makes a history in which every kind of record occurs."""
     harness.declare("a", "b")
     harness.declare("lost", durable=False)
     harness.declare("ring", max_length=4, overflow="drop-head")
@@ -60,7 +60,7 @@ def busy(harness: Harness) -> None:
 
 
 def consume(harness: Harness) -> None:
-    """Channels that settle, close, and are still open at the end."""
+    """Opens channels that settle, close, or are still open at the end."""
     for channel_id in (b"one", b"two", b"three"):
         for queue in ("a", "b", "a"):
             harness.do(c.Deliver(channel_id, queue, 2))
@@ -70,7 +70,7 @@ def consume(harness: Harness) -> None:
 
 
 def dead_letter(harness: Harness) -> None:
-    """Messages fail, expire, are delayed, die and are driven back; some of each stay so."""
+    """Makes messages fail, expire, wait, die and be redriven; some of each stay so."""
     harness.declare("dead", message_ttl_ms=3000)
     harness.declare(
         "mortal",
@@ -94,7 +94,7 @@ def dead_letter(harness: Harness) -> None:
 
 
 def settle(harness: Harness) -> None:
-    """Queries that settle what they read; some stages are left, and a lease that is detached."""
+    """Makes queries settle rows; some stages are left, and a detached lease."""
     harness.declare_filled("raw", 12, dead_letter_queue="dead")
     reader = harness.lease("raw", session="settling", max_messages=6)
     reader.note()
@@ -119,7 +119,7 @@ def settle(harness: Harness) -> None:
 
 
 def link(harness: Harness) -> None:
-    """Links that hold, have acknowledged, are in doubt, and are removed (L5, L10)."""
+    """Makes links with held, permitted, proven and doubtful entries; removes one (L5, L10)."""
     harness.declare("linked")
     process = LinkProcess(harness, queue="linked")
     process.subscribe()
@@ -139,7 +139,7 @@ def link(harness: Harness) -> None:
 
 
 def transact(harness: Harness) -> None:
-    """Transactions that are committed, rolled back, and still open at the end (P13)."""
+    """Makes transactions that are committed, rolled back, and open at the end (P13)."""
     writer = b"t" * 16
     harness.do(c.OpenPublisher(writer, transactional=True))
     rows = (routes(["a", "b"]), 2, 20, True, (c.Expiry(harness.now_us + 1_000_000),))
@@ -160,7 +160,7 @@ def test_every_record_kind_occurs(harness: Harness) -> None:
 
 
 def test_the_same_records_give_the_same_bytes(harness: Harness) -> None:
-    """I2: also over a snapshot taken at any point; a restored core's own is the same."""
+    """I2: also from a snapshot at any record; a restored core's snapshot is the same."""
     busy(harness)
     expected = harness.core.snapshot()
     core = Core()
@@ -177,7 +177,7 @@ def test_the_same_records_give_the_same_bytes(harness: Harness) -> None:
 
 
 def test_a_snapshot_does_not_depend_on_how_pages_came_about() -> None:
-    """I2: many small blocks, mostly gone again, leave packed pages; the bytes are the same."""
+    """I2: many small blocks, mostly removed, leave packed pages, and the bytes are the same."""
     harness = Harness()
     harness.declare("q", "r")
     reader = harness.open("q")
@@ -192,13 +192,13 @@ def test_a_snapshot_does_not_depend_on_how_pages_came_about() -> None:
 
 
 def test_a_sequence_cannot_be_skipped(harness: Harness) -> None:
-    """I2: a gap in the journal is no state to go on from."""
+    """I2: a gap in the sequence of records is refused."""
     with pytest.raises(AssertionError):
         harness.core.apply(harness.core.sequence + 2, records.QueuePurged(1))
 
 
 def test_a_restart_keeps_what_is_durable(harness: Harness) -> None:
-    """Q7: durable queues, bindings, persistent messages, leases and delivery counts."""
+    """Q7: durable queues, bindings, persistent messages, leases and delivery counts survive."""
     harness.declare("q")
     harness.bind("x", "direct", q="k")
     harness.publish(["k"] * 6, exchange="x")
@@ -213,7 +213,7 @@ def test_a_restart_keeps_what_is_durable(harness: Harness) -> None:
 
 
 def test_a_restart_takes_what_is_transient(harness: Harness) -> None:
-    """Q7: non-persistent messages, non-durable queues and exchanges; messages are counted."""
+    """Q7: non-persistent messages, which are counted, and non-durable queues and exchanges."""
     harness.declare("q")
     harness.declare("lost", durable=False)
     harness.do(c.DeclareExchange("x", "fanout", durable=False))
@@ -235,7 +235,7 @@ def test_a_restart_takes_what_is_transient(harness: Harness) -> None:
 
 
 def test_a_deleted_queue_with_leased_messages_survives_a_restart(harness: Harness) -> None:
-    """Q4, Q7: its bodies are read and given back, while a queue of its name is another one."""
+    """Q4, Q7: its leased bodies are read and released, while a new queue has its name."""
     harness.declare("q", "r")
     block = harness.publish_to("q", 2).block_id
     reader = harness.lease("q", "r")
@@ -261,7 +261,7 @@ def test_positions_of_vanished_messages_are_not_given_again(harness: Harness) ->
 
 
 def test_leased_transient_messages_become_holes(harness: Harness) -> None:
-    """Q7, S5: their tags stay, fetches skip them, and the accept goes by."""
+    """Q7, S5: the tags of holes stay, fetches skip them, and the accept passes them."""
     harness.declare_filled("q", 2)
     harness.publish_to("q", 3, persistent=False)
     harness.publish_to("q", 1)
@@ -281,7 +281,7 @@ def test_leased_transient_messages_become_holes(harness: Harness) -> None:
 
 
 def test_a_lease_of_nothing_but_holes_is_still_a_lease(harness: Harness) -> None:
-    """S1, Q7: its end is in the checkpoint, so it is given again and accepted as any other."""
+    """S1, Q7: its end is in the checkpoint, so it is returned again and accepted like any other."""
     harness.declare("lost", durable=False)
     harness.declare("q")
     harness.publish_to("lost", 3)
@@ -294,7 +294,7 @@ def test_a_lease_of_nothing_but_holes_is_still_a_lease(harness: Harness) -> None
 
 
 def test_holes_at_the_end_belong_to_the_last_chunk(harness: Harness) -> None:
-    """S1: chunks cover the lease, whatever vanished."""
+    """S1: chunks cover the lease, whatever messages vanished."""
     harness.declare_filled("q", 1)
     harness.publish_to("q", 2, persistent=False)
     reader = harness.lease("q")
@@ -303,7 +303,7 @@ def test_holes_at_the_end_belong_to_the_last_chunk(harness: Harness) -> None:
 
 
 def test_released_holes_do_not_come_back(harness: Harness) -> None:
-    """S5: only what is there is put back."""
+    """S5: only messages that did not vanish are requeued."""
     harness.declare_filled("q", 1)
     harness.publish_to("q", 2, persistent=False)
     harness.open("q").advance(0)
@@ -313,14 +313,14 @@ def test_released_holes_do_not_come_back(harness: Harness) -> None:
 
 
 def test_the_history_is_that_of_the_last_start(harness: Harness) -> None:
-    """Q8: the service gives it, the snapshot keeps it."""
+    """Q8: the service sets the history, the snapshot keeps it."""
     assert harness.core.history_id == "history"
     harness.do(c.Start("copy"))
     assert Core.restore(harness.core.snapshot()).history_id == "copy"
 
 
 def test_a_snapshot_of_a_newer_version_is_refused(harness: Harness) -> None:
-    """Q7: with what to start instead."""
+    """Q7: the error names the version to start instead."""
     data = bytearray(harness.core.snapshot())
     data[6] += 1
     with pytest.raises(UnsupportedError, match="version 3; this broker reads version 2"):
@@ -330,7 +330,7 @@ def test_a_snapshot_of_a_newer_version_is_refused(harness: Harness) -> None:
 
 
 def test_a_record_of_a_newer_version_is_refused() -> None:
-    """I2: unknown versions and unknown kinds, never skipped."""
+    """I2: unknown versions and unknown kinds are refused, never skipped."""
     data = records.encode(records.QueuePurged(1))
     with pytest.raises(UnsupportedError, match="version 3; this broker reads up to 2"):
         records.decode(bytes((3,)) + data[1:])
@@ -356,8 +356,9 @@ HOLDER = [b"t", "h", 1, "a", 2]
     ],
 )
 def test_a_record_with_more_fields_is_refused(version: int, fields: list[object]) -> None:
-    """I2: a newer version wrote it, and it may mean something else: in the record, in a part of it,
-    in the properties of a queue.
+    """I2: an unknown field, of a newer version, may change the meaning, so it is refused.
+
+    It may be in the record, in a part of it, or in the properties of a queue.
     """
     empty = BitMap64().serialize()
     fields = [empty if field == b"" else field for field in fields]
@@ -370,7 +371,7 @@ def test_a_record_with_more_fields_is_refused(version: int, fields: list[object]
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_records_can_grow(version: int) -> None:
-    """I2: a field that is missing, as an older version wrote it, has its default."""
+    """I2: a field that an older version did not write has its default."""
     shorter = bytes((version,)) + msgspec.msgpack.encode(
         ["session_advanced", "s", 1, HOLDER, [1], 5]
     )
@@ -401,7 +402,7 @@ def test_records_can_grow(version: int) -> None:
 def test_a_snapshot_with_more_fields_is_refused(
     harness: Harness, path: tuple[str | int, ...]
 ) -> None:
-    """I2: a newer version wrote it, and state without them may be another."""
+    """I2: an unknown field, of a newer version, may be part of the state, so it is refused."""
     harness.declare_filled("q", 9)
     harness.bind("x", "topic", q="#")
     harness.stage("w", 1, ["q"], name="s")
@@ -419,7 +420,7 @@ def test_a_snapshot_with_more_fields_is_refused(
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_parts_and_snapshots_of_the_first_version_are_read(harness: Harness, version: int) -> None:
-    """I2: without expiries, delays, dead letters and channels; counts as they were kept then."""
+    """I2: without expiries, delays, dead letters and channels, and with counts of that format."""
     assert msgspec.msgpack.decode(
         msgspec.msgpack.encode([1, 1, 3, 30, 0, None]), type=records.RoutedRows
     ) == records.RoutedRows(1, 1, 3, 30, 0)
@@ -452,7 +453,7 @@ def test_the_encoding_of_a_record_stays_what_it_is() -> None:
 
 
 def test_lost_blocks_take_their_messages(harness: Harness) -> None:
-    """Q7, S5: wherever they are, counted; leases get holes, and the rest can be delivered."""
+    """Q7, S5: lost messages are dropped and counted; leases get holes, others are delivered."""
     harness.declare("q", "r", "e")
     harness.bind("x", "fanout", q="", r="")
     blocks = [harness.publish(["k"] * 2, exchange="x").block_id for _ in range(4)]
@@ -476,7 +477,7 @@ def test_lost_blocks_take_their_messages(harness: Harness) -> None:
 
 
 def test_lost_blocks_take_what_is_kept_for_a_replay(harness: Harness) -> None:
-    """Q7, K2: it was accepted, so it counts as no loss; a replay goes on without it."""
+    """Q7, K2: an accepted message counts as no loss, and a replay leaves it out."""
     harness.declare("q")
     lost = BitMap64([harness.publish_to("q", 2).block_id])
     harness.publish_to("q", 1)

@@ -1,4 +1,4 @@
-"""Q9: how far the way to a broker goes: one finding where it ends, with its own remedy."""
+"""Q9: diagnosis of the connection to a broker: one finding at the failing step."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def worst(facts):
 
 
 def test_a_sound_connection():
-    """Each step has its finding."""
+    """Each step of a working connection has an OK finding."""
     findings = check_connection(replace(SOUND, queue="q"))
     assert [each.code for each in findings] == ["endpoint", "version", "clock", "queue"]
     assert findings[0].sentence == "The broker at host:1 answers, not encrypted, in 3 ms."
@@ -51,7 +51,7 @@ def test_a_sound_connection():
     ],
 )
 def test_where_the_way_ends(facts, code, remedy):
-    """One problem, and none of its consequences."""
+    """One problem for the failing step, and none for its consequences."""
     (finding,) = check_connection(facts)
     assert (finding.code, finding.severity) == (code, Severity.PROBLEM)
     assert remedy in finding.remedy
@@ -59,7 +59,7 @@ def test_where_the_way_ends(facts, code, remedy):
 
 @pytest.mark.parametrize("facts", [SOUND, replace(UNKNOWN, connect_error="refused")])
 def test_a_proxy(facts):
-    """A9: it is named, whether the way ends before the broker or not."""
+    """A9: a proxy is named, whether the broker is reached or not."""
     (finding,) = [
         each
         for each in check_connection(replace(facts, proxy="https_proxy"))
@@ -98,14 +98,14 @@ def test_why_tls_fails(error, remedy):
     ],
 )
 def test_the_clocks(skew_ms, severity, words):
-    """Q8: a difference is worth a word, a large one is broken."""
+    """Q8: a small clock difference is a warning, a large one a problem."""
     found = worst(replace(SOUND, skew_ms=skew_ms)).get("clock")
     assert (found and found.severity) == severity
     assert words in (found.sentence if found else "")
 
 
 def test_a_slow_answer_is_no_difference():
-    """What the answer took is not known any better."""
+    """A clock difference that the answer's round trip may explain is not reported."""
     assert worst(replace(SOUND, skew_ms=20_000, round_trip_ms=16_000)) == {}
 
 
@@ -131,11 +131,11 @@ def test_a_slow_answer_is_no_difference():
     ],
 )
 def test_what_is_wrong_with_a_broker_that_answers(facts, code, severity):
-    """Each beside the others, which are as they should be."""
+    """Each problem is the only finding that is not OK."""
     found = worst(facts)
     assert {name: each.severity for name, each in found.items()} == {code: severity}
 
 
 def test_an_older_broker_does_not_tell_its_time():
-    """Then nothing is said of the clocks."""
+    """A broker that does not report its time has no clock finding."""
     assert "clock" not in {each.code for each in check_connection(info(now_us=0))}

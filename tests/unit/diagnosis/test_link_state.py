@@ -1,4 +1,4 @@
-"""L26: each state of a link has its sentence, with what to do."""
+"""L26: each state of a link has its sentence and its remedy."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def report(**fields):
 
 
 def test_a_link_at_work():
-    """L26: it has no state that anybody need know of."""
+    """L26: a working link has no finding."""
     assert found(live=True) == []
     assert found(**report(window_messages=5, reconnects=3)) == []
 
@@ -40,21 +40,21 @@ def test_a_link_at_work():
     ],
 )
 def test_what_holds_a_link_up(fields, code, said):
-    """L26: one finding of this code, which names the link and says why."""
+    """L26: one finding with this code, which names the link and the cause."""
     (finding,) = [each for each in found(**fields) if each.code == code]
     assert finding.sentence.startswith("The link 'l' ")
     assert said in finding.sentence
 
 
 def test_commands_that_help():
-    """L26: as a shell takes them."""
+    """L26: names in the suggested commands are quoted for the shell."""
     (paused,) = held_up(LinkInfo(link="a b", live=True, paused=True))
     assert paused.remedy.endswith("ackq link resume 'a b'")
 
 
 @pytest.mark.parametrize(("lives", "severity"), [(5, Severity.WARNING), (6, Severity.NOTE)])
 def test_lives_are_a_matter_when_few_are_left(lives, severity):
-    """L16: before the last ones go."""
+    """L16: a warning while few delivery attempts are left, else a note."""
     (finding,) = found(**report(lives_left=lives))
     assert finding.severity is severity
 
@@ -65,7 +65,7 @@ def out(**fields):
 
 
 def test_an_outbound_link_at_work():
-    """L26: what it published, or published again, holds nothing up."""
+    """L26: published, stale or doubtful messages are no finding."""
     assert out(published=5, stale=1, doubts=1) == []
 
 
@@ -79,7 +79,7 @@ def test_an_outbound_link_at_work():
     ],
 )
 def test_what_holds_an_outbound_link_up(fields, code, said):
-    """L26: a warning of this code, which names the link, its queue and its target."""
+    """L26: a warning with this code, which names the link, its queue and its target."""
     (finding,) = out(**fields, refused=1, unfit=2, cuts=3, reason="no queue takes it.")
     assert (finding.code, finding.severity) == (code, Severity.WARNING)
     assert finding.sentence.startswith("The link 'l' publishes queue 'q' to there")
@@ -91,7 +91,7 @@ def test_what_holds_an_outbound_link_up(fields, code, said):
 
 
 def test_what_has_held_an_outbound_link_up():
-    """L26: a note, and what to do about messages that can never go out."""
+    """L26: a note with the remedy for messages that can never be sent."""
     (finding,) = out(unfit=1, reason="AMQP cannot carry it")
     assert (finding.code, finding.severity) == ("link-out-works", Severity.NOTE)
     (text,) = outbound_sentences(OutboundReport(unfit=1, reason="AMQP cannot carry it"))

@@ -1,4 +1,4 @@
-"""Q9: what of a machine is broken, each with its remedy; and nothing of what is as it should be."""
+"""Q9: findings on the machine: each fault with its remedy, and no others."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ SOUND = MachineFacts(
 
 
 def worst(facts):
-    """The findings that are not as they should be."""
+    """The findings that are not OK, by code."""
     return {each.code: each for each in check_machine(facts) if each.severity is not Severity.OK}
 
 
@@ -27,7 +27,7 @@ def with_packages(**packages):
 
 
 def test_a_sound_machine():
-    """Each thing has its finding, and none is a problem."""
+    """Each checked part has a finding, and all are OK."""
     findings = check_machine(SOUND)
     assert [each.severity for each in findings] == [Severity.OK] * 6
     assert not broken(findings)
@@ -90,7 +90,7 @@ def test_a_sound_machine():
     ],
 )
 def test_what_is_broken(facts, code, words):
-    """One problem, with what to do."""
+    """One fault gives one problem with its remedy."""
     found = worst(facts)
     assert list(found) == [code]
     assert found[code].severity is Severity.PROBLEM
@@ -100,12 +100,12 @@ def test_what_is_broken(facts, code, words):
 
 @pytest.mark.parametrize("version", ["4.0.1", "4.0.5", "4.1.4", "4.2.0"])
 def test_every_pyspark_with_a_delta(version):
-    """Delta 4.4.0 has jars for each: nothing is said against them."""
+    """Delta 4.4.0 has jars for each of these versions, so all findings are OK."""
     assert worst(with_packages(pyspark=version)) == {}
 
 
 def test_the_newest_pyspark_without_delta():
-    """The connector runs on it; one line says that Delta does not."""
+    """PySpark 4.3 is accepted, with a line that Delta has no jars for it."""
     packages = {"pyspark": "4.3.0", "pyarrow": "18.0.0"}
     findings = check_machine(replace(SOUND, packages=packages))
     assert not broken(findings)
@@ -118,13 +118,13 @@ def test_the_newest_pyspark_without_delta():
     [({}, "<4.4"), ({"delta-spark": "4.4.0"}, "<4.3")],
 )
 def test_the_remedy_for_an_old_pyspark_leaves_delta_working(packages, range_):
-    """What is to be installed is what the extras of the package ask for."""
+    """The suggested version range is that of the package's extras."""
     facts = replace(SOUND, packages={"pyspark": "3.5.1", "pyarrow": "18.0.0", **packages})
     assert worst(facts)["pyspark-version"].remedy == f"pip install 'pyspark>=4.0.1,{range_}'"
 
 
 def test_an_interpreter_that_only_configure_names():
-    """A problem, which says so: the first program of a new user fails without it."""
+    """A problem: without `configure` a new user's first query fails."""
     unnamed = PythonFacts("", "python3", "/usr/bin/python3", "3.12.0")
     found = worst(replace(SOUND, worker=unnamed))["worker-python-version"]
     assert found.severity is Severity.PROBLEM
@@ -132,7 +132,7 @@ def test_an_interpreter_that_only_configure_names():
 
 
 def test_what_may_break():
-    """A warning: it works with the jobs."""
+    """Settings and versions that may break are warnings, as the jobs work with them."""
     reduced = JavaFacts(program="/j", version="25", incubator=False)
     assert worst(replace(SOUND, java=reduced))["java-reduced"].severity is Severity.WARNING
     rows = {"spark.sql.execution.arrow.maxRecordsPerBatch": "-1"}
@@ -141,7 +141,7 @@ def test_what_may_break():
 
 
 def test_a_plain_client_needs_no_java():
-    """Without PySpark nothing is said of Java and of Spark's workers."""
+    """Without PySpark there is no finding on Java or Spark's workers."""
     packages = {"pyarrow": "18.0.0"}
     found = worst(replace(SOUND, packages=packages, java=JavaFacts(), worker=PythonFacts()))
     assert {code: each.severity for code, each in found.items()} == {
@@ -153,5 +153,5 @@ def test_a_plain_client_needs_no_java():
     ("version", "major"), [("17.0.9", 17), ("1.8.0_392", 8), ("25", 25), ("21-ea", 21), ("", 0)]
 )
 def test_the_feature_release_of_java(version, major):
-    """As Java has written its versions."""
+    """Java's version formats of all its releases are understood."""
     assert JavaFacts(version=version).major == major

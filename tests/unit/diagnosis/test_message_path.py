@@ -1,4 +1,4 @@
-"""Q9: where a message is now, in sentences."""
+"""Q9: the place of a message, in sentences."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ def row(**fields):
 
 
 def test_a_message_that_waits():
-    """Q9, C7: and how often it was delivered before."""
+    """Q9, C7: a ready message, with the number of earlier deliveries."""
     assert path_of(Hit("q", row())) == [
         "In queue 'q' at position 3, published at 2013-01-01 10:00:00 UTC: it waits there."
     ]
@@ -22,7 +22,7 @@ def test_a_message_that_waits():
 
 
 def test_a_message_that_a_session_leases():
-    """Q9, S1: tag, query, batch and attempt."""
+    """Q9, S1: a leased message, with tag, query, batch and attempt."""
     holding = Holding(session="s", delivery_tag=9, age_ms=60_000)
     session = SessionInfo(
         session="s", live=True, fetched=True, query_id="Q", batch_id=4, attaches=2
@@ -39,7 +39,7 @@ def test_a_message_that_a_session_leases():
 
 
 def test_a_message_at_a_client():
-    """Q9: and one that was let go while it was looked for."""
+    """Q9: a message unacked at a client, and one released during the look-up."""
     holding = Holding(channel="h:9", delivery_tag=2, age_ms=1_000)
     (sentence,) = path_of(Hit("q", row(leased=True), holding))
     assert sentence.endswith("unacked at the client 'h:9' for 1 s.")
@@ -48,7 +48,7 @@ def test_a_message_at_a_client():
 
 
 def test_a_dead_letter():
-    """Q9, C13: cause, reason, who settled it, where it came from."""
+    """Q9, C13: cause, reason, settling session and batch, and origin of a dead letter."""
     names = {
         "cause": "rejected",
         "reason": "no id",
@@ -71,6 +71,6 @@ def test_a_dead_letter():
 
 
 def test_a_message_that_is_nowhere():
-    """Q9: what was looked at, and what that means."""
+    """Q9: a message that was not found, with the number of messages examined."""
     assert "2 messages in queue 'q' were looked at" in not_found("m", 2, ["q"])
     assert "in 3 queues" in not_found("m", 2, ["a", "b", "c"])

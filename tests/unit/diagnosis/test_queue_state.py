@@ -1,4 +1,4 @@
-"""Q9: each state of a queue has its sentence: who, since when, what it pins, what to do."""
+"""Q9: each state of a queue has its sentence: holder, duration, pinned bytes, remedy."""
 
 import pytest
 
@@ -29,7 +29,7 @@ PROBLEM, WARNING, NOTE, OK = (
 
 
 def facts(*, properties=(), holdings=None, broker=None, sessions=(), batches=(), **queue):
-    """Facts of queue `q`, which is durable unless told; `sessions` read it."""
+    """Facts of queue `q`, durable by default, which `sessions` read."""
     rest = {
         name: queue.pop(name)
         for name in ("dead_letters", "serving", "sources", "outbound")
@@ -67,7 +67,7 @@ def session(**fields):
 
 
 def lease(**fields):
-    """What session `s` holds: 5 messages for 10 s."""
+    """The holding of session `s`: 5 messages for 10 s."""
     fields = {"age_ms": 10_000, "connected": True, **fields}
     return held(session="s", **fields)
 
@@ -78,7 +78,7 @@ def held(**fields):
 
 
 def channel(**fields):
-    """What a client holds on its channel: 5 messages for 10 s, settling."""
+    """The holding of a client's channel: 5 messages for 10 s, recently settling."""
     fields = {"age_ms": 10_000, "quiet_ms": 1_000, "connected": True, **fields}
     return held(channel="h:9", **fields)
 
@@ -89,7 +89,7 @@ def consumer(**fields):
 
 
 def found(given, code):
-    """The one finding with this code."""
+    """The only finding with this code."""
     (finding,) = [each for each in diagnose(given) if each.code == code]
     return finding
 
@@ -102,18 +102,18 @@ def codes(given):
 
 
 def test_a_queue_that_does_not_exist():
-    """Q9, Q7: one that is not durable goes with a restart; the broker's age tells of one."""
+    """Q9, Q7: a non-durable queue may have ended with the restart that the uptime shows."""
     broker = ServerInfo(now_us=NOW_US, uptime_ms=90_000)
     (finding,) = diagnose(QueueFacts("it's gone", broker))
     assert (finding.code, finding.severity) == ("queue-missing", PROBLEM)
     assert "declared as not durable" in finding.sentence
     assert "This one started 1.5 min ago." in finding.sentence
-    # What is copied into a shell must be one argument there.
+    # The name in the command must be one argument of the shell.
     assert finding.remedy == "ackq queue declare 'it'\"'\"'s gone'"
 
 
 def test_an_empty_queue():
-    """Q9: says what became of what was in it."""
+    """Q9: the sentence says what became of the queue's messages."""
     (finding,) = diagnose(facts())
     assert (finding.severity, finding.sentence) == (
         OK,
@@ -124,7 +124,7 @@ def test_an_empty_queue():
 
 
 def test_ready_without_anybody():
-    """Q9: nobody reads."""
+    """Q9: messages are ready, and the queue has no consumer and no session."""
     finding = found(facts(ready=3, oldest_age_ms=120_000), "no-consumer")
     assert finding.severity is PROBLEM
     assert finding.sentence == (
@@ -134,7 +134,7 @@ def test_ready_without_anybody():
 
 
 def test_a_dead_letter_queue_waits_for_an_operator():
-    """Q9, C13: nobody has to read it, so it is no problem, and nothing is stuck."""
+    """Q9, C13: dead letters without a reader are a note, not a problem."""
     given = facts(ready=3, oldest_age_ms=120_000, sources=("orders", "bills"))
     ok, note = diagnose(given)
     assert (ok.code, note.code, note.severity) == ("nothing-stuck", "dead-letters-wait", NOTE)
@@ -148,27 +148,27 @@ def test_a_dead_letter_queue_waits_for_an_operator():
 
 
 def test_ready_with_a_session_whose_query_is_gone():
-    """Q9, S3: the queue is a session's, whose query is not connected."""
+    """Q9, S3: messages are ready, and the session's query is not connected."""
     given = facts(ready=3, sessions=[session(live=False, leased=0)])
     assert found(given, "readers-gone").severity is PROBLEM
     assert "'s', and no query is connected" in found(given, "readers-gone").sentence
 
 
 def test_ready_while_a_batch_runs():
-    """Q9: what is ready waits for the next micro-batch."""
+    """Q9: ready messages wait for the next micro-batch."""
     given = facts(ready=3, unacked=5, sessions=[session()], holdings={"holdings": [lease()]})
     assert found(given, "behind-a-batch").severity is NOTE
     assert codes(given)[0] == "nothing-stuck"
 
 
 def test_ready_while_the_query_waits_for_its_trigger():
-    """Q9, K6: connected, and nothing is leased."""
+    """Q9, K6: the query is connected, and nothing is leased."""
     given = facts(ready=3, sessions=[session(leased=0)])
     assert "minMessagesPerTrigger" in found(given, "between-triggers").sentence
 
 
 def test_ready_and_being_delivered():
-    """Q9: a consumer has room."""
+    """Q9: messages are ready, and a consumer has room."""
     given = facts(ready=3, holdings={"consumers": [consumer(unacked=1, has_room=True)]})
     assert codes(given) == ["nothing-stuck", "delivering"]
 
@@ -177,7 +177,7 @@ def test_ready_and_being_delivered():
 
 
 def test_all_unacked_at_a_consumer_that_is_quiet():
-    """Q9, C8: who, since when, what it pins; the prefetch is full, and nothing was settled."""
+    """Q9, C8: holder, duration and pinned bytes; full prefetch and no settlement."""
     given = facts(
         ready=3,
         unacked=5,
@@ -199,7 +199,7 @@ def test_all_unacked_at_a_consumer_that_is_quiet():
 
 
 def test_a_busy_consumer_is_not_stuck():
-    """Q9: a full prefetch is normal while something is settled."""
+    """Q9: a full prefetch is normal while messages are settled."""
     given = facts(ready=3, unacked=5, holdings={"holdings": [channel()], "consumers": [consumer()]})
     assert found(given, "prefetch-full").severity is NOTE
     assert found(given, "unacked-at-consumer").severity is NOTE
@@ -207,7 +207,7 @@ def test_a_busy_consumer_is_not_stuck():
 
 
 def test_a_client_that_does_not_read():
-    """Q9, C11: its prefetch is not used up, and it has no room all the same."""
+    """Q9, C11: the consumer has no room although its prefetch is not used up."""
     given = facts(
         ready=3,
         unacked=5,
@@ -220,7 +220,7 @@ def test_a_client_that_does_not_read():
 
 
 def test_a_channel_that_is_cut_and_one_without_a_consumer():
-    """Q9, C12: what becomes of what they hold."""
+    """Q9, C12: what becomes of messages that these channels hold."""
     cut = facts(unacked=5, holdings={"holdings": [channel(connected=False)]})
     assert "Its connection is cut" in found(cut, "unacked-at-consumer").sentence
     unsubscribed = facts(unacked=5, holdings={"holdings": [channel()]})
@@ -239,7 +239,7 @@ def leased(session_info, **fields):
 
 
 def test_a_lease_of_a_live_query():
-    """Q9, S1: query, batch, attempts, and whether rows were read."""
+    """Q9, S1: the lease's query, batch, attempts, and whether its rows were read."""
     finding = found(leased(session()), "lease-live")
     assert finding.severity is NOTE
     assert finding.sentence == (
@@ -251,19 +251,19 @@ def test_a_lease_of_a_live_query():
 
 
 def test_a_lease_of_which_nothing_was_read():
-    """Q9, S11: the query and batch of an earlier lease are not said of this one."""
+    """Q9, S11: an unread lease is not shown with an earlier lease's query and batch."""
     sentence = found(leased(session(fetched=False)), "lease-live").sentence
     assert "None of its rows was read yet." in sentence
     assert "query Q" not in sentence
 
 
 def test_a_batch_that_takes_long():
-    """Q9: it is worth a look."""
+    """Q9: a lease held for long is a warning."""
     assert found(leased(session(), age_ms=3_600_000), "lease-long").severity is WARNING
 
 
 def test_a_batch_that_is_started_again_and_again():
-    """Q9, S8: a message may break the query; the command takes it out."""
+    """Q9, S8: a lease of many attempts may hold a bad message; the command rejects it."""
     finding = found(leased(session(attaches=4)), "lease-attempts")
     assert finding.severity is PROBLEM
     assert "attempt 4" in finding.sentence
@@ -271,7 +271,7 @@ def test_a_batch_that_is_started_again_and_again():
 
 
 def test_a_lease_without_holder_waits_for_ever():
-    """Q9, S5: who held it, since when it is away, and that nobody else gets it."""
+    """Q9, S5: the last holder, how long it is absent, and that the lease waits for ever."""
     finding = found(leased(session(live=False, away_ms=7_200_000)), "lease-without-holder")
     assert finding.severity is PROBLEM
     assert (
@@ -282,7 +282,7 @@ def test_a_lease_without_holder_waits_for_ever():
 
 
 def test_a_lease_without_holder_times_out():
-    """Q9, S5: when, and what happens then."""
+    """Q9, S5: when the session times out, and that its messages are then ready again."""
     given = leased(session(live=False, away_ms=60_000, session_timeout_ms=900_000))
     finding = found(given, "lease-times-out")
     assert finding.severity is WARNING
@@ -290,13 +290,13 @@ def test_a_lease_without_holder_times_out():
 
 
 def test_a_lease_from_before_a_restore():
-    """Q9, Q8: refused until the history is accepted."""
+    """Q9, Q8: a lease of an older history is refused until that is accepted."""
     finding = found(leased(session(held_back=True, live=False)), "lease-of-older-history")
     assert (finding.severity, finding.remedy) == (PROBLEM, "ackq broker accept-history")
 
 
 def test_a_session_that_was_detached_and_one_that_is_finished():
-    """Q9, S5: they hold nothing."""
+    """Q9, S5: detached and idle sessions that hold nothing."""
     away = session(live=False, leased=0, detached=True, session_timeout_ms=1_000)
     assert found(facts(sessions=[away]), "session-detached").severity is NOTE
     finished = session(live=False, leased=0)
@@ -306,18 +306,18 @@ def test_a_session_that_was_detached_and_one_that_is_finished():
 
 
 def test_more_holders_than_are_shown():
-    """Q9: nobody is left out without a word."""
+    """Q9: holders that are not shown are counted."""
     many = [channel() for _ in range(30)]
     given = facts(unacked=150, holdings={"holdings": many, "holding_count": 2_000})
     assert found(given, "more-holders").sentence.startswith("1,980 more")
     assert codes(given).count("unacked-at-consumer") == 20
 
 
-# --- what waits ---
+# --- waiting messages ---
 
 
 def test_messages_that_wait_for_their_delay():
-    """Q9, C14: how many, and when the first is ready."""
+    """Q9, C14: the number of delayed messages, and when the first is ready."""
     finding = found(facts(delayed=2, holdings={"next_ready_ms": 30_000}), "redelivery-delay")
     assert finding.severity is NOTE
     assert finding.sentence.endswith("The first is ready in 30 s.")
@@ -332,7 +332,7 @@ def test_messages_that_wait_for_their_delay():
     ],
 )
 def test_a_message_that_fails_for_ever(limit, failures, code, severity):
-    """Q9, C13: nothing ends it."""
+    """Q9, C13: a message keeps failing, and no limit takes it out."""
     given = facts(
         ready=1,
         properties={"delivery_limit": limit},
@@ -342,7 +342,7 @@ def test_a_message_that_fails_for_ever(limit, failures, code, severity):
 
 
 def test_a_limit_that_ends_it_says_nothing():
-    """C13: with drop-on-limit, or with a dead-letter queue."""
+    """C13: no finding for a limit with drop-on-limit or a dead-letter queue."""
     for more in ({"drop_on_limit": True}, {"dead_letter_queue": "d"}):
         given = facts(
             properties={"delivery_limit": 2, **more},
@@ -353,7 +353,7 @@ def test_a_limit_that_ends_it_says_nothing():
 
 
 def test_a_dead_letter_queue_that_is_missing():
-    """Q9, C13: where they go instead."""
+    """Q9, C13: names the queue that gets the dead letters instead."""
     finding = found(facts(properties={"dead_letter_queue": "d"}), "dead-letter-queue-missing")
     assert finding.severity is WARNING
     assert "'ackq.dead'" in finding.sentence
@@ -365,7 +365,7 @@ def test_a_dead_letter_queue_that_is_missing():
     [("drop-head", WARNING), ("reject-publish", NOTE)],
 )
 def test_a_dead_letter_queue_that_is_full(overflow, severity):
-    """Q9, C13: dead letters always get in; a drop-head queue drops the oldest for them."""
+    """Q9, C13: dead letters always get in; a drop-head queue drops its oldest for them."""
     properties = QueueProperties(max_length=2, overflow=overflow)
     dead = QueueInfo(queue="d", ready=2, properties=properties)
     given = facts(properties={"dead_letter_queue": "d"}, dead_letters=dead)
@@ -381,7 +381,7 @@ def test_a_dead_letter_queue_that_is_full(overflow, severity):
     ],
 )
 def test_a_full_queue_refuses_publishers(properties, queue, holdings):
-    """Q9, Q3: everything counts, what is staged, too."""
+    """Q9, Q3: ready, delayed, unacked and staged messages count for the bound."""
     given = facts(properties=properties, holdings=holdings, **queue)
     finding = found(given, "queue-full-refuses")
     assert finding.severity is PROBLEM
@@ -393,7 +393,7 @@ def test_a_full_queue_refuses_publishers(properties, queue, holdings):
 
 
 def test_a_full_queue_drops_its_oldest():
-    """Q9, Q3: with drop-head the ready ones count alone."""
+    """Q9, Q3: with drop-head only ready messages count for the bound."""
     properties = {"max_length": 3, "overflow": "drop-head"}
     finding = found(facts(ready=3, dropped=9, properties=properties), "queue-full-drops")
     assert "9 messages are dropped" in finding.sentence
@@ -406,7 +406,7 @@ def batch(**fields):
 
 
 def test_staged_rows_of_a_writer_that_is_gone():
-    """Q9, K3: they hold room; the command gives it back."""
+    """Q9, K3: staged rows of a silent writer hold room; the command drops them."""
     given = facts(staged=10, batches=[batch(age_ms=3_600_000)])
     finding = found(given, "staged-and-silent")
     assert finding.severity is WARNING
@@ -418,21 +418,21 @@ def test_staged_rows_of_a_writer_that_is_gone():
 
 
 def test_staged_rows_of_a_write_under_way():
-    """Q9, K3: it is normal, and a repetition takes no room."""
+    """Q9, K3: staged rows of a running write are normal; a repetition takes no room."""
     for fields in ({"open_stages": 2, "age_ms": 3_600_000}, {"age_ms": 5_000}):
         assert found(facts(staged=10, batches=[batch(**fields)]), "staging").severity is NOTE
     assert codes(facts(staged=10, batches=[batch(committed=True)])) == ["nothing-stuck"]
 
 
 def test_messages_that_expire():
-    """Q9, Q3: when, and where they go."""
+    """Q9, Q3: when messages expire, and where they go."""
     given = facts(ready=1, expired=4, holdings={"next_expiry_ms": 60_000})
     assert found(given, "expiry-ahead").sentence.endswith("go for good: the next in 1.0 min.")
     assert "4 messages expired" in found(given, "expired").sentence
 
 
 def test_a_queue_that_is_not_durable():
-    """Q9, Q7: a restart takes it away."""
+    """Q9, Q7: a note that a restart removes the queue."""
     assert found(facts(properties={"durable": False}), "not-durable").severity is NOTE
 
 
@@ -447,7 +447,7 @@ def test_a_queue_that_is_not_durable():
     ],
 )
 def test_an_alarm_blocks_publishers(reason, alarm):
-    """Q9, P14: with the broker's reason."""
+    """Q9, P14: an alarm is a problem with the broker's reason."""
     finding = found(facts(broker={"blocked": reason, "alarm": alarm}), f"{alarm}-alarm")
     assert finding.severity is PROBLEM
     assert reason in finding.sentence
@@ -455,7 +455,7 @@ def test_an_alarm_blocks_publishers(reason, alarm):
 
 @pytest.mark.parametrize(("waits", "told"), [("alarm", True), ("", False)])
 def test_an_outbound_link_that_publishes_nothing(waits, told):
-    """L26: what holds the queue up is said, and not what did so before."""
+    """L26: only a link's present obstacle is a finding of its queue, no past one."""
     link = OutboundReport(link="l", queue="q", target="t", refused=1, limited_by=waits)
     codes = [each.code for each in diagnose(facts(outbound=(link,)))]
     assert ("link-out-blocked" in codes) is told
@@ -463,7 +463,7 @@ def test_an_outbound_link_that_publishes_nothing(waits, told):
 
 
 def test_a_history_that_is_not_accepted():
-    """Q9, Q8: how many are refused, and why."""
+    """Q9, Q8: the number of refused publishers, sessions and writers, and the cause."""
     given = facts(broker={"held_back": 3, "history_cause": "copied"})
     finding = found(given, "history-not-accepted")
     assert "(cause: copied), and 3 publishers, sessions and writers" in finding.sentence
@@ -471,7 +471,7 @@ def test_a_history_that_is_not_accepted():
 
 
 def test_a_broker_that_is_drained():
-    """Q9: it is no alarm, and the command that ends it helps."""
+    """Q9: draining is not a disk alarm; the remedy is the command that resumes."""
     drained = {"blocked": "The broker is being drained.", "alarm": "draining"}
     finding = found(facts(broker=drained), "broker-draining")
     assert "The broker is being drained." in finding.sentence
@@ -481,7 +481,7 @@ def test_a_broker_that_is_drained():
 
 
 def test_a_broker_that_stops_and_a_clock_that_jumped():
-    """Q9, Q8: what is true of the whole broker comes with every queue, a missing one, too."""
+    """Q9, Q8: findings on the whole broker come with every queue, even a missing one."""
     given = facts(serving=False, broker={"clock_jump_ms": 7_200_000})
     assert codes(given) == ["broker-stopping", "clock-jump"]
     assert "2.0 h ahead" in found(given, "clock-jump").sentence
@@ -493,7 +493,7 @@ def test_a_broker_that_stops_and_a_clock_that_jumped():
 
 
 def test_the_worst_comes_first():
-    """Q9: and a state is never without a finding."""
+    """Q9: findings are sorted, the most severe first, and each state has a finding."""
     given = facts(
         ready=3, expired=1, properties={"max_length": 3, "dead_letter_queue": "d"}, delayed=1
     )
@@ -503,7 +503,7 @@ def test_the_worst_comes_first():
 
 
 def test_the_summary():
-    """The queue in one line."""
+    """The summary shows the queue in one line."""
     given = facts(
         ready=1200, staged=2, payload_bytes=2048, oldest_age_ms=5_000,
         holdings={"oldest_position": 9},

@@ -1,4 +1,4 @@
-"""Alarms: the kind that is reported is the one whose reason is given."""
+"""Alarms: the reported kind is that of the reported reason."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def engine():
 
 
 def test_the_kind_is_that_of_the_reason(engine):
-    """P14, O6: draining before the disk before memory; none when publishers are not blocked."""
+    """P14, O6: draining precedes disk, and disk memory; none when publishers are not blocked."""
     alarms = engine.alarms
     assert (alarms.kind, alarms.reason) == (AlarmKind.NONE, "")
     engine.journal.unsynced_bytes = HeldEngine.MEMORY_BYTES // 2

@@ -1,4 +1,4 @@
-"""Blocks that deliveries read last."""
+"""The cache of blocks that deliveries read last."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from ackq_broker.engine.block_cache import BlockCache
 
 
 class Disk:
-    """Blocks of a given size; `reads` are those that were read."""
+    """A disk with blocks of a given size; `reads` are the ids of the blocks that were read."""
 
     def __init__(self, size=100):
         self.size = size
@@ -41,7 +41,7 @@ def test_a_small_new_block_is_not_read():
 
 
 def test_the_oldest_goes_first():
-    """I6: what is kept is bounded in bytes."""
+    """I6: the cache is bounded in bytes, and drops its oldest block first."""
     disk = Disk(limits.MIB)
     blocks = BlockCache(disk)
     most = block_cache._MAX_BYTES // limits.MIB
@@ -59,7 +59,7 @@ def test_the_oldest_goes_first():
 
 
 def test_huge_blocks_and_errors_are_not_kept():
-    """I6: a block that would push all others out is not kept, and neither is a failure."""
+    """I6: a block that would push all others out is not cached, and neither is an error."""
     disk = Disk(block_cache._MAX_BLOCK_BYTES + 1)
     blocks = BlockCache(disk)
     blocks(1)

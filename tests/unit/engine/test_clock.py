@@ -45,7 +45,7 @@ def test_clock_never_runs_backwards():
 
 
 def test_small_steps_are_believed(machine):
-    """Q8: a minute or less ahead is what clocks do."""
+    """Q8: a clock may step ahead by a minute or less."""
     machine.wall_s += 60
     assert machine.now() == 1_000_060
     machine.wall_s += 60
@@ -53,7 +53,7 @@ def test_small_steps_are_believed(machine):
 
 
 def test_a_jump_is_held_back_with_a_warning(machine, caplog):
-    """Q8: after a jump of over a minute time goes on at its pace, so that nothing expires."""
+    """Q8: after a jump of over a minute the broker's time goes on steadily, so nothing expires."""
     machine.wall_s += 3600
     assert machine.now() == 1_000_000
     assert machine.goes_on(10) == 1_000_010
@@ -62,7 +62,7 @@ def test_a_jump_is_held_back_with_a_warning(machine, caplog):
 
 
 def test_a_jump_that_lasts_is_believed(machine, caplog):
-    """Q8: a correction that stays takes effect after the wait, and says so."""
+    """Q8: a correction that stays takes effect after the wait, with a log line."""
     machine.wall_s += 3600
     machine.now()
     assert machine.goes_on(WAIT_S - 1) == 1_000_000 + WAIT_S - 1
@@ -72,7 +72,7 @@ def test_a_jump_that_lasts_is_believed(machine, caplog):
 
 
 def test_a_jump_that_is_undone_never_was(machine, caplog):
-    """Q8: a clock that is set right within the wait has expired nothing."""
+    """Q8: a clock that is corrected within the wait has expired no message."""
     machine.wall_s += 3600
     machine.goes_on(100)
     machine.wall_s -= 3600
@@ -103,7 +103,7 @@ def test_age():
 
 
 def test_uptime_leaves_out_what_the_process_was_late_by():
-    """C12, S5: a tick a second counts, and of one that came an hour late no more than that."""
+    """C12, S5: a tick counts 1.25 s at most, also when it comes an hour late."""
     now = [1000.0]
     uptime = Uptime(lambda: now[0])
     for _ in range(3):
@@ -119,7 +119,7 @@ def test_uptime_leaves_out_what_the_process_was_late_by():
 
 
 def test_uptime_of_a_loop_that_is_always_late():
-    """C12: turns of three seconds, in which callbacks read the clock; it never runs backwards."""
+    """C12: uptime never runs backwards in turns of three seconds whose callbacks read it."""
     now = [0.0]
     uptime = Uptime(lambda: now[0])
     read = []
@@ -133,7 +133,7 @@ def test_uptime_of_a_loop_that_is_always_late():
 
 
 def test_a_jump_to_a_time_that_the_journal_is_ahead_of():
-    """Q8: the machine's clock jumps, and is still behind the broker's: it is ahead by nothing."""
+    """Q8: a jump that leaves the machine's clock behind the broker's is ahead by nothing."""
     wall_s = 1_000
     clock = BrokerClock(5_000_000_000, lambda: wall_s * 10**9, lambda: 0)
     clock.now_us()

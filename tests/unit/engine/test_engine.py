@@ -1,4 +1,4 @@
-"""The engine holds every answer until the journal has synced what it depends on (I1)."""
+"""The engine holds every answer until the journal has synced the records it depends on (I1)."""
 
 import asyncio
 import dataclasses
@@ -27,13 +27,13 @@ DURABLE = commands.QueueProperties(durable=True)
 
 
 async def run_until_idle():
-    """Lets everything that can run now run."""
+    """Lets every task run that can run now."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 async def waits_for_sync(engine, awaitable):
-    """Starts an answer, sees that it waits, lets the disk catch up, and returns the answer."""
+    """Starts an answer, checks that it waits, syncs the disk, and returns the answer."""
     task = asyncio.ensure_future(awaitable)
     await run_until_idle()
     assert not task.done()
@@ -62,7 +62,7 @@ def open_publisher(engine):
 
 @pytest.fixture
 def engine():
-    """An engine with the queue `q`, of which nothing is synced."""
+    """An engine with the queue `q`, without any sync."""
     held = HeldEngine()
     held.decide(commands.DeclareQueue("q", DURABLE))
     return held
@@ -76,19 +76,19 @@ async def test_replies_wait_for_their_records():
 
 
 async def test_replies_without_records_wait_for_what_they_saw(engine):
-    """I1: a repeated declare changes nothing, and yet tells of a queue that is not on disk."""
+    """I1: a repeated declare changes nothing, yet reports a queue that is not on disk."""
     reply = await waits_for_sync(engine, engine.call(commands.DeclareQueue("q", DURABLE)))
     assert reply == commands.DeclaredQueue(1, False)
 
 
 async def test_queries_wait_for_what_they_saw(engine):
-    """I1: a list tells of nothing that a crash could take back."""
+    """I1: a list has no queue that a crash could take back."""
     found = await waits_for_sync(engine, engine.query(lambda: views.list_queues(engine.core.state)))
     assert [queue.queue for queue in found] == ["q"]
 
 
 class AbortedError(Exception):
-    """What gRPC raises to end a call."""
+    """Raised by gRPC to end a call."""
 
 
 class Context:
@@ -130,7 +130,7 @@ def call(engine, method, request):
 
 
 async def test_errors_wait_for_what_they_saw(engine):
-    """I1: a refusal, too, tells of state, and leaves only when that is on disk."""
+    """I1: a refusal depends on state, too, and leaves only when that is on disk."""
     task, context = call(engine, "DeclareQueue", pb.DeclareQueueRequest(queue="q"))
     await run_until_idle()
     assert context.aborted is None
@@ -180,7 +180,7 @@ async def test_blocks_are_journalled_with_their_record(engine):
 
 
 async def test_an_unroutable_block_is_dropped():
-    """P7: what no queue wants is not stored."""
+    """P7: a block that is routed to no queue is not stored."""
     engine = HeldEngine()
     open_publisher(engine)
     reply, _ = publish(engine, 1, routing_key="nobody")
@@ -188,7 +188,7 @@ async def test_an_unroutable_block_is_dropped():
 
 
 async def test_dead_blocks_are_handed_to_the_journal_after_their_record(engine):
-    """Q7: the journal is told of dead blocks after the record that killed them."""
+    """Q7: the journal frees dead blocks after the record that killed them."""
     open_publisher(engine)
     reply, _ = publish(engine, 1)
     assert engine.journal.freed == []
@@ -233,8 +233,9 @@ def fill_disk(engine, free_bytes=limits.DISK_RESERVE_BYTES - 1):
 
 
 async def test_the_reserve_is_kept_from_all_that_fills_it(engine):
-    """P8, K3, S6: new publishers, commits of a writer and staged outcomes add to what is kept; an
-    accept, a publisher that comes back and all ends do not.
+    """P8, K3, S6: new publishers, writer commits and staged outcomes need room, and are refused.
+
+    An accept, a publisher that returns and all ends are not.
     """
     open_publisher(engine)
     for number in (1, 2):
@@ -265,7 +266,7 @@ async def test_the_reserve_is_kept_from_all_that_fills_it(engine):
 
 
 async def test_a_full_disk_answers_what_was_done_before(engine):
-    """P8, Q1: a repeated declare adds nothing, and who drains the queue may begin with it."""
+    """P8, Q1: a repeated declare adds nothing, and a client that drains may begin with it."""
     engine.free_bytes = 0
     engine.alarms.poll_disk()
     reply = engine.decide(commands.DeclareQueue("q", DURABLE)).reply
@@ -273,7 +274,7 @@ async def test_a_full_disk_answers_what_was_done_before(engine):
 
 
 async def test_at_the_reserve_any_garbage_is_worth_a_snapshot():
-    """P8: what drains a full disk may be less than a snapshot is worth otherwise, and must help."""
+    """P8: the garbage of a full disk may be too little for a snapshot otherwise, but must help."""
     engine = HeldEngine()
     engine.journal.has_garbage = True
     engine.reclaim()
@@ -288,7 +289,7 @@ async def test_at_the_reserve_any_garbage_is_worth_a_snapshot():
 
 
 async def test_changed_wakes_on_records_and_on_stop():
-    """K5: who waits for messages is woken, not polling."""
+    """K5: a call that waits for messages is woken, and does not poll."""
     engine = HeldEngine()
     waiting = asyncio.create_task(engine.wait_changed(3600))
     await run_until_idle()
@@ -318,7 +319,7 @@ async def test_refusals_change_nothing():
 
 
 async def test_writable_waits_while_too_much_waits_for_the_disk(engine):
-    """P14: no more is taken in while the bytes in memory are over their bound."""
+    """P14: writers wait while the bytes in memory are over their bound."""
     engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
     wait_writable = asyncio.create_task(engine.wait_writable())
     await run_until_idle()
@@ -340,7 +341,7 @@ async def test_writable_leaves_the_loop_to_others_while_transient_blocks_are_wri
 
 
 async def test_server_info_tells_of_one_moment():
-    """I1, Q8: what was decided while it waited for the disk is not in it."""
+    """I1, Q8: server info leaves out decisions made while it waited for the disk."""
     engine = HeldEngine()
     for history_id in ("older", "newer"):
         engine.decide(commands.Start(history_id, "a copy", BitMap64()))
@@ -357,7 +358,7 @@ async def test_server_info_tells_of_one_moment():
     assert (await task).held_back == 1
 
 
-# --- I2: what is no refusal ends the broker ---
+# --- I2: an error that is no refusal ends the broker ---
 
 
 def broken(monkeypatch, engine, at):
@@ -377,7 +378,7 @@ def broken(monkeypatch, engine, at):
 
 @pytest.mark.parametrize("at", ["decide", "apply", "append", "free"])
 async def test_what_is_no_refusal_ends_the_broker(monkeypatch, at):
-    """I2: core and journal may be apart: nobody is answered, nothing is decided any more."""
+    """I2: core and journal may differ: nothing is answered or decided from then on."""
     engine = HeldEngine()
     waiting = asyncio.ensure_future(engine.call(commands.DeclareQueue("q", DURABLE)))
     await run_until_idle()
@@ -399,7 +400,7 @@ async def test_what_is_no_refusal_ends_the_broker(monkeypatch, at):
 
 
 async def test_a_request_that_meets_the_failure_has_no_answer(monkeypatch):
-    """I2: not even an internal error, which a client would take for the end of the matter."""
+    """I2: not even an internal error, which a client would take for the final outcome."""
     engine = HeldEngine()
     engine.decide(commands.DeclareQueue("q", DURABLE))
     engine.sync()
@@ -414,7 +415,7 @@ async def test_a_request_that_meets_the_failure_has_no_answer(monkeypatch):
 
 
 async def test_a_refusal_by_the_journal_comes_too_late(monkeypatch):
-    """I2: its records are applied already, so it is a failure, whatever its kind."""
+    """I2: its records are applied already, so it is a failure, whatever its type."""
     engine = HeldEngine()
 
     def refuse(_):
@@ -427,7 +428,7 @@ async def test_a_refusal_by_the_journal_comes_too_late(monkeypatch):
 
 
 def test_work_in_the_background_goes_on_or_ends_the_broker(caplog):
-    """I2, P8: a disk that cannot be asked is logged, anything unforeseen is the end."""
+    """I2, P8: an error of the disk or a refusal is logged, any other error ends the broker."""
     engine = HeldEngine()
 
     def raises(error):

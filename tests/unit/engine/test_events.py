@@ -1,4 +1,4 @@
-"""Summaries of the log, and the events of an engine."""
+"""Summary lines of the log, and the events of an engine."""
 
 from ackq import limits
 from ackq_broker.core import commands as c
@@ -11,7 +11,7 @@ def events(caplog):
 
 
 def test_dead_letters_are_named_the_most_first():
-    """M3: a line stays a line, however many queues have some."""
+    """M3: the line stays short, however many queues have dead letters."""
     counts = {(f"q{n:02}", "rejected"): n for n in range(1, 13)}
     line = dead_letters_line(counts)
     assert line.startswith("78 messages became dead letters: 'q12' 12 rejected, 'q11' 11 rejected")
@@ -22,7 +22,7 @@ def test_dead_letters_are_named_the_most_first():
 
 
 def test_dead_letters_are_reported_once(caplog):
-    """M3, C13: those since the last report, by cause."""
+    """M3, C13: dead letters since the last report, by cause."""
     engine = HeldEngine()
     engine.decide(c.Start("history"))
     engine.decide(c.DeclareQueue("dead", c.QueueProperties()))
@@ -35,7 +35,7 @@ def test_dead_letters_are_reported_once(caplog):
 
 
 def test_an_alarm_and_its_end(caplog):
-    """M3, P14: with what it is about."""
+    """M3, P14: the events name the disk and memory alarms."""
     engine = HeldEngine()
     engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
     engine.alarms.poll_disk()

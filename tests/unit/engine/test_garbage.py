@@ -1,4 +1,4 @@
-"""The garbage collector beside a large state, over a clock of the test."""
+"""The garbage collector next to a large state, with a clock of the test."""
 
 import gc
 import weakref
@@ -10,7 +10,7 @@ from ackq_broker.engine.garbage import GarbageCollector
 
 
 class Broker:
-    """What the collector sees of a broker."""
+    """The parts of a broker that the collector uses."""
 
     def __init__(self):
         self.now = 1000.0
@@ -30,14 +30,14 @@ def broker():
 
 @pytest.fixture
 def walked(monkeypatch):
-    """The walks through everything."""
+    """Records the full collections."""
     walks = []
     monkeypatch.setattr(gc, "collect", lambda: walks.append(gc.get_freeze_count()))
     return walks
 
 
 def test_what_a_collection_found_alive_is_left_out_of_the_next(broker):
-    """I6: 10,000 queues cost 135 ms once, and not whenever there is a quarter more."""
+    """I6: 10,000 queues cost 135 ms once, and not whenever objects grow by a quarter."""
     assert broker.collector is not None
     state = [[number] for number in range(10_000)]
     gc.collect()
@@ -46,7 +46,7 @@ def test_what_a_collection_found_alive_is_left_out_of_the_next(broker):
 
 
 def test_garbage_among_it_is_found_in_a_quiet_time(broker):
-    """I6: a cycle that was alive at a collection and is dropped later."""
+    """I6: a frozen cycle that is dropped later is found in a quiet time."""
 
     class Dropped:
         pass
@@ -69,7 +69,7 @@ def _everything():
 
 
 def test_when_nobody_is_kept_waiting(broker, walked):
-    """I6: after ten quiet seconds, and ten minutes after the walk before."""
+    """I6: after ten quiet seconds, and ten minutes after the previous full collection."""
     for _ in range(700):
         broker.now += 1
         broker.done += 1
@@ -82,7 +82,7 @@ def test_when_nobody_is_kept_waiting(broker, walked):
 
 
 def test_a_broker_that_is_never_quiet(broker, walked):
-    """I6: once an hour all the same, and after five thousand streams."""
+    """I6: a full collection once an hour all the same, and after five thousand streams."""
     for _ in range(3600):
         broker.now += 1
         broker.done += 1
@@ -94,7 +94,7 @@ def test_a_broker_that_is_never_quiet(broker, walked):
 
 
 def test_a_broker_that_is_given_up_is_garbage():
-    """I6: where many brokers live in a process, one after the other, none is kept."""
+    """I6: of many brokers in one process, one after the other, none is kept."""
     after = Broker().collector
     broker = Broker()
     broker.collector.start()
@@ -107,7 +107,7 @@ def test_a_broker_that_is_given_up_is_garbage():
 
 
 def test_a_process_goes_on_with_its_own_collector():
-    """I6: a broker inside a test leaves nothing behind."""
+    """I6: a broker inside a test leaves no change in the process's collector."""
     before = gc.get_threshold(), len(gc.callbacks)
     broker = Broker()
     broker.collector.start()

@@ -1,4 +1,4 @@
-"""The memory alarm: on and off, who waits meanwhile, who is ended at the limit."""
+"""The memory alarm: on and off, waiting streams, and streams ended at the limit."""
 
 import asyncio
 from contextlib import ExitStack, contextmanager
@@ -15,7 +15,7 @@ LIMIT = 1_000
 
 
 class Machine:
-    """What the process uses, what waits for its disk, and its clock."""
+    """The memory of a process, its unsynced bytes, and its clock."""
 
     def __init__(self):
         self.used = self.unsynced = 0
@@ -31,7 +31,7 @@ def machine():
 
 
 def begin(machine, count=1, *, brings=True):
-    """Streams, each a task that runs until it is ended; the tasks with their parts."""
+    """Begins streams, each a task that runs until it is ended; returns tasks with their parts."""
 
     async def run(started):
         with machine.in_flight.stream(brings=brings) as part:
@@ -51,7 +51,7 @@ def begin(machine, count=1, *, brings=True):
 
 @contextmanager
 def ended(*tasks):
-    """Ends what is left of some tasks."""
+    """Cancels tasks at the end."""
     try:
         yield
     finally:
@@ -68,7 +68,7 @@ def ended(*tasks):
     ],
 )
 async def test_the_alarm_goes_off_below_where_it_went_on(machine, on, still_on, off):
-    """P14: by what the process uses, by what came and is not on disk, and by both together."""
+    """P14: by the process's memory, by bytes in flight, and by both together."""
     machine.__dict__.update({name: value - 1 for name, value in on.items()})
     assert not machine.in_flight.poll()
     for values, alarm in ((on, True), (still_on, True), (off, False)):
@@ -77,13 +77,13 @@ async def test_the_alarm_goes_off_below_where_it_went_on(machine, on, still_on, 
 
 
 async def test_nothing_in_flight_is_no_reason_to_block(machine):
-    """P14: what queues and the allocator hold goes by no publisher's waiting."""
+    """P14: blocking publishers would not free the memory of queues and of the allocator."""
     machine.used = 940
     assert not machine.in_flight.poll()
 
 
 async def test_reads_wait_for_room(machine):
-    """P14, I6: what each may bring is reserved; one may go on always; quiet ones give it up."""
+    """P14, I6: a read reserves its expected bytes; one read may always run; quiet ones yield."""
     gates = [asyncio.Event() for _ in range(4)]
     reading = []
 
@@ -120,7 +120,7 @@ async def test_reads_wait_for_room(machine):
 
 
 async def test_the_reason_has_figures_and_the_remedy(machine):
-    """P14: what is used, of how much, and what an operator can do."""
+    """P14: the reason has the used bytes, the limit, and the remedy."""
     machine.used = 800
     machine.unsynced = 60
     reason = machine.in_flight.poll()
@@ -144,7 +144,7 @@ async def test_what_streams_hold_counts_at_once(machine):
 
 
 async def test_what_streams_bring_is_polled_by_its_size(machine):
-    """P14: what the process uses is looked at before much more has come, whatever the timer."""
+    """P14: the process's memory is polled by incoming bytes, whatever the timer."""
     machine.used, machine.unsynced = 800, 60
     with machine.in_flight.stream(brings=True) as part:
         for _ in range(2):
@@ -155,7 +155,7 @@ async def test_what_streams_bring_is_polled_by_its_size(machine):
 
 
 async def test_an_idle_broker_polls_seldom(machine):
-    """P14: soon while bytes are in flight, reads wait or the alarm is on."""
+    """P14: polls are frequent only while bytes are in flight, reads wait or the alarm is on."""
     seldom = machine.in_flight.poll_s
     with machine.in_flight.stream(brings=True) as part:
         part.add(16)
@@ -216,7 +216,7 @@ async def test_at_the_limit_the_newest_streams_are_ended(machine):
 
 
 async def test_a_stream_that_holds_bytes_and_stands_still_is_ended(machine):
-    """P14, I6: while memory is short; what moves, and what waits for the disk, is spared."""
+    """P14, I6: while memory is short; streams that move, or wait for the disk, are spared."""
     (still, part), (moving, moved), (idle, _) = await begin(machine, 3)
     with ended(still, moving, idle):
         part.add(150)
@@ -239,7 +239,7 @@ async def test_a_stream_that_holds_bytes_and_stands_still_is_ended(machine):
 
 
 async def test_a_stream_whose_client_goes_is_cancelled_as_ever(machine):
-    """P14: only what the alarm ends gets the alarm's error."""
+    """P14: only a stream that the alarm ends gets the alarm's error."""
     ((task, part),) = await begin(machine)
     part.add(5)
     task.cancel()
@@ -249,7 +249,7 @@ async def test_a_stream_whose_client_goes_is_cancelled_as_ever(machine):
 
 
 async def test_many_streams_may_end_while_they_are_ended(machine):
-    """I6: a poll that ends the only streams, and one without any, are no error."""
+    """I6: a poll that ends the only stream, and one without streams, are no error."""
     machine.used = LIMIT + 1
     machine.in_flight.poll()
     with ExitStack():

@@ -1,4 +1,4 @@
-"""The memory that there is, by machine and cgroup."""
+"""The memory of a machine and its cgroups."""
 
 import mmap
 
@@ -32,7 +32,7 @@ def test_the_least_of_machine_and_cgroups(tmp_path, lines, files, expected):
 
 
 def test_a_process_uses_memory():
-    """P14: what is used goes up with what is written to, and down when it goes."""
+    """P14: the used memory grows with written pages, and shrinks when they are freed."""
     process_memory.trim()
     before = process_memory.used_bytes()
     with mmap.mmap(-1, 64 << 20) as large:

@@ -1,4 +1,4 @@
-"""What a start makes of a data directory."""
+"""The start of an engine from a data directory."""
 
 import asyncio
 import logging
@@ -31,14 +31,14 @@ def publish(engine, first, count, *, persistent=True):
 
 
 def blocks_of(engine):
-    """What the journal has in files, and what the core refers to."""
+    """The ids of blocks in files of the journal, and of blocks that the core refers to."""
     return set(engine.journal._blocks.copy_table().ids().tolist()), set(
         views.live_blocks(engine.core.state)
     )
 
 
 async def live(directory, number):
-    """A life that is stopped while a consumer without acks still reads; blocks after its start."""
+    """Runs a process that stops while a consumer without acks reads; returns its first blocks."""
     recovered = recover(directory, sync=False, failpoint=unarmed)
     await wait_synced(recovered)
     engine = recovered.engine
@@ -55,8 +55,9 @@ async def live(directory, number):
 
 
 def test_blocks_that_were_read_at_a_stop_do_not_leak(tmp_path, caplog):
-    """C10, Q7: after a start the journal has the blocks that the core refers to, and no others,
-    however many lives ended while a consumer without acks still read.
+    """C10, Q7: after a start the journal has the blocks that the core refers to, and no others.
+
+    However many processes ended while a consumer without acks still read.
     """
     caplog.set_level(logging.INFO)
     for number in range(4):
@@ -66,8 +67,9 @@ def test_blocks_that_were_read_at_a_stop_do_not_leak(tmp_path, caplog):
 
 
 def test_a_stream_that_ends_behind_the_stop(tmp_path):
-    """I1, P10: one that the stop's grace was too short for writes nothing, and the broker's end is
-    no failure; the next start lets its publisher go on.
+    """I1, P10: a stream that outlasts the stop's grace writes no record, and is no failure.
+
+    The next start lets its publisher continue.
     """
 
     async def stopped():

@@ -1,7 +1,7 @@
-"""Power cuts under a whole broker, on a disk that keeps nothing but what was synced (I1, Q7).
+"""Power cuts under a whole broker, on a disk that keeps only synced bytes (I1, Q7).
 
-What a killed process wrote is in the page cache: a test by SIGKILL passes without
-any sync. `tests.fakes.disk` states the fault model.
+Bytes that a killed process wrote are in the page cache: a test by SIGKILL passes without any sync.
+`tests.fakes.disk` states the fault model.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ CHANNEL = b"c" * 16
 
 
 class SlowDisk(RecordingDisk):
-    """Its syncs take long enough for an answer that does not wait to be noted before them."""
+    """A disk with slow syncs, so that an answer that does not wait is noted before them."""
 
     def sync_data(self, fd):
         time.sleep(0.005)
@@ -43,7 +43,7 @@ class SlowDisk(RecordingDisk):
 
 
 class NotingStream(Stream):
-    """Notes each answer on the disk in the moment in which it leaves."""
+    """A stream that notes each answer on the disk in the moment in which it leaves."""
 
     def __init__(self, service, disk):
         self._disk = disk
@@ -118,7 +118,7 @@ def body(number):
 
 
 async def live(monkeypatch, directory, disk):
-    """Publishes, commits a batch, purges a queue, rejects; notes what was answered."""
+    """Publishes, commits a batch, purges a queue, rejects; notes each answer."""
     async with Running(monkeypatch, directory, disk) as broker:
         for queue in ("q", "batch", "purged", "dead"):
             await broker.declare(queue)
@@ -143,7 +143,7 @@ async def live(monkeypatch, directory, disk):
 
 
 async def check(monkeypatch, directory, notes):
-    """What was answered is there."""
+    """Checks that all that was answered is in the queues."""
     kinds = {note[0] for note in notes}
     confirmed = max((note[1] for note in notes if note[0] == "confirmed"), default=0)
     confirmed = min(confirmed, MESSAGES)
@@ -153,7 +153,7 @@ async def check(monkeypatch, directory, notes):
         here = await broker.bodies("q")
         assert here[: (confirmed + 1) // 2] == [body(n) for n in range(1, confirmed + 1, 2)]
         assert ("committed" not in kinds) or await broker.bodies("batch") == [b"batch"]
-        # It was confirmed before it was on disk, which its queue would not outlive either.
+        # The dead letter was confirmed before it was on disk, as its queue would be lost, too.
         assert ("dead-lettered" not in kinds) or await broker.bodies("dead") == [b"dead"]
         purged = await broker.bodies("purged")
         if "purged" in kinds:
@@ -170,9 +170,11 @@ def put(directory, files):
 
 @pytest.mark.parametrize("snapshots", [False, True])
 def test_what_was_answered_outlives_a_power_cut(monkeypatch, tmp_path, snapshots):
-    """I1, P4, C13, K3, Q7: whatever instant the power goes, confirmed messages, committed batches,
-    removed messages and dead letters are what the clients were told. So they are from snapshots
-    that were encoded piece by piece meanwhile, one after the other (I2).
+    """I1, P4, C13, K3, Q7: after a power cut at any instant clients find what was answered.
+
+    Confirmed messages, committed batches and dead letters are in their queues, purged messages are
+    not. So it is with snapshots that are encoded piece by piece meanwhile, one after the other
+    (I2).
     """
     if snapshots:
         monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BYTES", 1)

@@ -21,7 +21,7 @@ QUEUES = 300
 
 @pytest.fixture
 def one_piece_a_turn(monkeypatch):
-    """The shortest slice there is."""
+    """Makes each slice as short as possible."""
     monkeypatch.setattr(snapshot, "_SLICE_S", 0)
 
 
@@ -47,7 +47,7 @@ def stored(directory, sequence):
 
 @pytest.mark.usefixtures("one_piece_a_turn")
 async def test_commands_go_on_while_a_snapshot_is_made(tmp_path):
-    """I2, I5: the loop turns hundreds of times meanwhile, and what changes is not in it."""
+    """I2, I5: the loop turns hundreds of times meanwhile, and changes are not in the snapshot."""
     async with started(tmp_path) as engine:
         expected, sequence = engine.core.snapshot(), engine.core.sequence
         now_us = engine.clock.now_us()
@@ -67,16 +67,16 @@ async def test_commands_go_on_while_a_snapshot_is_made(tmp_path):
 
 
 async def test_a_small_state_is_written_at_once():
-    """I5: most snapshots are done before anything else runs."""
+    """I5: most snapshots are done before any other task runs."""
     engine = HeldEngine()
     engine.snapshots.write()
     assert engine.journal.snapshots == [engine.core.sequence]
-    engine.core.cut()  # the one before is complete
+    engine.core.cut()  # the snapshot's cut is complete
 
 
 @pytest.mark.usefixtures("one_piece_a_turn")
 async def test_a_second_snapshot_finishes_the_first(tmp_path):
-    """I2: a shutdown, for instance, comes in the middle of one."""
+    """I2: a shutdown, for example, may begin while a snapshot is made."""
     async with started(tmp_path) as engine:
         first = engine.snapshots.write()
         await asyncio.sleep(0)
@@ -91,7 +91,7 @@ async def test_a_second_snapshot_finishes_the_first(tmp_path):
 
 @pytest.mark.usefixtures("one_piece_a_turn")
 async def test_a_snapshot_that_cannot_be_written_is_given_up(tmp_path, monkeypatch):
-    """P8: a full disk costs the new snapshot only, and the next one comes."""
+    """P8: on a full disk the new snapshot fails, and the next one succeeds."""
 
     def write(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -119,7 +119,7 @@ async def test_the_loop_gives_up_what_could_not_be_written():
 
 @pytest.mark.usefixtures("one_piece_a_turn")
 async def test_an_abandoned_snapshot_does_not_count(tmp_path):
-    """I2: a broker that fails leaves no part of a state under the name of a snapshot."""
+    """I2: a broker that fails leaves no partial state under the name of a snapshot."""
     async with started(tmp_path) as engine:
         written = engine.snapshots.write()
         engine.snapshots.abandon()
@@ -130,7 +130,7 @@ async def test_an_abandoned_snapshot_does_not_count(tmp_path):
 
 
 def test_a_time_before_the_state():
-    """Q8: as it was packed."""
+    """Q8: the time in front of a state is unpacked as it was packed."""
     core = Core()
     assert unpack_state(snapshot.pack_time(7) + core.snapshot())[1] == 7
 

@@ -8,7 +8,7 @@ from ackq_broker.engine.sync_gate import SyncGate
 
 
 def test_released_in_sequence_order():
-    """I1: nothing is released before its sequence; what waits goes in sequence order."""
+    """I1: nothing is released before its sequence; waiting releases run in sequence order."""
     gate, released = SyncGate(2), []
     for sequence in (5, 3, 4, 3, 2):
         gate.when_synced(sequence, lambda sequence=sequence: released.append(sequence))
@@ -20,7 +20,7 @@ def test_released_in_sequence_order():
 
 
 async def test_a_shut_gate_holds_everything_back():
-    """I2: after a failure nothing leaves, whether it waited, comes later or waits for nothing."""
+    """I2: after a failure nothing is released: not waiting, later or immediate releases."""
     gate, released = SyncGate(2), []
     gate.when_synced(3, lambda: released.append(3))
     waiting = [asyncio.ensure_future(gate.wait(3))]
@@ -36,13 +36,13 @@ async def test_a_shut_gate_holds_everything_back():
 
 
 def test_synced_never_goes_back():
-    """I1: a journal that un-syncs is a broken invariant."""
+    """I1: a synced sequence that decreases is a broken invariant."""
     with pytest.raises(AssertionError):
         SyncGate(2).advance(1)
 
 
 async def test_wait_survives_a_cancelled_waiter():
-    """I1: a client that goes while it waits does not hold up the others."""
+    """I1: a client that leaves while it waits does not hold up the others."""
     gate = SyncGate(0)
     gone, stays = (asyncio.create_task(gate.wait(1)) for _ in range(2))
     await asyncio.sleep(0)

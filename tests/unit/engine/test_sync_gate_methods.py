@@ -1,6 +1,6 @@
 """Every method of every service over a disk that syncs when the test says so (I1).
 
-One table, with a script for each kind of answer. Before each request something else is decided and
+One table, with a script for each kind of answer. Before each request another command is decided and
 not synced, so that reads, no-ops and errors have something to wait for as well.
 """
 
@@ -44,14 +44,14 @@ BYSTANDER = b"y" * 16
 INCARNATION = "1" * 32
 OWNER = sessions_pb2.LeaseOwner(session="s")
 STAGED_BATCH = publishing_pb2.BatchKey(writer="w")
-# What ends a call: its stream with status OK, or a status of an error.
+# The end of a call: its stream ends with status OK, or the call with a status of an error.
 END, ERROR = "end", "error"
-# Depends on no record, and leaves at once.
+# An answer that depends on no record, and leaves at once.
 OPENED = "opened at once"
 
 
 class Step(NamedTuple):
-    """A request, None for a half-close or a command decided meanwhile; the answer it must get."""
+    """A request and the answer it must get; the request None is a half-close."""
 
     request: Any
     answer: str = "answer"
@@ -64,7 +64,8 @@ class Broker:
     """All services over one engine.
 
     Two messages of queue `q` are leased by session `s`, one is ready. Stage `SEALED` can be
-    committed, and outcomes `OUTCOMES`. Writer `idle` has no stage. Nobody runs link `idle`.
+    committed, and outcomes `OUTCOMES`. Writer `idle` has no stage. Link `idle` has no running
+    process.
     """
 
     def __init__(self):
@@ -96,7 +97,7 @@ class Broker:
         self.engine.sync()
 
     def behaviour(self, method):
-        """What gRPC calls for a method."""
+        """The function that gRPC calls for a method."""
         service = method.containing_service
         details = SimpleNamespace(
             method=f"/{service.full_name}/{method.name}", invocation_metadata=()
@@ -105,13 +106,13 @@ class Broker:
         return handler.stream_unary or handler.stream_stream
 
     def decide_something(self):
-        """A change that no call of the test is about."""
+        """Decides a change that no call of the test is about."""
         self._bystanders += 1
         if self.engine.disk_alarm.reason:
             self.engine.decide(commands.ClosePublisherStream(BYSTANDER))
             self.engine.decide(commands.OpenPublisher(BYSTANDER, resume=True))
         else:
-            # Of the topology, on which alone some answers depend.
+            # A change of the topology, on which alone some answers depend.
             name = f"other{self._bystanders}"
             self.engine.decide(commands.DeclareExchange(name, "direct", durable=True))
 
@@ -162,11 +163,11 @@ class Broker:
 
 
 class AbortedError(Exception):
-    """What gRPC raises to end a call."""
+    """Raised by gRPC to end a call."""
 
 
 class Call:
-    """One call: what it was sent, and of what the disk did not have everything then."""
+    """One call: its answers, and `early`, the answers sent while a record was unsynced."""
 
     def __init__(self, broker, method):
         self._engine, self._method = broker.engine, method
@@ -300,7 +301,7 @@ def consume(**kind):
 SCRIPTS = [
     ("AdminService/ServerInfo", Step(admin_pb2.ServerInfoRequest())),
     ("AdminService/AcceptHistory", Step(admin_pb2.AcceptHistoryRequest())),
-    # There is no directory for one; what it has is synced, as the mark is that it is taken at (O5).
+    # Refused, as there is no directory for it; a backup has synced records alone (O5).
     ("AdminService/Backup", Step(admin_pb2.BackupRequest(), ERROR)),
     ("AdminService/Drain", Step(admin_pb2.DrainRequest())),
     ("AdminService/DeclareQueue", Step(admin_pb2.DeclareQueueRequest(queue="new"))),
@@ -480,14 +481,14 @@ SCRIPTS = [
 
 
 async def take(broker, call, step):
-    """Sends a request; nothing may leave for it before the disk has all that was decided."""
+    """Sends a request; no answer may leave before the disk has all that was decided."""
     broker.decide_something()
     other, before = broker.engine.core.sequence, len(call.answers)
     call.send(step.request if step.request is None else step.request.SerializeToString())
     await run_until_idle()
     if step.answer != OPENED:
         assert call.answers[before:] == [], "answered before any sync"
-    # The disk has what was decided before the request, and then whatever came of it, in turn.
+    # The disk syncs the records before the request, and then those of the request, in turn.
     broker.engine.sync(other)
     await run_until_idle()
     for _ in range(4):
@@ -498,13 +499,13 @@ async def take(broker, call, step):
 
 
 def test_the_table_is_complete():
-    """I1: a method that is added to the protocol needs a script here."""
+    """I1: a method that is added to the protocol needs a script in the table."""
     assert {name for name, *_ in SCRIPTS} == set(METHODS)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[name for name, *_ in SCRIPTS])
 async def test_answers_wait_for_the_disk(script):
-    """I1: whatever a method answers leaves after the sync of its own record and all before it."""
+    """I1: each answer leaves after the sync of its own record and of all before it."""
     name, *steps = script
     broker = Broker()
     call = Call(broker, METHODS[name])
@@ -516,7 +517,7 @@ async def test_answers_wait_for_the_disk(script):
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[name for name, *_ in SCRIPTS])
 async def test_repetitions_wait_for_the_disk(script):
-    """I1: what changes nothing, or is refused now, tells of state as well."""
+    """I1: a call that changes nothing, or is refused now, depends on state as well."""
     name, *steps = script
     broker = Broker()
     for _ in range(2):
@@ -540,7 +541,7 @@ async def test_errors_wait_for_the_disk(name):
 
 
 async def test_nacks_and_confirms_of_a_full_disk_wait():
-    """I1, P8: what it refuses tells of what is queued, and so does what was done before."""
+    """I1, P8: a nack depends on queued messages, and a repeated confirm on earlier publishes."""
     broker = Broker()
     call = Call(broker, METHODS["PublishingService/Publish"])
     for step in (opening(publishing_pb2.PUBLISH_MODE_CONFIRM), data(1)):
@@ -560,7 +561,7 @@ async def test_nacks_and_confirms_of_a_full_disk_wait():
 
 
 async def test_a_cancelled_consumer_is_told_after_the_sync():
-    """I1, Q4: the deletion of a queue is news to its consumers, too."""
+    """I1, Q4: the deletion of a queue reaches its consumers after the sync, too."""
     broker = Broker()
     call = Call(broker, METHODS["ConsumingService/Consume"])
     await take(

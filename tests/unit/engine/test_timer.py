@@ -1,4 +1,4 @@
-"""Ticks when something is due, in virtual time."""
+"""Ticks at due times, in virtual time."""
 
 import asyncio
 
@@ -44,7 +44,7 @@ async def test_messages_expire_when_they_are_due():
 
 
 async def test_what_is_due_one_by_one_shares_ticks():
-    """Q3: a message a millisecond is not a record a millisecond."""
+    """Q3: messages that are due each millisecond do not make a record each millisecond."""
     broker = Ticking()
     for _ in range(1000):
         broker.publish(b"a", queue="t")
@@ -56,7 +56,7 @@ async def test_what_is_due_one_by_one_shares_ticks():
 
 
 async def test_something_sooner_moves_the_timer():
-    """Q3: the timer follows what is due first."""
+    """Q3: the timer follows the earliest deadline."""
     broker = Ticking()
     broker.publish(b"a", queue="t")
     await asyncio.sleep(5)
@@ -67,7 +67,7 @@ async def test_something_sooner_moves_the_timer():
 
 
 async def test_expiry_waits_after_a_jump_of_the_clock(caplog):
-    """Q8: a wall clock that jumps ahead expires nothing until it is believed."""
+    """Q8: a wall clock that jumps ahead expires no message until the jump has lasted."""
     broker = Ticking()
     broker.publish(b"a", queue="t")
     broker.wall_ahead_s = 3600
@@ -79,7 +79,7 @@ async def test_expiry_waits_after_a_jump_of_the_clock(caplog):
 
 
 async def test_a_delayed_message_reaches_its_consumer():
-    """C14: put back with a delay, it is delivered when that is over."""
+    """C14: a message requeued with a delay is delivered when the delay is over."""
     broker = Ticking()
     broker.publish(b"a")
     stream = broker.open()
@@ -96,7 +96,7 @@ async def test_a_delayed_message_reaches_its_consumer():
 
 
 def test_an_unused_queue_goes(caplog):
-    """Q3: not while it has a consumer, and not before its time has passed since."""
+    """Q3: a queue is not deleted while it has a consumer, nor before its time has passed since."""
     caplog.set_level("INFO")
 
     async def main():
@@ -130,7 +130,7 @@ async def test_a_stopped_ticker_decides_nothing():
 
 
 async def test_a_tick_that_fails_ends_the_broker(monkeypatch):
-    """I2: it does not leave a broker behind whose messages expire no more."""
+    """I2: otherwise the broker would run on without expiring messages."""
     broker = Ticking()
     broker.publish(b"a", queue="t")
 

@@ -1,4 +1,4 @@
-"""What the page asks for: that one answer of many parts leaves others their turn."""
+"""The dashboard API: a list answer of many rows yields to other work between rows."""
 
 import asyncio
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ NAMES = [f"s{number}" for number in range(100)]
 
 
 class Sessions:
-    """Sessions that are on the disk: an answer waits for nothing."""
+    """Sessions that are already on disk: an answer waits for nothing."""
 
     def __init__(self):
         self.read = 0
@@ -24,7 +24,7 @@ class Sessions:
 
 
 async def test_others_are_served_between_two_sessions():
-    """M5, I6: a hundred rows in one piece kept everybody waiting for 13 ms and more."""
+    """M5, I6: other work runs between two rows; 100 rows in one piece blocked it for over 13 ms."""
     sessions, seen = Sessions(), set()
     context = Context(
         HeldEngine(), None, None, sessions, SimpleNamespace(look=None), Authorization()

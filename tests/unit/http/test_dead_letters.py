@@ -11,7 +11,7 @@ from ackq_broker.http.dead_letters import DeadLetterCounts
 
 
 class World:
-    """Queues with dead letters, as a core has them; time passes by pauses, and by each group."""
+    """Queues with dead letters, like a core's; time passes by pauses and by each group read."""
 
     def __init__(self, **queues):
         self.queues = queues
@@ -38,12 +38,12 @@ class World:
 
 @pytest.fixture(autouse=True)
 def world_views(monkeypatch):
-    """The views of the core are those of the world."""
+    """Replaces the views of the core with those of the test's `World`."""
     monkeypatch.setattr(dead_letters, "views", World)
 
 
 async def test_by_cause_and_reason():
-    """C13: the commonest first; one that moved at another time counts with the others."""
+    """C13: causes are sorted by count; groups of one cause and reason are added up."""
     world = World(
         d=[("a", "rejected", "x", 1), ("b", "expired", "expired", 5), ("a", "rejected", "x", 2)]
     )
@@ -57,7 +57,7 @@ async def test_by_cause_and_reason():
 
 
 async def test_many_reasons_are_counted_in_slices():
-    """I6: ten thousand of them, of which the commonest are told."""
+    """I6: ten thousand reasons are counted in slices, and only the 50 most frequent are listed."""
     world = World(d=[("a", "rejected", str(number), 1) for number in range(10_000)])
     found = (await world.counts.of("d")).as_dict()
     assert (found["messages"], found["reason_count"], len(found["reasons"])) == (10_000, 10_000, 50)
@@ -65,7 +65,7 @@ async def test_many_reasons_are_counted_in_slices():
 
 
 async def test_counts_are_kept_by_what_they_cost():
-    """I6: a second takes twenty, and a queue that costs nothing is counted each second."""
+    """I6: a count that took 1 s is kept for 20 s; one that costs nothing is made each second."""
     world = World(slow=[("a", "rejected", "x", 1)] * 10_000, quick=[])
     for _ in range(3):
         await world.counts.of_all(["slow", "quick"])
@@ -74,13 +74,13 @@ async def test_counts_are_kept_by_what_they_cost():
 
 
 async def test_a_queue_that_went_is_left_out():
-    """M5: the table that named it was older."""
+    """M5: a queue deleted since the queue table was read has no dead-letter counts."""
     world = World(d=[])
     assert [each.queue for each in await world.counts.of_all(["c", "d"])] == ["d"]
 
 
 async def test_counts_that_are_not_fresh_are_forgotten():
-    """M5, I6: of whatever queues were asked for, one after the other."""
+    """M5, I6: outdated dead-letter counts of queues are dropped, so their number stays bounded."""
     world = World(**{f"q{number}": [("a", "rejected", "x", 1)] for number in range(50)})
     for number in range(50):
         await world.counts.of(f"q{number}")

@@ -20,7 +20,7 @@ def engine():
 
 
 def test_a_pattern_finds_queues(engine):
-    """M2: as in a session's `queuePattern`."""
+    """M2: `*` and `?` find queues as in a session's `queuePattern`."""
 
     def named(pattern):
         return {queue.queue for queue in asyncio.run(figures.queues(engine, pattern))}
@@ -32,7 +32,7 @@ def test_a_pattern_finds_queues(engine):
 
 
 def test_nothing_is_told_before_it_is_on_disk(engine):
-    """M2, I1: a scrape waits for the sync of what it has read."""
+    """M2, I1: a metrics scrape waits for the sync of the state that it has read."""
 
     async def run():
         engine.decide(c.DeclareQueue("new", c.QueueProperties()))
@@ -46,7 +46,7 @@ def test_nothing_is_told_before_it_is_on_disk(engine):
 
 
 def test_a_queue_that_goes_meanwhile_is_counted_once(engine, monkeypatch):
-    """M2: its counts are with those of the departed, or its own."""
+    """M2: the counts of a queue deleted during a scrape are in the totals exactly once."""
     monkeypatch.setattr(figures, "_SLICE_S", 0.0)
     turns = []
 
@@ -73,7 +73,7 @@ def test_a_queue_that_goes_meanwhile_is_counted_once(engine, monkeypatch):
 
 
 def test_other_work_has_its_turn_between_slices(monkeypatch):
-    """M2: a slice ends when its time is over, and not before."""
+    """M2: a slice yields to other work when its time is over, and not before."""
     clock = iter(range(100))
     monkeypatch.setattr(figures.time, "perf_counter", lambda: next(clock) / 1000)
     monkeypatch.setattr(figures, "_SLICE_S", 0.002)
@@ -95,7 +95,7 @@ def test_other_work_has_its_turn_between_slices(monkeypatch):
 
 
 def test_the_figures_of_no_queue_and_no_session():
-    """M2: they are there, and 0: a rule on them holds, and none is missing."""
+    """M2: without queues and sessions all metrics are present with the value 0, so alerts hold."""
     held = HeldEngine()
     totals = asyncio.run(figures.queue_totals(held))
     assert set(totals.figures) == {figure.name for figure in figures.QUEUE_FIGURES}

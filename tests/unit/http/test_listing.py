@@ -1,4 +1,4 @@
-"""Lists that are read in slices, and kept for a moment (M5, I6)."""
+"""Lists that are read in slices and cached for a moment (M5, I6)."""
 
 from ackq.errors import QueueNotFoundError
 from ackq_broker.http.listing import Listing
@@ -6,7 +6,7 @@ from tests.fakes.journal import HeldEngine
 
 
 class World:
-    """Names, each of which takes a while to read; time passes only by that, and by pauses."""
+    """Names that each take some time to read; time passes only by reads and pauses."""
 
     def __init__(self, names, cost_s=0.0004):
         self.names = tuple(names)
@@ -32,7 +32,7 @@ class World:
 
 
 async def test_by_name():
-    """I6: in the order of the names, with what the loop spent on them."""
+    """I6: rows are ordered by name, and the event loop time spent on them is reported."""
     world = World("cab")
     listed = await world.listing.get()
     assert listed.rows == ("A", "B", "C")
@@ -40,21 +40,21 @@ async def test_by_name():
 
 
 async def test_a_pause_after_each_millisecond():
-    """I6: others have their turn after three of 0.4 ms."""
+    """I6: reading a list yields after each millisecond, here after three rows of 0.4 ms."""
     world = World("abcdefgh")
     await world.listing.get()
     assert world.pauses == [3, 6]
 
 
 async def test_what_goes_meanwhile_is_left_out():
-    """I6: a queue that was deleted between two slices is no error."""
+    """I6: a queue that was deleted between two slices is left out of the list."""
     world = World("abc")
     world.gone.add("b")
     assert (await world.listing.get()).rows == ("A", "C")
 
 
 async def test_a_list_is_kept_for_a_second():
-    """I6: many pages that ask at once cost one reading."""
+    """I6: many pages that ask for a list within a second cost one reading."""
     world = World("abc")
     first = await world.listing.get()
     assert await world.listing.get() is first
@@ -63,7 +63,7 @@ async def test_a_list_is_kept_for_a_second():
 
 
 async def test_a_list_takes_a_twentieth_of_the_time_at_most():
-    """I6: one that took a second is kept for twenty."""
+    """I6: a list that took one second to read is cached for 20 s."""
     world = World((str(number) for number in range(1000)), cost_s=0.001)
     first = await world.listing.get()
     world.now_s += 19
@@ -73,7 +73,7 @@ async def test_a_list_takes_a_twentieth_of_the_time_at_most():
 
 
 async def test_new_names_are_seen():
-    """I6: the order is made anew when there are others."""
+    """I6: the list's order is computed again when names were added or removed."""
     world = World("ab")
     await world.listing.get()
     world.names, world.now_s = ("b", "A"), 10

@@ -1,4 +1,4 @@
-"""Messages as the page gets them: bounded, and plain (M5, Q5)."""
+"""Messages as the dashboard shows them: bounded, and plain (M5, Q5)."""
 
 import base64
 
@@ -24,7 +24,7 @@ def sent(first=1, leased=(0,), counts=(1,), rows=None, **columns):
 
 
 def test_places_and_states():
-    """M5: the position of each, how often it was delivered, and whether somebody has it."""
+    """M5: each peeked message shows its position, delivery count, and whether it is leased."""
     found = rows_of(sent(7, (1, 0), (2, 1), (1, 2), body=[b"a", b"b", b"c"], routing_key="k"))
     assert [(row["position"], row["delivery_count"], row["leased"]) for row in found] == [
         (7, 2, True),
@@ -36,7 +36,7 @@ def test_places_and_states():
 
 
 def test_columns():
-    """M5: those of the rows before those that all have in common, and none for null."""
+    """M5: a row's own column values override those of the block; null values are left out."""
     (row, other) = rows_of(
         sent(
             body=[b"", None],
@@ -55,7 +55,7 @@ def test_columns():
 
 
 def test_what_is_large_is_cut():
-    """M5: the body, texts, and headers; with the true sizes."""
+    """M5: large bodies, texts and headers are truncated, and the true sizes are given."""
     headers = [(f"h{number}", "v" * 5000) for number in range(150)]
     (row,) = rows_of(sent(body=[b"x" * 100_000], message_id=["m" * 5000], headers=[headers]))
     assert (len(base64.b64decode(row["body"])), row["body_bytes"]) == (16 * limits.KIB, 100_000)
@@ -64,7 +64,7 @@ def test_what_is_large_is_cut():
 
 
 class Browse:
-    """Sends frames as a servicer does, and notes what it was asked for."""
+    """A browse call that sends frames as a servicer does, and notes the request."""
 
     def __init__(self, *frames):
         self.frames = frames
@@ -82,7 +82,7 @@ async def here(work):
 
 
 async def test_a_bounded_browse():
-    """M5: never more than a hundred, from the position asked for."""
+    """M5: a peek asks for 100 messages at most, from the requested position."""
     browse = Browse(sent(body=[b"a"]), sent(2, body=[b"b"]))
     found = await peek(browse, here, "q", 3, 10**9)
     assert ([row["position"] for row in found.rows], found.more) == ([1, 2], False)
@@ -91,13 +91,13 @@ async def test_a_bounded_browse():
 
 
 async def test_whether_there_is_more():
-    """M5: one more is asked for than is told."""
+    """M5: a peek asks for one message more than it shows, to know whether more follow."""
     found = await peek(Browse(sent(body=[b"a", b"b", b"c"])), here, "q", 0, 2)
     assert ([row["position"] for row in found.rows], found.more) == ([1, 2], True)
 
 
 async def test_large_messages_end_it_early():
-    """M5, I6: a hundred of 64 MiB are not all read for a page."""
+    """M5, I6: a peek ends early at large messages, so 100 of 64 MiB are not all read."""
     large = sent(body=[b"x" * (60 * limits.MIB)])
     browse = Browse(large, large, large, large)
     found = await peek(browse, here, "q", 0, 100)

@@ -57,7 +57,7 @@ def names(**request):
     ],
 )
 def test_sorted(sort, expected):
-    """M5: the oldest or the most first, equal ones by name, those without messages last."""
+    """M5: queues are sorted oldest or largest first, ties by name, those without messages last."""
     assert names(sort=sort) == expected
 
 
@@ -72,19 +72,19 @@ def test_sorted(sort, expected):
     ],
 )
 def test_shown(show, expected):
-    """M5: what an operator looks for."""
+    """M5: the queue table can show only queues with messages, unacked or dead letters, or full."""
     assert names(show=show) == expected
 
 
 def test_filtered_by_a_part_of_the_name():
-    """M5: in any case."""
+    """M5: a filter matches part of a queue's name, ignoring case."""
     assert names(filter="AN") == ["Banana"]
     assert names(filter="e", show="messages") == ["cherry", "apple", "date"]
     assert names(filter="*") == []
 
 
 def test_pages():
-    """M5: any part of the order, and how many there are; an offset beyond the end is empty."""
+    """M5: a page is any part of the sorted queues, with the total; past the end it is empty."""
     assert names(offset=1, limit=2) == ["apple", "date"]
     assert names(offset=9) == []
     assert TABLE.page(PageRequest(offset=9))[1] == 4
@@ -93,20 +93,20 @@ def test_pages():
 
 @pytest.mark.parametrize("wrong", [{"sort": "colour"}, {"show": "some"}])
 def test_what_it_cannot_do_is_refused(wrong):
-    """M5: an address that somebody typed."""
+    """M5: an unknown sort or filter of the queue table, as in a typed address, is refused."""
     with pytest.raises(InvalidArgumentError, match="Queues are shown by all"):
         TABLE.page(PageRequest(**wrong))
 
 
 def test_totals():
-    """M5: sums, and where the oldest message is."""
+    """M5: totals of the queue table are sums, with the queue of the oldest message."""
     totals = TABLE.totals
     assert (totals["queues"], totals["ready"], totals["unacked"]) == (4, 13, 7)
     assert (totals["oldest_queue"], totals["oldest_age_ms"]) == ("cherry", 9)
 
 
 def test_without_queues():
-    """M5: no page, no oldest message."""
+    """M5: without queues the table has no page and no oldest message."""
     assert EMPTY.page(PageRequest()) == ([], 0)
     assert EMPTY.page(PageRequest(filter="a", show="full", sort="ready")) == ([], 0)
     assert (EMPTY.totals["queues"], EMPTY.totals["oldest_queue"]) == (0, "")
@@ -125,12 +125,12 @@ def test_without_queues():
     ],
 )
 def test_at_its_bound(properties, counts, full):
-    """M5, Q3: what counts towards a bound depends on what is done there."""
+    """M5, Q3: the messages that count towards a queue's bound depend on its overflow mode."""
     assert is_full(queue("q", properties=QueueProperties(**properties), **counts)) is full
 
 
 async def test_a_view_of_some_queues():
-    """M5: rows, totals and what matches are of those that a user is shown, and of no other."""
+    """M5: rows, totals and matches cover only the queues that the user may see."""
     engine = HeldEngine()
     for name in ("a1", "a2", "b1"):
         engine.decide(DeclareQueue(name, QueueProperties()))

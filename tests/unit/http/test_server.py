@@ -1,4 +1,4 @@
-"""Connections whose answers are not read, over a clock of the test."""
+"""HTTP connections whose answers are not read, with a clock of the test."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from ackq_broker.http.server import UnreadAnswers
 
 
 class Transport(asyncio.Transport):
-    """One with so much to send."""
+    """A transport with `waiting` bytes left to send."""
 
     def __init__(self, waiting=0):
         super().__init__()
@@ -23,7 +23,7 @@ class Transport(asyncio.Transport):
 
 
 def polled(transport, sizes):
-    """Whether it is aborted after so many seconds with these bytes to send, one size a second."""
+    """Whether a connection is aborted, given its unsent bytes at each second."""
     answers = UnreadAnswers()
     for second, size in enumerate(sizes):
         transport.waiting = size
@@ -43,12 +43,12 @@ def polled(transport, sizes):
     ],
 )
 def test_an_answer_that_nobody_reads(sizes, aborted):
-    """M1, I6: 15 s without a byte that leaves, and no connection that is merely idle or slow."""
+    """M1, I6: a connection is aborted after 15 s without a byte sent; idle and slow ones stay."""
     assert polled(Transport(), sizes) is aborted
 
 
 def test_connections_that_end_are_forgotten():
-    """M1: what is kept of a connection ends with it."""
+    """M1: the state kept for a connection is dropped when the connection ends."""
     answers = UnreadAnswers()
     answers.poll([Transport(1), Transport(2)], 0.0)
     answers.poll([], 1.0)

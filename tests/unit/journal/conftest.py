@@ -5,5 +5,5 @@ import pytest
 
 @pytest.fixture
 def data(tmp_path):
-    """A data directory that is not there yet."""
+    """A data directory that does not exist yet."""
     return tmp_path / "data"

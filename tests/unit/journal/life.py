@@ -1,4 +1,4 @@
-"""A life of a journal that meets everything it does, and the check of what a crash left of it."""
+"""A lifetime of a journal with all its operations, and the check of what a crash left of it."""
 
 import json
 
@@ -10,9 +10,7 @@ OPTIONS = {"segment_bytes": 4096}
 
 
 class Service:
-    """A stand-in for the service: its state is the list of its records and the set of its live
-    blocks.
-    """
+    """A stand-in for the service: its state is its list of records and the set of live blocks."""
 
     def __init__(self, directory, disk, **options):
         self.disk = disk
@@ -34,7 +32,7 @@ class Service:
         self.journal._group_commit._on_synced = synced
 
     def apply(self, record):
-        """`+3` brings block 3, `-3` frees it; returns what is freed."""
+        """Applies a record: `+3` brings block 3, `-3` frees it; returns the freed blocks."""
         self.state.append(record)
         number = int(record[1:])
         (self.live.add if record[0] == "+" else self.live.discard)(number)
@@ -60,13 +58,14 @@ class Service:
 
 
 def rewritten(number):
-    """Other bytes of a block, of the same meaning."""
+    """Other bytes of a block, with the same meaning."""
     return b"the rest of block %d" % number
 
 
 def live(directory, disk, **options):
-    """A life with group commits, new segments, frees, snapshots, deletions, compaction and a clean
-    end.
+    """Runs a lifetime with every operation of a journal, and a clean end.
+
+    Group commits, new segments, frees, snapshots, deletions and compaction.
     """
     service = Service(directory, disk, **options)
     for number in range(1, 8):
@@ -82,12 +81,12 @@ def live(directory, disk, **options):
         service.sync()
     service.append(*[f"-{number}" for number in range(10, 24) if number % 6])
     service.sync()
-    # One block in six lives in the segments so far: this compacts, the next deletes them.
+    # One block in six lives in the segments so far: this compacts, the next snapshot deletes them.
     service.snapshot()
     assert any("relocation" in line for line in dump(directory))
     service.compact()
     service.append("+26", "-4")
-    # Asked for before what it covers is synced.
+    # Requested before the records that it covers are synced.
     service.snapshot()
     service.append("+27")
     service.append("-27", "+28")
@@ -96,7 +95,7 @@ def live(directory, disk, **options):
     service.snapshot()
     service.append("+29")
     service.sync()
-    # Larger than a segment.
+    # A unit that is larger than a segment.
     service.append(*[f"+{number}" for number in range(30, 40)])
     service.sync()
     service.append("+40")
@@ -106,9 +105,7 @@ def live(directory, disk, **options):
 
 
 def check(directory, notes, where, disk=None):
-    """What is recovered is a prefix of what was appended, in whole units, and holds everything
-    reported synced.
-    """
+    """Checks that recovered records are a prefix in whole units, with all synced ones."""
     units = [what[1] for what in notes if what[0] == "appended"]
     synced = max((what[1] for what in notes if what[0] == "synced"), default=0)
     service = Service(directory, disk or RecordingDisk())
@@ -133,9 +130,9 @@ def check(directory, notes, where, disk=None):
 
 
 def live_twice(directory, disk, **options):
-    """As `live`, then what an unclean end left, transient blocks, a backup and another clean end.
+    """As `live`, then leftovers of an unclean end, transient blocks, a backup and a clean end.
 
-    The backup is the directory `backups/whole` beside the data directory.
+    The backup is the directory `backups/whole` next to the data directory.
     """
     live(directory, disk, **options)
     for left in ("FORMAT.new", f"snapshot-{7:020d}.snap.new", f"journal-{99:020d}.seg.new"):

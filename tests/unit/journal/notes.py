@@ -1,4 +1,4 @@
-"""What a journal promised, in a file that a kill of its process leaves."""
+"""The promises of a journal, in a file that survives a kill of its process."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from ackq_broker.journal.files.disk import Disk
 
 
 class NotingDisk(Disk):
-    """A disk with room, without syncs, which a kill does not need; `note` as a `RecordingDisk`."""
+    """A disk with room, and without syncs, which no kill needs; `note` as a `RecordingDisk`."""
 
     def __init__(self, file):
         super().__init__(sync=False)

@@ -1,4 +1,4 @@
-"""A running journal with what it reported, its blocks, and disks that can be held or fail."""
+"""A running journal with its reports, its blocks, and disks that can be held or fail."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ NEVER_S = 3600
 
 
 class Running:
-    """A journal in use, the records it recovered, and what it reported."""
+    """A journal in use, the records it recovered, and its reports."""
 
     def __init__(self, directory, *, start=True, **options):
         self.reported = []
@@ -43,13 +43,13 @@ class Running:
             self._changed.notify_all()
 
     def append(self, *entries):
-        """Append one unit and wait until it is reported."""
+        """Appends one unit and waits until it is reported synced."""
         last = self.journal.append([e if isinstance(e, Entry) else Entry(e) for e in entries])
         self.wait_synced(last)
         return last
 
     def append_blocks(self, first, last):
-        """Append the blocks first..last, a group and a record each."""
+        """Appends the blocks first..last, a group and a record each."""
         for number in range(first, last + 1):
             self.append(block(number))
 
@@ -80,21 +80,21 @@ def opened(directory, **options):
 
 
 class KilledError(Exception):
-    """The process of the journal is gone."""
+    """Raised in a journal whose process was killed."""
 
 
 class DeadDisk(Disk):
-    """A disk to which nothing is written any more."""
+    """A disk that refuses every write."""
 
     def write(self, fd, buffers, offset):  # noqa: ARG002 - whatever it is
         raise KilledError
 
 
 def kill(running):
-    """Let a journal go as SIGKILL does: nothing more is written, the log is not closed."""
+    """Ends a journal as SIGKILL does: nothing more is written, and the log is not closed."""
     log = running.journal._group_commit._log
     log._disk = DeadDisk()
-    log.close = log.abandon  # a log that was closed when idle would end cleanly
+    log.close = log.abandon  # a log closed when idle would end cleanly
     running.journal.close()
 
 
@@ -105,7 +105,7 @@ def recovered(directory, **options):
 
 
 def block(block_id, size=600):
-    """An entry that brings a block whose bytes tell its id."""
+    """An entry that brings a block whose bytes show its id."""
     return Entry(b"record of block %d" % block_id, block_id, block_parts(block_id, size))
 
 
@@ -123,21 +123,19 @@ def segment_files(directory):
 
 
 def history_id(directory):
-    """The history id that FORMAT has."""
+    """The history id in FORMAT."""
     return json.loads((directory / "FORMAT").read_text())["history_id"]
 
 
 def flip(path, offset):
-    """Make one bit of a file wrong."""
+    """Flips one bit of a file."""
     content = bytearray(path.read_bytes())
     content[offset] ^= 1
     path.write_bytes(content)
 
 
 class HeldDisk(Disk):
-    """A disk whose data syncs wait until they are let go, so that a test decides what is in a
-    group.
-    """
+    """A disk whose data syncs can be held, so that a test decides which units form a group."""
 
     def __init__(self):
         super().__init__(sync=False)
@@ -184,7 +182,7 @@ class ListingDisk(Disk):
 
 
 class FailingDisk(Disk):
-    """A disk on which one kind of call fails once it is told to."""
+    """A disk on which the kinds of call in `fail` fail."""
 
     def __init__(self):
         super().__init__(sync=False)
@@ -197,7 +195,7 @@ class FailingDisk(Disk):
     def write(self, fd, buffers, offset):
         error = self.fail.get("write")
         if error is not None:
-            # As much as fits, as a full disk does.
+            # Half of the bytes are written, as on a full disk.
             data = b"".join(bytes(part) for part in buffers)
             super().write(fd, [data[: len(data) // 2]], offset)
             raise error

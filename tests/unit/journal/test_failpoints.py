@@ -1,4 +1,4 @@
-"""Failpoints: each is met, and a mistyped one is refused."""
+"""Failpoints: each is reached, and a mistyped one is refused."""
 
 import pytest
 
@@ -9,9 +9,7 @@ from tests.unit.journal.notes import NotingDisk
 
 
 def test_every_point_is_met_and_every_change_has_a_point(tmp_path):
-    """Q7: a point that no journal comes to would be tested by nothing, and a change of the disk
-    without a point as well.
-    """
+    """Q7: a failpoint that no journal reaches, or a change without one, would not be tested."""
     met = []
     disk = NotingDisk(tmp_path / "notes")
     live_twice(tmp_path / "new" / "data", disk, failpoint=met.append)
@@ -24,6 +22,6 @@ def test_every_point_is_met_and_every_change_has_a_point(tmp_path):
     ["", "nowhere", "before_write_segment:0", "before_write_segment:x", "after_sync_file:-1", ":1"],
 )
 def test_a_bad_failpoint_is_refused(text):
-    """A mistyped failpoint would make a crash test that never crashes."""
+    """With a mistyped failpoint a crash test would never crash."""
     with pytest.raises(InvalidArgumentError, match="the points are before_make_directory_parent, "):
         kill_at(text)

@@ -1,7 +1,7 @@
-"""Power cuts at every point of a journal's life, on a disk that keeps nothing but what was synced.
+"""Power cuts at every point of a journal's lifetime, on a disk that keeps only synced bytes.
 
-`tests.fakes.disk` states the fault model. After each cut the journal has to open, and to have
-everything it promised before.
+`tests.fakes.disk` states the fault model. After each cut the journal has to open, with everything
+that it had promised.
 """
 
 import copy
@@ -15,12 +15,12 @@ from tests.unit.journal.life import OPTIONS, check, live
 from tests.unit.journal.running_journal import recovered
 
 IMAGES_PER_POINT = 2
-# Of a recovery: what is lost depends on which of a few names the cut keeps.
+# For a recovery: the losses depend on which of a few names the cut keeps.
 CUTS_PER_POINT = 12
 
 
 def put(directory, files):
-    """Make a directory hold exactly these files."""
+    """Makes a directory hold exactly these files."""
     directory.mkdir(exist_ok=True)
     for path in directory.iterdir():
         path.unlink()
@@ -37,9 +37,7 @@ def life(tmp_path_factory):
 
 
 def test_the_life_has_everything(life):
-    """The life that is cut below does meet new segments, some written over dead ones, snapshots and
-    deletions.
-    """
+    """The lifetime that is cut below has new segments, reused ones, snapshots and deletions."""
     kinds = {change[0] for change in life}
     created = {change[1] for change in life if change[0] == "create"}
     unlinked = {change[1] for change in life if change[0] == "unlink"}
@@ -53,14 +51,12 @@ def test_the_life_has_everything(life):
 
 
 def test_power_cut_at_every_point(life, tmp_path):
-    """Q7: whatever instant the power goes and whatever the disk kept, everything reported synced is
-    there.
-    """
+    """Q7: at any instant, and whatever the disk kept, each record reported synced is recovered."""
     image = Image()
     for step, change in enumerate(life):
         image.apply(change)
         if life[step + 1 : step + 2] and life[step + 1][0] == "note":
-            # The same disk, and more promised: the next step is the sharper test.
+            # Equal bytes on the disk, and more promised: the next step is the sharper test.
             continue
         for attempt in range(IMAGES_PER_POINT):
             put(tmp_path / "data", image.after_power_cut(random.Random(1000 * step + attempt)))
@@ -68,7 +64,7 @@ def test_power_cut_at_every_point(life, tmp_path):
 
 
 def test_power_cut_during_recovery(life, tmp_path):
-    """Q7: a second power cut, at any point of the recovery from the first, loses nothing either."""
+    """Q7: a second power cut, at any point of the recovery from the first, loses no record."""
     image = Image()
     for step, change in enumerate(life):
         image.apply(change)
@@ -79,7 +75,7 @@ def test_power_cut_during_recovery(life, tmp_path):
         disk = RecordingDisk()
         found = check(tmp_path / "data", image.notes, step, disk)
         second = Image(files)
-        # What one recovery found on the disk, the next finds as well.
+        # The records that one recovery found on the disk, the next finds as well.
         second.notes = [("appended", found), ("synced", len(found))]
         for again, redo in enumerate(disk.changes):
             second.apply(redo)
@@ -88,8 +84,9 @@ def test_power_cut_during_recovery(life, tmp_path):
 
 
 def test_power_cut_during_the_recovery_from_a_kill(life, tmp_path):
-    """Q7: SIGKILL leaves names that are not on the disk yet; recovery deletes nothing before they
-    are, so that a power cut during it loses nothing.
+    """Q7: recovery deletes no file before all names are synced, so a power cut in it loses none.
+
+    SIGKILL leaves names that are not on the disk yet.
     """
     image = Image()
     for step, change in enumerate(life):
@@ -99,7 +96,7 @@ def test_power_cut_during_the_recovery_from_a_kill(life, tmp_path):
         put(tmp_path / "data", image.after_kill())
         disk = RecordingDisk()
         found = check(tmp_path / "data", image.notes, step, disk)
-        # The page cache outlives the process: what was under way still is.
+        # The page cache outlives the process: unsynced changes are still in it.
         second = copy.deepcopy(image)
         second.notes = [("appended", found), ("synced", len(found))]
         for again, redo in enumerate(disk.changes):
@@ -131,9 +128,7 @@ def test_a_refusal_removes_nothing(life, tmp_path):
 
 
 def test_kill_at_every_point(life, tmp_path):
-    """Q7: SIGKILL alone leaves all that was written, synced or not; everything reported synced is
-    there.
-    """
+    """Q7: SIGKILL alone keeps all that was written; every record reported synced is recovered."""
     image = Image()
     for step, change in enumerate(life):
         image.apply(change)
@@ -143,7 +138,7 @@ def test_kill_at_every_point(life, tmp_path):
 
 
 def test_power_cut_in_a_group_larger_than_a_segment(life, tmp_path):
-    """Q7: its room is on the disk before it is, so that what a power cut leaves of it is torn."""
+    """Q7: its room is on the disk before its bytes, so a power cut leaves a torn tail of it."""
     image, cut = Image(), 0
     for step, change in enumerate(life):
         image.apply(change)
@@ -158,7 +153,7 @@ def test_power_cut_in_a_group_larger_than_a_segment(life, tmp_path):
 
 @pytest.mark.parametrize("kind", ["sync", "sync_directory"])
 def test_the_model_has_teeth(life, tmp_path, kind):
-    """A journal that left out its syncs, of files or of the directory, fails the tests above."""
+    """A journal without its syncs, of files or of the directory, fails the tests above."""
     image = Image()
     for change in life:
         if change[0] != kind:

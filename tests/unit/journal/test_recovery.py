@@ -22,9 +22,7 @@ from tests.unit.journal.running_journal import (
 
 
 def crashed(directory, *groups):
-    """A directory whose process was killed after the last of these groups, and where each group
-    begins.
-    """
+    """Kills a process after the last of the groups; returns its segment and the groups' starts."""
     running = Running(directory)
     log = running.journal._group_commit._log
     starts = []
@@ -43,7 +41,7 @@ def copy_with(directory, target, path, content):
 
 
 def test_a_new_journal_is_empty(data):
-    """A directory without a journal gets one, and says so."""
+    """A directory without a journal gets one, and recovery reports that."""
     first = recovered(data)
     again = recovered(data)
 
@@ -58,7 +56,7 @@ def test_a_new_journal_is_empty(data):
 
 
 def test_records_come_back_in_order(data):
-    """Q7: every record synced is recovered with its sequence."""
+    """Q7: every synced record is recovered with its sequence."""
     with opened(data) as running:
         assert running.append(b"one", b"two") == 2
         assert running.append(b"three") == 3
@@ -99,9 +97,7 @@ def test_an_empty_block_and_no_block_differ(data):
 
 
 def test_a_torn_tail_is_cut_at_every_byte(data, tmp_path):
-    """P4: whatever part of an unsynced last group reached the disk, it is cut and what was synced
-    is there.
-    """
+    """P4: any part of an unsynced last group is cut, and the synced records are recovered."""
     path, (_, second, end) = crashed(data, [b"first"], [block(1, 90), b"tail"])
     content = path.read_bytes()
 
@@ -113,7 +109,7 @@ def test_a_torn_tail_is_cut_at_every_byte(data, tmp_path):
 
 
 def test_a_flipped_bit_in_the_last_group_cuts_it(data, tmp_path):
-    """P4: a last group that is not whole in every bit may not have been synced."""
+    """P4: a last group with a wrong bit may not have been synced."""
     path, (_, second, end) = crashed(data, [b"first"], [block(1, 90), b"tail"])
     content = bytearray(path.read_bytes())
 
@@ -126,9 +122,7 @@ def test_a_flipped_bit_in_the_last_group_cuts_it(data, tmp_path):
 
 
 def test_lost_sectors_in_the_last_group_cut_it(data, tmp_path):
-    """P4: a disk may write the sectors of a group in any order, so later ones without earlier ones
-    are a torn tail.
-    """
+    """P4: sectors are written in any order, so later ones without earlier ones are a torn tail."""
     path, (_, second, end) = crashed(data, [b"first"], [block(1, 2000)])
     content = path.read_bytes()
 
@@ -141,7 +135,7 @@ def test_lost_sectors_in_the_last_group_cut_it(data, tmp_path):
 
 
 def test_a_cut_tail_is_gone_for_good(data):
-    """After a torn tail was cut, its sequence numbers and bytes are free for what comes then."""
+    """After a torn tail was cut, its sequence numbers and bytes are used for new records."""
     path, (_, _, end) = crashed(data, [b"first"], [b"second, to be torn"])
     path.write_bytes(path.read_bytes()[: end - 1].ljust(4096, b"\0"))
 
@@ -152,7 +146,7 @@ def test_a_cut_tail_is_gone_for_good(data):
 
 
 def test_zeros_behind_the_last_group_are_a_clean_end(data):
-    """A segment is allocated whole: what was never written reads as zeros."""
+    """A segment is allocated whole: bytes that were never written read as zeros."""
     path, _ = crashed(data, [b"first"])
     path.write_bytes(path.read_bytes() + bytes(100_000))
 
@@ -162,7 +156,7 @@ def test_zeros_behind_the_last_group_are_a_clean_end(data):
 
 
 def test_every_flipped_bit_in_an_earlier_group_is_refused(data, tmp_path):
-    """Q7: a group with another behind it was synced, so it is never given up silently."""
+    """Q7: a group with a later one was synced, so it is never given up silently."""
     path, (first, second, _) = crashed(data, [block(1, 90), b"more"], [b"second"])
     content = bytearray(path.read_bytes())
 
@@ -178,7 +172,7 @@ def test_every_flipped_bit_in_an_earlier_group_is_refused(data, tmp_path):
 
 
 def test_the_empty_group_turns_the_last_group_into_an_earlier_one(data):
-    """A closed log has no torn tail: a bad bit in its last records is damage."""
+    """A closed log has no torn tail: a wrong bit in its last records is damage."""
     with opened(data) as running:
         running.append(b"only")
     path = segment_files(data)[0]
@@ -189,9 +183,7 @@ def test_the_empty_group_turns_the_last_group_into_an_earlier_one(data):
 
 
 def test_a_torn_group_proves_the_one_before_it(data):
-    """Group k+1 is begun only after group k is synced: any byte of it makes a bad bit in group k
-    damage.
-    """
+    """Group k+1 begins only after group k is synced: any byte of it makes a flaw in k damage."""
     path, (first, second, _) = crashed(data, [b"first"], [b"second"])
     content = bytearray(path.read_bytes()[: second + 3])
     content[first + GROUP_HEADER_BYTES + 35] ^= 1
@@ -202,7 +194,7 @@ def test_a_torn_group_proves_the_one_before_it(data):
 
 
 def test_the_refusal_names_place_and_remedies(data):
-    """The error says which file, which byte, and which commands help."""
+    """The error names the file, the byte, and the commands that help."""
     path, (first, _, _) = crashed(data, [b"first"], [b"second"])
     flip(path, first + GROUP_HEADER_BYTES)
 
@@ -227,9 +219,7 @@ def test_a_damaged_segment_that_is_not_the_last_is_refused(data):
 
 
 def test_a_segment_cut_between_two_groups_is_refused(data):
-    """Segments fit together by group number and chain: a missing group is found even if nothing
-    else is.
-    """
+    """Segments fit by group number and chain: a missing group is found by that alone."""
     with opened(data) as running:
         running.append(block(1))
         start = running.journal._group_commit._log.position.offset
@@ -242,7 +232,7 @@ def test_a_segment_cut_between_two_groups_is_refused(data):
 
 
 def test_a_missing_segment_is_refused(data):
-    """Every segment behind the snapshot has to be there."""
+    """Every segment after the snapshot has to exist."""
     with opened(data) as running:
         running.append_blocks(1, 19)
     path = segment_files(data)[1]
@@ -253,7 +243,7 @@ def test_a_missing_segment_is_refused(data):
 
 
 def test_a_segment_under_another_name_is_refused(data):
-    """A segment says its number itself."""
+    """A segment's header has its number."""
     with opened(data) as running:
         running.append_blocks(1, 19)
     first, second, *_ = segment_files(data)
@@ -264,20 +254,20 @@ def test_a_segment_under_another_name_is_refused(data):
 
 
 def test_a_journal_inside_a_message_is_only_a_message(data):
-    """A torn tail that holds a copy of this very segment is cut all the same."""
+    """A torn tail that contains a copy of its own segment is cut like any other."""
     path, (_, start) = crashed(data, [b"first"])
     running = Running(data)
     running.append(Entry(b"copy", 1, (path.read_bytes()[:start],)))
     kill(running)
     content = path.read_bytes()
-    # The header of the group that carries the copy did not reach the disk.
+    # The header of the group that has the copy did not reach the disk.
     path.write_bytes(content[:start] + bytes(GROUP_HEADER_BYTES) + content[start + 40 :])
 
     assert recovered(data).records == [(1, b"first")]
 
 
 def test_unfinished_and_transient_files_are_removed(data):
-    """What a dead process left unfinished does not count and does not stay."""
+    """Unfinished and transient files of a dead process are ignored and deleted."""
     recovered(data)
     leftovers = [data / "journal-00000000000000000002.seg.new", data / "FORMAT.new"]
     leftovers.append(data / "transient-00000000000000000001.seg")
@@ -290,7 +280,7 @@ def test_unfinished_and_transient_files_are_removed(data):
 
 
 def test_start_needs_all_records_applied(data):
-    """A service cannot begin to write on a state that it has not replayed."""
+    """A service cannot write before it has replayed all records."""
     with opened(data) as running:
         running.append(b"one", b"two")
     expected = pytest.raises(AssertionError, match="before all records were applied")
@@ -299,9 +289,7 @@ def test_start_needs_all_records_applied(data):
 
 
 def test_memory_of_recovery_is_bounded_by_a_group(data):
-    """Records are read as they are iterated: 100 groups of 100 kB never need more than a few of
-    them.
-    """
+    """Records are read as they are iterated: 100 groups of 100 kB never need more than a few."""
     with opened(data, segment_bytes=1 << 20) as running:
         for number in range(1, 101):
             running.append(block(number, 100_000))
@@ -317,9 +305,7 @@ def test_memory_of_recovery_is_bounded_by_a_group(data):
 
 
 def test_blocks_that_the_state_does_not_have_are_dropped(data):
-    """Q7: a block that was dead and still read at the last stop is in the snapshot, and in no
-    record that frees it.
-    """
+    """Q7: a dead block that was still read at a stop is in the snapshot, and no record frees it."""
     with opened(data) as running:
         running.append_blocks(1, 5)
         running.snapshot()
@@ -334,7 +320,7 @@ def test_blocks_that_the_state_does_not_have_are_dropped(data):
 
 
 def test_a_block_that_the_state_has_and_no_file_is_damage(data):
-    """Q7: what refers to it cannot be delivered; the broker does not start without it."""
+    """Q7: its messages cannot be delivered, so the broker does not start without it."""
     with opened(data) as running:
         running.append_blocks(1, 5)
 

@@ -1,4 +1,4 @@
-"""A journal that is shorter than what was synced is refused, however it lost its end (Q7)."""
+"""A journal that is shorter than its synced records is refused, however it lost its end (Q7)."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ from tests.unit.journal.running_journal import (
 
 
 def filled(directory, last=20, *, clean):
-    """Blocks 1 to `last`, a group and a record each, over several segments; where groups end."""
+    """Appends blocks 1 to `last`, a group each, over several segments; returns where groups end."""
     running = Running(directory)
     ends = []
     for number in range(1, last + 1):
@@ -38,9 +38,7 @@ def filled(directory, last=20, *, clean):
 
 
 def refused(directory, reason):
-    """What serve, verify, dump and repair say of a directory is the same; repair goes on without
-    it.
-    """
+    """Checks that recovery, verify and dump report the same damage, and repair removes it."""
     with pytest.raises(DamagedError, match=reason) as caught:
         recovered(directory)
     report = verify(directory)
@@ -67,7 +65,7 @@ def refused(directory, reason):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_last_segment_cut_anywhere(data, tmp_path, clean):
-    """Whatever is left of the last segment, the records that it had are not given up silently."""
+    """The records of a last segment are not given up silently, wherever it is cut."""
     ends = filled(data, 4, clean=clean)
     path = segment_files(data)[-1]
     content = path.read_bytes()
@@ -85,7 +83,7 @@ def test_a_last_segment_cut_anywhere(data, tmp_path, clean):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_last_segment_without_its_header(data, clean):
-    """A file of no bytes is damage as well."""
+    """An empty file is damage as well."""
     filled(data, clean=clean)
     segment_files(data)[-1].write_bytes(b"")
 
@@ -94,7 +92,7 @@ def test_a_last_segment_without_its_header(data, clean):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_last_segment_that_is_missing(data, clean):
-    """The segment before it does not pass for the end."""
+    """The segment before a missing last one is not taken for the end."""
     filled(data, clean=clean)
     segment_files(data)[-1].unlink()
 
@@ -102,7 +100,7 @@ def test_a_last_segment_that_is_missing(data, clean):
 
 
 def test_a_last_segment_that_is_missing_behind_an_idle_close(data):
-    """An empty group in front of a new segment does not pass for a clean end."""
+    """The empty group before a new segment is not taken for a clean end."""
     running = Running(data, idle_close_s=0)
     running.append_blocks(1, 20)
     kill(running)
@@ -114,7 +112,7 @@ def test_a_last_segment_that_is_missing_behind_an_idle_close(data):
 
 
 def test_a_group_larger_than_a_segment(data, tmp_path):
-    """Its room is on the disk before it is written: what lacks is not torn."""
+    """Its room is on the disk before it is written, so missing bytes are no torn tail."""
     running = Running(data)
     running.append(block(1))
     running.append(block(2, 10_000))
@@ -131,7 +129,7 @@ def test_a_group_larger_than_a_segment(data, tmp_path):
 
 
 def test_a_missing_segment_behind_a_group_larger_than_a_segment(data):
-    """A segment that was cut for the next one shows that, however large it is."""
+    """A segment that was trimmed for the next one shows that, however large it is."""
     running = Running(data)
     running.append(block(1, 10_000))
     running.append(block(2))
@@ -142,7 +140,7 @@ def test_a_missing_segment_behind_a_group_larger_than_a_segment(data):
 
 
 def test_zeros_in_the_place_of_synced_groups(data):
-    """What was there at the last clean end, or the last start, is there."""
+    """The groups of the last clean end, or of the last start, must exist."""
     ends = filled(data, 3, clean=True)
     path = segment_files(data)[-1]
     content = path.read_bytes()
@@ -159,7 +157,7 @@ def test_zeros_in_the_place_of_synced_groups(data):
 
 
 def test_an_older_last_segment(data):
-    """A segment that was put back as it was before the last start is refused."""
+    """A segment that was restored as it was before the last start is refused."""
     filled(data, 2, clean=True)
     path = segment_files(data)[-1]
     older = path.read_bytes()
@@ -171,7 +169,7 @@ def test_an_older_last_segment(data):
 
 
 def test_a_torn_tail_in_a_whole_file_is_cut(data):
-    """P4: a crash leaves the size that was allocated, and what it tore was not answered for."""
+    """P4: a crash leaves the allocated size, and its torn records were not answered."""
     ends = filled(data, 3, clean=False)
     path = segment_files(data)[-1]
     content = path.read_bytes()
@@ -183,7 +181,7 @@ def test_a_torn_tail_in_a_whole_file_is_cut(data):
 
 
 def test_segments_of_another_size(data):
-    """The size of a segment may change from start to start, also across a kill."""
+    """The size of a segment may change at each start, also after a kill."""
     for size in (8192, 4096, 65536, 4096):
         running = Running(data, segment_bytes=size)
         running.append(b"record")
@@ -193,7 +191,7 @@ def test_segments_of_another_size(data):
 
 
 def test_a_directory_of_an_older_version_opens_as_before(data):
-    """Without an end in FORMAT a short file may be what its broker left; the start adds one."""
+    """Without an end in FORMAT a short file may be the broker's own; the start adds an end."""
     ends = filled(data, 3, clean=False)
     form = data / "FORMAT"
     meta = json.loads(form.read_text())

@@ -1,4 +1,4 @@
-"""Failures of TLS in words: each names what mends it."""
+"""TLS failures as messages, each with its remedy."""
 
 import ssl
 
@@ -9,7 +9,7 @@ from ackq_link.address import Tls, tls_failure
 
 
 def test_a_key_that_everybody_can_read_is_told(tmp_path, caplog):
-    """Its own file, or that of the certificate where it is in there."""
+    """A world-readable key file is warned of, also a certificate file that holds the key."""
     for name, files in (("key", {"cert": "cert", "key": "key"}), ("both", {"cert": "both"})):
         (tmp_path / name).touch()
         (tmp_path / name).chmod(0o644)
@@ -48,7 +48,7 @@ def alert(name):
     ],
 )
 def test_remedies(error, remedy):
-    """L17: by OpenSSL's code, or by the broker's alert."""
+    """L17: the remedy follows from OpenSSL's error code or the broker's alert."""
     text = tls_failure("amqps://h", Tls(cert="c.pem"), error).message
     assert text.startswith("amqps://h: TLS failed: ")
     assert remedy in text
@@ -58,6 +58,6 @@ def test_remedies(error, remedy):
     ("cert", "remedy"), [("", "wants a client"), ("c.pem", "refuses the client")]
 )
 def test_one_alert_for_two_causes(cert, remedy):
-    """L17: before TLS 1.3 a missing certificate and a wrong one are told the same way."""
+    """L17: before TLS 1.3 a missing and a wrong client certificate give the same alert."""
     error = alert("SSLV3_ALERT_BAD_CERTIFICATE")
     assert remedy in tls_failure("amqps://h", Tls(cert=cert), error).message

@@ -1,4 +1,4 @@
-"""Links of a file, and of flags."""
+"""Links configured by a file, and by flags."""
 
 import json
 
@@ -34,7 +34,7 @@ def written(tmp_path, *links, edge=""):
 
 
 def test_a_file_with_two(tmp_path):
-    """Both directions, with the edge of both."""
+    """A file with links of both directions and one edge for both."""
     file = written(tmp_path, INBOUND, OUTBOUND, edge='[edge]\nendpoint = "e:1"')
     inbound, outbound = configuration.read(file)
     assert isinstance(inbound, Inbound)
@@ -44,7 +44,7 @@ def test_a_file_with_two(tmp_path):
 
 
 def test_the_guarantees():
-    """L22: at least once, with the number that a cut doubles at most."""
+    """L22: an outbound link states at least once, and how many messages a cut may double."""
     (outbound,) = configuration.of_flags({**OUTBOUND, "prefetch": 8})
     assert "at least once" in outbound.guarantee
     assert "8 of them" in outbound.guarantee
@@ -66,7 +66,7 @@ def test_the_guarantees():
     ],
 )
 def test_the_guarantee_of_an_inbound_link(change, words):
-    """L2, L7, L9: by its key, with the numbers, in a line."""
+    """L2, L7, L9: the guarantee follows from the key rule, and names the numbers in one line."""
     said = {**INBOUND, "broker": "amqp://h", "prefetch": 7, "ack": "settled", **change}
     (inbound,) = configuration.of_flags(said)
     assert words in inbound.guarantee
@@ -74,7 +74,7 @@ def test_the_guarantee_of_an_inbound_link(change, words):
 
 
 def test_what_is_said_of_the_other_queue(tmp_path):
-    """L14, L15: reaches the source and the rules."""
+    """L14, L15: given limits of the remote queue reach the source and the rules."""
     said = {
         **INBOUND,
         "ack": "settled",
@@ -127,7 +127,7 @@ def _toml(tmp_path, said):
     ],
 )
 def test_bad_inbound_links(tmp_path, change, remedy):
-    """L9, L19: refused with the place and the remedy, before anything is taken."""
+    """L9, L19: refused with the link and the remedy, before the link runs."""
     with pytest.raises(InvalidArgumentError, match=remedy) as raised:
         configuration.read(written(tmp_path, {**INBOUND, **change}))
     assert "link 1" in str(raised.value)
@@ -147,7 +147,7 @@ def test_bad_inbound_links(tmp_path, change, remedy):
     ],
 )
 def test_bad_outbound_links(tmp_path, change, remedy):
-    """Likewise."""
+    """A bad outbound link is refused with the remedy."""
     with pytest.raises(InvalidArgumentError, match=remedy):
         configuration.read(written(tmp_path, {**OUTBOUND, **change}))
 
@@ -159,14 +159,14 @@ CERTIFIED = {"broker": "amqps://h", "cert": "c.pem", "key": "k.pem"}
     ("change", "user"), [({}, ""), ({"user": "u"}, "u"), ({"password-file": "p"}, "guest")]
 )
 def test_a_certificate_without_a_user(tmp_path, monkeypatch, change, user):
-    """L17: the link is who the certificate says; with a user or a password it is that one."""
+    """L17: the certificate names the user, unless a user or password is given."""
     monkeypatch.delenv(configuration.PASSWORD, raising=False)
     (link,) = configuration.read(written(tmp_path, {**INBOUND, **CERTIFIED, **change}))
     assert link.source.address.user == user
 
 
 def test_a_certificate_is_no_login_of_the_api(tmp_path, monkeypatch):
-    """L14: which wants a password."""
+    """L14: the management API needs a password, so a certificate alone is refused."""
     monkeypatch.delenv(configuration.PASSWORD, raising=False)
     file = written(tmp_path, {**INBOUND, **CERTIFIED, "management": "http://h:1"})
     with pytest.raises(InvalidArgumentError, match="leave management out and say delivery-limit"):
@@ -174,13 +174,13 @@ def test_a_certificate_is_no_login_of_the_api(tmp_path, monkeypatch):
 
 
 def test_two_of_one_name(tmp_path):
-    """Refused, with the name."""
+    """Two links of one name are refused with the name."""
     with pytest.raises(InvalidArgumentError, match="2 links of the name 'orders'"):
         configuration.read(written(tmp_path, INBOUND, INBOUND))
 
 
 def test_an_unknown_key(tmp_path):
-    """The nearest is named."""
+    """The error names the nearest known key."""
     with pytest.raises(UnknownOptionError, match="Is it prefetch"):
         configuration.read(written(tmp_path, {**INBOUND, "prefech": 5}))
 
@@ -190,7 +190,7 @@ def test_an_unknown_key(tmp_path):
     [("", "no link"), ("[[link]", "no TOML"), ("link = 5", "no link"), ("link = [5]", "a table")],
 )
 def test_bad_files(tmp_path, text, remedy):
-    """Each with its cause."""
+    """The error names the cause: no TOML, no link, or no table."""
     path = tmp_path / "links.toml"
     path.write_text(text)
     with pytest.raises(InvalidArgumentError, match=remedy):
@@ -198,13 +198,13 @@ def test_bad_files(tmp_path, text, remedy):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    """It is named."""
+    """The error names the missing file."""
     with pytest.raises(InvalidArgumentError, match=r"none\.toml cannot be read"):
         configuration.read(tmp_path / "none.toml")
 
 
 def test_a_password_in_a_flag():
-    """Refused, because `ps` shows it; a file and the environment are named."""
+    """A password in a flag is refused, as `ps` shows it; the error names the alternatives."""
     with pytest.raises(InvalidArgumentError, match="password-file") as raised:
         configuration.of_flags(INBOUND)
     assert "hidden" not in str(raised.value)

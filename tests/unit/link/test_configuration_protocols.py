@@ -1,4 +1,4 @@
-"""Links by their protocol."""
+"""Links configured for AMQP 1.0."""
 
 import sys
 
@@ -22,7 +22,7 @@ OUTBOUND = {**INBOUND, "direction": "out"}
 
 
 def test_amqp_1():
-    """L1: its source is named by the protocol, the place and the queue."""
+    """L1: the source's identity is protocol, address and queue."""
     (inbound,) = configuration.of_flags(INBOUND)
     assert inbound.source.identity == "amqp1://h:5672/v, queue there"
     assert inbound.source.address.user == "u"
@@ -31,14 +31,14 @@ def test_amqp_1():
 
 
 def test_nobody_is_guest_there(monkeypatch):
-    """Without a user it is a certificate's, or anonymous."""
+    """Without a user the login is by certificate, or anonymous."""
     monkeypatch.delenv(configuration.PASSWORD, raising=False)
     (inbound,) = configuration.of_flags({**INBOUND, "broker": "amqp://h"})
     assert (inbound.source.address.user, inbound.source.address.mechanism) == ("", "ANONYMOUS")
 
 
 def test_the_limits_that_are_told():
-    """L14: they go to the source."""
+    """L14: given limits of the remote queue reach the source."""
     (inbound,) = configuration.of_flags({**INBOUND, "delivery-limit": 3, "dead-letters": True})
     assert (inbound.source.told.delivery_limit, inbound.source.told.dead_letters) == (3, True)
 
@@ -55,13 +55,13 @@ def test_the_limits_that_are_told():
     ],
 )
 def test_what_is_refused(link, change, remedy):
-    """L19: with the remedy, before anything is taken."""
+    """L19: refused with the remedy, before the link runs."""
     with pytest.raises(InvalidArgumentError, match=remedy):
         configuration.of_flags({**link, **change})
 
 
 def test_without_the_library(monkeypatch):
-    """The extra is named."""
+    """Without the library the error names the extra to install."""
     monkeypatch.setitem(sys.modules, "proton", None)
     with pytest.raises(InvalidArgumentError, match=r"pip install .*\[amqp1\]'"):
         configuration.of_flags(INBOUND)

@@ -1,4 +1,4 @@
-"""How long deliveries are held, by what the other broker told."""
+"""How long a link holds deliveries, by the known limits of the remote queue."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def holding(rules=None, **limits):
 
 
 def test_a_limit_without_a_dead_letter_exchange():
-    """L14: refused, with the command that mends it."""
+    """L14: refused, with the command that gives the queue a dead-letter exchange."""
     with pytest.raises(PreconditionFailedError, match="set_policy -p / X") as raised:
         holding(
             delivery_limit=3, dead_letters=False, remedy="rabbitmqctl set_policy -p / X"
@@ -34,7 +34,7 @@ def test_a_limit_without_a_dead_letter_exchange():
     ],
 )
 def test_other_queues_are_linked(rules, limits):
-    """L14: without a limit, with a dead-letter exchange, or where nothing is known."""
+    """L14: no limit, a dead-letter exchange, or unknown limits are accepted."""
     holding(rules, **limits).check_start("orders", "q")
 
 
@@ -43,7 +43,7 @@ def test_other_queues_are_linked(rules, limits):
     [(None, None, 1200), (100, None, 80), (0, None, float("inf")), (100, 7, 7)],
 )
 def test_the_longest_hold(timeout_s, max_hold_s, expected):
-    """L15: 80 % of the consumer timeout; 20 minutes where it is not known."""
+    """L15: 80 % of the consumer timeout, or 20 minutes if that is unknown."""
     made = holding(HoldRules(max_hold_s), consumer_timeout_s=timeout_s)
     assert made.max_hold_s == expected
 
@@ -58,7 +58,7 @@ def test_the_longest_hold(timeout_s, max_hold_s, expected):
     ],
 )
 def test_what_happens_then(limits, deliveries, expected):
-    """L15: store where a renewal costs lives and half of them are spent, else renew."""
+    """L15: store if a renewal counts as a delivery and half the limit is used, else renew."""
     made = holding(**limits)
     made.saw([0, deliveries, 1])
     assert made.at_max_hold is expected
@@ -66,7 +66,7 @@ def test_what_happens_then(limits, deliveries, expected):
 
 
 def test_the_last_two_lives_are_spared():
-    """L16: messages that have come to the limit less two are acknowledged when stored."""
+    """L16: messages with two or fewer deliveries left are acknowledged when stored."""
     made = holding(delivery_limit=5)
     assert made.at_once(3, []) is None
     assert made.at_once(3, [0, 2, 1]) is None
@@ -77,14 +77,14 @@ def test_the_last_two_lives_are_spared():
 
 @pytest.mark.parametrize("limit", [1, 2])
 def test_limits_that_leave_no_life(limit):
-    """L16: all are acknowledged when stored, from the first delivery on."""
+    """L16: with a delivery limit of 1 or 2 every message is acknowledged when stored."""
     made = holding(delivery_limit=limit)
     assert made.spares_all
     assert made.at_once(2, []) == [True, True]
 
 
 def test_lives():
-    """L16: of the message with the fewest; a new subscription counts anew."""
+    """L16: the fewest attempts left of any message, reset by a new subscription."""
     made = holding(delivery_limit=6)
     assert (made.lives_left, made.half_spent) == (6, False)
     made.saw([1, 3])

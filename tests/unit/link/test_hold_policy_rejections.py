@@ -1,4 +1,4 @@
-"""Where rejected messages go (L28), by what is known of the other queue."""
+"""Destination of rejected messages (L28), by what is known of the remote queue."""
 
 import pytest
 
@@ -15,17 +15,17 @@ def unsure(on_reject, **limits):
 
 @pytest.mark.parametrize("known", [None, False, True])
 def test_here_asks_for_nothing(known):
-    """L28: it is the edge's own affair."""
+    """L28: rejecting at the local broker never warns."""
     assert unsure("here", dead_letters=known, rejected_again=bool(known)) == ""
 
 
 def test_there_with_dead_letters():
-    """L28: nothing is to be said."""
+    """L28: with a remote dead-letter exchange there is no warning."""
     assert unsure("there", dead_letters=True) == ""
 
 
 def test_there_without_dead_letters():
-    """L28: refused, with the command that mends it and both other values."""
+    """L28: refused, with the command for it and both other values."""
     with pytest.raises(PreconditionFailedError, match="'q' has no dead-letter exchange") as raised:
         unsure("there", dead_letters=False, remedy=REMEDY)
     for remedy in (REMEDY, "on-reject=here", "on-reject=discard"):
@@ -33,19 +33,19 @@ def test_there_without_dead_letters():
 
 
 def test_there_where_nothing_is_known():
-    """L28: a warning that names what would tell."""
+    """L28: without knowledge a warning names the option `management`, which finds it out."""
     assert "management" in unsure("there")
 
 
 @pytest.mark.parametrize("known", [None, False, True])
 def test_discard_accepts_the_loss(known):
-    """L28: it is said that the message may be gone."""
+    """L28: `discard` accepts that the message may be lost, so there is no warning."""
     assert unsure("discard", dead_letters=known) == ""
 
 
 @pytest.mark.parametrize("on_reject", ["there", "discard"])
 def test_a_broker_that_delivers_again(on_reject):
-    """L28: a rejection that is none would bring the message here for ever."""
+    """L28: a broker that redelivers rejected messages is refused, as that never ends."""
     with pytest.raises(PreconditionFailedError, match="again and again"):
         unsure(on_reject, dead_letters=True, rejected_again=True)
 
@@ -63,5 +63,5 @@ def test_a_broker_that_delivers_again(on_reject):
     ],
 )
 def test_what_the_edge_cannot_take_is_rejected_where_that_ends_it(on_reject, limits, rejects):
-    """L29: where it is kept, or may be dropped, and does not come again."""
+    """L29: rejected if dead-lettered or discarded, and not redelivered."""
     assert rejects_unfit(OnReject(on_reject), QueueLimits(**limits)) is rejects

@@ -1,4 +1,4 @@
-"""Origin keys: the same at each delivery, and different where messages are."""
+"""Origin keys: equal for each delivery of a message, different for different messages."""
 
 import pyarrow as pa
 import pytest
@@ -39,13 +39,13 @@ DIFFERENT = [
 
 
 def test_different_messages_have_different_fingerprints():
-    """L3: whatever differs, and wherever a text ends."""
+    """L3: any difference counts, also where one text ends and the next begins."""
     found = [fingerprints(each)[0] for each in DIFFERENT]
     assert len(set(found)) == len(DIFFERENT)
 
 
 def test_a_fingerprint_rests_on_the_row_alone():
-    """L3: not on its batch, its place, absent columns or the order of its headers."""
+    """L3: independent of batch, place, absent columns and the order of headers."""
     pairs = [("b", "1"), ("a", "x")]
     batch = rows(body=[b"0", b"x", b"y"], headers=[None, pairs, None], message_id=[None, None, "m"])
     alone = rows(body=[b"x"], headers=[pairs[::-1]])
@@ -54,7 +54,7 @@ def test_a_fingerprint_rests_on_the_row_alone():
 
 
 def test_keys_do_not_change_with_a_version():
-    """L2: they are compared with those of messages that were stored years ago."""
+    """L2: keys are compared with those of messages stored by older versions."""
     (key,), found = keys("auto", rows(body=[b"x"], message_id=["m"]))
     assert key.hex() == "36f09edb81eaa9416fbe3d5ecd730508"
     assert found.checks.hex() == "a554be4064a6de20"
@@ -62,7 +62,7 @@ def test_keys_do_not_change_with_a_version():
 
 
 def test_ids():
-    """L2, L4: one id is one key whatever the content, which the checks tell apart."""
+    """L2, L4: one id gives one key; the checks distinguish different content."""
     both, found = keys("auto", rows(body=[b"x", b"y"], message_id=["m", "m"]))
     assert both[0] == both[1]
     assert found.checks[:8] != found.checks[8:]
@@ -72,7 +72,7 @@ def test_ids():
 @pytest.mark.parametrize("rule", ["auto", "message_id", "header:id"])
 @pytest.mark.parametrize("absent", ["", None])
 def test_messages_without_an_id(rule, absent):
-    """L2: get their fingerprint, and are counted."""
+    """L2: keyed by their fingerprint, and counted."""
     name = "id" if rule == "header:id" else "other"
     batch = rows(
         body=[b"x", b"y"],
@@ -90,7 +90,7 @@ def test_messages_without_an_id(rule, absent):
 
 @pytest.mark.parametrize("rule", ["auto", "message_id", "header:id"])
 def test_no_message_has_an_id(rule):
-    """L2: all by their content."""
+    """L2: all messages are keyed by their content."""
     batch = rows(body=[b"x", b"y"])
     found = KeyRule(rule).of(batch)
     assert found.keys == b"".join(fingerprints(batch))
@@ -98,7 +98,7 @@ def test_no_message_has_an_id(rule):
 
 
 def test_other_rules():
-    """L2: content asked for, and none."""
+    """L2: the rules `fingerprint` and `none`."""
     batch = rows(body=[b"x"], message_id=["m"])
     content = KeyRule("fingerprint").of(batch)
     assert content.keys == fingerprints(batch)[0]
@@ -109,6 +109,6 @@ def test_other_rules():
 
 @pytest.mark.parametrize("text", ["", "id", "header:", "header"])
 def test_what_is_no_rule(text):
-    """L2: named, with those that there are."""
+    """L2: an unknown rule is refused with the known ones."""
     with pytest.raises(InvalidArgumentError, match="header:NAME"):
         KeyRule(text)

@@ -1,4 +1,4 @@
-"""What an outbound link tells operators of itself, in each of its states."""
+"""An outbound link's report to operators, in each of its states."""
 
 from types import SimpleNamespace
 
@@ -39,13 +39,13 @@ def told(**state):
     ],
 )
 def test_what_it_waits_for(state, waits, reason):
-    """L26: in a word, with the last words of the other broker."""
+    """L26: one word for the cause of waiting, with the remote broker's last reason."""
     report = told(**state)
     assert (report.limited_by, report.reason) == (waits, reason)
 
 
 def test_who_and_where():
-    """L26: all counts, the target, and the process."""
+    """L26: the report has all counters, the target and the process."""
     counters = outbound.OutboundCounters(1, 2, 3, 4, 5, 6)
     report = told(counters=counters)
     assert (report.link, report.queue, report.target) == ("out", "q", "amqp://there, queue t")
@@ -56,7 +56,7 @@ def test_who_and_where():
 
 
 def test_words_that_others_wrote():
-    """I6, A7: one line that can be sent, of bounded length."""
+    """I6, A7: a foreign reason is escaped to one line of bounded length."""
     report = told(reason="a\nb\udcff" + "x" * 5_000)
     assert report.reason.startswith("a\\nb\\udcffx")
     assert len(report.reason) == limits.MAX_LINK_REASON_BYTES

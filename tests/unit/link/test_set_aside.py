@@ -1,4 +1,4 @@
-"""What the edge cannot take, and the numbers of the others."""
+"""Messages that the local broker cannot take, and the numbering of the others."""
 
 import pyarrow as pa
 import pytest
@@ -14,7 +14,7 @@ from ackq_link.set_aside import SetAside, Settlements, unfit
 
 @given(st.sets(st.integers(1, 30)), st.data())
 def test_numbers_have_no_gap(aside, data):
-    """L29: those of the edge run on, and lead back to the tags that were not set aside."""
+    """L29: numbers of stored messages are consecutive, and map back to their tags."""
     numbering = SetAside()
     for tag in sorted(aside):
         numbering.add(tag)
@@ -29,7 +29,7 @@ def test_numbers_have_no_gap(aside, data):
 
 @given(st.lists(st.booleans(), max_size=20))
 def test_a_rejection_is_no_permit(own):
-    """L10, L29: a proof counts the settlements that the edge permitted, and names the last."""
+    """L10, L29: a proof counts permitted settlements only, and names the last of them."""
     settlements, numbers = Settlements(), [0]
     for number, aside in zip(range(40, 0, -2), own, strict=False):
         if aside:
@@ -43,7 +43,7 @@ def test_a_rejection_is_no_permit(own):
 
 
 def test_a_proof_within_a_range():
-    """L10: the lowest number of a range is settled first."""
+    """L10: within a range the lowest number is settled first."""
     settlements = Settlements()
     settlements.permitted(4, 6)
     settlements.permitted(1, 2)
@@ -77,7 +77,7 @@ def test_the_parts_between():
     ],
 )
 def test_what_the_edge_cannot_take(columns, found):
-    """I6: by its own bounds."""
+    """I6: messages above the local broker's bounds are set aside."""
     arrays = {"body": pa.array([b"", b""])} | {
         name: pa.array(values, HEADERS if name == "headers" else pa.binary())
         for name, values in columns.items()

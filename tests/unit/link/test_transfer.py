@@ -1,4 +1,4 @@
-"""One subscription of an inbound link, between an other broker and an edge that only record."""
+"""One subscription of an inbound link, between a recording remote and local broker."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ from ackq_link.transfer import GivenBackError, InboundCounters, Transfer
 
 
 class Subscription:
-    """Gives what it is told to, and records what is settled."""
+    """A remote subscription that gives prepared deliveries and records settlements."""
 
     def __init__(self):
         self.coming = asyncio.Queue()
@@ -54,7 +54,7 @@ class Subscription:
 
 
 class Edge:
-    """The open link: stores at once, and permits what it is told to."""
+    """The open link to the local broker: stores at once, permits on request."""
 
     def __init__(self):
         self.paused, self.connected, self.refusal, self.outage = False, True, None, None
@@ -88,7 +88,7 @@ class Edge:
         return await self._permits.get()
 
     async def refresh(self):
-        """Tells what it permits as of now, and holds."""
+        """Reports the current permits and the number of held messages."""
         if self.permitted_last:
             self.permit(*self.permitted_last)
         self.held = self.held_last
@@ -106,7 +106,7 @@ class Edge:
 
 
 class Running:
-    """A transfer under way."""
+    """A running transfer between a `Subscription` and an `Edge`."""
 
     def __init__(self, early=0, limits=None, *, reject_unfit=False, **rules):
         self.source, self.edge, self.counters = Subscription(), Edge(), InboundCounters()
@@ -137,7 +137,7 @@ def run(test):
 
 
 def test_only_permits_settle():
-    """L9: in their order; those of another subscription settle nothing."""
+    """L9: permits settle in their order; those of another subscription settle nothing."""
 
     async def test():
         running = Running()
@@ -156,7 +156,7 @@ def test_only_permits_settle():
 
 
 def test_a_permit_may_be_to_reject():
-    """L28: then it is rejected there, in its turn, and held no more."""
+    """L28: a permit to reject rejects at the remote broker, and ends the hold."""
 
     async def test():
         running = Running()
@@ -174,7 +174,7 @@ def test_a_permit_may_be_to_reject():
 
 
 def test_a_stop_acknowledges_what_is_settled():
-    """L9: what the edge permits as of the stop; what it holds comes again."""
+    """L9: a stop acknowledges what is permitted by then; held messages are redelivered."""
 
     async def test():
         running = Running()
@@ -190,7 +190,7 @@ def test_a_stop_acknowledges_what_is_settled():
 
 
 def test_missing_messages_are_logged_once(monkeypatch, caplog):
-    """L18: once two looks found no other consumer, the first of them nothing left there."""
+    """L18: logged once two looks found no other consumer, the first also an empty queue."""
     monkeypatch.setattr("ackq_link.transfer._LOOK_S", 0)
 
     async def looks(running, *found):
@@ -208,7 +208,7 @@ def test_missing_messages_are_logged_once(monkeypatch, caplog):
         await running.until(lambda: running.counters.stored == 1)
         await looks(running, None, Remaining(0, 2, 1), Remaining(0, 0, 1), Remaining(3, 1, 1))
         await looks(running, Remaining(0, 1, 2))
-        assert logged() == []  # a second delivery came before the second look
+        assert logged() == []  # delivery 2 came before the second look, and is not stored yet
         running.source.bring(b"b", redelivered=True)
         await running.until(logged)
         await looks(running, Remaining(0, 1, 2))
@@ -221,7 +221,7 @@ def test_missing_messages_are_logged_once(monkeypatch, caplog):
 
 
 def test_what_is_proven_is_told():
-    """L10: as the other broker proves it, read by another thread."""
+    """L10: another thread reads the proof as the remote broker advances it."""
 
     async def test():
         running = Running()
@@ -246,7 +246,7 @@ def test_what_is_proven_is_told():
 
 
 def test_a_cut():
-    """L17: of the consumer, and of the subscription by the edge."""
+    """L17: a cut of the consumer, and the end of the subscription by the local broker."""
 
     async def test():
         running = Running()
@@ -263,7 +263,7 @@ def test_a_cut():
 
 
 def test_a_pause():
-    """L25: nothing more is taken; when all is acknowledged the rest is given back."""
+    """L25: no more messages are taken; once all are acknowledged the rest is requeued."""
 
     async def test():
         running = Running()
@@ -287,7 +287,7 @@ def test_a_pause():
 
 @pytest.mark.parametrize("action", [OnMaxHold.RENEW, OnMaxHold.STORE])
 def test_held_too_long(action):
-    """L15: it says how many are to come again, and what for."""
+    """L15: the error names the number of held messages and the action for them."""
 
     async def test():
         running = Running(max_hold_s=0.01, on_max_hold=action)
@@ -301,7 +301,7 @@ def test_held_too_long(action):
 
 
 def test_held_too_long_and_no_more():
-    """L15: `fail` is an error that says where to look."""
+    """L15: `fail` ends the link with an error that names `ackq why`."""
 
     async def test():
         running = Running(max_hold_s=0.01, on_max_hold=OnMaxHold.FAIL)
@@ -313,7 +313,7 @@ def test_held_too_long_and_no_more():
 
 
 def test_what_is_acknowledged_early():
-    """L15, L16: what was given back for its age, and what has few lives left."""
+    """L15, L16: after a renewal for age, and for messages with few attempts left."""
 
     async def test():
         running = Running(early=2, limits=QueueLimits(delivery_limit=5))
@@ -335,7 +335,7 @@ def test_what_is_acknowledged_early():
 
 
 def test_what_limits_it():
-    """L19, L26: the broker while nothing comes, the window when it is full, the edge."""
+    """L19, L26: the broker if nothing comes, a full window, or an absent edge."""
 
     async def test():
         running = Running()
@@ -358,7 +358,7 @@ LARGE = b"x" * MAX_MESSAGE_BYTES
 
 @pytest.mark.parametrize("rejects", [True, False])
 def test_what_the_edge_cannot_take_is_set_aside(rejects):
-    """L29: rejected there or left there; the others are stored, settled and proven as ever."""
+    """L29: unfit messages are rejected or left; the others are stored as usual."""
 
     async def test():
         running = Running(reject_unfit=rejects)

@@ -1,4 +1,4 @@
-"""The lines of the audit."""
+"""The lines of the audit log."""
 
 import json
 
@@ -13,12 +13,12 @@ PEER = "ipv4:10.0.0.1:4711"
 
 @pytest.fixture
 def lines(caplog):
-    """What was written, as objects."""
+    """Returns the written audit lines as objects."""
     return lambda: [json.loads(record.getMessage()) for record in caplog.records]
 
 
 def test_an_act(lines):
-    """A8: with what was asked, and what came of it; a name cannot end the line."""
+    """A8: an act's audit line has its request and result; a name cannot end the line."""
     audit = Audit()
     request = admin_pb2.DeclareQueueRequest(queue="a\nb" + "x" * 300)
     request.properties.durable = True
@@ -37,7 +37,7 @@ def test_an_act(lines):
 
 
 def test_refusals_are_a_line_a_second(lines):
-    """A8: of each user, or of an address without one; the next line counts those left out."""
+    """A8: refusals of a user or address are one audit line a second; the next counts the rest."""
     now = 0.0
     audit = Audit(lambda: now)
     denied = PermissionDeniedError("x", permission="read on queue 'q'")

@@ -1,4 +1,4 @@
-"""The one place: who calls, what is checked, what is shown and written down."""
+"""Authorization of calls: who calls, what is checked, what is shown and audited."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ def guarded(path):
 
 
 def test_without_users_everybody_may_do_everything():
-    """A1, A2: with a token or without."""
+    """A1, A2: without a users file every call is permitted, with a token or without."""
     everything = Authorization()
     caller = everything.authenticate("anything", PEER)
     assert caller is everything.authenticate(None, PEER) is Caller.anonymous
@@ -40,7 +40,7 @@ def test_without_users_everybody_may_do_everything():
 
 
 def test_a_token_proves_its_user(guarded):
-    """A1: and nothing else does."""
+    """A1: a token authenticates its user; a missing or unknown token is refused."""
     assert guarded.authenticate(TOKEN, PEER).name == "app"
     for token, said in ((None, "has no token"), ("", "belongs to no user"), ("x", "to no user")):
         with pytest.raises(UnauthenticatedError, match=said):
@@ -48,7 +48,7 @@ def test_a_token_proves_its_user(guarded):
 
 
 def test_requests_are_checked(guarded):
-    """A2: by the table; what is not in it is refused."""
+    """A2: requests are checked by the permission table; a call that is not in it is refused."""
     app = guarded.authenticate(TOKEN, PEER)
     guarded.check(app, PURGE, admin_pb2.PurgeQueueRequest(queue="q"))
     for method, queue in ((PURGE, "r"), ("ackq.v1.AdminService.New", "q")):
@@ -57,7 +57,7 @@ def test_requests_are_checked(guarded):
 
 
 def test_new_users_count_at_once(guarded, path):
-    """A1: what a user may do now is what the file says now; a wrong file changes nothing."""
+    """A1: a changed users file takes effect at the next poll; an invalid one changes nothing."""
     path.write_text(path.read_text().replace("read = 'q'", "read = 'r'"))
     guarded.poll()
     app = guarded.authenticate(TOKEN, PEER)
@@ -78,7 +78,7 @@ async def done(answer=None, error=None):
 
 
 def test_acts_are_written_down(guarded, caplog):
-    """A8: done or failed, but not when refused, which is a line of its own."""
+    """A8: an act is audited whether done or failed; a refusal has a line of its own."""
     app, request = guarded.authenticate(TOKEN, PEER), admin_pb2.PurgeQueueRequest(queue="q")
 
     def act(work, caller=app, method=PURGE):
@@ -102,7 +102,7 @@ def test_acts_are_written_down(guarded, caplog):
     ("error", "result"), [(None, "done"), (QueueNotFoundError("x"), "queue_not_found")]
 )
 def test_a_cancelled_act_is_written_down_as_it_ended(guarded, caplog, error, result):
-    """A8: the act goes on without its caller."""
+    """A8: an act goes on when its caller cancels the call, and its audit line has its result."""
     app, request = guarded.authenticate(TOKEN, PEER), admin_pb2.PurgeQueueRequest(queue="q")
 
     async def cancelled():
@@ -129,7 +129,7 @@ def test_a_cancelled_act_is_written_down_as_it_ended(guarded, caplog, error, res
 
 
 def test_whole_lists_are_for_observers(guarded, path):
-    """A2, A8: by HTTP, which filters nothing; what is asked there is written down, too."""
+    """A2, A8: an unfiltered list over HTTP needs the role observer; other calls as usual."""
     method, request = "ackq.v1.AdminService.ListQueues", admin_pb2.ListQueuesRequest()
     app = guarded.authenticate(TOKEN, PEER)
     guarded.check(app, method, request)
@@ -154,5 +154,5 @@ def test_whole_lists_are_for_observers(guarded, path):
     ],
 )
 def test_the_token_of_a_call(value, token):
-    """A1: as HTTP has it."""
+    """A1: the token of a call is read from the `authorization: Bearer` metadata, as in HTTP."""
     assert bearer({} if value is None else {"authorization": value}) == token

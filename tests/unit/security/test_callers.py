@@ -1,4 +1,4 @@
-"""What a caller may do."""
+"""The permissions of a caller."""
 
 import pytest
 
@@ -28,14 +28,14 @@ def caller(role="none", **patterns):
     [("orders", True), ("orders.eu", True), ("orders2", False), ("my-orders", False), ("", False)],
 )
 def test_a_pattern_matches_whole_names(name, allowed):
-    """A2: as RabbitMQ's do when they are anchored."""
+    """A2: a pattern matches whole names only, like an anchored pattern of RabbitMQ."""
     app = caller(read=r"orders|orders\..*")
     assert app.has(Need("read", "queue", name)) is allowed
     assert not app.has(Need("write", "queue", name))
 
 
 def test_any_permission_shows_something():
-    """A2: one of the three, or a role that sees everything, which reads nothing by that."""
+    """A2: any permission on a queue shows it; observers see all queues, without read permission."""
     assert caller(configure="q").sees_each(["q", "r"]) == [True, False]
     for role in (OBSERVER, OPERATOR):
         assert caller(role).sees_each(["q"]) == [True]
@@ -46,13 +46,13 @@ def test_any_permission_shows_something():
     ("role", "acts"), [("none", ()), (OBSERVER, (OBSERVER,)), (OPERATOR, (OBSERVER, OPERATOR))]
 )
 def test_roles(role, acts):
-    """A2: an operator is an observer; nobody has the role that has no name."""
+    """A2: an operator is also an observer; no user has the role with the empty name."""
     asked = (OBSERVER, OPERATOR, "")
     assert tuple(each for each in asked if caller(role).has(Need(each))) == acts
 
 
 def test_what_is_missing_first_is_named():
-    """A3: and nothing else."""
+    """A3: a refusal names only the first missing permission."""
     needs = [Need("read", "queue", "a"), Need("write", "queue", "b"), Need("write", "queue", "c")]
     with pytest.raises(PermissionDeniedError) as refused:
         caller(read="a").require(needs)
@@ -60,7 +60,7 @@ def test_what_is_missing_first_is_named():
 
 
 def test_answers_are_remembered_within_a_bound(monkeypatch):
-    """A2, I6: a pattern is matched once for each name, and names cost bounded memory."""
+    """A2, I6: a pattern is matched once per name, and remembered answers are bounded."""
     monkeypatch.setattr(callers, "_REMEMBERED", 3)
     rights = caller(read="q.").rights
     for _ in range(2):
@@ -70,7 +70,7 @@ def test_answers_are_remembered_within_a_bound(monkeypatch):
 
 
 def test_many_names_at_once():
-    """A2: each has its own answer, whatever is remembered of it, and whichever comes twice."""
+    """A2: each of many names gets its own answer, whether remembered, new or repeated."""
     rights = caller(read="a.", write="b.").rights
     assert rights.allow("read", "a1")
     assert rights.allow_each("read", ["a2", "b1", "a1", "b1"]) == [True, False, True, False]
@@ -79,19 +79,19 @@ def test_many_names_at_once():
 
 
 def test_something_that_a_user_may_write():
-    """A2, A10: where a writer's target is not known, some name has to be permitted."""
+    """A2, A10: where a writer's target is unknown, write permission on any name is required."""
     need = Need("write", SOMETHING)
     assert caller(write="q").has(need)
     assert not caller(OPERATOR, read=".*").has(need)
 
 
 def test_the_user_of_the_journal():
-    """A10: by name; nobody where there are no users, whatever those are called."""
+    """A10: the journal stores the user's name, and an empty one where there are no users."""
     assert (caller().user, Caller.anonymous.user) == ("app", "")
 
 
 def test_targets_of_a_frame():
-    """A2: by the default exchange each key is a queue; by another one the keys do not matter."""
+    """A2: on the default exchange each routing key is checked as a queue, else the exchange."""
     routes = [Route("a"), Route("b")]
     check_targets("", routes)  # without users
     token = current.set(caller(write="a|x"))
@@ -107,7 +107,7 @@ def test_targets_of_a_frame():
 
 
 def test_a_name_beyond_the_limit_is_neither_matched_nor_kept_whole():
-    """A3, I6: a refusal costs less than its request: in memory, in the answer and in the audit."""
+    """A3, I6: a refusal of an oversized name costs less than its request, in memory and answer."""
     app, name = caller(read="q.*", write="q{255}|no"), "q" * limits.MIB
     assert app.has(Need("read", "queue", name))  # nothing has that name, and the core says so
     assert app.has(Need("write", "queue", name))

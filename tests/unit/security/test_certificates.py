@@ -1,4 +1,4 @@
-"""Certificates, read again."""
+"""Certificates and their reload."""
 
 import datetime as dt
 
@@ -31,7 +31,7 @@ def in_days(days):
 
 
 def test_the_end_of_a_certificate(files):
-    """A6: as a metric wants it; a new file brings a new end."""
+    """A6: the expiry of the certificate is known, and follows a new file."""
     first, second = in_days(30), in_days(60)
     issue(files, not_after=first)
     credentials = Credentials(files)
@@ -43,7 +43,7 @@ def test_the_end_of_a_certificate(files):
 
 
 def test_files_that_do_not_fit_are_logged_once(files, caplog):
-    """A6: at the next poll, as the second of two files may be on its way; the old ones go on."""
+    """A6: files that do not match are logged once, at the second poll; the old ones stay in use."""
     issue(files, not_after=in_days(30))
     credentials = Credentials(files)
     end = credentials.not_after
@@ -58,7 +58,7 @@ def test_files_that_do_not_fit_are_logged_once(files, caplog):
 
 
 def test_the_second_of_two_files(files, caplog):
-    """A6: nothing is logged about the moment between them."""
+    """A6: replacing two files one after the other logs nothing about the moment in between."""
     issue(files, not_after=in_days(30))
     credentials = Credentials(files)
     before = files.key.read_bytes()
@@ -74,7 +74,7 @@ def test_the_second_of_two_files(files, caplog):
 
 
 def test_authorities_of_clients(files, tmp_path):
-    """A6: a file without a certificate is refused, by its option."""
+    """A6: a client CA file without a certificate is refused, naming its option."""
     issue(files)
     clients = tmp_path / "clients.pem"
     clients.write_text("x")
@@ -85,7 +85,7 @@ def test_authorities_of_clients(files, tmp_path):
 
 
 def test_a_certificate_that_openssl_refuses(files, caplog):
-    """A6: it is refused as any other wrong file, and the next one is read."""
+    """A6: a certificate that OpenSSL refuses is treated like any invalid file; the next is read."""
     issue(files, not_after=in_days(30))
     credentials = Credentials(files)
     weak(files)
@@ -99,7 +99,7 @@ def test_a_certificate_that_openssl_refuses(files, caplog):
 
 
 def weak(files):
-    """A certificate with a key of 1,024 bits."""
+    """Writes a certificate with a key of 1,024 bits."""
     key = rsa.generate_private_key(65537, 1024)  # noqa: S505 - the point
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     certificate = (
@@ -117,7 +117,7 @@ def weak(files):
 
 
 def test_it_ends_soon(files, caplog):
-    """A6: said once a day."""
+    """A6: a certificate that ends soon is warned of once a day."""
     issue(files, not_after=in_days(3))
     credentials = Credentials(files)
     credentials.poll()
@@ -125,7 +125,7 @@ def test_it_ends_soon(files, caplog):
 
 
 def test_a_key_that_everybody_can_read_is_named(files, caplog):
-    """A6: at the start; a certificate is public."""
+    """A6: a world-readable private key is warned of at the start; a certificate is public."""
     issue(files, not_after=in_days(30))
     files.key.chmod(0o644)
     Credentials(files)

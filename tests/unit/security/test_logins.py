@@ -9,7 +9,7 @@ from ackq_broker.security.logins import LoginFailures, address_of
 
 
 def test_each_failure_of_an_address_takes_longer():
-    """A3: up to 5 s, and from the beginning after a minute; other addresses do not notice."""
+    """A3: failed logins are delayed up to 5 s, per address; after a minute the delay is reset."""
     now = 0.0
     failures = LoginFailures(lambda: now)
     assert [failures.failed("a") for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
@@ -19,7 +19,7 @@ def test_each_failure_of_an_address_takes_longer():
 
 
 def test_addresses_are_bounded(monkeypatch):
-    """I6: the one that failed longest ago is forgotten."""
+    """I6: remembered addresses are bounded; the one that failed longest ago is forgotten first."""
     monkeypatch.setattr(logins, "_ADDRESSES", 2)
     failures = LoginFailures()
     for address in ("a", "b", "a", "c"):
@@ -29,7 +29,7 @@ def test_addresses_are_bounded(monkeypatch):
 
 
 async def test_few_wait_at_a_time(monkeypatch):
-    """A3: a crowd of failures takes no room: beyond the bound they are answered at once."""
+    """A3: few failed logins wait at a time; beyond the bound they are answered at once."""
     slept = []
 
     async def sleep(seconds):
@@ -58,5 +58,5 @@ async def test_few_wait_at_a_time(monkeypatch):
     ],
 )
 def test_addresses(peer, address):
-    """A3: a peer without its port."""
+    """A3: an address is the peer without its port."""
     assert address_of(peer) == address

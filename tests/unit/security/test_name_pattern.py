@@ -19,7 +19,7 @@ from ackq_broker.security.name_pattern import NamePattern
     ],
 )
 def test_a_whole_name_matches(text, names):
-    """A2: at both ends, over line ends; an empty pattern matches nothing."""
+    """A2: a pattern matches at both ends, over line ends; an empty pattern matches nothing."""
     asked = ["orders", "orders.eu", "orders.a\nb", "my-orders", "billing", "本", ""]
     found = NamePattern(text).matches_each(asked)
     assert [name for name, matches in zip(asked, found, strict=True) if matches] == names
@@ -31,17 +31,17 @@ def test_a_whole_name_matches(text, names):
     ["(", "a)|(b", r"\Qa", "a{2000}", "((a{50}){50}){50}", r"(a)\1", "(?=a)a", "(?<!a)b", "a\\"],
 )
 def test_what_is_no_pattern(text):
-    """A2: refused with what is wrong, as are those that only an engine that goes back can match."""
+    """A2: an invalid pattern, or one that needs backtracking, is refused with the cause."""
     with pytest.raises(InvalidArgumentError, match="is no regular expression of RE2's"):
         NamePattern(text)
 
 
 @pytest.mark.parametrize("text", ["(a+)+b", "(a|a)*b", "(a*)*b", ".*.*.*.*.*.*.*b", "(a|aa)+b"])
 def test_no_pattern_takes_long(text):
-    """A2, I6: one that goes back over the first of these names would not end in years."""
+    """A2, I6: no pattern takes long; a backtracking engine would need years for the first name."""
     assert NamePattern(text).matches_each(["a" * 255] * 100) == [False] * 100
 
 
 def test_equal_patterns():
-    """A1: a user whose patterns are the same has not changed, and keeps its streams."""
+    """A1: equal patterns compare equal, so an unchanged user keeps its streams."""
     assert NamePattern("a+") == NamePattern("a+") != NamePattern("a*")

@@ -1,4 +1,4 @@
-"""The needs of requests that depend on more than their names; the wire has the whole table."""
+"""Permission needs that depend on more than the request's names; tests/wire has the whole table."""
 
 import pytest
 
@@ -39,17 +39,17 @@ class Known:
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
-    """What is looked up is looked up in these views."""
+    """Replaces the views of the core with those of `Known`."""
     monkeypatch.setattr(permissions, "views", Known)
 
 
 def found(method, request):
-    """The needs as text."""
+    """Returns the needs of a request as text."""
     return [str(each) for each in needs(f"ackq.v1.{method}", request, None, "user")]
 
 
 def test_every_call_has_an_entry():
-    """A2: and a call that is an act of an administrator is one that there is."""
+    """A2: every call of the protocol has a table entry, and every audited act is a call."""
     files = (admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2)
     services = [each for file in files for each in file.DESCRIPTOR.services_by_name.values()]
     methods = {method.full_name for service in services for method in service.methods}
@@ -58,13 +58,13 @@ def test_every_call_has_an_entry():
 
 
 def test_a_call_without_an_entry_is_refused():
-    """A2: to everybody: nobody has what it needs."""
+    """A2: a call without an entry needs a permission that nobody has."""
     (need,) = needs("ackq.v1.AdminService.NewOne", None, None, "")
     assert (need.permission, need.kind) == ("", "")
 
 
 def test_the_queues_of_a_session():
-    """A2: those that an advance names or finds, and those of its session, without their names."""
+    """A2: an advance needs read on each queue it names, finds or holds; only named ones show."""
     request = sessions_pb2.AdvanceRequest(session="s", queues=["x"])
     of_session = "read on each queue of session 's'"
     assert found("SessionsService.Advance", request) == [
@@ -81,7 +81,7 @@ def test_the_queues_of_a_session():
 
 
 def test_the_writer_of_a_stage():
-    """A2, K3: a new run of a writer drops its older stages, so its target must be permitted."""
+    """A2, K3: opening a stage needs write on the writer's target, as it drops older stages."""
     for writer, needed in (
         ("w", ["write on exchange 'a/b'"]),
         ("new", ["write on any queue or exchange"]),
@@ -93,7 +93,7 @@ def test_the_writer_of_a_stage():
 
 
 def test_the_queue_of_a_link():
-    """A2: its process writes there, an operator configures; what is not there is as hidden."""
+    """A2: a link's process needs write on its queue, an operator configure, also if unknown."""
     opening = links_pb2.LinkHeader(open=links_pb2.LinkOpen(link="l", queue="a"))
     assert found("LinksService.Link", frame.Frame(opening)) == [
         "write on queue 'a'",
@@ -118,18 +118,18 @@ def test_the_queue_of_a_link():
         (2, fetch_key(b"o" * 16, "i", 2), False),
         (2, TOKEN, False),
         (2, b"", False),
-        (1, b"", True),  # the core refuses it, and says who has the session now
+        (1, b"", True),  # the core refuses it, and names the present holder
     ],
 )
 def test_the_key_of_a_fetch(epoch, key, proven):
-    """A4: of the present epoch and its holder."""
+    """A4: the key of a fetch must be of the present epoch and its holder."""
     request = sessions_pb2.FetchRequest(session="s", incarnation="i", epoch=epoch, key=key)
     missing = [each for each in found("SessionsService.Fetch", request) if "key" in each]
     assert bool(missing) is not proven
 
 
 def test_nobody_has_the_key_of_a_session_without_a_holder(monkeypatch):
-    """A4: its token is empty, from which anybody could make one."""
+    """A4: a session without a holder has an empty token, from which no valid key can be made."""
     monkeypatch.setattr(f"{__name__}.SESSION", SESSION._replace(token=b""))
     key = fetch_key(b"", "i", 2)
     request = sessions_pb2.FetchRequest(session="s", incarnation="i", epoch=2, key=key)
@@ -137,7 +137,7 @@ def test_nobody_has_the_key_of_a_session_without_a_holder(monkeypatch):
 
 
 def test_the_owner_of_a_lease():
-    """A2: by its name, a session that is not there is refused like one that is hidden."""
+    """A2: an unknown session as lease owner is refused like a hidden one."""
     owner = sessions_pb2.LeaseOwner(session="none")
     request = sessions_pb2.CommitOutcomesRequest(owner=owner)
     assert found("SessionsService.CommitOutcomes", request) == [
@@ -162,6 +162,6 @@ def test_the_owner_of_a_lease():
     ],
 )
 def test_the_target_of_a_writer(writer, target, expected):
-    """A2, A10: as the commit names it, as its last batch was committed, as its name has it."""
+    """A2, A10: a commit needs write on its target, on the last batch's, and on the name's."""
     request = publishing_pb2.CommitBatchRequest(writer=writer, target=target)
     assert found("PublishingService.CommitBatch", request) == expected

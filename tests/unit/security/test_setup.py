@@ -1,4 +1,4 @@
-"""What security needs before the first client comes."""
+"""Security options, validated before the first client connects."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ FILE = Path("file")
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "localhost", "[::1]", ""])
 def test_this_machine_alone_needs_nothing(host):
-    """A6: loopback addresses, and the host of a Unix socket."""
+    """A6: loopback addresses and Unix sockets need neither TLS nor users."""
     SecurityOptions().check_host(host)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.0.0.1", "broker.example", "[fe80::1]"])  # noqa: S104
 def test_other_addresses_need_both(host):
-    """A6: TLS and users, or the word of an operator."""
+    """A6: other addresses need TLS and users, or `--insecure`."""
     for options in (
         SecurityOptions(),
         SecurityOptions(users=FILE),
@@ -31,7 +31,7 @@ def test_other_addresses_need_both(host):
 
 
 def test_half_of_tls():
-    """A6: a certificate without its key, a key alone, authorities alone."""
+    """A6: a certificate without key, a key alone, or client authorities alone are refused."""
     for options in (
         SecurityOptions(tls_cert=FILE),
         SecurityOptions(tls_key=FILE),

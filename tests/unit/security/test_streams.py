@@ -1,4 +1,4 @@
-"""Streams, counted and ended."""
+"""Open streams, counted and ended."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ def caller(name="app", port=1, **most):
 
 
 async def test_the_bound_of_the_broker(monkeypatch):
-    """I6: a stream more is refused, and has room again when another has ended."""
+    """I6: a stream above the broker's limit is refused, and admitted when another has ended."""
     monkeypatch.setattr(limits, "MAX_STREAMS", 1)
     streams = OpenStreams()
     async with streams.one_more(Caller.anonymous):
@@ -28,7 +28,7 @@ async def test_the_bound_of_the_broker(monkeypatch):
 
 
 async def test_the_bounds_of_a_user():
-    """A5: of streams, and of connections that have one; another user has its own."""
+    """A5: a user is limited in streams and in connections with a stream; each user by itself."""
     streams = OpenStreams()
     async with streams.one_more(caller(streams=1)):
         with pytest.raises(LimitError, match="'app' is at its limit of 1 streams"):
@@ -45,7 +45,7 @@ async def test_the_bounds_of_a_user():
 
 
 async def test_a_stream_that_is_ended():
-    """A1: where it waits, it gets the reason; what it holds is given back; others go on."""
+    """A1: an ended stream gets the reason where it waits and frees its resources; others go on."""
     streams = OpenStreams()
     waiting, gone, released = asyncio.Event(), [], []
 
@@ -71,7 +71,7 @@ async def test_a_stream_that_is_ended():
 
 
 async def test_a_timeout_of_its_own_is_its_own():
-    """A1: what a stream raises by itself is not taken for its end."""
+    """A1: a TimeoutError that a stream raises itself is not mistaken for its end by the broker."""
     with pytest.raises(TimeoutError):
         async with OpenStreams().one_more(caller()):
             raise TimeoutError

@@ -1,4 +1,4 @@
-"""Queues and staged bytes of a user."""
+"""Limits of a user on queues, exchanges, bindings and staged bytes."""
 
 import pytest
 
@@ -18,7 +18,7 @@ STAGE = "ackq.v1.PublishingService.Stage"
 
 
 class Broker:
-    """What is there."""
+    """A broker's queues, exchanges and stages, as the views would show them."""
 
     def __init__(self):
         self.queues = {}  # the number of bindings of each
@@ -60,7 +60,7 @@ def caller(name="app", *, configure="q.*", write="", **most):
 
 
 def test_queues_are_those_that_configure_names(broker):
-    """A5: others do not count, and one that is there is no new one."""
+    """A5: only queues that `configure` names count to the limit; redeclaring adds none."""
     usage, app = Usage(broker), caller(queues=2)
     broker.queues = dict.fromkeys(("q1", "other", "q2"), 0)
     usage.check(app, DECLARE, admin_pb2.DeclareQueueRequest(queue="q1"))
@@ -73,7 +73,7 @@ def test_queues_are_those_that_configure_names(broker):
 
 
 def test_exchanges_and_bindings_are_those_that_permissions_name(broker, monkeypatch):
-    """A5, I6: at half of what all have a user is refused more, and others are not."""
+    """A5, I6: a user has half of the limits on exchanges and bindings; others are not affected."""
     monkeypatch.setattr(limits, "MAX_EXCHANGES", 4)
     monkeypatch.setattr(limits, "MAX_BINDINGS", 6)
     usage, app = Usage(broker), caller(write="q.*")
@@ -102,7 +102,7 @@ def data(size):
 
 
 def test_staged_bytes_are_those_of_its_stages(broker):
-    """A5: of all that it opened and that are there; what is committed or dropped is not."""
+    """A5: staged bytes count all stages of the user, except committed and dropped ones."""
     usage, app = Usage(broker), caller(staged_bytes=100)
     usage.check(app, STAGE, opened(b"1"))
     broker.stages = {b"1": 60, b"another's": 1000}

@@ -1,4 +1,4 @@
-"""Users as their file has them."""
+"""Users as loaded from their file."""
 
 import re
 
@@ -14,7 +14,7 @@ HASH = users.hash_of(TOKEN)
 
 @pytest.fixture
 def load(tmp_path):
-    """Loads a file with this text."""
+    """Returns a function that loads a users file with the given text."""
 
     def loaded(text):
         path = tmp_path / "users.toml"
@@ -25,7 +25,7 @@ def load(tmp_path):
 
 
 def test_a_user(load):
-    """A1, A2: found by token, with what the file says and nothing where it says nothing."""
+    """A1, A2: a user is found by token, with the file's values and defaults for missing ones."""
     found = load(f"""
 [users.app]
 tokens = ["{HASH}"]
@@ -44,20 +44,20 @@ role = "operator"
 
 
 def test_two_tokens(load):
-    """A1: while one takes the place of the other both are right."""
+    """A1: a user may have two tokens, so that one can replace the other."""
     other = users.new_token()
     found = load(f'[users.app]\ntokens = ["{HASH}", "{users.hash_of(other)}"]')
     assert found.of_token(TOKEN) is found.of_token(other) is found.by_name["app"]
 
 
 def test_a_token_is_long_and_new():
-    """A1: 256 random bits, with a mark that a scanner for secrets can look for."""
+    """A1: a new token has 256 random bits and a prefix that secret scanners can find."""
     assert re.fullmatch(r"ackq_[\w-]{43}", TOKEN)
     assert len({users.new_token() for _ in range(100)}) == 100
 
 
 def test_no_users(load):
-    """A1: an empty file lets nobody in."""
+    """A1: an empty users file admits nobody."""
     assert load("").of_token(TOKEN) is None
 
 
@@ -82,20 +82,20 @@ def test_no_users(load):
     ],
 )
 def test_a_file_that_is_wrong(load, text, wrong):
-    """A1: the refusal names the user and what is wrong."""
+    """A1: the refusal of an invalid users file names the user and what is wrong."""
     with pytest.raises(InvalidArgumentError, match=re.escape(wrong)):
         load(text)
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    """A1: by its path."""
+    """A1: a missing users file is refused, naming its path."""
     with pytest.raises(InvalidArgumentError, match=r"no\.toml cannot be read: No such file"):
         users.load(tmp_path / "no.toml")
 
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 100_000, "a = " + "9" * 5000])
 def test_a_file_that_the_parser_gives_up_on(tmp_path, text):
-    """A1: is refused like any other that is no TOML; the broker goes on to look at it."""
+    """A1: a file on which the TOML parser gives up is refused like any invalid TOML."""
     path = tmp_path / "users.toml"
     path.write_text(text)
     with pytest.raises(InvalidArgumentError, match="is no TOML"):
@@ -104,7 +104,7 @@ def test_a_file_that_the_parser_gives_up_on(tmp_path, text):
 
 @pytest.mark.parametrize(("mode", "warnings"), [(0o644, 1), (0o640, 0)])
 def test_a_users_file_that_everybody_can_read_is_named(tmp_path, caplog, mode, warnings):
-    """A1: it is served all the same."""
+    """A1: a world-readable users file is warned of, and used all the same."""
     path = tmp_path / "users.toml"
     path.touch()
     path.chmod(mode)

@@ -14,7 +14,7 @@ def user(name="app", **fields):
 
 
 def test_what_is_added_is_loaded(tmp_path):
-    """A1: all of it, whatever characters the patterns have."""
+    """A1: an added user is loaded with all fields, whatever characters its patterns have."""
     path = tmp_path / "users.toml"
     read = NamePattern(r"""orders\..*|"'\\|本""")
     added = user(role="observer", read=read, limits=users.UserLimits(queues=2, staged_bytes=10))
@@ -25,7 +25,7 @@ def test_what_is_added_is_loaded(tmp_path):
 
 
 def test_the_rest_stays(tmp_path):
-    """A1: comments and other users, through an addition and a removal."""
+    """A1: comments and other users stay through an addition and a removal."""
     path = tmp_path / "users.toml"
     text = "# of the shop\n[users.old]  # since 2013\nread = 'orders'\n"
     path.write_text(text)
@@ -36,7 +36,7 @@ def test_the_rest_stays(tmp_path):
 
 
 def test_a_change_leaves_every_other_line(tmp_path):
-    """A1: comments, other users, fields that stay or are not there; the user is as told."""
+    """A1: a change of a user keeps comments, other users and its unchanged fields."""
     path = tmp_path / "users.toml"
     token = users.hash_of("old")
     text = f"""# of the shop
@@ -58,7 +58,7 @@ read = 'orders'
 
 
 def test_who_may_read_the_file_stays(tmp_path):
-    """A1: else the broker, another user, would not see who was removed; a link stays one, too."""
+    """A1: owner, mode and symbolic link of the users file stay, so that the broker can read it."""
     path, link = tmp_path / "users.toml", tmp_path / "link"
     users_editor.add(path, user())
     path.chmod(0o640)
@@ -79,7 +79,7 @@ def test_who_may_read_the_file_stays(tmp_path):
 
 
 def test_what_cannot_be_changed(tmp_path):
-    """A1: a user that is there, one that is not, a file that the broker would refuse."""
+    """A1: adding an existing user, changing an unknown one or an invalid file is refused."""
     path = tmp_path / "users.toml"
     users_editor.add(path, user())
     before = path.read_text()

@@ -9,7 +9,7 @@ from ackq_broker.security.users_file import UsersFile
 
 
 def test_a_change_is_seen_once(tmp_path):
-    """A1: by time, size or another file of that name; one that cannot be read keeps the users."""
+    """A1: a file change is seen once, by time, size or inode; an unreadable one changes nothing."""
     path = tmp_path / "users.toml"
     path.write_text("[users.a]\n")
     file = UsersFile(path)

@@ -1,4 +1,4 @@
-"""Channel streams in memory, over a journal that syncs when the test says so."""
+"""Channel streams in memory, over a journal that syncs when the test asks for it."""
 
 import asyncio
 from collections import deque
@@ -17,14 +17,14 @@ DURABLE = commands.QueueProperties(durable=True)
 
 
 class Uncached(BlockCache):
-    """Keeps nothing."""
+    """A block cache that keeps nothing."""
 
     def keep(self, block_id, data):
         pass
 
 
 class InlineEngine(HeldEngine):
-    """Builds frames at once, of blocks as the journal has them.
+    """Builds frames at once, from blocks as the journal has them.
 
     With `prompt` the disk catches up at the next turn of the loop.
     """
@@ -43,7 +43,7 @@ class Broker:
     """An engine with a durable queue `q`, a dispatcher and the consuming service.
 
     Attributes:
-        late_s: For how long the broker was late by itself.
+        late_s: The time by which the broker itself was late.
     """
 
     def __init__(self, *, prompt=True):
@@ -83,14 +83,14 @@ class Broker:
         return Stream(self.service, channel_id, **opening)
 
     async def subscribed(self, **fields):
-        """A stream that has subscribed to `q`."""
+        """Returns a stream that has subscribed to `q`."""
         stream = self.open()
         stream.subscribe(**fields)
         await run_until_idle()
         return stream
 
     async def reconnected(self, stream):
-        """A new stream of the channel, whose stream before was disconnected."""
+        """Disconnects a channel's stream and returns a new stream of the channel."""
         await stream.disconnect()
         stream = self.open()
         await run_until_idle()
@@ -98,11 +98,11 @@ class Broker:
 
 
 class Stream:
-    """One stream of a channel; `frames` is what it was sent, apart from heartbeats.
+    """One stream of a channel; `frames` are the frames it was sent, apart from heartbeats.
 
     Attributes:
         reading: While it is cleared, writes wait, as when the client does not read.
-        beats: The heartbeats it was sent.
+        beats: The number of heartbeats it was sent.
     """
 
     def __init__(self, service, channel_id, **opening):
@@ -141,13 +141,13 @@ class Stream:
         await asyncio.gather(self.task, return_exceptions=True)
 
     def kinds(self):
-        """The kinds of the frames that came since this was asked last."""
+        """The kinds of the frames received since the last call."""
         found = [frame.header.WhichOneof("kind") for frame in self.frames]
         self.frames.clear()
         return found
 
     def tags(self):
-        """The tags of the deliveries that came since this was asked last."""
+        """The tags of the deliveries received since the last call."""
         found = []
         for frame in self.frames:
             runs = frame.header.delivery.runs
@@ -175,6 +175,6 @@ async def subscribed(*messages, **fields):
 
 
 async def run_until_idle():
-    """Runs everything that can run now, without time going on."""
+    """Runs all that can run now, without advancing the time."""
     for _ in range(50):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A publisher's stream in memory, over a journal that syncs when the test says so."""
+"""A publisher's stream in memory, over a journal that syncs when the test asks for it."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ PUBLISHER = b"p" * 16
 
 
 class Stream:
-    """A stream's client side in memory."""
+    """The client side of a publisher's stream, in memory."""
 
     def __init__(self, service):
         self._requests = asyncio.Queue()
@@ -37,7 +37,7 @@ class Stream:
         self.send(open=opening, lowest=lowest)
 
     def publish(self, number, routing_key="q", *, body=b"x", data=None, **constants):
-        """One message; `data` are further fields of the frame."""
+        """Sends one message; `data` are further fields of the frame."""
         header = pb.PublishData(first_number=number, rows=1, **(data or {}))
         self.send(encoded(body=[body], routing_key=routing_key, **constants), data=header)
 
@@ -57,7 +57,7 @@ class Stream:
         return [answer.WhichOneof("kind") for answer in self.answers]
 
     def confirmed(self):
-        """The numbers that have a confirm; none has two."""
+        """The confirmed publish numbers; asserts that none is confirmed twice."""
         numbers = set()
         for last, multiple in self.confirms():
             new = set(range(1, last + 1)) - numbers if multiple else {last}
@@ -82,7 +82,7 @@ def resumed(service, mode=CONFIRM):
 
 
 def decode_late(engine):
-    """Has large frames decoded only after the event that it returns is set."""
+    """Delays the decoding of large frames until the returned event is set."""
     decoded = asyncio.Event()
 
     async def run(work):
@@ -94,13 +94,13 @@ def decode_late(engine):
 
 
 async def run_until_idle():
-    """Runs everything that can run now."""
+    """Runs all that can run now."""
     for _ in range(30):
         await asyncio.sleep(0)
 
 
 async def disk(engine):
-    """Everything that can run runs, the disk catches up, and the answers go."""
+    """Runs all that can run, syncs the disk, and lets the answers leave."""
     await run_until_idle()
     engine.sync()
     await run_until_idle()
@@ -108,7 +108,7 @@ async def disk(engine):
 
 @asynccontextmanager
 async def opened(**opening):
-    """An engine with a durable queue on disk, an open stream, and the service for others."""
+    """An engine with a durable queue on disk, an open stream, and the service for more streams."""
     engine = HeldEngine()
     service = PublishingService(engine)
     engine.decide(commands.DeclareQueue("q", commands.QueueProperties(durable=True)))

@@ -1,4 +1,4 @@
-"""A Spark task without Spark."""
+"""A fake Spark task."""
 
 import pytest
 
@@ -7,5 +7,5 @@ from ackq.spark import task
 
 @pytest.fixture
 def runs_as(monkeypatch):
-    """Makes a `Task` the running one."""
+    """Makes the given `Task` the current one."""
     return lambda now: monkeypatch.setattr(task, "current", lambda: now)

@@ -1,4 +1,4 @@
-"""The line that a batch leaves in the log."""
+"""The log line of a micro-batch."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ PROGRESS = {
 
 
 def test_a_batch():
-    """Every figure has its name."""
+    """The line names each figure of the batch."""
     assert line(PROGRESS) == (
         "query 'enrich' batch 12: 1,000 rows in 0.50 s (2,000/s); ready 1,200, unacked 7,"
         " oldest 2.5 s, redelivered 3; addBatch 400 latestOffset 20 ms"
@@ -30,7 +30,7 @@ def test_a_batch():
 
 
 def test_two_sources():
-    """Backlogs of two queues add up, the oldest is the oldest; others' sources are passed over."""
+    """Backlogs of two sources add up, with the oldest age; other formats are ignored."""
     more = {"latestOffset": json.dumps({**BACKLOG, "oldest_age_ms": 9000, "warning": "stuck"})}
     others = [{"latestOffset": {"topic": {"0": 5}}}, {"latestOffset": 7}, {"latestOffset": "9"}]
     found = line({**PROGRESS, "sources": [*PROGRESS["sources"], more, *others]})
@@ -39,14 +39,14 @@ def test_two_sources():
 
 
 def test_a_batch_that_is_run_again():
-    """Spark asks for no backlog then; a query without a name has its id."""
+    """A replayed batch has no backlog; an unnamed query is shown by its id."""
     found = line({**PROGRESS, "name": None, "sources": [{"latestOffset": None}], "durationMs": {}})
     assert found == "query q-1 batch 12: 1,000 rows in 0.00 s (0/s)"
 
 
 @pytest.mark.parametrize("logger", [None, logging.getLogger("theirs")])
 def test_lines_are_logged(caplog, logger):
-    """S8: one line for a batch, and one for a query that fails; nothing for one that stops."""
+    """S8: one line per batch and one per failed query; none for a stopped query."""
     caplog.set_level(logging.INFO)
     listener = BatchLogger(logger)
     listener.onQueryStarted(None)

@@ -1,4 +1,4 @@
-"""The session helper: bounded Arrow batches, and an interpreter for the workers."""
+"""The session helper `configure`: bounded Arrow batches, and the workers' interpreter."""
 
 import os
 import sys
@@ -38,7 +38,7 @@ def _environment(monkeypatch):
 
 
 def test_public_name():
-    """`ackq.spark.configure` is the helper."""
+    """`ackq.spark.configure` is the helper that these tests use."""
     assert public is configure
 
 
@@ -47,7 +47,7 @@ def test_public_name():
     [(1, 2000), (64 << 10, 2000), (MIB, 128), (64 * MIB, 2), (1 << 31, 1)],
 )
 def test_batches_stay_far_below_2_gib(largest, rows):
-    """Without Spark's byte bound, rows times the largest row stays at 128 MiB, or one row."""
+    """Without Spark's byte bound, rows times the largest row is 128 MiB, or one row."""
     builder = Builder()
     assert configure(builder, max_message_bytes=largest, fast_workers=False) is builder
     assert builder.rows == rows
@@ -72,7 +72,7 @@ HIDDEN = {"spark.sql.redaction.options.regex": "(?i)url|tlskeypem"}
 )
 @pytest.mark.parametrize("submitted", [False, True])
 def test_users_bounds_stay(monkeypatch, given, expected, submitted):
-    """A bound the user set stays; one in rows that is too high keeps Spark's bound in bytes."""
+    """The user's bounds stay; with too many rows Spark's byte bound stays as well."""
     builder = Builder()
     if submitted:
         monkeypatch.setattr(configuration, "_submitted", lambda: given)
@@ -83,7 +83,7 @@ def test_users_bounds_stay(monkeypatch, given, expected, submitted):
 
 
 def test_messages_of_unknown_size_keep_sparks_byte_bound():
-    """2000 rows may be of 64 MiB each: without the bound in bytes they would end the JVM."""
+    """2000 rows of up to 64 MiB each would end the JVM without the byte bound."""
     builder = Builder()
     configure(builder, fast_workers=False)
     assert builder._options == {ROWS: "2000", **HIDDEN}
@@ -101,7 +101,7 @@ CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
     ],
 )
 def test_checkpoints_of_a_local_spark_start_no_processes(options, expected):
-    """On a cluster they are on a file system of its own."""
+    """Set for local masters only; a cluster's checkpoints are on another file system."""
     builder = Builder()
     builder._options.update(options)
     configure(builder, fast_workers=False)
@@ -109,13 +109,13 @@ def test_checkpoints_of_a_local_spark_start_no_processes(options, expected):
 
 
 def test_message_size_must_be_positive():
-    """A size of nothing is refused."""
+    """A message size of 0 is refused."""
     with pytest.raises(InvalidArgumentError, match="max_message_bytes"):
         configure(Builder(), max_message_bytes=0)
 
 
 def test_interpreter_is_this_one():
-    """Workers run the driver's interpreter where the user named none."""
+    """Workers run the driver's interpreter if the user named none."""
     environ = {}
     _choose_interpreter(environ, wrap=False)
     assert environ == {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
@@ -123,7 +123,7 @@ def test_interpreter_is_this_one():
 
 @pytest.mark.parametrize("wrap", [False, True])
 def test_users_interpreter_stays(wrap):
-    """What the user named is not touched."""
+    """An interpreter that the user named is used for workers and driver."""
     environ = {"PYSPARK_PYTHON": "/their/python"}
     _choose_interpreter(environ, wrap=wrap)
     assert environ == {"PYSPARK_PYTHON": "/their/python", "PYSPARK_DRIVER_PYTHON": "/their/python"}
@@ -134,7 +134,7 @@ def test_users_interpreter_stays(wrap):
     [("local", True), ("local[2]", True), ("local-cluster[2,1,1024]", False), ("", False)],
 )
 def test_wrapper_only_for_local_masters(monkeypatch, master, wrapped):
-    """On a cluster the executors may have another pyspark, or this file nowhere."""
+    """A cluster's executors may have another pyspark, or lack the wrapper's file."""
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     configure(Builder(spark_master=master))
@@ -142,7 +142,7 @@ def test_wrapper_only_for_local_masters(monkeypatch, master, wrapped):
 
 
 def test_no_wrapper_under_spark_submit(monkeypatch):
-    """There the JVM has an environment of its own, made before this process."""
+    """Under spark-submit the JVM's environment was set before this process."""
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     monkeypatch.setattr(configuration, "_submitted", dict)
     configure(Builder(spark_master="local[2]"))
@@ -162,7 +162,7 @@ def test_no_wrapper_for_another_spark(monkeypatch, tmp_path):
     [({}, True), ({"PYSPARK_PYTHON": "x"}, False), ({"PYSPARK_DRIVER_PYTHON": "x"}, False)],
 )
 def test_a_session_that_runs_keeps_its_interpreter(monkeypatch, caplog, environment, told):
-    """K9: its JVM has its environment since it started; the line says what to type."""
+    """K9: a running JVM's environment is fixed; the log gives the command to type."""
     system = SimpleNamespace(getenv=lambda: environment)
     jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(System=system)))
     context = SimpleNamespace(_jvm=jvm)
@@ -172,7 +172,7 @@ def test_a_session_that_runs_keeps_its_interpreter(monkeypatch, caplog, environm
 
 
 class Conf:
-    """The settings of a session; some it refuses, as shared clusters do."""
+    """The settings of a session; some are refused, as on shared clusters."""
 
     def __init__(self, refused=()):
         self.getAll = {"spark.master": "local[2]"}
@@ -185,7 +185,7 @@ class Conf:
 
 
 def test_a_session_that_exists(monkeypatch, caplog):
-    """Where a notebook has made it; what it refuses is in the log, the rest is set."""
+    """For an existing session, refused settings are logged and the others are set."""
     monkeypatch.setattr(configuration, "is_remote", lambda: False)
     session = SimpleNamespace(conf=Conf(refused=(CHECKPOINTS,)))
     assert configure(session, max_message_bytes=MIB) is session
@@ -199,7 +199,7 @@ def test_a_session_that_exists(monkeypatch, caplog):
 
 
 def test_a_session_of_spark_connect(monkeypatch, caplog):
-    """Its workers are the server's, which may be of another version than this client."""
+    """On Spark Connect the workers are the server's, maybe of another version."""
     monkeypatch.setattr(configuration, "is_remote", lambda: True)
     session = configure(SimpleNamespace(conf=Conf()))
     assert CHECKPOINTS not in session.conf.getAll

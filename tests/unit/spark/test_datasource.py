@@ -1,4 +1,4 @@
-"""The data source: its registration, and what it checks before a query runs."""
+"""The data source: its registration, and its checks before a query runs."""
 
 import pickle
 
@@ -19,7 +19,7 @@ def test_default_source():
 
 
 def test_options_are_checked_at_load():
-    """An option is wrong from the moment Spark makes the data source, not when the query runs."""
+    """A wrong option fails when Spark makes the data source, not when the query runs."""
     with pytest.raises(UnknownOptionError, match="queue"):
         AckqDataSource({"endpoint": "b:1", "queu": "q"})
     with pytest.raises(InvalidArgumentError, match="endpoint"):
@@ -27,7 +27,7 @@ def test_options_are_checked_at_load():
 
 
 def test_the_source_is_that_of_the_version():
-    """K13: before 4.2 the reader keeps the place of the query; since 4.2 Spark passes it."""
+    """K13: before 4.2 the reader keeps the query's place; from 4.2 on Spark passes it."""
     source = AckqDataSource({"endpoint": "b:1", "queue": "q", "session": "s"})
     reader = source.streamReader(source.schema())
     assert isinstance(reader, OlderStreamReader) is is_older_than(4, 2)
@@ -35,7 +35,7 @@ def test_the_source_is_that_of_the_version():
 
 @pytest.mark.parametrize("method", ["streamWriter", "writer"])
 def test_overwrite_is_refused(method):
-    """What is in a queue cannot be replaced."""
+    """Messages in a queue cannot be overwritten, only appended."""
     source = AckqDataSource({"endpoint": "b:1", "queue": "q"})
     with pytest.raises(UnsupportedError, match="append"):
         getattr(source, method)(None, overwrite=True)

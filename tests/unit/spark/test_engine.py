@@ -1,4 +1,4 @@
-"""K13: what the versions of Spark do not have in common."""
+"""K13: differences between the versions of Spark."""
 
 import pyarrow as pa
 import pytest
@@ -9,19 +9,19 @@ from ackq.spark import engine
 
 
 def test_a_source_is_told_the_start_since_4_2():
-    """By what is there, not by the number: one of them that changes shows here."""
+    """The feature test agrees with the version number."""
     assert engine.SAYS_START is not engine.is_older_than(4, 2)
 
 
 def test_the_streaming_writer_gets_arrow_batches():
-    """On 4.1 and newer by its class; on 4.0 since it is a batch writer of Arrow as well."""
+    """On 4.1 and newer by its class; on 4.0 as a batch writer of Arrow too."""
     bases = engine.StreamArrowWriter.__mro__
     assert DataSourceStreamWriter in bases
     assert DataSourceArrowWriter in bases or engine.StreamArrowWriter.__module__.startswith("pysp")
 
 
 def test_times_are_of_utc():
-    """Whatever the version calls the argument, and whatever its default is."""
+    """Timestamps are UTC, whatever the Spark version's argument and its default are."""
     schema = engine.arrow_schema(StructType([StructField("at", TimestampType())]))
     assert schema.field("at").type == pa.timestamp("us", tz="UTC")
 

@@ -1,4 +1,4 @@
-"""The options that name a write of a micro-batch: where the id of its query is found (K12)."""
+"""Options of a guarded micro-batch write: the sources of its query's id (K12)."""
 
 from types import SimpleNamespace
 
@@ -10,9 +10,9 @@ from ackq.spark import txn_options
 
 
 class Session:
-    """One that tells the query's id to its threads (`told`), or has no `sparkContext` (None).
+    """A session whose threads know the query's id (`told`), or without `sparkContext` (None).
 
-    `files` are the lines of what can be read, by path.
+    `files` maps the readable paths to their lines.
     """
 
     def __init__(self, told, files=None):
@@ -38,14 +38,14 @@ def options(session, **given):
 
 
 def test_the_id_that_spark_tells():
-    """Two queries never meet at equal versions, whatever their batches are numbered."""
+    """The query's id is in txnAppId, so equal versions of two queries differ."""
     assert options(Session("a1b2")) == {"txnAppId": "good/a1b2", "txnVersion": "7"}
     assert options(Session("a1b2"), checkpoint="/gone")["txnAppId"] == "good/a1b2"
 
 
 @pytest.mark.parametrize("told", ["", None], ids=["a thread of its own", "Spark Connect"])
 def test_the_id_in_the_checkpoint(told):
-    """It is read for each batch: a new query in the folder of a deleted checkpoint has a new id."""
+    """The id is read for each batch, as a new query in the same folder has another id."""
     session = Session(told, {"/data/cp/metadata": ['{"id":"c3d4"}']})
     assert options(session, checkpoint="/data/cp/")["txnAppId"] == "good/c3d4"
     session.files["/data/cp/metadata"] = ['{"id":"e5f6"}']
@@ -62,6 +62,6 @@ def test_the_id_in_the_checkpoint(told):
     ],
 )
 def test_no_id_is_an_error(files, given, said):
-    """A constant name would make two queries one."""
+    """Without an id the write is refused, as a constant would make two queries one."""
     with pytest.raises(InvalidArgumentError, match=said):
         options(Session(None, files), **given)

@@ -1,4 +1,4 @@
-"""The reader process makes itself known to the JVM, by port and secret or by path."""
+"""The reader process identifies itself to the JVM, by port and secret or by path."""
 
 import os
 import socket
@@ -14,13 +14,13 @@ SECRET = {"PYTHON_WORKER_FACTORY_SECRET": "s3cret"}
 
 @pytest.fixture
 def jvm():
-    """A socket that listens like the JVM's."""
+    """A listening socket like the JVM's."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening
 
 
 def connected(environ, listening, answer=b""):
-    """Connects; returns our stream, and what the JVM got after it answered the secret."""
+    """Connects a reader process; returns the secret, the pid and the next bytes it read."""
     with ThreadPoolExecutor() as pool:
         stream = pool.submit(connect, environ)
         theirs, _ = listening.accept()
@@ -39,13 +39,13 @@ def read_text(stream):
 
 
 def test_by_port_it_shows_the_secret_and_then_its_pid(jvm):
-    """What comes after that is for Spark's own code."""
+    """The process sends secret and pid; later bytes are left to Spark's code."""
     environ = {"PYTHON_WORKER_FACTORY_PORT": str(jvm.getsockname()[1]), **SECRET}
     assert connected(environ, jvm, answer=b"ok") == (b"s3cret", os.getpid(), b"ask")
 
 
 def test_by_path_it_shows_its_pid_alone(tmp_path):
-    """Who may open the socket's file needs no secret."""
+    """By a socket path the process sends its pid without a secret."""
     path = str(tmp_path / "jvm.sock")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)
@@ -55,7 +55,7 @@ def test_by_path_it_shows_its_pid_alone(tmp_path):
 
 
 def test_a_jvm_that_refuses_the_secret_is_no_jvm_of_ours(jvm):
-    """It ends here, instead of at the first question."""
+    """A refused secret ends the process at once."""
     environ = {"PYTHON_WORKER_FACTORY_PORT": str(jvm.getsockname()[1]), **SECRET}
     with pytest.raises(ConnectionRefusedError, match="secret"):
         connected(environ, jvm, answer=b"err")

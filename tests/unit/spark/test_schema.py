@@ -1,4 +1,4 @@
-"""Columns of a read and of a write: a wrong one is named with what was expected and found."""
+"""Columns of a read and a write: a wrong column is named with expected and found type."""
 
 import pyarrow as pa
 import pytest
@@ -26,13 +26,13 @@ def of(**fields):
 
 
 def test_default_schema_is_the_wire_types():
-    """K7: what the wire delivers is, type by type, what Spark asks a reader for."""
+    """K7: the default schema has exactly the Arrow types of the wire."""
     found = arrow_schema(schema.default(columns.DELIVERED))
     assert found == pa.schema([(n, kind) for n, (_, kind) in columns.DELIVERED.items()])
 
 
 def test_read_subset_in_any_order():
-    """A user's schema prunes and orders the columns."""
+    """A user's schema selects and orders the columns."""
     names = schema.check_read(of(delivery_tag=LongType(), body=BinaryType()), columns.DELIVERED)
     assert names == ["delivery_tag", "body"]
 
@@ -59,7 +59,7 @@ def test_read_subset_in_any_order():
     ],
 )
 def test_read_of_a_wrong_column(wanted, column, part):
-    """A column that the source does not have so is named."""
+    """The error names a column that is unknown, repeated or of a wrong type."""
     with pytest.raises(SchemaError, match=part) as caught:
         schema.check_read(wanted, columns.DELIVERED)
     assert caught.value.fields["column"] == column
@@ -72,7 +72,7 @@ def test_read_of_no_column():
 
 
 def test_write_takes_every_publishable_column():
-    """The sink takes each message column, and the two that route."""
+    """The sink takes each publishable column, and the routing columns."""
     every = {
         **{f.name: f.dataType for f in schema.default(columns.DELIVERED)},
         "ttl_ms": LongType(),
@@ -85,7 +85,7 @@ def test_write_takes_every_publishable_column():
 
 @pytest.mark.parametrize("kind", [BinaryType(), StringType()])
 def test_write_body_types(kind):
-    """A body is bytes or text."""
+    """A body is binary or string."""
     schema.check_write(of(body=kind))
 
 
@@ -119,5 +119,5 @@ def test_write_of_a_wrong_column(rows, column, part):
 
 
 def test_write_accepts_narrow_integers():
-    """lit(1000) is an int; as a time to live it loses nothing."""
+    """`lit(1000)` is an int, which is accepted as `ttl_ms`."""
     schema.check_write(of(body=BinaryType(), ttl_ms=IntegerType(), published_at=TimestampType()))

@@ -1,4 +1,4 @@
-"""Memory that frames are read into again and again."""
+"""Reuse of the memory into which frames are read."""
 
 import resource
 import sys
@@ -12,18 +12,18 @@ FRAME_BYTES = 1_000_000
 
 
 def faults():
-    """Pages that this process has taken from the system."""
+    """Minor page faults of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def hold_frames():
-    """Takes the memory of 20 frames, and frees it."""
+    """Allocates the memory of 20 frames, and frees it."""
     assert len([b"x" * FRAME_BYTES for _ in range(20)]) == 20
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
 def test_freed_memory_is_used_again():
-    """P14: frames after the first take no new pages; by default each of them takes its own."""
+    """P14: later frames take no new pages; by default each frame takes its own."""
     allocator.keep_freed()
     hold_frames()
     before = faults()

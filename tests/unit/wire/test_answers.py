@@ -1,4 +1,4 @@
-"""The classes that `Admin` returns, and the messages of the protocol that they are made from."""
+"""The classes that `Admin` returns, and the protocol messages that they are made from."""
 
 import dataclasses
 import inspect
@@ -15,7 +15,7 @@ from ackq.wire.answers import copied, decoded
 from ackq_broker.core import commands
 
 ANSWERS = (admin_pb2, sessions_pb2, links_pb2, publishing_pb2)
-# A class, the message that it is made from, and the fields that are not told.
+# Classes whose message has another name, and message fields that a class leaves out.
 OTHER_NAMES = {
     "ServerInfo": "ServerInfoResponse",
     "AcceptedHistory": "AcceptHistoryResponse",
@@ -35,12 +35,12 @@ NOT_TOLD = {Holder: {"token"}, Redriven: {"more"}}
 
 
 def parts(hint):
-    """The classes of a type: its own, and those of its arguments."""
+    """The dataclasses in a type: itself, and its arguments."""
     return [each for each in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(each)]
 
 
 def returned():
-    """What each method of `Admin` returns, by its name."""
+    """The return type of each method of `Admin`, by name."""
     names = {**vars(admin), "pa": pa}
     return {
         name: typing.get_type_hints(method, names)["return"]
@@ -50,7 +50,7 @@ def returned():
 
 
 def told():
-    """Every class that a method of `Admin` returns, and every class of their fields."""
+    """All classes that methods of `Admin` return, and the classes of their fields."""
     found, waiting = set(), [kind for hint in returned().values() for kind in parts(hint)]
     while waiting:
         kind = waiting.pop()
@@ -67,7 +67,7 @@ def message_of(kind):
 
 
 def filled(descriptor):
-    """A message with another value than the default in each field."""
+    """A protocol message with a non-default value in each field."""
     message = descriptor._concrete_class()
     for field in descriptor.fields:
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
@@ -89,7 +89,7 @@ def filled(descriptor):
 
 
 def test_no_method_of_admin_returns_a_message_of_the_protocol():
-    """Each returns classes of `ackq.info`, plain values, or rows."""
+    """Each method returns classes of `ackq.info`, plain values, or rows."""
     assert len(told()) > 20
     assert {kind.__module__ for kind in told()} == {"ackq.v1.info"}
     others = {hint for hint in returned().values() if not parts(hint)}
@@ -98,7 +98,7 @@ def test_no_method_of_admin_returns_a_message_of_the_protocol():
 
 @pytest.mark.parametrize("kind", told(), ids=lambda kind: kind.__name__)
 def test_a_class_has_each_field_of_its_message(kind):
-    """In the order of the protocol, with its value and of the type that the class says."""
+    """Fields are in the protocol's order, with their values and declared types."""
     message = filled(message_of(kind).DESCRIPTOR)
     names = [each.name for each in message.DESCRIPTOR.fields]
     assert [each.name for each in dataclasses.fields(kind)] == [
@@ -118,7 +118,7 @@ def test_a_class_has_each_field_of_its_message(kind):
 
 
 def test_what_is_absent_has_its_default():
-    """A holder that nobody is has an empty host; a limit that there is not is None."""
+    """An absent holder has an empty host, and an absent limit is None."""
     link = decoded(LinkInfo, links_pb2.LinkInfo(report=links_pb2.LinkReport(lives_left=0)))
     assert (link.holder, link.report.lives_left) == (Holder(), 0)
     assert decoded(LinkInfo, links_pb2.LinkInfo()).report == LinkReport()
@@ -127,14 +127,14 @@ def test_what_is_absent_has_its_default():
 
 
 def test_a_value_of_a_newer_broker_is_its_number():
-    """An enum that has more values there than here is no error."""
+    """An enum value of a newer broker is kept as its number."""
     properties = admin_pb2.QueueProperties(overflow=77)
     queue = decoded(QueueInfo, admin_pb2.QueueInfo(properties=properties))
     assert queue.properties.overflow == "77"
 
 
 def test_an_answer_cannot_be_changed():
-    """A frozen class: what one caller has, no other can change."""
+    """Answers are frozen, so that a caller cannot change another caller's copy."""
     queue = decoded(QueueInfo, admin_pb2.QueueInfo(queue="q", sessions=["s"]))
     with pytest.raises(dataclasses.FrozenInstanceError):
         queue.ready = 7
@@ -142,7 +142,7 @@ def test_an_answer_cannot_be_changed():
 
 
 def test_a_view_as_a_message():
-    """Fields of equal names, and those that are given."""
+    """Fields of equal names are copied, and given values are added."""
     view = commands.SettledLease(settled=3, dead_lettered=2, epoch=7)
     found = copied(sessions_pb2.SettleSessionResponse, view, dropped=1)
     assert found == sessions_pb2.SettleSessionResponse(
@@ -151,7 +151,7 @@ def test_a_view_as_a_message():
 
 
 def test_a_request_as_a_command():
-    """Likewise; what the request does not have keeps its default."""
+    """Fields of equal names are copied; fields that the request lacks keep their default."""
     request = publishing_pb2.StageOpen(stage_id=b"s", writer="w", batch_id=4, mandatory=True)
     found = copied(commands.OpenStage, request, user="u")
     assert found == commands.OpenStage(b"s", "w", 4, "", mandatory=True, user="u")
@@ -159,7 +159,7 @@ def test_a_request_as_a_command():
 
 
 def test_a_struct_from_a_message():
-    """A value that is converted is given."""
+    """A converted value may be given in place of the message's."""
     request = admin_pb2.QueueProperties(durable=True, max_length=5)
     found = copied(commands.QueueProperties, request, overflow="drop-head")
     assert found == commands.QueueProperties(max_length=5, overflow="drop-head")

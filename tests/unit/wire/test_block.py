@@ -1,4 +1,4 @@
-"""A decoded block is consistent with its header, whatever was sent."""
+"""A decoded block is consistent with its header, whatever bytes were sent."""
 
 import pyarrow as pa
 import pytest
@@ -23,7 +23,7 @@ def batch(bodies, headers=None, keys=None):
 
 
 def test_round_trip_keeps_rows_and_header():
-    """Header constants and columns come back as they went."""
+    """Header constants and columns survive encoding and decoding."""
     rows = batch([b"a", None, b"ccc"], [[("k", "v")], [], [("x", "yy")]], ["q", "q.r", None])
     made = block.encode(rows, published_at_us=5, delivery_mode=pb.DELIVERY_MODE_NON_PERSISTENT)
     header, got = block.decode(made, validate=True)
@@ -33,7 +33,7 @@ def test_round_trip_keeps_rows_and_header():
 
 
 def test_constant_routing_key_counts_for_every_row():
-    """The bytes of a header constant are the bytes of each row."""
+    """The bytes of a header constant count for each row."""
     assert block.split(block.encode(batch([b"", b""]), routing_key="abc"))[0].payload_bytes == 6
 
 
@@ -43,7 +43,7 @@ maps = st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), max_size=3)
 
 @given(bodies, st.data())
 def test_row_bytes_add_up_on_any_slice(values, data):
-    """Per-row and total sizes agree, on slices too."""
+    """Row sizes add up to the total size, on slices too."""
     rows = batch(values, [data.draw(maps) for _ in values])
     first = data.draw(st.integers(0, len(values) - 1))
     part = rows.slice(first, data.draw(st.integers(1, len(values) - first)))
@@ -52,7 +52,7 @@ def test_row_bytes_add_up_on_any_slice(values, data):
 
 
 def test_a_lie_about_rows_is_found():
-    """The row count of the header is checked even without full validation."""
+    """The header's row count is checked even without full validation."""
     header, arrow = block.split(block.encode(batch([b"a", b"b"])))
     header.rows = 3
     with pytest.raises(MalformedBlockError, match="announces 3 rows and holds 2"):
@@ -69,13 +69,13 @@ def test_a_lie_about_bytes_is_found():
 
 @pytest.mark.parametrize("mask", [0, 1, 1 << 16, 1 << 30])
 def test_columns_that_cannot_be_stored_are_refused(mask):
-    """Only the stored columns' bits are allowed."""
+    """A block that announces other than stored columns is refused."""
     with pytest.raises(MalformedBlockError, match="announces columns"):
         block.decode(block.join(pb.BlockHeader(columns=mask, rows=1), b"x"))
 
 
 def test_wrong_schema_is_refused():
-    """A batch of other columns than announced does not decode."""
+    """A batch with other columns than announced does not decode."""
     header, arrow = block.split(block.encode(batch([b"abc"])))
     header.columns = columns.bits(["body", "routing_key", "headers"])
     with pytest.raises(MalformedBlockError):
@@ -83,7 +83,7 @@ def test_wrong_schema_is_refused():
 
 
 def test_unknown_column_names_the_known_ones():
-    """The error of a wrong name lists the right ones."""
+    """The error for an unknown column lists the known ones."""
     with pytest.raises(SchemaError, match=r"no message column 'bdy'.*body"):
         columns.bits(["bdy"])
 
@@ -91,7 +91,7 @@ def test_unknown_column_names_the_known_ones():
 @settings(max_examples=300)
 @given(st.data())
 def test_flipped_bytes_never_crash_the_reader(data):
-    """Hostile offsets, lengths and metadata: refused or harmless, never a crash."""
+    """Hostile offsets, lengths and metadata are refused or harmless, never a crash."""
     rows = batch([b"abc", b"", None, b"x" * 50], [[("a", "b")], [], [], [("c", "d")]], list("abcd"))
     made = bytearray(block.encode(rows))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -105,14 +105,14 @@ def test_flipped_bytes_never_crash_the_reader(data):
 
 
 def test_end_of_stream_is_refused():
-    """An Arrow stream's end marker in place of a batch."""
+    """An Arrow end-of-stream marker in place of a batch is refused."""
     header, _ = block.split(block.encode(batch([b"abc"])))
     with pytest.raises(MalformedBlockError, match="Arrow batch is not valid"):
         block.decode(block.join(header, b"\xff\xff\xff\xff\x00\x00\x00\x00"), validate=True)
 
 
 def test_offsets_may_be_followed_by_anything():
-    """Arrow asks for enough offsets, not for a buffer of whole ones."""
+    """An offset buffer may be longer than its offsets, by any number of bytes."""
     offsets = pa.array([0, 1, 3], pa.int32()).buffers()[1].slice(0, 12).to_pybytes()
     body = pa.Array.from_buffers(
         pa.binary(), 2, [None, pa.py_buffer(offsets + b"\xff"), pa.py_buffer(b"abc")]
@@ -131,7 +131,7 @@ def test_cut_blocks_are_refused(cut):
 
 
 def test_frame_in_a_frame_is_a_view():
-    """Decoding copies no bulk bytes: the batch lies inside the frame that was received."""
+    """Decoding copies no bulk bytes: the batch is a view of the received frame."""
     data = frame.encode(b"", block.encode(batch([b"z" * 1000])))
     _, inner = frame.split(data)
     body = block.decode(inner).batch.column(0).buffers()[2]

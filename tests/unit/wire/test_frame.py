@@ -39,7 +39,7 @@ def test_generated_classes_read_what_we_write(message, header, size):
 @pytest.mark.parametrize(("message", "header"), PAIRS, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 1 << 20])
 def test_we_read_what_generated_classes_write(message, header, size):
-    """K7: the other direction."""
+    """K7: our reader reads frames that generated protobuf classes wrote."""
     block = b"\xff" * size
     data = message(header=header, block=block).SerializeToString()
     read = frame.deserializer(type(header))(data)
@@ -48,7 +48,7 @@ def test_we_read_what_generated_classes_write(message, header, size):
 
 
 def test_block_message_has_the_same_shape():
-    """A block on disk is a `Block` message too."""
+    """A block on disk is a protobuf `Block` message too."""
     header = messages_pb2.BlockHeader(columns=2, rows=1)
     parsed = messages_pb2.Block.FromString(frame.encode(header.SerializeToString(), b"ab", b"cd"))
     assert (parsed.header, parsed.arrow) == (header, b"abcd")
@@ -56,13 +56,13 @@ def test_block_message_has_the_same_shape():
 
 @given(st.integers(min_value=0, max_value=2**63 - 1))
 def test_varint_round_trip(value):
-    """Every length survives."""
+    """Every length survives encoding and decoding."""
     assert frame.read_varint(frame.varint(value), 0) == (value, len(frame.varint(value)))
 
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_read_or_refused(data):
-    """No input makes the reader fail in any other way than MalformedBlockError."""
+    """The reader fails with MalformedBlockError only, on any input."""
     try:
         header, block = frame.split(data)
     except MalformedBlockError:
@@ -83,7 +83,7 @@ def test_every_cut_is_noticed_or_leaves_less(header, block, data):
 
 
 def test_unknown_fields_are_skipped():
-    """A newer peer may add fields of every wire type."""
+    """Fields that a newer peer adds, of every wire type, are skipped."""
     extra = bytes([0x10, 0x96, 0x01]) + bytes([0x19]) + bytes(8) + bytes([0x25]) + bytes(4)
     header, block = frame.split(extra + frame.encode(b"h", b"b") + bytes([0x12, 0x01, 0x00]))
     assert (bytes(header), bytes(block)) == (b"h", b"b")

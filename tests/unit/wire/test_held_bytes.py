@@ -1,4 +1,4 @@
-"""The bytes of what is delivered and not settled."""
+"""Bytes of messages that are delivered and not settled."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from ackq.wire.held_bytes import HeldBytes
 
 
 def test_a_batch_that_is_settled_in_part():
-    """L19, C8: in any order, by the mean of its rows."""
+    """L19, C8: settled rows count with their batch's mean size, in any order."""
     held = HeldBytes()
     held.add(1, 4, 40)
     held.add(5, 7, 60)

@@ -1,6 +1,6 @@
-"""P8, I6: what a hostile Arrow batch can be, one by one: refused with a typed error, in no memory.
+"""P8, I6: hostile Arrow batches, each refused with a typed error and without memory.
 
-Arrow's own validation would take several of these: `test_what_arrow_alone_would_take` says which.
+Arrow's own validation accepts several of these: see `test_what_arrow_alone_would_take`.
 """
 
 import tracemalloc
@@ -22,7 +22,7 @@ ROWS = batch(
     published_at=[1, None, 3],
 )
 SOUND = Message.of(ROWS)
-# Where the parts of the columns of ROWS are among its nodes and buffers.
+# Indices of the parts of ROWS' columns among its nodes and buffers.
 BODY, BODY_OFFSETS, BODY_BYTES, ID_OFFSETS, ID_BYTES = 0, 1, 2, 4, 5
 MAP, ENTRIES, KEYS, MAP_OFFSETS, KEY_VALIDITY = 2, 3, 4, 7, 9
 
@@ -48,7 +48,7 @@ def with_buffer(index, offset=None, length=None):
 
 
 def with_offsets(index, *offsets):
-    """Other offsets in a buffer of them."""
+    """The sound message with other offsets in one offset buffer."""
     at = SOUND.buffers[index][0]
     held = pa.array(offsets, pa.int32()).buffers()[1].to_pybytes()[: 4 * len(offsets)]
     return SOUND.but(body=SOUND.body[:at] + held + SOUND.body[at + len(held) :])
@@ -60,7 +60,7 @@ def with_bytes(index, held):
 
 
 def test_a_sound_message_is_read():
-    """What is built here is what Arrow writes, so that each lie below is the only one."""
+    """The built message equals Arrow's, so each lie below is its only difference."""
     assert read(SOUND).equals(ROWS)
     assert record_batch.read(memoryview(ROWS.serialize()), ROWS.schema, 3).equals(ROWS)
     padded = ROWS.serialize(memory_pool=None)
@@ -70,7 +70,7 @@ def test_a_sound_message_is_read():
 @pytest.mark.parametrize("rows", [1, 7, 8, 64, 1000])
 @pytest.mark.parametrize("name", list(columns.STORED))
 def test_every_column_of_arrows_own_writer_is_read(name, rows):
-    """K7: with nulls, without, all null, and as a slice."""
+    """K7: columns with nulls, without nulls, all null, and sliced."""
     values = {
         "headers": [("k", "v"), ("l", None)],
         "persistent": True,
@@ -162,7 +162,7 @@ LIES = {
 
 @pytest.mark.parametrize("message", LIES.values(), ids=LIES.keys())
 def test_a_lie_is_refused(message):
-    """P8, I6: with a typed error, and without allocating more than came."""
+    """P8, I6: refused with a typed error, without allocating more than the input."""
     data = memoryview(message.encode())
     before = pa.total_allocated_bytes()
     pa.default_memory_pool().release_unused()
@@ -197,21 +197,21 @@ OTHER_TYPES = {
 @pytest.mark.parametrize("column", OTHER_TYPES.values(), ids=OTHER_TYPES.keys())
 @pytest.mark.parametrize("name", ["body", "headers", "published_at", "persistent"])
 def test_a_batch_of_another_type_is_refused(column, name):
-    """P8: the schema is the protocol's: nothing that a client sends can name another type."""
+    """P8: the schema is the protocol's, and a client cannot name another type."""
     data = memoryview(pa.record_batch([column], names=["x"]).serialize())
     schema = columns.stored_schema(columns.bits([name]))
     try:
         found = record_batch.read(data, schema, 3)
     except MalformedBlockError:
         return
-    # Its bytes are a column of ours, too: a union's children pass for a number each.
+    # Its bytes fit our column too: the children of a union pass as numbers.
     found.validate(full=True)
     assert found.schema == schema
     assert found.nbytes <= len(data)
 
 
 def test_what_arrow_alone_would_take():
-    """I6: the reason why the metadata is checked as well: Arrow's full validation takes these."""
+    """I6: Arrow's full validation accepts these, so the metadata is checked as well."""
     taken = []
     for name, message in LIES.items():
         try:

@@ -1,4 +1,4 @@
-"""A broker with users: one for each choice of permissions and role, and one that may do all."""
+"""A broker with one user for each choice of permissions and role, and a master user."""
 
 import itertools
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from ackq_broker.security.name_pattern import NamePattern
 from tests.fakes.raw_client import Client, holder
 from tests.fakes.raw_link import RawLink
 
-# What the users of the table have permissions on, and nothing else.
+# The only names on which the table's users have permissions.
 PATTERN = "q|x|dead"
 PERMISSIONS = users.PERMISSIONS
 ROLES = users.ROLES
@@ -39,7 +39,7 @@ KINDS = [
 
 
 def add_user(path, name, *, role="none", configure="", write="", read="", **limits):
-    """Adds a user to a file; its token."""
+    """Adds a user to a users file; returns its token."""
     token = users.new_token()
     patterns = map(NamePattern, (configure, write, read))
     users_editor.add(
@@ -50,7 +50,7 @@ def add_user(path, name, *, role="none", configure="", write="", read="", **limi
 
 
 def add_master(path):
-    """Adds a user who may do everything; its token."""
+    """Adds a user with all permissions; returns its token."""
     everything = dict.fromkeys(PERMISSIONS, ".*")
     return add_user(path, "master", role="operator", **everything)
 
@@ -69,7 +69,7 @@ class Guarded(NamedTuple):
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """A broker with all users of the table; with queues, an exchange, a session and a writer."""
+    """A broker with all users of the table; `world` adds queues, exchange, session and writer."""
     folder = tmp_path_factory.mktemp("guarded")
     path = folder / "users.toml"
     tokens = {"master": add_master(path)}
@@ -84,7 +84,7 @@ def table(tmp_path_factory):
 
 @pytest.fixture
 def guarded(tmp_path):
-    """A broker of the test's own with a master, and whom the test adds."""
+    """A broker for one test, with a master; the test adds further users."""
     path = tmp_path / "users.toml"
     tokens = {"master": add_master(path)}
     with ackq_broker.embedded(
@@ -94,7 +94,7 @@ def guarded(tmp_path):
 
 
 class World(NamedTuple):
-    """What the requests of the table name."""
+    """The objects that the requests of the table name."""
 
     reader: object
     lease: object
@@ -103,9 +103,9 @@ class World(NamedTuple):
 
 @pytest.fixture(scope="module")
 def world(table):
-    """Queues `q`, `dead`, exchange `x`, session `s` with a lease of `q`, committed writer `w`.
+    """Creates queues `q` and `dead`, exchange `x`, session `s` with a lease of `q`, and writer `w`.
 
-    Links `l`, of `q`, and one that holds a message of it, so that it is not removed.
+    Also links `l`, of `q`, and one that holds a message of it, so that it cannot be removed.
     """
     reader = holder()
     with table.client("master") as master:

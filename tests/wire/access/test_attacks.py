@@ -1,4 +1,4 @@
-"""What strangers try, and users without permission: they read, forge and freeze nothing."""
+"""Attacks by strangers and by users without permission: they read, forge and freeze nothing."""
 
 import json
 import re
@@ -30,13 +30,13 @@ EVIL = "x\n2026-01-01T00:00:00.000Z ERROR forged\r\x1b[2J\u2028\u202e"
 
 
 def audit(guarded):
-    """The lines of the audit, as text."""
+    """The lines of the audit log, as text."""
     lines = guarded.broker.log_file.read_text().splitlines()
     return [line for line in lines if " ackq.audit " in line]
 
 
 def test_a_stranger_learns_nothing(guarded):
-    """A1, A3: health answers, and nothing else; each call gives the same words."""
+    """A1, A3: a stranger gets health alone; every other call is refused with the same text."""
     with Client(guarded.broker.endpoint) as stranger:
         health = health_pb2_grpc.HealthStub(stranger.channel)
         assert health.Check(health_pb2.HealthCheckRequest()).status == 1
@@ -69,7 +69,7 @@ def test_a_stranger_learns_nothing(guarded):
 
 
 def test_nobody_forges_a_line(guarded):
-    """A7: names, labels and reasons with line ends and terminal escapes stay inside their line."""
+    """A7: names, labels and reasons with line ends and escapes stay inside their log line."""
     with guarded.client("master") as master:
         master.declare()
         for call, request in (
@@ -91,7 +91,7 @@ def test_nobody_forges_a_line(guarded):
             session="evil\nsession",
         )
         assert opened.session
-        # A commit that comes again with other rows is logged with the names that it gives.
+        # A commit repeated with other rows is logged with the names that it gives.
         for target in ("queue/q", f"queue/q{EVIL}"):
             master.commit(writer="writer", target=target, keep_changed=True)
     until(lambda: len(audit(guarded)) >= 5)
@@ -101,7 +101,7 @@ def test_nobody_forges_a_line(guarded):
 
 
 def test_strangers_freeze_nobody(guarded):
-    """A3: while many fail to log in, a user from the same address is served."""
+    """A3: a user is served while many fail to log in from the same address."""
     stop = threading.Event()
     refusals = []
 
@@ -137,7 +137,7 @@ def test_strangers_freeze_nobody(guarded):
             each.close()
     assert set(refusals) == {grpc.StatusCode.UNAUTHENTICATED}
     assert took_s < 20, took_s
-    assert len(audit(guarded)) < 60  # a line a second, and not one for each
+    assert len(audit(guarded)) < 60  # a line a second, not one for each refusal
 
 
 def cpu_s(guarded):
@@ -146,13 +146,13 @@ def cpu_s(guarded):
 
 
 def test_a_refusal_costs_less_than_the_request(guarded):
-    """A3: large frames that a stranger, or a user without permission, sends in vain."""
+    """A3: refusing a large frame, of a stranger or a user, costs less CPU than storing it."""
     guarded.tokens["app"] = add_user(guarded.path, "app", write="mine")
     until(lambda: known(guarded, "app"))
     frames, block = 30, encoded(body=[b"x" * 100] * 10_000, routing_key="q")
 
     def publish(client):
-        """Publishes a frame on a stream of its own; the type of its refusal."""
+        """Publishes a frame on a new stream; returns the type of its refusal."""
         opening = publishing_pb2.PublishOpen(publisher_id=secrets.token_bytes(16), mode=1)
         data = publishing_pb2.PublishData(first_number=1, rows=10_000)
         requests = [
@@ -177,7 +177,7 @@ def test_a_refusal_costs_less_than_the_request(guarded):
                 client.declare()
             publish(client)
             before = cpu_s(guarded)
-            # All at once: of the failed logins from one address a few wait, one after the other.
+            # All at once: only a few failed logins of one address wait, one after the other.
             with ThreadPoolExecutor(frames) as pool:
                 ends[name] = set(pool.map(publish, [client] * frames))
             cost_s[name] = cpu_s(guarded) - before
@@ -188,17 +188,17 @@ def test_a_refusal_costs_less_than_the_request(guarded):
         "": stranger,
         "nobody": stranger,
     }
-    # Of the process's whole CPU, which is read in hundredths: what came was received in any case.
+    # CPU of the whole process, in hundredths of a second; the frames were received in any case.
     assert max(cost_s["app"], cost_s[""], cost_s["nobody"]) < cost_s["master"] + 0.1, cost_s
 
 
 def act(method, **fields):
-    """A line of the audit about an act of the master."""
+    """An audit line about an act of the master."""
     return {"event": "act", "call": f"AdminService.{method}", "user": "master", **fields}
 
 
 def test_the_audit_says_who(guarded):
-    """A8: each act and each refusal with user, call and what came of it, without secrets."""
+    """A8: each act and refusal is audited with user, call and result, without secrets."""
     guarded.tokens["app"] = add_user(guarded.path, "app")
     until(lambda: known(guarded, "app"))
     with guarded.client("master") as master, guarded.client("app") as app:
@@ -236,7 +236,7 @@ def test_the_audit_says_who(guarded):
 
 
 def test_http_asks_for_a_token_too(tmp_path):
-    """A1, A2, A8: figures of all queues are for observers; probes of health need no token."""
+    """A1, A2, A8: metrics over HTTP need an observer's token; health probes need none."""
     path, port_file = tmp_path / "users.toml", tmp_path / "port"
     tokens = {role: add_user(path, role, role=role) for role in ("none", "observer")}
     env = {

@@ -1,4 +1,4 @@
-"""Publishes that a user may not make: each is refused by itself, in every client (A3, P8)."""
+"""Publishes without permission: each is refused by itself, in every client (A3, P8)."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from tests.wire.access.test_users import known, until
 
 @pytest.fixture
 def endpoint(guarded):
-    """A broker with queues `good` and `bad`, of which the user `app` may write to the first."""
+    """A broker with queues `good` and `bad`; the user `app` may write to `good` alone."""
     guarded.tokens["app"] = add_user(guarded.path, "app", write="good")
     until(lambda: known(guarded, "app"))
     with guarded.client("master") as master:
@@ -32,13 +32,13 @@ def security(guarded, endpoint):  # noqa: ARG001 - which adds the user
 
 
 def published(guarded):
-    """How many messages came to each queue."""
+    """How many messages were published to each queue."""
     with guarded.client("master") as master:
         return [master.queue(name).published for name in ("good", "bad")]
 
 
 def test_a_message(guarded, endpoint, security):
-    """P8: what is published before and behind it is confirmed, on the same stream."""
+    """P8: messages before and after a denied one are confirmed, on the same stream."""
     with Publisher(endpoint, security=security) as publisher:
         for key in ("good", "bad", "good"):
             error = publisher.publish(b"x", routing_key=key).exception(60)
@@ -51,7 +51,7 @@ def test_a_message(guarded, endpoint, security):
 
 @pytest.mark.parametrize("rows", [3, 20_000])
 def test_a_batch(guarded, endpoint, security, rows):
-    """A3: none of its frame is in a queue; frames of allowed rows alone are."""
+    """A3: no message of a frame with a denied row is stored; frames of allowed rows are."""
     batch = pa.RecordBatch.from_pydict({"body": [b"x" * 100] * rows})
     with Publisher(endpoint, security=security) as publisher:
         good = publisher.publish_batch(batch, routing_key="good")
@@ -65,7 +65,7 @@ def test_a_batch(guarded, endpoint, security, rows):
 
 
 def test_by_asyncio(guarded, endpoint, security):
-    """P8."""
+    """P8: the asyncio publisher refuses a denied message alone, and confirms the others."""
 
     async def publish():
         async with AsyncPublisher(endpoint, security=security) as publisher:
@@ -81,7 +81,7 @@ def test_by_asyncio(guarded, endpoint, security):
 
 
 def test_a_transaction(guarded, endpoint, security):
-    """P13: its commit is refused, nothing of it is visible, and the next one goes on."""
+    """P13: a commit with a denied message is refused whole, and the next transaction goes on."""
     with TransactionalPublisher(endpoint, security=security) as publisher:
         for key in ("good", "bad"):
             publisher.publish(b"x", routing_key=key)
@@ -94,7 +94,7 @@ def test_a_transaction(guarded, endpoint, security):
 
 
 def test_by_command(guarded, endpoint, security):
-    """A3: the status says that a permission is missing."""
+    """A3: the exit status of `ackq publish` reports a missing permission."""
     asked = ["--endpoint", endpoint, "publish", "bad", "x"]
     result = CliRunner().invoke(ackq, asked, env={"ACKQ_TOKEN": security.token})
     assert (result.exit_code, published(guarded)) == (ExitStatus.DENIED, [0, 0])
@@ -102,7 +102,7 @@ def test_by_command(guarded, endpoint, security):
 
 
 def test_refusals_are_audited(guarded, endpoint, security):
-    """A8: also those that a stream answers."""
+    """A8: refusals that a stream answers are audited, too."""
     with Publisher(endpoint, security=security) as publisher:
         assert publisher.publish(b"x", routing_key="bad").exception(60) is not None
         with pytest.raises(PermissionDeniedError):

@@ -1,4 +1,4 @@
-"""HTTP of a broker with users and TLS: the same certificate, the same users, the same rules."""
+"""HTTP of a broker with users and TLS: same certificate, users and rules as gRPC."""
 
 import datetime as dt
 import http.client
@@ -30,7 +30,7 @@ def guarded(tmp_path_factory):
 
 
 def ask(guarded, path, token=None):
-    """Status, headers and text of an answer."""
+    """Status, headers and text of an HTTP answer."""
     broker, files, tokens = guarded
     context = ssl.create_default_context(cadata=files.ca.decode())
     connection = http.client.HTTPSConnection(broker.http_endpoint, timeout=30, context=context)
@@ -45,7 +45,7 @@ def ask(guarded, path, token=None):
 
 @pytest.mark.parametrize(("path", "text"), [("/livez", "live\n"), ("/readyz", "ready\n")])
 def test_probes_need_no_token(guarded, path, text):
-    """M1: they say nothing that a stranger could use."""
+    """M1: health probes need no token, and say nothing else."""
     status, _, found = ask(guarded, path)
     assert (status, found) == (200, text)
 
@@ -56,7 +56,7 @@ def test_probes_need_no_token(guarded, path, text):
     [(None, 401), ("wrong", 401), ("reader", 403), ("observer", 200), ("master", 200)],
 )
 def test_metrics_need_an_observer(guarded, path, token, status):
-    """M2, A2: names and figures of all queues are for who may see all of them."""
+    """M2, A2: metrics need the role observer, as they name all queues."""
     found, headers, text = ask(guarded, path, token)
     assert found == status
     assert headers.get("WWW-Authenticate") == ("Bearer" if status == 401 else None)
@@ -67,7 +67,7 @@ def test_metrics_need_an_observer(guarded, path, token, status):
 
 
 def test_the_end_of_the_certificate_is_a_metric_and_a_new_one_is_served(guarded):
-    """M2, A6: the figure follows the files, as each new connection does."""
+    """M2, A6: the expiry metric follows the certificate file, and new connections use the file."""
     _, files, _ = guarded
 
     def ends():
@@ -88,7 +88,7 @@ def test_the_end_of_the_certificate_is_a_metric_and_a_new_one_is_served(guarded)
 
 
 def test_plain_http_is_no_answer(guarded):
-    """A6: who speaks in the open hears nothing."""
+    """A6: a plain HTTP client gets no answer on the HTTPS port."""
     connection = http.client.HTTPConnection(guarded[0].http_endpoint, timeout=30)
     try:
         connection.request("GET", "/livez")

@@ -1,7 +1,7 @@
-"""What a user without rights may try on what is another's, by every call (A10, P10, S6, S11, L1).
+"""Attacks of a user on another user's state, by every call (A10, P10, S6, S11, L1).
 
-Mallory sees everything, as an observer, and may do everything on `own`. She has each name and id of
-alice's, those too that no list shows; but no token of hers, as a user or a holder.
+Mallory is an observer, and may do everything on `own`. She knows every name and id of alice's,
+also those that no list shows, but neither alice's token nor that of alice's holder.
 """
 
 import itertools
@@ -35,7 +35,7 @@ ATTEMPT_S = 0.3
 
 
 class Alice:
-    """One of everything, and what it is answered; each act is one more."""
+    """Alice's publisher, channel, link and query; each act uses all of them once more."""
 
     def __init__(self, client):
         self.client, self.acts = client, itertools.count(1)
@@ -54,7 +54,7 @@ class Alice:
         self.number, self.batch, self.tag = 1, 0, 0
 
     def act(self):
-        """A publish, a delivery of the link, a batch of the query, a pull: all are answered."""
+        """Publishes, delivers by link, settles a batch, and pulls; every act must be answered."""
         self.number += 1
         body = b"%d" % self.number
         self.out.publish(self.number, body, lowest=self.number, routing_key="hers")
@@ -103,7 +103,7 @@ def alice(guarded):
 
 
 def words(alice):
-    """What mallory puts into fields, by what the field is called."""
+    """The values that mallory puts into fields, by the fields' type."""
     texts = ["own", "hers", "s", "l", "query", "run", alice.incarnation, "queue/hers", ""]
     ids = [*alice.ids.values(), secrets.token_bytes(16), b""]
     numbers = [0, 1, 2, alice.batch, FAR]
@@ -111,7 +111,7 @@ def words(alice):
 
 
 def filled(draw, descriptor, make, known, depth=0):
-    """A message with about half of its fields, each with one of what mallory knows."""
+    """A message with about half of its fields set, each to a value that mallory knows."""
     message = make(descriptor)
     for field in descriptor.fields:
         if field.name in {"takeover", "fence", "force"} or draw.random() < 0.4:
@@ -140,7 +140,7 @@ def filled(draw, descriptor, make, known, depth=0):
 
 
 def opened(draw, request, known):
-    """The request as the open of its stream, where it has one."""
+    """The request with its stream's open filled in, where it has one."""
     part = getattr(request, "header", request)
     if "open" in part.DESCRIPTOR.fields_by_name:
         opening = part.DESCRIPTOR.fields_by_name["open"].message_type
@@ -155,7 +155,7 @@ def make(descriptor):
 
 
 def attack(client, method, requests):
-    """Sends requests by one method; what they are answered is no matter."""
+    """Sends requests by one method, and ignores the answers."""
     path = f"/{method.containing_service.full_name}/{method.name}"
     kind = f"{'stream' if method.client_streaming else 'unary'}_stream"
     if not method.server_streaming:
@@ -177,7 +177,7 @@ def bytes_of(message):
 
 
 def test_no_call_of_another_changes_what_an_owner_is_answered(guarded, alice):
-    """A2, A10: random requests by each RPC, with all names and ids of alice's."""
+    """A2, A10: random requests by every RPC with alice's names and ids do not affect alice."""
     draw = random.Random(27)
     assert alice.act() == ([b"1"], b"2")
     with guarded.client("mallory") as mallory:
@@ -194,7 +194,7 @@ def test_no_call_of_another_changes_what_an_owner_is_answered(guarded, alice):
 
 
 def test_a_publisher_whose_id_is_known(guarded, alice):
-    """P10, A10: mallory neither ends it nor has its publishes confirmed and dropped."""
+    """P10, A10: mallory can neither end alice's publisher nor get its publishes dropped."""
     alice.act()
     opening = {"publisher_id": alice.ids["publisher"], "mode": 1, "resume": True}
     data = publishing_pb2.PublishData(first_number=FAR, rows=1)
@@ -218,7 +218,7 @@ def test_a_publisher_whose_id_is_known(guarded, alice):
 
 
 def test_a_query_whose_id_is_claimed(guarded, alice):
-    """S6, S11: a fetch of another session under the id of alice's query and run."""
+    """S6, S11: a fetch of mallory's session under alice's query and run ids does not harm hers."""
     alice.act()
     with guarded.client("mallory") as mallory:
         with mallory.publisher() as out:
@@ -234,7 +234,7 @@ def test_a_query_whose_id_is_claimed(guarded, alice):
 
 
 def test_a_link_of_another_user(guarded, alice):
-    """L1, A3: its name leads to no host, and its queue's writers do not take it over."""
+    """L1, A3: another user cannot take over alice's link, and does not learn its host."""
     guarded.tokens["writer"] = add_user(guarded.path, "writer", write="hers")
     until(lambda: known(guarded, "writer"))
     for ended in (False, True):
@@ -251,7 +251,7 @@ def test_a_link_of_another_user(guarded, alice):
 
 
 def test_a_session_whose_queue_is_gone(guarded, alice):
-    """A10, S9: its name is alice's all the same."""
+    """A10, S9: a session whose queue was deleted still belongs to alice."""
     with guarded.client("master") as master:
         alice.link.close()
         alice.channel.call.cancel()

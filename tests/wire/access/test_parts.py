@@ -1,4 +1,4 @@
-"""Calls with parts: each part is checked before the first takes effect (A3, O7)."""
+"""Calls with several parts: all parts are checked before the first takes effect (A3, O7)."""
 
 import json
 import secrets
@@ -20,7 +20,7 @@ ROWS = 10_001
 
 @pytest.fixture
 def guarded(guarded):
-    """A broker with the queues `ok-0` and `other`, and a user who may use the first alone."""
+    """A broker with queues `ok-0` and `other`; the user `app` may use the first alone."""
     permissions = dict.fromkeys(("configure", "write", "read"), "ok-.*")
     guarded.tokens["app"] = add_user(guarded.path, "app", **permissions)
     until(lambda: known(guarded, "app"))
@@ -32,7 +32,7 @@ def guarded(guarded):
 
 @pytest.mark.parametrize("mode", [1, 2])
 def test_a_frame_with_more_keys_than_a_part_takes(guarded, mode):
-    """A3: of 10,001 rows the last is forbidden, and none is in a queue."""
+    """A3: a frame of 10,001 routing keys, of which the last is denied, is stored in no queue."""
     keys = [f"ok-{number}" for number in range(ROWS - 1)]
     block = encoded(routing_key=[*keys, "secret"], body=[b"x"] * ROWS)
     opening = publishing_pb2.PublishOpen(publisher_id=secrets.token_bytes(16), mode=mode)
@@ -52,7 +52,7 @@ def test_a_frame_with_more_keys_than_a_part_takes(guarded, mode):
 
 
 def test_a_declaration_that_is_only_checked(guarded):
-    """O7: it answers as if it were done, and does nothing."""
+    """O7: a declaration or binding with `check` is answered as if done, and changes nothing."""
     with guarded.client("master") as master:
         request = admin_pb2.DeclareQueueRequest(queue="new", check=True)
         assert master.admin.DeclareQueue(request).created
@@ -73,7 +73,7 @@ def test_a_declaration_that_is_only_checked(guarded):
     ],
 )
 def test_an_import_that_cannot_be_made_whole(guarded, tmp_path, user, told, status):
-    """O7: by a user who does not see all of it; and of a file that leaves a property out."""
+    """O7: an import with a queue that the user cannot declare, or that differs, changes nothing."""
     file = tmp_path / "definitions.json"
     queues = [{"queue": name, "properties": {"durable": True}} for name in ("ok-1", "other")]
     file.write_text(json.dumps({"format": 1, "queues": queues}))

@@ -1,4 +1,4 @@
-"""Every RPC by every choice of permissions and role, over the wire: allowed, or refused (A2)."""
+"""Every RPC with every choice of permissions and role, over the wire: allowed or refused (A2)."""
 
 import queue
 import secrets
@@ -52,7 +52,7 @@ def publish(exchange="", key="q"):
 
 
 def publish_one(exchange="", key="q"):
-    """The same with single messages in place of a block."""
+    """The requests of a publisher with one frame of single messages instead of a block."""
     requests = list(publish(exchange))
     requests[1].block = b""
     requests[1].header.data.rows = 0
@@ -61,7 +61,7 @@ def publish_one(exchange="", key="q"):
 
 
 def transaction(exchange="", key="q"):
-    """The requests of a transaction with one frame, which commits it."""
+    """The requests of a transaction with one frame, which also commits it."""
     requests = list(publish(exchange, key))
     requests[0].header.open.mode = 2
     requests[1].header.data.transaction_id = secrets.token_bytes(16)
@@ -70,7 +70,7 @@ def transaction(exchange="", key="q"):
 
 
 def stage(exchange="", key="q", unroutable="", writer=""):
-    """The requests of a stage with one row; a new writer's, unless told."""
+    """The requests of a stage with one row, of a new writer by default."""
     stage_id = secrets.token_bytes(16)
     opening = publishing_pb2.StageOpen(
         stage_id=stage_id, writer=writer or stage_id.hex(), run_id="r"
@@ -92,13 +92,13 @@ def link(queue="q"):
 
 
 def outbound_report(queue):
-    """What an outbound link of a queue tells."""
+    """The report of an outbound link of a queue."""
     fields = {"link": f"out of {queue}", "queue": queue, "target": "there"}
     return links_pb2.ReportOutboundRequest(report=links_pb2.OutboundReport(**fields))
 
 
 def consume(**request):
-    """The requests of a channel with one more after its open."""
+    """The requests of a channel: its open and one more."""
     channel_id = secrets.token_bytes(16)
     yield consuming_pb2.ConsumeRequest(open=consuming_pb2.ChannelOpen(channel_id=channel_id))
     yield consuming_pb2.ConsumeRequest(**request)
@@ -124,31 +124,31 @@ OBSERVERS = ("observer", "operator")
 
 
 def has(*permissions):
-    """All of these permissions, whatever the role."""
+    """Permits kinds of users with all of these permissions, whatever the role."""
     return lambda kind: set(permissions) <= kind.permissions
 
 
 def acts_as(*roles):
-    """One of these roles, whatever the permissions."""
+    """Permits kinds of users with one of these roles, whatever the permissions."""
     return lambda kind: kind.role in roles
 
 
 def sees(kind):
-    """Any permission, or a role that sees everything."""
+    """Whether the kind of user has any permission, or a role that sees everything."""
     return bool(kind.permissions) or kind.role in OBSERVERS
 
 
 def anybody(_):
-    """Whoever has a token."""
+    """Permits every user with a token."""
     return True
 
 
 def nobody(_):
-    """None of the table's users."""
+    """Permits no user of the table."""
     return False
 
 
-# (RPC, its requests, who may). What is named exists or not: that makes no difference.
+# (RPC, its requests, who may). Whether the named object exists makes no difference.
 CASES = [
     ("AdminService.ServerInfo", lambda _: admin_pb2.ServerInfoRequest(), anybody),
     ("AdminService.AcceptHistory", lambda _: admin_pb2.AcceptHistoryRequest(), acts_as("operator")),
@@ -197,7 +197,7 @@ CASES = [
     ),
     (
         "AdminService.DeleteExchange",
-        # The exchange is needed: the name of a queue is none of an exchange.
+        # An exchange that does not exist: `q` is the name of a queue.
         lambda _: admin_pb2.DeleteExchangeRequest(exchange="q"),
         has("configure"),
     ),
@@ -245,7 +245,7 @@ CASES = [
         has("write"),
     ),
     (
-        # It is the master's (A10).
+        # The writer belongs to the master (A10).
         "PublishingService.CommitBatch",
         lambda _: publishing_pb2.CommitBatchRequest(writer="w", run_id="r"),
         nobody,
@@ -369,7 +369,7 @@ CASES = [
 
 
 def outcome(client, name, requests):
-    """Calls an RPC to its end; the error that it ends with, or a publish has; None for none."""
+    """Calls an RPC to its end; returns its error, or that of its publish, or None."""
     service, method = name.split(".")
     call = getattr(getattr(client, STUBS[service]), method)
     try:
@@ -389,7 +389,7 @@ def is_refused(client, name, requests):
 
 
 def test_every_rpc_has_a_case_and_an_entry():
-    """A2: what is not in the broker's table is refused, and what is not in this one unknown."""
+    """A2: every RPC has an entry in the broker's permission table, and a case in this file."""
     assert set(TABLE) == set(METHODS)
     assert {f"ackq.v1.{name}" for name, _, _ in CASES} == set(METHODS)
 
@@ -409,14 +409,14 @@ def clients(table):
     ids=[f"{number}-{name.partition('.')[2]}" for number, (name, _, _) in enumerate(CASES)],
 )
 def test_who_may(clients, world, name, requests, may):
-    """A2: each of 24 users is let in, or refused, as its permissions and role say."""
+    """A2: of 24 users exactly those with the permission or role for the call are admitted."""
     refused = {kind for kind in KINDS if is_refused(clients[kind], name, requests(world))}
     assert refused == {kind for kind in KINDS if not may(kind)}
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_without_a_token(table, world, name):
-    """A1: every call is refused, whatever it asks for."""
+    """A1: without a token every call is refused."""
     short = name.removeprefix("ackq.v1.")
     requests = next(ask for case, ask, _ in CASES if case == short)
     with table.client("") as stranger:
@@ -457,7 +457,7 @@ def test_without_a_token(table, world, name):
     ],
 )
 def test_a_refusal_names_the_permission_alone(table, name, requests, missing):
-    """A3: in the same words whether the object exists or not."""
+    """A3: a refusal names only the missing permission, also if the object does not exist."""
     with table.client("none") as client:
         error = outcome(client, name, requests)
     assert error.message == f"The user 'none' does not have {missing}."
@@ -467,7 +467,7 @@ def test_a_refusal_names_the_permission_alone(table, name, requests, missing):
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("name", ["s", "none"])
 def test_a_hidden_session_is_not_found(table, name):
-    """A3: by its name it cannot be told from one that is not there."""
+    """A3: a session that is hidden from the user is reported like one that does not exist."""
     with table.client("none") as client:
         request = sessions_pb2.ListSessionsRequest(session=name)
         error = outcome(client, "SessionsService.ListSessions", request)
@@ -477,14 +477,14 @@ def test_a_hidden_session_is_not_found(table, name):
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("name", ["l", "none"])
 def test_a_hidden_link_is_not_found(table, name):
-    """A3: by its name it cannot be told from one that is not there."""
+    """A3: a link that is hidden from the user is reported like one that does not exist."""
     with table.client("none") as client:
         error = outcome(client, "LinksService.ListLinks", links_pb2.ListLinksRequest(link=name))
     assert error.message == f"There is no link '{name}'. See `ackq link list`."
 
 
 def test_a_refused_frame_is_in_no_queue(guarded):
-    """A3: of a frame with one key that may not be written, nothing is published."""
+    """A3: a frame with one denied routing key is stored in no queue."""
     guarded.tokens["half"] = add_user(guarded.path, "half", write="q")
     with guarded.client("master") as master:
         master.declare("q")
@@ -498,7 +498,7 @@ def test_a_refused_frame_is_in_no_queue(guarded):
 
 @pytest.mark.usefixtures("world")
 def test_lists_show_what_one_may_see(table):
-    """A2: nothing without a permission, what a pattern names with one, everything to observers."""
+    """A2: lists show what the user has any permission on, and everything to observers."""
     with table.client("master") as master:
         master.declare("secret")
         master.admin.Bind(admin_pb2.BindRequest(exchange="x", queue="secret"))
@@ -526,7 +526,7 @@ def test_lists_show_what_one_may_see(table):
 
 @pytest.mark.usefixtures("world")
 def test_outbound_links_are_shown_like_others(table):
-    """A2, A3, L26: to who has any permission on the queue; else they are not there."""
+    """A2, A3, L26: outbound links are shown to users with any permission on their queue."""
     with table.client("master") as master:
         calls = [held_open(master.links.ReportOutbound, outbound_report(q)) for q in ("q", "other")]
         seen = {}
@@ -544,7 +544,7 @@ def test_outbound_links_are_shown_like_others(table):
 
 
 def held_open(call, request):
-    """A stream with one request that was answered."""
+    """Opens a stream with one request, and waits for its answer."""
     requests = queue.SimpleQueue()
     requests.put(request)
     opened = call(iter(requests.get, None), timeout=TIMEOUT_S)
@@ -555,7 +555,7 @@ def held_open(call, request):
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("key", [b"", b"0" * 32])
 def test_a_fetch_without_the_holders_key(table, key):
-    """A4: what stands in listings is not enough to read the rows of a lease."""
+    """A4: session, incarnation and epoch from listings do not suffice to fetch a lease."""
     with table.client("read-none") as client:
         listed = client.session()
         request = sessions_pb2.FetchRequest(
@@ -570,7 +570,7 @@ def test_a_fetch_without_the_holders_key(table, key):
 
 
 def test_without_users_a_fetch_needs_no_key(client, reader):
-    """A4: a client of an older version goes on where there are no users."""
+    """A4: without users a fetch needs no key, so clients of older versions go on."""
     client.publish(b"a")
     _, lease = client.open(reader)
     assert client.fetch(lease, 0, 1)[0] == [b"a"]

@@ -1,4 +1,4 @@
-"""TLS: refused at the start where it cannot work, and rotated while streams are open (A6)."""
+"""TLS: refused at the start where it cannot work, and rotated under open streams (A6)."""
 
 import datetime as dt
 import ssl
@@ -21,7 +21,7 @@ from tests.wire.operations.processes import command, environment, run
 
 
 class Files:
-    """An authority, with a certificate of the broker's in files."""
+    """A certificate authority, and files of a broker certificate that it issued."""
 
     def __init__(self, folder):
         self.authority = trustme.CA()
@@ -35,7 +35,7 @@ class Files:
         return self.authority.cert_pem.bytes()
 
     def issue(self, **fields):
-        """Writes another certificate and key; returns the certificate."""
+        """Writes a new certificate and key; returns the certificate."""
         made = self.authority.issue_cert("127.0.0.1", "localhost", **fields)
         made.private_key_pem.write_to_path(self.key)
         self.key.chmod(0o600)
@@ -62,7 +62,7 @@ def served(broker):
 
 
 def started(broker):
-    """The log of a broker, of which the last line of its start may come after it is ready."""
+    """The broker's log, once its last start line is written, which may be after readiness."""
     until(lambda: " serving on " in broker.log_file.read_text())
     return broker.log_file.read_text()
 
@@ -72,7 +72,7 @@ def info(client, **how):
 
 
 def test_certificates_are_rotated_under_open_streams(files, tmp_path):
-    """A6: new connections have the new certificate; a stream from before publishes on."""
+    """A6: new connections get a rotated certificate, and open streams go on publishing."""
     with (
         ackq_broker.embedded(tmp_path / "data", sync=False, env=files.environment()) as broker,
         Client(broker.endpoint, ca=files.ca) as client,
@@ -95,7 +95,7 @@ def test_certificates_are_rotated_under_open_streams(files, tmp_path):
 
 
 def test_plain_clients_and_strangers(files, tmp_path):
-    """A6: a plain client, one that trusts another authority, and noise: not a line in the log."""
+    """A6: a plain client, and one that trusts another authority, get nothing and log nothing."""
     with ackq_broker.embedded(tmp_path / "data", sync=False, env=files.environment()) as broker:
         log = started(broker)
         for client in (
@@ -111,7 +111,7 @@ def test_plain_clients_and_strangers(files, tmp_path):
 
 
 def test_a_tls_client_at_a_plain_broker(files, tmp_path):
-    """A6: the reverse; not a line either."""
+    """A6: a TLS client cannot connect to a plain broker, and no line is logged."""
     with ackq_broker.embedded(tmp_path / "data", sync=False) as broker:
         log = started(broker)
         with Client(broker.endpoint, ca=files.ca) as client, pytest.raises(grpc.RpcError) as no:
@@ -121,7 +121,7 @@ def test_a_tls_client_at_a_plain_broker(files, tmp_path):
 
 
 def test_clients_with_certificates_alone(files, tmp_path):
-    """A6: with authorities for clients, one without a certificate of theirs gets no connection."""
+    """A6: with client authorities, a client without their certificate gets no connection."""
     env = files.environment(ACKQ_BROKER_TLS_CLIENT_CA=str(files.client_ca))
     with ackq_broker.embedded(tmp_path / "data", sync=False, env=env) as broker:
         with Client(broker.endpoint, ca=files.ca) as client, pytest.raises(grpc.RpcError) as no:
@@ -146,7 +146,7 @@ def refused_start(tmp_path, *options):
 
 
 def test_files_that_cannot_work(files, tmp_path):
-    """A6: missing, not fitting, ended: one line each, with the file, and nothing is made."""
+    """A6: missing, unmatched or expired files refuse the start with one line; nothing is made."""
     tls = ("--listen", "127.0.0.1:0", "--tls-cert", files.cert, "--tls-key", files.key)
     assert "needs a certificate and its key" in refused_start(tmp_path, *tls[:4])
     missing = refused_start(tmp_path, *tls[:4], "--tls-key", tmp_path / "no.pem")
@@ -164,7 +164,7 @@ def test_files_that_cannot_work(files, tmp_path):
 
 
 def test_a_certificate_that_ends_soon(files, tmp_path):
-    """A6: the log says when, at the start."""
+    """A6: the start logs the end date of a certificate that ends soon."""
     soon = dt.datetime.now(dt.UTC) + dt.timedelta(days=3)
     files.issue(not_after=soon)
     with ackq_broker.embedded(tmp_path / "data", sync=False, env=files.environment()) as broker:
@@ -172,7 +172,7 @@ def test_a_certificate_that_ends_soon(files, tmp_path):
 
 
 def test_other_machines_need_tls_and_users(files, tmp_path):
-    """A6: an address that others reach is refused without both, unless told."""
+    """A6: listening to other machines without TLS and users is refused, unless `--insecure`."""
     tls = ("--tls-cert", files.cert, "--tls-key", files.key)
     everywhere = ("--listen", "0.0.0.0:0")
     path = tmp_path / "users.toml"
@@ -197,7 +197,7 @@ def test_other_machines_need_tls_and_users(files, tmp_path):
 
 @contextmanager
 def serving(data, env):
-    """A broker on all addresses of this machine; its endpoint."""
+    """Runs a broker on all addresses of this machine; yields its endpoint."""
     serve = command("serve", "--data", data, "--listen", "0.0.0.0:0")
     with subprocess.Popen(
         serve, stdout=subprocess.PIPE, text=True, env=environment(**env)
@@ -210,7 +210,7 @@ def serving(data, env):
 
 
 def test_a_wrong_token_over_tls(files, tmp_path):
-    """A1, A6: both are needed."""
+    """A1, A6: a wrong token is refused over TLS as well, and a right one admitted."""
     path = tmp_path / "users.toml"
     token = add_master(path)
     env = files.environment(ACKQ_BROKER_USERS=str(path))
@@ -224,7 +224,7 @@ def test_a_wrong_token_over_tls(files, tmp_path):
 
 
 def by_grpc(broker, files, client):
-    """Whether a client with this certificate is let in by gRPC."""
+    """Whether a client with this certificate is admitted by gRPC."""
     with Client(broker.endpoint, ca=files.ca, cert=client) as called:
         try:
             info(called)
@@ -234,7 +234,7 @@ def by_grpc(broker, files, client):
 
 
 def by_https(broker, files, client):
-    """Whether a client with this certificate is let in by HTTPS."""
+    """Whether a client with this certificate is admitted by HTTPS."""
     context = ssl.create_default_context(cadata=files.ca.decode())
     client.configure_cert(context)
     try:
@@ -247,14 +247,14 @@ def by_https(broker, files, client):
 
 
 def changes_authority(files, authority):
-    """The file of the clients' authority is replaced."""
+    """Replaces the file of the clients' authority."""
     authority.cert_pem.write_to_path(files.client_ca.with_suffix(".new"))
     files.client_ca.with_suffix(".new").replace(files.client_ca)
 
 
 @pytest.mark.parametrize("lets_in", [by_grpc, by_https])
 def test_a_replaced_authority_of_clients(files, tmp_path, lets_in):
-    """A6: through each door a certificate of the former one is refused, and the next one let in."""
+    """A6: after the client authority is replaced, gRPC and HTTPS admit its certificates alone."""
     former, present = trustme.CA(), trustme.CA()
     old, new = (each.issue_cert("client") for each in (former, present))
     changes_authority(files, former)
@@ -267,14 +267,14 @@ def test_a_replaced_authority_of_clients(files, tmp_path, lets_in):
 
 
 class NoCertificate:
-    """A client that shows none."""
+    """A client that shows no certificate."""
 
     def configure_cert(self, context):
         """Leaves the context as it is."""
 
 
 def test_https_lets_nobody_in_without_a_certificate(files, tmp_path):
-    """A6: where a client authority is given."""
+    """A6: with a client authority, HTTPS admits no client without a certificate."""
     env = files.environment(ACKQ_BROKER_TLS_CLIENT_CA=str(files.client_ca))
     with ackq_broker.embedded(tmp_path / "data", sync=False, env=env, http=True) as broker:
         assert not by_https(broker, files, NoCertificate())

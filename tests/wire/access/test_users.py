@@ -1,4 +1,4 @@
-"""The users of a running broker: read again, with limits of their own (A1, A5)."""
+"""The users of a running broker: reloaded, with limits of their own (A1, A5)."""
 
 import time
 
@@ -18,7 +18,7 @@ WAIT_S = 30
 
 
 def until(done):
-    """Waits until something is so, as it must be within seconds."""
+    """Waits until `done()` is true; fails after 30 s."""
     deadline = time.monotonic() + WAIT_S
     while not done():
         assert time.monotonic() < deadline
@@ -39,7 +39,7 @@ def known(guarded, name):
 
 
 def publishes(client):
-    """Whether a client may open a publisher."""
+    """Whether a client can open a publisher; False at a limit."""
     try:
         with client.publisher():
             return True
@@ -52,7 +52,7 @@ def publishes(client):
 
 @pytest.fixture
 def app(guarded):
-    """A broker with queue `q` and a user `app` who may do everything with it, added meanwhile."""
+    """A broker with queue `q`, and a user `app` added while it runs, with all permissions on it."""
     with guarded.client("master") as master:
         master.declare()
     everything = dict.fromkeys(("configure", "write", "read"), "q.*")
@@ -62,7 +62,7 @@ def app(guarded):
 
 
 def test_a_user_that_is_removed(app):
-    """A1: its open stream ends within seconds, its next call is refused; others go on."""
+    """A1: a removed user's stream ends within seconds, and its next call is refused."""
     with (
         app.client("app") as client,
         app.client("master") as master,
@@ -79,7 +79,7 @@ def test_a_user_that_is_removed(app):
 
 
 def test_a_user_that_is_changed(app):
-    """A1: its streams begin anew, with what it may do now."""
+    """A1: a changed user's streams end as unavailable, and new ones have the new permissions."""
     with app.client("app") as client, client.consume() as channel:
         channel.subscribe()
         text = app.path.read_text()
@@ -93,7 +93,7 @@ def test_a_user_that_is_changed(app):
 
 
 def test_a_channel_of_a_user_that_may_not_read_any_more(app):
-    """A1, C11: it is not resumed, and nothing more of the queue is delivered."""
+    """A1, C11: a channel of a user who may no longer read its queue is not resumed."""
     with app.client("app") as client, client.consume() as channel:
         channel.subscribe()
         text = app.path.read_text()
@@ -106,7 +106,7 @@ def test_a_channel_of_a_user_that_may_not_read_any_more(app):
 
 
 def test_a_pull_of_a_user_that_may_not_read_any_more(app):
-    """A1, C9, C11: what waits for the window is not resumed either."""
+    """A1, C9, C11: a channel with a waiting pull of a queue now forbidden is not resumed."""
     with app.client("app") as client, app.client("master") as master:
         master.publish(b"a", b"b")
         with client.consume(window_messages=1) as channel:
@@ -122,7 +122,7 @@ def test_a_pull_of_a_user_that_may_not_read_any_more(app):
 
 
 def test_a_file_without_users(tmp_path):
-    """A1: is served, and said at the start; who is added counts without a restart."""
+    """A1: a broker starts with an empty users file, logs that, and accepts users added later."""
     path = tmp_path / "users.toml"
     path.write_text("")
     env = {"ACKQ_BROKER_USERS": str(path)}
@@ -133,13 +133,13 @@ def test_a_file_without_users(tmp_path):
 
 
 def test_a_broken_file_changes_nothing(app):
-    """A1: users stay as they were, and one line of the log says what is wrong."""
+    """A1: an invalid users file changes nothing, and one log line says what is wrong."""
     app.path.write_text(text := app.path.read_text() + "\n[users.broken]\nrole = 'king'\n")
     until(
         lambda: "king" in text and "is wrong about user 'broken'" in app.broker.log_file.read_text()
     )
     assert known(app, "app")
-    time.sleep(2.5)  # it is looked at each second
+    time.sleep(2.5)  # the file is checked each second
     lines = [
         line for line in app.broker.log_file.read_text().splitlines() if "user 'broken'" in line
     ]
@@ -149,7 +149,7 @@ def test_a_broken_file_changes_nothing(app):
 
 
 def reflected(client):
-    """The services, by reflection, whose stream counts as others do."""
+    """Asks reflection for the services; its stream counts like any other."""
     stub = reflection_pb2_grpc.ServerReflectionStub(client.channel)
     return stub.ServerReflectionInfo(
         iter([reflection_pb2.ServerReflectionRequest(list_services="")])
@@ -165,7 +165,7 @@ def reflects(client):
 
 
 def test_limits_of_a_user(guarded):
-    """A5: on streams, connections, queues and staged bytes; the others do not notice."""
+    """A5: a user's limits on streams, connections, queues and staged bytes affect it alone."""
     own = guarded.tokens
     everything = dict.fromkeys(("configure", "write", "read"), "q.*")
     own["streams"] = add_user(guarded.path, "streams", streams=2, **everything)
@@ -191,7 +191,7 @@ def test_limits_of_a_user(guarded):
                 with pytest.raises(grpc.RpcError) as second, two.publisher():
                     pass
                 assert "limit of 1 connections" in error_of(second.value)[0].message
-            # The broker notices a moment later that the streams of the other have gone.
+            # The broker notices a moment later that the other client's streams have ended.
             until(lambda: publishes(two))
         with guarded.client("queues") as limited:
             limited.declare("q2")
@@ -208,7 +208,7 @@ def test_limits_of_a_user(guarded):
 
 
 def test_the_commands_for_users(tmp_path):
-    """A1: added with a token that is shown once, listed, removed; comments stay."""
+    """A1: `user add` shows a token once; users are listed and removed, and comments stay."""
     path = tmp_path / "users.toml"
     status, token, _ = run("user", "add", "app", "--users", path, "--read", "orders|orders\\..*")
     assert status == 0
@@ -235,7 +235,7 @@ def test_the_commands_for_users(tmp_path):
 
 
 def test_a_token_that_is_changed_while_programs_run(app):
-    """A1: both count until the old one is ended, then the new one alone; no restart."""
+    """A1: a token is changed without a restart: both are valid until the old one is ended."""
     old = app.tokens["app"]
     status, new, _ = run("user", "set-token", "app", "--users", app.path, "--keep-old")
     app.tokens.update(old=old, new=new.strip())
@@ -253,7 +253,7 @@ def test_a_token_that_is_changed_while_programs_run(app):
 
 
 def test_permissions_that_are_changed(app):
-    """A1, A2: what is given changes, the rest stays, and a wrong expression changes nothing."""
+    """A1, A2: `set-permissions` changes only given fields; an invalid pattern changes nothing."""
     line = "app role=observer configure='q.*' write='' read='q.*'\n"
     changed = run(
         "user", "set-permissions", "app", "--users", app.path, "--write", "", "--role", "observer"
@@ -274,7 +274,7 @@ def test_permissions_that_are_changed(app):
 
 
 def may_write(client):
-    """Whether a client may publish to anything."""
+    """Whether a client may open a publisher; False without permission."""
     try:
         with client.publisher():
             return True
@@ -285,7 +285,7 @@ def may_write(client):
 
 
 def test_a_queue_that_joins_a_waiting_session(app):
-    """A2, S10: what a pattern finds by then is leased by the next call, which asks."""
+    """A2, S10: messages of a queue that joins a waiting session's pattern need its permission."""
     fields = {"queues": [], "queue_pattern": "*q", "max_messages": 10}
     with app.client("app") as client, app.client("master") as master:
         reader = holder()

@@ -1,4 +1,4 @@
-"""What others try under the name of a writer that they know, or guess (A10)."""
+"""Attacks under the name of a writer that the attacker knows or guesses (A10)."""
 
 import pytest
 
@@ -16,7 +16,7 @@ OTHERS = {"permission": "the writer 'query', which is another user's"}
 
 @pytest.fixture
 def guarded(guarded):
-    """A broker with the queue `orders`, its writer alice, eve who has another, and reader."""
+    """A broker with queue `orders`, alice who may write it, eve who may not, and a reader."""
     for name, write in (("alice", "orders|x"), ("eve", "own"), ("reader", "")):
         guarded.tokens[name] = add_user(guarded.path, name, write=write, read="orders")
     until(lambda: known(guarded, "reader"))
@@ -27,13 +27,13 @@ def guarded(guarded):
 
 
 def writers(client):
-    """The writers with their users and last batches."""
+    """The writers with their users and last committed batches."""
     found = client.publishing.ListWriters(pb.ListWritersRequest()).writers
     return {each.writer: (each.user, each.batch_id if each.committed else None) for each in found}
 
 
 def attack(client, stage_id, writer="query"):
-    """Each call that could harm a writer is refused, in words that do not name its user."""
+    """Makes each call that could harm a writer; all are refused without naming its user."""
     said = [
         refused(client.commit, writer=writer, batch_id=FAR, target=target)[0]
         for target in ("", "columns", "queue/own", "no target")
@@ -50,7 +50,7 @@ def attack(client, stage_id, writer="query"):
 
 
 def test_a_known_writer_that_never_committed(guarded):
-    """A10, K3: neither its stages nor its first batch are lost to anybody, a kill -9 included."""
+    """A10, K3: other users can harm neither stages nor first batch of a writer, over a kill -9."""
     stage_id = b"1" * 16
     with guarded.client("alice") as alice:
         alice.stage([b"a"], stage_id=stage_id, writer="query", queue="orders", seal=(1, ROW_BYTES))
@@ -72,7 +72,7 @@ def test_a_known_writer_that_never_committed(guarded):
 
 
 def test_a_writer_whose_rows_name_their_queues(guarded):
-    """A10: its target names no queue, and its user alone commits."""
+    """A10: a writer whose rows name their queues is committed by its own user only."""
     with guarded.client("alice") as alice, guarded.client("eve") as eve:
         alice.commit(writer="query", target="columns")
         attack(eve, b"1" * 16)
@@ -81,7 +81,7 @@ def test_a_writer_whose_rows_name_their_queues(guarded):
 
 
 def test_a_name_with_a_target_is_not_taken_by_who_may_not_write_there(guarded):
-    """A10, K12: a guessed txnAppId, before it was ever used; and with nothing to write, no name."""
+    """A10, K12: a writer's name needs write on the target in it, or on anything if it has none."""
     name = "txn/nightly/queue/orders"
     with guarded.client("alice") as alice, guarded.client("eve") as eve:
         for target in ("", "queue/own"):
@@ -96,7 +96,7 @@ def test_a_name_with_a_target_is_not_taken_by_who_may_not_write_there(guarded):
 
 
 def test_an_operator_gives_a_writer_to_another_user(guarded):
-    """A10, A8: which goes on where the one before was; what that stages now is refused."""
+    """A10, A8: an operator assigns a writer to another user, who goes on; the former is refused."""
     with guarded.client("master") as master, guarded.client("alice") as alice:
         alice.commit(writer="query", target="columns")
         assign = master.publishing.AssignWriter

@@ -32,7 +32,7 @@ CRASH_VARIABLE = "ACKQ_CONFORMANCE_CRASH"
 
 @contextlib.contextmanager
 def target(folder: Path) -> Iterator[AckqDialect]:
-    """The broker that the environment names; without one, a broker process of the suite's own."""
+    """Yields the broker that the environment names, else a new broker process."""
     endpoint = os.environ.get(ENDPOINT_VARIABLE)
     if endpoint is not None:
         yield AckqDialect(endpoint)
@@ -44,12 +44,12 @@ def target(folder: Path) -> Iterator[AckqDialect]:
 
 
 class AckqDialect(Dialect):
-    """An ackq broker.
+    """An ackq broker under test.
 
     Args:
         endpoint: `host:port`.
-        process: The broker, when it is the suite's own.
-        faults: Where that process looks for what is wrong with its machine.
+        process: The broker, if the suite runs it.
+        faults: The folder in which that process looks for simulated machine faults.
     """
 
     name = "ackq"
@@ -64,7 +64,7 @@ class AckqDialect(Dialect):
         self.admin = Admin(endpoint)
 
     def connect(self) -> AckqConnection:
-        """A new connection, over a relay of its own."""
+        """Opens a new connection, through its own relay."""
         return AckqConnection(Relay(self.endpoint))
 
     def declare(self, queue: str, properties: Properties) -> None:
@@ -80,7 +80,7 @@ class AckqDialect(Dialect):
         return self._told(lambda: self.admin.purge_queue(queue))
 
     def counts(self, queue: str) -> Counts:
-        """Looks at a queue."""
+        """The ready messages and consumers of a queue."""
         info = self._told(lambda: self.admin.queue(queue))
         return Counts(info.ready, info.consumers)
 
@@ -97,7 +97,7 @@ class AckqDialect(Dialect):
         self._told(lambda: self.admin.unbind(exchange, queue, key))
 
     def redrive(self, queue: str, **bounds: int | str) -> tuple[int, int]:
-        """Moves dead letters back; how many moved, and how many stay (Q6)."""
+        """Redrives dead letters; returns how many moved and how many stay (Q6)."""
         moved = self._told(lambda: self.admin.redrive(queue, **bounds))
         return moved.messages, moved.left
 
@@ -119,7 +119,7 @@ class AckqDialect(Dialect):
             fault.unlink(missing_ok=True)
 
     def set_clock(self, ahead_s: int) -> None:
-        """Has the broker find its wall clock so far ahead (Q8)."""
+        """Sets the broker's wall clock ahead by this time (Q8)."""
         fault = self._fault("clock")
         unfinished = fault.with_suffix(".new")
         unfinished.write_text(str(ahead_s))
@@ -146,7 +146,7 @@ class AckqDialect(Dialect):
 
 
 class AckqConnection(Connection):
-    """A gRPC channel of its own through a relay."""
+    """A gRPC channel through its own relay."""
 
     def __init__(self, relay: Relay) -> None:
         self.relay = relay
@@ -160,7 +160,7 @@ class AckqConnection(Connection):
         resume: bool = False,
         window_messages: int = 0,
     ) -> AckqPublisher:
-        """Opens a publisher; with an identity, that one's stream."""
+        """Opens a publisher; with an identity, a new stream of that publisher."""
         publisher = AckqPublisher(
             self._client.publishing, mode, identity, resume=resume, window_messages=window_messages
         )
@@ -174,7 +174,7 @@ class AckqConnection(Connection):
         window_messages: int = 10_000,
         transport_acks: bool = True,
     ) -> AckqChannel:
-        """Opens a channel; with an id, goes on with that one where it was cut (C11)."""
+        """Opens a channel; with an id, resumes that channel after a cut (C11)."""
         opened = AckqChannel(
             self._client.consuming, channel_id, window_messages, transport_acks=transport_acks
         )

@@ -22,12 +22,12 @@ _OUTCOMES = {
 
 
 class AckqChannel(Channel):
-    """A channel. It sends a transport ack for every frame, unless a scenario about them says no.
+    """A channel that sends a transport ack for every frame, unless told otherwise.
 
     Attributes:
         channel_id: Its id.
-        opened: The broker's answer to the open, once it came.
-        log: Every answer since, as the header of its frame; deliveries one by one.
+        opened: The broker's answer to the open, once received.
+        log: Every later answer, as the header of its frame; deliveries one by one.
 
     Args:
         stub: Of ConsumingService.
@@ -79,7 +79,7 @@ class AckqChannel(Channel):
         self.send(unsubscribe=consuming_pb2.Unsubscribe(consumer=consumer))
 
     def prefetch(self, messages: int, consumer: str = "") -> None:
-        """Bounds what is unacked on the channel as a whole, or on one consumer (C8)."""
+        """Sets the prefetch of the whole channel, or of one consumer (C8)."""
         self.send(prefetch=consuming_pb2.Prefetch(consumer=consumer, messages=messages))
 
     def get(self, queue: str, messages: int = 1, *, no_ack: bool = False) -> list[Delivery]:
@@ -95,7 +95,7 @@ class AckqChannel(Channel):
         return self.log.wait(complete, what="the answer to a pull")
 
     def settle(self, delivery, outcome=Outcome.ACCEPTED, *, multiple=False, reason="", delay_ms=0):
-        """Settles a delivery or a bare tag; how many messages, by the broker's answer (C15)."""
+        """Settles a delivery or a bare tag; returns the number of settled messages (C15)."""
         number = self._numbered()
         self.send(
             settle=consuming_pb2.Settle(
@@ -110,15 +110,15 @@ class AckqChannel(Channel):
         return self.log.wait(lambda: self._settled.get(number), what="the answer to a settlement")
 
     def transport_ack(self, tag: int) -> None:
-        """Says that everything up to this tag arrived (C11)."""
+        """Sends a transport ack for everything up to this tag (C11)."""
         self.send(transport_ack=consuming_pb2.TransportAck(delivery_tag=tag))
 
     def close(self) -> None:
-        """Half-closes, and waits until the broker ended the stream."""
+        """Half-closes, and waits until the broker ends the stream."""
         self._stream.half_close()
 
     def send(self, **kind: Any) -> None:
-        """One request."""
+        """Sends one request."""
         self._stream.send(consuming_pb2.ConsumeRequest(**kind))
 
     def _numbered(self) -> int:

@@ -31,19 +31,19 @@ _DELIVERY_MODES = {
 
 
 class AckqPublisher(Publisher):
-    """A publisher.
+    """A publisher's stream.
 
     Attributes:
         identity: Its id.
-        opened: The broker's answer to the open, once it came.
-        answers: What came since.
+        opened: The broker's answer to the open, once received.
+        answers: The later answers.
         probed: Answers to probes.
 
     Args:
         stub: Of PublishingService.
         mode: Confirm or transaction (P1).
         identity: Of a publisher that had a stream before; None: a new one.
-        resume: Whether the open says so.
+        resume: Whether the open asks to resume.
         window_messages: As announced to the broker (P11).
     """
 
@@ -78,13 +78,13 @@ class AckqPublisher(Publisher):
         )
 
     def publish_all(self, *messages: Message) -> list[int]:
-        """Publishes messages, in one frame; their numbers."""
+        """Publishes messages in one frame; returns their numbers."""
         return self.send(self._next, *messages)
 
     def send(self, first: int, *messages: Message) -> list[int]:
-        """One frame of messages under the numbers from `first`; the first says exchange and so on.
+        """Sends one frame of messages numbered from `first`; the first one sets exchange and flags.
 
-        For retransmissions under the numbers that they had (P10).
+        Also for retransmissions under the original numbers (P10).
         """
         common = messages[0]
         data = publishing_pb2.PublishData(
@@ -103,16 +103,16 @@ class AckqPublisher(Publisher):
         return numbers
 
     def probe(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Which of the numbers first..last the broker never saw, as ranges (P10).
+        """Asks which of the numbers first..last the broker never received, as ranges (P10).
 
-        Those that it knows it answers once more.
+        The broker answers the known ones again.
         """
         self.answers.ask_again(first, last)
         self._send(probe=publishing_pb2.PublishProbe(first_number=first, last_number=last))
         return self.probed.wait(lambda: self.probed.seen.pop() if self.probed.seen else None)
 
     def ask_for(self, mode: Mode) -> None:
-        """Comes back in this mode on a new stream; raises Refused (P1)."""
+        """Opens the publisher again in this mode on a new stream; raises Refused (P1)."""
         other = AckqPublisher(self._stub, mode, self.identity, resume=True)
         other.answers.wait(lambda: other.opened)
 
@@ -120,20 +120,20 @@ class AckqPublisher(Publisher):
         self._finish("commit", self.transaction())
 
     def commit_again(self, transaction: publishing_pb2.PublishTransaction) -> bool:
-        """Repeats a commit on a later stream; whether it was answered from the record (P13)."""
+        """Repeats a commit on a later stream; returns whether the record answered it (P13)."""
         return self._finish("commit", transaction).repeated
 
     def rollback(self) -> None:
         self._finish("rollback", self.transaction())
 
     def ask_commit(self) -> publishing_pb2.PublishTransaction:
-        """Asks for a commit, and waits for nothing; what to repeat."""
+        """Sends a commit without waiting for its answer; returns it for repeating."""
         transaction = self.transaction()
         self._send(commit=transaction)
         return transaction
 
     def transaction(self) -> publishing_pb2.PublishTransaction:
-        """The transaction under way; the next publish begins another."""
+        """Ends the current transaction, and returns it; the next publish begins another."""
         self._begun(0)
         ended = publishing_pb2.PublishTransaction(
             transaction_id=self._transaction, messages=self._in_transaction
@@ -142,11 +142,11 @@ class AckqPublisher(Publisher):
         return ended
 
     def close(self) -> None:
-        """Half-closes, and waits until the broker ended the stream."""
+        """Half-closes, and waits until the broker ends the stream."""
         self._stream.half_close()
 
     def _begun(self, messages: int) -> bytes:
-        """The id of the transaction that so many more messages belong to; empty when confirming."""
+        """Adds messages to the current transaction; returns its id, empty in confirm mode."""
         if self.mode is Mode.TRANSACTION:
             self._transaction = self._transaction or secrets.token_bytes(16)
             self._in_transaction += messages
@@ -210,7 +210,7 @@ def _encoded(message: Message) -> messages_pb2.Message:
 
 
 def _returned_bodies(response: publishing_pb2.PublishResponse) -> list[bytes]:
-    """The bodies of a return, which are empty when it comes again with its commit (P13)."""
+    """The bodies of a return; empty if it is sent again with a repeated commit (P13)."""
     if not response.block:
         return [b""] * len(response.header.returned.numbers)
     bodies: list[bytes] = block.decode(response.block, validate=True).batch["body"].to_pylist()

@@ -1,4 +1,4 @@
-"""One bidirectional call of the ackq protocol, read on a thread of its own."""
+"""One bidirectional call of the ackq protocol, read on its own thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Closed(Exception):  # noqa: N818 - how a stream ends in good order
 
 
 class Stream:
-    """Sends what it is given, hands each response to `take`, and notes the end in `log`."""
+    """Sends requests, hands each response to `take`, and notes the end in `log`."""
 
     def __init__(
         self, method: Any, first: Any, log: EventLog[Any], take: Callable[[Any], None]
@@ -40,11 +40,11 @@ class Stream:
         self._reader.start()
 
     def send(self, request: Any) -> None:
-        """One more request."""
+        """Sends one more request."""
         self._requests.put(request)
 
     def half_close(self) -> None:
-        """Ends the requests and waits until the broker ended the call."""
+        """Ends the requests, and waits until the broker ends the call."""
         self._requests.put(None)
         self._reader.join(TIMEOUT_S)
         assert not self._reader.is_alive(), f"not ended within {TIMEOUT_S} s of the half-close"
@@ -64,7 +64,7 @@ class Stream:
 
 
 def _verdict(error: grpc.RpcError) -> Exception:
-    """What the broker said, or that it said nothing."""
+    """The broker's refusal, or Cut if the broker gave none."""
     call: Any = error
     if DETAIL_KEY not in dict(call.trailing_metadata() or ()):
         return Cut(f"{call.code().name}: {call.details()}")

@@ -1,4 +1,4 @@
-"""AMQP 0-9-1 by pika: a connection on a thread of its own, and the streams over it."""
+"""AMQP 0-9-1 by pika: a connection on its own thread, and the streams over it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _CONDITIONS = {404: "not_found", 406: "precondition_failed"}
 
 
 class AmqpConnection(Connection):
-    """A connection, over a relay of its own.
+    """A connection, through its own relay.
 
     Args:
         relay: In front of the broker.
@@ -93,7 +93,7 @@ class AmqpConnection(Connection):
         assert not self._thread.is_alive()
 
     def post(self, work: Callable[[], Any]) -> Future[Any]:
-        """Has the connection's thread do something."""
+        """Runs `work` on the connection's thread."""
         done: Future[Any] = Future()
 
         def run() -> None:
@@ -106,7 +106,7 @@ class AmqpConnection(Connection):
         return done
 
     def open_channel(self) -> Any:
-        """A new AMQP channel, open."""
+        """Opens a new AMQP channel."""
         opened: Future[Any] = Future()
         self.post(lambda: self._connection.channel(on_open_callback=opened.set_result))
         return opened.result(TIMEOUT_S)
@@ -134,11 +134,11 @@ class AmqpStream:
         self.post(lambda: self.amqp.add_on_close_callback(self._on_close)).result(TIMEOUT_S)
 
     def post(self, work: Callable[[], Any]) -> Future[Any]:
-        """Has the connection's thread do something."""
+        """Runs `work` on the connection's thread."""
         return self._connection.post(work)
 
     def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Calls a method of the AMQP channel that takes a callback; the frame it gets."""
+        """Calls an AMQP channel's method that takes a callback; returns the callback's frame."""
         answer: list[Any] = []
 
         def answered(frame: Any) -> None:
@@ -151,7 +151,7 @@ class AmqpStream:
         return frame
 
     def close(self) -> None:
-        """Ends it in good order."""
+        """Closes the channel, and waits for its end."""
         self.post(self.amqp.close).result(TIMEOUT_S)
         self.log.wait_end()
 
@@ -176,11 +176,11 @@ class AmqpPublisher(AmqpStream, Publisher):
         self.post(lambda: self.amqp.add_on_return_callback(self._on_return)).result(TIMEOUT_S)
 
     def publish_all(self, *messages: Message) -> list[int]:
-        """Publishes messages; their numbers."""
+        """Publishes messages; returns their numbers."""
         return [self._publish(message) for message in messages]
 
     def ask_for(self, mode: Mode) -> None:
-        """Selects a mode; raises Refused when the channel has the other (P1)."""
+        """Selects a mode; raises Refused if the channel has the other one (P1)."""
         if mode is Mode.TRANSACTION:
             self.call(self.amqp.tx_select)
         else:
@@ -202,7 +202,7 @@ class AmqpPublisher(AmqpStream, Publisher):
         number = self._numbers
         self.answers.sent.add(number)
         properties = pika.BasicProperties(
-            message_id=str(number),  # a return has no number; this brings it back
+            message_id=str(number),  # a return has no number, so the id carries it
             delivery_mode=2 if message.persistent else 1,
             expiration=str(message.ttl_ms) if message.ttl_ms else None,
             headers=message.headers or None,
@@ -238,9 +238,9 @@ class AmqpChannel(AmqpStream, Channel):
         self.post(self._listen).result(TIMEOUT_S)
 
     def consume(self, queue, *, prefetch=0, no_ack=False, outcomes=NEGATIVE):
-        """Starts a consumer; its name. AMQP has no declaration of outcomes."""
+        """Starts a consumer; returns its name. AMQP has no declaration of outcomes."""
         assert outcomes == NEGATIVE
-        # Counts for consumers that start from now on, this one; and lifts the channel's bound.
+        # Applies to consumers started from now on, so to this one; also lifts the channel's bound.
         self.call(self.amqp.basic_qos, prefetch_count=prefetch, global_qos=False)
         self.prefetch(self._prefetch)
         started = self.call(
@@ -256,7 +256,7 @@ class AmqpChannel(AmqpStream, Channel):
         self.call(self.amqp.basic_qos, prefetch_count=messages, global_qos=True)
 
     def get(self, queue: str, messages: int = 1, *, no_ack: bool = False) -> list[Delivery]:
-        """Pulls up to so many, one by one: AMQP knows no more (C9)."""
+        """Pulls up to `messages` messages, one by one, as AMQP has no pull of several (C9)."""
         pulled = []
         for _ in range(messages):
             self.post(lambda: self.amqp.basic_get(queue, self._on_pulled(queue), auto_ack=no_ack))
@@ -270,8 +270,8 @@ class AmqpChannel(AmqpStream, Channel):
     def settle(self, delivery, outcome=Outcome.ACCEPTED, *, multiple=False, reason="", delay_ms=0):
         """Settles a delivery or a bare tag (C4).
 
-        FAILED and RELEASED are both a nack with requeue: whether that counts against a limit is the
-        queue's matter.
+        FAILED and RELEASED are both a nack with requeue: whether it counts against a delivery limit
+        depends on the queue.
         """
         assert not reason, "AMQP has no reason for a settlement"
         assert not delay_ms, "AMQP has no delay for a settlement"
@@ -281,7 +281,7 @@ class AmqpChannel(AmqpStream, Channel):
         else:
             requeue = outcome is not Outcome.REJECTED
             self.post(lambda: self.amqp.basic_nack(tag, multiple, requeue))
-        # A settlement has no answer in AMQP; a call on the channel is answered after it was done.
+        # AMQP does not answer a settlement; a later call on the channel is answered after it.
         self.call(self.amqp.flow, active=True)
 
     def _listen(self) -> None:

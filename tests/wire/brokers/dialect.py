@@ -1,7 +1,7 @@
-"""The words that scenarios speak: queues, publishers and channels, as any broker has them.
+"""The vocabulary of scenarios: queues, publishers and channels, as any broker has them.
 
-A dialect translates them into its protocol and adds nothing: what a scenario sees is what came over
-the wire. Every wait ends at a deadline.
+A dialect translates it into its protocol and adds nothing: a scenario sees only what came over the
+wire. Every wait ends at a deadline.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 
 class Mode(enum.Enum):
-    """How a publisher is answered (P1)."""
+    """The mode of a publisher: how it is answered (P1)."""
 
     CONFIRM = "confirm"
     TRANSACTION = "transaction"
 
 
 class Outcome(enum.Enum):
-    """What becomes of a delivered message (C4)."""
+    """The outcome of a delivered message (C4)."""
 
     ACCEPTED = "accepted"
     FAILED = "failed"
@@ -56,7 +56,7 @@ class Properties:
 
 @dataclass(frozen=True)
 class Message:
-    """What is published; `key` names the queue unless an exchange is given (Q2)."""
+    """A message to publish; `key` names the queue unless an exchange is given (Q2)."""
 
     key: str
     body: bytes
@@ -70,12 +70,12 @@ class Message:
 
 @dataclass(frozen=True)
 class Death:
-    """How a message came to be a dead letter, the last time (C13)."""
+    """How a message became a dead letter, the last time (C13)."""
 
     reason: str
     queue: str
     first_queue: str
-    # Times that it died of this in that queue.
+    # Number of times it was dead-lettered for this reason in that queue.
     count: int
     # Seconds since the Unix epoch.
     at: float
@@ -83,16 +83,16 @@ class Death:
 
 @dataclass(frozen=True)
 class Delivery:
-    """A message that came over a channel."""
+    """A message delivered over a channel."""
 
     tag: int
     body: bytes
     queue: str
     redelivered: bool
-    # Deliveries up to this one; None where the broker does not tell.
+    # Deliveries up to this one; None if the broker does not report it.
     count: int | None
     persistent: bool
-    # Whether it still has a time to live of its own.
+    # Whether it still has a TTL of its own.
     expires: bool
     # Empty for a pull.
     consumer: str
@@ -102,20 +102,20 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Counts:
-    """A queue as the broker counts it."""
+    """The broker's counts of a queue."""
 
     ready: int
     consumers: int
 
 
 class Refused(Exception):  # noqa: N818 - a verdict of the broker, not a failure of the test
-    """The broker said no.
+    """A refusal by the broker.
 
     Attributes:
         condition: "precondition_failed", "not_found", "invalid", "aborted" or "other".
         code: The protocol's own code.
-        text: What the broker said.
-        fields: What it said about which things, by name, where its protocol has that.
+        text: The broker's error text.
+        fields: The objects that the error names, by field, where the protocol has that.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Refused(Exception):  # noqa: N818 - a verdict of the broker, not a failure
 
 
 class Cut(Exception):  # noqa: N818 - mostly what the scenario asked for
-    """The connection went without a word of the broker."""
+    """The connection ended without an error from the broker."""
 
 
 class Publisher(Protocol):
@@ -138,7 +138,7 @@ class Publisher(Protocol):
     answers: Answers
 
     def publish(self, key: str, *bodies: bytes, **fields: object) -> list[int]:
-        """Publishes bodies as `Message`s with these fields; their numbers."""
+        """Publishes bodies as `Message`s with these fields; returns their numbers."""
         return self.publish_all(*(Message(key, body, **fields) for body in bodies))
 
     def publish_and_wait(self, key: str, *bodies: bytes, **fields: object) -> None:
@@ -147,19 +147,19 @@ class Publisher(Protocol):
         self.answers.all()
 
     def publish_all(self, *messages: Message) -> list[int]:
-        """Publishes messages, all to one exchange; their numbers."""
+        """Publishes messages, all to one exchange; returns their numbers."""
 
     def ask_for(self, mode: Mode) -> None:
         """Asks a publisher that has a mode for this one (P1); raises Refused."""
 
     def commit(self) -> None:
-        """Returns when the commit was answered (P13)."""
+        """Commits the transaction, and waits for the answer (P13)."""
 
     def rollback(self) -> None:
-        """Returns when the rollback was answered (P13)."""
+        """Rolls the transaction back, and waits for the answer (P13)."""
 
     def received(self) -> None:
-        """Returns when the broker has looked at what was published, if it does so by itself."""
+        """Waits until the broker has handled the published messages, if it does so by itself."""
 
 
 class Channel(Protocol):
@@ -177,19 +177,19 @@ class Channel(Protocol):
         no_ack: bool = False,
         outcomes: tuple[Outcome, ...] = NEGATIVE,
     ) -> str:
-        """Starts a consumer; its name."""
+        """Starts a consumer; returns its name."""
 
     def cancel(self, consumer: str) -> None:
-        """Ends a consumer; what it holds stays unacked on the channel."""
+        """Ends a consumer; its deliveries stay unacked on the channel."""
 
     def prefetch(self, messages: int) -> None:
-        """Bounds what is unacked on the channel as a whole; 0: no bound (C8)."""
+        """Bounds the unacked messages of the whole channel; 0: no bound (C8)."""
 
     def get(self, queue: str, messages: int = 1, *, no_ack: bool = False) -> list[Delivery]:
-        """Pulls up to so many (C9)."""
+        """Pulls up to `messages` messages (C9)."""
 
     def delivery(self, timeout_s: float = TIMEOUT_S) -> Delivery:
-        """The next delivery to a consumer of the channel."""
+        """Waits for the next delivery to a consumer of the channel."""
         return self._next(self.deliveries, timeout_s, "a delivery")
 
     def settle(
@@ -204,18 +204,18 @@ class Channel(Protocol):
         """Settles a delivery or a bare tag (C4); returns when it took effect, or raises Refused."""
 
     def cancelled(self, timeout_s: float = TIMEOUT_S) -> str:
-        """The next consumer that the broker ended."""
+        """Waits for the next consumer that the broker ends; returns its name."""
         return self._next(self.ended, timeout_s, "a cancel")
 
     def close(self) -> None:
-        """Ends the channel in good order."""
+        """Closes the channel."""
 
     def _next(self, arrived: deque[T], timeout_s: float, what: str) -> T:
         return self.log.wait(lambda: arrived.popleft() if arrived else None, timeout_s, what)
 
 
 class Connection(Protocol):
-    """A client's connection, over a relay of its own."""
+    """A client's connection, through its own relay."""
 
     relay: Relay
 
@@ -226,53 +226,53 @@ class Connection(Protocol):
         """Opens a channel."""
 
     def cut(self) -> None:
-        """Breaks the connection without a word to the broker."""
+        """Cuts the connection without notice to the broker."""
         self.relay.cut()
 
     def silence(self) -> None:
-        """Lets nothing through any more, and leaves the connection standing."""
+        """Stops all traffic, but keeps the connection open."""
         self.relay.hold()
 
     def close(self) -> None:
-        """Ends it, and everything on it."""
+        """Closes the connection, and everything on it."""
 
 
 class Dialect(Protocol):
-    """A broker under test, spoken to in its protocol."""
+    """A broker under test, called in its protocol."""
 
     name: str
     # Options of `connect` for the shortest heartbeat that a client can have (C12).
     short_heartbeat: dict[str, int]
 
     def connect(self) -> Connection:
-        """A new connection."""
+        """Opens a new connection."""
 
     def declare(self, queue: str, properties: Properties) -> None:
-        """Makes a queue, or confirms it (Q1)."""
+        """Declares a queue (Q1)."""
 
     def delete(self, queue: str, *, force: bool = False, if_empty: bool = False) -> int:
-        """Removes a queue (Q4); its ready messages."""
+        """Deletes a queue (Q4); returns the number of its ready messages."""
 
     def purge(self, queue: str) -> int:
-        """Removes ready messages; how many (Q4)."""
+        """Purges the ready messages; returns how many (Q4)."""
 
     def counts(self, queue: str) -> Counts:
-        """Looks at a queue; raises Refused when there is none."""
+        """The counts of a queue; raises Refused if it does not exist."""
 
     def declare_exchange(self, exchange: str, kind: str, *, durable: bool = True) -> None:
-        """Makes an exchange, or confirms it (Q2)."""
+        """Declares an exchange (Q2)."""
 
     def delete_exchange(self, exchange: str) -> None:
-        """Removes an exchange and its bindings."""
+        """Deletes an exchange and its bindings."""
 
     def bind(self, exchange: str, queue: str, key: str = "") -> None:
-        """Binds (Q2)."""
+        """Binds a queue to an exchange (Q2)."""
 
     def unbind(self, exchange: str, queue: str, key: str = "") -> None:
-        """Unbinds (Q2)."""
+        """Unbinds a queue from an exchange (Q2)."""
 
     def crash(self) -> None:
-        """SIGKILL, and a new start on the same data."""
+        """Kills the broker by SIGKILL, and starts it again on the same data."""
 
     def disk_alarm(self, *, on: bool) -> None:
-        """Has the broker find its disk full, or with room again (P14)."""
+        """Simulates a full disk for the broker, or ends that (P14)."""

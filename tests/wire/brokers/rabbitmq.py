@@ -13,11 +13,11 @@ from tests.wire.brokers.dialect import Counts, Dialect, Properties
 from tests.wire.brokers.rabbitmq_server import RabbitMqServer
 from tests.wire.brokers.streams import EventLog
 
-# A limit that no disk has room for (in units of the machine's memory), and RabbitMQ's default.
+# A limit that no disk satisfies (in units of the machine's memory), and RabbitMQ's default.
 _DISK_FULL = ("mem_relative", "100000")
 _DISK_FREE = ("50MB",)
 
-# Erlang: how many messages the queue `%s` has.
+# Erlang: the number of messages in the queue `%s`.
 _MESSAGES = """
     {ok, Queue} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"%s">>)),
     case amqqueue:get_type(Queue) of
@@ -34,7 +34,7 @@ _MESSAGES = """
 
 @contextlib.contextmanager
 def target(folder: Path) -> Iterator[RabbitMqDialect]:
-    """A node of the suite's own."""
+    """Starts a node of the suite's own, and yields its dialect."""
     with RabbitMqServer(folder) as server:
         dialect = RabbitMqDialect(server)
         try:
@@ -55,15 +55,15 @@ class RabbitMqDialect(Dialect):
 
     @property
     def port(self) -> int:
-        """Where the node listens."""
+        """The port on which the node listens."""
         return self._server.port
 
     def connect(self, heartbeat_s: int | None = None) -> AmqpConnection:
-        """A new connection, over a relay of its own."""
+        """Opens a new connection, through its own relay."""
         return AmqpConnection(Relay(self._server.endpoint), heartbeat_s)
 
     def declare(self, queue: str, properties: Properties) -> None:
-        """Makes a queue, or confirms it (Q1); one with a delivery limit is a quorum queue."""
+        """Declares a queue (Q1); one with a delivery limit is a quorum queue."""
         self._call(
             "queue_declare",
             queue,
@@ -79,15 +79,15 @@ class RabbitMqDialect(Dialect):
         return self._call("queue_purge", queue).method.message_count
 
     def counts(self, queue: str) -> Counts:
-        """Looks at a queue: a passive declare."""
+        """The counts of a queue, by a passive declare."""
         found = self._call("queue_declare", queue, passive=True).method
         return Counts(found.message_count, found.consumer_count)
 
     def messages(self, queue: str) -> int:
-        """Messages of a queue, those that are delivered and not acknowledged included.
+        """The number of messages of a queue, including unacknowledged ones.
 
-        The queue is asked: what `list_queues` tells of a quorum queue is up to 5 s old, and 0 of a
-        new one.
+        Asks the queue itself: the figure of `list_queues` for a quorum queue is up to 5 s old, and
+        0 for a new one.
         """
         return int(self._server.control("eval", _MESSAGES % queue))
 
@@ -105,7 +105,7 @@ class RabbitMqDialect(Dialect):
 
     def crash(self) -> None:
         self.close()
-        # A queue is declared before it is on disk: a new one would not be found again.
+        # A declare is answered before it is on disk, so a new queue could be lost by the kill.
         self._server.control("eval", "mnesia:sync_log().")
         self._server.kill()
         self._server.start()
@@ -114,13 +114,13 @@ class RabbitMqDialect(Dialect):
         self._server.control("set_disk_free_limit", *(_DISK_FULL if on else _DISK_FREE))
 
     def close(self) -> None:
-        """Ends the connection that administration is done over."""
+        """Closes the connection used for administration."""
         if self._admin is not None:
             self._admin.close()
             self._admin = None
 
     def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """One call on a channel of its own: RabbitMQ closes the channel of a refused one."""
+        """Makes one call on a new channel, as RabbitMQ closes the channel of a refused one."""
         if self._admin is None:
             self._admin = self.connect()
         stream = AmqpStream(self._admin, EventLog())

@@ -1,4 +1,4 @@
-"""Three RabbitMQ nodes of one machine as a cluster, with queues that are on all of them.
+"""A cluster of three RabbitMQ nodes on one machine, with queues replicated to all of them.
 
 Invariant: they share a port mapper and a cookie, and nothing with another node of the machine; the
 processes end with the context, by their process ids.
@@ -44,7 +44,7 @@ class RabbitMqCluster:
     def __enter__(self) -> Self:
         with ExitStack() as starting:
             for node in self.nodes:
-                # Stopped in the opposite order: the first one has the port mapper of all.
+                # Stopped in reverse order, as the first node runs the port mapper of all.
                 starting.callback(node.stop)
                 node.launch()
             for node in self.nodes:
@@ -57,7 +57,7 @@ class RabbitMqCluster:
         self._stack.close()
 
     def declare_quorum(self, queue: str, leader: RabbitMqServer) -> None:
-        """Declares a quorum queue with a member on each node, led by one of them."""
+        """Declares a quorum queue with a member on each node, led by the given node."""
         with pika.BlockingConnection(
             pika.ConnectionParameters("127.0.0.1", leader.port)
         ) as connection:
@@ -72,7 +72,7 @@ class RabbitMqCluster:
             )
 
     def leader(self, queue: str, ask: RabbitMqServer) -> RabbitMqServer:
-        """The node that leads a quorum queue, as another one says; waits for an election."""
+        """The node that leads a quorum queue, according to another one; waits for an election."""
 
         def found() -> RabbitMqServer | None:
             listed = ask.control("list_queues", "--no-table-headers", "name", "leader")

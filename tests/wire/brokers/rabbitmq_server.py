@@ -1,4 +1,4 @@
-"""A RabbitMQ node of the suite's own: a free port, a folder for its data, plugins if asked for.
+"""A RabbitMQ node of the suite's own: a free port, a data folder, and optional plugins.
 
 Invariant: it shares nothing with another node of the machine (name, port mapper, cookie, data), and
 its processes end with the suite, by their process ids.
@@ -17,7 +17,7 @@ from typing import Self
 from tests.ports import free_ports
 from tests.wire.brokers.streams import until
 
-# Debian's scripts in /usr/sbin switch to a user and a folder of their own; these do not.
+# Debian's scripts in /usr/sbin switch to their own user and folder; these do not.
 _SCRIPTS = Path("/usr/lib/rabbitmq/bin")
 REMEDY = "apt-get install rabbitmq-server"
 _START_S = 180.0
@@ -25,7 +25,7 @@ _STOP_S = 30.0
 
 
 def missing() -> str:
-    """What is not installed, of what a node needs; empty: nothing."""
+    """Names the programs that a node needs and that are not installed; empty if none is missing."""
     needs = {
         "rabbitmq-server": (_SCRIPTS / "rabbitmq-server").exists(),
         "epmd": shutil.which("epmd") is not None,
@@ -41,7 +41,7 @@ class RabbitMqServer:
         name: The node's, before the `@`.
         beside: A node that it shares port mapper and cookie with, and which runs as long.
         config: The text of its configuration file.
-        plugins: The names of those that it runs.
+        plugins: The names of the enabled plugins.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class RabbitMqServer:
         return self._server.pid
 
     def launch(self) -> None:
-        """Starts a new node, with its port mapper unless it shares one; waits for neither."""
+        """Starts a new node, and its port mapper unless shared; does not wait until it serves."""
         for each in (self._home, self._folder / "data", self._folder / "log"):
             each.mkdir(parents=True, exist_ok=True)
         (self._folder / "enabled_plugins").write_text(f"[{','.join(self._plugins)}].")
@@ -104,7 +104,7 @@ class RabbitMqServer:
         self._launch()
 
     def start(self) -> None:
-        """Starts it on the data that it has."""
+        """Starts the node on its existing data."""
         self._launch()
         self.wait_ready()
 
@@ -115,11 +115,11 @@ class RabbitMqServer:
             )
 
     def wait_ready(self) -> None:
-        """Waits until it serves clients."""
+        """Waits until the node serves clients."""
         until(self._ready, _START_S)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kills the node by SIGKILL."""
         assert self._server is not None
         self._server.kill()
         self._server.wait(_STOP_S)
@@ -138,7 +138,7 @@ class RabbitMqServer:
                     process.wait()
 
     def control(self, *command: str) -> str:
-        """`rabbitmqctl` on this node; what it prints."""
+        """Runs `rabbitmqctl` on this node; returns its output."""
         done = subprocess.run(
             [_SCRIPTS / "rabbitmqctl", "--quiet", *command],
             env=self._env,
@@ -166,11 +166,11 @@ class RabbitMqServer:
             "RABBITMQ_MNESIA_BASE": str(folder / "data"),
             "RABBITMQ_LOG_BASE": str(folder / "log"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
-            # Not the machine's configuration.
+            # Not the configuration of the machine.
             "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq"),
             "RABBITMQ_CONF_ENV_FILE": os.devnull,
             # The script becomes the node instead of its parent: its process id is the node's. The
-            # port mapper is started here, or it would outlive the node.
+            # port mapper is started separately, or it would outlive the node.
             "RABBITMQ_ALLOW_INPUT": "1",
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-noinput -start_epmd false +S 1:1",
         }
@@ -193,7 +193,7 @@ class RabbitMqServer:
 
 
 def _speaks_amqp(port: int) -> bool:
-    """Whether it is the node that listens there: it answers a client's greeting with a method."""
+    """Whether the node listens on the port: it answers a client's greeting with a method."""
     try:
         with socket.create_connection(("127.0.0.1", port), 1) as client:
             client.sendall(b"AMQP\x00\x00\x09\x01")

@@ -1,4 +1,4 @@
-"""What came over a stream, in its order; every wait for it ends at a deadline."""
+"""The events received over a stream, in order; every wait for them ends at a deadline."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _POLL_S = 0.01
 
 
 def until(ready: Callable[[], T], timeout_s: float = TIMEOUT_S, poll_s: float = _POLL_S) -> T:
-    """Asks again and again until the answer is true, and returns it.
+    """Calls `ready` until its answer is true, and returns it.
 
-    For what a broker tells only when asked, such as its counts.
+    For facts that a broker reports only on request, such as its counts.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -29,7 +29,7 @@ def until(ready: Callable[[], T], timeout_s: float = TIMEOUT_S, poll_s: float = 
 
 
 class EventLog(Generic[T]):
-    """Events in the order they came. Filled by the thread that reads, waited for by the test."""
+    """Events in the order received, added by the reading thread, and awaited by the test."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -37,18 +37,18 @@ class EventLog(Generic[T]):
         self.seen: list[T] = []
 
     def add(self, event: T) -> None:
-        """One more event."""
+        """Adds an event."""
         with self._changed:
             self.seen.append(event)
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Something that is waited for changed beside the log."""
+        """Wakes waiting tests after a change outside the log."""
         with self._changed:
             self._changed.notify_all()
 
     def end(self, error: BaseException) -> None:
-        """Nothing comes any more; the first reason stands."""
+        """Ends the log; the first reason is kept."""
         with self._changed:
             self._end = self._end or error
             self._changed.notify_all()
@@ -56,10 +56,10 @@ class EventLog(Generic[T]):
     def wait(
         self, found: Callable[[], T | None], timeout_s: float = TIMEOUT_S, what: str = "the event"
     ) -> T:
-        """What `found` returns once it is not None; it is asked after every event.
+        """Waits until `found` returns something other than None; it is called after every event.
 
         Raises:
-            BaseException: Why the stream ended, when it did before.
+            BaseException: Why the stream ended, if it did before.
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:
@@ -75,7 +75,7 @@ class EventLog(Generic[T]):
                 self._changed.wait(left)
 
     def wait_end(self, timeout_s: float = TIMEOUT_S) -> BaseException:
-        """Why the stream ended, once it did."""
+        """Waits until the stream has ended; returns the reason."""
         with self._changed:
             ended = self._changed.wait_for(lambda: self._end is not None, timeout_s)
             assert ended, f"the stream did not end within {timeout_s} s: {self.seen}"
@@ -84,7 +84,7 @@ class EventLog(Generic[T]):
 
 @dataclass(frozen=True)
 class Confirm:
-    """Numbers first..last are handled; `multiple`: all up to last that have no answer yet (P2)."""
+    """A confirm of numbers first..last; `multiple`: of all unanswered ones up to last (P2)."""
 
     first: int
     last: int
@@ -93,18 +93,18 @@ class Confirm:
 
 @dataclass(frozen=True)
 class Nack:
-    """Numbers first..last were refused (P8)."""
+    """A nack of numbers first..last (P8)."""
 
     first: int
     last: int
     multiple: bool
-    # The broker's code for why, where it tells.
+    # The broker's code for the reason, if it reports one.
     reason: str | None
 
 
 @dataclass(frozen=True)
 class Return:
-    """A mandatory message that no queue wanted (P7)."""
+    """A returned mandatory message that no queue took (P7)."""
 
     number: int
     body: bytes
@@ -113,14 +113,14 @@ class Return:
 
 @dataclass(frozen=True)
 class Blocked:
-    """The broker takes no publishes (P14)."""
+    """The broker blocks publishers (P14)."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Unblocked:
-    """It does again (P14)."""
+    """The broker accepts publishes again (P14)."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Finished:
 
     # Why a commit was refused; None: it took effect.
     refused: Exception | None = None
-    # It took effect before, on an earlier stream.
+    # It took effect earlier, on a previous stream.
     repeated: bool = False
 
 
@@ -137,7 +137,7 @@ Answer = Confirm | Nack | Return | Blocked | Unblocked | Finished
 
 
 class Answers(EventLog[Answer]):
-    """A publisher's answers, kept as P2 and P3 say: one for each number, confirm or nack.
+    """A publisher's answers, checked against P2 and P3: one per number, confirm or nack.
 
     Attributes:
         sent: Numbers that were published.
@@ -155,7 +155,7 @@ class Answers(EventLog[Answer]):
         self._lowest = 1
 
     def add(self, event: Answer) -> None:
-        """One more answer; a second one for a number breaks the log (P3)."""
+        """Adds an answer; a second answer for a number ends the log with an error (P3)."""
         with self._changed:
             try:
                 self._note(event)
@@ -165,20 +165,20 @@ class Answers(EventLog[Answer]):
 
     @property
     def lowest_unanswered(self) -> int:
-        """The lowest number that has no answer."""
+        """The lowest publish number without an answer."""
         with self._changed:
             while self._lowest in self.confirmed or self._lowest in self.nacked:
                 self._lowest += 1
             return self._lowest
 
     def ask_again(self, first: int, last: int) -> None:
-        """The numbers first..last will be answered once more: a probe asked for it (P10)."""
+        """Expects one more answer for the numbers first..last, as a probe asked for it (P10)."""
         with self._changed:
             self.confirmed -= set(range(first, last + 1))
             self._lowest = min(self._lowest, first)
 
     def all(self, timeout_s: float = TIMEOUT_S) -> Answers:
-        """Waits until every number that was published has its answer."""
+        """Waits until every published number has its answer."""
         self.wait(
             lambda: True if len(self.confirmed) + len(self.nacked) == len(self.sent) else None,
             timeout_s,
@@ -187,7 +187,7 @@ class Answers(EventLog[Answer]):
         return self
 
     def next(self, kind: type[T], timeout_s: float = TIMEOUT_S, *, after: int = 0) -> T:
-        """The first answer of a kind, among those from index `after` on."""
+        """Waits for the first answer of a kind, from index `after` on."""
         return self.wait(
             lambda: next((event for event in self.seen[after:] if isinstance(event, kind)), None),
             timeout_s,
@@ -205,7 +205,7 @@ class Answers(EventLog[Answer]):
                 self.returned[event.number] = event
 
     def _answered(self, event: Confirm | Nack) -> set[int]:
-        """The numbers that an answer newly answers."""
+        """The publish numbers that an answer newly answers."""
         first = self.lowest_unanswered if event.multiple else event.first
         numbers = set(range(first, event.last + 1))
         before = {n for n in numbers if n in self.confirmed or n in self.nacked}

@@ -12,7 +12,7 @@ from ackq_broker import embedded
 
 @pytest.fixture(scope="module")
 def endpoint():
-    """One real broker for the tests of a module; each names its own queues."""
+    """One real broker for the tests of a module; each test names its own queues."""
     with embedded(sync=False) as running:
         yield running.endpoint
         close_channels()
@@ -25,7 +25,7 @@ def admin(endpoint):
 
 @pytest.fixture
 def open_lease(endpoint):
-    """Leases what is ready in a queue to a session that has the queue's name."""
+    """Returns a function that leases a queue's ready messages to a session of the queue's name."""
 
     def opened(name):
         session = Session(endpoint)
@@ -37,7 +37,7 @@ def open_lease(endpoint):
 
 
 def read(result, status=0):
-    """What a command printed for programs, out of its envelope."""
+    """The data of a command's JSON output, without its envelope."""
     assert result.exit_code == status, result.output
     document = json.loads(result.stdout)
     assert document.keys() == {"version", "data"}
@@ -46,14 +46,14 @@ def read(result, status=0):
 
 
 def failed(result, status=ExitStatus.REFUSED):
-    """What a command that ended with this status said."""
+    """The error output of a command, after checking its exit status."""
     assert result.exit_code == status, result.output
     return result.stderr
 
 
 @pytest.fixture
 def run(endpoint):
-    """Runs `ackq` with arguments against the broker."""
+    """Returns a function that runs `ackq` with arguments against the broker."""
 
     def invoke(*arguments, **options):
         return CliRunner().invoke(ackq, ["--endpoint", endpoint, *arguments], **options)

@@ -1,4 +1,4 @@
-"""The command line against a real broker: output for people and programs, exit status, errors."""
+"""The command line against a real broker: output as text and JSON, exit status, errors."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from tests.wire.cli.conftest import failed, read
 
 @pytest.fixture
 def orders(admin, request):
-    """A queue of this test's own."""
+    """A queue of the test's own."""
     name = request.node.name
     admin.declare_queue(name)
     return name
@@ -34,13 +34,13 @@ def lease(open_lease, run, orders):
 
 
 def line_of(table, body):
-    """The cells of the line of a table that ends with a body."""
+    """The cells of the table line that ends with a body."""
     (line,) = [line for line in table.splitlines() if line.rstrip().endswith(body)]
     return line.split()
 
 
 def test_declare_says_what_happened(run):
-    """Q1: declare is idempotent, and says which it was."""
+    """Q1: `queue declare` is idempotent, and says whether the queue was created or existed."""
     assert run("queue", "declare", "d1").stdout == "queue 'd1' created\n"
     assert run("queue", "declare", "d1").stdout == "queue 'd1' exists\n"
     declared = read(run("queue", "declare", "d1", "--json"))
@@ -48,7 +48,7 @@ def test_declare_says_what_happened(run):
 
 
 def test_declare_warns_on_stderr(endpoint):
-    """Q1: of a limit without effect, once, beside the answer."""
+    """Q1: `queue declare` warns on stderr of a delivery limit without effect, once."""
     command = ["queue", "declare", "d3", "--delivery-limit", "5", "--json"]
     program = "from ackq.cli import main; main()"
     result = subprocess.run(
@@ -64,7 +64,7 @@ def test_declare_warns_on_stderr(endpoint):
 
 
 def test_declare_with_other_properties_fails_in_one_line(run):
-    """Q1: an error is one line on stderr, and its status says that it was refused."""
+    """Q1: a refused declare is one line on stderr, with the exit status of a refusal."""
     run("queue", "declare", "d2")
     result = run("queue", "declare", "d2", "--max-length", "5")
     assert result.exit_code == ExitStatus.REFUSED
@@ -75,7 +75,7 @@ def test_declare_with_other_properties_fails_in_one_line(run):
 
 
 def test_queue_list_and_show_have_stable_keys(run, orders):
-    """Keys are the protocol's field names."""
+    """The keys of queues in JSON are the protocol's field names."""
     listed = read(run("queue", "list", "--json"))
     shown = read(run("queue", "show", orders, "--json"))
     assert [each for each in listed if each["queue"] == orders] == [shown]
@@ -102,7 +102,7 @@ def test_queue_list_and_show_have_stable_keys(run, orders):
 
 
 def test_queue_list_for_people(run, orders):
-    """A pipe gets whole names, whatever their length."""
+    """`queue list` into a pipe prints whole names, whatever their length."""
     lines = run("queue", "list").stdout.splitlines()
     assert lines[0].split()[:3] == ["QUEUE", "READY", "UNACKED"]
     assert orders in [line.split()[0] for line in lines[1:]]
@@ -114,13 +114,13 @@ def test_queue_show_for_people(run, orders):
 
 
 def test_publish_argument(run, orders, admin):
-    """P3: prints what was confirmed."""
+    """P3: `publish` prints the number of confirmed messages."""
     assert run("publish", orders, "hello").stdout == "confirmed=1\n"
     assert admin.queue(orders).ready == 1
 
 
 def test_publish_lines_of_stdin(run, orders, admin):
-    """Each line is a message; their ends are not part of them."""
+    """`publish` sends each line of stdin as a message, without the line end."""
     published = read(run("publish", orders, "--json", input="a\nb\r\n\nc"))
     assert published == {"confirmed": 4, "failed": 0}
     (batch,) = admin.browse(orders, columns=["body"])
@@ -128,7 +128,7 @@ def test_publish_lines_of_stdin(run, orders, admin):
 
 
 def test_publish_file_with_headers(run, orders, admin, tmp_path):
-    """A file is one message, byte for byte."""
+    """`publish --file` sends a file as one message, byte for byte."""
     file = tmp_path / "body"
     file.write_bytes(b"\x00\xff\n")
     options = ("--header", "k=v=w", "--message-id", "7", "--content-type", "x/y", "--no-persistent")
@@ -147,7 +147,7 @@ def test_publish_file_with_headers(run, orders, admin, tmp_path):
 
 
 def test_publish_with_a_ttl(run, orders, admin):
-    """Q3: a message that expires if nobody consumes it."""
+    """Q3: `publish --ttl` sends a message that expires."""
     run("publish", orders, "hello", "--ttl", "60s")
     (batch,) = admin.browse(orders, columns=["expires_at"])
     assert batch.column(0).null_count == 0
@@ -155,7 +155,7 @@ def test_publish_with_a_ttl(run, orders, admin):
 
 
 def test_publish_in_a_transaction(run, orders, admin):
-    """P13: the lines of stdin together, or none of them."""
+    """P13: `publish --transaction` publishes all lines of stdin or none."""
     assert run("publish", orders, "--transaction", input="a\nb\n").stdout == "committed=2\n"
     assert read(run("publish", orders, "c", "--transaction", "--json")) == {"committed": 1}
     admin.declare_queue(f"{orders}-small", max_length=1)
@@ -171,7 +171,7 @@ def test_publish_in_a_transaction(run, orders, admin):
 
 
 def test_publish_that_nobody_wants_fails(run):
-    """P7: published mandatory, so a wrong queue name is noticed."""
+    """P7: `publish` is mandatory, so that a wrong queue name is an error."""
     result = run("publish", "no-such-queue", "hello", "--json")
     assert read(result, ExitStatus.NOT_CONFIRMED) == {"confirmed": 0, "failed": 1}
     error = json.loads(result.stderr)["error"]
@@ -182,7 +182,7 @@ def test_publish_that_nobody_wants_fails(run):
 
 
 def test_publish_without_a_broker_fails_at_once(monkeypatch):
-    """A command is not worth the publisher's minute of patience."""
+    """`publish` fails at once without a broker, instead of retrying for a minute."""
     monkeypatch.setattr("ackq.client.Publisher", None)
     arguments = ["publish", "q", "body", "--endpoint", "127.0.0.1:1"]
     result = CliRunner().invoke(ackq, arguments)
@@ -191,7 +191,7 @@ def test_publish_without_a_broker_fails_at_once(monkeypatch):
 
 
 def test_line_over_the_limit_ends_publishing_and_is_named(run, orders, admin, monkeypatch):
-    """P3: the lines before it get their answers, and its own error is not lost among them."""
+    """P3: `publish` confirms the lines before an oversized one, and names that one's error."""
     monkeypatch.setattr("ackq.limits.MAX_MESSAGE_BYTES", 100 + len(orders))
     lines = [b"a", b"b", b"x" * 101, b"after"]
     result = run("publish", orders, input=b"\n".join(lines))
@@ -202,14 +202,14 @@ def test_line_over_the_limit_ends_publishing_and_is_named(run, orders, admin, mo
 
 
 def test_publish_keeps_all_but_the_line_end(run, orders, admin):
-    """A body may end in carriage returns of its own."""
+    """`publish` strips one line end only; a body may end in carriage returns."""
     run("publish", orders, input=b"a\r\r\n")
     (batch,) = admin.browse(orders, columns=["body"])
     assert batch.column(0).to_pylist() == [b"a\r"]
 
 
 def test_interrupted_publish_says_how_far_it_came(run, orders, monkeypatch):
-    """P3: Ctrl-C in the middle of stdin."""
+    """P3: an interrupted `publish` says how many messages were confirmed."""
 
     def interrupted(*_):
         yield publish._Line(1, b"a")
@@ -242,7 +242,7 @@ def test_usage_errors_exit_with_2(run, arguments, expected):
 
 
 def test_peek_shows_messages_without_consuming(run, orders, admin):
-    """Q5: bodies as text, or as base64 when they are none."""
+    """Q5: `queue peek` shows bodies as text, or as base64 if they are not text."""
     run("publish", orders, input=b"plain\n\xff\xfe\n")
     first, second = read(run("queue", "peek", orders, "--json"))
     assert (first["body"], first["body_encoding"], first["position"]) == ("plain", "utf-8", 1)
@@ -255,7 +255,7 @@ def test_peek_shows_messages_without_consuming(run, orders, admin):
 
 
 def test_peek_counts_deliveries(run, lease):
-    """C7: a ready message has not been delivered, a leased one has."""
+    """C7: `queue peek` shows 0 deliveries of a ready message, and 1 of a leased one."""
     run("publish", lease, "ready")
     table = run("queue", "peek", lease).stdout
     assert line_of(table, " a") == ["1", "yes", "1", lease, "a"]
@@ -274,13 +274,13 @@ def test_peek_counts_deliveries(run, lease):
     ],
 )
 def test_preview_is_one_line_of_whole_characters(body, expected, capsys):
-    """Q5: a body neither commands the terminal nor breaks the table."""
+    """Q5: a body in a table neither controls the terminal nor breaks the line."""
     print_table(("BODY",), [(preview(body),)])
     assert capsys.readouterr().out.splitlines()[1:] == [expected]
 
 
 def test_table_in_a_locale_without_its_characters(endpoint, run, orders):
-    """Output for people does not end in a traceback because of a body."""
+    """A table in an ASCII locale is printed without a traceback, whatever the body."""
     run("publish", orders, "é")
     program = "from ackq.cli import main; main()"
     arguments = ["--endpoint", endpoint, "queue", "peek", orders]
@@ -296,7 +296,7 @@ def test_table_in_a_locale_without_its_characters(endpoint, run, orders):
 
 
 def test_purge_and_delete_count(run, orders):
-    """Q4: both are answered with counts."""
+    """Q4: `queue purge` and `queue delete` print counts."""
     run("publish", orders, input="a\nb\n")
     purged = read(run("queue", "purge", orders, "--yes", "--json"))
     assert purged == {"queue": orders, "purged": 2}
@@ -309,7 +309,7 @@ def test_purge_and_delete_count(run, orders):
 
 
 def test_exchange_and_bindings(run, orders, admin):
-    """Q2: declare, bind, publish through it, unbind, delete."""
+    """Q2: an exchange can be declared, bound, published to, unbound and deleted by commands."""
     name = f"x-{orders}"
     declared = read(run("exchange", "declare", name, "--kind", "topic", "--json"))
     assert declared == {"exchange": name, "created": True}
@@ -336,7 +336,7 @@ def test_exchange_and_bindings(run, orders, admin):
 
 
 def test_sessions_show_their_lease(run, lease):
-    """S5, S8: who holds what; the holder's secret is not shown."""
+    """S5, S8: `session show` prints the lease and its holder, without the holder's token."""
     shown = read(run("session", "show", lease, "--json"))
     assert (shown["queues"], shown["leased"], shown["end_tag"]) == ([lease], 2, 2)
     assert shown["holder"]["application"] == "test"
@@ -349,7 +349,7 @@ def test_sessions_show_their_lease(run, lease):
 
 
 def test_release_puts_the_lease_back(run, lease, admin):
-    """S5, S8: what a reader that is gone had leased is ready again."""
+    """S5, S8: `session release` makes the leased messages ready again."""
     released = read(run("session", "release", lease, "--fence", "--json"))
     assert released == {"session": lease, "released": 2, "dropped": 0}
     assert (admin.queue(lease).ready, admin.queue(lease).unacked) == (2, 0)
@@ -366,7 +366,7 @@ def test_info(run):
 
 
 def test_accept_history(run):
-    """Q8: nothing is refused here; the command says so in both forms."""
+    """Q8: `accept-history` with nothing to accept says so, as text and JSON."""
     history = read(run("info", "--json"))["history_id"]
     assert read(run("broker", "accept-history", "--json"))["history_id"] == history
     assert run("broker", "accept-history").stdout == (
@@ -375,7 +375,7 @@ def test_accept_history(run):
 
 
 def test_endpoint_may_come_from_anywhere(endpoint):
-    """Before the command, after it, or from the environment."""
+    """The endpoint may come before the command, after it, or from the environment."""
     for arguments, env in (
         (["--endpoint", endpoint, "info"], {}),
         (["info", "--endpoint", endpoint], {"ACKQ_ENDPOINT": "127.0.0.1:1"}),
@@ -386,7 +386,7 @@ def test_endpoint_may_come_from_anywhere(endpoint):
 
 
 def test_no_broker_is_one_line():
-    """The endpoint and the remedy are named."""
+    """Without a broker the error is one line that names the endpoint and the remedy."""
     result = CliRunner().invoke(ackq, ["queue", "purge", "q", "--endpoint", "127.0.0.1:1"])
     assert result.exit_code == ExitStatus.UNAVAILABLE
     assert "127.0.0.1:1" in result.stderr

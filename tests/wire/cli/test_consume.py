@@ -14,7 +14,7 @@ from tests.wire.cli.conftest import read
 
 @pytest.fixture
 def orders(admin, run, request):
-    """A queue of this test's own with the messages a, b and c, and its dead-letter queue."""
+    """A queue of the test's own with messages a, b and c, and its dead-letter queue."""
     name = re.sub(r"\W+", "-", request.node.name)
     admin.declare_queue(f"{name}.dead")
     admin.declare_queue(name, delivery_limit=1, dead_letter_queue=f"{name}.dead")
@@ -28,7 +28,7 @@ def left(admin, queue):
 
 
 def test_consume_prints_and_accepts(run, admin, orders):
-    """C4: each body on a line, how many on stderr."""
+    """C4: `consume` prints and accepts each body, and prints their number to stderr."""
     result = run("consume", orders, "--timeout", "5s")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "a\nb\nc\n", "accepted=3\n")
     assert left(admin, orders) == (0, 0)
@@ -36,14 +36,14 @@ def test_consume_prints_and_accepts(run, admin, orders):
 
 
 def test_consume_stops_at_a_count(run, admin, orders):
-    """What it did not print stays."""
+    """`consume -n` accepts only the printed messages; the others stay ready."""
     assert run("consume", orders, "-n", "2").stdout == "a\nb\n"
     assert left(admin, orders) == (1, 0)
     assert run("consume", orders, "-n", "1").stdout == "c\n"
 
 
 def test_consume_json_is_a_document_a_line(run, orders):
-    """Every column, by its name; bytes that are no text in base64."""
+    """`consume --json` prints one document a line with every column, binary bodies in base64."""
     run("publish", orders, "\udcff", "--message-id", "7")
     result = run("consume", orders, "-n", "3", "--json")
     first, *_ = [json.loads(line) for line in result.stdout.splitlines()]
@@ -52,7 +52,7 @@ def test_consume_json_is_a_document_a_line(run, orders):
 
 
 def test_consume_keeps_bytes(run, orders, tmp_path):
-    """A pipe gets the body as it is."""
+    """`consume` writes a body to a pipe unchanged."""
     file = tmp_path / "body"
     file.write_bytes(b"\x00\xff\x1b[31m")
     run("consume", orders, "-n", "3")
@@ -61,7 +61,7 @@ def test_consume_keeps_bytes(run, orders, tmp_path):
 
 
 def test_a_body_does_not_command_a_terminal(monkeypatch, capsys):
-    """What came from elsewhere is shown, not obeyed."""
+    """`consume` escapes control characters of a body on a terminal."""
     from ackq.cli.output import print_line
 
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
@@ -71,14 +71,14 @@ def test_a_body_does_not_command_a_terminal(monkeypatch, capsys):
 
 @pytest.mark.parametrize("outcome", ["released", "failed"])
 def test_consume_puts_back_each_message_once(run, admin, orders, outcome):
-    """C4: released and failed come again, to whoever reads next."""
+    """C4: `consume --outcome` released or failed requeues each message once."""
     result = run("consume", orders, "-n", "3", "--outcome", outcome)
     assert sorted(result.stdout.split()) == ["a", "b", "c"]
     assert left(admin, orders) == (3, 0)
 
 
 def test_rejected_messages_are_redriven(run, admin, orders):
-    """C13, Q6: to the dead-letter queue with the reason, and back."""
+    """C13, Q6: rejected messages are dead-lettered with the reason, and redriven by command."""
     result = run("consume", orders, "-n", "3", "--outcome", "rejected", "--reason", "bad")
     assert result.stderr == "rejected=3\n"
     (dead, *_) = read(run("queue", "peek", f"{orders}.dead", "--json"))
@@ -92,7 +92,7 @@ def test_rejected_messages_are_redriven(run, admin, orders):
 
 
 def test_redrive_of_a_range(run, admin, orders):
-    """Q6: by position."""
+    """Q6: `queue redrive` takes a range of positions."""
     run("consume", orders, "-n", "3", "--outcome", "rejected")
     options = ("--first-position", "2", "--last-position", "2")
     moved = read(run("queue", "redrive", f"{orders}.dead", *options, "--json"))
@@ -103,7 +103,7 @@ def test_redrive_of_a_range(run, admin, orders):
 
 @pytest.mark.parametrize("command", [("consume", "nowhere"), ("queue", "redrive", "nowhere")])
 def test_a_queue_that_does_not_exist_is_one_line(run, command):
-    """At once, not after a wait for messages."""
+    """A command on a missing queue fails at once with one line, without waiting for messages."""
     result = run(*command)
     assert (result.exit_code, result.stdout) == (ExitStatus.NOT_FOUND, "")
     assert result.stderr.startswith("Error: ")
@@ -111,7 +111,7 @@ def test_a_queue_that_does_not_exist_is_one_line(run, command):
 
 
 def test_consume_without_a_broker_fails_at_once(monkeypatch):
-    """A command is not worth the channel's minute of patience."""
+    """`consume` fails at once without a broker, instead of retrying for a minute."""
     monkeypatch.setattr("ackq.client.Channel", None)
     result = CliRunner().invoke(ackq, ["consume", "q", "--endpoint", "127.0.0.1:1"])
     assert result.exit_code == ExitStatus.UNAVAILABLE
@@ -119,7 +119,7 @@ def test_consume_without_a_broker_fails_at_once(monkeypatch):
 
 
 def test_interrupted_consume_says_how_far_it_came(run, admin, orders, monkeypatch):
-    """Ctrl-C: what was printed is settled, the rest stays."""
+    """An interrupted `consume` has settled the printed messages; the others stay."""
 
     def interrupted(receive, *_):
         yield receive(60)
@@ -133,7 +133,7 @@ def test_interrupted_consume_says_how_far_it_came(run, admin, orders, monkeypatc
 
 
 def test_queue_list_shows_who_consumes_and_what_is_dead(run, endpoint, orders):
-    """C8, C13: consumers on channels, and the dead-letter queue."""
+    """C8, C13: `queue list` shows consumers on channels, and the dead-letter queue."""
     with Channel(endpoint) as channel:
         channel.consume(orders, mode="client").receive(60)
         listed = run("queue", "list").stdout
@@ -157,7 +157,7 @@ def test_queue_list_shows_who_consumes_and_what_is_dead(run, endpoint, orders):
 
 
 def test_declare_takes_every_property(run):
-    """Q3, C13, C14: and shows them again."""
+    """Q3, C13, C14: `queue declare` takes every property, and `queue show` prints them."""
     run("queue", "declare", "dead-letters")
     options = {
         "message-ttl-ms": 60_000,

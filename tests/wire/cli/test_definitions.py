@@ -1,4 +1,4 @@
-"""Export and import of what is declared (O7)."""
+"""Export and import of definitions (O7)."""
 
 import json
 
@@ -14,7 +14,7 @@ from tests.wire.cli.conftest import failed
 
 @pytest.fixture
 def declared(admin):
-    """A broker with some of everything."""
+    """Declares queues, exchanges and bindings of every kind."""
     admin.declare_queue("d-dead")
     admin.declare_queue("d-work", delivery_limit=3, dead_letter_queue="d-dead", message_ttl_ms=5000)
     admin.declare_queue("d-short", durable=False, max_length=7, overflow="drop-head")
@@ -27,7 +27,7 @@ def declared(admin):
 
 @pytest.fixture
 def other():
-    """An empty broker, and how to run a command against it."""
+    """An empty broker, and a function that runs commands against it."""
     with embedded(sync=False) as broker:
 
         def run(*arguments, **options):
@@ -38,7 +38,7 @@ def other():
 
 @pytest.mark.usefixtures("declared")
 def test_what_is_exported_is_imported_elsewhere(run, other, tmp_path):
-    """O7: the other broker then exports the same, and a second import makes nothing."""
+    """O7: imported definitions are exported identically, and a second import makes nothing."""
     file = tmp_path / "definitions.json"
     assert run("definitions", "export", str(file)).exit_code == 0
     broker, there = other
@@ -56,7 +56,7 @@ def test_what_is_exported_is_imported_elsewhere(run, other, tmp_path):
 
 @pytest.mark.usefixtures("declared")
 def test_differences_are_named_and_nothing_is_made(run, other, tmp_path):
-    """O7: every one of them, with both values."""
+    """O7: an import that differs names every difference with both values, and makes nothing."""
     file = tmp_path / "definitions.json"
     run("definitions", "export", str(file))
     broker, there = other
@@ -104,7 +104,7 @@ def test_differences_are_named_and_nothing_is_made(run, other, tmp_path):
     ],
 )
 def test_a_file_that_is_none(run, admin, tmp_path, text, told):
-    """O7: refused with what is wrong in it."""
+    """O7: an invalid definitions file is refused with what is wrong in it."""
     file = tmp_path / "definitions.json"
     file.write_text(text)
     assert told in failed(run("definitions", "import", str(file)), ExitStatus.USAGE)
@@ -113,7 +113,7 @@ def test_a_file_that_is_none(run, admin, tmp_path, text, told):
 
 @pytest.mark.usefixtures("declared")
 def test_the_export_is_json_for_other_programs(run):
-    """O7: names are the protocol's."""
+    """O7: the exported JSON uses the protocol's names."""
     document = json.loads(run("definitions", "export").output)
     assert document["format"] == 1
     short = next(each for each in document["queues"] if each["queue"] == "d-short")

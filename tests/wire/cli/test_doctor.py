@@ -1,4 +1,4 @@
-"""`ackq doctor` where something is broken on purpose (Q9): each finding has its remedy."""
+"""`ackq doctor` with deliberate faults (Q9): each finding has its remedy."""
 
 import socket
 import stat
@@ -32,7 +32,7 @@ from tests.wire.operations.processes import run as run_broker
 
 
 def broken(findings):
-    """The codes and remedies of what is not as it should be."""
+    """The codes and remedies of the findings that are not ok."""
     return {each.code: each.remedy for each in findings if each.severity is not Severity.OK}
 
 
@@ -41,7 +41,7 @@ def broken(findings):
 
 @pytest.fixture
 def programs(tmp_path):
-    """Makes programs in a folder that is all of PATH, beside the shell's; and the environment."""
+    """A function that makes programs in a folder, which alone is in PATH; returns the variables."""
     folder = tmp_path / "bin"
     folder.mkdir()
 
@@ -64,7 +64,7 @@ GOOD = {
 
 
 def test_a_machine_as_it_should_be(programs):
-    """Q9: all that Spark starts is looked at as Spark looks for it."""
+    """Q9: `doctor` finds the programs that Spark starts in the way Spark does."""
     environment = programs(**GOOD)
     assert broken(check_machine(gather_machine(environment))) == {}
     assert gather_machine(environment).java.version == "17.0.9"
@@ -99,14 +99,14 @@ def test_a_machine_as_it_should_be(programs):
     ],
 )
 def test_what_is_broken_here(programs, scripts, variables, code):
-    """Q9: one finding, with a remedy."""
+    """Q9: each fault of the machine is one finding with a remedy."""
     found = broken(check_machine(gather_machine({**programs(**scripts), **variables})))
     assert list(found) == [code]
     assert found[code]
 
 
 def test_settings_of_spark(programs, tmp_path):
-    """Q9: Arrow batches without a bound."""
+    """Q9: an unbounded Arrow batch size in Spark's settings is a finding."""
     (tmp_path / "spark-defaults.conf").write_text(
         "# spark.comment 1\nspark.sql.execution.arrow.maxRecordsPerBatch  -1\n"
     )
@@ -114,11 +114,11 @@ def test_settings_of_spark(programs, tmp_path):
     assert list(broken(check_machine(gather_machine(environment)))) == ["arrow-batches"]
 
 
-# --- the way to the broker ---
+# --- the connection to the broker ---
 
 
 class ToldBroker(admin_pb2_grpc.AdminServiceServicer):
-    """Answers as it is told; a broker whose clock, version and users are the test's."""
+    """A broker whose clock, version and answers the test sets."""
 
     def __init__(self):
         self.ahead_s = 0
@@ -137,7 +137,7 @@ class ToldBroker(admin_pb2_grpc.AdminServiceServicer):
 
 @contextmanager
 def served(credentials=None):
-    """A `ToldBroker` that serves, with its endpoint."""
+    """Serves a `ToldBroker`; yields it and its endpoint."""
     broker = ToldBroker()
     server = grpc.server(ThreadPoolExecutor(4))
     admin_pb2_grpc.add_AdminServiceServicer_to_server(broker, server)
@@ -159,7 +159,7 @@ def found(endpoint, security=None, queue=""):
 
 
 def test_a_closed_port_and_a_name_that_is_none():
-    """Q9: TCP and the resolver say why."""
+    """Q9: a closed port and an unknown host name are separate findings."""
     with socket.create_server(("127.0.0.1", 0)) as held:
         closed = held.getsockname()[1]
     assert list(found(f"127.0.0.1:{closed}")) == ["endpoint-closed"]
@@ -167,7 +167,7 @@ def test_a_closed_port_and_a_name_that_is_none():
 
 
 def test_a_port_of_something_else():
-    """Q9: it is reached, and does not speak as a broker."""
+    """Q9: a port that another protocol serves is found not to be a broker."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve():
@@ -191,7 +191,7 @@ def test_a_port_of_something_else():
     ("ahead_s", "severity"), [(0, None), (60, "warning"), (-7_200, "problem"), (7_200, "problem")]
 )
 def test_a_clock_that_is_wrong(ahead_s, severity):
-    """Q9, Q8: the broker's time compared with this machine's."""
+    """Q9, Q8: a broker clock that differs from this machine's is a finding."""
     with served() as (broker, endpoint):
         broker.ahead_s = ahead_s
         findings = check_connection(gather_connection(Target(Broker(endpoint)), ""))
@@ -200,7 +200,7 @@ def test_a_clock_that_is_wrong(ahead_s, severity):
 
 
 def test_an_older_broker_a_wrong_token_and_a_missing_permission():
-    """Q9: what the broker refuses, by its error."""
+    """Q9: an old version, a wrong token and a missing permission are separate findings."""
     with served() as (broker, endpoint):
         broker.version = "0.0.9"
         assert "version" in found(endpoint)
@@ -223,7 +223,7 @@ def credentials(identity, client_ca=""):
 
 
 def test_tls_as_it_should_be(authority):
-    """Q9: nothing is wrong but that this server has no health check; a soon end is said."""
+    """Q9: sound TLS has no finding except the missing health check and the soon expiry."""
     with served(credentials(authority.issue("127.0.0.1"))) as (_, endpoint):
         problems = found(endpoint, Security(tls=True, ca=authority.ca))
     assert set(problems) <= {"not-serving", "certificate-ends"}
@@ -239,7 +239,7 @@ def test_tls_as_it_should_be(authority):
     ],
 )
 def test_a_certificate_that_is_wrong(authority, tmp_path, names, days, remedy):
-    """Q9: expired, of another name, of an authority that is not trusted."""
+    """Q9: a certificate that is expired, of another name or untrusted is a finding."""
     by = authority if names else Authority(tmp_path / "other")
     with served(credentials(by.issue(*(names or ("127.0.0.1",)), **days))) as (_, endpoint):
         problems = found(endpoint, Security(tls=True, ca=authority.ca))
@@ -248,7 +248,7 @@ def test_a_certificate_that_is_wrong(authority, tmp_path, names, days, remedy):
 
 
 def test_tls_on_one_side_alone(authority):
-    """Q9: plain against TLS, and the reverse."""
+    """Q9: a plain client at a TLS broker, and the reverse, are findings with the option to use."""
     with served(credentials(authority.issue("127.0.0.1"))) as (_, endpoint):
         assert list(found(endpoint)) == ["tls-needed"]
     with served() as (_, endpoint):
@@ -256,14 +256,14 @@ def test_tls_on_one_side_alone(authority):
 
 
 def test_a_client_without_its_certificate(authority):
-    """Q9: mutual TLS."""
+    """Q9: a client without the certificate that mutual TLS requires gets the option to use."""
     with served(credentials(authority.issue("127.0.0.1"), authority.ca)) as (_, endpoint):
         problems = found(endpoint, Security(tls=True, ca=authority.ca))
     assert "--cert FILE" in problems["tls"]
 
 
 def test_a_broker_with_tls_and_users(tmp_path, authority):
-    """Q9: the steps of a first connection, each refused with the option that is missing."""
+    """Q9: on a broker with TLS and users each step of connecting names the missing option."""
     users, tokens = tmp_path / "users.toml", {}
     for name, permission in (("shop", "open"), ("other", "else")):
         status, token, error = run_broker(
@@ -296,13 +296,13 @@ def test_a_broker_with_tls_and_users(tmp_path, authority):
 
 @pytest.fixture
 def sound_machine(monkeypatch):
-    """Spark's workers are started with this Python."""
+    """Makes Spark's workers start with this Python."""
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
 
 
 @pytest.mark.usefixtures("sound_machine")
 def test_a_sound_broker(run, endpoint):
-    """Q9: exit status 0 where nothing is broken; JSON has a code for each finding."""
+    """Q9: `doctor` exits with 0 if nothing is broken, and has a code for each finding in JSON."""
     run("queue", "declare", "orders")
     result = run("doctor", "--queue", "orders", "--json")
     document = read(result)
@@ -314,7 +314,7 @@ def test_a_sound_broker(run, endpoint):
 
 @pytest.mark.usefixtures("sound_machine")
 def test_a_broken_one_has_status_1():
-    """Q9: so that a script can ask."""
+    """Q9: `doctor` exits with 1 if something is broken, for scripts."""
     with socket.create_server(("127.0.0.1", 0)) as held:
         closed = f"127.0.0.1:{held.getsockname()[1]}"
     result = CliRunner().invoke(ackq, ["--endpoint", closed, "doctor"])

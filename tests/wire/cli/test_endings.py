@@ -1,4 +1,4 @@
-"""How the command starts and ends as a process: imports, Ctrl-C, pipes, statuses, questions."""
+"""The `ackq` command as a process: imports, Ctrl-C, pipes, exit statuses, questions."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def ended(endpoint, *arguments, **options):
 
 @pytest.fixture
 def orders(admin, request):
-    """A queue of this test's own with two messages."""
+    """A queue of the test's own with two messages."""
     from ackq.client import Publisher
 
     name = request.node.name
@@ -43,7 +43,7 @@ def orders(admin, request):
 
 
 def test_administration_loads_no_arrow(endpoint):
-    """A list needs gRPC alone: Arrow takes as long to import as all the rest."""
+    """Administration commands do not import Arrow, which takes as long as all other imports."""
     program = (
         "import sys; from ackq.cli.commands import ackq;"
         f"ackq.main(['--endpoint', '{endpoint}', 'queue', 'list'], standalone_mode=False);"
@@ -56,7 +56,7 @@ def test_administration_loads_no_arrow(endpoint):
 
 
 def test_version(endpoint):
-    """Without a broker."""
+    """`ackq --version` needs no broker."""
     from ackq import __version__
 
     assert ended(endpoint, "--version").stdout == f"ackq, version {__version__}\n"
@@ -76,7 +76,7 @@ def test_version(endpoint):
     ],
 )
 def test_each_kind_of_error_has_its_status(endpoint, orders, arguments, status, code):
-    """One document on stderr, which says the status as well."""
+    """Each kind of error has its exit status, also in the JSON document on stderr."""
     done = ended(endpoint, "--json", *(orders if word == "ORDERS" else word for word in arguments))
     document = json.loads(done.stderr)
     assert done.returncode == document["error"]["exit_status"] == status, done.stderr
@@ -85,7 +85,7 @@ def test_each_kind_of_error_has_its_status(endpoint, orders, arguments, status, 
 
 
 def test_a_closed_pipe_ends_a_consumer_without_a_word(endpoint, orders, admin):
-    """C12: what the reader did not take is not accepted; status 141, no traceback."""
+    """C12: `consume` into a closed pipe accepts nothing, and exits with 141 without traceback."""
     consumer = subprocess.Popen(
         command(endpoint, "consume", orders, "--jsonl", "--prefetch", "1"),
         stdout=subprocess.PIPE,
@@ -103,7 +103,7 @@ def test_a_closed_pipe_ends_a_consumer_without_a_word(endpoint, orders, admin):
     "arguments", [("queue", "list"), ("queue", "list", "--json"), ("queue", "peek", "ORDERS")]
 )
 def test_a_closed_pipe_ends_a_list_without_a_word(endpoint, orders, arguments):
-    """`ackq queue list | head -1`."""
+    """A list into a closed pipe (`ackq queue list | head -1`) ends without an error text."""
     words = [orders if word == "ORDERS" else word for word in arguments]
     reading, writing = os.pipe()
     os.close(reading)
@@ -120,7 +120,7 @@ def test_a_closed_pipe_ends_a_list_without_a_word(endpoint, orders, arguments):
 
 
 def test_ctrl_c_ends_a_consumer_with_a_line(endpoint, orders, admin):
-    """C12: what was printed before the last line is accepted; no traceback, status 130."""
+    """C12: `consume` ended by Ctrl-C has accepted what it printed, and exits with 130."""
     from ackq.client import Publisher
 
     with Publisher(endpoint, routing_key=orders) as publisher:
@@ -140,7 +140,7 @@ def test_ctrl_c_ends_a_consumer_with_a_line(endpoint, orders, admin):
 
 
 def test_ctrl_c_ends_a_publisher_with_a_line(endpoint, orders, admin):
-    """P3: it says what was confirmed."""
+    """P3: `publish` ended by Ctrl-C prints how many messages were confirmed."""
     publisher = subprocess.Popen(
         command(endpoint, "publish", orders, "--json"),
         stdin=subprocess.PIPE,
@@ -169,7 +169,7 @@ def test_ctrl_c_ends_a_publisher_with_a_line(endpoint, orders, admin):
     ],
 )
 def test_a_person_is_asked_before_messages_go(endpoint, admin, words, answer, status, left):
-    """Q4: with the number of messages; a no changes nothing."""
+    """Q4: on a terminal purge and forced delete ask, with the message count; `n` keeps all."""
     from ackq.client import Publisher
 
     name = f"asked-{words[1]}-{answer}"
@@ -188,7 +188,7 @@ def test_a_person_is_asked_before_messages_go(endpoint, admin, words, answer, st
 
 
 def test_nobody_is_asked_without_a_terminal(endpoint, orders, admin):
-    """Q4: a script says --yes, and is told so."""
+    """Q4: without a terminal purge and forced delete need --yes, and the error says so."""
     for words in (("queue", "purge"), ("queue", "delete", "--force")):
         done = ended(endpoint, *words[:2], orders, *words[2:], stdin=subprocess.DEVNULL)
         assert done.returncode == ExitStatus.USAGE
@@ -199,7 +199,7 @@ def test_nobody_is_asked_without_a_terminal(endpoint, orders, admin):
 
 
 def test_a_shell_completes_commands():
-    """The line that connector/README.md names."""
+    """Shell completion works with the line that connector/README.md names."""
     done = subprocess.run(
         [sys.executable, "-c", "from ackq.cli.commands import ackq; ackq(prog_name='ackq')"],
         capture_output=True,

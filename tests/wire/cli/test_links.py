@@ -1,4 +1,4 @@
-"""`ackq link` against a real broker: shown, paused, drained, removed (L25, L26)."""
+"""`ackq link` against a real broker: show, pause, drain, remove (L25, L26)."""
 
 import socket
 import threading
@@ -17,7 +17,7 @@ from tests.wire.cli.conftest import failed, read
 
 @pytest.fixture
 def link(endpoint, admin, request):
-    """A link that holds three messages, named after its queue; its process goes at the end."""
+    """A link that holds three messages, named after its queue; its process ends with the test."""
     name = request.node.name.partition("[")[0]
     admin.declare_queue(name)
     with Client(endpoint) as client:
@@ -35,7 +35,7 @@ def accept(endpoint, queue, count):
 
 
 def test_list_and_show(run, link):
-    """L26: counts and who runs it; programs get the protocol's names, without the token."""
+    """L26: `link list` and `link show` print counts and holder, without the holder's token."""
     lines = run("link", "list").stdout.splitlines()
     assert lines[0].split()[:4] == ["LINK", "SOURCE", "QUEUE", "ACK"]
     (line,) = [each for each in lines if each.startswith(f"{link.name} ")]
@@ -53,7 +53,7 @@ def test_list_and_show(run, link):
 
 
 def test_pause_and_resume(run, link):
-    """L25: said once more it changes nothing."""
+    """L25: `link pause` and `link resume` are idempotent, and say whether anything changed."""
     said = [run("link", verb, link.name).stdout for verb in ("pause", "pause", "resume")]
     assert said == [
         f"link '{link.name}' is paused\n",
@@ -66,7 +66,7 @@ def test_pause_and_resume(run, link):
 
 
 def test_drain_waits_until_nothing_is_held(run, link, endpoint, admin):
-    """L25: paused, and done when whoever reads the queue has settled what it held."""
+    """L25: `link drain` pauses a link, and waits until consumers settled all it held."""
     late = failed(run("link", "drain", link.name, "--timeout", "0s"))
     assert "still holds 3 messages" in late
     assert admin.link(link.name).paused
@@ -85,7 +85,7 @@ def test_drain_waits_until_nothing_is_held(run, link, endpoint, admin):
 
 
 def test_remove(run, link, admin):
-    """L25: refused while it runs, and while it holds something unless that shall be forgotten."""
+    """L25: `link remove` is refused while the link runs, or holds messages without --forget."""
     assert "run by" in failed(run("link", "remove", link.name, "--forget"))
     link.close()
     assert "--forget" in failed(run("link", "remove", link.name))
@@ -97,13 +97,13 @@ def test_remove(run, link, admin):
 
 
 def test_an_unknown_link(run):
-    """L25: each command says so, with the status of what is not there."""
+    """L25: each link command on an unknown link exits with the status of a missing object."""
     for verb in ("show", "pause", "resume", "drain", "remove"):
         assert "There is no link 'none'" in failed(run("link", verb, "none"), ExitStatus.NOT_FOUND)
 
 
 def test_why_a_queue_waits_for_a_link(run, link):
-    """Q9: nobody runs the link that fills it; while one does it is no matter."""
+    """Q9: `ackq why` reports that a queue's link has no process, only while that is so."""
     codes = [each["code"] for each in why(run, link.name)["findings"]]
     assert "link-absent" not in codes
     link.close()
@@ -113,14 +113,14 @@ def test_why_a_queue_waits_for_a_link(run, link):
 
 
 def why(run, queue):
-    """What `ackq why` says of a queue, whatever its status."""
+    """The JSON output of `ackq why` for a queue, whatever its exit status."""
     result = run("why", queue, "--json")
     return read(result, result.exit_code)
 
 
 @pytest.fixture
 def outbound(endpoint, admin, request):
-    """An outbound link that refuses, named after its queue; it reports while the test runs."""
+    """An outbound link with refusals, named after its queue, which reports while the test runs."""
     name = request.node.name.partition("[")[0]
     admin.declare_queue(name)
     report = pb.OutboundReport(
@@ -145,7 +145,7 @@ def shown_outbound(admin, name):
 
 
 def test_an_outbound_link_is_shown_while_it_runs(run, outbound, admin):
-    """L26: with its direction, its counts, and the words of the other broker; then it is gone."""
+    """L26: a running outbound link is shown with direction, counts and reason, then no longer."""
     name = outbound.link
     (line,) = [each for each in run("link", "list").stdout.splitlines() if each.startswith(name)]
     assert line.split()[1:6] == ["to", "amqp://there,", "queue", "t", name]
@@ -153,7 +153,7 @@ def test_an_outbound_link_is_shown_while_it_runs(run, outbound, admin):
     (listed,) = [each for each in read(run("link", "list", "--json")) if each["link"] == name]
     assert (listed["direction"], listed["published"]) == ("out", 7)
     assert "token" not in listed["holder"]
-    assert name not in [each.link for each in admin.links()]  # a client that does not ask
+    assert name not in [each.link for each in admin.links()]  # for a client that knows only inbound
     shown = read(run("link", "show", name, "--json"))
     (reason,) = shown["held_up"]
     assert reason.startswith(
@@ -173,7 +173,7 @@ def test_an_outbound_link_is_shown_while_it_runs(run, outbound, admin):
 
 
 def test_an_outbound_link_is_stopped_where_it_runs(run, outbound):
-    """L25: what is for inbound links says so, and where the process is."""
+    """L25: commands for inbound links refuse an outbound one, and name its process's host."""
     for verb in ("pause", "resume", "drain", "remove"):
         said = failed(run("link", verb, outbound.link))
         assert f"The link '{outbound.link}' is outbound" in said
@@ -181,7 +181,7 @@ def test_an_outbound_link_is_stopped_where_it_runs(run, outbound):
 
 
 def test_why_a_queue_waits_for_an_outbound_link(run, outbound):
-    """Q9, L26: the link is named, with the reason."""
+    """Q9, L26: `ackq why` names the outbound link that a queue waits for, with the reason."""
     (found,) = [
         each for each in why(run, outbound.link)["findings"] if each["code"] == "link-out-refused"
     ]

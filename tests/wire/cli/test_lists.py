@@ -1,4 +1,4 @@
-"""What is shown of queues and their messages: some, in pages, sorted; no more is fetched."""
+"""Lists of queues and messages: filtered, paged and sorted, fetching no more than is shown."""
 
 import json
 
@@ -31,7 +31,7 @@ def names(run, *options):
 
 @pytest.mark.usefixtures("filled")
 def test_queues_are_listed_by_pattern_state_and_order(run):
-    """Q5: a person looks for the few that matter."""
+    """Q5: `queue list` filters by pattern and state, sorts, limits, and continues after a name."""
     everything = [f"l.{number}" for number in range(7)]
     assert names(run, "--name", "l.*") == everything
     assert names(run, "--name", "l.?", "--not-empty") == everything[:3]
@@ -44,7 +44,7 @@ def test_queues_are_listed_by_pattern_state_and_order(run):
 
 @pytest.mark.usefixtures("filled")
 def test_a_list_comes_in_pages(endpoint, monkeypatch):
-    """Q5, I6: each behind the last name of the one before, and the whole is the same."""
+    """Q5, I6: pages begin after the last name of the previous one, and add up to the whole list."""
     client = Admin(endpoint)
     whole = [each.queue for each in client.queues("l.*")]
     pages = []
@@ -66,7 +66,7 @@ def test_a_list_comes_in_pages(endpoint, monkeypatch):
 
 @pytest.mark.usefixtures("filled")
 def test_a_page_of_which_nothing_may_be_shown_ends_no_list(endpoint, monkeypatch):
-    """Q5: what a user may not see is taken out of the broker's answers."""
+    """Q5: a page whose queues are all hidden from the user does not end the list."""
     client = Admin(endpoint)
     call = client._call
 
@@ -83,7 +83,7 @@ def test_a_page_of_which_nothing_may_be_shown_ends_no_list(endpoint, monkeypatch
 
 @pytest.mark.usefixtures("filled")
 def test_a_client_that_knows_no_pages_gets_all(endpoint):
-    """Q5: an empty request asks for every queue in one answer, as it always did."""
+    """Q5: an empty request, as of older clients, gets every queue in one answer."""
     client = Admin(endpoint)
     request, answer = admin_pb2.ListQueuesRequest(), admin_pb2.ListQueuesResponse
     found = client._call("AdminService/ListQueues", request, answer)
@@ -93,7 +93,7 @@ def test_a_client_that_knows_no_pages_gets_all(endpoint):
 
 @pytest.fixture
 def dead(admin, run, request):
-    """A queue of letters that died: a rejected for a reason, b expired, c never dead."""
+    """A dead-letter queue with a, rejected for a reason, and c, which was published to it."""
     name = request.node.name
     admin.declare_queue(f"{name}-dead")
     admin.declare_queue(name, dead_letter_queue=f"{name}-dead")
@@ -104,7 +104,7 @@ def dead(admin, run, request):
 
 
 def test_peek_says_why_a_letter_died(run, dead):
-    """C13, Q5: cause and reason, from which queue, how long ago, how often."""
+    """C13, Q5: `queue peek` shows a dead letter's cause, reason, queue, age and count."""
     header, first, second = run("queue", "peek", dead).stdout.splitlines()
     assert header.split() == [
         *("POSITION", "LEASED", "DELIVERIES", "ROUTING", "KEY", "MESSAGE", "ID"),
@@ -125,7 +125,7 @@ def test_peek_says_why_a_letter_died(run, dead):
 
 
 def test_peek_counts_as_its_json_does(run, dead, open_lease):
-    """C7: deliveries so far, of a leased message and of one that waits."""
+    """C7: `queue peek` shows the same delivery counts as text and JSON, leased or ready."""
     open_lease(dead)
     run("publish", dead, "ready")
     table = [line.split()[2] for line in run("queue", "peek", dead).stdout.splitlines()[1:]]
@@ -134,7 +134,7 @@ def test_peek_counts_as_its_json_does(run, dead, open_lease):
 
 
 def test_peek_fetches_what_it_shows(run, admin, request, monkeypatch):
-    """Q5: the table of a body of 10 MB takes less than 10 KB; the JSON has all of it."""
+    """Q5: `queue peek` fetches under 10 KB of a 10 MB body for the table, and all for JSON."""
     from ackq.client.connection import calls
 
     name = request.node.name
@@ -168,7 +168,7 @@ def test_peek_fetches_what_it_shows(run, admin, request, monkeypatch):
 
 
 def test_redrive_of_some_to_another_queue(run, admin, dead):
-    """Q6: by cause and reason, to a queue that is named."""
+    """Q6: `queue redrive` selects by cause and reason, and moves to a named queue."""
     admin.declare_queue(f"{dead}-other")
     none = read(run("queue", "redrive", dead, "--cause", "expired", "--json"))
     assert none == {"queue": dead, "messages": 0, "left": 0}

@@ -1,4 +1,4 @@
-"""Lines of JSON in and out, at a rate: `ackq publish --jsonl` and `ackq consume --jsonl`."""
+"""Lines of JSON in and out, at a set rate: `ackq publish --jsonl` and `ackq consume --jsonl`."""
 
 import json
 import time
@@ -11,7 +11,7 @@ from tests.wire.cli.conftest import failed, read
 
 @pytest.fixture
 def orders(admin, request):
-    """A queue of this test's own."""
+    """A queue of the test's own."""
     name = request.node.name
     admin.declare_queue(name)
     return name
@@ -26,7 +26,7 @@ def browsed(admin, queue, *columns):
 
 
 def test_a_line_is_a_message_with_its_properties(run, orders, admin):
-    """P3, P7: an option beats the field of the same name; empty lines are none."""
+    """P3, P7: a JSON line is a message with properties; options override its fields."""
     given = lines(
         {"body": "a", "message_id": "1", "headers": {"k": "v", "l": "w"}, "routing_key": orders},
         {"body_base64": "//4=", "content_type": "x/y", "routing_key": orders},
@@ -54,7 +54,7 @@ def test_a_line_is_a_message_with_its_properties(run, orders, admin):
 
 
 def test_a_bad_line_is_named_and_those_after_it_are_published(run, orders, admin):
-    """P3, P7, P8: what a pipe brought is not lost for one line; each that failed is named."""
+    """P3, P7, P8: an invalid JSON line is named, and the lines before and after are published."""
     bad = lines({"body": "a"}) + "no JSON\n" + lines({"body": "c"})
     bad += lines({"body": "d", "routing_key": "nowhere"}, {"body": "e", "headers": {"k": 1}})
     (admin.declare_exchange("lines"), admin.bind("lines", orders, orders))
@@ -74,7 +74,7 @@ def test_a_bad_line_is_named_and_those_after_it_are_published(run, orders, admin
     ]
     assert "'headers.k' is 1" in notices[1]["message"]
     assert named[-1]["error"]["exit_status"] == 7
-    # Without ROUTING_KEY each line has its own, and one that nobody wants is named too.
+    # Without ROUTING_KEY each line has its own, and an unroutable one is named too.
     said = failed(run("publish", "--jsonl", input=given), ExitStatus.NOT_CONFIRMED)
     assert "line 2: It is no JSON" in said
     assert "line 4: " in said
@@ -82,7 +82,7 @@ def test_a_bad_line_is_named_and_those_after_it_are_published(run, orders, admin
 
 
 def test_a_bad_line_of_a_transaction_publishes_nothing(run, orders, admin):
-    """P13: all or nothing; the line is named."""
+    """P13: an invalid line of a transaction is named, and nothing is published."""
     given = lines({"body": "a"}) + "{\n"
     result = run("publish", orders, "--jsonl", "--transaction", input=given)
     said = failed(result, ExitStatus.NOT_CONFIRMED)
@@ -91,7 +91,7 @@ def test_a_bad_line_of_a_transaction_publishes_nothing(run, orders, admin):
 
 
 def test_consumed_lines_are_published_again(run, orders, admin, tmp_path):
-    """What one prints the other takes, by a file as well."""
+    """The JSON lines that `consume` prints can be published again, also from a file."""
     admin.declare_queue(f"{orders}-copy")
     given = lines(
         {"body": "a", "message_id": "1", "headers": {"k": "v"}, "correlation_id": "c"},
@@ -110,7 +110,7 @@ def test_consumed_lines_are_published_again(run, orders, admin, tmp_path):
 
 
 def test_publishing_keeps_a_rate(run, orders):
-    """The eleventh message comes a tenth of a second times ten after the first."""
+    """`publish --rate` sends the eleventh message ten intervals after the first."""
     started = time.monotonic()
     assert run("publish", orders, "--rate", "20/s", input="a\n" * 11).stdout == "confirmed=11\n"
     assert time.monotonic() - started >= 0.5
@@ -134,7 +134,7 @@ def test_usage_errors_have_a_remedy(run, arguments, said):
 
 
 def test_units_of_a_declaration(run, admin):
-    """Q3: times with units, sizes with or without."""
+    """Q3: `queue declare` takes times with units, and sizes with or without."""
     given = ("--message-ttl", "1m", "--max-bytes", "64m", "--expires", "120s")
     assert run("queue", "declare", "units", *given).exit_code == 0
     properties = admin.queue("units").properties

@@ -1,4 +1,4 @@
-"""`ackq session` against a real broker: what a lease holds, and freeing parts of it."""
+"""`ackq session` against a real broker: showing a lease, and freeing parts of it."""
 
 import time
 
@@ -15,13 +15,13 @@ from tests.fakes import machine
 from tests.fakes.raw_client import Client, holder
 from tests.wire.cli.conftest import failed, read
 
-# Long enough to stay live while a command runs.
+# Long enough that a reader stays live while a command runs.
 HEARTBEAT_MS = 5_000
 
 
 @pytest.fixture
 def lease(open_lease, admin, run, request):
-    """A session with five leased messages, named after its queue, which has a dead-letter queue."""
+    """A session with five leased messages, named after its queue, with a dead-letter queue."""
     name = request.node.name.partition("[")[0]
     admin.declare_queue(f"{name}-dead")
     admin.declare_queue(name, dead_letter_queue=f"{name}-dead")
@@ -34,13 +34,13 @@ def lease(open_lease, admin, run, request):
 
 
 def leased(run, name, *options):
-    """The tags and bodies of a lease as the command shows them to programs."""
+    """The tags and bodies of a lease, from the command's JSON."""
     rows = read(run("session", "lease", name, *options, "--json"))
     return [(row["delivery_tag"], row["body"]) for row in rows]
 
 
 def test_lease_shows_its_messages(run, lease):
-    """S8: tag, queue, deliveries and body; nothing is consumed."""
+    """S8: `session lease` shows tag, queue, deliveries and body, and consumes nothing."""
     assert leased(run, lease) == [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]
     lines = run("session", "lease", lease, "--tags", "2, 4-9,5", "--limit", "2").stdout.splitlines()
     assert [line.split() for line in lines[1:]] == [
@@ -54,13 +54,13 @@ def test_lease_shows_its_messages(run, lease):
     [("1", "a"), ("2-3", "bc"), ("3,1", "ac"), ("1-2,2-4", "abcd"), ("5 , 1 - 1", "ae")],
 )
 def test_tags_are_ranges(run, lease, tags, expected):
-    """S8: tags as `5,7-9`, in any order, each message once."""
+    """S8: `--tags` takes ranges such as `5,7-9`, in any order, and shows each message once."""
     assert "".join(body for _, body in leased(run, lease, "--tags", tags)) == expected
 
 
 @pytest.mark.parametrize("tags", ["", "x", "1,", "0", "3-2", "1-2-3", "-1", "9223372036854775808"])
 def test_bad_tags_are_a_usage_error(run, tags):
-    """S8: the message says which part, or how to write them."""
+    """S8: invalid `--tags` are a usage error that names the wrong part, or the syntax."""
     result = run("session", "reject", "s", "--tags", tags)
     assert result.exit_code == 2
     assert "--tags" in result.stderr
@@ -68,13 +68,13 @@ def test_bad_tags_are_a_usage_error(run, tags):
 
 
 def test_reject_needs_tags(run):
-    """S8: nobody rejects a whole lease by leaving something out."""
+    """S8: `session reject` needs `--tags`, so that no whole lease is rejected by omission."""
     result = run("session", "reject", "s")
     assert (result.exit_code, "--tags" in result.stderr) == (2, True)
 
 
 def test_reject_moves_messages_to_the_dead_letter_queue(run, lease):
-    """S8: with a live reader only by --fence; the reason is in the dead letter."""
+    """S8: `session reject` dead-letters with the reason, and with a live reader needs --fence."""
     refused = run("session", "reject", lease, "--tags", "2,4-5")
     assert "--fence" in failed(refused)
     done = run("session", "reject", lease, "--tags", "2,4-5", "--reason", "no JSON", "--fence")
@@ -94,7 +94,7 @@ def test_reject_moves_messages_to_the_dead_letter_queue(run, lease):
 
 
 def test_tags_of_another_incarnation_are_left_alone(run, lease):
-    """S8: tags begin at 1 again when a session is opened anew."""
+    """S8: `--incarnation` protects the tags of a session that was opened again meanwhile."""
     shown = read(run("session", "show", lease, "--json"))["incarnation"]
     for command in ("reject", "release"):
         refused = run(
@@ -125,7 +125,7 @@ def test_release_of_tags_keeps_the_session(run, lease, admin):
 
 
 def test_release_to_a_deleted_queue_says_what_is_gone(run, lease, admin):
-    """Q4, S5, S8: nobody is told that messages went back to a queue that is not there."""
+    """Q4, S5, S8: release reports messages of a deleted queue as dropped, not as put back."""
     admin.delete_queue(lease, force=True)
     assert run("session", "release", lease, "--tags", "1-2", "--fence").stdout == (
         f"session '{lease}': 2 messages released, 2 dropped, their queue was deleted\n"
@@ -137,7 +137,7 @@ def test_release_to_a_deleted_queue_says_what_is_gone(run, lease, admin):
 
 
 def test_tags_outside_the_lease_are_refused_in_one_line(run, lease):
-    """S8: the lowest such tag is named, and the lease stays as it was."""
+    """S8: tags outside the lease are refused in one line with the lowest, and nothing changes."""
     result = run("session", "reject", lease, "--tags", "4-7", "--fence")
     assert result.exit_code == ExitStatus.REFUSED
     assert "6" in result.stderr
@@ -146,7 +146,7 @@ def test_tags_outside_the_lease_are_refused_in_one_line(run, lease):
 
 
 def test_reject_without_a_dead_letter_queue_needs_discard(run, open_lease, admin, request):
-    """S6, S8: a rejection that would lose a message is refused, and says how to want it."""
+    """S6, S8: a rejection that would lose a message is refused unless --discard is given."""
     name = request.node.name
     admin.declare_queue(name)
     run("publish", name, input="a\nb\n")
@@ -160,7 +160,7 @@ def test_reject_without_a_dead_letter_queue_needs_discard(run, open_lease, admin
 
 @pytest.fixture
 def ended(tmp_path):
-    """A broker that calls a session finished at once, and a raw client; queue `q` has messages."""
+    """A broker on which a session is finished at once, and a raw client; queue `q` has messages."""
     low = {"FINISHED_SESSION_S": 0, "HEARTBEAT_MS": HEARTBEAT_MS}
     with (
         embedded(sync=False, env=machine.with_limits(tmp_path, low)) as broker,
@@ -172,7 +172,7 @@ def ended(tmp_path):
 
 
 def test_finished_sessions_are_released(ended):
-    """S8: after a question, and none that is live, holds a lease or has a name."""
+    """S8: `session release --finished` asks, and spares sessions that are live, leased or named."""
     broker, client = ended
 
     def run(*arguments):
@@ -200,7 +200,7 @@ def test_finished_sessions_are_released(ended):
 
 
 def test_a_map_is_a_json_object(capsys):
-    """A map of the protocol is printed as one, in a stable order."""
+    """A map of the protocol is printed as a JSON object, in a stable order."""
     fields = as_dict(SessionInfo(holes_by_reason={"taken": 2, "expired": 1}))
     assert list(fields["holes_by_reason"].items()) == [("expired", 1), ("taken", 2)]
     print_fields({"holes_by_reason": fields["holes_by_reason"]})

@@ -1,4 +1,4 @@
-"""`ackq top`: queues by their oldest message, with rates and readers."""
+"""`ackq top`: queues ordered by their oldest message, with rates and readers."""
 
 import json
 import os
@@ -26,13 +26,13 @@ def session(name, *queues, **fields):
 
 
 def test_the_oldest_message_comes_first():
-    """M4: whatever its queue holds otherwise; equal ones by name."""
+    """M4: the queue with the oldest message comes first; ties are ordered by name."""
     look = Look(0.0, (queue("b"), queue("a"), queue("old", oldest_age_ms=5)), ())
     assert [row.queue for row in rows(look)] == ["old", "a", "b"]
 
 
 def test_rates_are_those_between_two_looks():
-    """M4: of a queue that was not there before, none is known; nor on the first look."""
+    """M4: rates are between two looks; a first look and a new queue have none."""
     before = Look(10.0, (queue("q", published=5, accepted=1),), ())
     now = Look(12.0, (queue("q", published=11, accepted=2), queue("new", published=3)), ())
     assert [(row.queue, row.in_per_s, row.out_per_s) for row in rows(now, before)] == [
@@ -43,7 +43,7 @@ def test_rates_are_those_between_two_looks():
 
 
 def test_who_holds_a_queue():
-    """M4: the oldest lease first, whether its reader lives, and how many more there are."""
+    """M4: a queue's holder is its oldest lease, with its reader and the number of others."""
     reader = Holder(host="h", pid=7, application="etl")
     sessions = (
         session("idle", "q", live=True, holder=reader),
@@ -59,7 +59,7 @@ def test_who_holds_a_queue():
 
 
 def test_once(run, admin, endpoint, open_lease):
-    """M4: a table for people, escaped, and JSON for programs."""
+    """M4: `top --once` prints an escaped table, or JSON."""
     admin.declare_queue("top.q")
     with Publisher(endpoint) as publisher:
         for _ in range(3):
@@ -80,14 +80,14 @@ def test_once(run, admin, endpoint, open_lease):
 
 @pytest.mark.parametrize("interval", ["5 parsecs", "10ms", ""])
 def test_an_interval_that_is_none(run, interval):
-    """M4: the error names the option."""
+    """M4: the error of an invalid interval names the option."""
     result = run("top", "--interval", interval)
     assert result.exit_code != 0
     assert "--interval" in result.output
 
 
 def test_on_a_terminal_until_q(endpoint, admin):
-    """M4: it draws anew, and a key ends it; the terminal is as it was."""
+    """M4: `top` redraws until `q` is pressed, and restores the terminal."""
     admin.declare_queue("terminal")
     ours, theirs = pty.openpty()
     command = (sys.executable, "-c", "from ackq.cli import main; main()")
@@ -110,11 +110,11 @@ def test_on_a_terminal_until_q(endpoint, admin):
     os.close(ours)
     assert drawn.count(b"READ BY") >= 3
     assert b"terminal" in drawn
-    assert drawn.rstrip().endswith(b"\x1b[?1049l")  # the screen before is back
+    assert drawn.rstrip().endswith(b"\x1b[?1049l")  # the previous screen is restored
 
 
 def _read(descriptor):
-    """What came within a second; None at the end."""
+    """Reads the output of up to a second; None at the end."""
     if not select.select([descriptor], [], [], 1)[0]:
         return b""
     try:

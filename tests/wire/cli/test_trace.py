@@ -13,7 +13,7 @@ SOON_S = 30
 
 @pytest.fixture
 def queue(admin, request):
-    """A queue with a dead-letter queue, both of this test's own."""
+    """A queue of the test's own, with a dead-letter queue."""
     name = request.node.name
     admin.declare_queue(f"{name}-dead")
     admin.declare_queue(name, dead_letter_queue=f"{name}-dead")
@@ -28,7 +28,7 @@ def publish(endpoint, queue, *ids):
 
 
 def test_a_message_on_its_way(run, endpoint, open_lease, queue):
-    """Q9: it waits, is unacked at a client, is a dead letter, has left; several may have one id."""
+    """Q9: `trace` finds a message ready, unacked or dead-lettered, and all with one id."""
     publish(endpoint, queue, "a", "b", "b", "leased")
     (waiting,) = read(run("trace", "a", "--json"))["found"]
     assert (waiting["queue"], waiting["position"], waiting["state"]) == (queue, 1, "ready")
@@ -54,7 +54,7 @@ def test_a_message_on_its_way(run, endpoint, open_lease, queue):
 
 
 def test_more_messages_than_a_slice(run, endpoint, queue):
-    """Q9, I6: the last of many is found, and all are counted."""
+    """Q9, I6: `trace` finds the last of many messages, and counts all it looked at."""
     ids = pa.array([f"id-{number}" for number in range(25_000)])
     with Publisher(endpoint) as publisher:
         rows = pa.record_batch(
@@ -66,12 +66,12 @@ def test_more_messages_than_a_slice(run, endpoint, queue):
 
 
 def test_a_queue_that_is_not_there(run):
-    """A wrong name is said."""
+    """`trace` in a missing queue is an error."""
     assert run("trace", "m", "--queue", "nowhere").exit_code != 0
 
 
 class Guarded:
-    """What administration is to a user who may read queue `open` alone."""
+    """An Admin of a user who may read queue `open` alone."""
 
     def __init__(self, admin, queue):
         self._admin = admin
@@ -84,7 +84,7 @@ class Guarded:
 
 
 def test_queues_that_are_closed_to_the_user(admin, endpoint, queue):
-    """Q9: they are named, and the others are looked at; one that is named alone is an error."""
+    """Q9: `trace` names queues closed to the user and searches the others, else it fails."""
     publish(endpoint, queue, "m")
     guarded = Guarded(admin, queue)
     found = _search(guarded, ("secret", queue), "m")

@@ -1,4 +1,4 @@
-"""`ackq why` against real brokers that are brought into each state (Q9)."""
+"""`ackq why` against real brokers brought into each state (Q9)."""
 
 import shutil
 import time
@@ -18,7 +18,7 @@ SOON_S = 30
 
 @pytest.fixture
 def fill(endpoint):
-    """Publishes so many messages to a queue."""
+    """Returns a function that publishes messages to a queue."""
 
     def publish(queue, messages):
         with Publisher(endpoint) as publisher:
@@ -31,14 +31,14 @@ def fill(endpoint):
 
 @pytest.fixture
 def queue(admin, request):
-    """A queue of this test's own."""
+    """A queue of the test's own."""
     name = request.node.name
     admin.declare_queue(name)
     return name
 
 
 def findings(run, queue):
-    """The findings on a queue, by code; the exit status says whether one is a problem."""
+    """The findings on a queue by code; asserts that the exit status matches them."""
     result = run("why", queue, "--json")
     found = read(result, result.exit_code)
     assert found["queue"] == queue
@@ -49,7 +49,7 @@ def findings(run, queue):
 
 
 def lease(endpoint, queue, **fields):
-    """A session of the queue's name that leases what is ready; its reader sends no heartbeat."""
+    """Leases a queue's messages to a session of its name, whose reader sends no heartbeat."""
     session = Session(endpoint)
     opening = {"session": queue, "queues": [queue], "holder": holder("app"), **fields}
     opened = session.advance(sessions_pb2.AdvanceRequest(**opening))
@@ -58,7 +58,7 @@ def lease(endpoint, queue, **fields):
 
 
 def test_nobody_reads(run, queue, fill):
-    """Q9: for people the sentence and the command stand in lines of their own."""
+    """Q9: a queue without reader is a problem; its sentence and command are on separate lines."""
     assert list(findings(run, queue)) == ["queue-empty"]
     fill(queue, 2)
     lines = run("why", queue).stdout.splitlines()
@@ -68,7 +68,7 @@ def test_nobody_reads(run, queue, fill):
 
 
 def test_a_dead_letter_queue_is_no_problem(run, admin, queue, fill):
-    """Q9, C13: it waits for an operator, and status 0 says that nothing is stuck."""
+    """Q9, C13: a dead-letter queue waiting for an operator is no problem, and exits with 0."""
     admin.declare_queue(f"{queue}-source", dead_letter_queue=queue)
     fill(queue, 2)
     found = findings(run, queue)
@@ -79,7 +79,7 @@ def test_a_dead_letter_queue_is_no_problem(run, admin, queue, fill):
 
 
 def test_a_consumer_holds_as_many_as_it_may(run, endpoint, queue, fill):
-    """Q9, C8: who, how many, and since when; it is no problem so soon."""
+    """Q9, C8: a consumer at its prefetch is named with count and age, and is no problem so soon."""
     fill(queue, 5)
     with Channel(endpoint, label="billing:1") as channel:
         consumer = channel.consume(queue, mode="client", prefetch=2)
@@ -93,7 +93,7 @@ def test_a_consumer_holds_as_many_as_it_may(run, endpoint, queue, fill):
 
 
 def test_a_lease_of_a_live_reader_and_of_one_that_is_gone(run, endpoint, admin, queue, fill):
-    """Q9, S3, S5: who reads which batch; then that it waits for ever, or until when."""
+    """Q9, S3, S5: a lease is shown with its query's batch; without holder, with its timeout."""
     fill(queue, 3)
     session, request, reply = lease(endpoint, queue)
     stream = session.hold(queue, reply.incarnation, reply.epoch, request.holder.token)
@@ -125,7 +125,7 @@ def test_a_lease_of_a_live_reader_and_of_one_that_is_gone(run, endpoint, admin, 
 
 
 def test_a_full_queue_and_its_dead_letter_queue(run, endpoint, admin, queue, fill):
-    """Q9, Q3, C13, C14, K3: bound, staged rows, delay, a dead-letter queue that is missing."""
+    """Q9, Q3, C13, C14, K3: a full queue shows its bound, staged rows, delay and missing target."""
     name = f"{queue}-full"
     admin.declare_queue(
         name, max_length=3, redelivery_delay_ms=600_000, dead_letter_queue="nowhere"
@@ -146,7 +146,7 @@ def test_a_full_queue_and_its_dead_letter_queue(run, endpoint, admin, queue, fil
 
 
 def test_after_a_restart(broker):
-    """Q9, Q7, S5: a queue that was not durable is gone; a lease waits for its query."""
+    """Q9, Q7, S5: after a restart a non-durable queue is missing, and a lease awaits its query."""
     admin = Admin(broker.endpoint)
     admin.declare_queue("brief", durable=False)
     admin.declare_queue("q")
@@ -161,7 +161,7 @@ def test_after_a_restart(broker):
 
 
 def test_a_restored_journal(broker, tmp_path):
-    """Q9, Q8: what began before is refused, and the command that lets it go on helps."""
+    """Q9, Q8: a restored journal refuses older sessions until `accept-history`, which is named."""
     admin = Admin(broker.endpoint)
     admin.declare_queue("q")
     with Publisher(broker.endpoint) as publisher:
@@ -181,7 +181,7 @@ def test_a_restored_journal(broker, tmp_path):
 
 
 def test_a_full_disk(tmp_path):
-    """Q9, P14: publishers to all queues are refused, with how much room there is."""
+    """Q9, P14: on a full disk `why` reports refused publishers, and the bytes left."""
     with ackq_target.target(tmp_path) as dialect:
         Admin(dialect.endpoint).declare_queue("q")
         dialect.disk_alarm(on=True)
@@ -192,7 +192,7 @@ def test_a_full_disk(tmp_path):
 
 
 def test_a_broker_that_is_drained(broker):
-    """Q9, O6: it is said as that, and no alarm, until it is resumed."""
+    """Q9, O6: a draining broker is reported as such, and not as an alarm, until resumed."""
     Admin(broker.endpoint).declare_queue("q")
     drain = ["--endpoint", broker.endpoint, "broker", "drain"]
     assert CliRunner().invoke(command, drain).exit_code == 0

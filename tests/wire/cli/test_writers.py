@@ -17,7 +17,7 @@ from tests.wire.cli.conftest import failed, read
 
 @pytest.fixture
 def staged(endpoint, admin, request):
-    """A queue with room for two rows, which a batch of a writer of the same name holds."""
+    """A queue with room for two rows, which a staged batch of a writer of the same name holds."""
     name = request.node.name
     admin.declare_queue(name, max_length=2)
     with StageWriter(endpoint, writer=name, batch_id=7, run_id="run", label="partition 0") as out:
@@ -27,7 +27,7 @@ def staged(endpoint, admin, request):
 
 
 def test_a_batch_is_listed_and_shown(run, staged):
-    """K3: its writer, room, age and queues; its stages with their tasks."""
+    """K3: `batch list` and `show` print writer, room, age, queues, and stages with their tasks."""
     name, sealed = staged
     (listed,) = read(run("batch", "list", "--queue", name, "--json"))
     targets = [{"queue": name, "rows": 2, "payload_bytes": sealed.payload_bytes, "deleted": False}]
@@ -71,7 +71,7 @@ def test_a_batch_is_listed_and_shown(run, staged):
 
 
 def test_a_dropped_batch_gives_its_room_back(run, staged, endpoint):
-    """K3, Q3: a full queue names the batch and the command; then its commit is refused."""
+    """K3, Q3: a full queue names the batch that fills it; once dropped, its commit is refused."""
     name, sealed = staged
     refused = failed(run("publish", name, input="c\n"), ExitStatus.NOT_CONFIRMED)
     assert f"first by batch 7 of writer '{name}'" in refused
@@ -90,7 +90,7 @@ def test_a_dropped_batch_gives_its_room_back(run, staged, endpoint):
 
 @contextmanager
 def writing(endpoint, queue, writer):
-    """A stage of a task that goes on writing; one row of it is on the broker's disk."""
+    """A stage of a task that is still writing; one row of it is on the broker's disk."""
     ended = threading.Event()
 
     def requests():
@@ -111,7 +111,7 @@ def writing(endpoint, queue, writer):
 
 
 def test_a_batch_that_is_being_written_is_dropped_by_force(run, endpoint, admin, request):
-    """K3: nobody ends a live write by a slip."""
+    """K3: dropping a batch that a task still writes needs --force."""
     name = request.node.name
     admin.declare_queue(name)
     with writing(endpoint, name, name):
@@ -124,7 +124,7 @@ def test_a_batch_that_is_being_written_is_dropped_by_force(run, endpoint, admin,
 
 
 def test_a_writer_is_listed_and_forgotten(run, staged, endpoint):
-    """K3: with what it committed last; nothing is written under its name then."""
+    """K3: `writer list` shows the last commit; a forgotten writer's commits are refused."""
     name, sealed = staged
     commit = {"writer": name, "batch_id": 7, "run_id": "run", "stages": [sealed]}
     assert "it has 1 stage" in failed(run("writer", "forget", name))
@@ -146,7 +146,7 @@ def test_a_writer_is_listed_and_forgotten(run, staged, endpoint):
 
 
 def test_a_writer_is_given_to_a_user(run, endpoint, request):
-    """A10: nobody's before, as this broker has no users; and listed as that user's."""
+    """A10: `writer assign` gives a writer without user to one, and it is listed as that user's."""
     name = request.node.name
     commit_batch(endpoint, writer=name, batch_id=0, run_id="run", stages=[])
     assert run("writer", "assign", name, "--to", "alice").stdout == (

@@ -34,7 +34,7 @@ def admin(running):
 
 @pytest.fixture
 def orders(admin, request):
-    """A queue of this test's own, with a delivery limit, and its dead-letter queue."""
+    """A queue of the test's own, with a delivery limit, and its dead-letter queue."""
     name = request.node.name
     admin.declare_queue(f"{name}.dead")
     admin.declare_queue(name, delivery_limit=1, dead_letter_queue=f"{name}.dead")
@@ -65,7 +65,7 @@ def left(admin, queue):
 
 @pytest.mark.parametrize("mode", list(AcknowledgeMode))
 def test_each_mode_takes_everything_once(running, admin, channel, orders, mode):
-    """C10: in order, and nothing is left when the application has settled."""
+    """C10: each mode delivers every message once, in order, and leaves none after settling."""
     publish(running.endpoint, orders, 200)
     consumer = channel.consume(orders, mode=mode)
     messages = [consumer.receive(SOON_S) for _ in range(200)]
@@ -79,7 +79,7 @@ def test_each_mode_takes_everything_once(running, admin, channel, orders, mode):
 
 
 def test_auto_has_accepted_when_it_returns(running, admin, channel, orders):
-    """C10: `receive` accepts before it returns."""
+    """C10: in AUTO `receive` accepts a message before it returns it."""
     publish(running.endpoint, orders, 3)
     consumer = channel.consume(orders, prefetch=1)
     for taken in (1, 2, 3):
@@ -88,7 +88,7 @@ def test_auto_has_accepted_when_it_returns(running, admin, channel, orders):
 
 
 def test_outcomes(running, channel, orders):
-    """C4, C13: each takes effect when its future says so."""
+    """C4, C13: each outcome has taken effect when its future is done."""
     publish(running.endpoint, orders, 4)
     declared = ["failed", "rejected", "released"]
     consumer = channel.consume(orders, mode="client", outcomes=declared)
@@ -109,7 +109,7 @@ def test_outcomes(running, channel, orders):
 
 
 def test_settling_twice_costs_the_channel(running, admin, orders):
-    """C2: what it held is ready again, what was settled before is settled."""
+    """C2: settling a tag twice closes the channel; unsettled messages are requeued."""
     publish(running.endpoint, orders, 3)
     with Channel(running.endpoint) as channel:
         consumer = channel.consume(orders, mode="client")
@@ -121,7 +121,7 @@ def test_settling_twice_costs_the_channel(running, admin, orders):
 
 
 def test_a_queue_that_does_not_exist_is_told(running):
-    """By the first call that waits."""
+    """The first waiting call on a missing queue raises the error."""
     with Channel(running.endpoint) as channel:
         consumer = channel.consume("nowhere")
         with pytest.raises(errors.QueueNotFoundError, match="nowhere"):
@@ -131,7 +131,7 @@ def test_a_queue_that_does_not_exist_is_told(running):
 
 
 def test_a_deleted_queue_ends_its_consumer(running, admin, channel, orders):
-    """The channel goes on."""
+    """A deleted queue ends its consumer alone; the channel goes on."""
     admin.declare_queue(f"{orders}.short")
     publish(running.endpoint, f"{orders}.short", 1)
     consumer = channel.consume(f"{orders}.short")
@@ -144,7 +144,7 @@ def test_a_deleted_queue_ends_its_consumer(running, admin, channel, orders):
 
 
 def test_prefetch_bounds_what_is_unsettled(running, channel, orders):
-    """C8: of a consumer and of the channel, and it can be changed."""
+    """C8: prefetch bounds the unsettled messages of consumer and channel, and can be changed."""
     publish(running.endpoint, orders, 20)
     consumer = channel.consume(orders, mode="client", prefetch=5)
     messages = [consumer.receive(SOON_S) for _ in range(5)]
@@ -163,14 +163,14 @@ def test_prefetch_bounds_what_is_unsettled(running, channel, orders):
 
 @pytest.mark.parametrize("mode", ["auto", "dups_ok", "pre"])
 def test_a_prefetch_of_one_does_not_stall(running, channel, orders, mode):
-    """C8, C10: also lazily accepted messages make room."""
+    """C8, C10: a prefetch of one does not stall, also when messages are accepted lazily."""
     publish(running.endpoint, orders, 30)
     consumer = channel.consume(orders, mode=mode, prefetch=1)
     assert bodies(consumer.receive(SOON_S) for _ in range(30)) == list(range(30))
 
 
 def test_a_small_window_goes_on(running, admin, orders):
-    """C11: transport acks open it, without a single application ack."""
+    """C11: transport acks reopen a small window, without any application ack."""
     publish(running.endpoint, orders, 500)
     with Channel(running.endpoint, window_messages=10) as small:
         consumer = small.consume(orders, mode="client", prefetch=0)
@@ -180,7 +180,7 @@ def test_a_small_window_goes_on(running, admin, orders):
 
 @pytest.mark.parametrize("mode", ["client", "none"])
 def test_a_slow_application_holds_the_broker_back(running, admin, orders, mode):
-    """I6: without a prefetch, what waits in the client's memory has a bound all the same."""
+    """I6: without prefetch, unread messages in the client's memory are bounded all the same."""
     publish(running.endpoint, orders, 500)
     with Channel(running.endpoint, window_messages=20, transport_ack_delay_ms=10) as small:
         consumer = small.consume(orders, mode=mode, prefetch=0)
@@ -193,7 +193,7 @@ def test_a_slow_application_holds_the_broker_back(running, admin, orders, mode):
 
 
 def test_batches_are_settled_in_any_part(running, admin, channel, orders):
-    """C16: columns as asked for, outcomes by row."""
+    """C16: batches have the requested columns, and any rows of them can be settled."""
     publish(running.endpoint, orders, 100)
     names = ["delivery_tag", "body", "redelivered"]
     consumer = channel.consume(orders, mode="client", outcomes=["rejected"], columns=names)
@@ -213,11 +213,11 @@ def test_batches_are_settled_in_any_part(running, admin, channel, orders):
 
 
 def test_settlements_behind_an_unsettled_message_go_together(running, admin, channel, orders):
-    """C15, C16: what was settled since the sender last looked is one call, with a message kept."""
+    """C15, C16: settlements that wait for the sender go in one call, even with gaps in the tags."""
     publish(running.endpoint, orders, 1000)
     consumer = channel.consume(orders, mode="client", prefetch=0)
     messages = [consumer.receive(SOON_S) for _ in range(1000)]
-    with channel._stream.lock:  # the sender does not look
+    with channel._stream.lock:  # blocks the sender
         settlements = [each.accept() for each in messages[1::2]]
     assert [each.result(SOON_S) for each in settlements] == [1] * 500
     assert channel._state.unsettled._next_number == 2
@@ -225,7 +225,7 @@ def test_settlements_behind_an_unsettled_message_go_together(running, admin, cha
 
 
 def test_messages_carry_what_was_published(running, channel, orders):
-    """Every column, as the publisher gave it."""
+    """A message has every column as the publisher set it."""
     with Publisher(running.endpoint, routing_key=orders) as out:
         out.publish(
             b"body",
@@ -249,7 +249,7 @@ def test_messages_carry_what_was_published(running, channel, orders):
 
 
 def test_consumers_share_a_queue(running, orders):
-    """C12: each message goes to one of them."""
+    """C12: each message goes to one of the consumers of a queue."""
     publish(running.endpoint, orders, 400)
     with Channel(running.endpoint) as one, Channel(running.endpoint) as two:
         consumers = [one.consume(orders, prefetch=10), two.consume(orders, prefetch=10)]
@@ -263,7 +263,7 @@ def test_consumers_share_a_queue(running, orders):
 
 
 def test_a_closed_consumer_gives_back_what_it_did_not_read(running, channel, orders):
-    """C4: the others need not wait for the channel's end."""
+    """C4: a closed consumer releases its unread messages to other consumers at once."""
     publish(running.endpoint, orders, 50)
     with channel.consume(orders, mode="client", prefetch=20) as consumer:
         mine = consumer.receive(SOON_S)
@@ -275,7 +275,7 @@ def test_a_closed_consumer_gives_back_what_it_did_not_read(running, channel, ord
 
 
 def test_asynchronous(running, admin, orders):
-    """C10: many coroutines, one channel."""
+    """C10: many coroutines consume on one AsyncChannel."""
     publish(running.endpoint, orders, 100)
 
     async def main():
@@ -298,7 +298,7 @@ def test_asynchronous(running, admin, orders):
 
 @pytest.fixture
 def relayed():
-    """Makes relays to a broker."""
+    """Returns a function that makes relays to a broker."""
     relays = []
 
     def make(endpoint):
@@ -313,9 +313,9 @@ def relayed():
 
 @pytest.fixture
 def patient(tmp_path, monkeypatch):
-    """The endpoint of a broker in this process, which waits longer for a channel that was cut.
+    """The endpoint of a broker in this process that waits longer for a channel that was cut.
 
-    2 s may be over before a busy machine has connected again.
+    The default of 2 s may be over before a busy machine has connected again.
     """
     monkeypatch.setattr(limits, "CHANNEL_RESUME_MS", SOON_S * 1000)
     with broker_here(tmp_path) as endpoint:
@@ -324,7 +324,7 @@ def patient(tmp_path, monkeypatch):
 
 
 def test_a_cut_connection_is_renewed(patient, relayed):
-    """C11, C15: cut again and again, every message once, and every settlement told."""
+    """C11, C15: over repeated cuts each message comes once, and each settlement is answered."""
     admin, orders, relay = Admin(patient), "orders", relayed(patient)
     admin.declare_queue(orders)
     publish(patient, orders, 3000)
@@ -347,12 +347,12 @@ def test_a_cut_connection_is_renewed(patient, relayed):
 
 
 def test_default_prefetch_fits_the_window():
-    """C8, C11: a consumer left alone is bounded by its own prefetch."""
+    """C8, C11: the default prefetch of a consumer fits its channel's window."""
     assert limits.CONSUMER_PREFETCH_MESSAGES <= limits.CHANNEL_WINDOW_MESSAGES
 
 
 def test_a_message_without_an_id_has_one_for_who_asks(running, admin, orders):
-    """L23: the same on another channel, and none for who does not ask; another's own stays."""
+    """L23: with `message_ids` a message without id gets a stable one; its own id stays."""
     history = admin.info().history_id
     with Publisher(running.endpoint, routing_key=orders) as out:
         out.publish(b"0")
@@ -371,7 +371,7 @@ def test_a_message_without_an_id_has_one_for_who_asks(running, admin, orders):
 
 
 def test_prefetch_in_bytes(running, orders):
-    """C8: at so many unacked bytes nothing more is delivered; a settlement opens it again."""
+    """C8: at `prefetch_bytes` unacked bytes deliveries stop; a settlement resumes them."""
     with Publisher(running.endpoint, routing_key=orders) as out:
         for _ in range(8):
             out.publish(b"x" * 300_000)
@@ -379,7 +379,7 @@ def test_prefetch_in_bytes(running, orders):
         consumer = channel.consume(orders, mode="client", prefetch_bytes=700_000)
         held = [consumer.receive(SOON_S) for _ in range(3)]
         assert Admin(running.endpoint).queue(orders).unacked == 3
-        assert channel.get(orders, no_ack=True)  # answered behind what the consumer was delivered
+        assert channel.get(orders, no_ack=True)  # answered after the deliveries to the consumer
         assert consumer.receive(0) is None
         held[0].accept().result(SOON_S)
         assert consumer.receive(SOON_S) is not None

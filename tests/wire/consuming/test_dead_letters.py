@@ -59,7 +59,7 @@ def test_provenance(bench, cause, properties):
 
 
 def test_dropped_from_the_head(bench):
-    """C13, Q3: what a full queue drops from its head is gone and no dead letter."""
+    """C13, Q3: a message that a full queue drops from its head is no dead letter."""
     queue, dead = bench.dead_lettering(max_length=1, overflow="drop-head")
     for body in (b"a", b"b", b"c"):
         bench.fill(queue, body)
@@ -118,7 +118,7 @@ def test_dead_lettering_ignores_reject_publish(bench):
 
 
 def test_dead_letter_target_is_gone(bench):
-    """C13: a dead letter whose target is gone goes to the built-in queue."""
+    """C13: a dead letter whose target queue was deleted goes to the built-in queue."""
     queue, dead = bench.dead_lettering(b"x")
     bench.broker.delete(dead, force=True)
     channel = bench.channel()
@@ -139,7 +139,7 @@ def test_expiry_in_a_circle(bench):
     watch = bench.queue(message_ttl_ms=600, dead_letter_queue=dead)
     bench.fill(first, b"x")
     bench.fill(watch, b"clock")
-    bench.wait_ready(dead, 1)  # well after the message has been round
+    bench.wait_ready(dead, 1)  # well after the message has been through both queues
     until(lambda: bench.ready(first) + bench.ready(second) == 0)
 
 
@@ -157,7 +157,7 @@ def test_limit_without_a_dead_letter_queue(bench):
 
 
 def test_drop_on_limit(ackq):
-    """C13: declared so, a queue without dead-letter queue drops at its limit."""
+    """C13: a queue with drop_on_limit and no dead-letter queue drops at its delivery limit."""
     queue = ackq.queue(delivery_limit=1, drop_on_limit=True)
     ackq.fill(queue, b"x")
     channel = ackq.channel()

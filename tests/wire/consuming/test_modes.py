@@ -8,7 +8,7 @@ from tests.wire.bench import refused_as, taken
 
 
 def test_no_ack(bench):
-    """C10: without acks a message is gone when it is sent, and there is nothing to settle."""
+    """C10: without acks a message is removed when it is sent, and there is nothing to settle."""
     queue, channel = bench.filled(b"a", b"b"), bench.channel()
     channel.consume(queue, prefetch=1, no_ack=True)
     deliveries = taken(channel, 2)
@@ -19,7 +19,7 @@ def test_no_ack(bench):
 
 
 def consumed(ackq, queue, *, raising=False, **options):
-    """Bodies that a client's callback sees, with the messages left when it sees the last one.
+    """The bodies that a client's callback sees, and the messages left when it sees the last one.
 
     With `raising`, it raises at the first message.
     """
@@ -43,7 +43,7 @@ def consumed(ackq, queue, *, raising=False, **options):
 
 
 def left_of(ackq, queue):
-    """Messages of a queue, ready or unacked."""
+    """The number of messages of a queue, ready or unacked."""
     info = ackq.broker.admin.queue(queue)
     return info.ready + info.unacked
 
@@ -53,7 +53,7 @@ def left_of(ackq, queue):
     [("auto", 1, 0), ("dups_ok", None, 0), ("pre", 0, 0), ("none", 0, 0), ("client", 2, 2)],
 )
 def test_acknowledge_modes(ackq, mode, left_in_callback, left_after):
-    """C10: each mode accepts when it says: after the callback, before it, at send, or not."""
+    """C10: each mode accepts at its own moment: after the callback, before, at send, or never."""
     queue = ackq.filled(b"first", b"last")
     options = {"prefetch": 0} if mode == "client" else {}
     seen, left = consumed(ackq, queue, mode=mode, **options)
@@ -65,7 +65,7 @@ def test_acknowledge_modes(ackq, mode, left_in_callback, left_after):
 
 @pytest.mark.parametrize("outcomes", [(), ("failed",)], ids=["released", "failed"])
 def test_a_callback_that_raises(ackq, outcomes):
-    """C10: in AUTO what a callback raised at is FAILED when that was declared, else RELEASED."""
+    """C10: in AUTO a message whose callback raises is FAILED if declared, else RELEASED."""
     queue, _ = ackq.dead_lettering(b"bad", b"last", delivery_limit=1)
     seen, _ = consumed(ackq, queue, raising=True, mode="auto", outcomes=outcomes)
     assert seen == [b"bad", b"bad", b"last"]

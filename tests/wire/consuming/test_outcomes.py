@@ -20,7 +20,7 @@ TEN = [b"%d" % number for number in range(10)]
     ],
 )
 def test_outcome(bench, outcome, left, dead_letters):
-    """C4: accepted is gone, rejected goes to the dead-letter queue, released is back."""
+    """C4: an accepted message is removed, a rejected one dead-lettered, a released one requeued."""
     queue, dead = bench.dead_lettering(b"x")
     channel = bench.channel()
     channel.settle(channel.get(queue)[0], outcome)
@@ -29,7 +29,7 @@ def test_outcome(bench, outcome, left, dead_letters):
 
 
 def test_rejected_without_a_dead_letter_queue(bench):
-    """C4: without a dead-letter queue, rejected is gone."""
+    """C4: a message rejected without a dead-letter queue is dropped."""
     queue, channel = bench.filled(b"x"), bench.channel()
     channel.settle(channel.get(queue)[0], Outcome.REJECTED)
     channel.close()
@@ -37,7 +37,7 @@ def test_rejected_without_a_dead_letter_queue(bench):
 
 
 def test_released_does_not_count(bench):
-    """C4: what is released does not count against the delivery limit."""
+    """C4: releasing a message does not count against the delivery limit."""
     queue, dead = bench.dead_lettering(b"x", delivery_limit=1)
     channel = bench.channel()
     released = 0
@@ -52,7 +52,7 @@ def test_released_does_not_count(bench):
 
 
 def test_broker_announces_outcomes(ackq):
-    """C5: the broker says at the open which outcomes it supports; accepted is among them."""
+    """C5: the broker announces its supported outcomes at the open, accepted among them."""
     opened = ackq.channel().opened
     assert set(opened.outcomes) == {1, 2, 3, 4}
     assert (opened.heartbeat_ms, opened.resumed) == (5_000, False)
@@ -60,7 +60,7 @@ def test_broker_announces_outcomes(ackq):
 
 @pytest.mark.parametrize("outcome", NEGATIVE)
 def test_undeclared_outcome(ackq, outcome):
-    """C5: a consumer that did not declare an outcome cannot use it; its channel is closed."""
+    """C5: a consumer that uses an undeclared outcome has its channel closed."""
     queue, channel = ackq.filled(b"x"), ackq.channel()
     channel.consume(queue, outcomes=tuple(other for other in NEGATIVE if other is not outcome))
     delivery = channel.delivery()
@@ -72,7 +72,7 @@ def test_undeclared_outcome(ackq, outcome):
 
 
 def test_accepted_needs_no_declaration(ackq):
-    """C5: accepted can always be used."""
+    """C5: the outcome accepted can be used without declaration."""
     queue, channel = ackq.filled(b"x"), ackq.channel()
     channel.consume(queue, outcomes=())
     channel.settle(channel.delivery())
@@ -103,7 +103,7 @@ def test_settlements_are_answered(ackq):
 
 
 def test_settlement_without_an_answer(ackq):
-    """C15: a settlement that never arrived leaves the message unacked until the channel goes."""
+    """C15: a message whose settlement did not arrive stays unacked until its channel ends."""
     from ackq.v1 import consuming_pb2
 
     queue, connection = ackq.filled(b"x"), ackq.connect()

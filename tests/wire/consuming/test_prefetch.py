@@ -12,7 +12,7 @@ TEN = [b"%d" % number for number in range(10)]
 
 
 def test_prefetch_of_a_consumer(bench):
-    """C8: at the consumer's prefetch the broker stops; a settlement opens it by what it settled."""
+    """C8: at the consumer's prefetch deliveries stop; a settlement reopens it by its messages."""
     queue, channel = bench.filled(*TEN), bench.channel()
     channel.consume(queue, prefetch=3)
     first = taken(channel, 3)
@@ -28,7 +28,7 @@ def test_prefetch_of_a_consumer(bench):
 
 
 def test_prefetch_is_per_consumer(bench):
-    """C8: each consumer of a channel has its own."""
+    """C8: each consumer of a channel has its own prefetch."""
     queues, channel = [bench.filled(*TEN), bench.filled(*TEN)], bench.channel()
     consumers = [
         channel.consume(queue, prefetch=prefetch)
@@ -56,7 +56,7 @@ def test_prefetch_of_the_channel(bench):
 
 
 def test_no_prefetch(bench):
-    """C8: 0 is no bound."""
+    """C8: a prefetch of 0 is no bound."""
     queue, channel = bench.filled(*TEN * 100), bench.channel()
     channel.consume(queue)
     assert [delivery.tag for delivery in taken(channel, 1_000)] == list(range(1, 1_001))
@@ -65,7 +65,7 @@ def test_no_prefetch(bench):
 @pytest.mark.parametrize("before", [2, 6])
 @pytest.mark.parametrize("after", [0, 1, 4])
 def test_prefetch_changes_in_flight(bench, before, after):
-    """C8: changing the channel's prefetch while messages are out never stalls it."""
+    """C8: changing the channel's prefetch while messages are in flight never stalls it."""
     queue, channel = bench.filled(*TEN), bench.channel()
     channel.prefetch(before)
     channel.consume(queue)
@@ -92,7 +92,7 @@ def test_every_outcome_opens_the_prefetch(bench, outcome):
 
 
 def test_cancelled_consumer_gets_nothing_more(bench):
-    """C8, C12: a consumer that ended gets nothing; what it holds stays with the channel."""
+    """C8, C12: a cancelled consumer gets nothing more; its messages stay with the channel."""
     queue, channel = bench.filled(*TEN), bench.channel()
     consumer = channel.consume(queue, prefetch=2)
     held = taken(channel, 2)
@@ -106,7 +106,7 @@ def test_cancelled_consumer_gets_nothing_more(bench):
 
 
 def test_prefetch_of_a_consumer_changes(ackq):
-    """C8: a consumer's prefetch can be changed too; AMQP fixes it when the consumer starts."""
+    """C8: a consumer's prefetch can be changed; AMQP fixes it when the consumer starts."""
     queue, channel = ackq.filled(*TEN), ackq.channel()
     consumer = channel.consume(queue, prefetch=2)
     taken(channel, 2)
@@ -123,7 +123,7 @@ def test_prefetch_of_a_consumer_changes(ackq):
 
 
 def test_get_is_not_subject_to_prefetch(bench):
-    """C9: a pull does not look at the prefetch."""
+    """C9: a pull is not bounded by the prefetch."""
     queue, channel = bench.filled(*TEN), bench.channel()
     channel.prefetch(1)
     channel.consume(queue)
@@ -133,14 +133,14 @@ def test_get_is_not_subject_to_prefetch(bench):
 
 
 def test_get_answers_with_what_there_is(bench):
-    """C9: a pull of more than is there answers with what there is; of nothing, with nothing."""
+    """C9: a pull answers with fewer messages than requested if fewer are ready, also with none."""
     queue, channel = bench.filled(b"a", b"b"), bench.channel()
     assert bodies(channel.get(queue, 5)) == [b"a", b"b"]
     assert channel.get(queue, 5) == []
 
 
 def test_get_from_a_missing_queue(bench):
-    """C9: a pull needs its queue; without it the channel is closed."""
+    """C9: a pull from a missing queue closes the channel."""
     channel = bench.channel()
     with refused_as("not_found"):
         channel.get(bench.name("missing"))
@@ -150,7 +150,7 @@ def test_get_from_a_missing_queue(bench):
 
 
 def test_many_unacked(bench):
-    """C16: with many unacked, every other one settled, deliveries and settlements go on."""
+    """C16: with 10,000 unacked messages deliveries and settlements go on."""
     queue, channel = bench.queue(), bench.channel()
     publisher = bench.publisher()
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""When messages come again, and where they stand then (C6, C7, C12, C14)."""
+"""When messages are redelivered, and at which place (C6, C7, C12, C14)."""
 
 import time
 
@@ -11,7 +11,7 @@ from tests.wire.brokers.dialect import Outcome
 
 
 def test_requeue_to_the_original_position(bench):
-    """C6: what is put back stands where it stood, whatever the order of putting back."""
+    """C6: requeued messages return to their original positions, in any order of requeueing."""
     queue, channel = bench.filled(b"1", b"2", b"3", b"4", b"5"), bench.channel()
     deliveries = channel.get(queue, 4)
     for index in (2, 0, 3):
@@ -20,7 +20,7 @@ def test_requeue_to_the_original_position(bench):
 
 
 def test_requeue_beside_a_message_that_left(bench):
-    """C6: the ones before and after may be gone; the order is kept among what is there."""
+    """C6: requeued messages keep their order among those still in the queue."""
     queue, first = bench.filled(b"1", b"2", b"3", b"4"), bench.channel()
     deliveries = first.get(queue, 3)
     first.settle(deliveries[0])
@@ -59,7 +59,7 @@ def test_delivery_count(bench):
 
 @pytest.mark.parametrize("end", ["close", "cut"])
 def test_unacked_come_back_when_the_channel_goes(bench, end):
-    """C12: when a channel or its connection ends, what it holds is redelivered to others."""
+    """C12: when a channel or connection ends, its unacked messages are redelivered to others."""
     queue, connection = bench.filled(b"a", b"b", b"c"), bench.connect()
     channel = connection.channel()
     channel.consume(queue)
@@ -72,7 +72,7 @@ def test_unacked_come_back_when_the_channel_goes(bench, end):
 
 
 def test_unacked_stay_with_a_living_consumer(bench):
-    """C12: while a consumer lives, what it holds goes to nobody else."""
+    """C12: while a consumer is connected, its unacked messages go to no other consumer."""
     queue, holder = bench.filled(b"a"), bench.channel()
     holder.consume(queue)
     held = holder.delivery()
@@ -85,7 +85,7 @@ def test_unacked_stay_with_a_living_consumer(bench):
 
 
 def test_heartbeat_loss(bench):
-    """C12: a consumer that falls silent loses what it holds."""
+    """C12: a consumer without heartbeats loses its unacked messages."""
     queue = bench.filled(b"a")
     connection = bench.connect(**bench.broker.short_heartbeat)
     channel = connection.channel()
@@ -101,7 +101,7 @@ def test_heartbeat_loss(bench):
 
 
 def test_redelivery_delay(ackq):
-    """C14: what failed waits, each time twice as long up to a bound, and is not ready meanwhile."""
+    """C14: a failed message is delayed, each time twice as long up to a bound, and not ready."""
     queue = ackq.filled(b"x", redelivery_delay_ms=300, redelivery_delay_max_ms=600)
     channel = ackq.channel()
     channel.consume(queue)
@@ -114,11 +114,11 @@ def test_redelivery_delay(ackq):
             assert (info.ready, info.unacked, info.delayed) == (0, 0, 1)
         again = channel.delivery()
         assert time.monotonic() - started >= delay_s
-        channel.settle(again, Outcome.RELEASED)  # at once
+        channel.settle(again, Outcome.RELEASED)  # without a delay
 
 
 def test_delay_of_one_settlement(ackq):
-    """C14: a settlement can name its own delay; released without one is ready at once."""
+    """C14: a settlement can name its own delay; a release without one is ready at once."""
     queue, channel = ackq.filled(b"x", redelivery_delay_ms=60_000), ackq.channel()
     for outcome in (Outcome.FAILED, Outcome.RELEASED):
         (delivery,) = channel.get(queue)

@@ -1,4 +1,4 @@
-"""Consumers that outlive the broker's channels: kill -9, restarts and cuts, C10, C12, C15, C17."""
+"""Consumers that outlive broker channels: kill -9, restarts and cuts (C10, C12, C15, C17)."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ MESSAGES = 300
 
 @pytest.fixture
 def orders(admin):
-    """A queue with numbered messages, whose name this is."""
+    """Declares a queue `orders`, which the test fills; returns its name."""
     admin.declare_queue("orders")
     return "orders"
 
@@ -43,26 +43,26 @@ def left(admin, queue):
 
 
 def read_on(consumer):
-    """What has arrived is handed over as long as nobody knows that the channel is gone."""
+    """Receives until nothing is left; messages already received come until the end is known."""
     while consumer.receive(SOON_S) is not None:
         pass
 
 
 def is_empty(admin, queue):
-    """Whether the broker is there and has nothing of the queue left."""
+    """Whether the broker answers and the queue is empty."""
     with suppress(errors.BrokerUnavailableError):
         return left(admin, queue) == (0, 0)
     return False
 
 
 def kill(broker, **_):
-    """SIGKILL, and a new process on the same data and port."""
+    """Kills the broker by SIGKILL, and starts a new process on the same data and port."""
     broker.kill()
     broker.restart()
 
 
 def cut(admin, relay, **_):
-    """A network that is gone until the broker has given the channel up."""
+    """Cuts the network until the broker has closed the channel."""
     relay.cut()
     until(lambda: admin.queue("orders").consumers == 0)
     relay.heal()
@@ -72,7 +72,7 @@ DISASTERS = pytest.mark.parametrize("disaster", [kill, cut], ids=["killed", "cut
 
 
 class Disaster(threading.Thread):
-    """Strikes so many times, each time when the consumer has got on."""
+    """Strikes a number of times, each time after `may_strike`."""
 
     def __init__(self, strike, times):
         super().__init__()
@@ -101,7 +101,7 @@ class Disaster(threading.Thread):
 
 @DISASTERS
 def test_what_was_accepted_and_answered_never_comes_again(broker, admin, relay, orders, disaster):
-    """C15, C17: and nothing is lost, nor left behind."""
+    """C15, C17: an accepted message whose answer came is not redelivered, and none is lost."""
     fill(broker.endpoint, orders)
     told, gone, came = [], set(), Counter()
     trouble = Disaster(partial(disaster, broker=broker, relay=relay, admin=admin), 3)
@@ -111,7 +111,7 @@ def test_what_was_accepted_and_answered_never_comes_again(broker, admin, relay, 
             message = consumer.receive(1)
             if message is None:
                 if is_empty(admin, orders):
-                    break  # the rest has an unknown outcome, and took effect
+                    break  # the other accepts have unknown outcomes, and took effect
                 continue
             number = int(message.body)
             assert number not in gone, "it was accepted, and the broker said so"
@@ -135,7 +135,7 @@ def test_what_was_accepted_and_answered_never_comes_again(broker, admin, relay, 
 @DISASTERS
 @pytest.mark.parametrize("mode", ["auto", "dups_ok"])
 def test_callbacks_lose_nothing(broker, admin, relay, orders, disaster, mode):
-    """C10, C17: each message is handled, and the queue is empty in the end."""
+    """C10, C17: callbacks handle each message over kills and cuts, and the queue is empty then."""
     fill(broker.endpoint, orders)
     came = Counter()
     trouble = Disaster(partial(disaster, broker=broker, relay=relay, admin=admin), 2)
@@ -154,7 +154,7 @@ def test_callbacks_lose_nothing(broker, admin, relay, orders, disaster, mode):
 
 @DISASTERS
 def test_an_asynchronous_consumer_goes_on(broker, admin, relay, orders, disaster):
-    """C17: as the blocking one."""
+    """C17: an asynchronous consumer goes on over kills and cuts like the blocking one."""
     fill(broker.endpoint, orders)
     came = Counter()
     trouble = Disaster(partial(disaster, broker=broker, relay=relay, admin=admin), 2)
@@ -178,7 +178,7 @@ def test_an_asynchronous_consumer_goes_on(broker, admin, relay, orders, disaster
 
 @DISASTERS
 def test_a_receive_that_waits_gets_what_comes_later(broker, admin, relay, orders, disaster):
-    """C17: an idle consumer survives as well."""
+    """C17: a waiting `receive` survives a kill or cut, and gets a message published later."""
     got = []
     heard = threading.Event()
     with Channel(relay.endpoint, on_reconnect=lambda _: heard.set()) as channel:
@@ -196,7 +196,7 @@ def test_a_receive_that_waits_gets_what_comes_later(broker, admin, relay, orders
 
 @pytest.mark.parametrize("lost", ["the request", "the answer"])
 def test_an_accept_in_flight_has_an_unknown_outcome(broker, admin, relay, orders, lost):
-    """C15, C17: it took effect exactly if the message does not come again."""
+    """C15, C17: an accept in flight has an unknown outcome; without effect it is redelivered."""
     fill(broker.endpoint, orders, 2)
     with Channel(relay.endpoint) as channel:
         consumer = channel.consume(orders, mode="client")
@@ -228,7 +228,7 @@ def test_an_accept_in_flight_has_an_unknown_outcome(broker, admin, relay, orders
 
 
 def test_a_queue_that_did_not_survive_ends_its_consumer_alone(broker, admin, orders):
-    """C17, Q7: the channel and its other consumer go on."""
+    """C17, Q7: a non-durable queue lost in a restart ends its consumer alone, not the channel."""
     admin.declare_queue("passing", durable=False)
     fill(broker.endpoint, orders, 1)
     with Channel(broker.endpoint) as channel:
@@ -245,7 +245,7 @@ def test_a_queue_that_did_not_survive_ends_its_consumer_alone(broker, admin, ord
 
 
 def test_a_broker_that_stays_away_is_told(broker, admin, orders, caplog):
-    """C17: nobody waits for ever, neither in `receive` nor for a callback's consumer."""
+    """C17: a broker that stays away ends the channel after the timeout, for every consumer."""
     fill(broker.endpoint, orders, 2)
     with Channel(broker.endpoint, reconnect_timeout_ms=700) as channel:
         called = channel.consume(orders, lambda _: None)
@@ -264,7 +264,7 @@ def test_a_broker_that_stays_away_is_told(broker, admin, orders, caplog):
 
 @DISASTERS
 def test_a_channel_that_is_not_renewed_ends_with_its_tags(broker, admin, relay, orders, disaster):
-    """C11, C12, C17: an application that begins anew by itself is told that it has to."""
+    """C11, C12, C17: a channel without reconnect ends with an error that says what was requeued."""
     fill(broker.endpoint, orders, 5)
     with Channel(relay.endpoint, reconnect_timeout_ms=0) as channel:
         consumer = channel.consume(orders, mode="client")
@@ -280,7 +280,7 @@ def test_a_channel_that_is_not_renewed_ends_with_its_tags(broker, admin, relay, 
 
 
 def test_renewal(ackq):
-    """C17: tags go on, what was open comes again, and a tag of before settles nothing."""
+    """C17: a renewed channel's tags go on, unacked messages come again, and old tags are stale."""
     queue, connection = ackq.filled(b"a", b"b"), ackq.connect()
     with Channel(connection.relay.endpoint) as channel:
         consumer = channel.consume(queue, mode="client")

@@ -1,4 +1,4 @@
-"""Crowds and storms on one queue leave the other queues, and the broker's memory, as they were."""
+"""Crowds and storms on one queue affect neither other queues nor the broker's memory."""
 
 import asyncio
 import secrets
@@ -15,18 +15,18 @@ from ackq.v1 import consuming_pb2_grpc
 from tests.fakes.raw_client import Client
 from tests.wire.consuming.test_stream import RELEASED
 
-# What a round trip on a quiet queue may take while another queue is busy, most of the time: one may
-# meet a moment in which the machine does other things. It is a millisecond or two; a broker that
-# serves the crowd first would need many seconds, or for ever where the crowd never has enough.
+# The most that a round trip on a quiet queue may take while another queue is busy, as a median, as
+# a single one may meet a busy moment of the machine. It normally takes a millisecond or two; a
+# broker that serves the crowd first would need many seconds, or for ever.
 ROUND_TRIP_S = 2.0
-# For what a machine that does much else may take a while over.
+# For steps that a busy machine may take a while over.
 PATIENCE_S = 100
 GROWTH_BYTES = 150_000_000
 
 
 @pytest.fixture
 def crowded(broker, own):
-    """A broker with queue `crowd`, the client on it, and a check of its memory at the end."""
+    """A broker with queue `crowd`, its client, and a check of its memory at the end."""
     own.declare("crowd")
     process = psutil.Process(broker.pid)
     round_trips(own, 3)
@@ -41,7 +41,7 @@ def last_tag(delivery):
 
 
 def round_trips(client, count):
-    """Messages there and back on the quiet queue; how long one took, half of them no longer."""
+    """Sends messages over the quiet queue and back; returns the median time of a round trip."""
     took = []
     with client.publisher() as publisher, client.consume() as channel:
         channel.subscribe()
@@ -58,7 +58,7 @@ def round_trips(client, count):
 class Crowd:
     """Consumers that take one message each and keep it, on their own channels, in a thread.
 
-    `served` is set when all of them have one.
+    `served` is set when each of them has a message.
     """
 
     def __init__(self, endpoint, count):
@@ -105,7 +105,7 @@ class Crowd:
 
 
 def test_a_thousand_slow_consumers(broker, crowded):
-    """C8, C16: each has its one message and wants no more; other queues do not notice."""
+    """C8, C16: a thousand consumers at their prefetch do not slow down other queues."""
     with Crowd(broker.endpoint, 1000) as crowd:
         crowded.publish(*[b"m" * 100] * 5000, queue="crowd")
         assert crowd.served.wait(PATIENCE_S)
@@ -116,7 +116,7 @@ def test_a_thousand_slow_consumers(broker, crowded):
 
 
 def test_a_requeue_storm(broker, crowded):
-    """C12: channels that end again and again with 100,000 unacked messages."""
+    """C12: channels that keep ending with 100,000 unacked messages do not slow other queues."""
     for _ in range(10):
         crowded.publish(*[b"m" * 100] * 10_000, queue="crowd")
     stop, rounds = threading.Event(), []
@@ -130,7 +130,7 @@ def test_a_requeue_storm(broker, crowded):
                         pass
                     channel.half_close()
                     rest = [each.header.delivery for each in channel.call if each.block]
-                    # Without transport acks for 2 s a frame comes again, under its tags (C11).
+                    # Without transport acks for 2 s a frame is resent, under its tags (C11).
                     assert all(last_tag(again) <= 100_000 for again in rest)
                     rounds.append(channel)
 
@@ -146,7 +146,7 @@ def test_a_requeue_storm(broker, crowded):
 
 
 def test_a_redelivery_loop(broker, crowded):
-    """C4: a consumer that puts everything back at once, and gets it back at once."""
+    """C4: a consumer that releases every message at once does not slow down other queues."""
     crowded.publish(*[b"m" * 100] * 10_000, queue="crowd")
     stop, enough, loops = threading.Event(), threading.Event(), []
 

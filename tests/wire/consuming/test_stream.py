@@ -29,7 +29,7 @@ def tags(deliveries):
     ],
 )
 def test_a_channel_begins_with_an_open(client, request_):
-    """C1: the first request opens the channel, under an id of 16 bytes."""
+    """C1: the first request must open the channel, with an id of 16 bytes."""
     assert (
         type(refused(list, client.consuming.Consume(iter([request_]), timeout=TIMEOUT_S))[0])
         is errors.InvalidArgumentError
@@ -47,7 +47,7 @@ def test_a_channel_is_opened_once(client):
 
 
 def test_many_ready_messages_leave_as_one_frame(client):
-    """K7: tiny deliveries are batched."""
+    """K7: many ready messages are delivered in one frame."""
     client.publish(*[b"%d" % n for n in range(500)])
     client.publish(*[b"%d" % n for n in range(500, 1000)])
     with client.consume() as channel:
@@ -57,7 +57,7 @@ def test_many_ready_messages_leave_as_one_frame(client):
 
 
 def test_settlements_that_come_together_are_answered_one_by_one(client):
-    """C15: a thousand settlements in one breath, each with its answer, in their order."""
+    """C15: a thousand settlements sent together are each answered, in their order."""
     client.publish(*[b"%d" % n for n in range(1000)])
     with client.consume() as channel:
         channel.pull(1000)
@@ -72,7 +72,7 @@ def test_settlements_that_come_together_are_answered_one_by_one(client):
     ("tag", "multiple"), [(0, False), (0, True), (3, False), (3, True), (9, False), (1, False)]
 )
 def test_an_unknown_tag_closes_the_channel(client, tag, multiple):
-    """C2: what came before takes effect and is answered; the rest is requeued."""
+    """C2: an unknown tag closes the channel; earlier settlements take effect and are answered."""
     client.publish(b"a", b"b")
     with client.consume() as channel:
         channel.pull(2)
@@ -88,7 +88,7 @@ def test_an_unknown_tag_closes_the_channel(client, tag, multiple):
 
 
 def test_runs_of_tags_are_settled_in_one_decision(client):
-    """C15: a settlement names runs; behind an older unsettled message they are one call."""
+    """C15: one settlement may name runs of tags, also above an older unsettled message."""
     client.publish(*[b"%d" % n for n in range(20)])
     with client.consume() as channel:
         assert channel.opened.settle_runs
@@ -112,7 +112,7 @@ def test_runs_of_tags_are_settled_in_one_decision(client):
     ],
 )
 def test_one_unknown_tag_in_runs_settles_none_of_them(client, first_tag, rows, unknown):
-    """C2: the lowest one is named, the channel is closed; what came before takes effect."""
+    """C2: one unknown tag in runs settles none of them; the lowest one is named."""
     client.publish(*[b"%d" % n for n in range(10)])
     with client.consume() as channel:
         channel.pull(10)
@@ -143,7 +143,7 @@ def test_one_unknown_tag_in_runs_settles_none_of_them(client, first_tag, rows, u
     ],
 )
 def test_runs_that_are_none_are_refused(client, fields, kind):
-    """C2, I6: not parallel, not ascending, empty, past 64 bits, beside a tag, too many."""
+    """C2, I6: invalid runs are refused: unequal lists, unordered, empty, over 64 bits, too many."""
     client.publish(*[b"%d" % n for n in range(5000)])
     with client.consume() as channel:
         channel.pull(5000)
@@ -153,7 +153,7 @@ def test_runs_that_are_none_are_refused(client, fields, kind):
 
 
 def test_the_most_runs_that_a_settlement_may_name(client):
-    """I6: 4096 of them are one settlement."""
+    """I6: a settlement may name up to 4096 runs."""
     client.publish(*[b"%d" % n for n in range(8192)])
     with client.consume() as channel:
         channel.pull(8192)
@@ -161,7 +161,7 @@ def test_the_most_runs_that_a_settlement_may_name(client):
 
 
 def test_undeclared_outcomes_are_refused_for_runs(client):
-    """C5: one message of a consumer that did not declare the outcome refuses the settlement."""
+    """C5: runs with a message of a consumer that did not declare the outcome are refused."""
     client.publish(b"a", b"b", b"c")
     with client.consume() as channel:
         channel.pull(1)
@@ -173,7 +173,7 @@ def test_undeclared_outcomes_are_refused_for_runs(client):
 
 
 def test_undeclared_outcomes_are_refused_for_multiple(client):
-    """C5: one message of a consumer that did not declare the outcome refuses the settlement."""
+    """C5: `multiple` over a message of a consumer that did not declare the outcome is refused."""
     client.publish(b"a", b"b")
     client.declare("other")
     client.publish(b"c", queue="other")
@@ -211,7 +211,7 @@ def test_consumer_names_are_unique_on_a_channel(client):
 
 
 def test_ending_a_consumer_that_never_was(client):
-    """C12: is no error: it has ended."""
+    """C12: unsubscribing an unknown consumer is no error."""
     with client.consume() as channel:
         channel.unsubscribe("never was")
         channel.quiet()
@@ -219,7 +219,7 @@ def test_ending_a_consumer_that_never_was(client):
 
 @pytest.mark.parametrize("outcome", [0, 9])
 def test_a_settlement_names_an_outcome(client, outcome):
-    """C4: no outcome, or one that is none, is refused."""
+    """C4: a settlement without a valid outcome is refused."""
     client.publish(b"a")
     with client.consume() as channel:
         channel.pull()
@@ -231,7 +231,7 @@ def test_a_settlement_names_an_outcome(client, outcome):
 
 
 def test_get_is_not_subject_to_prefetch(client):
-    """C9: neither bound stops a pull, and pulled messages take no room from consumers."""
+    """C9: neither prefetch bounds a pull, and pulled messages do not count for consumers."""
     client.publish(*[b"%d" % n for n in range(6)])
     with client.consume() as channel:
         channel.prefetch(2)
@@ -251,7 +251,7 @@ def test_get_is_not_subject_to_prefetch(client):
 
 
 def test_pulls_wait_for_the_transport_window(client):
-    """C9, C11: a large pull goes on as the window opens."""
+    """C9, C11: a large pull goes on as transport acks open the window."""
     client.publish(*[b"%d" % n for n in range(9)])
     with client.consume(window_messages=4) as channel:
         channel.get(8)
@@ -261,14 +261,14 @@ def test_pulls_wait_for_the_transport_window(client):
 
 
 def test_a_transport_ack_of_nothing_delivered_is_refused(client):
-    """C11: everything up to a tag that was never given cannot have arrived."""
+    """C11: a transport ack of a tag that was never delivered is refused."""
     with client.consume() as channel:
         channel.transport_ack(1)
         assert type(channel.refusal()[0]) is errors.InvalidArgumentError
 
 
 def test_a_resumed_client_asks_again(client):
-    """C15: what has no answer is asked again under its number: answered again, not done twice."""
+    """C15: settlements and pulls repeated after a resume are answered again, but not done twice."""
     client.publish(b"a", b"b", b"c")
     with client.consume() as channel:
         channel.subscribe(prefetch=1)
@@ -289,9 +289,9 @@ def test_a_resumed_client_asks_again(client):
 
 
 def test_a_resumed_client_is_answered_again_however_late_it_asks(client):
-    """C15: a transport ack of what came on the newer stream says nothing of answers on the older.
+    """C15: a transport ack on the newer stream does not cover answers of the older stream.
 
-    A client may ask again after it.
+    The client may repeat its requests after that ack.
     """
     client.publish(b"a", b"b")
     with client.consume() as channel:
@@ -317,7 +317,7 @@ def test_a_resumed_client_is_answered_again_however_late_it_asks(client):
 
 
 def test_a_newer_stream_takes_the_channel_over(client):
-    """C11: a client may be back before the broker noticed the cut; the older stream ends."""
+    """C11: a newer stream takes the channel over before the cut is noticed; the older is fenced."""
     client.publish(b"a")
     with client.consume() as older:
         older.subscribe()
@@ -329,7 +329,7 @@ def test_a_newer_stream_takes_the_channel_over(client):
 
 
 def test_a_cancelled_consumer_is_told_after_a_cut(client):
-    """C11, Q4: what was said while nobody listened is said again."""
+    """C11, Q4: a consumer cancelled during a cut is reported to the resumed stream."""
     with client.consume() as channel:
         channel.subscribe("me")
         channel.quiet()
@@ -339,7 +339,7 @@ def test_a_cancelled_consumer_is_told_after_a_cut(client):
 
 
 def test_a_consumer_whose_queue_went_during_a_cut_is_cancelled(client):
-    """C11, Q4: a subscription that is repeated for it ends that consumer, not the channel."""
+    """C11, Q4: a repeated subscription to a queue deleted during a cut ends that consumer alone."""
     client.publish(b"a")
     with client.consume() as channel:
         channel.pull()
@@ -356,7 +356,7 @@ def test_a_consumer_whose_queue_went_during_a_cut_is_cancelled(client):
 
 
 def test_a_subscription_that_was_lost_with_its_queue_is_cancelled(client):
-    """C11, Q4: also one that the broker never saw, for its client cannot tell."""
+    """C11, Q4: also a subscription that the broker never received is answered as cancelled."""
     client.publish(b"a")
     with client.consume() as channel:
         channel.pull()
@@ -372,7 +372,7 @@ def test_a_subscription_that_was_lost_with_its_queue_is_cancelled(client):
 
 
 def test_a_consumer_that_was_cancelled_does_not_come_back_with_a_queue_of_its_name(client):
-    """C11, Q1: the queue that is declared again is another one, and the client was told the end."""
+    """C11, Q1: a cancelled consumer does not resume on a new queue of the same name."""
     with client.consume() as channel:
         channel.subscribe("me")
         channel.quiet()

@@ -1,4 +1,4 @@
-"""Delivery tags: what they count, and what a wrong one costs (C1-C3)."""
+"""Delivery tags: their scope, and the effect of a wrong one (C1-C3)."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_tags_count_from_one_per_channel(bench):
 
 
 def test_a_redelivery_has_a_new_tag(bench):
-    """C1: a message that comes again on the same channel has the next tag."""
+    """C1: a message redelivered on the same channel has the next tag."""
     queue, channel = bench.filled(b"a"), bench.channel()
     for tag in (1, 2, 3):
         (delivery,) = channel.get(queue)
@@ -39,7 +39,7 @@ def test_a_redelivery_has_a_new_tag(bench):
 @pytest.mark.parametrize("multiple", [False, True], ids=["one", "multiple"])
 @pytest.mark.parametrize("wrong", ["unknown", "twice", "nothing"])
 def test_wrong_tag(bench, wrong, multiple, outcome):
-    """C2: a tag that is not outstanding closes the channel, and what is unacked is requeued."""
+    """C2: a tag that is not outstanding closes the channel, and unacked messages are requeued."""
     queue, channel = bench.filled(b"a", b"b"), bench.channel()
     first = channel.get(queue)[0] if wrong != "nothing" else None
     if wrong == "twice":
@@ -54,7 +54,7 @@ def test_wrong_tag(bench, wrong, multiple, outcome):
 
 
 def test_tag_of_another_channel(bench):
-    """C2: a tag counts on its own channel only."""
+    """C2: a tag is valid on its own channel only."""
     queue, connection = bench.filled(b"a", b"b"), bench.connect()
     mine, other = connection.channel(), connection.channel()
     mine.get(queue, 2)
@@ -85,7 +85,7 @@ def test_multiple(bench, outcome, left):
 
 @pytest.mark.parametrize("no_ack", [False, True], ids=["settled", "no_ack"])
 def test_multiple_of_a_tag_that_is_not_outstanding(bench, no_ack):
-    """C2, C3: `multiple` itself names an outstanding tag, however many are below it."""
+    """C2, C3: the tag of `multiple` must be outstanding itself, however many are below it."""
     queue, channel = bench.filled(b"a", b"b"), bench.channel()
     channel.get(queue)
     (second,) = channel.get(queue, no_ack=no_ack)

@@ -6,7 +6,7 @@ TEN = [b"%d" % number for number in range(10)]
 
 
 def unacked_transport(ackq, queue, messages, **options):
-    """A consumer with so many deliveries on a channel that sends no transport acks by itself."""
+    """A consumer's first deliveries on a channel that sends no transport acks by itself."""
     connection = ackq.connect()
     channel = connection.channel(transport_acks=False, **options)
     channel.consume(queue)
@@ -14,7 +14,7 @@ def unacked_transport(ackq, queue, messages, **options):
 
 
 def test_transport_acks_remove_nothing(ackq):
-    """C11: a message with a transport ack alone comes back when the channel goes."""
+    """C11: a message with only a transport ack is requeued when the channel ends."""
     queue = ackq.filled(*TEN)
     _, channel, deliveries = unacked_transport(ackq, queue, 10)
     channel.transport_ack(deliveries[-1].tag)
@@ -24,7 +24,7 @@ def test_transport_acks_remove_nothing(ackq):
 
 
 def test_transport_acks_open_the_window(ackq):
-    """C11: the broker stops at the window, and goes on by what a transport ack covers."""
+    """C11: deliveries stop at the window, and go on by what a transport ack covers."""
     queue = ackq.filled(*TEN)
     _, channel, first = unacked_transport(ackq, queue, 4, window_messages=4)
     assert silent(channel)
@@ -35,7 +35,7 @@ def test_transport_acks_open_the_window(ackq):
 
 
 def test_retransmission_of_deliveries(ackq):
-    """C11: without a transport ack for 2 s the broker sends the oldest again, under its tag."""
+    """C11: without a transport ack for 2 s the oldest frame is resent under its tag."""
     queue, publisher = ackq.filled(b"a"), ackq.publisher()
     _, channel, (first,) = unacked_transport(ackq, queue, 1)
     publisher.publish(queue, b"b")
@@ -48,7 +48,7 @@ def test_retransmission_of_deliveries(ackq):
 
 
 def test_resumed_channel(ackq):
-    """C11: a channel that was cut goes on: what has no transport ack comes again under its tag."""
+    """C11: on a resumed channel, deliveries without transport ack are resent under their tags."""
     queue = ackq.filled(b"a", b"b", b"c")
     connection, channel, deliveries = unacked_transport(ackq, queue, 3)
     channel.transport_ack(1)
@@ -63,7 +63,7 @@ def test_resumed_channel(ackq):
     again = []
     while not again or again[-1].body != b"d":
         again.append(resumed.delivery())
-    # Frames come again whole; a client drops what it has.
+    # Frames are resent whole; a client drops the rows that it has.
     assert [delivery for delivery in again if delivery not in deliveries[:1]] == [
         *deliveries[1:],
         again[-1],
@@ -75,7 +75,7 @@ def test_resumed_channel(ackq):
 
 
 def test_channel_that_comes_too_late(ackq):
-    """C11, C12: after its grace a channel that was cut is closed; its id opens a new one."""
+    """C11, C12: a channel cut for longer than its grace is closed; its id opens a new one."""
     queue = ackq.filled(b"a")
     connection, channel, _ = unacked_transport(ackq, queue, 1)
     connection.cut()

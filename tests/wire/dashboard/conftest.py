@@ -14,7 +14,7 @@ _PROGRAMS = (Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver"))
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
-    """A browser; without one the tests are skipped, but for the gate, which installs it."""
+    """A browser; without one the tests are skipped, except in the gate, which installs it."""
     missing = [str(program) for program in _PROGRAMS if not program.exists()]
     if missing:
         servers.absent(", ".join(missing), "apt-get install chromium-driver")
@@ -32,7 +32,7 @@ def served(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def contents(served):
-    """The raw client of that broker, which has contents."""
+    """The raw client of that broker, filled with contents."""
     with filled(served.endpoint) as client:
         yield client
 

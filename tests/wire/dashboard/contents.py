@@ -1,4 +1,4 @@
-"""A broker as an operator may meet it: work that flows, work that is stuck, and hostile names."""
+"""Contents of a broker as an operator may see it: flowing and stuck work, hostile names."""
 
 import json
 import threading
@@ -12,16 +12,16 @@ from tests.fakes.raw_link import RawLink
 HOSTILE = '<img src=x onerror="document.title=1">'
 HIDDEN = "pay\u202eload\u200b"
 QUERY = "0d8f4c1e-7b7a-4b3e-9c56-6f6b1f3a2c11"
-# Names of a length that no line of a phone has.
+# Names longer than any line on a phone.
 LONG_QUEUE, LONG_SESSION, LONG_LINK = "q" * 255, "s" * 250, "l" * 250
 LONG_SOURCE = f"amqp://there/{'o' * 250}"
-# The same process comes back at once.
+# The same process reconnects at once.
 _TOKEN = b"t" * 16
 REASONS = ("no id", "amount is negative", HOSTILE)
 
 
 def order(number):
-    """The body of an order, with a number that a double cannot hold."""
+    """The body of an order, with a number that a double cannot represent."""
     return json.dumps(
         {
             "id": 9007199254740993 + number,
@@ -36,7 +36,7 @@ def order(number):
 
 @contextmanager
 def filled(endpoint):
-    """The raw client of a broker with contents; a channel and a session are live meanwhile."""
+    """Fills a broker and yields its raw client; a channel and a session are live meanwhile."""
     with Client(endpoint) as client:
         _declare(client)
         _publish(endpoint)
@@ -109,7 +109,7 @@ def _publish(endpoint):
 
 
 def _kill(client):
-    """Rejects some orders for several reasons, and fails others too often."""
+    """Rejects some orders for several reasons, and fails others beyond their delivery limit."""
     with client.consume() as channel:
         channel.get(60, queue="orders")
         for place, message in enumerate(channel.deliveries(60)):
@@ -122,7 +122,7 @@ def _kill(client):
 
 
 def _lease(client):
-    """Two sessions: one whose reader came twice, and one that nobody has."""
+    """Opens two sessions: one whose reader attached twice, and one without a reader."""
     reader = holder("billing job")
     incarnation, _ = client.open(reader, session="billing", queues=["orders"], max_messages=400)
     again = client.sessions.Attach(

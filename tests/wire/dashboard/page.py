@@ -1,4 +1,4 @@
-"""The dashboard in a browser, as a person uses it: looks, clicks and types."""
+"""The dashboard in a browser, used as by a person: looks, clicks and types."""
 
 import json
 
@@ -8,12 +8,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 WAIT_S = 60
-# What a browser notes of answers that the tests ask for.
+# Browser messages about answers that the tests provoke.
 _EXPECTED = ("Failed to load resource", "net::ERR_")
 
 
 def chromium(program, driver, folder):
-    """A browser without a window, in English, that forgets everything."""
+    """A headless browser in English with a fresh profile."""
     options = webdriver.ChromeOptions()
     options.binary_location = str(program)
     for argument in (
@@ -26,7 +26,7 @@ def chromium(program, driver, folder):
 
 
 class Page:
-    """One visit, light and 1280 px wide unless told; waits for what it looks for."""
+    """One visit, light and 1280 px wide by default; waits for the elements that it looks for."""
 
     def __init__(self, browser, address, *, width=1280, dark=False):
         self.browser = browser
@@ -57,25 +57,25 @@ class Page:
         return self
 
     def check_console(self):
-        """The page broke no policy and raised nothing."""
+        """Asserts that the page violated no policy and raised no error."""
         noted = [entry["message"] for entry in self.browser.get_log("browser")]
         assert [each for each in noted if not any(part in each for part in _EXPECTED)] == []
 
     # --- looks ---
 
     def until(self, what, *args):
-        """The first true result of `what`."""
+        """Waits for the first true result of `what`, and returns it."""
         return WebDriverWait(self.browser, WAIT_S, 0.05).until(lambda _: what(*args))
 
     def find(self, selector):
-        """The first element, once there is one."""
+        """Waits for the first element, and returns it."""
         return self.until(lambda: next(iter(self.all(selector)), None))
 
     def all(self, selector):
         return self.browser.find_elements(By.CSS_SELECTOR, selector)
 
     def texts(self, selector):
-        """What is written in elements, at one instant."""
+        """The texts of elements, at one instant."""
         return self.script(
             "return [...document.querySelectorAll(arguments[0])].map((e) => e.innerText.trim())",
             selector,
@@ -93,18 +93,18 @@ class Page:
         )
 
     def row(self, caption, name):
-        """The row of a table that begins with a name, once it is there."""
+        """Waits for the row of a table that begins with a name, and returns it."""
         named = lambda: [row for row in self.rows(caption) or () if row[0].startswith(name)]  # noqa: E731
         return self.until(lambda: next(iter(named()), None))
 
     def says(self, selector, text):
-        """Waits until an element has a text in it."""
+        """Waits until an element contains a text."""
         self.until(lambda: any(text in each for each in self.texts(selector)))
 
     def script(self, source, *args):
         return self.browser.execute_script(source, *args)
 
-    # --- does ---
+    # --- actions ---
 
     def click(self, selector):
         self.find(selector).click()

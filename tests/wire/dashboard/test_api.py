@@ -1,4 +1,4 @@
-"""What the dashboard asks a broker process for, and what it is refused (M5)."""
+"""The dashboard's requests to a broker process, and their refusals (M5)."""
 
 import http.client
 import json
@@ -24,7 +24,7 @@ def ask(served, path, body=None, **headers):
 
 
 def looked(served, path):
-    """What a look says."""
+    """The JSON of a successful request."""
     status, headers, said = ask(served, path)
     assert (status, headers.get_content_type()) == (200, "application/json"), said
     return said
@@ -37,8 +37,9 @@ def refused(served, path, body=None, **headers):
 
 
 def test_the_page_is_from_the_broker_alone(served):
-    """M5: three files, which may load nothing from elsewhere, run no script in the page, and be in
-    no frame."""
+    """M5: the page is three files of the broker, whose policy forbids other sources, inline
+    scripts and frames.
+    """
     for path, kind in (
         ("/", "text/html"),
         ("/dashboard.css", "text/css"),
@@ -60,7 +61,7 @@ def test_the_page_is_from_the_broker_alone(served):
 
 
 def test_looks_say_what_grpc_says(served, contents):
-    """M5: the same numbers, of one queue and of all."""
+    """M5: the dashboard's figures equal those of gRPC, of one queue and of all."""
     info = contents.queue("orders")
     row = next(
         row for row in looked(served, "/api/queues?limit=100")["rows"] if row["queue"] == "orders"
@@ -72,7 +73,7 @@ def test_looks_say_what_grpc_says(served, contents):
 
 
 def test_no_look_names_a_holder_token(served, contents):
-    """S3: what would let a reader be fenced is not told."""
+    """S3: no answer contains a holder's token, with which its reader could be fenced."""
     assert contents
     (nightly,) = [
         row for row in looked(served, "/api/sessions")["rows"] if row["session"] == "nightly"
@@ -93,7 +94,7 @@ def test_no_look_names_a_holder_token(served, contents):
     ],
 )
 def test_looks_that_are_refused(served, contents, path, status, part):
-    """M5: with the reason."""
+    """M5: an invalid request is refused with the reason."""
     assert contents
     found, message = refused(served, path)
     assert (found, part in message) == (status, True)
@@ -115,13 +116,13 @@ def test_looks_that_are_refused(served, contents, path, status, part):
     ],
 )
 def test_a_purge_that_is_not_confirmed(served, contents, body, headers):
-    """M5: nothing goes without the name, nor for a form that another site could send."""
+    """M5: a purge needs the queue's name and JSON, so that no form of another site can send it."""
     assert refused(served, "/api/purge", json.dumps(body), **headers)[0] == 400
     assert contents.queue("audit").ready == 10
 
 
 def test_a_body_that_cannot_be_read(served):
-    """M5: whoever asks is told; it is no failure of the broker, and its log has none."""
+    """M5: an unreadable request body is refused, and is no failure in the broker's log."""
     nested = b"[" * 100_000
     for body, headers in (
         (nested, {}),
@@ -141,7 +142,7 @@ def test_a_body_that_cannot_be_read(served):
     ],
 )
 def test_a_purge_from_another_site(served, contents, headers):
-    """M1: a browser says where a request comes from."""
+    """M1: a purge sent by a browser from another site is refused by its headers."""
     body = json.dumps({"queue": "audit", "confirm": "audit"})
     assert ask(served, "/api/purge", body, **headers)[0] in {403, 421}
     assert contents.queue("audit").ready == 10
@@ -149,7 +150,7 @@ def test_a_purge_from_another_site(served, contents, headers):
 
 @pytest.mark.parametrize("path", ["/api/purge", "/api/redrive", "/api/release"])
 def test_a_look_changes_nothing(served, path):
-    """M5: what changes something is a POST with a JSON object, and no more than that."""
+    """M5: purge, redrive and release need a POST with a JSON object of bounded size."""
     assert ask(served, path)[0] == 405
     assert refused(served, path, b"{")[0] == 400
     assert refused(served, path, b"{}")[0] == 400
@@ -157,14 +158,14 @@ def test_a_look_changes_nothing(served, path):
 
 
 def test_a_live_reader_is_not_released_by_accident(served, contents):
-    """S8: only with `fence`."""
+    """S8: a session with a live reader is released only with `fence`."""
     status, message = refused(served, "/api/release", b'{"session": "nightly"}')
     assert (status, "nightly" in message) == (409, True)
     assert contents.session("nightly").leased == 25
 
 
 def test_names_come_back_as_they_are(served, contents):
-    """M5: quotes, brackets and all."""
+    """M5: names with quotes and brackets are returned unchanged."""
     assert contents
     found = looked(served, f"/api/queues?filter={HOSTILE[:4].replace('<', '%3C')}")
     assert [row["queue"] for row in found["rows"]] == [HOSTILE]

@@ -30,11 +30,11 @@ def names(page):
     return [row[0].splitlines()[0] for row in page.rows("Queues") or ()]
 
 
-# --- what is seen ---
+# --- display ---
 
 
 def test_queues_with_the_oldest_first(page):
-    """M5: every queue has its figures, and what is wrong with it beside its name."""
+    """M5: the queue table shows the oldest first, with figures, and problems next to the name."""
     page.open()
     (first, *_) = page.rows("Queues")
     assert first[1].endswith("s")
@@ -47,7 +47,7 @@ def test_queues_with_the_oldest_first(page):
 
 
 def test_the_totals(page):
-    """M5: of all queues, over the table."""
+    """M5: totals of all queues are shown above the table."""
     page.open()
     tiles = dict(zip(page.texts(".tile .label"), page.texts(".tile .value"), strict=True))
     assert tiles["Dead letters"] == "65"
@@ -55,7 +55,7 @@ def test_the_totals(page):
 
 
 def test_sorted_and_filtered_at_the_broker(page):
-    """M5: by the headings, by part of a name, and by what there is to see."""
+    """M5: the broker sorts queues by heading, and filters by part of the name and by state."""
     page.open()
     page.click("#main th[title*='ever published'] button")
     page.says("th[aria-sort=descending]", "Published")
@@ -68,7 +68,7 @@ def test_sorted_and_filtered_at_the_broker(page):
 
 
 def test_nothing_matches(page):
-    """M5: said, with the way back."""
+    """M5: a filter without matches says so, and offers to clear it."""
     page.open()
     page.type("#filter", "there is no such queue")
     page.says(".empty", "No queue matches")
@@ -77,7 +77,7 @@ def test_nothing_matches(page):
 
 
 def test_rates_come_from_two_looks(page, served):
-    """M5: the broker keeps no history; the page computes from counters."""
+    """M5: the page computes rates from two readings, as the broker keeps no history."""
     page.open()
     with Publisher(served.endpoint, routing_key="flow", mandatory=True) as out:
         while page.row("Queues", "flow")[4] in {NONE, "0"}:
@@ -88,7 +88,7 @@ def test_rates_come_from_two_looks(page, served):
 
 
 def test_a_queue(page):
-    """M5: who holds what since when, by query, batch and attempts; properties and bindings."""
+    """M5: a queue's page shows its sessions by query, batch and attempts, bindings and bounds."""
     page.open("queue/orders")
     billing = page.row("Sessions that read this queue", "billing")
     assert billing[1] == "400"
@@ -102,7 +102,7 @@ def test_a_queue(page):
 
 
 def test_a_queue_with_consumers(page):
-    """M5: what each channel holds since when, and which consumer has no room."""
+    """M5: a queue's page shows what each channel holds, and which consumer is at its prefetch."""
     page.open("queue/invoices")
     channel = page.row("Channels that hold messages of this queue", "worker-3:4711")
     assert "connected" in channel[0]
@@ -114,7 +114,7 @@ def test_a_queue_with_consumers(page):
 
 
 def test_dead_letters_by_cause(page):
-    """M5, C13: with the reasons, the commonest first."""
+    """M5, C13: dead letters are shown by cause, with reasons, the most frequent first."""
     page.open("dead")
     assert page.rows("Dead letters of orders.dead by cause")[0][:3] == ["rejected", "orders", "60"]
     (_, limit) = page.rows("Dead letters of orders.dead by cause")
@@ -123,7 +123,7 @@ def test_dead_letters_by_cause(page):
 
 
 def test_sessions_say_who_is_away(page):
-    """M5, S5: a lease without a reader is marked."""
+    """M5, S5: a lease without a live reader is marked."""
     page.open("sessions")
     page.until(lambda: "no reader" in page.row("Sessions, the oldest lease first", "billing")[0])
     assert "live" in page.row("Sessions, the oldest lease first", "nightly")[0]
@@ -136,7 +136,7 @@ def live_link(contents):
 
 
 def test_links(page, live_link):
-    """M5, L26: what each holds, its state, and why a message of it was set aside."""
+    """M5, L26: the links page shows held messages, state, and why a message was set aside."""
     page.open("links")
     caption = "Links, the oldest held message first"
     page.until(lambda: "set aside" in page.row(caption, live_link)[0])
@@ -154,7 +154,7 @@ def test_links(page, live_link):
 
 
 def test_a_link(page, live_link):
-    """M5, L26: each fact that `ackq link show` has, what holds it up in words, and its report."""
+    """M5, L26: a link's page has each field of `ackq link show`, its obstacles, and its report."""
     page.open(f"link/{live_link}")
     page.says(".note", f"cannot bring a message of {LONG_SOURCE}: bad {HOSTILE}.")
     facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd"), strict=True))
@@ -170,7 +170,7 @@ def test_a_link(page, live_link):
 
 
 def test_publishers(page, served):
-    """M5: those that are connected, by their labels."""
+    """M5: connected publishers are shown by their labels."""
     with Publisher(served.endpoint, routing_key="flow", label="till-7") as out:
         out.publish("x").result()
         page.open("publishers")
@@ -179,7 +179,7 @@ def test_publishers(page, served):
 
 
 def test_a_queue_that_is_not_there(page):
-    """M5: said, and looked for again."""
+    """M5: the page of a missing queue says so."""
     page.open("queue/nothing", ".refused")
     page.says(".refused", "'nothing'")
 
@@ -188,7 +188,7 @@ def test_a_queue_that_is_not_there(page):
 
 
 def test_a_peek_changes_nothing(page, contents):
-    """M5, Q5: positions, deliveries and states are as they were."""
+    """M5, Q5: a peek changes no positions, deliveries or states."""
     before = contents.queue("orders.dead"), contents.browse("orders.dead")
     page.open("peek/orders.dead")
     assert len(page.all(".message")) == 20
@@ -200,7 +200,7 @@ def test_a_peek_changes_nothing(page, contents):
 
 
 def test_json_is_shown_as_it_came(page):
-    """M5: indented, and with every digit of a number that a double cannot hold."""
+    """M5: JSON bodies are indented, and keep every digit of a number too large for a double."""
     page.open("peek/orders.dead")
     page.click("summary")
     shown = page.find("pre.json").text
@@ -221,7 +221,7 @@ def test_json_is_shown_as_it_came(page):
     ],
 )
 def test_bodies(page, place, kind, preview, shown):
-    """M5: text, or bytes in hex; large ones cut, control characters made visible."""
+    """M5: bodies are shown as text or hex; large ones truncated, control characters visible."""
     page.open("peek/binary")
     assert page.texts(".preview")[place].startswith(preview)
     page.all("summary")[place].click()
@@ -239,7 +239,7 @@ def test_bodies(page, place, kind, preview, shown):
     "view", ["queues", "sessions", "dead", "queue/{}", "peek/{}", "queue/orders.dead"]
 )
 def test_names_are_text(page, view):
-    """M5: of queues, sessions, exchanges, keys, headers, bodies, reasons and applications."""
+    """M5: hostile names, keys, headers, bodies and reasons are shown as text, never as HTML."""
     quoted = page.script("return encodeURIComponent(arguments[0])", HOSTILE)
     page.open(view.format(quoted))
     for summary in page.all("summary"):
@@ -250,7 +250,7 @@ def test_names_are_text(page, view):
 
 
 def test_what_cannot_be_seen_is_made_visible(page):
-    """M5: a text that turns the text around, or ends in nothing, is another one at sight."""
+    """M5: invisible and direction-changing characters are shown as escapes."""
     page.open("peek/hidden")
     shown = "pay\\u202eload\\u200b"
     assert page.texts(".preview") == [shown]
@@ -260,7 +260,7 @@ def test_what_cannot_be_seen_is_made_visible(page):
 
 
 def test_the_page_cannot_make_html(page):
-    """M5: the browser refuses a string as HTML and a script in the page, wherever it comes from."""
+    """M5: the browser's policy refuses strings as HTML, from whatever source."""
     page.open()
     said = page.script(
         """try { document.body.insertAdjacentHTML("beforeend", "<b>x</b>"); return "made"; }
@@ -270,11 +270,11 @@ def test_the_page_cannot_make_html(page):
     page.browser.get_log("browser")
 
 
-# --- what is done ---
+# --- actions ---
 
 
 def test_a_purge_needs_the_name(page, contents):
-    """M5, Q4: typed whole; then it is said what went."""
+    """M5, Q4: a purge needs the queue's name typed in full, and reports how many went."""
     contents.declare("old")
     contents.publish(b"a", b"b", queue="old")
     page.open("queue/old")
@@ -291,7 +291,7 @@ def test_a_purge_needs_the_name(page, contents):
 
 
 def test_a_purge_is_left_by_escape(page, contents):
-    """M5: nothing happens, and the focus is where it was."""
+    """M5: Escape leaves the purge dialog without effect, and restores the focus."""
     page.open("queue/audit")
     page.click("#purge")
     page.find("dialog[open]")
@@ -302,7 +302,7 @@ def test_a_purge_is_left_by_escape(page, contents):
 
 
 def test_a_redrive_of_some(page, contents):
-    """M5, Q6: the oldest, as many as asked for; the rest stays."""
+    """M5, Q6: a redrive of a count moves the oldest dead letters; the others stay."""
     contents.declare("graves")
     contents.declare("living", dead_letter_queue="graves")
     contents.publish(*(b"%d" % number for number in range(7)), queue="living")
@@ -322,7 +322,7 @@ def test_a_redrive_of_some(page, contents):
 
 
 def test_a_redrive_by_cause_and_reason_to_another_queue(page, contents):
-    """M5, Q6: as `ackq queue redrive` has them; the known reasons are offered."""
+    """M5, Q6: a redrive by cause and reason to another queue; known reasons are offered."""
     contents.declare("tombs")
     contents.declare("lived", dead_letter_queue="tombs")
     contents.declare("check")
@@ -358,7 +358,7 @@ def test_a_redrive_by_cause_and_reason_to_another_queue(page, contents):
 
 
 def test_a_release_of_a_live_reader_asks_twice(page, contents):
-    """M5, S8: it names the process that it would end."""
+    """M5, S8: releasing a session with a live reader names its process and asks twice."""
     page.open("sessions")
     page.until(lambda: "live" in page.row("Sessions, the oldest lease first", "nightly")[0])
     page.click("[aria-label='Release session nightly']")
@@ -369,7 +369,7 @@ def test_a_release_of_a_live_reader_asks_twice(page, contents):
 
 
 def test_a_release(page, contents):
-    """M5, S5: the messages are ready again, and the session is gone."""
+    """M5, S5: a released session's messages are ready again."""
     contents.declare("loan")
     contents.publish(b"a", b"b", queue="loan")
     reader = contents.advance(_reader(), session="lender", queues=["loan"], open_and_lease=True)
@@ -393,7 +393,7 @@ def _reader():
 
 
 def test_by_keyboard(page):
-    """M5: from the list to a message and back without a mouse."""
+    """M5: the keyboard suffices from the list to a message and back."""
     page.open()
     page.press("/")
     page.press("orders", Keys.ESCAPE)
@@ -421,7 +421,7 @@ def test_by_keyboard(page):
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("width", [360, 320])
 def test_on_a_phone(page, view, width):
-    """M5: nothing is wider than the screen, and no figure is missing."""
+    """M5: nothing is wider than a phone's screen."""
     page.resize(width, 812)
     page.open(view)
     assert page.script("return document.documentElement.scrollWidth") <= width
@@ -439,7 +439,7 @@ def test_on_a_phone(page, view, width):
     ],
 )
 def test_a_dialog_on_a_phone(page, view, button, said):
-    """M5: it fits, with a name of any length on its buttons."""
+    """M5: a dialog fits a phone's screen, with a name of any length on its buttons."""
     page.resize(360, 812)
     page.open(view)
     page.click(button)
@@ -451,7 +451,7 @@ def test_a_dialog_on_a_phone(page, view, button, said):
 
 
 def test_a_long_name_has_its_whole(page):
-    """M5: a list shows two lines of it, and the whole as a tooltip."""
+    """M5: a long name is cut to two lines in a list, with the whole name as a tooltip."""
     page.resize(360, 812)
     page.open("sessions")
     assert page.find(f"bdi[title='{LONG_SESSION}']")
@@ -461,7 +461,7 @@ def test_a_long_name_has_its_whole(page):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_can_be_read(page, theme):
-    """M5: each colour of text has a contrast of 4.5 at least on each ground that it stands on."""
+    """M5: each text colour has a contrast of at least 4.5 on each background it is used on."""
     page.theme(theme)
     page.open()
     grounds = {
@@ -504,7 +504,7 @@ def contrast(one, other):
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_for_a_screen_reader(page, view):
-    """M5: controls have names, tables have captions and headings, news is announced."""
+    """M5: controls have names, tables captions and headings, and messages are announced."""
     page.open(view)
     for summary in page.all("summary")[:1]:
         summary.click()
@@ -525,7 +525,7 @@ def test_for_a_screen_reader(page, view):
 
 
 def test_a_refresh_leaves_what_is_there(page):
-    """M5: rows stay the elements that they are, so that nothing flickers and the focus stays."""
+    """M5: a refresh keeps the row elements, so that nothing flickers and the focus stays."""
     page.open()
     page.find("tbody a").send_keys("")
     page.script(
@@ -543,11 +543,11 @@ def test_a_refresh_leaves_what_is_there(page):
     assert page.script("return document.activeElement.matches('tbody a')")
 
 
-# --- the broker goes, and there is nothing ---
+# --- broker unavailable, or without queues ---
 
 
 def test_without_users_nobody_signs_in(page):
-    """M5, A1: no name, and no way out, though an older token is in the tab."""
+    """M5, A1: without users no sign-in, name or sign-out is shown, despite an old token."""
     page.open()
     page.script("sessionStorage.setItem('ackq-token', 'old')")
     page.browser.refresh()
@@ -558,7 +558,7 @@ def test_without_users_nobody_signs_in(page):
 
 
 def test_what_is_not_updated_is_not_live(page):
-    """M5: a peek, and a broker that takes long; what is not there is looked for again."""
+    """M5: a peek and an overdue answer are not shown as live; a missing queue is polled."""
     page.open("peek/orders.dead")
     page.says(".live", "Not updated")
     page.open("queue/nothing", ".refused")
@@ -570,7 +570,7 @@ def test_what_is_not_updated_is_not_live(page):
 
 
 def test_a_broker_that_goes_and_comes_back(browser, tmp_path):
-    """M5: said clearly; what was seen stays, and the page goes on by itself."""
+    """M5: a broker that is down is reported; the old content stays, and updates resume."""
     import ackq_broker
 
     with ackq_broker.embedded(tmp_path / "data", http=True) as running:

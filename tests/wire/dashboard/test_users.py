@@ -1,4 +1,4 @@
-"""The dashboard of a broker that knows its users (M5, A1, A2)."""
+"""The dashboard of a broker with users (M5, A1, A2)."""
 
 import http.client
 import json
@@ -16,7 +16,7 @@ from tests.wire.dashboard.page import Page
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
-    """A broker with a master, an observer, and a user who may read the queues of one tenant."""
+    """A broker with a master, an observer, and users with permissions on some queues."""
     folder = tmp_path_factory.mktemp("guarded")
     path = folder / "users.toml"
     tokens = {
@@ -71,9 +71,9 @@ LOOKS = (
 
 
 def test_strangers_see_nothing(guarded):
-    """A1, A3: no token, or a wrong one; without one it is not told what is wrong with what it sent.
+    """A1, A3: without a valid token every request is refused, before its body is checked.
 
-    They ask together: a refusal waits for seconds, but only a few of an address at a time.
+    The requests are sent together: a refusal waits for seconds, but only a few of an address do.
     """
     looks = [
         (user, f"/api/{path}", None)
@@ -90,12 +90,12 @@ def test_strangers_see_nothing(guarded):
 
 @pytest.mark.parametrize("path", LOOKS)
 def test_an_observer_sees_all(guarded, path):
-    """A2: as `ackq queue list` does."""
+    """A2: an observer sees all, as with `ackq queue list`."""
     assert ask(guarded, "watcher", f"/api/{path}")[0] == 200
 
 
 def test_a_user_sees_its_own_queues(guarded):
-    """A2: rows, totals, sessions, and no count of anything else."""
+    """A2: a user sees rows, totals and sessions of its own queues only."""
     _, queues = ask(guarded, "tenant", "/api/queues")
     assert ([row["queue"] for row in queues["rows"]], queues["total"]) == (
         ["tenant.a", "tenant.b", "tenant.void"],
@@ -110,7 +110,7 @@ def test_a_user_sees_its_own_queues(guarded):
 
 
 def test_a_user_sees_links_of_its_own_queues(guarded):
-    """A2, L26: as `ackq link list` does; one that is hidden is not there."""
+    """A2, L26: a user sees links of its own queues only, as with `ackq link list`."""
     _, links = ask(guarded, "tenant", "/api/links")
     assert ([row["link"] for row in links["rows"]], links["total"]) == (["theirs"], 1)
     assert ask(guarded, "tenant", "/api/links?name=hidden")[1]["rows"] == []
@@ -122,7 +122,7 @@ def test_a_user_sees_links_of_its_own_queues(guarded):
 
 @pytest.mark.parametrize("user", ["master", "watcher", "tenant", "writer", "keeper"])
 def test_what_is_offered_is_what_is_allowed(guarded, user):
-    """M5, A2: of each action on a queue, and of releases; and to ask is no refusal in the audit."""
+    """M5, A2: the offered actions on queues and sessions are exactly the permitted ones."""
     _, broker = ask(guarded, user, "/api/broker")
     refused = ask(guarded, user, "/api/release", {"session": "nobody"})[0] == 403
     assert (broker["user"], broker["may_release"]) == (user, not refused)
@@ -141,7 +141,7 @@ def test_what_is_offered_is_what_is_allowed(guarded, user):
 
 
 def test_to_ask_what_may_be_done_is_no_refusal(guarded):
-    """A8: the audit has what somebody tried."""
+    """A8: asking which actions are permitted is not audited as a refusal."""
     before = guarded.broker.log_file.read_text().count('"refused"')
     assert ask(guarded, "watcher", "/api/queue?name=other")[1]["may"] == []
     assert ask(guarded, "watcher", "/api/broker")[1]["may_release"] is False
@@ -161,7 +161,7 @@ def test_to_ask_what_may_be_done_is_no_refusal(guarded):
     ],
 )
 def test_a_refusal_names_what_is_missing(guarded, user, path, body, permission):
-    """A3: as gRPC does, and nothing was done."""
+    """A3: a refusal names the missing permission, as gRPC does, and nothing is done."""
     status, said = ask(guarded, user, f"/api/{path}", body)
     assert (status, said["error"]["code"]) == (403, "permission_denied")
     assert permission in said["error"]["message"]
@@ -171,7 +171,7 @@ def test_a_refusal_names_what_is_missing(guarded, user, path, body, permission):
 
 
 def test_who_may_read_may_peek_and_purge(guarded):
-    """A2: on its own queues."""
+    """A2: a user with read permission may peek and purge its own queues."""
     with guarded.client("master") as master:
         master.declare("tenant.c")
         master.publish(b"x", queue="tenant.c")
@@ -218,7 +218,7 @@ def test_signing_in_and_out(browser, guarded):
 
 
 def test_a_refusal_is_shown(browser, guarded):
-    """M5, A3: of an action in its dialog, which stays; of a view in its place."""
+    """M5, A3: a refused action is shown in its dialog, which stays open; a view in its place."""
     page = Page(browser, guarded.broker.http_endpoint)
     page.open("queue/graves", "dialog[open]")
     sign_in(page, guarded.tokens["keeper"])
@@ -250,7 +250,7 @@ def test_a_refusal_is_shown(browser, guarded):
     ],
 )
 def test_nothing_is_offered_that_is_refused(browser, guarded, user, queue, offered, release):
-    """M5, A2: no button, no key and no tab of what this user may not do."""
+    """M5, A2: a user is offered no button, key or tab for an action that is not permitted."""
     page = Page(browser, guarded.broker.http_endpoint)
     page.open(f"queue/{queue}", "dialog[open]")
     sign_in(page, guarded.tokens[user])
@@ -267,7 +267,7 @@ def test_nothing_is_offered_that_is_refused(browser, guarded, user, queue, offer
 
 
 def test_who_may_not_read_sees_nothing_of_dead_letters(guarded):
-    """A2, C13: reasons and origins are what messages say; exchanges and writers are others'."""
+    """A2, C13: without read permission reasons, sources and bindings of dead letters are hidden."""
     security = Security(token=guarded.tokens["master"])
     with Admin(guarded.broker.endpoint, security=security) as admin:
         admin.declare_queue("dead")
@@ -288,7 +288,7 @@ def test_who_may_not_read_sees_nothing_of_dead_letters(guarded):
 
 
 def test_the_audit_has_how_an_act_ended(guarded):
-    """A8: what failed is not said to be done."""
+    """A8: the audit line of a failed act has its error, not `done`."""
     body = {"queue": "nowhere", "confirm": "nowhere"}
     assert ask(guarded, "master", "/api/purge", body)[0] == 404
     log = guarded.broker.log_file.read_text()

@@ -1,4 +1,4 @@
-"""Takes messages of an edge's queue exactly once, as a streaming query does."""
+"""A reader that takes messages of an edge's queue exactly once, as a streaming query does."""
 
 import uuid
 
@@ -12,14 +12,14 @@ COLUMNS = ("message_id", "body")
 
 
 class Accepting:
-    """A session whose checkpoint is in memory: a batch is kept, and then accepted.
+    """A session whose checkpoint is in memory: a batch is stored, and accepted by the next step.
 
     Args:
         endpoint: The edge, which may be killed meanwhile.
         queue: Its queue.
 
     Attributes:
-        rows: What it took, as (message_id, body), in order.
+        rows: The rows it took, as (message_id, body), in order.
     """
 
     def __init__(self, endpoint, queue="q"):
@@ -33,11 +33,11 @@ class Accepting:
 
     @property
     def ids(self):
-        """The ids of what it took, as numbers."""
+        """The ids of the rows it took, as numbers."""
         return [int(message_id) for message_id, _ in self.rows]
 
     def step(self, most=1_000, wait_ms=0):
-        """Accepts the batch before, and takes another; how many rows."""
+        """Accepts the previous batch, and takes another one; returns its number of rows."""
         if not self._offset[1]:
             self._offset = self._advance(0, 0)[0]  # the opening takes nothing
         tag = self._offset[2]

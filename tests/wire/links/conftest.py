@@ -16,7 +16,7 @@ WAIT_S = 150
 
 
 class Rabbit:
-    """A queue of RabbitMQ, and what tests do there."""
+    """A queue of RabbitMQ, with the operations that tests need."""
 
     def __init__(self, port, kind, arguments=None):
         self.port = port
@@ -46,7 +46,7 @@ class Rabbit:
             connection.close()
 
     def publish(self, ids, **properties):
-        """Messages of these ids, whose bodies say the same."""
+        """Publishes messages with these ids, and the same numbers as bodies."""
 
         def work(channel):
             channel.confirm_delivery()
@@ -61,7 +61,7 @@ class Rabbit:
         self.call(work)
 
     def publish_bodies(self, bodies):
-        """Messages without ids."""
+        """Publishes messages without ids."""
 
         def work(channel):
             channel.confirm_delivery()
@@ -82,7 +82,7 @@ class Rabbit:
         return self.call(lambda channel: channel.queue_declare(self.queue, passive=True)).method
 
     def take(self):
-        """Everything that is ready, as (properties, body), acknowledged."""
+        """Takes and acknowledges all ready messages, as (properties, body)."""
 
         def work(channel):
             taken = []
@@ -157,15 +157,15 @@ class LinkProcess:
         self._process.wait(WAIT_S)
 
     def pause(self):
-        """SIGSTOP: it is there, and silent."""
+        """Stops the process by SIGSTOP, so that it is silent."""
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self):
-        """SIGCONT: it goes on where it was, and knows nothing of the time between."""
+        """Continues the process by SIGCONT, unaware of the time between."""
         self._process.send_signal(signal.SIGCONT)
 
     def stop(self):
-        """Its exit status after SIGTERM."""
+        """Stops the process by SIGTERM; returns its exit status."""
         self._process.terminate()
         return self._process.wait(WAIT_S)
 
@@ -188,7 +188,7 @@ class LinkProcess:
 
 @pytest.fixture(params=["classic", "quorum"])
 def rabbit(request, rabbitmq_dialect):
-    """A queue of each kind."""
+    """A queue of each kind in turn."""
     queue = Rabbit(rabbitmq_dialect.port, request.param)
     yield queue
     queue.delete()
@@ -211,7 +211,7 @@ def edge(broker):
 
 @pytest.fixture
 def links(tmp_path):
-    """Starts links, and ends them with the test."""
+    """Returns a function that starts links, which end with the test."""
     started = []
 
     def start(**keys):

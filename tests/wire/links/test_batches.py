@@ -16,7 +16,7 @@ WINDOW = 10
 
 @pytest.fixture
 def reader(edge):
-    """Advances a session, and returns how many rows it leases."""
+    """Returns a function that advances a session, and returns the number of leased rows."""
     session, reading, at = Session(edge.endpoint), holder("test"), {}
 
     def lease(**keys):
@@ -27,12 +27,12 @@ def reader(edge):
         at.update(session=found.session, incarnation=found.incarnation, start_tag=found.end_tag)
         return rows
 
-    assert lease() == 0  # it opens
+    assert lease() == 0  # the opening
     return lease
 
 
 async def filled(endpoint, ack, check):
-    """A link that has brought its window and told it; `check` runs beside it."""
+    """Runs `check` while a link is open that has delivered and reported its window."""
     there = {"link": "there", "source": "amqp://there/orders", "queue": "q"}
     async with AsyncLink(endpoint, **there, ack=ack) as link:
         await link.subscribe(Proof)
@@ -53,13 +53,13 @@ async def filled(endpoint, ack, check):
     [
         ("settled", 0, 0, [5, 5, 0]),
         ("stored", 0, 0, [10, 0]),
-        ("settled", 1, 0, [11, 0]),  # another publisher's: it is no window
+        ("settled", 1, 0, [11, 0]),  # another publisher's message: no window
         ("settled", 0, 7, [7]),
         ("stored", 0, 7, [10]),
     ],
 )
 def test_a_lease_is_half_of_a_window(edge, reader, ack, more, least, leases):
-    """K6: so that the other half is there when it is accepted."""
+    """K6: a lease takes half of a link's window, so that the other half is ready when it ends."""
 
     def check():
         with Publisher(edge.endpoint, routing_key="q") as publisher:

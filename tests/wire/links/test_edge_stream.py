@@ -29,7 +29,7 @@ async def store(link, first, ids, **more):
 
 
 async def permitted(link, count):
-    """The numbers of the next permits."""
+    """The delivery numbers of the next permits."""
     found = []
     async with asyncio.timeout(WAIT_S):
         while len(found) < count:
@@ -39,12 +39,12 @@ async def permitted(link, count):
 
 
 async def eventually(ready):
-    """Returns when `ready` is true, which is asked on another thread."""
+    """Waits on another thread until `ready` is true."""
     await asyncio.to_thread(until, ready, WAIT_S)
 
 
 def accept(endpoint, count):
-    """Takes so many messages of the queue, which accepts them; their bodies."""
+    """Takes this number of messages without acks, which accepts them; returns their bodies."""
     taken = []
     with Channel(endpoint) as channel:
         while len(taken) < count:
@@ -75,7 +75,7 @@ def edge(broker):
 
 
 def test_from_a_delivery_to_its_permit(edge):
-    """L5, L9, L10: stored and durable, and permitted when it was accepted here."""
+    """L5, L9, L10: a delivery is stored durably, and permitted once accepted at the edge."""
 
     async def main():
         async with make_link(edge.endpoint) as link:
@@ -95,7 +95,7 @@ def test_from_a_delivery_to_its_permit(edge):
 
 
 def test_what_is_delivered_again(edge):
-    """L5, L6, L11: is matched where it is held, and acknowledged at once where it was settled."""
+    """L5, L6, L11: a redelivery is matched if held, and permitted at once if settled."""
 
     async def main():
         async with make_link(edge.endpoint) as link:
@@ -113,7 +113,7 @@ def test_what_is_delivered_again(edge):
 
 
 def test_stored_is_enough(edge):
-    """L9: with ack=stored the answer to the store permits."""
+    """L9: with ack=stored the answer to the store is the permit."""
 
     async def main():
         async with make_link(edge.endpoint, ack="stored") as link:
@@ -125,7 +125,7 @@ def test_stored_is_enough(edge):
 
 
 def test_some_at_once(edge):
-    """L15: rows that the link must not hold are permitted when they are stored, others are not."""
+    """L15: deliveries flagged `at_once` are permitted when stored, others when accepted."""
 
     async def main():
         async with make_link(edge.endpoint) as link:
@@ -140,7 +140,7 @@ def test_some_at_once(edge):
 
 
 def test_many_under_way_keep_their_order(edge):
-    """L8: stores that are not waited for are in the queue in the order of the calls."""
+    """L8: concurrent stores are in the queue in the order of the calls."""
 
     async def main():
         async with make_link(edge.endpoint) as link:
@@ -163,7 +163,7 @@ def test_many_under_way_keep_their_order(edge):
 
 @pytest.mark.parametrize("sync", [3, 4, 6])
 def test_a_kill_between_stored_and_answered(sync, tmp_path):
-    """L5: at any sync; the stream goes on, what was unanswered is not doubled, permits come."""
+    """L5: after a kill at any sync the stream resumes, nothing is doubled, and permits come."""
     data = tmp_path / "data"
     with ackq_broker.embedded(data) as broker, Admin(broker.endpoint) as admin:
         admin.declare_queue("q")
@@ -190,7 +190,7 @@ def test_a_kill_between_stored_and_answered(sync, tmp_path):
 
 
 def test_permits_after_a_kill(edge):
-    """L10: a restarted broker knows the numbers of what it holds; a permit comes once."""
+    """L10: a restarted broker knows the numbers of held deliveries; each permit comes once."""
 
     async def main():
         async with make_link(edge.endpoint) as link:
@@ -214,7 +214,7 @@ def test_permits_after_a_kill(edge):
 
 
 def test_a_second_holder_is_refused_while_the_first_is_live(edge, monkeypatch):
-    """L1: two processes of one name would acknowledge for each other."""
+    """L1: a second holder of a link is refused while the first is live."""
     monkeypatch.setattr(limits, "HEARTBEAT_MS", 200)
 
     async def main():
@@ -222,14 +222,14 @@ def test_a_second_holder_is_refused_while_the_first_is_live(edge, monkeypatch):
             with pytest.raises(errors.AlreadyHeldError, match="'l'"):
                 async with asyncio.timeout(WAIT_S):
                     await make_link(edge.endpoint).__aenter__()
-        async with asyncio.timeout(1), make_link(edge.endpoint) as next_one:  # the first said so
+        async with asyncio.timeout(1), make_link(edge.endpoint) as next_one:  # the first has ended
             assert next_one.epoch == 2
 
     asyncio.run(main())
 
 
 def test_a_holder_that_was_cut_off_is_fenced(edge):
-    """L1: its successor matches what it holds; its own stream ends with the reason."""
+    """L1: the successor of a cut-off holder matches its deliveries; the old stream is refused."""
 
     async def main():
         with Client(edge.endpoint) as raw:
@@ -251,7 +251,7 @@ def test_a_holder_that_was_cut_off_is_fenced(edge):
 
 
 def test_a_full_queue(edge):
-    """L20: what does not fit waits, in order, and goes on when there is room."""
+    """L20: deliveries that do not fit into a full queue wait, in order, until there is room."""
     with Admin(edge.endpoint) as admin:
         admin.declare_queue("q2", max_length=3)
 
@@ -269,7 +269,7 @@ def test_a_full_queue(edge):
             await eventually(lambda: link.refusal is not None)
             assert isinstance(link.refusal, errors.QueueFullError)
             with Admin(edge.endpoint) as admin:
-                # What fitted was stored in between, which ends a refusal until the next.
+                # A part that fits is stored in between, which clears the refusal for a moment.
                 until(lambda: admin.queue("q2").ready == 3 and "full" in admin.link("l").refusal)
             taken = []
             while len(taken) < 6:
@@ -284,7 +284,7 @@ def test_a_full_queue(edge):
 
 
 def test_a_broker_that_is_drained(edge):
-    """L20, O6: it takes nothing new, the link waits and goes on after it."""
+    """L20, O6: a draining broker takes no deliveries; the link waits and goes on afterwards."""
 
     async def main():
         async with make_link(edge.endpoint) as link:
@@ -306,7 +306,7 @@ def test_a_broker_that_is_drained(edge):
 
 
 def test_a_link_is_paused(edge):
-    """L25: its process is told at once, and again when it opens; permits go on."""
+    """L25: a link's process learns of a pause at once and at each open; permits go on."""
 
     async def main():
         with Admin(edge.endpoint) as admin:
@@ -330,7 +330,7 @@ def test_a_link_is_paused(edge):
 
 
 def test_a_link_is_removed(edge):
-    """L25: not while it runs, nor while it holds something unless that shall be forgotten."""
+    """L25: a link is not removed while it runs, nor while it holds messages without `forget`."""
 
     async def main():
         with Admin(edge.endpoint) as admin:
@@ -355,7 +355,7 @@ def test_a_link_is_removed(edge):
 
 
 def test_what_its_process_tells(edge, monkeypatch):
-    """L26: shown to operators while it runs."""
+    """L26: the report of a link's process is shown to operators while it runs."""
     monkeypatch.setattr("ackq_link.edge.state._HEARTBEAT_S", 0.05)
 
     async def main():
@@ -401,7 +401,7 @@ WRONG = {
 
 
 def test_deliveries_that_are_none(client):
-    """I6: a typed error, nothing stored, and the link goes on on its next stream."""
+    """I6: an invalid delivery frame gets a typed error, stores nothing, and the link goes on."""
     token = secrets.token_bytes(16)
     for name, changes in WRONG.items():
         link = RawLink(client, token=token)
@@ -430,13 +430,13 @@ OPENINGS = {
 
 @pytest.mark.parametrize("changes", OPENINGS.values(), ids=OPENINGS)
 def test_an_opening_that_is_none(client, changes):
-    """L1, I6: each says what is wrong; no link is made."""
+    """L1, I6: an invalid opening is refused with the reason, and no link is made."""
     assert isinstance(RawLink(client, **changes).error(), errors.InvalidArgumentError)
     assert list(client.links.ListLinks(pb.ListLinksRequest()).links) == []
 
 
 def test_a_queue_that_is_none(client):
-    """L13: a link to what would lose its messages is refused, and one to nothing."""
+    """L13: a link to a queue that drops messages, or to a missing one, is refused."""
     assert type(RawLink(client, queue="none").error()) is errors.QueueNotFoundError
     client.declare("drops", max_length=1, overflow=2)
     error = RawLink(client, queue="drops").error()
@@ -444,7 +444,7 @@ def test_a_queue_that_is_none(client):
 
 
 def test_frames_in_the_wrong_place(client):
-    """L1: a stream opens once, and first; a kind that is unset is none."""
+    """L1: a stream must begin with an open, have only one, and no frame of unset kind."""
     calls = client.links
     wrong = pb.LinkRequest(header=pb.LinkHeader(heartbeat=pb.LinkHeartbeat()))
     error = refused_with(
@@ -461,7 +461,7 @@ def test_frames_in_the_wrong_place(client):
 
 
 def test_what_is_sent_again_is_answered_again(client):
-    """L5: on a new stream of the same holder, under its numbers, from what is on disk."""
+    """L5: deliveries sent again on a new stream are answered again; unproven permits come again."""
     link = RawLink(client)
     subscription = link.subscribe()
     link.deliver(subscription, 1, [1, 2])

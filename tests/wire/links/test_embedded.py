@@ -1,4 +1,4 @@
-"""An edge and its links beside a driver: `links.embedded`."""
+"""An edge and its links run by a driver: `links.embedded`."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ def inbound(rabbit, **keys):
 
 
 def test_it_comes_and_goes_with_the_driver(classic, tmp_path):
-    """L9, L22: in and out by processes of their own; the next start goes on from there."""
+    """L9, L22: edge and links run with the driver, in and out, and continue at the next start."""
     back = {"name": "out", "direction": "out", "ack": None}
     classic.publish(range(50))
     try:
@@ -58,7 +58,7 @@ def test_it_comes_and_goes_with_the_driver(classic, tmp_path):
 
 
 def test_links_of_a_file(classic, tmp_path):
-    """L9: whose edge is this one, whatever it says; a queue that is there stays as it is."""
+    """L9: links of a file use this edge, whatever the file says; an existing queue is kept."""
     lines = [f"{name} = '{value}'" for name, value in inbound(classic).items()]
     config = tmp_path / "links.toml"
     config.write_text("\n".join(["[edge]", "endpoint = '127.0.0.1:1'", "[[link]]", *lines]))
@@ -73,13 +73,13 @@ def test_links_of_a_file(classic, tmp_path):
 
 
 def test_a_temporary_directory_is_refused(tmp_path):
-    """L9: with the remedy."""
+    """L9: a temporary directory for the edge is refused, with the remedy."""
     with pytest.raises(InvalidArgumentError, match="Name a directory on a disk or volume"):
         links.embedded(tmp_path / "edge", [{"name": "in"}])
 
 
 def test_links_are_checked_before_anything_is_started():
-    """L13: a key, a name, a password that would be seen."""
+    """L13: invalid keys, duplicate names and visible passwords are refused before any start."""
     given = {"name": "a", "direction": "in", "queue": "q", "broker-queue": "q", "ack": "stored"}
     given |= {"broker": "amqp://localhost"}
     for wrong, message in [
@@ -94,7 +94,7 @@ def test_links_are_checked_before_anything_is_started():
 
 
 def test_a_link_that_cannot_start_says_why(classic, tmp_path):
-    """L17: with the remedy, and nothing is left behind."""
+    """L17: a link that cannot start raises the reason with the remedy, and no process remains."""
     nowhere = inbound(classic, **{"broker-queue": "nowhere"})
     edge = links.embedded(tmp_path / "edge", [nowhere], temporary=True)
     try:
@@ -106,7 +106,7 @@ def test_a_link_that_cannot_start_says_why(classic, tmp_path):
 
 
 def test_a_link_that_ends_is_told(classic, tmp_path):
-    """L17: a driver that asks hears of it."""
+    """L17: `check` raises when a link's process has ended."""
     try:
         with links.embedded(tmp_path / "edge", [inbound(classic)], temporary=True) as edge:
             (child,) = edge._children
@@ -119,7 +119,7 @@ def test_a_link_that_ends_is_told(classic, tmp_path):
 
 
 def test_nothing_outlives_a_driver_that_is_killed(classic, tmp_path):
-    """L9: broker and links end by themselves."""
+    """L9: broker and links end by themselves when the driver is killed."""
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER, tmp_path / "edge", str(classic.port), classic.queue],
         env=environment(),
@@ -135,7 +135,7 @@ def test_nothing_outlives_a_driver_that_is_killed(classic, tmp_path):
 
 
 def alive(pid):
-    """Whether a process runs; one that nobody waits for has ended all the same."""
+    """Whether a process runs; a zombie counts as ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

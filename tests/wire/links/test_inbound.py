@@ -26,13 +26,13 @@ def inbound(links, rabbit, edge, port=None, endpoint=None, **keys):
 
 
 def info(edge):
-    """The link, as an operator sees it."""
+    """The link's information as an operator sees it."""
     with Admin(edge.endpoint) as admin:
         return admin.link("link")
 
 
 def drained(edge, accepting, count):
-    """Accepts everything, until so many messages came and nothing is left there."""
+    """Accepts all until `count` messages came, the link holds nothing, and the queue is empty."""
 
     def ready():
         while accepting.step():
@@ -46,7 +46,7 @@ def drained(edge, accepting, count):
 
 
 def take(accepting, least, most=37):
-    """Takes until so many messages came."""
+    """Takes batches until `least` messages came."""
 
     def ready():
         accepting.step(most)
@@ -56,16 +56,16 @@ def take(accepting, least, most=37):
 
 
 def events(link, name):
-    """The log's events of a name."""
+    """The events of a name in the link's log."""
     lines = [line for line in link.log.splitlines() if line.startswith("{")]
     return [event for event in map(json.loads, lines) if event["event"] == f"link_{name}"]
 
 
-# --- the way of a message ---
+# --- from delivery to acknowledgement ---
 
 
 def test_stored(rabbit, edge, links):
-    """L8, L9: ack=stored acknowledges there what is on disk here, in order; a stop ends with 0."""
+    """L8, L9: ack=stored acknowledges messages once on disk, in order; a stop exits with 0."""
     rabbit.publish(range(300), content_type="text/plain", headers={"a": "b", "n": 5})
     link = inbound(links, rabbit, edge, ack="stored")
     eventually(lambda: edge.ready == 300)
@@ -82,7 +82,7 @@ def test_stored(rabbit, edge, links):
 
 
 def test_settled(rabbit, edge, links):
-    """L9: RabbitMQ keeps what is not accepted here; what is accepted is acknowledged there."""
+    """L9: RabbitMQ keeps messages until they are accepted at the edge and then acknowledged."""
     count = 40
     rabbit.publish(range(count))
     link = inbound(links, rabbit, edge)
@@ -93,7 +93,7 @@ def test_settled(rabbit, edge, links):
     assert rabbit.ready == count
     link.start()
     eventually(lambda: info(edge).matched_held == count)
-    accepting.step(10)  # accepts the ten before
+    accepting.step(10)  # accepts the previous ten
     eventually(lambda: info(edge).permitted == 10)
     link.stop()
     assert rabbit.ready == count - 10
@@ -106,7 +106,7 @@ def test_settled(rabbit, edge, links):
 
 
 def test_settled_one_by_one(classic, rabbitmq_dialect, edge, links):
-    """L9, L12: a channel accepts in any order, and just that is acknowledged there."""
+    """L9, L12: messages accepted in any order on a channel are exactly those acknowledged."""
     classic.publish(range(30))
     link = inbound(links, classic, edge)
     eventually(lambda: edge.ready == 30)
@@ -124,7 +124,7 @@ def test_settled_one_by_one(classic, rabbitmq_dialect, edge, links):
 
 
 def test_kills(rabbit, edge, links):
-    """L5, L6, L10: killed in mid-flow, again and again: with ids nothing is lost or doubled."""
+    """L5, L6, L10: repeated kills of the link with ids neither lose nor double a message."""
     count, kills = 600, 3
     rabbit.publish(range(count))
     link = inbound(links, rabbit, edge)
@@ -139,7 +139,7 @@ def test_kills(rabbit, edge, links):
     assert accepting.ids == list(range(count))
 
 
-# Of each a few messages, one kind after the other in turn, so that a frame has all of them.
+# A few messages of each kind, in turn, so that a frame has all kinds.
 HEADERS = [
     None,
     {"b": "text", "a": "text"},
@@ -150,7 +150,7 @@ HEADERS = [
 
 
 def test_a_kill_with_headers_of_all_types(rabbit, edge, links):
-    """L3, L6: RabbitMQ orders headers anew with a delivery count; each message is matched."""
+    """L3, L6: messages are matched although RabbitMQ reorders headers with a delivery count."""
     each = 8
     for number in range(each * len(HEADERS)):
         headers = HEADERS[number % len(HEADERS)]
@@ -169,7 +169,7 @@ def test_a_kill_with_headers_of_all_types(rabbit, edge, links):
 
 @pytest.mark.parametrize("identical", [False, True])
 def test_kills_without_ids(rabbit, rabbitmq_dialect, edge, links, identical):
-    """L6, L7: nothing is lost; at most the acknowledgements in doubt are doubled, and counted."""
+    """L6, L7: without ids nothing is lost; at most acks in doubt are doubled, and counted."""
     count, kills = 400, 2
     rabbit.publish_bodies(b"same" if identical else b"%d" % n for n in range(count))
     link = inbound(links, rabbit, edge)
@@ -184,7 +184,7 @@ def test_kills_without_ids(rabbit, rabbitmq_dialect, edge, links, identical):
             pass
         return rabbitmq_dialect.messages(rabbit.queue) == 0
 
-    # So many rows are no end here: doubles are among them.
+    # The number of rows does not show the end here, as doubles are among them.
     eventually(acknowledged)
     drained(edge, accepting, count)
     assert link.stop() == 0
@@ -196,7 +196,7 @@ def test_kills_without_ids(rabbit, rabbitmq_dialect, edge, links, identical):
 
 
 def test_cuts_there(classic, edge, links):
-    """L12, L17: connections that are reset between the link and RabbitMQ."""
+    """L12, L17: reset connections to RabbitMQ neither lose nor double messages."""
     count = 400
     relay = Relay(f"127.0.0.1:{classic.port}")
     try:
@@ -216,7 +216,7 @@ def test_cuts_there(classic, edge, links):
 
 
 def test_cuts_here(classic, edge, links):
-    """L20: connections that are reset between the link and the edge; no consumer there ends."""
+    """L20: reset connections to the edge end no remote consumer, and double nothing."""
     count = 400
     relay = Relay(edge.endpoint)
     try:
@@ -235,7 +235,7 @@ def test_cuts_here(classic, edge, links):
 
 
 def test_the_edge_is_killed(classic, edge, broker, links):
-    """L5, L20: deliveries are held meanwhile, and sent again under their numbers."""
+    """L5, L20: over kills of the edge deliveries are held, and resent under their numbers."""
     count = 400
     classic.publish(range(count))
     link = inbound(links, classic, edge)
@@ -251,7 +251,7 @@ def test_the_edge_is_killed(classic, edge, broker, links):
 
 
 def test_rabbitmq_is_killed(rabbit, rabbitmq_dialect, edge, links):
-    """L10, L17: what it had applied and not written comes again, and is recognised."""
+    """L10, L17: messages whose acks RabbitMQ lost in a kill are redelivered and matched."""
     count = 300
     rabbit.publish(range(count))
     link = inbound(links, rabbit, edge)
@@ -265,7 +265,7 @@ def test_rabbitmq_is_killed(rabbit, rabbitmq_dialect, edge, links):
 
 
 def test_a_queue_that_is_deleted(classic, edge, links):
-    """L17, L18: the server cancels the consumer; what was held stays here; the link goes on."""
+    """L17, L18: after the remote queue is deleted held messages stay, and the link goes on."""
     classic.publish(range(10))
     link = inbound(links, classic, edge)
     eventually(lambda: edge.ready == 10)
@@ -281,7 +281,7 @@ def test_a_queue_that_is_deleted(classic, edge, links):
 
 
 def test_a_full_edge(classic, broker, links):
-    """L20: the link holds its window and no more, and goes on when there is room."""
+    """L20: while the edge's queue is full the link holds at most its window, and goes on later."""
     with Admin(broker.endpoint) as admin:
         admin.declare_queue("q", max_length=30)
         classic.publish(range(200))
@@ -301,7 +301,7 @@ def test_a_full_edge(classic, broker, links):
 
 @pytest.mark.parametrize("action", ["renew", "store"])
 def test_held_too_long(rabbit, edge, links, action):
-    """L15: given back and received again, and matched; or acknowledged then."""
+    """L15: deliveries held too long are renewed and matched, or with `store` permitted."""
     rabbit.publish(range(20))
     link = inbound(links, rabbit, edge, max_hold=2, on_max_hold=action)
     eventually(lambda: events(link, "renewed"))
@@ -314,7 +314,7 @@ def test_held_too_long(rabbit, edge, links, action):
 
 
 def test_held_too_long_is_an_error(classic, edge, links):
-    """L15: `fail` ends the link, with what to look at."""
+    """L15: with `fail` a delivery held too long ends the link, naming the command to look with."""
     classic.publish(range(5))
     link = inbound(links, classic, edge, max_hold=1, on_max_hold="fail")
     assert eventually(lambda: link.ended) == 2
@@ -323,7 +323,7 @@ def test_held_too_long_is_an_error(classic, edge, links):
 
 
 def test_few_lives(rabbitmq_dialect, edge, links):
-    """L16: limit 3, and a link that is killed 20 times: nothing is lost or dead-lettered."""
+    """L16: with a delivery limit of 3, 20 kills of the link lose and dead-letter no message."""
     from tests.wire.links.conftest import Rabbit
 
     dead = Rabbit(rabbitmq_dialect.port, "classic")
@@ -357,7 +357,7 @@ def test_few_lives(rabbitmq_dialect, edge, links):
 
 
 class TakenMore:
-    """Whether the link has taken more than when this was made, or holds nothing."""
+    """Whether the link has taken more deliveries since this was made, or holds none."""
 
     def __init__(self, edge):
         self._edge = edge
@@ -373,7 +373,7 @@ class TakenMore:
 
 
 def test_pause(classic, edge, links):
-    """L25: takes no more, goes on to acknowledge, and gives back what it only holds."""
+    """L25: a paused link takes no more, goes on to acknowledge, and gives back held deliveries."""
     classic.publish(range(30))
     link = inbound(links, classic, edge)
     accepting = Accepting(edge.endpoint)
@@ -409,7 +409,7 @@ def test_pause(classic, edge, links):
     ],
 )
 def test_what_is_refused_at_the_start(classic, edge, links, change, remedy):
-    """L13, L14, L17: status 2 and a line that names the remedy; nothing was taken."""
+    """L13, L14, L17: a start that cannot work exits with 2 and the remedy, and takes nothing."""
     classic.publish([0])
     with Admin(edge.endpoint) as admin:
         admin.declare_queue("head", max_length=5, overflow="drop-head")
@@ -434,11 +434,11 @@ def test_what_is_refused_at_the_start(classic, edge, links, change, remedy):
 
 
 def test_two_of_one_name(classic, edge, links):
-    """L1: the second is refused while the first runs, and takes over when that is silent.
+    """L1: a second process of a link is refused while the first is live, and then takes over.
 
-    RabbitMQ frees what the first held when it misses its heartbeats. Once it goes on, the first
-    finds itself fenced, or, where the edge has cut its connection meanwhile, the second in its
-    place, and ends: it stores and acknowledges nothing more.
+    RabbitMQ frees the first one's deliveries when it misses its heartbeats. When the first
+    continues, it finds itself fenced, or, if the edge has cut its connection meanwhile, the second
+    in its place, and ends: it stores and acknowledges nothing more.
     """
     classic.publish(range(5))
     first = inbound(links, classic, edge, heartbeat=1)

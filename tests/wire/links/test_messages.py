@@ -1,4 +1,4 @@
-"""What a link does with each message that an ordinary client may send, with a real RabbitMQ."""
+"""How a link treats each message that an ordinary client may send, with a real RabbitMQ."""
 
 import asyncio
 import struct
@@ -22,7 +22,7 @@ def big(number):
 
 
 def nested(depth):
-    """A table that many deep, with its length."""
+    """A table nested to this depth, with its length."""
     table = fields.join([])
     for _ in range(depth):
         table = fields.join([(b"a", b"F" + table)])
@@ -73,28 +73,28 @@ async def publish(rabbit, messages):
 
 
 async def taken(rabbit, count):
-    """The properties of messages by their bodies."""
+    """The properties of messages, by their bodies."""
     async with channel_of(rabbit) as channel:
         found = [await channel.basic_get(rabbit.queue, no_ack=True) for _ in range(count)]
     return {int(each.body): each.header.properties for each in found}
 
 
 def with_id(number, properties):
-    """The same with an id and a time, where it has none: the library, and the edge, give it one."""
+    """The properties with an id and a time, if missing, as library and edge would add them."""
     given = {"message_id": b"%d" % number, "timestamp": 5}
     return message(**given | _unpacked(properties.wire))
 
 
 @pytest.fixture
 def beyond(rabbitmq_dialect):
-    """A second queue there, for what comes out again."""
+    """A second RabbitMQ queue, for outbound messages."""
     queue = Rabbit(rabbitmq_dialect.port, "classic")
     yield queue
     queue.delete()
 
 
 def test_each_message_comes_out_as_it_went_in(rabbit, beyond, edge, links):
-    """L13: byte by byte, in by a link and out by another; no message ends a connection."""
+    """L13: a message comes out byte by byte as it went in, and none ends a connection."""
     given = [with_id(number, each) for number, each in enumerate(MESSAGES.values())]
     asyncio.run(publish(rabbit, given))
     coming = inbound(links, rabbit, edge, ack="stored")
@@ -112,7 +112,7 @@ def test_each_message_comes_out_as_it_went_in(rabbit, beyond, edge, links):
 
 
 def test_a_message_that_the_edge_cannot_take(rabbit, edge, links):
-    """L29: it stays there, and what is before and behind it comes and is acknowledged."""
+    """L29: an oversized message stays at the remote broker; the others are acknowledged."""
     rabbit.publish([0])
     rabbit.publish_bodies([b"x" * (MAX_MESSAGE_BYTES + 1)])
     rabbit.publish([1, 2])
@@ -128,7 +128,7 @@ def test_a_message_that_the_edge_cannot_take(rabbit, edge, links):
 
 
 def test_it_is_rejected_where_the_user_says_so(rabbit, edge, links):
-    """L29: with on-reject=discard, and so to the dead letters there, if there are some."""
+    """L29: with on-reject=discard an oversized message is rejected at the remote broker."""
     rabbit.publish([0])
     rabbit.publish_bodies([b"x" * (MAX_MESSAGE_BYTES + 1)])
     rabbit.publish([1])
@@ -136,11 +136,11 @@ def test_it_is_rejected_where_the_user_says_so(rabbit, edge, links):
     eventually(lambda: edge.ready == 2)
     eventually(lambda: info(edge).report.set_aside == 1)
     assert link.stop() == 0
-    eventually(lambda: rabbit.ready == 2)  # those that nobody has accepted here
+    eventually(lambda: rabbit.ready == 2)  # the messages that nobody has accepted at the edge
 
 
 def test_a_stream_is_refused(rabbitmq_dialect, edge, links):
-    """L14: by its first delivery; a queue's message with a header of that name is none."""
+    """L14: a stream is refused by its first delivery; a queue's message with its header is not."""
     stream = Rabbit(rabbitmq_dialect.port, "stream")
     queue = Rabbit(rabbitmq_dialect.port, "classic")
     try:
@@ -177,7 +177,7 @@ def set_size(node, size):
 @pytest.mark.usefixtures("small_messages")
 @pytest.mark.parametrize("dead_letters", [True, False])
 def test_a_message_for_which_the_broker_closes(classic, edge, links, dead_letters):
-    """L22: it is known after one more cut, and is the only one that does not go out."""
+    """L22: a message for which RabbitMQ closes is found with one more cut, and set apart alone."""
     with Admin(edge.endpoint) as admin:
         if dead_letters:
             admin.declare_queue("dead")
@@ -205,7 +205,7 @@ def test_a_message_for_which_the_broker_closes(classic, edge, links, dead_letter
 
 
 def test_an_alarm_there_is_told(rabbitmq_dialect, classic, edge, links):
-    """L22, L26: RabbitMQ blocks publishers; the link says why it stands still, and goes on."""
+    """L22, L26: while RabbitMQ blocks publishers the link reports the alarm, then goes on."""
     node = rabbitmq_dialect._server
     link = outbound(links, classic, edge)
     eventually(lambda: events(link, "connected"))
@@ -224,7 +224,7 @@ def test_an_alarm_there_is_told(rabbitmq_dialect, classic, edge, links):
 
 
 def ids(rabbit):
-    """What is ready there, without taking it."""
+    """The ids of the ready messages, without taking them."""
 
     def work(channel):
         found = []
@@ -238,7 +238,7 @@ def ids(rabbit):
 
 
 def test_properties_too_large_for_a_frame(classic, edge, links):
-    """L22: RabbitMQ would end the connection; it is refused before it is sent."""
+    """L22: properties too large for a frame are refused before sending, without a cut."""
     with Publisher(edge.endpoint, routing_key="q") as publisher:
         publisher.publish(b"large", message_id="1", headers={"h": "x" * 200_000})
         publisher.publish(b"small", message_id="2")
@@ -251,7 +251,7 @@ def test_properties_too_large_for_a_frame(classic, edge, links):
 
 
 def test_a_small_window_of_bytes_stalls_nothing(classic, edge, links):
-    """L22: each message is under way alone, or with few, and all go out."""
+    """L22: with a small byte window few messages are in flight at a time, and all go out."""
     with Publisher(edge.endpoint, routing_key="q") as publisher:
         for number in range(20):
             publisher.publish(b"x" * 300_000, message_id=str(number))

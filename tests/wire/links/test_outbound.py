@@ -11,7 +11,7 @@ from tests.fakes.relay import Relay
 from tests.wire.links.conftest import eventually
 
 PREFETCH = 50
-# Of a window, so many are one batch.
+# The most messages of a window that one batch takes.
 SHARE = PREFETCH // 4
 
 
@@ -28,7 +28,7 @@ def outbound(links, rabbit, edge, port=None, endpoint=None, **keys):
 
 
 def taken(rabbit, count, cuts):
-    """The ids of what is there: nothing is lost, and so much is doubled at most (L22)."""
+    """Takes all messages and returns their ids; none is lost, doubles are bounded (L22)."""
     ids = [int(properties.message_id) for properties, _ in rabbit.take()]
     assert set(ids) == set(range(count))
     assert sum(times - 1 for times in Counter(ids).values()) <= cuts * PREFETCH
@@ -36,7 +36,7 @@ def taken(rabbit, count, cuts):
 
 
 def test_all_go_out_in_order(rabbit, edge, links):
-    """L22: persistent, with their properties, and are accepted at the edge."""
+    """L22: messages go out in order, persistent, with properties, and are accepted at the edge."""
     edge.publish(range(300))
     with Publisher(edge.endpoint, routing_key="q") as publisher:
         publisher.publish(b"last", message_id="300", headers={"a": "b"}, reply_to="r")
@@ -61,7 +61,7 @@ POISON = [
 
 
 def test_messages_that_amqp_cannot_carry(rabbit, edge, links):
-    """L22: each is refused by itself, and what is before and behind it goes out once."""
+    """L22: messages that AMQP cannot carry are refused one by one; the others go out once."""
     with Publisher(edge.endpoint, routing_key="q") as publisher:
         for number in range(40):
             headers = POISON[number // 10] if number % 10 == 5 else {"a": "b"}
@@ -82,19 +82,19 @@ def test_messages_that_amqp_cannot_carry(rabbit, edge, links):
 
 
 def shown_now(edge):
-    """What operators are shown of outbound links."""
+    """The outbound links that operators are shown."""
     with Admin(edge.endpoint) as admin:
         return admin.outbound_links()
 
 
 def reported(edge, ready):
-    """The same, once a report of one says what it is to say (L26)."""
+    """Waits until a report satisfies `ready`; returns the outbound links shown (L26)."""
     eventually(lambda: any(map(ready, shown_now(edge))))
     return shown_now(edge)
 
 
 def test_kills(rabbit, edge, links):
-    """L22: in mid-flow, again and again; nothing is lost, and the doubles are bounded."""
+    """L22: repeated kills of the link in mid-flow lose nothing, and doubles are bounded."""
     count, kills = 1_500, 3
     edge.publish(range(count))
     link = outbound(links, rabbit, edge)
@@ -108,7 +108,7 @@ def test_kills(rabbit, edge, links):
 
 
 def test_cuts(classic, edge, links):
-    """L17, L22: there, and then here."""
+    """L17, L22: cuts of the connection to RabbitMQ, then to the edge, lose nothing."""
     count = 1_000
     there, here = Relay(f"127.0.0.1:{classic.port}"), Relay(edge.endpoint)
     try:
@@ -131,7 +131,7 @@ def test_cuts(classic, edge, links):
 
 
 def test_what_is_sent_again_has_its_id(classic, edge, links):
-    """L23: confirms are lost there; then accepts are lost here, and the link is killed."""
+    """L23: messages sent again, after lost confirms or a kill, have the same generated ids."""
     there, here = Relay(f"127.0.0.1:{classic.port}"), Relay(edge.endpoint)
     try:
         link = outbound(links, classic, edge, port=there.port, endpoint=here.endpoint)
@@ -165,20 +165,20 @@ def test_what_is_sent_again_has_its_id(classic, edge, links):
 
 
 def doubts(link):
-    """How many messages the link has said that it publishes again."""
+    """The number of messages that the link logged as published again."""
     lines = [json.loads(line) for line in link.log.splitlines() if "link_doubts" in line]
     return sum(line["doubts"] for line in lines)
 
 
 def publish_without_ids(edge, bodies):
-    """As one block, so that the link takes a share of its window at a time."""
+    """Publishes messages as one block, of which the link takes a share of its window at a time."""
     rows = pa.table({"body": [str(each).encode() for each in bodies]})
     with Publisher(edge.endpoint, routing_key="q") as publisher:
         publisher.publish_batch(rows)
 
 
 def test_a_returned_message_is_not_accepted(classic, edge, links):
-    """L22: a queue that is gone returns it before the confirm; it waits at the edge, and goes."""
+    """L22: a message returned by a deleted queue waits at the edge, and goes out later."""
     link = outbound(links, classic, edge)
     eventually(lambda: "link_connected" in link.log)
     classic.delete()

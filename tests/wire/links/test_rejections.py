@@ -1,4 +1,4 @@
-"""What is rejected here is rejected by a real RabbitMQ: links that are killed and cut (L28)."""
+"""Rejection at the edge is forwarded to a real RabbitMQ, over kills and cuts of links (L28)."""
 
 import signal
 
@@ -16,7 +16,7 @@ OTHERS = sorted({*range(COUNT)} - {*REJECTED})
 
 @pytest.fixture
 def dead(rabbitmq_dialect, rabbit):
-    """The queue behind the dead-letter exchange of `rabbit`, which is declared with it."""
+    """The dead-letter queue of `rabbit`, which is declared again with it."""
     queue = Rabbit(rabbitmq_dialect.port, "classic")
     rabbit.delete()
     rabbit.declare({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue.queue})
@@ -25,14 +25,14 @@ def dead(rabbitmq_dialect, rabbit):
 
 
 def linked(links, rabbit, edge, **keys):
-    """A link that rejects there, once it has brought all messages."""
+    """A link with on-reject=there, once it has delivered all messages."""
     link = inbound(links, rabbit, edge, **{"on_reject": "there", "dead_letters": True, **keys})
     eventually(lambda: edge.ready == COUNT)
     return link
 
 
 def settled(edge, rejected, accepted=()):
-    """A consumer gives messages an outcome, by their ids; the others go back to the queue."""
+    """Rejects and accepts messages by their ids; the others go back to the queue."""
     with Channel(edge.endpoint) as channel:
         consumer = channel.consume("q", mode="client", outcomes=["rejected"])
         messages = [consumer.receive(20) for _ in range(COUNT)]
@@ -45,7 +45,7 @@ def settled(edge, rejected, accepted=()):
 
 
 def dead_here(edge):
-    """The dead letters of the edge."""
+    """The number of dead letters at the edge."""
     with Admin(edge.endpoint) as admin:
         try:
             return admin.queue("ackq.dead").ready
@@ -54,7 +54,7 @@ def dead_here(edge):
 
 
 def proven_dead(dead):
-    """The ids of the dead letters there, once all have come; each was rejected once."""
+    """The ids of the remote dead letters, once all have come; asserts one rejection each."""
     eventually(lambda: dead.ready == len(REJECTED))
     taken = dead.take()
     for properties, _ in taken:
@@ -64,7 +64,7 @@ def proven_dead(dead):
 
 
 def test_there(rabbit, dead, edge, links):
-    """L28: it is a dead letter there with the reason `rejected`, and none here."""
+    """L28: a rejected message is a remote dead letter with cause `rejected`, not a local one."""
     rabbit.publish(range(COUNT))
     link = linked(links, rabbit, edge)
     settled(edge, REJECTED, OTHERS)
@@ -78,10 +78,10 @@ def test_there(rabbit, dead, edge, links):
 
 
 def test_a_kill_between_the_permit_and_the_rejection(rabbit, dead, edge, links):
-    """L10, L11, L28: the outcome is on disk here: what comes again is rejected, and not here."""
+    """L10, L11, L28: a rejection on disk at the edge is forwarded after a kill of the link."""
     rabbit.publish(range(COUNT))
     link = linked(links, rabbit, edge)
-    link._process.send_signal(signal.SIGSTOP)  # it reads no permit any more
+    link._process.send_signal(signal.SIGSTOP)  # it no longer reads permits
     settled(edge, REJECTED)
     eventually(lambda: info(edge).rejected == len(REJECTED))
     link.kill()
@@ -97,7 +97,7 @@ def test_a_kill_between_the_permit_and_the_rejection(rabbit, dead, edge, links):
 
 
 def test_rejected_while_nobody_runs_the_link(classic, rabbitmq_dialect, edge, links):
-    """L11, L28: it is rejected when it comes again; `discard` runs without dead letters there."""
+    """L11, L28: a message rejected while no link runs is rejected at redelivery, by `discard`."""
     classic.publish(range(COUNT))
     link = linked(links, classic, edge, on_reject="discard", dead_letters=False)
     link.kill()
@@ -111,7 +111,7 @@ def test_rejected_while_nobody_runs_the_link(classic, rabbitmq_dialect, edge, li
 
 
 def test_here(rabbit, dead, edge, links):
-    """L28: without the option it is a dead letter here, as the queue here says, or dropped."""
+    """L28: with on-reject=here a rejected message is acknowledged, and not rejected remotely."""
     rabbit.publish(range(COUNT))
     link = linked(links, rabbit, edge, on_reject="here")
     settled(edge, REJECTED)
@@ -129,7 +129,7 @@ def test_here(rabbit, dead, edge, links):
     ],
 )
 def test_what_is_refused(classic, edge, links, change, remedy):
-    """L28: status 2 and a line with the remedy, where the message would be gone; none is taken."""
+    """L28: on-reject=there is refused with the remedy where messages could be lost."""
     classic.publish([0])
     link = inbound(links, classic, edge, on_reject="there", **change)
     assert eventually(lambda: link.ended) == 2
@@ -138,7 +138,7 @@ def test_what_is_refused(classic, edge, links, change, remedy):
 
 
 def test_what_cannot_be_known(classic, edge, links):
-    """L28: a warning names the queue and what would tell; the link runs."""
+    """L28: where dead-lettering is unknown a warning names the queue and the way to learn it."""
     classic.publish([0])
     link = inbound(links, classic, edge, on_reject="there")
     eventually(lambda: edge.ready == 1)

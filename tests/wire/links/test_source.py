@@ -23,7 +23,7 @@ def run(test):
 
 
 async def taken(subscription, count):
-    """Batches of so many messages in all."""
+    """Receives batches of this number of messages in total."""
     batches, rows = [], 0
     while rows < count:
         batches.append(await subscription.deliver())
@@ -33,12 +33,12 @@ async def taken(subscription, count):
 
 
 async def gone(rabbit, count):
-    """Waits until RabbitMQ has so many messages, when nobody consumes."""
+    """Waits until RabbitMQ has this number of ready messages, without a consumer."""
     await asyncio.to_thread(eventually, lambda: rabbit.ready == count)
 
 
 def test_any_order(rabbit):
-    """L12: what is acknowledged out of its order is gone, what is not comes again in its order."""
+    """L12: messages acknowledged out of order are removed, the others redelivered in order."""
 
     async def test():
         rabbit.publish(range(10))
@@ -59,7 +59,7 @@ def test_any_order(rabbit):
 
 
 def test_redelivery_changes_no_row(rabbit):
-    """L3, L16: fingerprints are the same; a quorum queue counts beside the rows."""
+    """L3, L16: redelivery does not change fingerprints; quorum queues count deliveries apart."""
 
     async def test():
         rabbit.publish(range(3), headers={"a": "b", "n": 1}, timestamp=1_700_000_000)
@@ -80,7 +80,7 @@ def test_redelivery_changes_no_row(rabbit):
 
 
 def test_credit_proves(rabbit):
-    """L10: with the delivery behind the window, and all but a window in the end."""
+    """L10: a delivery beyond the window proves acknowledgements, in the end all but a window."""
 
     async def test():
         count = 5 * WINDOW
@@ -107,7 +107,7 @@ def test_credit_proves(rabbit):
 
 
 def test_the_window_in_bytes(rabbit):
-    """L10, L19: consumers follow each other, nothing is missing, and acks are proven."""
+    """L10, L19: at the byte window consumers replace each other without gaps; acks are proven."""
 
     async def test():
         count, size = 200, 200
@@ -128,7 +128,7 @@ def test_the_window_in_bytes(rabbit):
 
 
 def test_a_rejection(rabbitmq_dialect, rabbit):
-    """L13: goes to the dead-letter exchange there."""
+    """L13: a rejected delivery goes to RabbitMQ's dead-letter exchange."""
     from tests.wire.links.conftest import Rabbit
 
     async def test():
@@ -151,7 +151,7 @@ def test_a_rejection(rabbitmq_dialect, rabbit):
 
 
 def test_what_is_learnt(rabbit):
-    """L14: AMQP tells the version alone; a redelivery tells of a quorum queue."""
+    """L14: AMQP reports the version only; a redelivery reveals a quorum queue."""
 
     async def test():
         rabbit.publish([0])
@@ -172,7 +172,7 @@ def test_what_is_learnt(rabbit):
 
 
 def test_learning_of_no_queue(rabbit):
-    """L14, L17: it is refused, with the remedy."""
+    """L14, L17: learning about a missing queue is refused, with the remedy."""
 
     async def test():
         rabbit.delete()

@@ -1,4 +1,4 @@
-"""Messages that RabbitMQ removes while a link holds them: logged, and no other ones."""
+"""Held messages that RabbitMQ removes are logged, and no others."""
 
 import time
 
@@ -10,13 +10,13 @@ from tests.wire.links.conftest import Rabbit, eventually
 from tests.wire.links.test_inbound import PREFETCH, drained, events, inbound, info, take
 
 HELD = 10
-# Three heartbeats and three looks, on an idle machine: a link that counted too much would have.
+# Three heartbeats and three looks on an idle machine; a wrong count would be logged by then.
 LOOKS_S = 8
 
 
 @pytest.fixture
 def held(rabbit, edge, links):
-    """A link that holds messages, which was then killed; and what starts it again."""
+    """A link that held all messages and was killed, before it is started again."""
     rabbit.publish(range(HELD))
     link = inbound(links, rabbit, edge, heartbeat=1)
     eventually(lambda: edge.ready == HELD)
@@ -26,12 +26,12 @@ def held(rabbit, edge, links):
 
 
 def vanished(link):
-    """The numbers that the link has logged."""
+    """The numbers of vanished messages that the link has logged."""
     return [each["messages"] for each in events(link, "vanished")]
 
 
 def test_a_purge(rabbit, edge, held):
-    """L18: nothing comes again, and nothing new; what was held is processed all the same."""
+    """L18: purged messages are logged as vanished, and processed at the edge all the same."""
     rabbit.call(lambda channel: channel.queue_purge(rabbit.queue))
     held.start()
     eventually(lambda: vanished(held) == [HELD])
@@ -47,14 +47,14 @@ def test_a_purge(rabbit, edge, held):
 
 
 def drained_rows(edge, accepting, count):
-    """Accepts everything: what vanished is not permitted, and stands in the way of `drained`."""
+    """Accepts all; unlike `drained` it does not need the vanished messages to be permitted."""
     take(accepting, count)
     accepting.step()
     eventually(lambda: edge.total == 0)
 
 
 def test_some_of_them(rabbit, edge, held):
-    """L18: those that another consumer took; the others come again, and new ones behind them."""
+    """L18: only messages that another consumer took count as vanished, once new ones follow."""
     rabbit.call(lambda channel: [channel.basic_get(rabbit.queue, auto_ack=True) for _ in range(4)])
     new = 3 * PREFETCH
     rabbit.publish(range(HELD, HELD + new))
@@ -64,7 +64,7 @@ def test_some_of_them(rabbit, edge, held):
         consumer = channel.consume("q", mode="client", prefetch=1_000)
 
         def counted():
-            """Accepts what was never held, so that the link's window moves on."""
+            """Accepts messages that were never held, so that the link's window moves on."""
             message = consumer.receive(0.2)
             if message is not None and int(message.message_id) >= HELD:
                 message.accept().result()
@@ -76,7 +76,7 @@ def test_some_of_them(rabbit, edge, held):
 
 
 def test_expired(rabbitmq_dialect, edge, links):
-    """L18: they are dead-lettered there while nobody holds them, and processed here."""
+    """L18: messages that expired at RabbitMQ meanwhile are logged, and processed at the edge."""
     dead = Rabbit(rabbitmq_dialect.port, "classic")
     queue = Rabbit(
         rabbitmq_dialect.port,
@@ -89,7 +89,7 @@ def test_expired(rabbitmq_dialect, edge, links):
     )
     try:
         link = inbound(links, queue, edge, heartbeat=1)
-        # A message that waits for the start of a link expires before it is delivered.
+        # A message that waits for the link's start expires before it is delivered.
         eventually(lambda: queue.consumers == 1)
         queue.publish(range(HELD))
         eventually(lambda: edge.ready == HELD)
@@ -105,7 +105,7 @@ def test_expired(rabbitmq_dialect, edge, links):
 
 
 def test_what_is_late_does_not_count(rabbit, edge, held):
-    """L18: another consumer has it, and gives it back in the end: it is matched."""
+    """L18: messages that another consumer holds and gives back later do not count as vanished."""
     connection = rabbit.connect()
     other = connection.channel()
     other.basic_qos(prefetch_count=4)

@@ -1,10 +1,10 @@
 """Makes a golden journal: `python -m tests.wire.operations.golden_journal FOLDER`.
 
-To be run once for each format of the data directory, and never again: what a version wrote is what
-later ones have to read. Each has the same content, which `test_golden.py` expects. It is written in
+Run it once for each format of the data directory, and never again: later versions must read what
+an older one wrote. Each has the same content, which `test_golden.py` expects. It is written in
 segments of 6 KiB, some of them over dead ones, with a clean shutdown in the middle (its snapshot)
 and a SIGKILL at its end. The broker's clock is in the year 2100, so that no retention runs out
-between then and now.
+in the meantime.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ READER = holder(token=b"h" * 16)
 
 
 def serve(directory, port_of):
-    """A broker with small segments and the clock of 2100, until SIGTERM."""
+    """Runs a broker with small segments and the clock of 2100, until SIGTERM."""
     began = time.time_ns()
     _, *others = BrokerClock.__init__.__defaults__[1:]
     BrokerClock.__init__.__defaults__ = (0, lambda: time.time_ns() - began + IN_2100_NS, *others)
@@ -77,13 +77,13 @@ class Broker:
 
 
 def publish(stream, first, *bodies, key, **options):
-    """Publishes and waits for the confirms."""
+    """Publishes messages and waits for their confirms."""
     stream.publish(first, *bodies, routing_key=key, lowest=first, **options)
     assert stream.confirmed(len(bodies), first) == set(range(first, first + len(bodies)))
 
 
 def commit(stream, transaction_id, first, *bodies):
-    """A transaction to `q`."""
+    """Commits a transaction to `q`."""
     block = encoded(body=list(bodies), routing_key="q")
     stream.send_data(first, len(bodies), block, transaction_id=transaction_id)
     asked = publishing_pb2.PublishTransaction(transaction_id=transaction_id, messages=len(bodies))
@@ -92,12 +92,12 @@ def commit(stream, transaction_id, first, *bodies):
 
 
 def churn(client, directory):
-    """Messages that come and go until a segment was written over a dead one."""
+    """Publishes and purges messages until a segment was written over a dead one."""
 
     def reused():
         with client.publisher() as stream:
             publish(stream, 1, *[bytes(500)] * 8, key="churn")
-            # Nothing stays of this publisher.
+            # No state of this publisher remains.
             stream.send(publishing_pb2.PublishHeader(close=publishing_pb2.PublishClose()))
             stream.half_close()
             assert list(stream.call) == []
@@ -108,13 +108,13 @@ def churn(client, directory):
         )
 
     client.declare("churn")
-    time.sleep(12)  # an idle broker deletes dead segments, which are spares then
+    time.sleep(12)  # an idle broker deletes dead segments, which become spares
     until(reused, timeout_s=120, poll_s=0.5)
     client.delete("churn")
 
 
 def first_life(client):
-    """Everything that a snapshot then has."""
+    """Makes the content that the snapshot has."""
     client.declare("q")
     client.declare("dead")
     client.declare("work", dead_letter_queue="dead", delivery_limit=3)
@@ -152,7 +152,7 @@ def first_life(client):
 
 
 def second_life(client):
-    """Everything that only the log behind the snapshot has."""
+    """Makes the content that only the log after the snapshot has."""
     with client.publisher(b"p" * 16, resume=True) as stream:
         publish(stream, 12, b"three", key="a.b", exchange="x")
     with client.publisher(b"t" * 16, mode=TRANSACTION, resume=True) as stream:
@@ -172,7 +172,7 @@ def second_life(client):
 
 
 def make(folder):
-    """Makes the journal in a folder that is not there."""
+    """Makes the journal in a folder that does not exist yet."""
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary, "data")
         with Broker(directory, signal.SIGTERM) as client:

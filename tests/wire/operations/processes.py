@@ -14,7 +14,7 @@ def environment(**extra):
 
 
 def run(*arguments, **extra):
-    """A short-lived `ackq-broker`; returns its exit status and both outputs."""
+    """Runs a short-lived `ackq-broker`; returns its exit status and both outputs."""
     done = subprocess.run(
         command(*arguments),
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Backups of a broker that serves, and what is restored from them (O5, Q8)."""
+"""Backups of a serving broker, and what is restored from them (O5, Q8)."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ def broker(tmp_path):
 
 
 class Load:
-    """A publisher that goes on: every frame has a message that is kept, the rest is purged."""
+    """A publisher under load: each frame has one message that is kept, the rest is purged."""
 
     def __init__(self, endpoint):
         self.confirmed = 0
@@ -66,7 +66,7 @@ class Load:
 
 @contextmanager
 def restored(backup, folder):
-    """A broker on a plain copy of a backup."""
+    """Runs a broker on a plain copy of a backup."""
     shutil.copytree(backup, folder)
     status, said, _ = run("verify", folder)
     assert (status, "0 flaws, 0 lost blocks: the journal opens" in said) == (0, True), said
@@ -82,8 +82,9 @@ def kept(endpoint):
 
 
 def test_backups_under_load(broker, tmp_path):
-    """O5, Q8: each has every message that was confirmed before it began, and opens without a flaw,
-    while segments die, are written over and are compacted; the broker goes on in its history.
+    """O5, Q8: a backup under load has every message confirmed before it, and opens without a flaw.
+
+    Meanwhile segments die, are reused and compacted; the broker keeps its history id.
     """
     made = []
     with Admin(broker.endpoint) as admin:
@@ -112,7 +113,7 @@ def test_backups_under_load(broker, tmp_path):
 
 
 def test_restored_publishers_wait_for_an_operator(broker):
-    """O5, Q8: what is older than the backup is refused until its history is accepted."""
+    """O5, Q8: publishers older than a restored backup are refused until its history is accepted."""
     with Admin(broker.endpoint) as admin:
         admin.declare_queue("q")
         publisher = Publisher(broker.endpoint, routing_key="q")
@@ -133,7 +134,7 @@ def test_restored_publishers_wait_for_an_operator(broker):
 
 
 def test_a_kill_during_a_backup(tmp_path):
-    """O5: the broker has all it had; there is no backup, and the next one of that name is whole."""
+    """O5: after a kill during a backup the broker has all, and a backup can be made again."""
     environment = {"ACKQ_BROKER_BACKUP_DIR": str(tmp_path / "b")}
     failing = {**environment, "ACKQ_FAILPOINT": "before_rename_backup_directory"}
     with ackq_broker.embedded(tmp_path / "data", env=failing) as broker:
@@ -157,7 +158,7 @@ def test_a_kill_during_a_backup(tmp_path):
 
 @pytest.mark.parametrize("name", ["../out", "/etc/x", ".hidden", "a/b", "a.new", "", "x" * 101])
 def test_a_client_names_a_backup_and_no_place(broker, tmp_path, name):
-    """O5: nothing is written outside of the operator's directory; without a name it is the time."""
+    """O5: a client gives a backup a name, not a path; without one it is named by the time."""
     with Admin(broker.endpoint) as admin:
         if name:
             with pytest.raises(errors.InvalidArgumentError, match="cannot have the name"):
@@ -168,7 +169,7 @@ def test_a_client_names_a_backup_and_no_place(broker, tmp_path, name):
 
 
 def test_the_command_and_its_refusals(broker, tmp_path):
-    """O5: it prints where the backup is; another one of that name is refused, with the remedy."""
+    """O5: `broker backup` prints the place; an existing name is refused, with the remedy."""
 
     def command(endpoint, *arguments):
         return CliRunner().invoke(ackq, ["--endpoint", endpoint, "broker", "backup", *arguments])

@@ -1,4 +1,4 @@
-"""A broker whose clock was once years ahead (Q8)."""
+"""A broker whose clock was years ahead once (Q8)."""
 
 import shutil
 from pathlib import Path
@@ -23,7 +23,7 @@ def ahead(tmp_path):
 
 
 def expires(broker):
-    """Whether a message with a time to live of 50 ms goes within half a second."""
+    """Whether a message with a TTL of 50 ms expires within half a second."""
     with Admin(broker.endpoint) as admin, Publisher(broker.endpoint, routing_key="short") as out:
         admin.declare_queue("short")
         out.publish(b"a", ttl_ms=50).result(SOON_S)
@@ -37,7 +37,7 @@ def expires(broker):
 
 
 def test_a_clock_that_was_ahead(ahead):
-    """Q8: its time stands still, it says so with the remedy, and messages are delivered."""
+    """Q8: a broker whose clock was ahead says so with the remedy, expires nothing, and delivers."""
     with embedded(ahead) as broker:
         log = broker.log_file.read_text()
         assert "the journal was written at 2100-" in log

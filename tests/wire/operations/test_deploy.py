@@ -1,4 +1,4 @@
-"""What an operator installs the broker with: a systemd unit, a container, Kubernetes (O1)."""
+"""Deployment files of the broker: a systemd unit, a container, Kubernetes objects (O1)."""
 
 import re
 import shlex
@@ -20,19 +20,19 @@ UNIT = (DEPLOY / "ackq-broker.service").read_text()
 CONTAINER = (DEPLOY / "Containerfile").read_text()
 OBJECTS = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
 SYSTEMD = shutil.which("systemd-analyze")
-# Of the oldest Kubernetes in support, and one of the newest that the schemas have.
+# The oldest supported Kubernetes, and one of the newest that the schemas have.
 VERSIONS = ("1.30", "1.34")
 
 
 def known(environment):
-    """The settings that variables of the broker make; fails for one that is none."""
+    """The settings that environment variables make; asserts that all are known."""
     assert set(environment) <= {variable(name) for name in OPTIONS}
     return settings({}, {"ACKQ_BROKER_DATA": "/d", **environment}).options
 
 
 @pytest.mark.skipif(SYSTEMD is None, reason="systemd-analyze is not installed")
 def test_systemd_finds_no_fault(tmp_path):
-    """O1: the unit as it is, but for the path of the command, which has to be there."""
+    """O1: systemd verifies the unit, with the path of the command replaced by an existing one."""
     unit = tmp_path / "ackq-broker.service"
     unit.write_text(UNIT.replace("/opt/ackq/bin/ackq-broker", shutil.which("true")))
     done = subprocess.run(
@@ -43,7 +43,7 @@ def test_systemd_finds_no_fault(tmp_path):
 
 
 def test_the_unit_starts_a_broker():
-    """O1, O3: with options that there are, in directories that systemd makes."""
+    """O1, O3: the unit starts a broker with valid options, in directories that systemd makes."""
     command = shlex.split(re.search(r"^ExecStart=(.+)$", UNIT, re.MULTILINE)[1])
     assert command[1:] == ["serve", "--config", "/etc/ackq/broker.toml"]
     found = settings({"config": str(DEPLOY / "broker.toml")}, {}).options
@@ -56,7 +56,7 @@ def test_the_unit_starts_a_broker():
 
 
 def test_the_container_starts_a_broker():
-    """O1: with options that there are, as a user who is not root, and a signal that reaches it."""
+    """O1: the container starts a broker with valid options, not as root, reachable by signals."""
     text = re.sub(r"\\\n\s*", " ", CONTAINER)
     lines = [line.split(maxsplit=1) for line in text.splitlines() if re.match(r"[A-Z]", line)]
     words = {"FROM", "COPY", "RUN", "USER", "VOLUME", "EXPOSE", "ENV", "STOPSIGNAL"}
@@ -83,12 +83,12 @@ def test_the_container_starts_a_broker():
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("found", OBJECTS, ids=lambda found: found["kind"])
 def test_kubernetes_knows_every_field(found, version):
-    """O1: by Kubernetes' own schemas, without a field that they do not have."""
+    """O1: the Kubernetes objects are valid by its own schemas, without unknown fields."""
     kubernetes_validate.validate(found, version, strict=True)
 
 
 def test_kubernetes_starts_a_broker():
-    """O1, M1, P8: names, ports, probes and sizes fit together, and to the container."""
+    """O1, M1, P8: names, ports, probes and sizes of the Kubernetes objects match the container."""
     service, workload = OBJECTS
     spec = workload["spec"]
     pod = spec["template"]["spec"]

@@ -1,4 +1,4 @@
-"""The disk that a broker process keeps, with segments as large as they are (I6)."""
+"""The disk space that a broker process keeps, with segments of real size (I6)."""
 
 import mmap
 import re
@@ -16,16 +16,16 @@ from tests.wire.operations.processes import run
 
 BODY_BYTES = 1024
 ROWS = 600_000
-# One in so many goes to another queue, as the rest of a queue of which all else was consumed.
+# One message in so many goes to another queue, like the remainder of a consumed queue.
 KEPT_ONE_IN = 4000
-# What README promises for a broker that was idle for a minute: beside the live messages there is
-# the last segment, which is allocated whole.
+# README's promise for a broker that was idle for a minute, besides the last segment, which is
+# allocated at full size.
 MOST_TIMES = 2.5
 IDLE_S = 60
 
 
 def used(directory):
-    """The bytes that the journal takes on the disk."""
+    """The bytes on disk that the journal takes."""
     kinds = ("journal-*", "snapshot-*", "transient-*")
     paths = [path for kind in kinds for path in directory.glob(kind)]
     return sum(path.stat().st_blocks * 512 for path in paths)
@@ -36,7 +36,7 @@ def most(live_bytes):
 
 
 def publish(endpoint, rows, *, kept_one_in):
-    """Publishes rows to `bulk`, and one in so many of them to `kept`; the bodies of those."""
+    """Publishes rows to `bulk`, every `kept_one_in`th to `kept`; returns the bodies of those."""
     kept = []
     with Publisher(endpoint, label="disk") as out:
         for first in range(0, rows, 10_000):
@@ -50,8 +50,8 @@ def publish(endpoint, rows, *, kept_one_in):
 
 
 def test_a_purge_and_a_sparse_rest_give_the_disk_back(broker):
-    """I6, Q4: of an idle broker there is what its live messages take 2.5 times, and the last
-    segment, also after `kill -9`; every message that is left is delivered as before.
+    """I6, Q4: an idle broker keeps at most 2.5 times the bytes of its live messages, and the last
+    segment, also after `kill -9`; every remaining message is delivered as before.
     """
     admin = Admin(broker.endpoint)
     admin.declare_queue("bulk")
@@ -73,7 +73,7 @@ def test_a_purge_and_a_sparse_rest_give_the_disk_back(broker):
 
 
 def test_deliveries_without_acks_leave_nothing_behind(broker):
-    """C10, Q7: blocks that a consumer was still reading at a stop are gone with the next start."""
+    """C10, Q7: blocks that a consumer without acks was reading at a stop are freed at the start."""
     with Client(broker.endpoint) as raw:
         raw.declare()
     for _ in range(3):
@@ -82,8 +82,8 @@ def test_deliveries_without_acks_leave_nothing_behind(broker):
                 raw.publish(b"%d" % number)
             channel.subscribe(no_ack=True)
             until(partial(is_empty, raw))
-            # No transport ack, and a cut: the broker keeps them until it knows that the client is
-            # gone, and is stopped before that.
+            # No transport ack, and a cut: the broker keeps the blocks until it notices the cut,
+            # and is stopped before that.
             channel.call.cancel()
             raw.declare("noticed")
             broker.restart()
@@ -100,15 +100,16 @@ def is_empty(raw):
 
 
 def flip(directory, body):
-    """Makes a bit of a body wrong in the journal, or right again."""
+    """Flips a bit of a body in the journal; called again, restores it."""
     (segment,) = directory.glob("journal-*.seg")
     with segment.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
         content[content.find(body[:-1]) + len(body) - 1] ^= 1
 
 
 def test_what_has_rotted_is_told_to_its_readers(broker):
-    """Q7, S2, C12: a consumer, a task and a browse are told the place, and nobody gets other bytes;
-    the messages stay, others are served, and compaction and snapshots go on.
+    """Q7, S2, C12: readers of a damaged block get an error with its place, never wrong bytes.
+
+    The messages stay, others are served, and compaction and snapshots go on.
     """
     # Too large for the cache of new blocks.
     body = b"%020000d" % 7
@@ -134,6 +135,6 @@ def test_what_has_rotted_is_told_to_its_readers(broker):
 
 
 def told(error, directory):
-    """An error that names the file, the byte and the block."""
+    """Asserts that an error names the file, the byte and the block."""
     (segment,) = directory.glob("journal-*.seg")
     assert f"block 1 is damaged on the disk: {segment} byte " in str(error)

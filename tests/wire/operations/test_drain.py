@@ -24,26 +24,28 @@ TRANSACTION = publishing_pb2.PUBLISH_MODE_TRANSACTION
 
 
 def drain(endpoint, *options):
-    """`ackq broker drain`: its exit status and what it says."""
+    """Runs `ackq broker drain`; returns its exit status and output."""
     done = CliRunner().invoke(ackq, ["--endpoint", endpoint, "broker", "drain", *options])
     return done.exit_code, done.stdout
 
 
 def opens(client, **opening):
-    """A publisher is let in."""
+    """Opens a publisher."""
     with client.publisher(**opening):
         pass
 
 
 def channel(client):
-    """A channel is let in."""
+    """Opens a channel."""
     with client.consume() as opened:
         opened.get(1)
 
 
 def test_nothing_new_is_taken_in_and_the_rest_is_finished(broker, own):
-    """O6, P14, C8: what is unacked is said, settled and answered; publishers wait for the restart
-    and then go on; consumers get nothing more.
+    """O6, P14, C8: a draining broker takes in nothing new, and finishes what is in flight.
+
+    Unacked messages are reported, settled and answered; publishers wait for the restart and go on
+    afterwards; consumers get nothing more.
     """
     with (
         Publisher(broker.endpoint, routing_key="q") as publisher,
@@ -60,7 +62,7 @@ def test_nothing_new_is_taken_in_and_the_rest_is_finished(broker, own):
 
             with Admin(broker.endpoint) as admin:
                 assert "drained for a restart" in admin.info().blocked
-            until(lambda: publisher.blocked)  # what it sends before it knows is still taken in
+            until(lambda: publisher.blocked)  # publishes sent before it knows are accepted
             blocked = publisher.publish(b"4")
             with pytest.raises(NotYetError):
                 blocked.result(SILENCE_S)
@@ -82,7 +84,7 @@ def test_nothing_new_is_taken_in_and_the_rest_is_finished(broker, own):
 
 @pytest.mark.parametrize("arguments", [("publish", "q", "a"), ("consume", "q", "--count", "1")])
 def test_a_command_tells_that_it_waits_for_a_drained_broker(broker, own, arguments):
-    """O6: on stderr, long before it gives up; and it goes on when the drain is taken back."""
+    """O6: a command that waits for a drained broker says so on stderr, and goes on at a resume."""
     own.publish(b"a")
     drain(broker.endpoint)
     program = "from ackq.cli import main; main()"
@@ -101,7 +103,7 @@ def test_a_command_tells_that_it_waits_for_a_drained_broker(broker, own, argumen
 
 
 def test_what_a_restart_would_interrupt_is_counted(broker, own):
-    """O6, P13: an open transaction, which can be committed; the rest is quiet."""
+    """O6, P13: a drain reports an open transaction, which can still be committed."""
     with own.publisher(mode=TRANSACTION) as stream:
         block = encoded(body=[b"a"], routing_key=["q"])
         stream.send_data(1, 1, block, transaction_id=b"1" * 16)
@@ -118,7 +120,7 @@ def test_what_a_restart_would_interrupt_is_counted(broker, own):
 
 
 def test_a_drain_can_be_taken_back(broker, own):
-    """O6: consumers that waited are served, publishers are let in."""
+    """O6: after a resume waiting consumers are served, and publishers are admitted."""
     own.publish(b"a", b"b")
     with own.consume() as consumer:
         consumer.subscribe(prefetch=1)

@@ -1,4 +1,4 @@
-"""A failure that is no refusal ends the broker: no answer, a traceback, an exit status."""
+"""An internal failure ends the broker without an answer, with a traceback and an exit status."""
 
 import os
 import subprocess
@@ -14,13 +14,13 @@ from tests.wire.operations.processes import command, environment
 
 FAULTS = Path(__file__).with_name("faults")
 FAILED = 70
-# Of a broker that polls every second, on a machine that may do much else.
+# For a broker that polls every second, on a machine that may be busy.
 LIMIT_S = 60
 IN_APPLY = "ackq_broker.core.state.queue:Queue.place"
 
 
 class Serving:
-    """A broker process that fails at one function once `arm` was called."""
+    """A broker process that fails in one function after `arm` was called."""
 
     def __init__(self, folder, fail_at):
         self.data, self._armed = folder / "data", folder / "armed"
@@ -55,7 +55,7 @@ class Serving:
 
 
 def change_for_ever(client):
-    """Changes that the background follows, until the broker is gone."""
+    """Makes changes that background work follows, until the broker is dead."""
     while True:
         client.declare("r")
         client.delete("r")
@@ -74,8 +74,8 @@ def serving(tmp_path, request):
     indirect=True,
 )
 def test_a_failure_in_a_decision_ends_the_process(serving):
-    """I2: a publish that failed halfway is not confirmed, now or when it comes again, until it is
-    in its queue; what was confirmed before is there after the restart.
+    """I2: a publish that failed halfway is never confirmed until it is in its queue, also when
+    repeated; earlier confirmed messages exist after the restart.
     """
     identity = b"p" * 16
     with Client(serving.endpoint) as client:
@@ -114,7 +114,7 @@ def test_a_failure_in_a_decision_ends_the_process(serving):
     indirect=True,
 )
 def test_a_failure_in_the_background_ends_the_process(serving):
-    """I2, I6: a timer that is gone silently would leave a broker that looks sound."""
+    """I2, I6: a failed timer or background task ends the process, which would else look sound."""
     with Client(serving.endpoint) as client:
         client.declare()
         client.publish(b"a")

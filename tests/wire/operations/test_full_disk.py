@@ -1,4 +1,4 @@
-"""A broker process whose disk is full: what is refused, what goes on, and that it lives."""
+"""A broker process with a full disk: refusals, operations that go on, and its survival."""
 
 import grpc
 import pytest
@@ -17,7 +17,7 @@ ROW_BYTES = 2
 
 
 def test_transient_messages_stay_in_memory(tmp_path):
-    """P5, P14: what the disk has no room for is confirmed and delivered; the broker goes on."""
+    """P5, P14: transient messages without room on disk are confirmed and delivered from memory."""
     with ackq_broker.embedded(tmp_path / "data") as broker, Client(broker.endpoint) as client:
         client.declare()
         # The kernel refuses each write to that file, as a full disk does.
@@ -44,7 +44,7 @@ def dialect(tmp_path):
 
 
 def opens(client, publisher_id, **opening):
-    """Whether a publisher is let in."""
+    """Whether a publisher can be opened."""
     try:
         with client.publisher(publisher_id, **opening):
             return True
@@ -53,8 +53,9 @@ def opens(client, publisher_id, **opening):
 
 
 def test_the_reserve_is_kept(dialect):
-    """P8, K3, S6: new publishers, staged outcomes and commits wait for room; an accept does not,
-    nor a publisher that comes back.
+    """P8, K3, S6: at the disk reserve new publishers, staged outcomes and commits are refused.
+
+    Accepts and returning publishers are served.
     """
     reader = holder()
     with Client(dialect.endpoint) as client:

@@ -1,9 +1,9 @@
-"""A data directory of an earlier version opens, and everything that was answered is there (Q7, Q8).
+"""A data directory of an earlier version opens with everything that was answered (Q7, Q8).
 
 `golden` has one of each format, all with the same content. Format 1 is by the broker of commit
 07b1bf2, format 2, with a segment that was written over a dead one, by `golden_journal.py`, which
 makes the next one as well. They end with a SIGKILL. The machine's clock was set to the year 2100,
-so that no retention runs out between then and now: this broker's time stands still at that.
+so that no retention runs out in the meantime: this broker's time stands still at that.
 """
 
 import json
@@ -28,7 +28,7 @@ ROW_BYTES = 5
 
 @pytest.fixture(params=sorted(path.name for path in GOLDEN.iterdir()))
 def broker(tmp_path, request):
-    """Today's broker on a copy, which is another history until an operator accepts it."""
+    """Today's broker on a copy, whose history is new until an operator accepts it."""
     shutil.copytree(GOLDEN / request.param, tmp_path / "data")
     with embedded(tmp_path / "data") as running:
         with Client(running.endpoint) as client:
@@ -53,7 +53,7 @@ def counts(client, name):
 
 
 def test_there_is_one_of_each_format():
-    """I2: what this version writes will be read by the next."""
+    """I2: there is a golden journal of each format, so that later versions are tested with it."""
     formats = [json.loads((path / "FORMAT").read_text())["format"] for path in GOLDEN.iterdir()]
     assert sorted(formats) == list(range(1, FORMAT_VERSION + 1))
     segments = [path.read_bytes() for path in GOLDEN.glob("format-2/*.seg")]
@@ -61,7 +61,7 @@ def test_there_is_one_of_each_format():
 
 
 def test_queues_and_their_messages(old):
-    """P4, Q1, Q7, Q8: properties, counters, bodies and headers, in their order."""
+    """P4, Q1, Q7, Q8: queues keep properties and counters; messages bodies, headers and order."""
     found = {name: counts(old, name) for name in ("q", "work", "dead", "leased", "out")}
     assert found == {
         "q": (6, 0, 0, 0, 0),
@@ -89,7 +89,7 @@ def _columns(frame):
 
 
 def test_settlements_of_a_channel(old):
-    """C4, C7, C13: accepted is gone, rejected is a dead letter, the rest is counted and ready."""
+    """C4, C7, C13: settlements stay: accepted removed, rejected dead-lettered, others counted."""
     ((_, headers),) = zip(
         *_columns(*old.admin.Browse(admin_pb2.BrowseRequest(queue="dead"), timeout=TIMEOUT_S)),
         strict=True,
@@ -103,7 +103,7 @@ def test_settlements_of_a_channel(old):
 
 
 def test_a_session_goes_on_with_its_lease(old):
-    """S1, S2, S4: the same tags and rows, and the accept of them leases what follows."""
+    """S1, S2, S4: a session has the same tags and rows, and its accept leases the next ones."""
     info = old.session()
     assert (info.floor_tag, info.end_tag, info.query_id, info.batch_id) == (2, 4, "query", 7)
     calls = {"incarnation": info.incarnation, "queues": ["leased"]}
@@ -116,7 +116,7 @@ def test_a_session_goes_on_with_its_lease(old):
 
 
 def test_a_publisher_doubles_nothing(old):
-    """P10, Q2: a number that was confirmed is known; the next one goes through the old binding."""
+    """P10, Q2: a confirmed number is known after the restart; the next uses the old binding."""
     with old.publisher(b"p" * 16, resume=True) as stream:
         stream.publish(12, b"three", b"four", routing_key="a.b", exchange="x", lowest=12)
         assert stream.confirmed(2, 12) == {12, 13}
@@ -124,7 +124,7 @@ def test_a_publisher_doubles_nothing(old):
 
 
 def test_a_commit_is_answered_from_the_record(old):
-    """P13: what is asked again after a restart is not done again."""
+    """P13: a commit repeated after a restart is answered from the record, and not done again."""
     asked = publishing_pb2.PublishTransaction(transaction_id=b"2" * 16, messages=2)
     with old.publisher(b"t" * 16, mode=TRANSACTION, resume=True) as stream:
         stream.send(publishing_pb2.PublishHeader(commit=asked))
@@ -133,7 +133,7 @@ def test_a_commit_is_answered_from_the_record(old):
 
 
 def test_a_writer_goes_on_with_its_stage(broker, old):
-    """K3: committed batches are known, a sealed stage can be committed, and a kill keeps it."""
+    """K3: committed batches are known, and a sealed stage can be committed and survives a kill."""
     refused_with(BatchOrderError, old.commit, batch_id=0)
     done = old.commit((b"1" * 16, 1, ROW_BYTES), batch_id=1)
     assert (done.rows, done.repeated) == (1, True)

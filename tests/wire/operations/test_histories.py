@@ -1,4 +1,4 @@
-"""Journals that were restored or repaired, with real brokers and operators' commands (Q8)."""
+"""Restored or repaired journals, with real brokers and operators' commands (Q8)."""
 
 import json
 import mmap
@@ -51,11 +51,11 @@ class Query:
         )
 
     def read(self):
-        """The next batch: what was leased is accepted."""
+        """Reads the next batch, which accepts the previous lease."""
         self.end = self.advance(self.incarnation, self.end).end_tag
 
     def write(self):
-        """A batch of one row."""
+        """Writes a batch of one row."""
         batch = {"writer": "w", "batch_id": self.batch_id, "run_id": "r"}
         with StageWriter(self.endpoint, **batch) as writer:
             writer.write(pa.record_batch({"body": [b"row"]}), routing_key="out")
@@ -82,7 +82,7 @@ def query(broker):
 
 
 def restore(broker, *, changed):
-    """The directory comes back from a copy that was made before `changed`."""
+    """Restores the data directory from a copy made before `changed` was called."""
     copy = broker.data_dir.with_name("copy")
     broker.kill()
     shutil.copytree(broker.data_dir, copy)
@@ -95,7 +95,7 @@ def restore(broker, *, changed):
 
 
 def test_restored_from_a_copy(broker, query):
-    """Q8: what is older is refused until an operator accepts, what is new is served at once."""
+    """Q8: after a restore older clients are refused until an operator accepts, new ones served."""
     publisher = Publisher(broker.endpoint, routing_key="q")
     publisher.publish(b"before").result(SOON_S)
     history = query.admin.info().history_id
@@ -127,7 +127,7 @@ def test_restored_from_a_copy(broker, query):
 
 
 def test_a_live_publisher_goes_on_in_an_accepted_history(broker):
-    """Q8, P10: its stream was cut; the journal was accepted before it came back."""
+    """Q8, P10: a publisher goes on whose new history was accepted before it reconnected."""
     with Publisher(broker.endpoint, routing_key="q") as publisher:
         publisher.publish(b"before").result(SOON_S)
         broker.kill()
@@ -144,7 +144,7 @@ def test_a_live_publisher_goes_on_in_an_accepted_history(broker):
 
 
 def test_operators_of_a_directory_in_use_or_of_none(broker, tmp_path):
-    """Q8: a broker has its directory to itself, and a wrong path is not written to."""
+    """Q8: history commands refuse a directory in use, and do not create a missing one."""
     for command in ("new-history", "accept-history"):
         status, _, err = run(command, "--data", broker.data_dir)
         assert (status, f"in use by process {broker.pid}" in err) == (2, True)
@@ -154,7 +154,7 @@ def test_operators_of_a_directory_in_use_or_of_none(broker, tmp_path):
 
 
 def damage(directory, *bodies):
-    """Flips a bit of these bodies in the journal."""
+    """Flips a bit of each of these bodies in the journal."""
     (segment,) = directory.glob("journal-*.seg")
     with segment.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
         for body in bodies:
@@ -163,7 +163,7 @@ def damage(directory, *bodies):
 
 @pytest.mark.parametrize("ends", ["killed", "stopped"])
 def test_the_rest_of_a_repaired_queue_is_delivered(broker, query, ends):
-    """Q7, Q8: lost messages leave their queue and are counted, before a snapshot and behind it."""
+    """Q7, Q8: messages lost in a repair leave their queue and are counted; others are delivered."""
     publisher = Publisher(broker.endpoint, routing_key="q")
     publisher.publish(b"last").result(SOON_S)
     history = query.admin.info().history_id
@@ -208,7 +208,7 @@ def test_the_rest_of_a_repaired_queue_is_delivered(broker, query, ends):
 
 
 def test_a_stage_with_a_lost_block_has_to_be_written_again(broker, query):
-    """K3, Q8: a batch is never committed without some of its rows."""
+    """K3, Q8: a stage with a lost block cannot be committed, so its batch runs again."""
     batch = {"writer": "v", "batch_id": 0, "run_id": "r"}
     with StageWriter(broker.endpoint, **batch) as writer:
         writer.write(pa.record_batch({"body": [b"staged row"]}), routing_key="out")
@@ -225,7 +225,7 @@ def test_a_stage_with_a_lost_block_has_to_be_written_again(broker, query):
 
 
 def test_lost_messages_go_at_the_next_start_too(broker, query):
-    """Q8: when the process died between the repair and what it leads to."""
+    """Q8: lost messages are dropped at the next start if the process died after the repair."""
     from ackq_broker.journal import repair
 
     broker.kill()

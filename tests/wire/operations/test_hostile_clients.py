@@ -1,4 +1,4 @@
-"""One client that asks for too much: the others are served meanwhile, and the broker stays."""
+"""One client asks for too much: others are served meanwhile, and the broker survives."""
 
 import re
 import resource
@@ -26,13 +26,13 @@ from tests.fakes.raw_client import Client, delivered, refused, refused_with
 from tests.wire.in_process import broker_here
 from tests.wire.operations.processes import command, environment
 
-# Of a machine that may do much else.
+# For a machine that may be busy.
 LIMIT_S = 60
 MEMORY = limits.MIN_MEMORY_BYTES
 
 
 def bind(client, exchange, kind, bindings):
-    """An exchange with (queue, binding key) pairs; declares the queues."""
+    """Declares an exchange with (queue, binding key) pairs, and the queues."""
     client.admin.DeclareExchange(
         admin_pb2.DeclareExchangeRequest(exchange=exchange, type=kind, durable=True)
     )
@@ -43,7 +43,7 @@ def bind(client, exchange, kind, bindings):
 
 @contextmanager
 def others_served(endpoint):
-    """Publishes one message after the other beside a test; the numbers of those confirmed."""
+    """Publishes messages one by one during a test; yields the list of confirmed numbers."""
     confirmed, stop = [], threading.Event()
 
     def run():
@@ -67,7 +67,7 @@ def others_served(endpoint):
 
 
 def publish_keys(client, exchange, keys):
-    """Publishes an empty message for each key in one frame; the stream's answers until the last."""
+    """Publishes an empty message per key in one frame; returns the answers up to the last."""
     answers, answered = [], 0
     with client.publisher() as stream:
         block = encoded(body=[b""] * len(keys), routing_key=keys)
@@ -81,7 +81,7 @@ def publish_keys(client, exchange, keys):
 
 
 def test_many_keys_to_a_fanout(broker, own):
-    """I5, I6: 60,000 keys to 300 queues; another client is confirmed many times meanwhile."""
+    """I5, I6: while 60,000 keys go to 300 queues another client is confirmed, in bounded memory."""
     bind(own, "fan", 2, [(f"q{number}", "") for number in range(300)])
     before = psutil.Process(broker.pid).memory_info().rss
     with others_served(broker.endpoint) as confirmed:
@@ -93,9 +93,9 @@ def test_many_keys_to_a_fanout(broker, own):
 
 
 def test_hostile_topics_are_matched_between_other_work(broker, own):
-    """Q2, I6: keys that take seconds to match; another client is confirmed meanwhile.
+    """Q2, I6: while keys take seconds to match, another client's publishes are confirmed.
 
-    Matched in one piece, they would let one confirm through, which was on its way.
+    If matching were in one piece, only one confirm would come, which was already in flight.
     """
     patterns = ["#." + ".#.".join(f"{number:08b}") + ".#.end" for number in range(200)]
     bind(own, "top", 3, [("q", pattern) for pattern in patterns])
@@ -120,7 +120,7 @@ def test_topics_with_too_many_words(own):
 
 
 def test_more_keys_than_one_decision_takes(own):
-    """I6, P3: a frame of 25,000 queues' names is taken in parts, each row once."""
+    """I6, P3: a frame with 25,000 queue names is handled in parts, each row once."""
     names = [f"q{row % 50}" if row % 50 else f"none{row}" for row in range(60_000)]
     for number in range(1, 50):
         own.declare(f"q{number}")
@@ -131,7 +131,7 @@ def test_more_keys_than_one_decision_takes(own):
 
 @contextmanager
 def descriptors(broker, more):
-    """The broker may have only so many descriptors more than it has."""
+    """Limits the broker to `more` file descriptors above its current number."""
     _, hard = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
     process = psutil.Process(broker.pid)
     resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (process.num_fds() + more, hard))
@@ -142,7 +142,7 @@ def descriptors(broker, more):
 
 
 def test_a_journal_without_descriptors_waits(broker, own):
-    """P8, I6: the next segment cannot be made: nothing ends, and then it goes on."""
+    """P8, I6: a journal that has no descriptor for a segment waits, and goes on later."""
     body = b"x" * (60 * limits.MIB)
     count = limits.SEGMENT_BYTES // len(body) + 2
     with own.publisher() as stream:
@@ -158,7 +158,7 @@ def test_a_journal_without_descriptors_waits(broker, own):
 
 @contextmanager
 def few_descriptors(folder, files):
-    """A broker that can raise its limit no higher than this: the process, its port and its log."""
+    """A broker with a hard limit on file descriptors: yields its process, port and log."""
     serve = ("serve", "--data", folder / "data", "--listen", "127.0.0.1:0", "--port-file")
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -177,7 +177,7 @@ def few_descriptors(folder, files):
 
 
 def test_sockets_leave_descriptors_for_the_journal(tmp_path):
-    """I6: a client that takes all it can get of a few stops neither journal nor others."""
+    """I6: a client that takes all descriptors it can get blocks neither journal nor others."""
     with few_descriptors(tmp_path, 128) as (process, port, log), ExitStack() as stack:
         client = stack.enter_context(Client(f"127.0.0.1:{port}"))
         client.declare()
@@ -197,7 +197,7 @@ def test_sockets_leave_descriptors_for_the_journal(tmp_path):
 
 
 def silent(endpoint):
-    """One silent call of each kind, on one connection: the errors they end with."""
+    """Makes one silent call of each kind, on one connection; returns their errors."""
     with Client(endpoint) as client:
         client.declare()
         stop = threading.Event()
@@ -223,7 +223,7 @@ def silent(endpoint):
 
 
 def test_silent_calls_are_ended(tmp_path, monkeypatch):
-    """I6: a call that never says what it is, of whatever method, gets a status and is gone."""
+    """I6: a call of any method whose first request does not come is ended with a status."""
     monkeypatch.setattr(limits, "FIRST_REQUEST_MS", 500)
 
     with broker_here(tmp_path) as endpoint:
@@ -233,7 +233,7 @@ def test_silent_calls_are_ended(tmp_path, monkeypatch):
 
 
 def test_streams_leave_room_for_calls(tmp_path, monkeypatch):
-    """I6: at the bound of streams another one is refused with the bound, and a call is answered."""
+    """I6: a stream above the broker's limit is refused, and unary calls are still answered."""
     monkeypatch.setattr(limits, "MAX_STREAMS", 5)
 
     with broker_here(tmp_path) as endpoint, ExitStack() as stack:
@@ -247,7 +247,7 @@ def test_streams_leave_room_for_calls(tmp_path, monkeypatch):
 
 
 def test_compressed_requests_are_refused(own):
-    """I6: 70 kB on the wire that are 70 MB in memory."""
+    """I6: compressed requests are refused, as 70 kB on the wire can be 70 MB in memory."""
     request = admin_pb2.ServerInfoRequest()
     with pytest.raises(grpc.RpcError) as failed:
         own.admin.ServerInfo(request, compression=grpc.Compression.Gzip)
@@ -255,7 +255,7 @@ def test_compressed_requests_are_refused(own):
 
 
 class Flood:
-    """Publishers that send large frames as fast as the broker takes them, each in a thread."""
+    """Publishers that send large frames as fast as the broker accepts them, each in a thread."""
 
     def __init__(self, endpoint, streams, frames, body):
         self.confirmed = 0
@@ -300,7 +300,7 @@ class Flood:
 
 
 def settle_next(channel, tags):
-    """Accepts one message more, passing over deliveries that come again; its tag is added."""
+    """Accepts one more message, ignoring retransmissions, and adds its tag to `tags`."""
     while True:
         response = channel.response()
         if response.header.HasField("settled"):
@@ -313,13 +313,13 @@ def settle_next(channel, tags):
 
 
 def peak_bytes(pid):
-    """The most memory that a process has used."""
+    """The peak memory of a process."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * limits.KIB
 
 
 def test_many_streams_of_large_frames(tmp_path):
-    """P14, I6: 1.6 GB come at once; memory stays below its limit, consumers and accepts go on."""
+    """P14, I6: with 1.6 GB of frames at once memory stays below its limit; accepts go on."""
     with ackq_broker.embedded(
         tmp_path / "data", env={"ACKQ_BROKER_MEMORY_LIMIT": f"{MEMORY}"}
     ) as broker:
@@ -344,7 +344,7 @@ def test_many_streams_of_large_frames(tmp_path):
 
 
 def decompressing(size):
-    """8 KB that metadata version 4 lets Arrow decompress to so many bytes of body."""
+    """A block of 8 KB that Arrow, by metadata version 4, decompresses to `size` bytes of body."""
     columns = [struct.pack("<ii", 0, size), bytes(size)]
     packed = [
         struct.pack("<q", len(each)) + pa.compress(each, codec="zstd", asbytes=True)
@@ -365,7 +365,7 @@ def decompressing(size):
 
 
 def publish_bytes(client, data):
-    """What a publish stream ends with whose second request is these bytes."""
+    """The error of a publish stream whose second request is these bytes."""
     opening = publishing_pb2.PublishOpen(publisher_id=secrets.token_bytes(16), mode=1)
     header = publishing_pb2.PublishHeader(lowest_unanswered=1, open=opening)
     opened = publishing_pb2.PublishRequest(header=header).SerializeToString()
@@ -374,7 +374,7 @@ def publish_bytes(client, data):
 
 
 def test_requests_that_would_grow_in_memory(broker, own):
-    """I6, P8: refused before they do: objects of 2 bytes each, small numbers, a zip bomb."""
+    """I6, P8: requests that would grow in memory are refused unparsed: objects, numbers, a bomb."""
     before = peak_bytes(broker.pid)
     many = 8 * limits.MIB
     messages = frame.encode(b"\x1a" + frame.varint(2 * many) + b"\x32\x00" * many)

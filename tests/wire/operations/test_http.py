@@ -1,4 +1,4 @@
-"""The HTTP server of a broker process: on request, beside gRPC, and safe from a browser's pages."""
+"""The HTTP server of a broker process: optional, next to gRPC, and safe from other sites."""
 
 import contextlib
 import http.client
@@ -34,20 +34,20 @@ def broker(tmp_path_factory):
 
 
 def test_off_unless_asked_for(tmp_path):
-    """M1: without the option nothing listens but gRPC."""
+    """M1: without the option there is no HTTP server."""
     with ackq_broker.embedded(tmp_path / "data") as running:
         assert running.http_endpoint == ""
 
 
 def test_live_and_ready(broker):
-    """M1: both say it in a word, and there is no other page."""
+    """M1: `/livez` and `/readyz` answer with one word, and other paths with 404."""
     assert ask(broker.http_endpoint, "/livez") == (200, "live\n")
     assert ask(broker.http_endpoint, "/readyz") == (200, "ready\n")
     assert ask(broker.http_endpoint, "/nothing")[0] == 404
 
 
 def test_the_port_in_a_file(tmp_path):
-    """M1: port 0 takes a free one, which the ready line and a file name."""
+    """M1: port 0 binds a free port, which the ready line and a file name."""
     with subprocess.Popen(
         command(
             *("serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0"),
@@ -66,7 +66,7 @@ def test_the_port_in_a_file(tmp_path):
 
 
 def test_an_address_in_use_is_refused(tmp_path):
-    """M1: before anything is opened, in one line."""
+    """M1: an HTTP address in use is refused in one line before anything is opened."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         status, _, errors = run(
@@ -77,7 +77,7 @@ def test_an_address_in_use_is_refused(tmp_path):
 
 
 def test_an_address_that_others_reach_is_refused(tmp_path):
-    """M1, A6: a broker without users and TLS shows itself to its own machine alone."""
+    """M1, A6: without users and TLS an HTTP address that other machines reach is refused."""
     status, _, errors = run(
         *("serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0"),
         *("--http", "0.0.0.0:0"),
@@ -90,13 +90,13 @@ def test_an_address_that_others_reach_is_refused(tmp_path):
     "host", ["evil.example", "evil.example:80", "localhost.evil.example", "", "["]
 )
 def test_a_name_of_another_site_is_misdirected(broker, host):
-    """M1: a page that had its own name lead here reads nothing."""
+    """M1: a request under another site's host name is refused, against DNS rebinding."""
     assert ask(broker.http_endpoint, "/livez", Host=host)[0] == 421
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9", "127.0.0.1:1", "[::1]:80"])
 def test_names_of_this_machine(broker, host):
-    """M1: they are served, whatever the port: a tunnel has another one."""
+    """M1: host names of this machine are served with any port, as a tunnel has another one."""
     assert ask(broker.http_endpoint, "/livez", Host=host)[0] == 200
 
 
@@ -111,12 +111,12 @@ def test_names_of_this_machine(broker, host):
     ],
 )
 def test_a_change_from_another_site_is_refused(broker, headers):
-    """M1: a browser says where a request comes from."""
+    """M1: a change that a browser sends from another site is refused by its headers."""
     assert ask(broker.http_endpoint, "/livez", "POST", **headers)[0] == 403
 
 
 def test_connections_have_a_bound(broker):
-    """M1, I6: those beyond are cut, of one address and in all; those within go on, as gRPC does."""
+    """M1, I6: connections above the bounds per address and in total are cut; others are served."""
     host, port = broker.http_endpoint.split(":")
     each = limits.MAX_HTTP_CONNECTIONS_EACH
     addresses = [f"127.0.0.{number + 2}" for number in range(limits.MAX_HTTP_CONNECTIONS // each)]
@@ -126,7 +126,7 @@ def test_connections_have_a_bound(broker):
         return socket.create_connection((host, int(port)), source_address=(address, 0))
 
     def served():
-        """The newest connection is answered, so it is no more than there may be."""
+        """Whether the newest connection is answered, so that the limit is not exceeded yet."""
         crowd[-1].sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         return crowd[-1].recv(12) == b"HTTP/1.1 200"
 
@@ -135,7 +135,7 @@ def test_connections_have_a_bound(broker):
             crowd.extend(connected(address) for _ in range(each))
             assert served()
             with connected(address) as beyond, contextlib.suppress(ConnectionResetError):
-                beyond.settimeout(5)  # one that is served is closed when it is idle, too, but later
+                beyond.settimeout(5)  # a served one is closed when idle, too, but later
                 assert beyond.recv(1) == b""
         with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
             ask(broker.http_endpoint, "/livez")
@@ -148,7 +148,7 @@ def test_connections_have_a_bound(broker):
 
 
 def test_it_ends_with_the_broker(tmp_path):
-    """M1: a connection that is open, and one in the middle of a request, hold up nothing."""
+    """M1: an open connection or a half-sent request does not delay the broker's stop."""
     with ackq_broker.embedded(tmp_path / "data", http=True) as running:
         host, port = running.http_endpoint.split(":")
         with socket.create_connection((host, int(port))) as half:
@@ -158,7 +158,7 @@ def test_it_ends_with_the_broker(tmp_path):
 
 
 def test_what_is_no_request_is_not_logged(broker):
-    """M3: any stranger could fill the log with it, and its traceback."""
+    """M3: invalid HTTP requests are not logged, as any stranger could fill the log with them."""
     host, _, port = broker.http_endpoint.rpartition(":")
     for sent in (b"GET \xff /\r\n\r\n", b"\0\0\0", b"GET / HTTP/1.1\r\nHost: \r\n: \r\n\r\n"):
         with socket.create_connection((host, int(port)), timeout=30) as connection:

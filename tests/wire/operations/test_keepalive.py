@@ -1,4 +1,4 @@
-"""A peer that vanished sends no end of its streams: each side asks for signs of life."""
+"""A vanished peer does not end its streams: each side pings the other."""
 
 import signal
 import subprocess
@@ -19,11 +19,11 @@ from tests.wire.brokers.streams import until
 from tests.wire.in_process import broker_here
 from tests.wire.operations.processes import environment
 
-# A frame of HTTP/2 that asks for a sign of life.
+# The size of an HTTP/2 ping frame.
 PING_BYTES = 17
 SOON_S = 60
 
-# Opens a stage with one row, and says when the broker has that on disk.
+# Opens a stage with one row, and prints when the broker has it on disk.
 VANISHING = """
 import sys, threading
 from ackq.v1 import publishing_pb2 as pb
@@ -46,7 +46,7 @@ with Client(sys.argv[1]) as client:
 
 
 def test_a_stage_of_a_vanished_client_gives_its_room_back(tmp_path, monkeypatch):
-    """K3: an upload whose client is there no more, without a word, is dropped like any other."""
+    """K3: the stage of a client that vanished without closing its connection is dropped."""
     waits = (
         "grpc.keepalive_time_ms",
         "grpc.keepalive_timeout_ms",
@@ -54,7 +54,7 @@ def test_a_stage_of_a_vanished_client_gives_its_room_back(tmp_path, monkeypatch)
     )
     asked = dict(server._OPTIONS)
     assert all(asked[name] == limits.HEARTBEAT_MS for name in waits)
-    # Quick to ask, and slow enough to give up that a busy machine loses no client that lives.
+    # Fast to ping, and slow enough to give up that no live client on a busy machine is lost.
     quick = asked | dict.fromkeys(waits, 4000) | {"grpc.keepalive_time_ms": 1000}
     monkeypatch.setattr(server, "_OPTIONS", tuple(quick.items()))
 
@@ -70,7 +70,7 @@ def test_a_stage_of_a_vanished_client_gives_its_room_back(tmp_path, monkeypatch)
             client.declare()
             assert vanishing.stdout.readline() == b"stored\n"
             staged = client.queue().staged
-            # As a host that lost its network: the connection stands, nobody answers on it.
+            # Like a host that lost its network: the connection stays open, and nobody answers.
             vanishing.send_signal(signal.SIGSTOP)
             while client.queue().staged:
                 time.sleep(0.05)
@@ -82,7 +82,7 @@ def test_a_stage_of_a_vanished_client_gives_its_room_back(tmp_path, monkeypatch)
 
 
 def test_a_client_that_only_waits_goes_on_asking(broker, monkeypatch):
-    """P10: one that is blocked, say, sends nothing for hours, and has to notice a dead network."""
+    """P10: a client that sends nothing, as while blocked, pings on to notice a dead network."""
     quick = dict(grpc_channels._OPTIONS) | {"grpc.keepalive_time_ms": 100}
     monkeypatch.setattr(grpc_channels, "_OPTIONS", tuple(quick.items()))
     with Admin(broker.endpoint) as admin:
@@ -93,15 +93,15 @@ def test_a_client_that_only_waits_goes_on_asking(broker, monkeypatch):
     ):
         publisher.publish("opens the stream").result(SOON_S)
         before = relay.passed["to_broker"]
-        # Without data of its own, gRPC would ask twice, and then once a minute.
+        # By default gRPC would ping twice without data, and then once a minute.
         until(lambda: relay.passed["to_broker"] >= before + 6 * PING_BYTES)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_channel_leaves_a_silent_connection(tmp_path, monkeypatch, direction):
-    """C12, C17: the heartbeat is missed long before gRPC knows that the connection is dead.
+    """C12, C17: a channel on a silent connection misses heartbeats and uses another connection.
 
-    Whoever misses it, the channel is renewed by another connection, or its time would be over.
+    It is renewed whichever side misses them, long before gRPC knows that the connection is dead.
     """
     monkeypatch.setattr(limits, "HEARTBEAT_MS", 2_000)
     monkeypatch.setattr(limits, "HEARTBEAT_SEND_MS", 500)

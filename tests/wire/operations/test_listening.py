@@ -1,4 +1,4 @@
-"""Where a broker process listens, and what it reads again (O2, O3)."""
+"""A broker process's listen addresses, and its reload (O2, O3)."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from tests.wire.operations.processes import command, environment, run
 
 @contextmanager
 def serving(data, *options, **extra):
-    """`ackq-broker serve`; yields the process, and its addresses. Its log is beside the data."""
+    """Runs `ackq-broker serve` with its log next to the data; yields the process and addresses."""
     log = data.with_suffix(".log")
     with (
         log.open("a") as errors,
@@ -37,7 +37,7 @@ def serving(data, *options, **extra):
 
 
 def test_a_unix_socket_and_a_port(tmp_path):
-    """O2: both serve the same queues; the socket is its owner's alone, and goes at the end."""
+    """O2: a Unix socket and a port serve the same queues; the socket is private and temporary."""
     path = tmp_path / "run" / "broker.sock"
     listen = ("--listen", f"unix:{path}", "--listen", "127.0.0.1:0")
     with serving(tmp_path / "data", *listen) as (process, (local, port)):
@@ -55,7 +55,7 @@ def test_a_unix_socket_and_a_port(tmp_path):
 
 
 def test_the_socket_of_a_broker_that_was_killed(tmp_path):
-    """O2: it makes room for the next one; that of a live broker does not."""
+    """O2: the socket of a killed broker is replaced by the next one, that of a live one is not."""
     path = tmp_path / "broker.sock"
     with serving(tmp_path / "one", "--listen", f"unix:{path}") as (process, _):
         status, _, errors = run("serve", "--data", tmp_path / "two", "--listen", f"unix:{path}")
@@ -72,7 +72,7 @@ def test_the_socket_of_a_broker_that_was_killed(tmp_path):
 
 
 def test_options_of_the_environment_and_a_file(tmp_path):
-    """O1: a broker without a flag but its data."""
+    """O1: a broker starts with options from the environment and a file alone."""
     config = tmp_path / "broker.toml"
     config.write_text(f'listen = "unix:{tmp_path}/s"\nmemory-limit = "512MiB"\n')
     with serving(tmp_path / "data", ACKQ_BROKER_CONFIG=str(config)) as (_, (local,)):
@@ -82,7 +82,7 @@ def test_options_of_the_environment_and_a_file(tmp_path):
 
 
 def test_a_hangup_does_not_end_the_broker(tmp_path):
-    """O3: it reads again what can change, says so, and goes on with what it had where it cannot."""
+    """O3: SIGHUP reloads what can change and logs it; an invalid file changes nothing."""
     config = tmp_path / "broker.toml"
     config.write_text('log-level = "warning"\nlisten = "127.0.0.1:0"\n')
     log = tmp_path / "data.log"
@@ -103,7 +103,7 @@ def test_a_hangup_does_not_end_the_broker(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
 def test_a_folder_of_somebody_else(tmp_path):
-    """O2: no permission is said, not a number of an error."""
+    """O2: a socket's folder without permission is refused in words, without an error number."""
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o500)
     status, _, errors = run("serve", "--data", tmp_path / "d", "--listen", f"unix:{folder}/s")

@@ -22,7 +22,7 @@ def broker(tmp_path):
 
 
 def test_the_life_of_a_broker(broker):
-    """M3: each event has a line, and each line a name."""
+    """M3: start, sessions, operators' acts and stop are one log line each, with an event name."""
     alice, bob = holder("alice"), holder("bob")
     with Client(broker.endpoint) as client:
         client.declare("dead")
@@ -35,7 +35,7 @@ def test_the_life_of_a_broker(broker):
     broker.restart()
     found = lines(broker)
     told = [line["event"] for line in found if line["level"] != "debug"]
-    once = told[: told.index("stopped") + 1]  # the start after it may not be logged yet
+    once = told[: told.index("stopped") + 1]  # the later start may not be logged yet
     assert once == [
         *("recovered", "serving"),
         *("session_attached", "session_settled", "session_attached", "session_released"),
@@ -52,7 +52,7 @@ def test_the_life_of_a_broker(broker):
 
 
 def test_what_happens_for_each_message_has_no_line(broker):
-    """M3: a busy broker logs what a quiet one does."""
+    """M3: publishes and deliveries have no log lines."""
     with Client(broker.endpoint) as client:
         client.declare()
         before = len(lines(broker))

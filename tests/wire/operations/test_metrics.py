@@ -24,7 +24,7 @@ def broker(tmp_path_factory):
 
 
 def scrape(broker, path="/metrics"):
-    """The samples of a scrape: values by labels, by name; every family stands there once."""
+    """The samples of a scrape: values by labels, by name; asserts that each family appears once."""
     status, text = ask(broker.http_endpoint, path)
     assert status == 200
     heads = [line for line in text.splitlines() if line.startswith("# TYPE")]
@@ -44,7 +44,7 @@ def value(samples, name, **labels):
 
 
 def test_all_queues_together_and_each(broker):
-    """M2: the sum without a label, and each queue on a path of its own."""
+    """M2: totals of all queues have no label; each queue's figures are on another path."""
     with Client(broker.endpoint) as client:
         before = scrape(broker)
         client.declare("m.one")
@@ -62,7 +62,7 @@ def test_all_queues_together_and_each(broker):
 
 
 def test_a_pattern_shows_no_other_queue(broker):
-    """M2: nor a session that reads none of them."""
+    """M2: a pattern excludes other queues, and sessions that read none of the found ones."""
     with Client(broker.endpoint) as client:
         client.declare("p.one")
         client.declare("other")
@@ -73,14 +73,14 @@ def test_a_pattern_shows_no_other_queue(broker):
 
 @pytest.mark.parametrize("name", ['quoted "name"', "back\\slash", "Größe", "{a=b} 1"])
 def test_names_survive_the_format(broker, name):
-    """M2: whatever a queue is called, it is one label."""
+    """M2: a queue name with special characters is one label."""
     with Client(broker.endpoint) as client:
         client.declare(name)
     assert value(scrape(broker, "/metrics/queues"), "ackq_queue_messages", queue=name) == 0
 
 
 def test_sessions_with_query_and_batch(broker):
-    """M2: a micro-batch is a number, as a label would begin a series for each."""
+    """M2: a session's micro-batch is a value, as a label would begin a series for each."""
     reader = holder()
     with Client(broker.endpoint) as client:
         client.declare("s.q")
@@ -99,7 +99,7 @@ def test_sessions_with_query_and_batch(broker):
 
 
 def test_links_together_and_each(broker):
-    """L26: their counts, and what their processes tell while they run."""
+    """L26: links have metrics of their counts, and of their processes' reports while they run."""
     with Client(broker.endpoint) as client:
         client.declare("l.q")
         link = RawLink(client, link="orders", queue="l.q", source="amqp://there/orders")
@@ -137,7 +137,7 @@ def test_links_together_and_each(broker):
 
 
 def test_dead_letters_have_their_cause(broker):
-    """M2, C13: all causes are there from the start, so that a rate of them can be asked for."""
+    """M2, C13: all causes of dead letters are present from the start, so that rates work."""
     with Client(broker.endpoint) as client:
         client.declare("d.dead")
         client.declare("d.q", dead_letter_queue="d.dead")
@@ -157,7 +157,7 @@ def test_dead_letters_have_their_cause(broker):
 
 
 def test_the_syncs_of_the_journal(broker):
-    """M2: a histogram whose last bucket has them all."""
+    """M2: the last bucket of the journal's sync histogram counts all syncs."""
     with Client(broker.endpoint) as client:
         client.declare("h")
         before = scrape(broker)
@@ -177,7 +177,7 @@ def test_the_syncs_of_the_journal(broker):
 
 
 def test_counts_outlive_a_queue(broker):
-    """M2: a queue that is deleted leaves what was counted of it."""
+    """M2: a deleted queue's counts stay in the totals."""
     name = "ackq_queue_messages_published_total"
     with Client(broker.endpoint) as client:
         client.declare("gone")
@@ -188,7 +188,7 @@ def test_counts_outlive_a_queue(broker):
 
 
 def test_openmetrics_on_request(broker):
-    """M2: a scraper that asks for it gets the newer format."""
+    """M2: a scraper that requests the OpenMetrics format gets it."""
     connection = http.client.HTTPConnection(broker.http_endpoint, timeout=30)
     try:
         accept = "application/openmetrics-text;version=1.0.0"
@@ -201,7 +201,7 @@ def test_openmetrics_on_request(broker):
 
 
 def test_a_slow_reader_holds_up_no_other(broker):
-    """M2, I6: what one does not read is not waited for by the next."""
+    """M2, I6: a scraper that does not read its answer does not delay the next scrape."""
     with Client(broker.endpoint) as client:
         for number in range(1_000):  # 4 MB, more than sockets hold
             client.declare(f"slow.{number}.{'x' * 200}")

@@ -1,4 +1,4 @@
-"""What `broker_stub/monitoring` asks for is what a broker serves."""
+"""The rules and panels in `broker_stub/monitoring` use only metrics that a broker serves."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from tests.fakes.raw_client import Client, holder
 from tests.wire.operations.test_metrics import scrape
 
 MONITORING = Path(__file__).parents[3] / "broker_stub/monitoring"
-# The labels that Prometheus adds to what it scrapes.
+# The labels that Prometheus adds to scraped samples.
 ADDED = {"instance", "job"}
 
 _NAME = re.compile(r"\b((?:ackq|process)_[a-z_]+)\b")
@@ -47,7 +47,7 @@ EXPRESSIONS = {
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """The labels of each metric, of a broker that has done everything once; one set a sample."""
+    """The labels of each metric, one set per sample, of a broker with some of everything."""
     with (
         ackq_broker.embedded(tmp_path_factory.mktemp("served") / "data", http=True) as broker,
         Client(broker.endpoint) as client,
@@ -69,14 +69,14 @@ def served(tmp_path_factory):
 
 
 async def _opened_once(endpoint):
-    """A link that somebody ran."""
+    """Runs a link once."""
     async with AsyncLink(endpoint, link="l", source="there", queue="q"):
         pass
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
 def test_what_is_asked_for_is_served(served, expression):
-    """M2: each name is a metric, and each label one of its labels."""
+    """M2: each name in an expression is a served metric, and each label one of its labels."""
     names = set(_NAME.findall(expression))
     assert names
     assert names - set(served) == set()
@@ -93,7 +93,7 @@ def test_what_is_asked_for_is_served(served, expression):
 
 
 def test_the_check_finds_what_is_not_there(served):
-    """M2: a misspelt name, label and grouping."""
+    """M2: the check itself finds a misspelt metric, label and grouping."""
     good = 'sum by (cause) (ackq_queue_messages_dead_lettered_total{queue=""})'
     test_what_is_asked_for_is_served(served, good)
     for wrong in (
@@ -106,7 +106,7 @@ def test_the_check_finds_what_is_not_there(served):
 
 
 def test_each_rule_says_what_to_do():
-    """M2, L26: each with how bad it is, and a command that the reader has."""
+    """M2, L26: each alert rule has a severity, a summary and a description."""
     assert [rule["alert"] for rule in rules()] == [
         *("AckqOldestMessage", "AckqLeaseAge", "AckqAttaches"),
         *("AckqDisk", "AckqSync", "AckqDeadLetters"),
@@ -119,7 +119,7 @@ def test_each_rule_says_what_to_do():
 
 
 def test_panels_stand_side_by_side():
-    """M2: none covers another, and each has a data source that the reader chooses."""
+    """M2: dashboard panels do not overlap, and use a data source that the reader chooses."""
     taken = set()
     for panel in panels():
         place = panel["gridPos"]
@@ -141,7 +141,7 @@ def test_panels_stand_side_by_side():
     "arguments", [("check", "rules", "rules.yaml"), ("test", "rules", "rules_test.yaml")]
 )
 def test_as_prometheus_sees_it(arguments):
-    """M2: the rules are sound, and each fires when it should, and not before."""
+    """M2: the alert rules are valid, and each fires when it should and not before."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("not installed: promtool; apt-get install prometheus")

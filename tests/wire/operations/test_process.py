@@ -27,7 +27,7 @@ READY = re.compile(
 
 @pytest.fixture
 def serving(tmp_path):
-    """`ackq-broker serve` as an operator starts it: the process and its first line."""
+    """Runs `ackq-broker serve` as an operator does; yields the process and its first line."""
     with subprocess.Popen(
         command("serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0"),
         stdout=subprocess.PIPE,
@@ -40,7 +40,7 @@ def serving(tmp_path):
 
 
 def test_ready_line_and_clean_shutdown(serving, tmp_path):
-    """Q7: one line says that it serves; SIGTERM ends it with status 0 and a snapshot."""
+    """Q7: a ready line says that the broker serves; SIGTERM ends it with 0 and a snapshot."""
     process, line = serving
     port, data, recovered = READY.fullmatch(line).groups()
     assert (data, recovered) == (str(tmp_path / "data"), "0")
@@ -54,7 +54,7 @@ def test_ready_line_and_clean_shutdown(serving, tmp_path):
 
 
 def test_a_broker_imports_no_pandas(broker, own):
-    """pyarrow would, for the first array that it makes: a third of the time that a start takes."""
+    """A broker does not import pandas, which pyarrow would, for a third of the start's time."""
     own.publish(b"a")
     assert own.browse()[0] == [b"a"]
     mapped = Path(f"/proc/{broker.pid}/maps").read_text()
@@ -62,7 +62,7 @@ def test_a_broker_imports_no_pandas(broker, own):
 
 
 def test_shutdown_ends_open_streams(serving):
-    """Q7: streams that are open do not hold up a shutdown; what they sent is answered first."""
+    """Q7: open streams do not delay a shutdown, and what they sent is answered first."""
     process, line = serving
     with Client(f"127.0.0.1:{READY.fullmatch(line)[1]}") as client:
         client.declare()
@@ -107,13 +107,13 @@ def test_newer_format(tmp_path):
 
 @pytest.mark.parametrize("listen", ["7411", "host:", "127.0.0.1:99999"])
 def test_listen_address(tmp_path, listen):
-    """I6: an address that is none is refused before anything is opened."""
+    """I6: an invalid listen address is refused before anything is opened."""
     status, _, errors = run("serve", "--data", tmp_path / "data", "--listen", listen)
     assert (status, listen in errors, (tmp_path / "data").exists()) == (2, True, False)
 
 
 def test_a_port_file_that_cannot_be_written(tmp_path):
-    """I6: the broker shuts down cleanly and says which file, in one line."""
+    """I6: with an unwritable port file the broker stops cleanly, with a line naming the file."""
     status, _, errors = run(
         *("serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0"),
         *("--port-file", tmp_path / "nowhere" / "port"),
@@ -123,7 +123,7 @@ def test_a_port_file_that_cannot_be_written(tmp_path):
 
 
 def test_a_dump_into_a_closed_pipe_ends_quietly(tmp_path):
-    """I6: `ackq-broker dump DIR | head` is no error to tell about."""
+    """I6: `ackq-broker dump DIR | head` prints no error."""
     with ackq_broker.embedded(tmp_path / "data"):
         pass
     reader, writer = os.pipe()
@@ -141,13 +141,13 @@ def test_a_dump_into_a_closed_pipe_ends_quietly(tmp_path):
 
 
 def test_unknown_failpoint(tmp_path):
-    """Q7: a crash test with a misspelt failpoint does not pass by never crashing."""
+    """Q7: an unknown failpoint is refused, so that a crash test cannot pass without a crash."""
     status, _, errors = run("serve", "--data", tmp_path / "data", ACKQ_FAILPOINT="nowhere:1")
     assert (status, "nowhere" in errors) == (2, True)
 
 
 def test_verify_dump_and_repair(tmp_path):
-    """I2: verify names damage by segment and byte, serve refuses it, repair goes on without it."""
+    """I2: verify reports damage by segment and byte, serve refuses it, and repair removes it."""
     data = tmp_path / "data"
     with ackq_broker.embedded(data) as broker, Client(broker.endpoint) as client:
         client.declare()
@@ -171,7 +171,7 @@ def test_verify_dump_and_repair(tmp_path):
 
 
 def test_a_shortened_journal(tmp_path):
-    """Q7, Q8: confirmed messages that a shorter file lacks are missed, and the loss is accepted."""
+    """Q7, Q8: a shortened journal is refused until the loss of confirmed messages is repaired."""
     data = tmp_path / "data"
     with ackq_broker.embedded(data) as broker, Client(broker.endpoint) as client:
         client.declare()
@@ -199,7 +199,7 @@ def test_a_shortened_journal(tmp_path):
 
 
 def test_embedded_without_a_directory_leaves_nothing():
-    """Design 5: the embedded form cleans up after itself."""
+    """Design 5: an embedded broker without a directory removes its temporary one."""
     with ackq_broker.embedded() as broker:
         kept = broker.data_dir
         assert kept.is_dir()
@@ -232,7 +232,7 @@ def test_embedded_shows_why_it_did_not_start(tmp_path):
 
 
 def test_embedded_under_a_limit_names_the_limit(tmp_path, monkeypatch):
-    """Design 5: of a child that a signal ends before it logs anything the likely cause is named."""
+    """Design 5: if a signal ends the broker before it logs anything, the likely cause is named."""
 
     def aborted(_, log, **__):
         ends = "import os; os.abort()"
@@ -244,7 +244,7 @@ def test_embedded_under_a_limit_names_the_limit(tmp_path, monkeypatch):
 
 
 def test_embedded_ends_with_its_parent(tmp_path):
-    """Design 5: a parent that is killed takes its broker with it."""
+    """Design 5: an embedded broker ends when its parent is killed."""
     program = (
         "import sys, time, ackq_broker\n"
         "with ackq_broker.embedded(sys.argv[1]) as broker:\n"

@@ -1,4 +1,4 @@
-"""What a client is told when TLS or users refuse it: by a real broker, and by the real command."""
+"""Errors of clients that TLS or users refuse, with real brokers and the real command."""
 
 import os
 import re
@@ -28,14 +28,14 @@ from ackq_broker import embedded
 from tests.fakes.certificates import Authority
 from tests.fakes.secured import secured_broker
 
-# What is refused is not retried for a minute, as a broker that is away is.
+# A refusal is not retried for a minute, unlike an unavailable broker.
 SOON_S = 10
 NOISE = ("Traceback", "ssl_", "grpc", "E0000", "absl")
 
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory):
-    """A broker for each way to be refused, by name; `strange` is an authority of nobody's."""
+    """Yields a broker for each kind of refusal, by name; `strange` is an unrelated authority."""
     kinds = {
         "secured": {},
         "mutual": {"mutual": True},
@@ -62,7 +62,7 @@ class Expired(NamedTuple):
 
 @contextmanager
 def expired(folder):
-    """A gRPC server with a certificate that has ended; the broker would not start with it."""
+    """A gRPC server with an expired certificate, with which the broker would not start."""
     authority = Authority(folder)
     identity = authority.issue("localhost", from_day=-2, to_day=-1)
     pair = (Path(identity.key).read_bytes(), Path(identity.cert).read_bytes())
@@ -74,7 +74,7 @@ def expired(folder):
 
 
 def ackq(*arguments, **env):
-    """The command as a process: its status, output and error output."""
+    """Runs the command as a process; returns its status, output and error output."""
     own = {name: text for name, text in os.environ.items() if not name.startswith("ACKQ_")}
     own.pop("GRPC_VERBOSITY", None)
     path = os.pathsep.join(filter(None, sys.path))
@@ -90,7 +90,7 @@ def ackq(*arguments, **env):
 
 
 def told(brokers, name, **env):
-    """The one line that a refused command prints, and nothing else."""
+    """The one line that a refused command prints."""
     endpoint = brokers[name].endpoint
     started = time.monotonic()
     status, out, err = ackq("--endpoint", endpoint, "info", **env)
@@ -101,7 +101,7 @@ def told(brokers, name, **env):
 
 
 def test_who_is_right_gets_in(brokers):
-    """A9: by the environment, and by arguments."""
+    """A9: TLS and token by the environment or by arguments let a command in."""
     secured = brokers["secured"]
     security = secured.security()
     trusting = {"ACKQ_CA": security.ca, "ACKQ_ENDPOINT": secured.endpoint}
@@ -114,7 +114,7 @@ def test_who_is_right_gets_in(brokers):
 
 
 def test_the_readme_gets_in(brokers):
-    """A9: its program runs as it stands, but for names and paths."""
+    """A9: the README's program runs as printed, except for names and paths."""
     secured = brokers["secured"]
     security = secured.security()
     text = (Path(__file__).parents[3] / "connector/README.md").read_text(encoding="utf-8")
@@ -149,7 +149,7 @@ def test_the_readme_gets_in(brokers):
     ],
 )
 def test_a_refused_command_says_one_line(brokers, name, env, line):
-    """A9: what is wrong and what to do; nothing of gRPC's C library, and not after a minute."""
+    """A9: a refused command prints one line with cause and remedy, at once, and nothing of gRPC."""
     if env.get("ACKQ_CA"):
         authority = brokers["strange"] if env["ACKQ_CA"] == "strange" else brokers[name].authority
         env = {**env, "ACKQ_CA": authority.ca}
@@ -159,7 +159,7 @@ def test_a_refused_command_says_one_line(brokers, name, env, line):
 
 
 def test_a_missing_permission_is_named(brokers):
-    """A3, A9: on one line, by the command as by the broker."""
+    """A3, A9: a missing permission is named in one line by the command."""
     secured = brokers["secured"]
     secured.add("reader", role="none", read="orders")
     with Admin(secured.endpoint, security=secured.security()) as admin:
@@ -175,7 +175,7 @@ def test_a_missing_permission_is_named(brokers):
 
 @pytest.mark.parametrize("kind", ["TLS", "token"])
 def test_no_client_goes_on_trying(brokers, kind):
-    """A9: each kind of stream ends soon, with the same error."""
+    """A9: each kind of stream ends soon with the refusal, instead of retrying."""
     secured = brokers["secured"]
     endpoint = secured.endpoint
     wanted = {"TLS": errors.TlsError, "token": errors.UnauthenticatedError}[kind]
@@ -195,7 +195,7 @@ def test_no_client_goes_on_trying(brokers, kind):
 
 
 def test_a_restart_is_waited_for(tmp_path):
-    """A9, P10: TLS and a token change nothing about a broker that comes back."""
+    """A9, P10: with TLS and a token a restarted broker is waited for as well."""
     with secured_broker(tmp_path) as secured:
         security = secured.security()
         with Admin(secured.endpoint, security=security) as admin:
@@ -212,7 +212,7 @@ def test_a_restart_is_waited_for(tmp_path):
 
 
 def test_a_rotated_token_needs_no_new_connection(tmp_path):
-    """A1, A9: the broker knows both for a while; the file is replaced; the old one ends."""
+    """A1, A9: a rotated token is used on the same connection, while both are valid for a time."""
     with secured_broker(tmp_path, token="old") as secured:
         security = secured.security()
         with Admin(secured.endpoint, security=security) as admin:

@@ -1,4 +1,4 @@
-"""What keeps a broker from starting is one line with the cause and the remedy (O4)."""
+"""A broker that cannot start prints one line with the cause and the remedy (O4)."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ SETPRIV = shutil.which("setpriv")
 
 
 def refused(*arguments, before=()):
-    """The line with which `serve` ends: status 2, and no number or name of an error."""
+    """The line with which `serve` ends, with status 2, and without errno or traceback."""
     done = subprocess.run(
         [*before, *command("serve", "--listen", "127.0.0.1:0", *arguments)],
         capture_output=True,
@@ -31,7 +31,7 @@ def refused(*arguments, before=()):
 
 
 def test_a_file_in_place_of_the_directory(tmp_path):
-    """O4: the data directory, and a folder on the way to it."""
+    """O4: a file in place of the data directory, or of a folder above it, is refused."""
     file = tmp_path / "file"
     file.write_text("mine")
     assert refused("--data", file) == (
@@ -43,7 +43,7 @@ def test_a_file_in_place_of_the_directory(tmp_path):
 
 @pytest.mark.parametrize("names", [["notes.txt"], ["a", "b"], [".git", "journal.seg", "LOCK"]])
 def test_a_directory_of_something_else(tmp_path, names):
-    """O4: nothing is written between files that are not a broker's."""
+    """O4: a directory with foreign files and no journal is refused and left unchanged."""
     for name in names:
         (tmp_path / name).write_text("mine")
     foreign = [name for name in names if name != "LOCK"]
@@ -56,7 +56,7 @@ def test_a_directory_of_something_else(tmp_path, names):
 
 
 def test_files_that_a_data_directory_may_have(tmp_path):
-    """O4: the root of a volume has a folder of its file system; in a journal others are told."""
+    """O4: `lost+found` is accepted; foreign files next to a journal are logged."""
     data = tmp_path / "data"
     (data / "lost+found").mkdir(parents=True)
     with ackq_broker.embedded(data) as broker:
@@ -68,7 +68,7 @@ def test_files_that_a_data_directory_may_have(tmp_path):
 
 @pytest.mark.skipif(not (SETPRIV and os.geteuid() == 0), reason="needs setpriv, and to be root")
 def test_no_permission(tmp_path):
-    """O4: the user is named, and the directory."""
+    """O4: missing permission is reported with the user and the directory."""
     tmp_path.chmod(0o500)
     bounded = [SETPRIV, "--bounding-set", "-dac_override,-dac_read_search"]
     assert refused("--data", tmp_path / "data", before=bounded) == (
@@ -80,7 +80,7 @@ def test_no_permission(tmp_path):
 
 @pytest.fixture
 def mounted(tmp_path):
-    """A command before another one, which gives it a file system of 1 MiB; and its folder."""
+    """A function for a command prefix that mounts a 1 MiB file system, and its folder."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = f"mount -t tmpfs -o size=1m none {folder}"
@@ -97,7 +97,7 @@ def mounted(tmp_path):
 
 
 def test_a_full_disk(mounted):
-    """O4: before the first segment has its room."""
+    """O4: a full disk is reported before the first segment is allocated."""
     then, folder = mounted
     assert refused("--data", folder / "data", before=then("true")) == (
         f"the disk of {folder / 'data'} has no room for the 268435456 bytes that opening the"
@@ -108,7 +108,7 @@ def test_a_full_disk(mounted):
 
 
 def test_a_disk_that_is_mounted_read_only(mounted):
-    """O4: with the remedy."""
+    """O4: a read-only file system is reported, with the remedy."""
     then, folder = mounted
     read_only = then(f"mount -o remount,ro {folder}")
     assert refused("--data", folder / "data", before=read_only) == (
@@ -118,7 +118,7 @@ def test_a_disk_that_is_mounted_read_only(mounted):
 
 
 def test_a_small_disk(mounted):
-    """O4, P8: a segment of the least size needs that much, and says so."""
+    """O4, P8: a disk smaller than the smallest segment is reported with the bytes needed."""
     then, folder = mounted
     told = refused("--data", folder / "data", "--segment-size", "16MiB", before=then("true"))
     assert "has no room for the 16777216 bytes" in told
@@ -135,13 +135,13 @@ def test_a_small_disk(mounted):
     ],
 )
 def test_sizes_that_are_too_small(tmp_path, options, told):
-    """O4: refused before anything is made."""
+    """O4: a too small segment or reserve is refused before anything is created."""
     assert refused("--data", tmp_path / "data", *options).startswith(told)
     assert not (tmp_path / "data").exists()
 
 
 def test_small_segments(tmp_path):
-    """P8: a broker for a small volume takes little of it, and lowers its reserve; so do tools."""
+    """P8: a broker for a small volume uses small segments and a lower reserve, as do its tools."""
     data = tmp_path / "data"
     sizes = {"ACKQ_BROKER_SEGMENT_SIZE": "16MiB", "ACKQ_BROKER_RESERVE": "48MiB"}
     with ackq_broker.embedded(data, env=sizes) as broker:

@@ -1,4 +1,4 @@
-"""What a client may make the broker keep, or say back, has a bound (I6)."""
+"""Bounds on texts of clients that the broker keeps or returns (I6)."""
 
 import pytest
 
@@ -10,25 +10,25 @@ from tests.fakes.raw_client import holder, refused
 
 
 def test_texts_are_cut_between_characters():
-    """I6: a text that is too long keeps its beginning, and stays valid UTF-8."""
+    """I6: a text that is too long is truncated at a character, and stays valid UTF-8."""
     assert shorten("short", 5) == "short"
     assert shorten("shorter", 6) == "sho..."
     assert shorten("\u00fc" * 4, 6) == "\u00fc..."
 
 
 def test_an_error_fits_its_metadata():
-    """I6: gRPC drops a call with more than 8 KiB of metadata, the error with it."""
+    """I6: an error fits into gRPC's 8 KiB of metadata, beyond which the call would be dropped."""
     told = error_detail(AckqError("\u00fc" * 100_000, **{f"f{n}": "v" * 100_000 for n in range(8)}))
     assert told.ByteSize() + 3 * len(told.message.encode()) < 8 * limits.KIB
 
 
 def test_an_error_about_a_long_name_arrives(client):
-    """I6: an unknown queue is told as that, however long the name that was asked for."""
+    """I6: an error about an unknown queue arrives, however long the queue's name is."""
     assert isinstance(refused(client.queue, "\u00fc" * 10_000)[0], QueueNotFoundError)
 
 
 def test_labels_are_cut_before_they_are_kept(client):
-    """I6, S3: the holder that an error names does not make the error too large to arrive."""
+    """I6, S3: a holder's labels are truncated, so that an error naming it is not too large."""
     huge = sessions_pb2.Holder(token=b"1" * 16, host="h" * 20_000, application="a" * 1_000_000)
     client.advance(huge)
     assert isinstance(refused(client.advance, holder())[0], AlreadyHeldError)
@@ -37,14 +37,14 @@ def test_labels_are_cut_before_they_are_kept(client):
 
 @pytest.mark.parametrize("name", ["writer", "run_id", "execution_id"])
 def test_a_commit_with_a_huge_identifier_is_refused(client, name):
-    """I6, K3: what identifies a writer's batch is kept for ever, and is refused when it is huge."""
+    """I6, K3: a commit with a huge writer, run or execution id is refused, as these are kept."""
     error, _ = refused(client.commit, **{name: "n" * 2000})
     assert isinstance(error, InvalidArgumentError)
     assert "2000 bytes" in error.message
 
 
 def test_a_stage_of_a_writer_with_a_huge_name_is_refused(client):
-    """I6, K3: a stage is refused before it is opened."""
+    """I6, K3: a stage of a writer with a huge name is refused before it is opened."""
     assert isinstance(
         refused(client.stage, [b"x"], stage_id=b"s" * 16, writer="n" * 2000)[0],
         InvalidArgumentError,

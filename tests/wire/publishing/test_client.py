@@ -1,4 +1,4 @@
-"""The client against the reference broker, also across restarts: P4, P7, P8, P10, S2, S3, K3."""
+"""Publishing clients and the reference broker, also over restarts: P4, P7, P8, P10, S2, S3, K3."""
 
 import asyncio
 import threading
@@ -45,7 +45,7 @@ def bodies(admin, queue="orders"):
 
 
 def lease(session, name="s", **fields):
-    """Opens a session on `orders` and leases what is ready."""
+    """Opens a session on `orders` and leases the ready messages."""
     opening = session.advance(
         sessions_pb2.AdvanceRequest(session=name, queues=["orders"], holder=holder())
     )
@@ -62,7 +62,7 @@ def lease(session, name="s", **fields):
 
 @BOTH
 def test_killed_broker_loses_and_doubles_nothing(broker, admin, kind):
-    """P4, P10: SIGKILL in mid-publish: every message is confirmed and there once, in order."""
+    """P4, P10: over a SIGKILL in mid-publish every message is confirmed, stored once, in order."""
     killed = threading.Event()
 
     def kill(_):
@@ -83,7 +83,7 @@ def test_killed_broker_loses_and_doubles_nothing(broker, admin, kind):
 
 @BOTH
 def test_a_queue_that_does_not_exist_fails_its_publish(broker, admin, kind):
-    """P7: unless it is told otherwise; what was published to another one is there."""
+    """P7: a publish to a missing queue fails, unless not mandatory; other messages are stored."""
     out = kind(broker.endpoint, routing_key="orders")
     lost, kept = out.publish(b"lost", routing_key="order"), out.publish(b"kept")
     dropped = out.publish(b"dropped", routing_key="order", mandatory=False)
@@ -99,7 +99,7 @@ def test_a_queue_that_does_not_exist_fails_its_publish(broker, admin, kind):
 @pytest.mark.parametrize("lost", ["cut", "killed"])
 @pytest.mark.parametrize("heard", [False, True])
 def test_returns_that_were_lost_with_the_answer_to_a_commit(broker, admin, lost, heard):
-    """P7, P13: the application hears what it would have heard, also when the broker died."""
+    """P7, P13: returns lost with a commit's answer are reported later, also after a kill."""
     relay = Relay(broker.endpoint)
     returned = []
     on_return = returned.append if heard else None
@@ -117,7 +117,7 @@ def test_returns_that_were_lost_with_the_answer_to_a_commit(broker, admin, lost,
         out.publish("unroutable", routing_key="nowhere")
         committed = pool.submit(out.commit, SOON_S)
         until(lambda: admin.queue("orders").ready == 2)
-        admin.declare_queue("later")  # durable, so what was decided before it is
+        admin.declare_queue("later")  # durable, so everything decided before is on disk
         if lost == "killed":
             broker.kill()
             broker.restart()
@@ -137,7 +137,7 @@ def test_returns_that_were_lost_with_the_answer_to_a_commit(broker, admin, lost,
 
 @BOTH
 def test_idle_publisher_survives_a_restart(broker, admin, kind):
-    """P10: a cut while idle is nobody's failure; the next publish opens a new stream."""
+    """P10: a cut while idle fails nothing; the next publish opens a new stream."""
     with kind(broker.endpoint, routing_key="orders") as out:
         out.publish(b"before").result(SOON_S)
         broker.stop()
@@ -147,11 +147,11 @@ def test_idle_publisher_survives_a_restart(broker, admin, kind):
 
 
 def test_killed_broker_commits_all_or_nothing(broker, admin):
-    """P13: SIGKILL among transactions: what raised is run again, and each is there once, whole."""
+    """P13: over SIGKILLs each transaction is stored whole and once; those that raise are rerun."""
     with TransactionalPublisher(broker.endpoint, routing_key="orders") as out:
         for at in range(60):
             if at % 20 == 10:
-                out.publish_batch(pa.table({"body": [bytes(1000)] * 2000}))  # on its way
+                out.publish_batch(pa.table({"body": [bytes(1000)] * 2000}))  # in flight
                 broker.kill()
                 broker.restart()
                 out.rollback()
@@ -173,7 +173,7 @@ def test_killed_broker_commits_all_or_nothing(broker, admin):
 
 
 def test_transactions_of_any_size(broker, admin):
-    """P13: far over what the broker holds in memory, and over several frames."""
+    """P13: a transaction may exceed the broker's buffer, and span several frames."""
     table = pa.table({"body": [b"%d" % at for at in range(50_000)]})
     with TransactionalPublisher(broker.endpoint, routing_key="orders") as out:
         with out.transaction():
@@ -188,7 +188,7 @@ def test_transactions_of_any_size(broker, admin):
 @pytest.mark.usefixtures("admin")
 @pytest.mark.parametrize("kind", [Publisher, TransactionalPublisher])
 def test_closed_publishers_are_not_remembered(broker, kind):
-    """P10, I6: many tasks with a publisher each leave nothing; one that was cut can come back."""
+    """P10, I6: closed publishers leave no state; one that was cut is kept, and can come back."""
     for number in range(50):
         with kind(broker.endpoint, routing_key="orders") as out:
             out.publish(b"%d" % number)
@@ -213,7 +213,7 @@ def test_closed_publishers_are_not_remembered(broker, kind):
 
 
 def test_delivery_mode_and_ttl_of_a_message(broker, admin):
-    """P12, Q3: each message may differ from its publisher, in either mode."""
+    """P12, Q3: each message may have its own delivery mode and TTL, with either publisher."""
     with Publisher(broker.endpoint, routing_key="orders", persistent=False) as out:
         out.publish("kept", persistent=True, ttl_ms=3_600_000)
         out.publish("lost")
@@ -229,7 +229,7 @@ def test_delivery_mode_and_ttl_of_a_message(broker, admin):
 
 @pytest.mark.parametrize("us", [1 << 62, -(1 << 62), limits.MAX_PUBLISHED_AT_US + 1])
 def test_a_publish_time_that_no_reader_can_show(broker, admin, us):
-    """P8, I6: its message is nacked with the reason; the others of its batch can be read."""
+    """P8, I6: a message with an invalid publish time is nacked alone, with the reason."""
     times = [limits.MIN_PUBLISHED_AT_US, us, limits.MAX_PUBLISHED_AT_US]
     rows = pa.table(
         {
@@ -246,7 +246,7 @@ def test_a_publish_time_that_no_reader_can_show(broker, admin, us):
 
 
 def test_fetch_outlives_a_killed_broker(broker, admin):
-    """S2: the same rows, from where the stream was cut."""
+    """S2: a fetch cut by a broker's kill goes on with the same rows from the same tag."""
     with Publisher(broker.endpoint, routing_key="orders") as out:
         out.publish_batch(pa.table({"body": [bytes(1000)] * 20_000}))
     session = Session(broker.endpoint)

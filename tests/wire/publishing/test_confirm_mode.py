@@ -20,7 +20,7 @@ from tests.wire.brokers.streams import (
 
 @pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 def test_a_publisher_has_one_mode(bench, mode):
-    """P1: asking a publisher of one mode for the other is refused; its stream is at its end."""
+    """P1: asking a publisher of one mode for the other is refused, and ends its stream."""
     (other,) = set(Mode) - {mode}
     publisher = bench.publisher(mode)
     publisher.publish(bench.queue(), b"x")
@@ -45,7 +45,7 @@ def test_the_mode_outlives_the_broker(ackq, mode):
 
 
 def test_commit_in_confirm_mode(ackq):
-    """P1: a commit on a stream in confirm mode closes it, and what was confirmed stays."""
+    """P1: a commit on a stream in confirm mode closes it, and confirmed messages stay."""
     queue, publisher = ackq.queue(), ackq.publisher()
     publisher.publish_and_wait(queue, b"x")
     with pytest.raises(Refused) as refused:
@@ -67,7 +67,7 @@ def test_numbers_count_from_one_per_publisher(bench):
 
 
 def test_multiple_confirms_what_has_no_answer_yet(bench):
-    """P2, P3: read by the rule of `multiple`, confirms answer each of many publishes once."""
+    """P2, P3: read by the rule of `multiple`, confirms answer each publish exactly once."""
     queue, publisher = bench.queue(), bench.publisher()
     for _ in range(20):
         publisher.publish(queue, *[b"x"] * 100)
@@ -96,7 +96,7 @@ def test_every_publish_has_one_answer(bench):
     assert len(answers.returned) == 50
 
 
-# --- P4, P5: what a confirm promises ---
+# --- P4, P5: guarantees of a confirm ---
 
 
 def test_confirmed_outlives_a_kill_in_every_queue(bench):
@@ -129,13 +129,13 @@ def test_persistent_in_a_queue_that_is_not_durable(bench):
     assert bench.drain(queue) == [b"x"]
 
 
-# --- P6: handled otherwise ---
+# --- P6: messages removed before their confirm ---
 
 MANY = 1_000
 
 
 def published_under_way(bench, queue, **fields):
-    """A publisher whose publishes, mostly, have no answer yet."""
+    """A publisher most of whose publishes are not answered yet."""
     publisher = bench.publisher()
     for _ in range(MANY // 50):
         publisher.publish(queue, *[b"x"] * 50, **fields)
@@ -144,7 +144,7 @@ def published_under_way(bench, queue, **fields):
 
 @pytest.mark.parametrize("outcome", [Outcome.ACCEPTED, Outcome.REJECTED])
 def test_settled_counts_as_handled(bench, outcome):
-    """P6: messages that are accepted or rejected while their confirm is due are confirmed."""
+    """P6: messages accepted or rejected before their confirm are confirmed all the same."""
     queue, channel = bench.queue(), bench.channel()
     channel.consume(queue)
     publisher = published_under_way(bench, queue)
@@ -157,7 +157,7 @@ def test_settled_counts_as_handled(bench, outcome):
 
 @pytest.mark.parametrize("how", ["purged", "expired", "dropped", "deleted"])
 def test_removed_counts_as_handled(bench, how):
-    """P6: messages that go before they are delivered are confirmed all the same."""
+    """P6: messages removed before their delivery are confirmed all the same."""
     properties = {
         "expired": {"message_ttl_ms": 1},
         "dropped": {"max_length": 1, "overflow": "drop-head"},
@@ -175,7 +175,7 @@ def test_removed_counts_as_handled(bench, how):
 
 
 def test_unroutable(bench):
-    """P7: a message that no queue wants is confirmed, and a mandatory one returned before that."""
+    """P7: an unroutable message is confirmed, and a mandatory one returned before its confirm."""
     publisher, nowhere = bench.publisher(), bench.name("nowhere")
     publisher.publish_and_wait(nowhere, b"quiet")
     publisher.publish_and_wait(nowhere, b"returned", mandatory=True)
@@ -186,7 +186,7 @@ def test_unroutable(bench):
 
 
 def test_mandatory_with_a_queue(bench):
-    """P7: a mandatory message that some queue wants is not returned."""
+    """P7: a mandatory message that reaches a queue is not returned."""
     queue, exchange = bench.queue(), bench.exchange("direct")
     bench.broker.bind(exchange, queue, "a")
     publisher = bench.publisher()
@@ -198,7 +198,7 @@ def test_mandatory_with_a_queue(bench):
 
 
 def test_publish_to_a_missing_exchange(bench):
-    """P7: an exchange that is not there is an error and no unroutable message."""
+    """P7: a publish to a missing exchange is an error, not an unroutable message."""
     publisher = bench.publisher()
     publisher.publish("key", b"x", exchange=bench.name("missing"))
     try:
@@ -222,7 +222,7 @@ def test_nack_says_why(bench):
 
 
 def test_nacked_is_in_no_queue(bench):
-    """P8: a message that one of its queues cannot take is in none of them."""
+    """P8: a message that one of its queues cannot take is stored in none of them."""
     full, room = bench.filled(b"x", max_length=1), bench.queue()
     exchange = bench.exchange("fanout")
     for queue in (full, room):
@@ -234,7 +234,7 @@ def test_nacked_is_in_no_queue(bench):
 
 
 def test_nacked_may_come_again(bench):
-    """P8: what was nacked can be published again, under a new number."""
+    """P8: a nacked message can be published again, under a new number."""
     queue, publisher = bench.filled(b"x", max_length=1), bench.publisher()
     publisher.publish_and_wait(queue, b"y")
     bench.drain(queue)
@@ -255,7 +255,7 @@ def test_persistent_and_transient_in_turn(bench):
 
 
 def test_the_client_tells_per_message(ackq):
-    """P9: however the confirms are cut, the client tells of each message by itself."""
+    """P9: whatever the broker's confirms cover, the client reports each message separately."""
     from ackq.client import Publisher
 
     queue = ackq.queue()
@@ -270,9 +270,9 @@ def test_the_client_tells_per_message(ackq):
 
 
 def unanswered(ackq, queue, *messages, crash=False):
-    """A publisher that sent these under 1, 2, ..., and was cut off before any answer reached it.
+    """Publishes messages numbered 1, 2, ..., and cuts the connection before any answer arrives.
 
-    The broker has them. Returns its identity.
+    The broker has the messages. Returns the publisher's identity.
     """
     connection = ackq.connect()
     publisher = connection.publisher()
@@ -288,10 +288,10 @@ def unanswered(ackq, queue, *messages, crash=False):
 
 @pytest.mark.parametrize("crash", [False, True], ids=["reconnect", "restart"])
 def test_retransmission_is_placed_once(ackq, crash):
-    """P10: numbers that come again after a reconnect, or a broker's restart, are confirmed only."""
+    """P10: numbers sent again after a reconnect or restart are confirmed, and stored once."""
     queue = ackq.queue()
     messages = [Message(queue, body) for body in (b"a", b"b", b"c")]
-    # Something durable behind them, so that the restart finds them on disk for sure.
+    # A later persistent message ensures that the restart finds them on disk.
     identity = unanswered(ackq, queue, *messages)
     ackq.fill(queue, b"d")
     if crash:
@@ -305,8 +305,8 @@ def test_retransmission_is_placed_once(ackq, crash):
 
 @pytest.mark.parametrize("answers", range(6))
 def test_cut_around_any_answer(ackq, answers):
-    """P3, P7, P8, P10: wherever a cut falls among the answers, each number is answered as without
-    it, and what was taken is there once.
+    """P3, P7, P8, P10: wherever a cut falls among the answers, each number gets the same answer
+    as without it, and each accepted message is stored once.
     """
     plain, full, ring = (
         ackq.queue(),
@@ -322,7 +322,7 @@ def test_cut_around_any_answer(ackq, answers):
         publisher.send(number, message)
     seen, sent = publisher.answers.seen, len(messages)
     publisher.answers.wait(
-        # Answers to several may come as one.
+        # Several publishes may have one answer.
         lambda: True if len(seen) >= answers or publisher.answers.lowest_unanswered > sent else None
     )
     connection.cut()
@@ -342,7 +342,7 @@ def test_cut_around_any_answer(ackq, answers):
 
 
 def test_transient_lost_in_a_restart_is_handled_afresh(ackq):
-    """P10: a transient message went with the restart, so its retransmission is placed."""
+    """P10: a transient message lost in a restart is stored when it is sent again."""
     queue = ackq.queue()
     message = Message(queue, b"t", persistent=False)
     identity = unanswered(ackq, queue, message)
@@ -355,7 +355,7 @@ def test_transient_lost_in_a_restart_is_handled_afresh(ackq):
 
 
 def test_nacked_number_is_handled_afresh(ackq):
-    """P10: a nacked number is not known as accepted: sent again, it is placed."""
+    """P10: a nacked number sent again is stored, as it was not accepted."""
     queue, publisher = ackq.filled(b"x", max_length=1), ackq.publisher()
     publisher.publish(queue, b"y")
     assert set(publisher.answers.all().nacked) == {1}
@@ -368,7 +368,7 @@ def test_nacked_number_is_handled_afresh(ackq):
 
 @pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 def test_forgotten_publisher(ackq, mode):
-    """P10, P13: a publisher that says it was here before, and is not known, is refused."""
+    """P10, P13: a resuming publisher that the broker does not know is refused."""
     with pytest.raises(Refused) as refused:
         ackq.publisher(mode, identity=secrets.token_bytes(16), resume=True)
     error = refused.value
@@ -388,7 +388,7 @@ def test_second_stream_fences_the_first(ackq):
 
 
 def test_probe_names_what_is_missing(ackq):
-    """P10: a probe is answered with the numbers that the broker never saw."""
+    """P10: a probe is answered with the numbers that the broker never received."""
     queue, publisher = ackq.queue(), ackq.publisher()
     publisher.send(1, Message(queue, b"1"))
     publisher.send(3, Message(queue, b"3"), Message(queue, b"4"))
@@ -403,7 +403,7 @@ def test_probe_names_what_is_missing(ackq):
 
 
 def test_confirms_come_without_more_publishes(bench):
-    """P11: a lone publish is confirmed, within a second or so, and waits for no other."""
+    """P11: a single publish is confirmed within about a second, without further publishes."""
     queue, publisher = bench.queue(), bench.publisher()
     for persistent in (True, False):
         started = time.monotonic()
@@ -412,7 +412,7 @@ def test_confirms_come_without_more_publishes(bench):
 
 
 def test_confirms_come_at_a_third_of_the_window(ackq):
-    """P11: with a third of the window unconfirmed the broker does not wait for its second."""
+    """P11: at a third of the window unconfirmed, confirms do not wait for the delay of 1 s."""
     queue = ackq.queue()
     publisher = ackq.publisher(window_messages=30)
     started = time.monotonic()
@@ -422,7 +422,7 @@ def test_confirms_come_at_a_third_of_the_window(ackq):
 
 
 def test_ack_immediately(bench):
-    """P11: a message that asks for its answer at once gets it."""
+    """P11: a message with `ack_immediately` is confirmed at once."""
     queue, publisher = bench.queue(), bench.publisher()
     started = time.monotonic()
     for _ in range(20):
@@ -443,7 +443,7 @@ def test_delivery_mode_per_message(bench):
 
 
 def test_order_does_not_depend_on_the_mode(bench):
-    """P12: messages of one publisher stand in the order published, whatever their modes."""
+    """P12: messages of a publisher are in the order published, whatever their modes."""
     queue, publisher = bench.queue(), bench.publisher()
     modes = [True, False, False, True, False, True]
     publisher.publish_all(
@@ -458,13 +458,13 @@ def test_order_does_not_depend_on_the_mode(bench):
 
 
 def test_blocked(bench):
-    """P14: a broker without room on its disk says so to its publishers, and when it is over."""
+    """P14: a broker without disk space reports blocked to publishers, and later unblocked."""
     queue, publisher = bench.queue(), bench.publisher()
     bench.broker.disk_alarm(on=True)
     try:
 
         def blocked():
-            # RabbitMQ tells a connection that publishes; ackq looks at its disk every second.
+            # RabbitMQ notifies a connection that publishes; ackq checks its disk every second.
             publisher.publish(queue, b"x")
             return any(isinstance(event, Blocked) for event in publisher.answers.seen)
 
@@ -481,7 +481,7 @@ def test_blocked(bench):
 
 
 def test_the_client_keeps_its_window(ackq):
-    """P14: a publisher has never more unconfirmed than its window, in messages and in bytes."""
+    """P14: a client never has more unconfirmed messages than its window."""
     from ackq.client import Publisher
 
     queue, connection = ackq.queue(), ackq.connect()

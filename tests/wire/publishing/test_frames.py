@@ -19,7 +19,7 @@ def reason(nack):
 
 
 def test_every_publish_has_exactly_one_answer(client):
-    """P3: many frames in flight, and at half-close every number was answered once; then the end."""
+    """P3: with many frames in flight and a half-close every number is answered exactly once."""
     with client.publisher() as stream:
         for number in range(1, 301):
             stream.publish(number, b"x", routing_key="q")
@@ -31,7 +31,7 @@ def test_every_publish_has_exactly_one_answer(client):
 
 
 def test_mixed_delivery_modes_in_one_frame(broker, own):
-    """P12: rows of a frame may override the mode; each is confirmed under its own number."""
+    """P12: rows of a frame may override the delivery mode; each is confirmed by its own number."""
     with own.publisher() as stream:
         stream.publish(1, b"p", b"t", b"d", persistent=[True, False, None], routing_key="q")
         assert stream.confirmed(3) == {1, 2, 3}
@@ -41,7 +41,7 @@ def test_mixed_delivery_modes_in_one_frame(broker, own):
 
 
 def test_a_return_comes_before_its_confirm(client):
-    """P7: a mandatory message comes back, with the reason and the message, before its confirm."""
+    """P7: a mandatory unroutable message is returned with reason and body, before its confirm."""
     with client.publisher() as stream:
         stream.publish(1, b"a", b"b", b"c", routing_key=["nobody", "q", "else"], mandatory=True)
         returned = stream.answer().returned
@@ -53,7 +53,7 @@ def test_a_return_comes_before_its_confirm(client):
 
 
 def test_a_message_over_the_limit_is_nacked_alone(client):
-    """P8: the oversize row is nacked with the limit, the stream lives, its neighbours are taken."""
+    """P8: an oversized row is nacked alone with the limit, and its neighbours are confirmed."""
     with client.publisher() as stream:
         stream.publish(1, b"a", b"x" * (limits.MAX_MESSAGE_BYTES + 1), b"c", routing_key="q")
         nack = stream.answer().nack
@@ -74,7 +74,7 @@ def test_a_message_over_the_limit_is_nacked_alone(client):
     ],
 )
 def test_openings_that_are_refused(client, mode, publisher_id, expected):
-    """P1: a stream opens in exactly one mode that the broker serves."""
+    """P1: a publish stream needs a mode that the broker serves, and an id of 16 bytes."""
     assert type(refused(PublishCall, client, publisher_id, mode=mode)[0]) is expected
 
 
@@ -86,7 +86,7 @@ def test_openings_that_are_refused(client, mode, publisher_id, expected):
     ],
 )
 def test_a_frame_of_the_other_mode_ends_the_stream(client, mode, fields):
-    """P1, P13: FAILED_PRECONDITION, and nothing of it is published."""
+    """P1, P13: a frame of the other mode ends the stream, and nothing of it is published."""
     with client.publisher(mode=mode) as stream:
         stream.send_data(1, 1, encoded(body=[b"a"], routing_key="q"), **fields)
         refused_with_status(errors.WrongModeError, "FAILED_PRECONDITION", stream.answer)
@@ -98,7 +98,7 @@ def test_a_frame_of_the_other_mode_ends_the_stream(client, mode, fields):
     [(1, b"\xff\xff"), (2, encoded(body=[b"a"])), (0, b"")],
 )
 def test_malformed_frames_end_the_stream(client, count, block):
-    """P8: a frame that is not what it says ends the stream, with the reason; the broker lives."""
+    """P8: a malformed frame ends the stream with the reason; the broker goes on."""
     with client.publisher() as stream:
         stream.send_data(1, count, block)
         refused_with(errors.MalformedBlockError, stream.answer)
@@ -107,7 +107,7 @@ def test_malformed_frames_end_the_stream(client, count, block):
 
 @pytest.mark.parametrize("name", ["message_id", "routing_key"])
 def test_text_that_is_not_utf8_refuses_its_frame_alone(client, name):
-    """P8: in one block with others, and by itself; what is beside it is confirmed."""
+    """P8: a frame with text that is not UTF-8 is nacked alone, and its neighbours are confirmed."""
     good = encoded(body=[b"a"], message_id=["1"], routing_key=["q"])
     columns = {"body": [b"b"], "message_id": ["1"], "routing_key": ["q"]}
     text = columns[name][0].encode()
@@ -125,7 +125,7 @@ def test_text_that_is_not_utf8_refuses_its_frame_alone(client, name):
 
 
 def test_the_opening_announces_the_limits(client):
-    """I6: a publisher learns what the broker takes, and which history it is in."""
+    """I6: the answer to a publisher's open has the broker's limits and its history."""
     info = client.admin.ServerInfo(admin_pb2.ServerInfoRequest())
     with client.publisher() as stream:
         assert stream.opened == publishing_pb2.PublishOpened(

@@ -7,7 +7,7 @@ from tests.wire.brokers.streams import Finished, Return
 
 
 def test_commit_makes_visible(bench):
-    """P13: publishes are visible at the commit, all of them, and not before."""
+    """P13: all publishes of a transaction become visible at its commit, and not before."""
     first, second = bench.queue(), bench.queue()
     publisher = bench.publisher(Mode.TRANSACTION)
     publisher.publish(first, b"a", b"b")
@@ -21,7 +21,7 @@ def test_commit_makes_visible(bench):
 
 
 def test_rollback(bench):
-    """P13: publishes disappear at a rollback; the next transaction begins anew."""
+    """P13: publishes disappear at a rollback, and the next transaction is empty."""
     queue, publisher = bench.queue(), bench.publisher(Mode.TRANSACTION)
     publisher.publish(queue, b"a")
     publisher.rollback()
@@ -33,7 +33,7 @@ def test_rollback(bench):
 
 @pytest.mark.parametrize("end", ["cut", "close"])
 def test_a_stream_that_ends_commits_nothing(bench, end):
-    """P13: what was not committed disappears with the stream."""
+    """P13: uncommitted publishes disappear with their stream."""
     queue, connection = bench.queue(), bench.connect()
     publisher = connection.publisher(Mode.TRANSACTION)
     publisher.publish(queue, b"committed")
@@ -46,7 +46,7 @@ def test_a_stream_that_ends_commits_nothing(bench, end):
 
 
 def test_empty_commit(bench):
-    """P13: a commit of nothing is answered."""
+    """P13: an empty commit is answered."""
     publisher = bench.publisher(Mode.TRANSACTION)
     publisher.commit()
     publisher.rollback()
@@ -68,7 +68,7 @@ def test_mandatory_in_a_transaction(bench):
 
 
 def test_transaction_routes_at_its_commit(bench):
-    """P13, P7: by the bindings of that moment, when it is no larger than a frame."""
+    """P13, P7: a transaction no larger than a frame is routed by the bindings at its commit."""
     exchange, queue = bench.exchange("fanout"), bench.queue()
     publisher = bench.publisher(Mode.TRANSACTION)
     publisher.publish("", b"x", exchange=exchange)
@@ -81,7 +81,7 @@ def test_transaction_routes_at_its_commit(bench):
 
 @pytest.mark.parametrize("crash", [False, True], ids=["reconnect", "restart"])
 def test_commit_repeated_after_a_reconnect(ackq, crash):
-    """P13: a commit that comes again is answered from the record, and nothing is placed twice."""
+    """P13: a repeated commit is answered from the record, and no message is stored twice."""
     queue, connection = ackq.queue(), ackq.connect()
     publisher = connection.publisher(Mode.TRANSACTION)
     connection.relay.hold("to_client")
@@ -89,7 +89,7 @@ def test_commit_repeated_after_a_reconnect(ackq, crash):
     transaction = publisher.ask_commit()
     ackq.wait_ready(queue, 2)
     connection.cut()
-    ackq.fill(queue, b"behind")  # durable, so what stands before it is
+    ackq.fill(queue, b"behind")  # durable, so the commit before it is on disk
     if crash:
         ackq.broker.crash()
     again = ackq.publisher(Mode.TRANSACTION, identity=publisher.identity, resume=True)
@@ -99,7 +99,7 @@ def test_commit_repeated_after_a_reconnect(ackq, crash):
 
 @pytest.mark.parametrize("crash", [False, True], ids=["reconnect", "restart"])
 def test_returns_come_again_with_a_repeated_commit(ackq, crash):
-    """P7, P13: they may be lost with the answer; numbers and reason are in the record."""
+    """P7, P13: a repeated commit sends its returns again, with numbers and reason."""
     queue, nowhere, connection = ackq.queue(), ackq.name("nowhere"), ackq.connect()
     publisher = connection.publisher(Mode.TRANSACTION)
     connection.relay.hold("to_client")
@@ -109,7 +109,7 @@ def test_returns_come_again_with_a_repeated_commit(ackq, crash):
     transaction = publisher.ask_commit()
     ackq.wait_ready(queue, 1)
     connection.cut()
-    ackq.fill(queue, b"behind")  # durable, so what stands before it is
+    ackq.fill(queue, b"behind")  # durable, so the commit before it is on disk
     if crash:
         ackq.broker.crash()
     again = ackq.publisher(Mode.TRANSACTION, identity=publisher.identity, resume=True)
@@ -122,7 +122,7 @@ def test_returns_come_again_with_a_repeated_commit(ackq, crash):
 
 
 def test_commit_of_what_is_gone(ackq):
-    """P13: a commit after a reconnect commits nothing when its publishes went with the stream."""
+    """P13: after a reconnect a commit of publishes lost with their stream is refused."""
     queue, connection = ackq.queue(), ackq.connect()
     publisher = connection.publisher(Mode.TRANSACTION)
     publisher.publish(queue, b"a")

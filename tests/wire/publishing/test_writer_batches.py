@@ -27,7 +27,7 @@ def new_id():
 
 
 def test_a_stage_is_invisible_until_its_commit(client):
-    """K3: staged rows are reserved, not visible; the commit shows them together, in its order."""
+    """K3: staged rows are invisible until the commit, which shows them in its order of stages."""
     writer, one, two = secrets.token_hex(8), new_id(), new_id()
     answers = client.stage([b"a", b"b"], [b"c"], stage_id=one, writer=writer, seal=(3, 3 * SIZE))
     assert answers[-1].sealed == publishing_pb2.StageSealed(rows=3, payload_bytes=3 * SIZE)
@@ -41,7 +41,7 @@ def test_a_stage_is_invisible_until_its_commit(client):
 
 
 def test_a_repeated_commit_is_answered_from_the_record(client):
-    """K3: the same batch again gives the recorded result and writes nothing."""
+    """K3: a repeated batch gets the recorded result, and writes nothing."""
     writer, stage = secrets.token_hex(8), new_id()
     client.stage([b"a"], stage_id=stage, writer=writer, seal=(1, SIZE))
     client.commit((stage, 1, SIZE), writer=writer)
@@ -54,7 +54,7 @@ def test_a_repeated_commit_is_answered_from_the_record(client):
 
 
 def test_a_version_used_twice_is_refused_in_every_run(broker, own):
-    """K12: the runs of a version outlive a kill -9, with the write that each of them repeats."""
+    """K12: the runs of a version, each with the write that it repeats, survive a kill -9."""
     own.stage([b"a"], stage_id=(first := new_id()), seal=(1, SIZE))
     own.commit((first, 1, SIZE), execution_id="7")
     assert own.commit((first, 1, SIZE), run_id="next", execution_id="1").repeated is True
@@ -67,7 +67,7 @@ def test_a_version_used_twice_is_refused_in_every_run(broker, own):
 
 
 def test_a_copy_of_a_checkpoint_is_refused(broker, own):
-    """K3: what a batch was committed as outlives a kill -9; another one of its id is refused."""
+    """K3: a batch's record survives a kill -9, and a different batch with its id is refused."""
     own.stage([b"a"], stage_id=(first := new_id()), seal=(1, SIZE))
     own.commit((first, 1, SIZE), target="queue/q")
     own.stage([b"b"], stage_id=(other := new_id()), run_id="copy", seal=(1, SIZE))
@@ -85,7 +85,7 @@ def test_a_copy_of_a_checkpoint_is_refused(broker, own):
 
 
 def test_a_replay_into_a_full_queue(client):
-    """K3: rows that are not written again want no room; the writer is told what became of them."""
+    """K3: a repeated batch needs no room in a full queue, and is answered from the record."""
     client.delete()
     client.declare(max_length=1)
     writer = secrets.token_hex(8)
@@ -106,7 +106,7 @@ def test_a_lower_batch_is_refused(client):
 
 
 def test_a_stage_without_a_seal_leaves_nothing(client):
-    """K3: an upload that ends without a seal is dropped, and the writer is told."""
+    """K3: an upload that ends without a seal is dropped, and the writer gets an error."""
     writer, stage = secrets.token_hex(8), new_id()
     refused_with(errors.InvalidArgumentError, client.stage, [b"a"], stage_id=stage, writer=writer)
     assert client.queue().staged == 0
@@ -115,7 +115,7 @@ def test_a_stage_without_a_seal_leaves_nothing(client):
 
 
 def test_a_cut_upload_leaves_nothing(client):
-    """K3: a killed task ends its upload without warning; nothing of it is kept."""
+    """K3: the upload of a killed task, which ends without warning, is dropped."""
     writer, stage = secrets.token_hex(8), new_id()
 
     def requests():
@@ -137,7 +137,7 @@ def test_a_cut_upload_leaves_nothing(client):
 
 @pytest.mark.parametrize("counts", [(2, 2 * SIZE), (1, SIZE + 1)])
 def test_a_commit_with_other_counts_shows_nothing(client, counts):
-    """K3: a stage that is short by the writer's count makes the whole commit void."""
+    """K3: a stage with fewer rows or bytes than the commit says makes the whole commit void."""
     writer, one, two = secrets.token_hex(8), new_id(), new_id()
     client.stage([b"a"], stage_id=one, writer=writer, seal=(1, SIZE))
     client.stage([b"b"], stage_id=two, writer=writer, seal=(1, SIZE))
@@ -147,7 +147,7 @@ def test_a_commit_with_other_counts_shows_nothing(client, counts):
 
 
 def test_a_seal_with_other_counts_is_refused(client):
-    """K3: the seal's counts are those of what arrived."""
+    """K3: a seal whose counts differ from the received rows and bytes is refused."""
     writer = secrets.token_hex(8)
     error, _ = refused(client.stage, [b"a"], stage_id=new_id(), writer=writer, seal=(2, SIZE))
     assert type(error) is errors.StageMismatchError
@@ -155,7 +155,7 @@ def test_a_seal_with_other_counts_is_refused(client):
 
 
 def test_an_unroutable_row_refuses_a_mandatory_stage(client):
-    """K3, P7: a row that no queue wants fails the task with the reason."""
+    """K3, P7: an unroutable row refuses a mandatory stage with the reason."""
     client.admin.DeleteQueue(admin_pb2.DeleteQueueRequest(queue="q"))
     writer = secrets.token_hex(8)
     error, _ = refused(
@@ -165,7 +165,7 @@ def test_an_unroutable_row_refuses_a_mandatory_stage(client):
 
 
 def test_abort_drops_stages_and_never_uncommits(client):
-    """K3: an abort names stages; what was committed stays, and the batch may come again."""
+    """K3: an abort drops the named stages and never uncommits; the batch may be written again."""
     writer, lost, won = secrets.token_hex(8), new_id(), new_id()
     client.stage([b"a"], stage_id=lost, writer=writer, seal=(1, SIZE))
     request = publishing_pb2.AbortBatchRequest(writer=writer, batch_id=0, stage_ids=[lost])
@@ -192,11 +192,11 @@ def test_sealed_stages_and_committed_batches_survive_a_kill(broker, own):
 
 @pytest.mark.parametrize("opening", [{"stage_id": b"short"}, {"stage_id": bytes(16), "writer": ""}])
 def test_openings_that_are_refused(client, opening):
-    """K3: a stage has 16 random bytes for a name, and a writer."""
+    """K3: a stage needs an id of 16 random bytes, and a writer."""
     refused_with(errors.InvalidArgumentError, client.stage, seal=(0, 0), **opening)
 
 
-# Stages three rows for queue `q` as the one task of a write without txnAppId would, and waits.
+# Stages three rows for queue `q` like the only task of a write without txnAppId, and waits.
 STAGING = """
 import sys, threading
 import pyarrow as pa
@@ -211,7 +211,7 @@ with StageWriter(sys.argv[1], **options) as stage:
 
 
 def test_the_room_of_a_killed_write_is_given_back(broker, admin):
-    """K3, Q3: program and broker are killed; the batch is seen and dropped, and gone for good."""
+    """K3, Q3: after writer and broker were killed the staged batch is listed and can be dropped."""
     admin.declare_queue("q", max_length=3)
     with subprocess.Popen(
         [sys.executable, "-c", STAGING, broker.endpoint], stdout=subprocess.PIPE
@@ -235,7 +235,7 @@ def test_the_room_of_a_killed_write_is_given_back(broker, admin):
 
 
 def test_a_batch_whose_queue_was_deleted_is_refused(client):
-    """K3, Q4: its rows would be lost in silence; the next run routes them anew."""
+    """K3, Q4: a commit of rows for a deleted queue is refused; the next run routes them again."""
     writer, stage, again = secrets.token_hex(8), new_id(), new_id()
     client.stage([b"a"], stage_id=stage, writer=writer, seal=(1, SIZE))
     client.delete(force=True)
@@ -251,7 +251,7 @@ def test_a_batch_whose_queue_was_deleted_is_refused(client):
 
 
 def test_a_forgotten_writer_is_refused_for_good(broker, own, admin):
-    """K3, Q7: nothing comes twice under its name, whatever is restarted."""
+    """K3, Q7: a forgotten writer's commits are refused for good, also after a restart."""
     own.stage([b"a"], stage_id=(stage := new_id()), seal=(1, SIZE))
     own.commit((stage, 1, SIZE))
     assert admin.forget_writer("w", force=True)

@@ -29,7 +29,7 @@ def bind(client, name, queue, key):
 
 
 def test_declare_is_idempotent(client):
-    """Q1: the same declare again gives the same queue, and no other ever its id."""
+    """Q1: the same declare again gives the same queue; its id is never reused."""
     first = client.declare("a", max_length=5)
     again = client.declare("a", max_length=5)
     assert (first.created, again.created, again.queue_id) == (True, False, first.queue_id)
@@ -43,7 +43,7 @@ def test_declare_is_idempotent(client):
 
 
 def test_passive_declare(client):
-    """Q1: a passive declare only looks."""
+    """Q1: a passive declare creates nothing, and fails for a missing queue."""
     request = admin_pb2.DeclareQueueRequest(queue="q", passive=True)
     assert client.admin.DeclareQueue(request, timeout=TIMEOUT_S).created is False
     request.queue = "nowhere"
@@ -61,7 +61,7 @@ def test_bind_and_unbind_are_idempotent(client):
 
 
 def test_delete_an_exchange(client):
-    """Q2: an exchange goes with its bindings; one that is not there is an error."""
+    """Q2: an exchange is deleted with its bindings; deleting a missing one is an error."""
     exchange(client, "x", admin_pb2.EXCHANGE_TYPE_DIRECT)
     bind(client, "x", "q", "k")
     request = admin_pb2.DeleteExchangeRequest(exchange="x")
@@ -70,13 +70,13 @@ def test_delete_an_exchange(client):
 
 
 def test_an_exchange_needs_a_type(client):
-    """Q2: a declare without a type is a caller's mistake."""
+    """Q2: declaring an exchange without a type is refused as invalid."""
     request = admin_pb2.DeclareExchangeRequest(exchange="x")
     assert type(refused(client.admin.DeclareExchange, request)[0]) is errors.InvalidArgumentError
 
 
 def test_purge_and_delete_are_answered_with_counts(client):
-    """Q4: a purge takes ready messages only; a delete refuses a queue in use unless forced."""
+    """Q4: a purge removes ready messages only; a delete refuses a queue in use unless forced."""
     client.publish(b"a", b"b", b"c")
     client.open(holder(), max_messages=1)
     purge = client.admin.PurgeQueue(admin_pb2.PurgeQueueRequest(queue="q"), timeout=TIMEOUT_S)
@@ -89,7 +89,7 @@ def test_purge_and_delete_are_answered_with_counts(client):
 
 
 def test_plan_browse(client):
-    """Q5: the pieces of a plan cover the queue once."""
+    """Q5: the chunks of a browse plan cover the queue exactly once."""
     client.publish(b"a", b"b")
     client.publish(b"c")
     request = admin_pb2.PlanBrowseRequest(queue="q")
@@ -106,7 +106,7 @@ def test_plan_browse(client):
 
 
 def test_an_unknown_queue_is_named(client):
-    """Q5: an error names the object and what the reader can do."""
+    """Q5: an error about a missing queue names it."""
     error, status = refused(client.admin.PlanBrowse, admin_pb2.PlanBrowseRequest(queue="nowhere"))
     assert (type(error), status, error.fields["queue"]) == (
         errors.QueueNotFoundError,
@@ -119,7 +119,7 @@ def test_an_unknown_queue_is_named(client):
 
 
 def test_server_info(client):
-    """Q8: the broker says which history it keeps and how far it is on disk."""
+    """Q8: `ServerInfo` has the broker's history, and the sequence that is on disk."""
     info = client.admin.ServerInfo(admin_pb2.ServerInfoRequest(), timeout=TIMEOUT_S)
     assert (info.version, info.sync_mode, len(info.history_id)) == (__version__, "fdatasync", 32)
     assert info.synced >= info.sequence > 0
@@ -127,20 +127,20 @@ def test_server_info(client):
 
 
 def test_accepting_a_history_that_nothing_waits_for(client):
-    """Q8: repeating it, or doing it for nothing, is a success."""
+    """Q8: accepting a history when nothing waits for it is a success."""
     info = client.admin.ServerInfo(admin_pb2.ServerInfoRequest(), timeout=TIMEOUT_S)
     accepted = client.admin.AcceptHistory(admin_pb2.AcceptHistoryRequest(), timeout=TIMEOUT_S)
     assert accepted == admin_pb2.AcceptHistoryResponse(history_id=info.history_id)
 
 
 def test_bytes_that_are_no_request(client):
-    """I6: what is not the protocol is refused with a status, not a traceback."""
+    """I6: bytes that are no request are refused with a status, without a traceback."""
     call = client.channel.unary_unary("/ackq.v1.AdminService/ListQueues")
     assert type(refused(call, b"\xff\xff\xff")[0]) is errors.MalformedBlockError
 
 
 def test_health(client):
-    """Design 4: gRPC health is on, for the broker and for each service."""
+    """Design 4: gRPC health is served for the broker and for each service."""
     stub = health_pb2_grpc.HealthStub(client.channel)
     for name in ("", "ackq.v1.ConsumingService", "ackq.v1.SessionsService"):
         request = health_pb2.HealthCheckRequest(service=name)
@@ -149,7 +149,7 @@ def test_health(client):
 
 
 def test_reflection(client):
-    """Design 4: gRPC reflection names every service, the one that is not served yet included."""
+    """Design 4: gRPC reflection names every service."""
     stub = reflection_pb2_grpc.ServerReflectionStub(client.channel)
     request = reflection_pb2.ServerReflectionRequest(list_services="")
     (answer,) = stub.ServerReflectionInfo(iter([request]), timeout=TIMEOUT_S)

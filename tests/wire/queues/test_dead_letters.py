@@ -25,7 +25,7 @@ def dead(client):
 
 
 def test_rejected_messages_are_dead_letters(dead):
-    """C4, C13: moved to the dead-letter queue in one record, with where they came from."""
+    """C4, C13: a rejected message is in the dead-letter queue, with headers naming its origin."""
     dead.publish(b"good", b"bad", queue="work")
     with dead.consume() as channel:
         channel.subscribe(queue="work")
@@ -52,7 +52,7 @@ def test_rejected_messages_are_dead_letters(dead):
     ("reasons", "said"), [(("", ""), "delivery_limit"), (("first", "last"), "last")]
 )
 def test_one_failure_too_many(dead, reasons, said):
-    """C13: the FAILED over the limit makes a dead letter, whose reason is its own if it has one."""
+    """C13: a FAILED over the limit dead-letters, with its reason or else the cause as reason."""
     dead.publish(b"a", queue="work")
     with dead.consume() as channel:
         channel.subscribe(queue="work")
@@ -66,7 +66,7 @@ def test_one_failure_too_many(dead, reasons, said):
 
 
 def test_browse_and_fetch_show_provenance(dead):
-    """C13: to every reader alike."""
+    """C13: browse and fetch show a dead letter's origin in its headers."""
     dead.publish(b"a", queue="work")
     with dead.consume() as channel:
         channel.get(queue="work")
@@ -87,14 +87,14 @@ def provenance(frames):
 
 
 def test_queue_ttl_drops_without_dead_letter_queue(client):
-    """Q3: a message that expires and has nowhere to go is gone, and counted."""
+    """Q3: a message that expires without a dead-letter queue is dropped and counted."""
     client.declare("brief", message_ttl_ms=1)
     client.publish(b"a", b"b", queue="brief")
     until(lambda: (client.queue("brief").ready, client.queue("brief").expired) == (0, 2))
 
 
 def test_a_message_with_time_to_live_says_when_it_expires(client):
-    """Q3: a consumer sees the broker's expiry."""
+    """Q3: a consumer sees the expiry that the broker set."""
     with client.publisher() as stream:
         stream.publish(1, b"a", routing_key="q", ttl_ms=[3_600_000])
         stream.confirmed(1)
@@ -106,19 +106,19 @@ def test_a_message_with_time_to_live_says_when_it_expires(client):
 
 
 def test_staged_messages_expire(client):
-    """Q3, K3: rows of a writer's batch have their time to live, too."""
+    """Q3, K3: rows of a writer's batch expire by their TTL, too."""
     client.stage([b"a", b"b"], stage_id=b"s" * 16, seal=(2, 4), ttl_ms=[1, None])
     client.commit((b"s" * 16, 2, 4))
     until(lambda: (client.queue().ready, client.queue().expired) == (1, 1))
 
 
 def test_redrive_of_no_queue(client):
-    """Q6: a queue that does not exist is named."""
+    """Q6: a redrive of a missing queue is an error."""
     assert type(refused(client.redrive, "nowhere")[0]) is QueueNotFoundError
 
 
 def test_provenance_and_delays_survive_a_kill(broker, own):
-    """Q7: where dead letters came from, delays and expiries outlive a kill -9."""
+    """Q7: origins of dead letters, delays and expiries survive a kill -9."""
     own.declare("dead")
     own.declare("work", dead_letter_queue="dead", redelivery_delay_ms=1000)
     own.publish(b"a", b"b", queue="work")

@@ -1,4 +1,4 @@
-"""Who holds messages of a queue (Q9)."""
+"""The holders of a queue's messages (Q9)."""
 
 from ackq.client import Session, holder
 from ackq.v1 import sessions_pb2
@@ -6,7 +6,7 @@ from tests.fakes.raw_client import Client
 
 
 def test_every_unacked_message_is_in_one_holding(ackq):
-    """Q9: of a session or of a channel, and only to look changes nothing."""
+    """Q9: each unacked message is in one holding, of a session or channel; listing changes none."""
     admin = ackq.broker.admin
     queue = ackq.queue()
     with Client(ackq.broker.endpoint) as client:
@@ -31,7 +31,7 @@ def test_every_unacked_message_is_in_one_holding(ackq):
 
 
 def lease(endpoint, queue):
-    """A session of the queue's name leases four messages."""
+    """Leases four messages to a session of the queue's name."""
     session = Session(endpoint)
     opening = {"session": queue, "queues": [queue], "holder": holder("app")}
     opened = session.advance(sessions_pb2.AdvanceRequest(**opening))

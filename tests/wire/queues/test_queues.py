@@ -1,4 +1,4 @@
-"""Q: queues, exchanges, and what a restart keeps."""
+"""Q: queues, exchanges, and what survives a restart."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_declare_with_other_properties(bench, other):
 
 
 def test_any_name_may_begin_with_amq(bench):
-    """Q1: no names are reserved but those of what is built in."""
+    """Q1: a queue name may begin with `amq.`; only the names of built-in objects are reserved."""
     try:
         bench.queue(f"amq.{bench.name('queue')}")
         declared = True
@@ -39,7 +39,7 @@ def test_any_name_may_begin_with_amq(bench):
 
 
 def test_redeclared_name_is_another_queue(bench):
-    """Q1: a queue that is declared anew has nothing of the one before: no messages, no bindings."""
+    """Q1: a queue declared again after its deletion has no messages and no bindings."""
     queue, exchange = bench.filled(b"old"), bench.exchange("fanout")
     bench.broker.bind(exchange, queue)
     bench.broker.delete(queue)
@@ -54,7 +54,7 @@ def test_redeclared_name_is_another_queue(bench):
 
 
 def routed(bench, exchange, queue, *keys):
-    """Which of these routing keys bring a message into the queue."""
+    """The routing keys of these with which a message reaches the queue."""
     publisher = bench.publisher()
     for key in keys:
         publisher.publish_and_wait(key, key.encode(), exchange=exchange)
@@ -75,7 +75,7 @@ def test_direct_exchange(bench):
 
 
 def test_fanout_exchange(bench):
-    """Q2: a fanout exchange does not look at the key."""
+    """Q2: a fanout exchange ignores the key."""
     queues, exchange = [bench.queue(), bench.queue()], bench.exchange("fanout")
     for queue in queues:
         bench.broker.bind(exchange, queue, "ignored")
@@ -123,7 +123,7 @@ def test_topic_of_an_empty_key(bench):
 
 
 def test_a_queue_gets_a_message_once(bench):
-    """Q2: two bindings that match bring a message once; binding again changes nothing."""
+    """Q2: two matching bindings deliver a message once; binding again changes nothing."""
     queue, exchange = bench.queue(), bench.exchange("topic")
     for pattern in ("a.#", "#.b", "a.#"):
         bench.broker.bind(exchange, queue, pattern)
@@ -131,7 +131,7 @@ def test_a_queue_gets_a_message_once(bench):
 
 
 def test_unbind(bench):
-    """Q2: a binding that was removed routes nothing, the others stay."""
+    """Q2: a removed binding routes nothing, and the others stay."""
     queue, exchange = bench.queue(), bench.exchange("direct")
     for key in ("a", "b"):
         bench.broker.bind(exchange, queue, key)
@@ -149,7 +149,7 @@ def test_declare_exchange_again(bench):
 
 @pytest.mark.parametrize("missing", ["queue", "exchange"])
 def test_bind_what_is_not_there(bench, missing):
-    """Q2: a binding needs its queue and its exchange."""
+    """Q2: a binding needs an existing queue and an existing exchange."""
     queue, exchange = bench.name("queue"), bench.name("exchange")
     if missing == "queue":
         exchange = bench.exchange("direct")
@@ -163,14 +163,14 @@ def test_bind_what_is_not_there(bench, missing):
 
 
 def test_queue_ttl(bench):
-    """Q3: messages of a queue with a time to live expire."""
+    """Q3: messages of a queue with a TTL expire."""
     queue, dead = bench.dead_lettering(b"a", b"b", message_ttl_ms=100)
     assert bodies(bench.dead(dead, 2)) == [b"a", b"b"]
     assert bench.drain(queue) == []
 
 
 def test_message_ttl(bench):
-    """Q3: a message with a time to live of its own expires, another stays."""
+    """Q3: a message with its own TTL expires, and others stay."""
     queue, dead = bench.dead_lettering()
     bench.fill(queue, b"short", ttl_ms=100)
     bench.fill(queue, b"long", ttl_ms=60_000)
@@ -181,26 +181,26 @@ def test_message_ttl(bench):
 
 @pytest.mark.parametrize(("queue_ms", "message_ms"), [(100, 60_000), (60_000, 100)])
 def test_the_earlier_expiry_counts(bench, queue_ms, message_ms):
-    """Q3: of the queue's and the message's time to live the shorter one counts."""
+    """Q3: the shorter of the queue's and the message's TTL applies."""
     queue, dead = bench.dead_lettering(message_ttl_ms=queue_ms)
     bench.fill(queue, b"x", ttl_ms=message_ms)
     assert bodies(bench.dead(dead)) == [b"x"]
 
 
 def test_expiry_behind_a_message_that_stays(bench):
-    """Q3: a message expires when its time has come, wherever in the queue it stands."""
+    """Q3: a message expires on time, wherever it is in the queue."""
     queue, dead = bench.queue(), bench.queue()
     later = bench.queue(message_ttl_ms=300, dead_letter_queue=dead)
     bench.fill(queue, b"stays")
     bench.fill(queue, b"expires", ttl_ms=100)
     bench.fill(later, b"clock")
-    bench.wait_ready(dead, 1)  # well after the other message's time
+    bench.wait_ready(dead, 1)  # well after the other message's expiry
     bench.expect("ready messages after the second of two expired", bench.ready(queue), 1)
     assert bench.drain(queue) == [b"stays"]
 
 
 def test_unacked_messages_do_not_expire(bench):
-    """Q3: a message that a consumer holds does not expire; put back, it does."""
+    """Q3: an unacked message does not expire until it is requeued."""
     dead, channel = bench.queue(), bench.channel()
     queue = bench.queue(message_ttl_ms=1_000, dead_letter_queue=dead)
     bench.fill(queue, b"held")
@@ -212,7 +212,7 @@ def test_unacked_messages_do_not_expire(bench):
 
 
 def test_reject_publish(bench):
-    """Q3, P8: a queue at its length nacks, and takes again when there is room."""
+    """Q3, P8: a queue at its maximum length nacks, and accepts again when there is room."""
     queue = bench.queue(max_length=2)
     publisher = bench.publisher()
     for body in (b"a", b"b", b"c"):
@@ -228,7 +228,7 @@ def test_reject_publish(bench):
 
 
 def test_drop_head(bench):
-    """Q3: a queue that drops its head takes everything and keeps the newest."""
+    """Q3: a drop-head queue accepts every message, and keeps the newest."""
     queue = bench.queue(max_length=2, overflow="drop-head")
     for body in (b"a", b"b", b"c", b"d"):
         bench.fill(queue, body)
@@ -236,7 +236,7 @@ def test_drop_head(bench):
 
 
 def test_max_bytes_reject_publish(bench):
-    """Q3: a queue nacks what would take it over its bytes."""
+    """Q3: a queue nacks a message that would exceed its maximum bytes."""
     queue = bench.queue(max_bytes=1_000)
     publisher = bench.publisher()
     for _ in range(4):
@@ -245,7 +245,7 @@ def test_max_bytes_reject_publish(bench):
 
 
 def test_max_bytes_drop_head(bench):
-    """Q3: a queue over its bytes drops from its head."""
+    """Q3: a drop-head queue above its maximum bytes drops its oldest messages."""
     queue = bench.queue(max_bytes=1_000, overflow="drop-head")
     for body in (b"a", b"b", b"c"):
         bench.fill(queue, body * 400)
@@ -254,7 +254,7 @@ def test_max_bytes_drop_head(bench):
 
 @pytest.mark.parametrize("overflow", ["reject-publish", "drop-head"])
 def test_each_message_counts_its_own_bytes(bench, overflow):
-    """Q3, P8: a large message to another queue, published in a row with them, takes no room."""
+    """Q3, P8: a large message to another queue in the same frame takes no room in this one."""
     small, large = bench.queue(max_bytes=1_000, overflow=overflow), bench.queue()
     publisher = bench.publisher()
     publisher.publish_all(
@@ -265,7 +265,7 @@ def test_each_message_counts_its_own_bytes(bench, overflow):
 
 
 def test_a_large_message_is_not_hidden_by_small_ones(bench):
-    """Q3, P8: it is refused by its own bytes, and leaves its room to what comes behind it."""
+    """Q3, P8: a large message among small ones is refused by its size, and leaves its room."""
     queue, other = bench.queue(max_bytes=1_000), bench.queue()
     publisher = bench.publisher()
     small = [Message(other, b"") for _ in range(98)]
@@ -276,7 +276,7 @@ def test_a_large_message_is_not_hidden_by_small_ones(bench):
 
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_what_a_consumer_takes_is_not_dropped(bench, prefetch):
-    """Q3: ten messages in a row reach a consumer with room as ten messages one by one do."""
+    """Q3: ten messages at once reach a consumer with room just as ten one by one."""
     queue, channel = bench.queue(max_length=2, overflow="drop-head"), bench.channel()
     channel.consume(queue, prefetch=prefetch)
     until(lambda: bench.broker.counts(queue).consumers == 1)
@@ -288,7 +288,7 @@ def test_what_a_consumer_takes_is_not_dropped(bench, prefetch):
 
 
 def test_what_a_consumer_without_acks_takes_is_not_refused(bench):
-    """Q3, C10: ten messages in a row to a queue of two are all taken when they are gone at once."""
+    """Q3, C10: ten messages to a queue of two are all taken if a consumer without acks has room."""
     queue, channel = bench.queue(max_length=2), bench.channel()
     channel.consume(queue, no_ack=True)
     until(lambda: bench.broker.counts(queue).consumers == 1)
@@ -298,7 +298,7 @@ def test_what_a_consumer_without_acks_takes_is_not_refused(bench):
 
 
 def test_bytes_count_keys_and_headers(bench):
-    """Q3: the bytes of a message are those of its key and headers too."""
+    """Q3: a message's bytes include its key and headers."""
     queue, publisher = bench.queue(max_bytes=1_000), bench.publisher()
     for _ in range(2):
         publisher.publish_and_wait(queue, bytes(400), headers={"h": "x" * 500})
@@ -307,7 +307,7 @@ def test_bytes_count_keys_and_headers(bench):
 
 
 def test_length_counts_unacked_messages(bench):
-    """Q3: for reject-publish an unacked message counts: it may come back."""
+    """Q3: for reject-publish an unacked message counts, as it may be requeued."""
     queue = bench.filled(b"a", b"b", max_length=2)
     channel = bench.channel()
     channel.get(queue)
@@ -318,18 +318,18 @@ def test_length_counts_unacked_messages(bench):
 
 
 def test_requeue_is_never_refused(bench):
-    """Q3: what is put back into a full queue that refuses publishes is taken."""
+    """Q3: a requeue into a full queue that rejects publishes is never refused."""
     assert requeued_when_full(bench, "reject-publish") == [b"a", b"b"]
 
 
 def test_requeue_drops_nothing(bench):
-    """Q3: what is put back into a full queue that drops its head pushes nothing out."""
+    """Q3: a requeue into a full drop-head queue drops nothing."""
     after = requeued_when_full(bench, "drop-head")
     bench.expect("messages after the requeue", after, [b"a", b"b", b"c", b"d"])
 
 
 def requeued_when_full(bench, overflow):
-    """What is in a queue for two once two that were out come back; two more came if it let them."""
+    """The messages of a full queue of two, after two unacked ones are requeued."""
     queue = bench.filled(b"a", b"b", max_length=2, overflow=overflow)
     channel = bench.channel()
     channel.get(queue, 2)
@@ -351,18 +351,18 @@ def test_drop_head_keeps_unacked_messages(bench):
 
 
 def test_queue_expiry(bench):
-    """Q3: a queue that nobody uses goes; one with a consumer stays."""
+    """Q3: an unused queue expires; one with a consumer stays."""
     channel = bench.channel()
     used = bench.queue(expires_ms=1_000)
     channel.consume(used)
     unused = bench.queue(expires_ms=1_000)
-    # To look at a queue is to use it, so this looks less often than queues expire.
+    # Looking at a queue is a use of it, so this looks less often than queues expire.
     until(lambda: gone(bench, unused), poll_s=1.3)
     assert not gone(bench, used)
 
 
 def gone(bench, queue):
-    """Whether a queue is not there."""
+    """Whether a queue does not exist."""
     try:
         bench.broker.counts(queue)
     except Refused as refused:
@@ -376,7 +376,7 @@ def gone(bench, queue):
 
 
 def test_purge_removes_ready_messages_only(bench):
-    """Q4: a purge answers how many ready messages went; what is unacked stays its holder's."""
+    """Q4: a purge returns the number of removed ready messages; unacked ones stay."""
     queue = bench.filled(b"held", b"b", b"c")
     channel = bench.channel()
     (held,) = channel.get(queue)
@@ -387,14 +387,14 @@ def test_purge_removes_ready_messages_only(bench):
 
 
 def test_delete_answers_with_the_ready_messages(bench):
-    """Q4: a delete answers how many ready messages went with the queue."""
+    """Q4: a delete returns the number of ready messages deleted with the queue."""
     queue = bench.filled(b"a", b"b")
     assert bench.broker.delete(queue) == 2
     assert gone(bench, queue)
 
 
 def test_delete_refuses_a_queue_that_is_not_empty_if_asked(bench):
-    """Q4: a delete that wants the queue empty is refused when it is not."""
+    """Q4: a delete with `if_empty` refuses a queue that is not empty."""
     queue = bench.filled(b"a")
     with refused_as("precondition_failed"):
         bench.broker.delete(queue, if_empty=True)
@@ -417,7 +417,7 @@ def test_delete_refuses_a_queue_in_use(bench):
 
 
 def test_delete_refuses_a_dead_letter_target(bench):
-    """Q4: a queue that another sends its dead letters to is in use."""
+    """Q4: a queue that is another one's dead-letter queue is in use, and not deleted."""
     dead = bench.queue()
     bench.queue(dead_letter_queue=dead)
     refused = False
@@ -429,14 +429,14 @@ def test_delete_refuses_a_dead_letter_target(bench):
 
 
 def test_delete_refuses_a_queue_with_unacked_messages(bench):
-    """Q4: what a channel holds keeps its queue."""
+    """Q4: a queue with unacked messages is not deleted."""
     queue, channel = bench.filled(b"held"), bench.channel()
     channel.get(queue)
     bench.expect("a queue with an unacked message is not deleted", refuses(bench, queue), True)
 
 
 def test_delete_of_a_missing_queue(bench):
-    """Q4: a name that nothing has is a mistake of the one who deletes."""
+    """Q4: deleting a missing queue is an error."""
     missing = refuses(bench, bench.name("missing"))
     bench.expect("the delete of a queue that is not there is refused", missing, True)
 
@@ -451,7 +451,7 @@ def refuses(bench, queue):
 
 
 def test_rejected_after_a_forced_delete(bench):
-    """Q4, C13: what a channel holds of a queue that is gone still finds its dead-letter queue."""
+    """Q4, C13: a message unacked when its queue is deleted can still be dead-lettered."""
     queue, dead = bench.dead_lettering(b"held")
     channel = bench.channel()
     (held,) = channel.get(queue)
@@ -462,7 +462,7 @@ def test_rejected_after_a_forced_delete(bench):
 
 
 def test_forced_delete(bench):
-    """Q4: a forced delete ends the consumers; what they hold they can still settle."""
+    """Q4: a forced delete ends the consumers; their unacked messages can still be settled."""
     queue = bench.filled(b"held", b"ready")
     channel = bench.channel()
     consumer = channel.consume(queue, prefetch=1)
@@ -475,7 +475,7 @@ def test_forced_delete(bench):
 
 
 def test_released_after_a_forced_delete(bench):
-    """Q4: what is put back into a queue that is gone is gone too, also for the next of its name."""
+    """Q4: a message requeued to a deleted queue is dropped, also if its name is declared again."""
     queue = bench.filled(b"held")
     channel = bench.channel()
     (held,) = channel.get(queue)
@@ -489,7 +489,7 @@ def test_released_after_a_forced_delete(bench):
 
 
 def test_browse(ackq):
-    """Q5: a browse reads from any position, marks what is held, and consumes nothing."""
+    """Q5: a browse reads from any position, marks unacked messages, and consumes nothing."""
     queue = ackq.filled(b"a", b"b", b"c", b"d")
     channel = ackq.channel()
     channel.get(queue, 2)
@@ -508,7 +508,7 @@ def test_browse(ackq):
 
 
 def test_browse_cuts_bodies(ackq):
-    """Q5: a preview gets the start of each body, and how long it is."""
+    """Q5: a preview has the start of each body, and its full length."""
     queue = ackq.queue()
     ackq.fill(queue, b"short", b"l" * 100_000)
     found = browsed(ackq, queue, columns=["body"], max_body_bytes=5)
@@ -528,7 +528,7 @@ def browsed(ackq, queue, **bounds):
 
 
 def rejected(ackq, *messages):
-    """A queue and its dead-letter queue, to which these messages went."""
+    """A queue and its dead-letter queue, to which these messages were rejected."""
     queue, dead = ackq.dead_lettering()
     ackq.fill(queue, *messages)
     channel = ackq.channel()
@@ -539,7 +539,7 @@ def rejected(ackq, *messages):
 
 
 def test_redrive(ackq):
-    """Q6: dead letters go back to the queue they came from."""
+    """Q6: redriven dead letters go back to the queue they came from."""
     queue, dead = rejected(ackq, b"a", b"b")
     assert ackq.broker.redrive(dead) == (2, 0)
     assert (ackq.ready(queue), ackq.ready(dead)) == (2, 0)
@@ -548,7 +548,7 @@ def test_redrive(ackq):
 
 
 def test_redrive_by_count_and_position(ackq):
-    """Q6: a redrive can be bounded: so many, from one position to another."""
+    """Q6: a redrive can be limited by count and by positions."""
     queue, dead = rejected(ackq, b"a", b"b", b"c", b"d")
     positions = [row["position"] for row in browsed(ackq, dead)]
     assert ackq.broker.redrive(dead, first_position=positions[1], max_messages=2) == (2, 1)
@@ -559,7 +559,7 @@ def test_redrive_by_count_and_position(ackq):
 
 
 def test_redrive_by_reason_and_to_another_queue(ackq):
-    """Q6, C13: what was rejected for one reason, to a queue that is named."""
+    """Q6, C13: a redrive can select by cause and reason, and move to a named queue."""
     queue, dead = ackq.dead_lettering()
     ackq.fill(queue, b"a", b"b", b"c")
     channel = ackq.channel()
@@ -576,7 +576,7 @@ def test_redrive_by_reason_and_to_another_queue(ackq):
 
 
 def test_redrive_without_the_queue(ackq):
-    """Q6: a dead letter whose queue is gone stays, and is counted."""
+    """Q6: a dead letter whose queue was deleted stays, and is counted."""
     queue, dead = rejected(ackq, b"a")
     ackq.fill(dead, b"never dead")
     ackq.broker.delete(queue, force=True)
@@ -588,10 +588,10 @@ def test_redrive_without_the_queue(ackq):
 
 
 def test_restart(bench):
-    """Q7, P4, P5, P13: what a kill -9 keeps: all that is durable and was answered, in its order.
+    """Q7, P4, P5, P13: a kill -9 keeps all that is durable and was answered, in its order.
 
-    Durable queues, their bindings and persistent messages are there, unacked and committed ones
-    included; transient messages, non-durable queues and what was not committed are gone.
+    Durable queues, their bindings and persistent messages are kept, including unacked and committed
+    ones; transient messages, non-durable queues and uncommitted messages are not.
     """
     queue, exchange, volatile = bench.queue(), bench.exchange("topic"), bench.queue(durable=False)
     bench.broker.bind(exchange, queue, "a.#")
@@ -619,7 +619,7 @@ def test_restart(bench):
 
 
 def test_dead_letter_of_a_non_durable_queue_survives(bench):
-    """Q7, C13, P12: a persistent message that a durable queue gets outlives a kill -9."""
+    """Q7, C13, P12: a persistent message dead-lettered to a durable queue survives a kill -9."""
     dead = bench.queue()
     queue = bench.queue(durable=False, dead_letter_queue=dead)
     bench.fill(queue, b"persistent")
@@ -653,7 +653,7 @@ def test_delivery_counts_survive(ackq):
 
 
 def failed(ackq, queue, times):
-    """Takes a message and fails it, so many times."""
+    """Takes a message and fails it, `times` times."""
     channel = ackq.channel()
     deliveries = []
     for _ in range(times):
@@ -668,13 +668,13 @@ def failed(ackq, queue, times):
 
 @pytest.fixture
 def clock(ackq):
-    """Sets the wall clock of the broker's machine, and sets it right at the end."""
+    """Returns a function that sets the broker's wall clock, which is reset at the end."""
     yield ackq.broker.set_clock
     ackq.broker.set_clock(0)
 
 
 def test_time_never_runs_backwards(ackq, clock):
-    """Q8: when the machine's clock is set back, the broker's stands still."""
+    """Q8: when the machine's clock is set back, the broker's time stands still."""
     queue = ackq.filled(b"before")
     clock(-3600)
     ackq.fill(queue, b"after")
@@ -683,7 +683,7 @@ def test_time_never_runs_backwards(ackq, clock):
 
 
 def test_a_clock_that_jumps_expires_nothing(ackq, clock):
-    """Q8: after a forward jump expiry waits and warns; what expires by the old pace still does."""
+    """Q8: after a forward clock jump long TTLs wait with a warning, and short ones still expire."""
     queue, dead = ackq.queue(message_ttl_ms=60_000), ackq.queue()
     short = ackq.queue(message_ttl_ms=100, dead_letter_queue=dead)
     ackq.fill(queue, b"stays")

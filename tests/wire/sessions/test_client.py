@@ -1,4 +1,4 @@
-"""Settlement by the client against the reference broker, across kills: S6, S8, K8."""
+"""Settlement by the client against the reference broker, over kills: S6, S8, K8."""
 
 import secrets
 import threading
@@ -27,7 +27,7 @@ def session(broker):
 
 @pytest.fixture
 def advance(broker, admin, session):
-    """Advances the session `s`, opened on a queue that has the messages `0` to `9`."""
+    """Returns a function that advances session `s`, on a queue with the messages `0` to `9`."""
     assert admin.queue("orders").ready == 0
     with Publisher(broker.endpoint, routing_key="orders") as publisher:
         for number in range(10):
@@ -43,7 +43,7 @@ def advance(broker, admin, session):
 
 @contextmanager
 def gone(broker):
-    """The broker is killed now, and comes back while calls are tried again."""
+    """Kills the broker, and restarts it while calls are retried."""
     broker.kill()
     back = threading.Timer(0.3, broker.restart)
     back.start()
@@ -70,7 +70,7 @@ def tags(*values):
 
 
 def test_settlement_outlives_killed_brokers(broker, admin, session, advance):
-    """S6: stage, commit and accept are tried again over kills, and take effect once."""
+    """S6: stage, commit and accept are retried over kills, and take effect once."""
     lease = advance()
     rows = fetched(session, lease)
     first = [[outcome_group("rejected", tags(2, 3), "bad")], [outcome_group("failed", tags(4))]]
@@ -83,7 +83,7 @@ def test_settlement_outlives_killed_brokers(broker, admin, session, advance):
     assert [stage.tags for stage in stages] == [3, 2]
     with gone(broker):
         assert session.commit_outcomes(OWNER, stages).tags == 5
-    # Tag 3 was taken back by the second task.
+    # The second task took back tag 3's outcome.
     assert admin.session("s").settled == 3
     with gone(broker):
         advance(lease.end_tag)
@@ -95,5 +95,5 @@ def test_settlement_outlives_killed_brokers(broker, admin, session, advance):
     assert dead == [(b"1", "bad"), (b"8", "worse")]
     orders = admin.queue("orders")
     assert (orders.accepted, orders.unacked, orders.ready + orders.delayed) == (7, 0, 1)
-    # K2: the batch runs again after its commit entry was lost, with the same rows.
+    # K2: the batch is run again after its commit entry was lost, and has the same rows.
     assert fetched(session, lease) == rows

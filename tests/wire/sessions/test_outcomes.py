@@ -29,7 +29,7 @@ OWNER = sessions_pb2.LeaseOwner(**QUERY)
 
 @pytest.fixture(autouse=True)
 def _query_of_its_own():
-    """Each test's query has its own id: the broker knows which lease a batch has read (S11)."""
+    """Gives each test's query its own id, as the broker knows the lease a batch has read (S11)."""
     QUERY["query_id"] = OWNER.query_id = secrets.token_hex(8)
 
 
@@ -50,7 +50,7 @@ def accept(client, reader, lease):
 
 
 def dead_headers(client, name="dead"):
-    """The headers of each dead letter by its body."""
+    """The headers of each dead letter, by body."""
     found = {}
     for frame in client.admin.Browse(_browse(name), timeout=TIMEOUT_S):
         columns = rows(frame.block)
@@ -68,7 +68,7 @@ def _browse(name):
 
 
 def test_outcomes_of_a_query_apply_with_the_accept(client):
-    """S6, K8: staged by tasks, committed by the driver, effective with the checkpoint's proof."""
+    """S6, K8: outcomes staged by tasks and committed by the driver apply with the accept."""
     reader, _, lease = leased(client, b"a", b"b", b"c", b"d")
     staged = client.stage_outcomes(
         A,
@@ -92,7 +92,7 @@ def test_outcomes_of_a_query_apply_with_the_accept(client):
 
 
 def test_outcomes_survive_kills_between_all_steps(broker, own):
-    """S6, Q7: stage, commit and the note of who reads outlive a kill -9 once they are answered."""
+    """S6, Q7: staged and committed outcomes and the note of the reader survive a kill -9."""
     reader, _, lease = leased(own, b"a", b"b")
     assert own.stage_outcomes(A, (REJECTED, [2], {"reason": "bad"}), owner=OWNER) == 1
     with killed(broker) as again:
@@ -113,7 +113,7 @@ def test_outcomes_survive_kills_between_all_steps(broker, own):
 
 
 def test_a_commit_of_what_is_not_there_changes_nothing(client):
-    """S6: one stage missing or short, and no outcome of the call is effective."""
+    """S6: if a stage is missing or short, the commit is refused and no outcome applies."""
     reader, _, lease = leased(client, b"a", b"b")
     client.stage_outcomes(A, (REJECTED, [1], {}), owner=OWNER)
     for stages in (((A, 1), (B, 1)), ((A, 2),)):
@@ -126,7 +126,7 @@ def test_a_commit_of_what_is_not_there_changes_nothing(client):
 
 
 def test_a_settle_call_without_a_lease_is_refused(client):
-    """S6, K8: no query reads a lease for this batch: the remedy is the option session."""
+    """S6, K8: a settle call for a batch that read no lease is refused, naming option session."""
     leased(client, b"a")
     other = sessions_pb2.LeaseOwner(query_id=OWNER.query_id, run_id="run", batch_id=8)
     error, status = refused(client.stage_outcomes, A, (REJECTED, [1], {}), owner=other)
@@ -135,7 +135,7 @@ def test_a_settle_call_without_a_lease_is_refused(client):
 
 
 def test_bad_outcomes_are_refused(client):
-    """S6: a tag outside the lease, and a rejection that nothing would keep."""
+    """S6: a tag outside the lease, and a rejection without dead-letter queue, are refused."""
     leased(client, b"a")
     error, _ = refused(client.stage_outcomes, A, (FAILED, [1, 2], {}), owner=OWNER)
     assert isinstance(error, errors.PreconditionFailedError)
@@ -151,7 +151,7 @@ def test_bad_outcomes_are_refused(client):
 
 
 def test_a_program_that_was_replaced_cannot_settle(client):
-    """S3, S6: it has no run, and names the epoch in which it has read."""
+    """S3, S6: a program without run that names its epoch cannot settle once it was replaced."""
     _, _, lease = leased(client, b"a", b"b")
     owner = sessions_pb2.LeaseOwner(session="s", epoch=lease.epoch)
     assert client.stage_outcomes(A, (REJECTED, [1], {"reason": "bad"}), owner=owner) == 1
@@ -163,7 +163,7 @@ def test_a_program_that_was_replaced_cannot_settle(client):
 
 
 def test_a_replaced_run_cannot_settle(client):
-    """S3, S6: outcomes belong to the epoch of their reader; a run that was replaced is refused."""
+    """S3, S6: a run whose epoch was replaced by an operator's fence cannot settle."""
     _, _, _ = leased(client, b"a", b"b")
     client.settle_session(RELEASED, (2, 2), fence=True)
     error, status = refused(client.stage_outcomes, A, (REJECTED, [1], {}), owner=OWNER)
@@ -174,7 +174,7 @@ def test_a_replaced_run_cannot_settle(client):
 
 
 def test_an_operator_sees_the_lease(client):
-    """S8: the messages of a lease with their tags; holes are left out."""
+    """S8: an operator sees the messages of a lease with their tags, without holes."""
     leased(client, b"a", b"b", b"c", b"d")
     found, headers = client.browse_lease()
     assert (found, tags(headers)) == ([b"a", b"b", b"c", b"d"], [1, 2, 3, 4])
@@ -187,7 +187,7 @@ def test_an_operator_sees_the_lease(client):
 
 
 def test_an_operator_frees_a_poisoned_batch(client):
-    """S8: refused while a live holder is attached; the next attach has the batch without it."""
+    """S8: an operator rejects a tag by `fence`, and the next attach has the batch without it."""
     reader, incarnation, lease = leased(client, b"a", b"bad", b"c")
     error, status = refused(client.settle_session, REJECTED, (2, 2), reason="poison")
     assert (type(error), status) == (errors.AlreadyHeldError, "ALREADY_EXISTS")
@@ -199,7 +199,7 @@ def test_an_operator_frees_a_poisoned_batch(client):
     assert dead_headers(client)[b"bad"][dead_letter_headers.REASON] == "poison"
     info = client.session()
     assert (info.live, info.leased, dict(info.holes_by_reason)) == (False, 2, {"settled": 1})
-    # The process that was ended may not go on; another has it at once, with the same tags.
+    # The ended process cannot go on; another one attaches at once, with the same tags.
     refused_with(errors.FencedError, client.advance, reader, incarnation=incarnation)
     again = client.advance(holder("second"), incarnation=incarnation)
     assert again.end_tag == 3
@@ -216,7 +216,7 @@ def test_an_operator_releases_tags(client):
 
 
 def test_a_bad_settlement_is_refused(client):
-    """S8: tags outside the lease, and an outcome that is not an operator's."""
+    """S8: an operator's settlement of a tag outside the lease, or by accepting, is refused."""
     leased(client, b"a")
     error, _ = refused(client.settle_session, REJECTED, (1, 2), fence=True)
     assert isinstance(error, errors.PreconditionFailedError)
@@ -224,11 +224,11 @@ def test_a_bad_settlement_is_refused(client):
     assert client.session().epoch == 1
 
 
-# --- who reads ---
+# --- readers ---
 
 
 def test_a_pattern_finds_queues_that_come(client, reader):
-    """S10: with a pattern, a new queue joins at the next call."""
+    """S10: a new queue that matches a session's pattern joins at the next call."""
     client.declare("orders-1")
     client.publish(b"a", queue="orders-1")
     names = {"queues": [], "queue_pattern": "orders-*"}
@@ -243,7 +243,7 @@ def test_a_pattern_finds_queues_that_come(client, reader):
 
 @pytest.mark.parametrize("how", ["cancel", "half-close"])
 def test_an_unsealed_stream_however_it_ends(client, how):
-    """S6: what a killed task had sent is not a stage, whatever the end of its stream looks like."""
+    """S6: the outcomes of a killed task are not a stage, however its stream ended."""
     leased(client, b"a")
     requests = [
         sessions_pb2.StageOutcomesRequest(owner=OWNER, stage_id=A),

@@ -52,7 +52,7 @@ def release(client, **fields):
 
 
 def taken_over(client, reader, incarnation):
-    """Retries an advance as a client does, until the present holder does not count as live."""
+    """Retries an advance as a client does, until the present holder no longer counts as live."""
     deadline = time.monotonic() + TIMEOUT_S
     refusals = set()
     while time.monotonic() < deadline:
@@ -65,7 +65,7 @@ def taken_over(client, reader, incarnation):
 
 
 def cut(client, hold, session="s"):
-    """Ends a liveness stream, and waits until its holder does not count as live."""
+    """Ends a liveness stream, and waits until its holder no longer counts as live."""
     hold.call.cancel()
     deadline = time.monotonic() + TIMEOUT_S
     while client.session(session).live:
@@ -88,7 +88,7 @@ def test_a_lease_has_tags_from_one(client):
 
 
 def test_one_lease_at_a_time(client, reader):
-    """S1: while a lease is outstanding, new messages wait, whatever the limit."""
+    """S1: while a lease is outstanding no second one is made, whatever the limit."""
     client.publish(b"a", b"b", b"c")
     incarnation, lease = client.open(reader, max_messages=2)
     assert lease.end_tag == 2
@@ -112,7 +112,7 @@ def test_fetch_gives_the_same_rows_every_time(client):
 
 
 def test_fetch_prunes_columns(client):
-    """Design 6: only the wanted columns travel."""
+    """Design 6: a fetch sends only the requested columns."""
     client.publish(b"a")
     _, lease = client.open(holder())
     wanted = columns.bits(("routing_key", "delivery_tag"))
@@ -133,7 +133,7 @@ def test_fetch_outside_the_lease_is_refused(client):
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_leases_and_their_rows_survive_a_restart(broker, own, end, reader):
-    """S1, S2, Q7: by `kill -9` or clean, the same holder gets the same lease with the same rows."""
+    """S1, S2, Q7: after a kill or stop the same holder gets the same lease with the same rows."""
     own.publish(b"a", b"b", b"c")
     incarnation, lease = own.open(reader, max_messages=2)
     before = own.fetch(lease, 0, 2)
@@ -164,7 +164,7 @@ def test_transient_leased_messages_become_holes(broker, own, reader):
 
 
 def test_advance_accepts_and_leases_anew(client, reader):
-    """S4: start = end accepts what the checkpoint covers and leases what follows."""
+    """S4: an advance from the lease's end accepts it and leases the next messages."""
     client.publish(b"a", b"b", b"c")
     incarnation, lease = client.open(reader, max_messages=2)
     following = client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag)
@@ -174,7 +174,7 @@ def test_advance_accepts_and_leases_anew(client, reader):
 
 
 def test_accept_may_be_repeated(client, reader):
-    """S4: the same call again, after its answer was lost, is a success with the same answer."""
+    """S4: an advance repeated after a lost answer succeeds with the same answer."""
     client.publish(b"a", b"b", b"c")
     incarnation, lease = client.open(reader, max_messages=2)
     first = client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag)
@@ -194,14 +194,14 @@ def test_other_starts_are_refused_with_the_tags(client, start_tag, reader):
 
 
 def test_at_least_one_message_is_leased(client):
-    """S4: a byte limit below the first message still leases that message."""
+    """S4: a byte limit below the first message's size still leases that message."""
     client.publish(b"x" * 1000, b"y")
     _, lease = client.open(holder(), max_bytes=1)
     assert lease.end_tag == 1
 
 
 def waiting(client, reader, incarnation, **fields):
-    """An advance that is asked for, and may wait for messages."""
+    """Sends an advance that may wait for messages; returns its future."""
     request = sessions_pb2.AdvanceRequest(
         session="s",
         incarnation=incarnation,
@@ -214,7 +214,7 @@ def waiting(client, reader, incarnation, **fields):
 
 
 def test_advance_waits_for_messages(client, reader):
-    """S4, K5: with nothing ready the call waits and is woken by the publish, not by its timeout."""
+    """S4, K5: with nothing ready an advance waits, and is woken by a publish."""
     incarnation = client.advance(reader).incarnation
     answer = waiting(client, reader, incarnation)
     started = time.monotonic()
@@ -224,7 +224,7 @@ def test_advance_waits_for_messages(client, reader):
 
 
 def test_advance_without_messages_answers_the_start(client, reader):
-    """S4: with nothing to lease the end is the start, after the time the caller gave."""
+    """S4: with nothing to lease an advance returns its start, after the given time."""
     incarnation = client.advance(reader).incarnation
     started = time.monotonic()
     assert client.advance(reader, incarnation=incarnation, wait_ms=200).end_tag == 0
@@ -232,7 +232,7 @@ def test_advance_without_messages_answers_the_start(client, reader):
 
 
 def test_minimum_messages_and_their_delay(client, reader):
-    """K6: fewer than the minimum are leased only once the oldest has waited the maximum delay."""
+    """K6: fewer messages than the minimum are leased only after the maximum delay."""
     incarnation = client.advance(reader).incarnation
     client.publish(b"a")
     wanted = {"incarnation": incarnation, "min_messages": 2}
@@ -242,7 +242,7 @@ def test_minimum_messages_and_their_delay(client, reader):
 
 
 def test_minimum_messages_reached(client, reader):
-    """K6: the call that waits for the minimum answers when it is there."""
+    """K6: an advance that waits for the minimum returns when it is reached."""
     incarnation = client.advance(reader).incarnation
     answer = waiting(client, reader, incarnation, min_messages=3, max_delay_ms=60_000)
     started = time.monotonic()
@@ -253,7 +253,7 @@ def test_minimum_messages_reached(client, reader):
 
 
 def test_a_horizon_bounds_the_lease(client, reader):
-    """K5: what became ready after the horizon is not leased under it."""
+    """K5: messages that became ready after the horizon are not leased under it."""
     incarnation = client.advance(reader).incarnation
     client.publish(b"a", b"b")
     bound = client.sessions.Horizon(sessions_pb2.HorizonRequest(), timeout=TIMEOUT_S).sequence
@@ -283,14 +283,14 @@ def test_another_holder_is_refused_while_the_stream_is_open(client):
 
 
 def test_a_holder_that_only_attached_counts_as_live(client):
-    """S3: before its stream came, a holder is granted a heartbeat."""
+    """S3: a holder that attached without a stream yet is live for one heartbeat."""
     incarnation = client.advance(holder()).incarnation
     error, _ = refused(client.advance, holder(), incarnation=incarnation)
     assert type(error) is errors.AlreadyHeldError
 
 
 def test_a_cut_holder_is_replaced_and_fenced(client):
-    """S3: two seconds after the cut another reader takes over in a new epoch; the old is fenced."""
+    """S3: two seconds after a cut another reader gets a new epoch, and the old one is fenced."""
     reader, second = holder("first"), holder("second")
     client.publish(b"a", b"b")
     incarnation, lease = client.open(reader)
@@ -315,7 +315,7 @@ def test_a_replaced_holders_stream_ends(client, reader):
 
 
 def test_a_durable_holder_counts_as_live_after_a_restart(broker, own, reader):
-    """S3: the broker's own downtime is not the holder's: it has a heartbeat to come back."""
+    """S3: a holder has a heartbeat to return after a restart, whose downtime does not count."""
     incarnation, _ = own.open(reader)
     with killed(broker) as again:
         refused_with(errors.AlreadyHeldError, again.advance, holder(), incarnation=incarnation)
@@ -323,7 +323,7 @@ def test_a_durable_holder_counts_as_live_after_a_restart(broker, own, reader):
 
 
 def test_a_refusal_tells_the_brokers_starts_apart(broker, own, reader):
-    """S3: who waits for a holder that is gone waits anew behind a restart, which it may not see."""
+    """S3: a refusal shows the broker's start time, so that a waiting client notices a restart."""
     incarnation, _ = own.open(reader)
 
     def started(client):
@@ -344,13 +344,13 @@ def test_a_stranger_cannot_hold(client, reader):
 
 
 def test_a_holder_token_is_16_bytes(client):
-    """S3: a token that is not 16 bytes is a caller's mistake."""
+    """S3: a holder token that is not 16 bytes is refused as invalid."""
     error, _ = refused(client.advance, holder(token=b"short"))
     assert type(error) is errors.InvalidArgumentError
 
 
 def test_attach_for_a_replay(client, reader):
-    """S4, K2: attach gives the boundaries of exactly the outstanding lease."""
+    """S4, K2: an attach for a replay returns exactly the outstanding lease's chunks."""
     client.publish(b"a", b"b")
     incarnation, lease = client.open(reader)
     request = sessions_pb2.AttachRequest(
@@ -367,7 +367,7 @@ def test_attach_for_a_replay(client, reader):
 
 
 def test_opening_leases_nothing(client):
-    """S9: an opening answers tag 0 and an incarnation, and leases nothing."""
+    """S9: an opening leases nothing, and answers tag 0 and a new incarnation."""
     client.publish(b"a")
     opened = client.advance(holder())
     assert (opened.session, opened.end_tag, opened.backlog.ready) == ("s", 0, 1)
@@ -376,19 +376,19 @@ def test_opening_leases_nothing(client):
 
 
 def test_open_and_lease(client):
-    """S9: a trigger that calls once opens and leases in one call, whatever it would wait."""
+    """S9: with `open_and_lease` one call opens and leases, without waiting."""
     client.publish(b"a", b"b")
     assert client.advance(holder(), open_and_lease=True, wait_ms=9000).end_tag == 2
 
 
 def test_an_opening_that_waits_does_not_prove_itself(client):
-    """S9: an incarnation is proven by a start that names it, not by the broker's own waiting."""
+    """S9: an opening's own waiting does not prove its incarnation."""
     client.advance(holder(), open_and_lease=True, wait_ms=100)
     assert client.session().proven is False
 
 
 def test_a_fetch_proves_the_incarnation(client):
-    """S9: also one that names no query, as on Spark Connect under a trigger that calls once."""
+    """S9: a fetch proves the incarnation, also one without a query, as on Spark Connect."""
     client.publish(b"a", b"b")
     lease = client.advance(holder(), open_and_lease=True)
     assert client.session().proven is False
@@ -397,7 +397,7 @@ def test_a_fetch_proves_the_incarnation(client):
 
 
 def test_an_unproven_incarnation_is_replaced_silently(client, reader):
-    """S9: an opening replaces an incarnation that no checkpoint is known to name."""
+    """S9: an opening replaces an unproven incarnation without a warning."""
     first = client.advance(reader)
     second = client.advance(reader)
     assert (second.incarnation != first.incarnation, list(second.warnings)) == (True, [])
@@ -406,7 +406,7 @@ def test_an_unproven_incarnation_is_replaced_silently(client, reader):
 
 
 def test_a_proven_lease_is_not_abandoned(client, reader):
-    """S9: an opening that would abandon a proven lease is refused, unless it takes over."""
+    """S9: an opening that would abandon a proven lease is refused without `takeover`."""
     client.publish(b"a", b"b")
     incarnation, _ = client.open(reader)
     error = refused_with_status(
@@ -419,7 +419,7 @@ def test_a_proven_lease_is_not_abandoned(client, reader):
 
 
 def test_an_anonymous_session(client, reader):
-    """S9: an opening without a name gets one from the broker."""
+    """S9: an opening without a session name gets one from the broker."""
     opened = client.advance(reader, session="")
     assert opened.session
     assert client.advance(reader, session="", incarnation=opened.incarnation).epoch == 1
@@ -429,7 +429,7 @@ def test_an_anonymous_session(client, reader):
 
 
 def test_release_puts_the_lease_back(client, reader):
-    """S5, S9: a release returns the messages to their queue, delivered once before."""
+    """S5, S9: a released session's messages are ready again, with one delivery counted."""
     client.publish(b"a", b"b")
     incarnation, _ = client.open(reader)
     assert release(client, fence=True) == 2
@@ -440,7 +440,7 @@ def test_release_puts_the_lease_back(client, reader):
 
 
 def test_list_shows_who_holds_and_which_query_reads(client):
-    """S8: an operator sees holder, lease and the query that fetched last; never the token."""
+    """S8: an operator sees holder, lease and the query that fetched last, but never the token."""
     reader = holder("app")
     client.publish(b"a", b"b")
     incarnation, lease = client.open(reader)
@@ -453,13 +453,13 @@ def test_list_shows_who_holds_and_which_query_reads(client):
 
 
 def test_other_live_sessions_are_reported(client):
-    """S10: an attach names the other live sessions on its queues."""
+    """S10: an opening names the other live sessions on its queues."""
     client.advance(holder(), session="other")
     assert list(client.advance(holder()).other_sessions) == ["other"]
 
 
 def test_an_opening_names_who_is_absent_and_holds_messages(client, reader):
-    """S9: a query that lost its checkpoint learns where its messages are, and how to free them."""
+    """S9: an opening names absent sessions that hold its queues' messages, and the remedy."""
     client.publish(b"a", b"b")
     lost = client.advance(reader, session="", open_and_lease=True)
     (warning,) = client.advance(holder(), session="", open_and_lease=True).warnings
@@ -474,7 +474,7 @@ def test_an_opening_names_who_is_absent_and_holds_messages(client, reader):
 
 
 def test_the_attach_of_a_replay_may_warn(client, reader):
-    """S10: as an advance does."""
+    """S10: an attach for a replay has warnings like an advance."""
     client.declare("p", dead_letter_queue="q")
     client.publish(b"a")
     incarnation, _ = client.open(reader, queues=["p", "q"])
@@ -491,7 +491,7 @@ def test_the_attach_of_a_replay_may_warn(client, reader):
 
 
 def test_many_small_publishes_are_fetched_in_full_frames(client):
-    """K7: messages published one by one travel to the reader in few frames."""
+    """K7: messages published one by one are fetched in few frames."""
     with client.publisher() as stream:
         for number in range(1, 501):
             stream.publish(number, b"%d" % number, routing_key="q")
@@ -504,7 +504,7 @@ def test_many_small_publishes_are_fetched_in_full_frames(client):
 
 
 def test_a_replaced_reader_is_not_shown_as_the_one_that_reads(client):
-    """S3, S8: a fetch that is refused does not change which batch an operator sees on the lease."""
+    """S3, S8: a refused fetch does not change the query and batch shown for the lease."""
     client.publish(b"a")
     _, lease = client.open(holder())
     client.fetch(lease, 0, 1, query_id="this", batch_id=7)

@@ -16,7 +16,7 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 
 def runs(*each, queues=("orders",)):
-    """Runs as (first tag, rows, delivery count, queue index, leased)."""
+    """Delivery runs from tuples (first tag, rows, delivery count, queue index, leased)."""
     parts = [(*run, *(1, 0, 0)[len(run) - 2 :]) for run in each]
     first, rows, count, queue, leased = zip(*parts, strict=True)
     return pb.DeliveryRuns(
@@ -34,7 +34,7 @@ def content(bodies, **header):
 
 
 def test_all_columns_have_sparks_types():
-    """Types exactly as Spark wants them: anything else it refuses."""
+    """All delivered columns have exactly the types that Spark accepts."""
     names = tuple(columns.DELIVERED)
     batch = decoding.delivered(runs((5, 2)), content([b"a", b"b"]), names)
     assert batch.schema == pa.schema(
@@ -63,7 +63,7 @@ def test_header_constants_are_expanded():
 
 
 def test_null_means_the_headers_constant():
-    """A column with gaps takes the block's constants where it is null."""
+    """A null value in a column is replaced by the constant of the block's header."""
     rows = pa.RecordBatch.from_pydict(
         {
             "body": [b"a", b"b"],
@@ -79,7 +79,7 @@ def test_null_means_the_headers_constant():
 
 @pytest.mark.parametrize("us", [1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63)])
 def test_a_publish_time_that_datetime_cannot_hold_becomes_the_nearest(us):
-    """I6: an older broker took any number; who reads it now gets a time, from rows and headers."""
+    """I6: an out-of-range time that an older broker stored is clamped, in rows and headers."""
     nearest = limits.MAX_PUBLISHED_AT_US if us > 0 else limits.MIN_PUBLISHED_AT_US
     rows = pa.RecordBatch.from_pydict(
         {"body": [b"a", b"b"], "published_at": pa.array([NOON_US, us], columns.TIMESTAMP)}
@@ -95,7 +95,7 @@ def test_a_publish_time_that_datetime_cannot_hold_becomes_the_nearest(us):
 
 
 def test_absent_headers_are_empty_maps():
-    """Never null: an all-null map column makes Spark's default Arrow sink quadratic."""
+    """Absent headers are empty, not null: Spark's default Arrow sink is quadratic in nulls."""
     batch = decoding.delivered(runs((1, 3)), content([b""] * 3), ["headers"])
     assert batch.column(0).null_count == 0
     assert batch.column(0).to_pylist() == [[], [], []]
@@ -117,7 +117,7 @@ def test_other_absent_columns_are_null():
 
 
 def test_stored_columns_are_not_copied():
-    """K7: what the block holds is a view of the frame."""
+    """K7: a stored column is a view of the frame's memory."""
     data = content([b"a" * 1000])
     body = decoding.delivered(runs((1, 1)), data, ["body"]).column(0)
     frame = pa.py_buffer(data)
@@ -125,7 +125,7 @@ def test_stored_columns_are_not_copied():
 
 
 def test_runs_give_tags_counts_and_queues():
-    """C7: redelivered is false the first time; each run has its own tags, count and queue."""
+    """C7: each run has its own tags, count and queue; redelivered is false the first time."""
     deliveries = runs((5, 2), (9, 1, 3), (20, 3, 1, 1), queues=("orders", "other"))
     names = ["delivery_tag", "delivery_count", "redelivered", "queue"]
     batch = decoding.delivered(deliveries, content([b""] * 6), names)
@@ -142,7 +142,7 @@ def test_runs_give_tags_counts_and_queues():
 
 
 def test_browse_marks_what_is_leased():
-    """Q5: positions instead of tags, leased ones marked."""
+    """Q5: a browse has positions instead of tags, and marks leased messages."""
     deliveries = runs((1, 1, 1, 0, 1), (2, 2, 1, 0, 0))
     batch = decoding.browsed(deliveries, content([b""] * 3), list(columns.BROWSED))
     assert batch.schema == pa.schema([(name, kind) for name, (_, kind) in columns.BROWSED.items()])
@@ -182,7 +182,7 @@ def test_last_tag_is_of_the_last_run():
 
 
 def test_block_of_the_frame_may_hold_more_columns_than_asked():
-    """A broker may send a stored column that costs it nothing."""
+    """A stored column that was not requested is ignored."""
     rows = pa.RecordBatch.from_pydict({"body": [b"a"], "message_id": ["1"]})
     data = block.encode(rows, routing_key="k")
     batch = decoding.delivered(runs((1, 1)), data, ["message_id"])
@@ -205,7 +205,7 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
 def test_runs_that_no_broker_sends(lie):
-    """C1: a typed error, whatever answers at the broker's address."""
+    """C1: inconsistent runs are a typed error, whatever server sends them."""
     made = runs((1, 1), (2, 2))
     for name, values in lie.items():
         getattr(made, name)[:] = values
@@ -216,7 +216,7 @@ def test_runs_that_no_broker_sends(lie):
 
 
 def test_blocks_of_a_broker_are_validated():
-    """C1: what would be read outside of the frame is refused, and so is what is compressed."""
+    """C1: blocks with offsets outside the frame, and compressed ones, are refused."""
     sound = pa.RecordBatch.from_pydict({"body": [b"abc"]})
     header = block.header_of(sound)
     broken = Message.of(sound).but(body=b"\0\0\0\0\xff\xff\xff\x7f" + b"abc" + bytes(5))
@@ -231,7 +231,7 @@ def test_blocks_of_a_broker_are_validated():
 
 
 def test_a_preview_without_bodies_and_lengths():
-    """Q5: no bodies have no length."""
+    """Q5: without bodies `body_bytes` is null."""
     data = block.encode(pa.RecordBatch.from_pydict({"message_id": ["1"]}))
     batch = decoding.previewed(runs((1, 1)), data, ["message_id"])
     assert batch.column("body_bytes").to_pylist() == [None]

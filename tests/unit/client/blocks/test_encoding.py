@@ -1,4 +1,4 @@
-"""What a publisher puts in blocks: columns, types, sizes, and what it refuses."""
+"""Blocks that a publisher makes: columns, types, sizes, and refused input."""
 
 from datetime import UTC, datetime
 
@@ -33,7 +33,7 @@ def test_rows_use_only_the_columns_they_need():
 
 
 def test_rows_with_all_fields():
-    """Every field arrives as it was given."""
+    """Each field of a row is encoded as given."""
     first = row(
         b"a",
         "k1",
@@ -54,7 +54,7 @@ def test_rows_with_all_fields():
 
 
 def test_empty_routing_key_in_common_is_a_constant():
-    """A fanout exchange needs no key."""
+    """An empty routing key of all rows, as for a fanout exchange, needs no column."""
     header, held = block.decode(
         encoding.encode_rows([row(key=""), row(key="")], persistent=True), validate=True
     )
@@ -79,7 +79,7 @@ def test_empty_routing_key_in_common_is_a_constant():
     ],
 )
 def test_other_layouts_of_the_same_values_are_converted(name, array):
-    """The batch comes out with exactly the wire's types."""
+    """The converted batch has exactly the wire's types."""
     arrays = {"body": pa.array([b"a"]), name: array}
     ready = encoding.publishable(pa.RecordBatch.from_pydict(arrays))
     assert ready.column(name).type == columns.STORED[name][1]
@@ -98,7 +98,7 @@ def test_other_layouts_of_the_same_values_are_converted(name, array):
     ],
 )
 def test_wrong_type_names_column_expected_and_found(name, array, found):
-    """A wrong column is refused with what was expected and what was found."""
+    """A column of a wrong type is refused with its name, expected and found type."""
     arrays = {"body": pa.array([b"a"]), name: array}
     with pytest.raises(errors.SchemaError) as failure:
         encoding.publishable(pa.RecordBatch.from_pydict(arrays))
@@ -108,7 +108,7 @@ def test_wrong_type_names_column_expected_and_found(name, array, found):
 
 
 def test_value_that_does_not_fit_is_refused():
-    """A conversion never loses a value."""
+    """A value that a conversion would lose is refused."""
     ttl = pa.array([2**64 - 1], pa.uint64())
     with pytest.raises(errors.SchemaError, match="ttl_ms"):
         encoding.publishable(batch(body=[b"a"], ttl_ms=ttl))
@@ -134,7 +134,7 @@ def test_column_twice_is_refused():
 
 
 def test_null_headers_become_empty_and_null_keys_the_default():
-    """A consumer never sees null headers."""
+    """Null headers and routing keys are replaced before they are sent."""
     ready = encoding.publishable(
         batch(
             body=[b"a", b"b"],
@@ -161,7 +161,7 @@ def test_long_routing_key_in_a_column_is_refused():
 
 
 def text_of(*values):
-    """A column of text as Spark makes it of bytes, whatever they are."""
+    """A text column of arbitrary bytes, as Spark makes it of binary values."""
     return pa.array(values, pa.binary()).view(pa.string())
 
 
@@ -187,7 +187,7 @@ def text_of(*values):
     ],
 )
 def test_text_that_is_not_utf8_names_column_and_row(name, column):
-    """P8: it would be refused with its whole frame; also in a slice."""
+    """P8: the client refuses such text, as the broker would its whole frame; slices too."""
     messages = batch(body=[b"x"] * 4, **{name: column})
     with pytest.raises(errors.InvalidArgumentError, match=f"'{name}' .* in row 2"):
         encoding.publishable(messages)
@@ -197,12 +197,12 @@ def test_text_that_is_not_utf8_names_column_and_row(name, column):
 
 
 def test_a_body_may_be_any_bytes():
-    """Also as a column of text, as Spark makes it with `cast(body as string)`."""
+    """A body in a text column, as of `cast(body as string)`, need not be UTF-8."""
     assert encoding.publishable(batch(body=text_of(b"\xff"))).column(0).to_pylist() == [b"\xff"]
 
 
 def test_cut_follows_bytes_and_rows():
-    """Frames of about the target; a row larger than the target goes alone."""
+    """A batch is cut at the byte and row targets; a larger row goes alone."""
     sizes = [10, 10, 10, 50, 10, 10]
     parts = encoding.cut(batch(body=[bytes(n) for n in sizes]), target_bytes=30)
     assert [[len(body) for body in part.column(0).to_pylist()] for part in parts] == [
@@ -215,7 +215,7 @@ def test_cut_follows_bytes_and_rows():
 
 
 def test_cut_of_a_slice_measures_the_slice():
-    """Arrow slices share buffers with their parent."""
+    """A slice is measured by its own rows, though it shares its parent's buffers."""
     whole = batch(body=[bytes(100)] * 4)
     parts = list(encoding.cut(whole.slice(1, 2), target_bytes=200))
     assert [part.num_rows for part in parts] == [2]
@@ -236,6 +236,6 @@ def test_headers_over_the_limit():
 
 
 def test_size_counts_utf8():
-    """Sizes are of bytes, not of characters."""
+    """Sizes count UTF-8 bytes, not characters."""
     assert encoding.text_bytes("x", "äö") == 4
     assert encoding.header_pairs({"ä": "b"}) == ([("ä", "b")], 3)

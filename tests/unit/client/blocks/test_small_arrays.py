@@ -1,4 +1,4 @@
-"""Arrays made of their buffers are those that pyarrow makes of the values."""
+"""Arrays made directly of buffers equal the arrays that pyarrow makes of the values."""
 
 import pyarrow as pa
 import pytest

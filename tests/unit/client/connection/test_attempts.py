@@ -1,4 +1,4 @@
-"""Names of openings: what fenced a stream is one's own, or another process's."""
+"""Attempt ids distinguish a fence by the process's own opening from another process's."""
 
 import secrets
 
@@ -11,7 +11,7 @@ def fence(attempt):
 
 
 def test_an_opening_of_its_own():
-    """P10, C11, L1: each attempt is known, the last and an earlier one."""
+    """P10, C11, L1: a fence by any own attempt, the last or an earlier one, is recognised."""
     attempts = Attempts()
     made = [attempts.new() for _ in range(3)]
     assert len(set(made)) == 3
@@ -19,7 +19,7 @@ def test_an_opening_of_its_own():
 
 
 def test_what_is_not_its_own():
-    """P10: another process's opening, one without a name, another error."""
+    """P10: another process's attempt, no attempt, or another error is no own fence."""
     attempts, other = Attempts(), Attempts()
     attempts.new()
     for error in (fence(other.new().hex()), fence(""), FencedError("old"), ClosedError("x")):
@@ -27,7 +27,7 @@ def test_what_is_not_its_own():
 
 
 def test_copies_of_a_machine_draw_the_same_bytes(monkeypatch):
-    """P10: their openings have other names all the same."""
+    """P10: their attempts differ although their random bytes are equal."""
     monkeypatch.setattr(secrets, "token_bytes", bytes)
     one, two = Attempts(), Attempts()
     assert not one.fenced(fence(two.new().hex()))

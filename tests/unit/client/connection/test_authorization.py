@@ -1,4 +1,4 @@
-"""The token of a client, on each of its calls."""
+"""The client's token on each of its calls."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ from ackq.errors import InvalidArgumentError
 
 @pytest.fixture
 def told():
-    """A server that answers each kind of call; its endpoint, and each `authorization` sent."""
+    """A server that answers each kind of call; yields endpoint and `authorization` values."""
     sent = []
 
     def note(_requests, context):
@@ -43,7 +43,7 @@ def told():
 
 
 def call(channel, kind):
-    """Calls the method of a kind, and waits for its end."""
+    """Calls the method of the given kind, and waits for its end."""
     given = iter([b""]) if kind.startswith("Stream") else b""
     name = "_".join(kind.replace("Stream", " stream").replace("Unary", " unary").split())
     answer = getattr(channel, name)(f"/t/{kind}")(given)
@@ -64,7 +64,7 @@ def test_each_call_carries_the_token(told, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rotated_file_is_used_by_the_next_call(told, kind, tmp_path):
-    """A9: without another channel, so without another connection."""
+    """A9: the next call has the new token on the same channel and connection."""
     endpoint, sent = told
     file = tmp_path / "token"
     file.write_text("one\n")
@@ -91,7 +91,7 @@ def test_a_rotated_file_is_used_by_the_next_call(told, kind, tmp_path):
     ],
 )
 def test_a_file_without_a_token_is_refused_at_once(content, problem, tmp_path):
-    """Before any call, with the file's name and not its content."""
+    """The error comes before any call, with the file's name and not its content."""
     file = tmp_path / "token"
     if content is not None:
         file.write_text(content)
@@ -102,7 +102,7 @@ def test_a_file_without_a_token_is_refused_at_once(content, problem, tmp_path):
 
 
 def test_a_file_in_mid_rotation_leaves_the_last_token(tmp_path, caplog):
-    """Who writes it in place empties it first."""
+    """An empty or missing token file, as during a rewrite, leaves the last token in use."""
     file = tmp_path / "token"
     file.write_text("one")
     token = TokenFile(str(file))
@@ -120,7 +120,7 @@ def test_a_file_in_mid_rotation_leaves_the_last_token(tmp_path, caplog):
 
 @pytest.mark.parametrize(("mode", "warnings"), [(0o644, 1), (0o640, 0)])
 def test_a_file_that_everybody_can_read_is_named(tmp_path, caplog, mode, warnings):
-    """Without what it holds, and once, though the file is read again."""
+    """A world-readable token file is warned of once, without its content."""
     file = tmp_path / "token"
     for text in ("s3cr3t", "s3cr3t-2"):
         file.write_text(text)

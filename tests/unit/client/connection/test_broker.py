@@ -1,4 +1,4 @@
-"""The value that names a broker, and how the arguments of a client become one."""
+"""`Broker`, the value of a connection's settings, and its construction from arguments."""
 
 import pytest
 
@@ -11,13 +11,13 @@ TLS = Security(tls=True)
 
 
 def test_an_endpoint_with_the_others():
-    """The defaults are those of the class."""
+    """Without further arguments a broker has the defaults of the class."""
     assert Broker.of("broker:1") == Broker("broker:1")
     assert Broker.of("broker:1", TLS, 7) == Broker("broker:1", TLS, 7)
 
 
 def test_a_broker_is_complete():
-    """What is given beside it would have no effect, so it is refused."""
+    """Arguments given next to a `Broker` would have no effect, so they are refused."""
     broker = Broker("broker:1", TLS, None)
     assert Broker.of(broker) is broker
     assert Broker.of(broker, None, limits.RETRY_TOTAL_MS) is broker
@@ -27,5 +27,5 @@ def test_a_broker_is_complete():
 
 
 def test_each_setting_is_a_field_of_security():
-    """One name for each: option, flag and variable are made of the field or stand beside it."""
+    """Each setting (option, flag, variable) is a field of `Security`, and each field a setting."""
     assert {each.field for each in SETTINGS} == set(Security.__dataclass_fields__)

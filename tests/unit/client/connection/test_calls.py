@@ -1,4 +1,4 @@
-"""Streaming calls whose readers sleep."""
+"""Streaming calls whose reader threads sleep instead of polling."""
 
 import threading
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ SLEEP_S = limits.HEARTBEAT_SEND_MS / 1000
 
 
 class Condition(threading.Condition):
-    """Notes how long it is waited for, and does not."""
+    """A condition that records the timeouts of its waits and does not wait."""
 
     def __init__(self):
         super().__init__()
@@ -25,7 +25,7 @@ class Condition(threading.Condition):
 
 
 def test_a_reader_sleeps_until_it_is_woken(monkeypatch):
-    """C12: whoever waits for a tenth of a second waits for a heartbeat."""
+    """C12: gRPC's polling wait of 0.1 s becomes a wait of a heartbeat interval."""
     monkeypatch.delenv("GRPC_ENABLE_FORK_SUPPORT", raising=False)
     call = SimpleNamespace(_state=SimpleNamespace(condition=Condition()))
     assert calls.patient(call) is call
@@ -38,12 +38,12 @@ def test_a_reader_sleeps_until_it_is_woken(monkeypatch):
     "call", [object(), SimpleNamespace(_state=None), SimpleNamespace(_state=SimpleNamespace())]
 )
 def test_another_grpc_is_left_as_it_is(call):
-    """C12: then a reader looks ten times a second, and nothing else is different."""
+    """C12: a call without gRPC's known internals is unchanged: it polls ten times a second."""
     assert calls.patient(call) is call
 
 
 def test_forks_are_watched_for_as_before(monkeypatch):
-    """C12: with fork support the threads of gRPC have to look, too."""
+    """C12: with gRPC's fork support the reader keeps its wait of 0.1 s."""
     monkeypatch.setenv("GRPC_ENABLE_FORK_SUPPORT", "1")
     call = SimpleNamespace(_state=SimpleNamespace(condition=Condition()))
     assert calls.patient(call) is call
@@ -52,7 +52,7 @@ def test_forks_are_watched_for_as_before(monkeypatch):
 
 
 def test_the_grpc_that_is_installed(monkeypatch):
-    """C12: a version that is made otherwise is noticed here."""
+    """C12: detects a gRPC version whose calls have other internals."""
     monkeypatch.delenv("GRPC_ENABLE_FORK_SUPPORT", raising=False)
     with grpc.insecure_channel("127.0.0.1:1") as channel:
         call = calls.consume(channel, iter(()))

@@ -1,4 +1,4 @@
-"""A duplex stream with a state machine of one request: reconnect, end, abandonment, silence."""
+"""A duplex stream with a state machine of one request: reconnect, end, abandon, silence."""
 
 import logging
 import threading
@@ -16,7 +16,7 @@ GONE = errors.BrokerUnavailableError("The broker is shutting down.")
 
 
 class OneRequest:
-    """Sends one request on each call, and is done when it is answered."""
+    """A state that sends one request on each call, and is done when it is answered."""
 
     def __init__(self):
         self.done = False
@@ -92,7 +92,7 @@ def stay_open(requests):
 
 
 def test_the_request_is_repeated_until_it_is_answered(broker):
-    """Each disconnect is followed by another call, and the end of a state that is done is none."""
+    """Each disconnect leads to another call, and a finished state ends without an error."""
     broker.sessions.holds.extend([fail(GONE), fail(GONE), answer])
     stream = Stream(broker.endpoint)
     stream._thread.join(SOON_S)
@@ -103,7 +103,7 @@ def test_the_request_is_repeated_until_it_is_answered(broker):
 
 @pytest.mark.parametrize(("told_after_s", "warnings"), [(0.0, 1), (60.0, 0)])
 def test_a_long_wait_is_told_once(broker, monkeypatch, caplog, told_after_s, warnings):
-    """`ackq publish` to a broker that drained said nothing for 61 s."""
+    """A long wait logs one warning: `ackq publish` was silent for 61 s while a broker drained."""
     monkeypatch.setattr(duplex, "_TOLD_AFTER_S", told_after_s)
     broker.sessions.holds.extend([fail(GONE), fail(GONE), fail(GONE), answer])
     with caplog.at_level(logging.INFO, "ackq"):
@@ -116,7 +116,7 @@ def test_a_long_wait_is_told_once(broker, monkeypatch, caplog, told_after_s, war
 
 
 def test_a_final_error_ends_it(broker):
-    """What another attempt cannot change is not tried again."""
+    """An error that a retry cannot change ends the stream at once."""
     broker.sessions.holds.append(fail(errors.FencedError("Held by host b.")))
     stream = Stream(broker.endpoint)
     stream._thread.join(SOON_S)
@@ -125,7 +125,7 @@ def test_a_final_error_ends_it(broker):
 
 
 def test_it_gives_up_within_its_bound():
-    """The last error names the cause and how long was tried."""
+    """After its retry bound the stream ends with the error's cause and the time tried."""
     stream = Stream("127.0.0.1:1", retry_total_ms=50)
     stream._thread.join(SOON_S)
     (error,) = stream.ends
@@ -134,7 +134,7 @@ def test_it_gives_up_within_its_bound():
 
 
 def test_abandoning_ends_a_call_that_waits(broker):
-    """Neither the thread nor the call outlives it."""
+    """Abandoning a stream ends its thread and its call."""
     broker.sessions.holds.append(stay_open)
     stream = Stream(broker.endpoint)
     assert stream.connected.wait(SOON_S)
@@ -145,7 +145,7 @@ def test_abandoning_ends_a_call_that_waits(broker):
 
 
 def test_a_silent_broker_is_called_again(broker):
-    """A state that finds the broker silent leaves the call and makes another."""
+    """A state that finds the broker silent drops the call and makes another."""
     broker.sessions.holds.extend([stay_open, answer])
     stream = Stream(broker.endpoint)
     assert stream.connected.wait(SOON_S)

@@ -1,4 +1,4 @@
-"""Failures of calls as errors: the broker's words, and a server's that is none."""
+"""Errors made from failed calls: the broker's error, or the status of another server."""
 
 from unittest.mock import Mock
 
@@ -12,7 +12,7 @@ from ackq.v1 import messages_pb2
 
 
 def failed(detail, code=grpc.StatusCode.NOT_FOUND):
-    """A failed call with this detail."""
+    """A failed call with the given error detail."""
     call = Mock(spec=["trailing_metadata", "code", "details"])
     call.trailing_metadata.return_value = ((errors.DETAIL_KEY, detail),)
     call.code.return_value, call.details.return_value = code, "said so"
@@ -20,7 +20,7 @@ def failed(detail, code=grpc.StatusCode.NOT_FOUND):
 
 
 def test_the_words_of_the_broker():
-    """P8: its message and its fields."""
+    """P8: the error has the broker's code, message and fields."""
     sent = messages_pb2.ErrorDetail(code="queue_not_found", message="No.", fields={"queue": "q"})
     found = errors.from_rpc(failed(sent.SerializeToString()), Broker("h:1"))
     assert (type(found), found.message, found.fields) == (QueueNotFoundError, "No.", {"queue": "q"})
@@ -28,7 +28,7 @@ def test_the_words_of_the_broker():
 
 @pytest.mark.parametrize("detail", [b"\xff", b"\x0a\x05ab", b"\x0a\x01\xff"])
 def test_a_detail_that_is_none(detail):
-    """P8: the status tells what there is to tell."""
+    """P8: without a valid error detail the call's status decides the error."""
     assert type(errors.from_rpc(failed(detail), Broker("h:1"))) is InternalError
     gone = errors.from_rpc(failed(detail, grpc.StatusCode.UNAVAILABLE), Broker("h:1"))
     assert type(gone) is BrokerUnavailableError

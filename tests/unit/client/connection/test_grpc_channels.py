@@ -1,4 +1,4 @@
-"""gRPC channels: shared by the process, checked endpoints and certificates."""
+"""gRPC channels: shared by the process, with checked endpoints and certificates."""
 
 import subprocess
 import sys
@@ -49,7 +49,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     ],
 )
 def test_endpoint_is_host_and_port(endpoint, problem):
-    """What gRPC would misread is refused: it takes port 65537 for port 1."""
+    """Endpoints that gRPC would misread are refused: it takes port 65537 for port 1."""
     with pytest.raises(errors.InvalidArgumentError, match=f"{problem}; write it as host:port"):
         grpc_channel(endpoint)
 

@@ -1,4 +1,4 @@
-"""Why two sides cannot agree on a connection, found out by a handshake; with real certificates."""
+"""Reasons of a failed connection, found by a TLS handshake with real certificates."""
 
 import contextlib
 import re
@@ -30,7 +30,7 @@ def others(tmp_path_factory):
 
 @pytest.fixture
 def serve():
-    """Starts gRPC servers, each with a certificate or none; returns its port."""
+    """Starts gRPC servers with a certificate or without; returns each port."""
     servers = []
 
     def start(identity=None, client_ca=None):
@@ -59,7 +59,7 @@ def why(port, security=None, host="localhost"):
 
 
 def test_who_fits_is_not_refused(serve, ours):
-    """Plain, with TLS, by another name, and with a certificate of the client's."""
+    """Plain text, TLS, another server name, and mutual TLS give no refusal."""
     me = ours.issue("me")
     port = serve(ours.issue("localhost"))
     assert handshake.refusal(f"127.0.0.1:{serve()}", Security()) is None
@@ -88,7 +88,7 @@ def test_a_time_that_is_not_now(serve, ours):
 
 
 def test_another_name(serve, ours):
-    """The names that would do are in the message."""
+    """The message lists the names in the broker's certificate."""
     port = serve(ours.issue("broker.example", "b.example"))
     trusting = Security(tls=True, ca=ours.ca)
     names = "is for 'broker.example', 'b.example', not for"
@@ -106,7 +106,7 @@ def test_tls_on_one_side(serve, ours):
 
 
 def test_a_client_without_its_certificate(serve, ours, others):
-    """Mutual TLS: none, one of another authority, one that has expired."""
+    """Mutual TLS refuses no certificate, one of another authority, and an expired one."""
     port = serve(ours.issue("localhost"), ours.ca)
     said = why(port, Security(tls=True, ca=ours.ca))
     assert "wants a certificate of its clients (mutual TLS), and this client has none" in said
@@ -118,7 +118,7 @@ def test_a_client_without_its_certificate(serve, ours, others):
 
 
 def test_texts_in_place_of_files(serve, ours, others):
-    """Where no files can be laid out; a refusal names the field and the option of Spark."""
+    """Certificates may be given as text; a refusal names the field and the Spark option."""
     me = ours.issue("me")
     texts = {"ca_pem": ours.ca, "cert_pem": me.cert, "key_pem": me.key}
     texts = {name: Path(path).read_text() for name, path in texts.items()}
@@ -155,18 +155,18 @@ def closing():
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_a_broker_that_is_away_refuses_nobody(closing, tls):
-    """Nobody listens, or a proxy without a broker behind it: that is for the retries."""
+    """A closed port or a connection closed at once is left to the retries."""
     assert handshake.refusal("127.0.0.1:1", Security(tls=tls)) is None
     assert handshake.refusal(closing, Security(tls=tls)) is None
 
 
 def test_unix_sockets_too(ours, tmp_path):
-    """Where nobody listens, nobody refuses."""
+    """A Unix socket on which nothing listens gives no refusal."""
     assert handshake.refusal(f"unix:{tmp_path}/none", Security(tls=True, ca=ours.ca)) is None
 
 
 def test_files_are_checked_before_a_connection(ours, others, tmp_path):
-    """gRPC would fail each connection, without the name of a file."""
+    """Bad certificate files are refused by name, which gRPC's connection errors lack."""
     me, other = ours.issue("me"), others.issue("me")
     rubbish = tmp_path / "rubbish.pem"
     rubbish.write_bytes(b"\xff no PEM")
@@ -185,7 +185,7 @@ def test_files_are_checked_before_a_connection(ours, others, tmp_path):
 
 
 def test_new_certificate_files_make_a_new_channel(ours, others, tmp_path):
-    """A client's certificate is renewed in its file."""
+    """A renewed certificate file leads to a new channel."""
     ca = tmp_path / "ca.pem"
     ca.write_bytes(Path(ours.ca).read_bytes())
     security = Security(tls=True, ca=str(ca))
@@ -199,7 +199,7 @@ def test_new_certificate_files_make_a_new_channel(ours, others, tmp_path):
 
 
 def test_a_key_that_everybody_can_read_is_named(ours, caplog):
-    """The certificate beside it is public."""
+    """A world-readable private key is warned of, a world-readable certificate is not."""
     me = ours.issue("me-too")
     Path(me.key).chmod(0o644)
     Path(me.cert).chmod(0o644)

@@ -1,4 +1,4 @@
-"""Waiting until a broker serves."""
+"""Waiting until a broker is ready."""
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from ackq.client.connection import retry
 
 
 def test_wait_ready_returns_when_the_broker_serves():
-    """The standard health check; a broker that starts is asked until it serves."""
+    """The standard health check is repeated until a starting broker serves."""
     answers = iter([b"\x08\x02", b"\x08\x01"])
     server = grpc.server(ThreadPoolExecutor(1))
     check = grpc.unary_unary_rpc_method_handler(lambda _request, _context: next(answers))
@@ -33,7 +33,7 @@ def test_wait_ready_gives_up():
 
 
 def test_wait_ready_keeps_its_bound_when_nothing_is_said(monkeypatch):
-    """A listener that accepts and stays silent takes all of the time once, not twice."""
+    """A silent listener uses up the whole timeout once, without a retry."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"127.0.0.1:{silent.getsockname()[1]}"
         waits = []

@@ -1,4 +1,4 @@
-"""When a stream of heartbeats sends, without a broker."""
+"""Send times of a heartbeat stream, without a broker."""
 
 from itertools import count
 
@@ -10,7 +10,7 @@ INTERVAL_S = limits.HEARTBEAT_SEND_MS / 1000
 
 
 def test_a_heartbeat_at_once_and_then_in_intervals():
-    """S3: made when it is sent; on the next stream one is due at once."""
+    """S3: due at once on each stream, then once per interval; made when it is sent."""
     beats = Heartbeats(count(1).__next__)
     assert beats.next_action(10.0) == Send(1)
     assert beats.next_action(10.0) == Wait(10.0 + INTERVAL_S)

@@ -1,4 +1,4 @@
-"""Waits between attempts, and when to give up, with the time given: rule S3."""
+"""Back-off between attempts, and when to give up, with time passed in: rule S3."""
 
 from collections import deque
 from itertools import repeat
@@ -13,7 +13,7 @@ GONE = errors.BrokerUnavailableError("The broker is shutting down.")
 
 
 def test_backoff_doubles_up_to_its_bound():
-    """The waits double; jitter shortens by up to half; the last attempt falls on the bound."""
+    """Waits double, less a jitter of up to half; the last attempt falls on the bound."""
     now = 0.0
     backoff = retry.Backoff(1_000, clock=lambda: now, jitter=lambda: 0.0)
     waits = []
@@ -33,7 +33,7 @@ def test_backoff_jitter_and_largest_wait():
 
 
 class Clock:
-    """A clock that only sleeping moves."""
+    """A clock that moves only when it sleeps."""
 
     def __init__(self):
         self._now = 0.0
@@ -51,7 +51,7 @@ def clock():
 
 
 def test_a_broker_that_answers_has_its_own_words():
-    """O6: who drains was reached, and the address is right."""
+    """O6: the error gives a draining broker's message, and no hint to check the address."""
     drained = errors.BrokerUnavailableError("It is drained: try again when it is back.")
     assert retry.exhausted("e:1", drained, 1_000).message == (
         "The broker at e:1 took in nothing for 1 s: It is drained: try again when it is back."
@@ -59,7 +59,7 @@ def test_a_broker_that_answers_has_its_own_words():
 
 
 def test_progress_renews_the_patience(clock):
-    """The bound counts from the last sign of progress."""
+    """The retry bound counts from the last progress."""
     patience = retry.Patience(Broker("e:1", retry_ms=1_000), clock=clock.time, sleep=clock.sleep)
     for _ in range(3):
         patience.wait_or_raise(GONE)
@@ -72,7 +72,7 @@ def test_progress_renews_the_patience(clock):
 
 
 def test_held_session_has_a_bound_of_its_own(clock):
-    """S3: after twice the heartbeat the holder is alive, and its name is the answer."""
+    """S3: after twice the heartbeat the holder is alive, and `AlreadyHeld` is raised."""
     held = errors.AlreadyHeldError("held by a", host="a")
     patience = retry.Patience(Broker("e:1", retry_ms=1_000), clock=clock.time, sleep=clock.sleep)
     with pytest.raises(errors.AlreadyHeldError):
@@ -81,7 +81,7 @@ def test_held_session_has_a_bound_of_its_own(clock):
 
 
 def test_outage_renews_the_wait_for_a_holder(clock):
-    """S3: a holder's silence does not count while the broker is down, so neither does the wait."""
+    """S3: neither a holder's silence nor the wait for it counts while the broker is down."""
     held = errors.AlreadyHeldError("held by a", host="a")
     patience = retry.Patience(Broker("e:1", retry_ms=60_000), clock=clock.time, sleep=clock.sleep)
     patience.wait_or_raise(held)
@@ -93,7 +93,7 @@ def test_outage_renews_the_wait_for_a_holder(clock):
 
 
 def test_a_restart_between_two_attempts_renews_the_wait_for_a_holder(clock):
-    """S3: a broker that starts takes every holder as heard; its refusal says when that was."""
+    """S3: the wait restarts when the refusal shows that the broker was restarted."""
 
     def held(started):
         return errors.AlreadyHeldError("held by a", broker_started_us=started)
@@ -111,7 +111,7 @@ def test_a_restart_between_two_attempts_renews_the_wait_for_a_holder(clock):
 
 
 def test_answer_of_a_held_session_renews_the_patience_with_outages(clock):
-    """S3: a broker that answers is there: a later outage has its whole bound."""
+    """S3: an `AlreadyHeld` answer is progress, so a later outage has its whole bound."""
     patience = retry.Patience(Broker("e:1", retry_ms=1_000), clock=clock.time, sleep=clock.sleep)
     patience.wait_or_raise(GONE)
     patience.wait_or_raise(errors.AlreadyHeldError("held by a"))

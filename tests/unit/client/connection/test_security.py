@@ -1,4 +1,4 @@
-"""What a client is told of TLS and tokens: what contradicts itself is refused, nothing is shown."""
+"""A client's TLS and token settings: contradictions are refused, and no secret is shown."""
 
 import pickle
 
@@ -29,14 +29,14 @@ SECRET = "s3cr3t-t0ken"
     ],
 )
 def test_what_contradicts_itself_is_refused(given, problem):
-    """And no message shows a token."""
+    """Contradictory settings are refused, and no message shows a token."""
     with pytest.raises(InvalidArgumentError, match=problem) as refused:
         Security(**given)
     assert SECRET not in str(refused.value)
 
 
 def test_no_repr_shows_a_token():
-    """Whoever logs an object that holds one, logs no secret."""
+    """The repr and str of `Security` show no token and no private key."""
     security = Security(token=SECRET)
     assert SECRET not in f"{security!r} {security} {[security]}"
     keyed = Security(tls=True, cert="c.pem", key_pem=SECRET)
@@ -63,7 +63,7 @@ def test_a_token_may_stay_on_this_machine(endpoint):
     "endpoint", ["10.0.0.1:1", "broker:1", "[fe80::1]:1", "localhost.example:1", "0.0.0.0:1"]
 )
 def test_a_token_leaves_this_machine_encrypted_only(endpoint):
-    """A9: in plain text others could read it; who wants that, says so."""
+    """A9: a token goes to another machine with TLS only, or with `insecure`."""
     for given in ({"token": SECRET}, {"token_file": "token"}):
         with pytest.raises(InvalidArgumentError, match=r"in plain text.*tlsCa.*--ca") as refused:
             Security(**given).check_endpoint(endpoint)
@@ -89,7 +89,7 @@ def test_a_token_leaves_this_machine_encrypted_only(endpoint):
     ],
 )
 def test_which_proxy_calls_go_through(endpoint, tls, environment, variable):
-    """A9: none for plain text and for this machine."""
+    """A9: calls in plain text or to this machine go through no proxy."""
     assert proxy_variable(endpoint, tls=tls, environment=environment) == variable
 
 
@@ -102,6 +102,6 @@ def test_which_proxy_calls_go_through(endpoint, tls, environment, variable):
     ],
 )
 def test_what_a_process_was_given(given, expected, monkeypatch):
-    """A3: a name turns TLS on; the environment's token counts without a file."""
+    """A3: a server name turns TLS on; `ACKQ_TOKEN` counts when there is no token file."""
     monkeypatch.setenv("ACKQ_TOKEN", "t")
     assert Security.of_settings(given) == expected

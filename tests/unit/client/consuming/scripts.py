@@ -1,4 +1,4 @@
-"""A channel of a scripted broker, scripts that serve it, and what it settled."""
+"""A channel of a scripted broker, scripts that serve it, and the outcomes of its settlements."""
 
 from contextlib import contextmanager
 
@@ -14,7 +14,7 @@ def channel(broker, **options):
 
 @contextmanager
 def consuming(broker, *frames, mode="client", **options):
-    """A channel whose consumer gets these frames, and the consumer."""
+    """Opens a channel with one consumer that gets these frames; yields channel and consumer."""
     broker.consuming.scripts.append(serve(*frames))
     with channel(broker) as it:
         yield it, it.consume("orders", mode=mode, **options)
@@ -23,7 +23,7 @@ def consuming(broker, *frames, mode="client", **options):
 def serve(*frames, settle=True, resumed=False, settle_runs=False, asked=None, instance=b""):
     """A script: opens, sends the frames once a consumer or pull asks, then answers settlements.
 
-    With an event `asked`, it answers them when that is set.
+    With an event `asked`, settlements are answered once the event is set.
     """
 
     def script(requests):
@@ -46,7 +46,7 @@ def serve(*frames, settle=True, resumed=False, settle_runs=False, asked=None, in
 
 
 def react(**answers):
-    """A script: a frame for each kind of request, or a call that may make one; it opens anyway."""
+    """A script that answers each kind of request with a frame or a call's result; always opens."""
     answers = {"open": fake.opened(), **answers}
 
     def script(requests):
@@ -65,7 +65,7 @@ def settles(requests):
 
 
 def outcomes(broker, last=10):
-    """What became of each of the tags 1..last that was settled on the first stream, by tag."""
+    """Sorted (tag, outcome) pairs of the tags 1..last that were settled on the first stream."""
     model = SettlementModel(last)
     for each in settles(broker.consuming.streams[0]):
         model.settle(each)

@@ -1,10 +1,10 @@
-"""A model of the broker's side of settlements, for tests: what is open, and what became of it."""
+"""A model of the broker's side of settlements, for tests: open tags, and settled outcomes."""
 
 from ackq.wire.outcomes import FROM_WIRE
 
 
 class SettlementModel:
-    """The tags a channel's consumer holds, settled as the protocol says (C2, C3)."""
+    """The tags that a channel's consumer holds, settled as the protocol requires (C2, C3)."""
 
     def __init__(self, last=0):
         self.open = set(range(1, last + 1))
@@ -12,7 +12,7 @@ class SettlementModel:
         self.answers = {}
 
     def settle(self, request):
-        """Applies a settlement, or answers it again; the messages settled."""
+        """Applies a settlement, or repeats its answer; returns the number of messages settled."""
         if request.number in self.answers:
             return self.answers[request.number]
         tags = named(request, self.open)
@@ -25,7 +25,7 @@ class SettlementModel:
 
 
 def named(request, opened):
-    """The tags a settlement names."""
+    """The tags that a settlement names."""
     if request.first_tag:
         assert not request.delivery_tag, "runs stand instead of a tag"
         runs = zip(request.first_tag, request.rows, strict=True)

@@ -16,7 +16,7 @@ from tests.unit.client.threads import SOON_S, client_threads, logged
 
 
 def run(coroutine):
-    """Runs on a loop that reports what blocks it or is left behind."""
+    """Runs a coroutine on an event loop with a time limit; no client thread may remain."""
 
     async def bounded():
         async with asyncio.timeout(3 * SOON_S):
@@ -32,13 +32,13 @@ RUN = run
 
 @contextlib.asynccontextmanager
 async def consuming(broker, callback=None, *, channel=(), **options):
-    """A channel and a consumer of it."""
+    """Opens an `AsyncChannel` with one consumer; yields both."""
     async with AsyncChannel(broker.endpoint, **dict(channel)) as it:
         yield it, await it.consume("orders", callback, **options)
 
 
 async def test_iteration_and_settlements(broker):
-    """C15: a settlement is awaited, or left to itself."""
+    """C15: the future of a settlement may be awaited or ignored."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
     async with consuming(broker, mode="client", outcomes=["rejected"]) as (_, consumer):
         async for message in consumer:
@@ -52,7 +52,7 @@ async def test_iteration_and_settlements(broker):
 
 
 async def test_auto_accepts_before_it_returns(broker):
-    """C10: the message is off the queue when the application has it."""
+    """C10: the message is accepted at the broker when the application gets it."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
     async with consuming(broker) as (_, consumer):
         assert (await consumer.receive()).body == b"1"
@@ -60,7 +60,7 @@ async def test_auto_accepts_before_it_returns(broker):
 
 
 async def test_batches(broker):
-    """C16: no object per message."""
+    """C16: batches are received and settled without an object per message."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 5)))
     async with consuming(broker, mode="client") as (_, consumer):
         first = await consumer.receive_batch(2)
@@ -73,14 +73,14 @@ async def test_batches(broker):
 
 
 async def test_receive_gives_up_in_time(broker):
-    """None: there was no message."""
+    """`receive` and `receive_batch` return None when no message comes within the timeout."""
     async with consuming(broker) as (_, consumer):
         assert await consumer.receive(0.01) is None
         assert await consumer.receive_batch(timeout_s=0) is None
 
 
 async def test_a_cancelled_receive_loses_no_message(broker):
-    """C10: a message that was accepted for it is given to the next call."""
+    """C10: a message already accepted for a cancelled `receive` is given to the next call."""
     asked, go_on = threading.Event(), threading.Event()
 
     def script(requests):
@@ -106,7 +106,7 @@ async def test_a_cancelled_receive_loses_no_message(broker):
 
 
 async def test_a_callback_is_awaited(broker, caplog):
-    """C10: accepted after it, requeued when it raises; logged once."""
+    """C10: a message is accepted after its callback, requeued if that raises; logged once."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
     bodies = []
     done = asyncio.Event()
@@ -130,7 +130,7 @@ async def test_a_callback_is_awaited(broker, caplog):
 
 
 async def test_a_callback_may_be_a_plain_function(broker):
-    """C10: one that waits for nothing."""
+    """C10: a callback need not be a coroutine function; what is not callable is refused."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
     done = asyncio.Event()
 
@@ -149,7 +149,7 @@ async def test_a_callback_may_be_a_plain_function(broker):
 
 
 async def test_a_callback_may_close_its_consumer_and_not_its_channel(broker):
-    """It would end itself."""
+    """Closing the channel from a callback is refused, as the callback would end itself."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
     caught = []
 
@@ -168,7 +168,7 @@ async def test_a_callback_may_close_its_consumer_and_not_its_channel(broker):
 
 
 async def test_a_consumer_with_a_callback_has_no_receive(broker):
-    """Its messages go one way."""
+    """Messages of a consumer with a callback go to the callback only."""
 
     async def call_back(_):
         pass
@@ -179,7 +179,7 @@ async def test_a_consumer_with_a_callback_has_no_receive(broker):
 
 
 async def test_why_a_callbacks_consumer_ended_is_in_its_task(broker):
-    """The broker deleted the queue: awaiting the task raises it."""
+    """Awaiting the consumer's task raises the reason of its end: the queue was deleted."""
     reason = errors.QueueNotFoundError("The queue 'orders' was deleted.")
     broker.consuming.scripts.append(serve(fake.cancelled("1", reason)))
 
@@ -192,7 +192,7 @@ async def test_why_a_callbacks_consumer_ended_is_in_its_task(broker):
 
 
 async def test_pulls(broker):
-    """C9."""
+    """C9: a pull gives the messages that are ready; an unanswered pull fails in time."""
     frames = [fake.numbered(1, 2, get_number=1), fake.get_empty(1)]
     broker.consuming.scripts.append(serve(*frames))
     async with AsyncChannel(broker.endpoint) as it:
@@ -205,7 +205,7 @@ async def test_pulls(broker):
 
 
 async def test_a_cut_beyond_the_grace_is_told(broker):
-    """C11: to who waits, and to who settles."""
+    """C11: pending settlements and waiting receives fail when the channel is lost."""
 
     def script(requests):
         for request in requests:
@@ -230,7 +230,7 @@ async def test_a_cut_beyond_the_grace_is_told(broker):
 
 
 async def test_close_ends_an_iteration(broker):
-    """As the blocking one."""
+    """Closing the channel ends an `async for` over its consumer."""
     it = AsyncChannel(broker.endpoint)
     consumer = await it.consume("orders")
 
@@ -245,7 +245,7 @@ async def test_close_ends_an_iteration(broker):
 
 
 async def test_close_with_a_bound_gives_up(broker):
-    """C15: as the blocking one."""
+    """C15: with an unanswered settlement, close raises after its timeout."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 1), settle=False))
     it = AsyncChannel(broker.endpoint)
     consumer = await it.consume("orders", mode="client")
@@ -257,7 +257,7 @@ async def test_close_with_a_bound_gives_up(broker):
 
 
 def test_a_loop_that_is_gone_hears_nothing(broker):
-    """A channel that outlives its loop still has its thread, and ends it when it is collected."""
+    """A channel that outlives its event loop ends its thread when it is abandoned."""
     broker.consuming.scripts.append(serve())
 
     async def main():

@@ -1,4 +1,4 @@
-"""Consumers with a callback, over a scripted broker: C10, and the thread that calls back."""
+"""Consumers with a callback, over a scripted broker: C10, and the thread that runs callbacks."""
 
 import functools
 import threading
@@ -12,7 +12,7 @@ from tests.unit.client.threads import SOON_S, client_threads, logged, refuse_thr
 
 
 class Calls:
-    """A callback that keeps what it got, and raises on some bodies."""
+    """A callback that records the bodies it got, and raises on some of them."""
 
     def __init__(self, wanted, *, raises_on=(), error=None):
         self.bodies = []
@@ -30,7 +30,7 @@ class Calls:
 
 
 def consume(broker, script, calls, **options):
-    """Everything the calls want of what the script sends, and then the end."""
+    """Consumes until the callback has its messages, then closes the channel."""
     broker.consuming.scripts.append(script)
     with channel(broker) as it:
         it.consume("orders", calls, **options)
@@ -38,7 +38,7 @@ def consume(broker, script, calls, **options):
 
 
 def one_by_one(requests):
-    """A broker that sends a message when the one before was settled."""
+    """A script that sends each message once the previous one was settled."""
     tag = 0
     for request in requests:
         kind = request.WhichOneof("kind")
@@ -52,7 +52,7 @@ def one_by_one(requests):
 
 
 def test_auto_accepts_after_the_callback(broker):
-    """C10: when it returned without raising."""
+    """C10: AUTO accepts a message when its callback has returned without raising."""
     calls = Calls(3)
     consume(broker, one_by_one, calls)
     assert calls.bodies == [b"1", b"2", b"3"]
@@ -64,7 +64,7 @@ def test_auto_accepts_after_the_callback(broker):
 )
 @pytest.mark.parametrize("mode", ["auto", "dups_ok"])
 def test_a_raising_callback_puts_its_message_back(broker, caplog, mode, declared, outcome):
-    """C10: FAILED when that was declared, else RELEASED; logged once, and the next one comes."""
+    """C10: FAILED if declared, else RELEASED; logged once, and the next message comes."""
     calls = Calls(2, raises_on=[b"1"])
     consume(broker, serve(fake.numbered(1, 2)), calls, mode=mode, outcomes=declared)
     assert outcomes(broker) == [(1, outcome), (2, "ACCEPTED")]
@@ -74,7 +74,7 @@ def test_a_raising_callback_puts_its_message_back(broker, caplog, mode, declared
 
 
 def test_a_raising_callback_says_why(broker, caplog):
-    """C13: what it raised is the reason in the dead letter, whatever characters it holds."""
+    """C13: the raised exception becomes the dead-letter reason, whatever characters it holds."""
     calls = Calls(1, raises_on=[b"1"], error=KeyError("\ud800" + "x" * 9999))
     consume(broker, serve(fake.numbered(1, 1)), calls, outcomes="failed")
     (settle,) = settles(broker.consuming.streams[0])
@@ -84,7 +84,7 @@ def test_a_raising_callback_says_why(broker, caplog):
 
 
 def test_a_callback_that_exits_ends_nothing(broker, caplog):
-    """C10: `sys.exit()` in a callback is one more thing it can raise."""
+    """C10: `sys.exit()` in a callback is handled like any other exception."""
     calls = Calls(2, raises_on=[b"1"], error=SystemExit(3))
     consume(broker, serve(fake.numbered(1, 2)), calls)
     assert calls.bodies == [b"1", b"2"]
@@ -92,7 +92,7 @@ def test_a_callback_that_exits_ends_nothing(broker, caplog):
 
 
 def test_pre_accepts_before_the_callback(broker, caplog):
-    """C10: whatever the callback does."""
+    """C10: PRE accepts a message before its callback runs, even if that raises."""
     seen = []
 
     def call_back(message):
@@ -113,14 +113,14 @@ def test_pre_accepts_before_the_callback(broker, caplog):
 
 @pytest.mark.parametrize("mode", ["none", "client"])
 def test_no_mode_of_the_application_settles_by_itself(broker, caplog, mode):
-    """C10: NONE has no acks, and CLIENT is the application's to settle, raising or not."""
+    """C10: NONE has no acks and CLIENT is settled by the application, raising or not."""
     consume(broker, serve(fake.numbered(1, 2)), Calls(2, raises_on=[b"1"]), mode=mode)
     assert outcomes(broker) == []
     assert len(logged(caplog)) == 1
 
 
 def test_a_callback_may_settle_its_message_itself(broker):
-    """C10: its word stands, and AUTO adds nothing."""
+    """C10: the outcome that the callback set stands, and AUTO adds no accept."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
     done = threading.Event()
 
@@ -135,7 +135,7 @@ def test_a_callback_may_settle_its_message_itself(broker):
 
 
 def test_acknowledging_under_a_callbacks_feet_settles_once(broker):
-    """C2, C3: what another consumer of the channel accepted is not accepted again."""
+    """C2, C3: a message accepted through another consumer of the channel is not accepted again."""
     arrived, go_on = threading.Event(), threading.Event()
 
     def call_back(_):
@@ -165,7 +165,7 @@ def test_acknowledging_under_a_callbacks_feet_settles_once(broker):
 
 
 def test_close_waits_for_the_callback_that_runs(broker):
-    """C10: its message is accepted; those after it go back."""
+    """C10: the message of the running callback is accepted; later messages are released."""
     running, go_on = threading.Event(), threading.Event()
     calls = Calls(1)
 
@@ -190,7 +190,7 @@ def test_close_waits_for_the_callback_that_runs(broker):
 
 
 def test_close_does_not_wait_for_ever(broker):
-    """A callback that hangs is left behind, and close raises."""
+    """Closing with a timeout raises, and leaves a callback that hangs to its thread."""
     running, go_on = threading.Event(), threading.Event()
 
     def call_back(_):
@@ -209,7 +209,7 @@ def test_close_does_not_wait_for_ever(broker):
 
 
 def test_a_callback_may_close_its_consumer(broker):
-    """It is the last one; the unread messages are requeued."""
+    """Closing the consumer makes this message its last; unread messages are requeued."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
     calls = Calls(1)
 
@@ -228,7 +228,7 @@ def test_a_callback_may_close_its_consumer(broker):
 
 
 def test_a_callback_must_not_close_its_channel(broker):
-    """It would wait for itself."""
+    """Closing the channel from a callback is refused, as it would wait for itself."""
     caught = []
     done = threading.Event()
 
@@ -248,7 +248,7 @@ def test_a_callback_must_not_close_its_channel(broker):
 
 
 def test_a_callback_may_flush_and_pull(broker):
-    """C9, C15: it waits for the channel's thread, not for its own."""
+    """C9, C15: both calls wait for the channel's thread, not for the callback's own thread."""
     done = threading.Event()
     pulled = []
 
@@ -280,7 +280,7 @@ def test_a_callback_may_flush_and_pull(broker):
 
 
 def test_what_cannot_be_called_back_is_refused(broker):
-    """C10: a coroutine that is never awaited would lose its messages silently."""
+    """C10: a coroutine function would never be awaited and lose its messages silently."""
 
     async def coroutine(_):
         pass
@@ -299,7 +299,7 @@ def test_what_cannot_be_called_back_is_refused(broker):
 
 
 def test_a_callback_that_gets_no_thread_leaves_no_consumer(broker, monkeypatch):
-    """Its messages would wait in a consumer without a reference."""
+    """If the callback's thread cannot start, no unreferenced consumer collects messages."""
 
     broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
     with channel(broker) as it:
@@ -312,7 +312,7 @@ def test_a_callback_that_gets_no_thread_leaves_no_consumer(broker, monkeypatch):
 
 
 def test_a_consumer_with_a_callback_has_no_receive(broker):
-    """Its messages go one way."""
+    """`receive` is refused with a callback, and `join` without one."""
     with channel(broker) as it:
         consumer = it.consume("orders", print)
         with pytest.raises(errors.PreconditionFailedError, match="callback"):
@@ -322,7 +322,7 @@ def test_a_consumer_with_a_callback_has_no_receive(broker):
 
 
 def test_the_end_of_a_consumer_is_told(broker, caplog):
-    """It is logged, as no thread may be waiting; `join` raises the reason."""
+    """The end of a consumer is logged, and `join` raises its reason each time."""
     reason = errors.QueueNotFoundError("The queue 'orders' was deleted.")
     broker.consuming.scripts.append(serve(fake.numbered(1, 1), fake.cancelled("1", reason)))
     calls = Calls(1)
@@ -339,7 +339,7 @@ def test_the_end_of_a_consumer_is_told(broker, caplog):
 
 
 def test_the_end_of_a_channel_is_raised_although_a_callback_met_it(broker, caplog):
-    """The application never calls into the callback's thread: `close` raises."""
+    """`close` raises the channel's failure even though the callback's thread met it first."""
     broker.consuming.scripts.append(
         fake.answering(end=errors.QueueNotFoundError("There is no queue 'orders'."))
     )
@@ -353,7 +353,7 @@ def test_the_end_of_a_channel_is_raised_although_a_callback_met_it(broker, caplo
 
 
 def test_join_with_a_bound_says_that_it_goes_on(broker):
-    """And ends when the consumer does."""
+    """`join` returns False after its timeout, and True when the consumer has ended."""
     with channel(broker) as it:
         consumer = it.consume("orders", print)
         assert not consumer.join(0.01)

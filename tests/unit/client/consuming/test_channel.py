@@ -18,14 +18,14 @@ from tests.unit.client.threads import SOON_S, client_threads, logged, refuse_thr
 
 
 def test_a_channel_connects_when_it_is_used(broker):
-    """An unused one costs nothing, and its close neither."""
+    """An unused channel opens no stream and starts no thread, nor does its close."""
     with channel(broker):
         assert client_threads() == []
     assert broker.consuming.streams == []
 
 
 def test_a_channel_opens_with_its_window_and_label(broker):
-    """C11: the id is random, 16 bytes."""
+    """C11: the open carries window, label and a channel id of 16 random bytes."""
     with channel(broker, window_messages=7, label="till 4") as it:
         it.consume("orders")
     ((opening, *_),) = broker.consuming.streams
@@ -54,7 +54,7 @@ def test_bad_arguments_are_told_before_anything_is_sent(broker, arguments, words
 
 
 def test_outcomes_that_the_broker_lacks_are_refused(broker):
-    """C5: InvalidOperation at open; the channel goes on."""
+    """C5: InvalidOperation at open for an unsupported outcome; the channel goes on."""
     broker.consuming.scripts.append(react(open=fake.opened(outcomes=[pb.OUTCOME_ACCEPTED])))
     with channel(broker) as it:
         with pytest.raises(errors.InvalidOperationError, match="rejected"):
@@ -64,7 +64,7 @@ def test_outcomes_that_the_broker_lacks_are_refused(broker):
 
 
 def test_an_undeclared_outcome_is_refused(broker):
-    """C5: at the call; the message can still be settled with another."""
+    """C5: refused at the call; the message can still be settled with another outcome."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
     with channel(broker) as it:
         message = it.consume("orders", mode="client", outcomes="rejected").receive(SOON_S)
@@ -74,7 +74,7 @@ def test_an_undeclared_outcome_is_refused(broker):
 
 
 def test_settling_twice_closes_the_channel(broker):
-    """C2: earlier settlements take effect, unsettled messages are requeued with the channel."""
+    """C2: earlier settlements take effect, and the end of the channel requeues the rest."""
     with consuming(broker, fake.numbered(1, 2)) as (_, consumer):
         message = consumer.receive(SOON_S)
         first = message.accept()
@@ -87,7 +87,7 @@ def test_settling_twice_closes_the_channel(broker):
 
 
 def test_a_message_of_another_channel_closes_the_channel(broker):
-    """C2: its tag means something else here."""
+    """C2: a delivery tag is valid only on its own channel."""
     broker.consuming.scripts += [serve(fake.numbered(1, 1)), serve(fake.numbered(1, 1))]
     with channel(broker) as mine, channel(broker) as other:
         consumer = mine.consume("orders", mode="client")
@@ -102,7 +102,7 @@ def test_a_message_of_another_channel_closes_the_channel(broker):
 
 
 def test_acknowledge_takes_everything_before(broker):
-    """C10, CLIENT: up to and including the message, in one settlement."""
+    """C10, CLIENT: accepts all messages up to and including this one, in one settlement."""
 
     with consuming(broker, fake.numbered(1, 5)) as (it, consumer):
         messages = [consumer.receive(SOON_S) for _ in range(4)]
@@ -114,7 +114,7 @@ def test_acknowledge_takes_everything_before(broker):
 
 @pytest.mark.parametrize("mode", ["auto", "pre", "dups_ok", "none"])
 def test_other_modes_refuse_to_be_settled_by_hand(broker, mode):
-    """C10: the message is settled; saying so again is a mistake that costs no channel."""
+    """C10: settling by hand in another mode raises, and the channel goes on."""
     with consuming(broker, fake.numbered(1, 2), mode=mode) as (it, consumer):
         message = consumer.receive(SOON_S)
         with pytest.raises(errors.PreconditionFailedError, match=mode.upper()):
@@ -125,7 +125,7 @@ def test_other_modes_refuse_to_be_settled_by_hand(broker, mode):
 
 
 def test_a_cut_within_the_grace_is_not_noticed(broker):
-    """C11, C15: same id, nothing twice, and what has no answer is asked again under its number."""
+    """C11, C15: same channel id, no duplicates; unanswered settlements keep their numbers."""
     cut = threading.Event()
 
     def disconnect(_):
@@ -151,7 +151,7 @@ def test_a_cut_within_the_grace_is_not_noticed(broker):
 
 
 def test_a_cut_beyond_the_grace_closes_a_channel_that_is_not_renewed(broker):
-    """C11, C15: every call raises that the tags are gone; settlements have their outcomes."""
+    """C11, C15: every call raises that the tags are gone; settlements get their outcomes."""
     cut = threading.Event()
 
     def disconnect(_):
@@ -180,7 +180,7 @@ def test_a_cut_beyond_the_grace_closes_a_channel_that_is_not_renewed(broker):
     [({"reconnect_timeout_ms": 0}, "the broker waits"), ({"reconnect_timeout_ms": 300}, "0.3 s")],
 )
 def test_a_broker_that_stays_away_closes_the_channel(broker, monkeypatch, options, words):
-    """C11, C17: it is tried for as long as the broker may wait, or as it was told."""
+    """C11, C17: the client retries for the broker's grace, or for its reconnect timeout."""
     monkeypatch.setattr(stream, "_RESUMABLE_S", 0.3)
     broker.consuming.scripts.append(react(subscribe=fake.numbered(1, 1)))
     with channel(broker, **options) as it:
@@ -194,7 +194,7 @@ def test_a_broker_that_stays_away_closes_the_channel(broker, monkeypatch, option
 
 
 def test_no_broker_at_all_is_told(broker):
-    """Names the endpoint and the cause, after the bound it was given."""
+    """The error names the endpoint after the retry bound."""
     broker.close()
     with (
         channel(broker, retry_total_ms=100) as it,
@@ -204,7 +204,7 @@ def test_no_broker_at_all_is_told(broker):
 
 
 def test_what_the_broker_ends_a_channel_with_is_raised(broker):
-    """C2, C15: by every call, and by settlements without an answer."""
+    """C2, C15: the broker's error is raised by every call and by unanswered settlements."""
 
     def refuse(_):
         raise errors.UnknownDeliveryTagError("unknown delivery tag 1", delivery_tag=1)
@@ -220,7 +220,7 @@ def test_what_the_broker_ends_a_channel_with_is_raised(broker):
 
 
 def test_a_failure_that_nobody_saw_is_raised_by_close(broker):
-    """Nothing is swallowed: an application that only waits gets the error at the end."""
+    """An application that makes no other call gets the channel's error from `close`."""
     failed = threading.Event()
     gone = errors.QueueNotFoundError("There is no queue 'orders'.")
     broker.consuming.scripts.append(fake.answering(lambda _: failed.set(), end=gone))
@@ -235,7 +235,7 @@ def test_a_failure_that_nobody_saw_is_raised_by_close(broker):
 
 
 def test_a_failure_that_comes_while_closing_is_raised(broker):
-    """Nothing is swallowed: the broker's last word is the reason, not the close."""
+    """An error of the broker during close is raised by `close`."""
 
     def script(requests):
         next(requests)
@@ -253,7 +253,7 @@ def test_a_failure_that_comes_while_closing_is_raised(broker):
 
 
 def test_a_consumer_the_broker_ends_gives_what_it_has_first(broker):
-    """The channel goes on: its other consumers, and what is to be settled."""
+    """A cancelled consumer hands over its messages first; the channel can still settle them."""
     reason = errors.QueueNotFoundError("The queue 'orders' was deleted.")
     with consuming(broker, fake.numbered(1, 1), fake.cancelled("1", reason)) as (_, consumer):
         message = consumer.receive(SOON_S)
@@ -264,7 +264,7 @@ def test_a_consumer_the_broker_ends_gives_what_it_has_first(broker):
 
 
 def test_none_gives_what_it_has_after_the_channel_is_gone(broker):
-    """C10, NONE: the broker has removed the messages, so no one else gets them."""
+    """C10, NONE: received messages are handed over, as the broker has removed them."""
     broker.consuming.scripts.append(
         fake.answering(fake.numbered(1, 3), end=errors.ClosedError("The channel was closed."))
     )
@@ -277,7 +277,7 @@ def test_none_gives_what_it_has_after_the_channel_is_gone(broker):
 
 
 def test_signs_of_life_go_out(broker):
-    """C12: as often as the broker asks."""
+    """C12: heartbeats are sent as often as the broker asks."""
     enough = threading.Event()
     script = react(open=fake.opened(heartbeat_ms=5), heartbeat=lambda _: enough.set())
     broker.consuming.scripts.append(script)
@@ -287,7 +287,7 @@ def test_signs_of_life_go_out(broker):
 
 
 def test_a_silent_broker_is_left_for_a_new_stream(broker, monkeypatch):
-    """C11, C12: a connection that hangs is as good as cut, and the channel goes on."""
+    """C11, C12: a silent connection counts as cut, and the channel goes on by a new stream."""
     decide = ChannelState.next_action
     losses = [Lost()]
 
@@ -303,7 +303,7 @@ def test_a_silent_broker_is_left_for_a_new_stream(broker, monkeypatch):
 
 
 def test_transport_acks_follow_their_settings(broker):
-    """C11: at the part of the window that was asked for, apart from application acks."""
+    """C11: sent at the configured part of the window, independent of application acks."""
     acked = threading.Event()
     script = react(subscribe=fake.numbered(1, 5), transport_ack=lambda _: acked.set())
     broker.consuming.scripts.append(script)
@@ -317,7 +317,7 @@ def test_transport_acks_follow_their_settings(broker):
 
 
 def test_a_malformed_frame_ends_the_channel(broker):
-    """A broker that sends rows it did not announce is not understood."""
+    """A frame that announces more rows than its block has ends the channel."""
     lie = fake.frame(
         fake.block_of(b"a"), delivery=pb.Delivery(consumer="1", runs=fake.runs_of((1, 2)))
     )
@@ -329,14 +329,14 @@ def test_a_malformed_frame_ends_the_channel(broker):
 
 
 def test_a_kind_of_a_later_version_is_passed_over(broker):
-    """Answers of a newer broker that this client does not know are ignored."""
+    """Responses of an unknown kind, from a newer broker, are ignored."""
     broker.consuming.scripts.append(serve(pb.ConsumeResponse(), fake.numbered(1, 1)))
     with channel(broker) as it:
         assert it.consume("orders").receive(SOON_S).body == b"1"
 
 
 def test_a_pull_gives_what_there_is(broker):
-    """C9: in frames or not, complete with `GetEmpty`."""
+    """C9: a pull may come in several frames, and is complete with `GetEmpty`."""
     frames = [
         fake.numbered(1, 2, get_number=1),
         fake.numbered(3, 3, get_number=1),
@@ -350,7 +350,7 @@ def test_a_pull_gives_what_there_is(broker):
 
 
 def test_a_pull_without_an_answer_is_given_up(broker):
-    """C9: messages that come for it later are requeued."""
+    """C9: messages that arrive for an abandoned pull are requeued."""
     late = threading.Event()
 
     def settled(request):
@@ -370,7 +370,7 @@ def test_a_pull_without_an_answer_is_given_up(broker):
 
 @pytest.mark.parametrize("runs", [False, True])
 def test_a_batch_is_settled_by_its_tags(broker, runs):
-    """C16: whole or in part; one settlement where the broker takes runs."""
+    """C16: a batch is settled whole or in part, in one settlement if the broker takes runs."""
 
     broker.consuming.scripts.append(serve(fake.numbered(1, 6), settle_runs=runs))
     with channel(broker) as it:
@@ -385,7 +385,7 @@ def test_a_batch_is_settled_by_its_tags(broker, runs):
 
 
 def test_receive_gives_up_in_time(broker):
-    """None: there was no message."""
+    """`receive` and `receive_batch` return None when no message comes within the timeout."""
     with channel(broker) as it:
         consumer = it.consume("orders")
         assert consumer.receive(0) is None
@@ -394,7 +394,7 @@ def test_receive_gives_up_in_time(broker):
 
 
 def test_receive_from_many_threads_gives_each_message_once(broker):
-    """Thread safety: no message twice, none forgotten."""
+    """Concurrent receivers get each message exactly once."""
     broker.consuming.scripts.append(serve(*(fake.numbered(at, at) for at in range(1, 201))))
     got = []
 
@@ -416,7 +416,7 @@ def test_receive_from_many_threads_gives_each_message_once(broker):
 
 
 def test_close_wakes_who_waits(broker):
-    """A thread in `receive`, and one in a loop."""
+    """Closing wakes a thread in `receive` and one iterating over a consumer."""
     ends = []
 
     def receive():
@@ -453,7 +453,7 @@ def test_close_with_a_bound_gives_up(broker):
 
 
 def test_leaving_by_an_exception_keeps_the_exception(broker, monkeypatch):
-    """The channel is closed all the same, and has its threads no more."""
+    """The exception propagates, and the channel is closed with all its threads ended."""
     monkeypatch.setattr(limits, "HEARTBEAT_SEND_MS", 100)
     broker.consuming.scripts.append(serve(fake.numbered(1, 1), settle=False))
 
@@ -468,7 +468,7 @@ def test_leaving_by_an_exception_keeps_the_exception(broker, monkeypatch):
 
 
 def test_a_settlements_callback_must_not_wait_for_its_own_thread(broker):
-    """It would wait for itself."""
+    """Blocking calls in a settlement's callback are refused, as they would wait for themselves."""
     caught = []
 
     def call_back(_):
@@ -490,7 +490,7 @@ def test_a_settlements_callback_must_not_wait_for_its_own_thread(broker):
 
 
 def test_a_settlements_callback_that_exits_stops_nothing(broker, caplog):
-    """C15: the other futures are resolved nevertheless."""
+    """C15: the futures of other settlements are resolved all the same."""
     added = threading.Event()
     broker.consuming.scripts.append(serve(fake.numbered(1, 2), asked=added))
     with channel(broker) as it:
@@ -507,7 +507,7 @@ def test_a_settlements_callback_that_exits_stops_nothing(broker, caplog):
 
 
 def test_a_thread_that_cannot_start_leaves_the_channel_as_it_was(broker, monkeypatch):
-    """A process at its limit of threads gets an error, and the next call may succeed."""
+    """If no thread can start, the call raises, and the next call may succeed."""
 
     with channel(broker) as it:
         with monkeypatch.context() as patched:
@@ -518,7 +518,7 @@ def test_a_thread_that_cannot_start_leaves_the_channel_as_it_was(broker, monkeyp
 
 
 def test_a_bug_in_the_thread_is_told(broker, monkeypatch):
-    """Nothing hangs: every call raises what happened."""
+    """An exception in the channel's thread is raised by every call; no call hangs."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr("ackq.client.consuming.state.ChannelState.on_delivery", lambda *_: 1 / 0)
     with (
@@ -530,7 +530,7 @@ def test_a_bug_in_the_thread_is_told(broker, monkeypatch):
 
 
 def test_a_forsaken_channel_leaves_no_thread(broker):
-    """A channel that is collected ends its stream; its messages are requeued."""
+    """A garbage-collected channel ends its stream and threads; its messages are requeued."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
     it = channel(broker)
     message = it.consume("orders", mode="client").receive(SOON_S)
@@ -544,7 +544,7 @@ def test_a_forsaken_channel_leaves_no_thread(broker):
 
 
 def test_a_consumer_keeps_its_channel(broker):
-    """Who holds a consumer need not hold its channel."""
+    """A consumer keeps its channel alive without another reference."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
     consumer = Channel(broker.endpoint).consume("orders", mode="client")
     gc.collect()
@@ -553,7 +553,7 @@ def test_a_consumer_keeps_its_channel(broker):
 
 
 def test_an_unclosed_channel_does_not_hold_up_the_exit(broker):
-    """A program that forgets to close ends all the same, callbacks included."""
+    """A program that does not close its channel exits all the same, with callbacks too."""
     done = run_program(f"""
         from ackq.client import Channel
         channel = Channel({broker.endpoint!r})
@@ -564,7 +564,7 @@ def test_an_unclosed_channel_does_not_hold_up_the_exit(broker):
 
 
 def test_a_fork_must_not_use_its_parents_channel(broker):
-    """Calls in the child raise and never hang; the parent goes on."""
+    """Calls in the forked child raise and never hang; the parent's channel goes on."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
     done = run_program(f"""
         import os, sys, warnings
@@ -599,7 +599,7 @@ def test_a_fork_must_not_use_its_parents_channel(broker):
 
 
 def test_a_broker_that_opens_the_channel_twice(broker):
-    """C11: no broker does; the channel fails with a typed error, and its thread does not."""
+    """C11: a second open answer fails the channel with a typed error, without a dead thread."""
     broker.consuming.scripts.append(react(subscribe=fake.opened()))
     with channel(broker) as it:
         consumer = it.consume("orders")

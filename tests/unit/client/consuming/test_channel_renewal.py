@@ -1,4 +1,4 @@
-"""A channel whose broker has lost it, over a scripted broker: C9-C11, C15, C17."""
+"""Renewal of a channel that its broker has lost, over a scripted broker: C9-C11, C15, C17."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ from tests.unit.client.threads import SOON_S, client_threads, logged
 
 
 class Heard:
-    """What `on_reconnect` was told, which is also when the test goes on."""
+    """Records the reports of `on_reconnect`, and lets a test wait for one."""
 
     def __init__(self):
         self.told = []
@@ -37,7 +37,7 @@ def heard():
 
 
 def cut_at_settle(*frames, instance=b""):
-    """A script that gives the frames to who asks, and loses the connection at a settlement."""
+    """A script that sends the frames to a consumer or pull, and cuts the stream at a settlement."""
 
     def script(requests):
         for request in requests:
@@ -54,7 +54,7 @@ def cut_at_settle(*frames, instance=b""):
 
 @contextmanager
 def renewing(broker, first, second, **options):
-    """A channel that loses its stream once, and finds another channel at the broker."""
+    """Opens a channel that loses its stream once, and gets a new channel at the broker."""
     broker.consuming.scripts += [first, second]
     with channel(broker, **options) as it:
         yield it
@@ -62,7 +62,7 @@ def renewing(broker, first, second, **options):
 
 
 def test_a_consumer_goes_on_with_tags_behind_those_before(broker, heard, caplog):
-    """C17: subscribed again with its prefetch, and the broker's tags begin at 1."""
+    """C17: subscribes again with its prefetch; the broker's new tags from 1 are mapped."""
     first, second = cut_at_settle(fake.numbered(1, 3)), serve(fake.numbered(1, 3))
     with renewing(broker, first, second, on_reconnect=heard) as it:
         consumer = it.consume("orders", mode="client", prefetch=7)
@@ -96,7 +96,7 @@ def test_a_consumer_goes_on_with_tags_behind_those_before(broker, heard, caplog)
 
 
 def test_a_tag_of_before_settles_nothing_and_closes_nothing(broker, heard):
-    """C17: message, batch and `acknowledge` say so in their futures, and `flush` does once."""
+    """C17: stale messages, batches and `acknowledge` fail their futures, and `flush` once."""
     first, second = cut_at_settle(fake.numbered(1, 5)), serve(fake.numbered(1, 5), settle_runs=True)
     with renewing(broker, first, second, on_reconnect=heard) as it:
         consumer = it.consume("orders", mode="client", outcomes=["failed"])
@@ -123,7 +123,7 @@ def test_a_tag_of_before_settles_nothing_and_closes_nothing(broker, heard):
 
 
 def test_what_waited_to_be_sent_took_no_effect(broker, heard):
-    """C17: a settlement that no broker can have seen has a known outcome."""
+    """C17: a settlement that was never sent fails as stale, with a known outcome."""
     away = threading.Event()
     script = cut_at_settle(fake.numbered(1, 2))
 
@@ -147,7 +147,7 @@ def test_what_waited_to_be_sent_took_no_effect(broker, heard):
 
 @pytest.mark.parametrize("mode", ["auto", "dups_ok", "none"])
 def test_receive_goes_on(broker, heard, mode):
-    """C10, C17: at least once; without acks what came is handed over, as nobody else has it."""
+    """C10, C17: unread messages are delivered again; without acks they are kept."""
     cut = threading.Event()
 
     def first(requests):
@@ -175,7 +175,7 @@ def test_receive_goes_on(broker, heard, mode):
 
 
 def test_pre_says_that_it_does_not_know(broker, heard):
-    """C10, C17: `receive` raises for a message that may be lost, and the next one comes."""
+    """C10, C17: `receive` raises for a message that may be lost, then gives the next one."""
     first, second = cut_at_settle(fake.numbered(1, 2)), serve(fake.numbered(2, 2))
     with renewing(broker, first, second, on_reconnect=heard) as it:
         consumer = it.consume("orders", mode="pre")
@@ -186,7 +186,7 @@ def test_pre_says_that_it_does_not_know(broker, heard):
 
 @pytest.mark.parametrize("mode", ["auto", "client", "pre"])
 def test_callbacks_go_on(broker, heard, caplog, mode):
-    """C10, C17: the consumer's thread survives; what the callback had under a void tag is void."""
+    """C10, C17: the consumer's thread survives; settling under a void tag has no effect."""
     seen, done = [], threading.Event()
 
     def call_back(message):
@@ -207,7 +207,7 @@ def test_callbacks_go_on(broker, heard, caplog, mode):
 
 
 def test_another_channel_is_known_by_its_instance(broker, heard):
-    """C17: the answer to the open that made it was lost, and the broker says that it resumed."""
+    """C17: the broker says resumed, but another instance shows that the channel is new."""
     first = cut_at_settle(fake.numbered(1, 2), instance=b"a" * 16)
     second = serve(fake.numbered(1, 2), resumed=True, instance=b"b" * 16)
     with renewing(broker, first, second, on_reconnect=heard) as it:
@@ -222,7 +222,7 @@ def test_another_channel_is_known_by_its_instance(broker, heard):
 
 
 def test_a_queue_that_is_gone_ends_its_consumer_alone(broker, heard):
-    """C17: the broker cancels it, and the other one goes on."""
+    """C17: a deleted queue cancels its own consumer, and other consumers go on."""
     gone = errors.QueueNotFoundError("There is no queue 'bills'.")
 
     def second(requests):
@@ -250,7 +250,7 @@ def test_a_queue_that_is_gone_ends_its_consumer_alone(broker, heard):
 
 @pytest.mark.parametrize("no_ack", [False, True])
 def test_a_pull_is_made_again(broker, heard, no_ack):
-    """C9, C17: as a whole; without acks only for what did not come."""
+    """C9, C17: a cut pull is repeated whole; without acks only for the missing messages."""
 
     def first(requests):
         for request in requests:
@@ -276,7 +276,7 @@ def test_a_pull_is_made_again(broker, heard, no_ack):
 
 
 def test_a_channel_that_the_broker_closed_for_silence_is_renewed(broker, heard):
-    """C12, C17: a process that was stopped for a while goes on."""
+    """C12, C17: a client that was stopped for a while renews its channel and goes on."""
     silent = errors.ClosedError("The channel was closed: its client gave no sign of life.")
     first = fake.answering(fake.numbered(1, 1), end=silent)
     with renewing(broker, first, serve(fake.numbered(1, 1)), on_reconnect=heard) as it:
@@ -286,7 +286,7 @@ def test_a_channel_that_the_broker_closed_for_silence_is_renewed(broker, heard):
 
 
 def test_a_channel_that_is_closing_takes_nothing_new(broker, heard):
-    """C17: its last settlements have their outcome, and nobody subscribes again."""
+    """C17: a closing channel resolves its last settlements and does not subscribe again."""
     first, second = cut_at_settle(fake.numbered(1, 1)), serve(fake.numbered(1, 1))
     broker.consuming.scripts += [first, second]
     it = channel(broker, on_reconnect=heard)
@@ -303,7 +303,7 @@ def test_a_channel_that_is_closing_takes_nothing_new(broker, heard):
 
 
 def test_a_callback_of_the_application_that_raises_stops_nothing(broker, caplog):
-    """C17: it is logged, and the channel goes on."""
+    """C17: an exception in `on_reconnect` is logged, and the channel goes on."""
 
     def on_reconnect(_):
         raise SystemExit
@@ -331,7 +331,7 @@ def test_bad_options_are_told(broker, kind, options, words):
 
 
 def test_an_asynchronous_channel_is_renewed(broker):
-    """C17: `receive` and callbacks go on, and `on_reconnect` runs on the loop."""
+    """C17: an `AsyncChannel` goes on receiving, and runs `on_reconnect` on the loop."""
     told = []
 
     async def main():
@@ -361,7 +361,7 @@ def test_an_asynchronous_channel_is_renewed(broker):
 
 @pytest.mark.parametrize("mode", ["auto", "pre"])
 def test_asynchronous_callbacks_go_on(broker, mode):
-    """C10, C17: their task survives."""
+    """C10, C17: the callbacks' task survives the renewal."""
     seen = []
 
     async def main():

@@ -1,4 +1,4 @@
-"""Transport acks and duplicates, with the time given: C11."""
+"""Transport acks and duplicates, with time passed in: C11."""
 
 import pytest
 from hypothesis import given
@@ -9,12 +9,12 @@ from ackq.client.consuming.received_tags import ReceivedTags
 
 @pytest.fixture
 def received_tags():
-    """A window of 10, acked at 6 messages or after 1 s."""
+    """Received tags with a window of 10, acked at 6 messages or after 1 s."""
     return ReceivedTags(10, 6, 1.0)
 
 
 def test_an_ack_is_due_at_its_part_of_the_window(received_tags):
-    """C11: at 60 % of the window, at once."""
+    """C11: a transport ack is due at once at 60 % of the window."""
     assert received_tags.add(1, 5, 0.0) == [(1, 5)]
     assert received_tags.ack_due(0.0, 0) is None
     received_tags.add(6, 6, 0.1)
@@ -24,7 +24,7 @@ def test_an_ack_is_due_at_its_part_of_the_window(received_tags):
 
 
 def test_an_ack_is_due_after_its_delay(received_tags):
-    """C11: 1 s after the first message without one, however many came since."""
+    """C11: an ack is due 1 s after the first unacked message, however many follow."""
     received_tags.add(1, 1, 5.0)
     received_tags.add(2, 2, 5.9)
     assert received_tags.wake_at(0) == 6.0
@@ -34,7 +34,7 @@ def test_an_ack_is_due_after_its_delay(received_tags):
 
 
 def test_what_comes_again_is_no_news(received_tags):
-    """C11: the application sees a message once, however its frames are repeated."""
+    """C11: repeated frames yield each delivery tag once."""
     received_tags.add(1, 4, 0.0)
     assert received_tags.add(1, 4, 0.0) == []
     assert received_tags.add(3, 7, 0.0) == [(5, 7)]
@@ -42,7 +42,7 @@ def test_what_comes_again_is_no_news(received_tags):
 
 
 def test_an_ack_names_no_tag_behind_a_gap(received_tags):
-    """C11: an ack is cumulative, so it waits for what is missing."""
+    """C11: an ack is cumulative, so it stops below the first missing tag."""
     received_tags.add(1, 2, 0.0)
     received_tags.add(5, 9, 0.0)
     assert received_tags.lowest_missing == 3
@@ -53,7 +53,7 @@ def test_an_ack_names_no_tag_behind_a_gap(received_tags):
 
 
 def test_a_duplicate_is_acked_again_after_a_cut(received_tags):
-    """C11: an ack may have been lost with its stream."""
+    """C11: redelivered messages are acked again, as the first ack may have been lost."""
     received_tags.add(1, 3, 0.0)
     assert received_tags.ack_due(1.0, 0) == 3
     received_tags.on_disconnect(2.0)
@@ -62,7 +62,7 @@ def test_a_duplicate_is_acked_again_after_a_cut(received_tags):
 
 
 def test_a_slow_application_holds_the_broker_back(received_tags):
-    """I6: nothing is acked while more than a window waits to be read."""
+    """I6: no transport ack is sent while more than a window of messages is unread."""
     received_tags.add(1, 9, 0.0)
     assert received_tags.wake_at(11) is None
     assert received_tags.ack_due(9.0, 11) is None
@@ -70,7 +70,7 @@ def test_a_slow_application_holds_the_broker_back(received_tags):
 
 
 def test_without_messages_nothing_is_due(received_tags):
-    """No tag has arrived, so none can be named."""
+    """No transport ack is due before the first message."""
     received_tags.on_disconnect(0.0)
     assert received_tags.wake_at(0) is None
     assert received_tags.ack_due(99.0, 0) is None
@@ -78,7 +78,7 @@ def test_without_messages_nothing_is_due(received_tags):
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 9)), max_size=40))
 def test_each_tag_is_news_once(frames):
-    """C11: in whatever order frames come, and however often."""
+    """C11: each delivery tag is new once, in whatever order and however often frames come."""
     received_tags, model = ReceivedTags(100, 1, 1.0), set()
     for first, more in frames:
         came = set(range(first, first + more + 1))

@@ -1,4 +1,4 @@
-"""What a channel does next, with the time given: C2, C5, C8-C11."""
+"""The next action of a channel's state machine, with time passed in: C2, C5, C8-C11."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def deliver(state, first, last, *, now=0.0, consumer="1", get_number=0):
 
 
 def requests(state, now=0.0):
-    """Everything the flow sends now, and what it does then."""
+    """All requests that the state sends now, and the action that follows them."""
     made = []
     while isinstance(action := state.next_action(now), Send):
         made.append(action.request)
@@ -79,13 +79,13 @@ def bodies(state, inbox, limit=100):
     ],
 )
 def test_bad_settings_are_named(name, value):
-    """I6: as the arguments are called."""
+    """I6: the error names a bad setting as its argument is called."""
     with pytest.raises(errors.InvalidArgumentError, match=name.removesuffix("_s")):
         channel(**{name: value})
 
 
 def test_nothing_is_sent_before_the_open_is_answered():
-    """What the broker supports is not known before."""
+    """No subscription is sent before the broker has announced what it supports."""
     state = channel(opened=False)
     state.announced = frozenset(Outcome)
     subscribe(state)
@@ -95,7 +95,7 @@ def test_nothing_is_sent_before_the_open_is_answered():
 
 
 def test_a_subscription_says_what_it_will_use(state):
-    """C5: the outcomes of the application, and RELEASED for the client's own use."""
+    """C5: declares the application's outcomes, and RELEASED for the client's own use."""
     subscribe(state, prefetch=7, outcomes=[Outcome.REJECTED])
     ((request,), _) = requests(state)
     assert request.subscribe == pb.Subscribe(
@@ -107,7 +107,7 @@ def test_a_subscription_says_what_it_will_use(state):
 
 
 def test_an_outcome_the_broker_lacks_is_refused():
-    """C5: at open, before anything is sent."""
+    """C5: an unsupported outcome is refused before anything is sent."""
     state = channel(opened=False)
     state.on_opened(pb.ChannelOpened(outcomes=[pb.OUTCOME_ACCEPTED, pb.OUTCOME_RELEASED]), 0.0)
     with pytest.raises(errors.InvalidOperationError, match="does not support the outcome failed"):
@@ -116,7 +116,7 @@ def test_an_outcome_the_broker_lacks_is_refused():
 
 
 def test_messages_are_handed_over_in_order(state, consumer):
-    """C1: tags grow by one, and the application gets them in that order."""
+    """C1: tags grow by one, and the application gets messages in tag order."""
     deliver(state, 1, 3)
     deliver(state, 4, 5)
     first = state.take(consumer, 2)
@@ -126,7 +126,7 @@ def test_messages_are_handed_over_in_order(state, consumer):
 
 
 def test_a_frame_that_comes_again_is_dropped(state, consumer):
-    """C11: by tag, whole or in part."""
+    """C11: a repeated frame is dropped by tag, whole or in part."""
     deliver(state, 1, 3)
     assert deliver(state, 1, 3) is None
     deliver(state, 2, 5)
@@ -134,7 +134,7 @@ def test_a_frame_that_comes_again_is_dropped(state, consumer):
 
 
 def test_rows_of_a_frame_that_are_news_keep_their_tags(state, consumer):
-    """C11: also when what is new lies around what is not."""
+    """C11: new rows around a row that is a duplicate keep their tags."""
     deliver(state, 3, 3)
     deliver(state, 1, 5)
     taken = []
@@ -144,7 +144,7 @@ def test_rows_of_a_frame_that_are_news_keep_their_tags(state, consumer):
 
 
 def test_each_consumer_gets_its_own(state):
-    """C8: consumers of a channel share its tags and nothing else."""
+    """C8: consumers of a channel share its tags, but not their messages."""
     first, second = subscribe(state), subscribe(state, "bills")
     deliver(state, 1, 2)
     deliver(state, 3, 3, consumer="2")
@@ -153,13 +153,13 @@ def test_each_consumer_gets_its_own(state):
 
 
 def test_messages_for_nobody_are_an_error(state):
-    """A broker that sends them is not of this version."""
+    """A delivery for an unknown consumer is an internal error."""
     with pytest.raises(errors.InternalError, match="consumer '9'"):
         deliver(state, 1, 1, consumer="9")
 
 
 def test_transport_acks_come_before_settlements(state, consumer):
-    """C11: they hold up the broker, settlements do not."""
+    """C11: a due transport ack is sent before settlements, as it reopens the window."""
     requests(state)
     deliver(state, 1, 6)
     state.take(consumer, 1)
@@ -170,21 +170,21 @@ def test_transport_acks_come_before_settlements(state, consumer):
 
 
 def test_the_sender_is_woken_when_there_is_something_to_say(state):
-    """C11: by a full part of the window, not by each message."""
+    """C11: the sender wakes for a due transport ack, not for each message."""
     subscribe(state)
     requests(state)
     deliver(state, 1, 1)
-    assert state.wakes_sender()  # it must know when the ack is due
+    assert state.wakes_sender()  # it needs the time at which the ack is due
     assert requests(state)[1] == Wait(1.0)
     deliver(state, 2, 5)
     assert not state.wakes_sender()
     deliver(state, 6, 6)
     assert state.wakes_sender()
-    assert not state.wakes_sender()  # it is on its way
+    assert not state.wakes_sender()  # the ack is on its way
 
 
 def test_a_sign_of_life_is_sent_when_nothing_else_is(state):
-    """C12: within the heartbeat, and no more often than it must."""
+    """C12: an idle channel sends one heartbeat per interval, and no more."""
     assert requests(state) == ([], Wait(SEND_S))
     assert kinds(state, SEND_S) == ["heartbeat"]
     state.on_frame(SEND_S)
@@ -192,7 +192,7 @@ def test_a_sign_of_life_is_sent_when_nothing_else_is(state):
 
 
 def test_the_broker_may_ask_for_more_signs_of_life():
-    """C12: `heartbeat_ms` of the open's answer."""
+    """C12: the interval is the `heartbeat_ms` of the answer to the open."""
     state = channel(opened=False)
     state.on_opened(pb.ChannelOpened(outcomes=fake.ALL, heartbeat_ms=500), 0.0)
     assert requests(state)[1] == Wait(0.5)
@@ -200,13 +200,13 @@ def test_the_broker_may_ask_for_more_signs_of_life():
 
 @pytest.mark.parametrize("opened", [True, False])
 def test_a_silent_broker_is_lost(opened):
-    """C12: heartbeat loss, also of one that does not answer the open."""
+    """C12: a silent broker is lost, even if it never answered the open."""
     state = channel(opened=opened)
     assert isinstance(requests(state, LOST_S)[1], Lost)
 
 
 def test_what_the_process_overslept_is_not_the_brokers_silence(state):
-    """C12: of 105 s it slept through 100, and the broker has the rest of the heartbeat."""
+    """C12: time that the client itself slept does not count as the broker's silence."""
     assert requests(state) == ([], Wait(SEND_S))
     assert kinds(state, 100 + SEND_S) == ["heartbeat"]
     assert kinds(state, 100 + 2 * SEND_S) == ["heartbeat"]
@@ -214,7 +214,7 @@ def test_what_the_process_overslept_is_not_the_brokers_silence(state):
 
 
 def test_what_was_overslept_before_a_frame_is_over(state):
-    """C12: silence counts from the frame, not from a later time."""
+    """C12: the broker's silence counts from its last frame, not from a later time."""
     requests(state)
     state.on_frame(100.0)
     assert kinds(state, 101.0) == ["heartbeat"]
@@ -224,7 +224,7 @@ def test_what_was_overslept_before_a_frame_is_over(state):
 
 
 def test_a_process_that_oversleeps_the_answer_to_its_open():
-    """C12: the same before the channel is open."""
+    """C12: the client's own sleep does not count as silence before the channel is open either."""
     state = channel(opened=False)
     assert requests(state) == ([], Wait(SEND_S))
     assert requests(state, 100 + SEND_S) == ([], Wait(100 + 2 * SEND_S))
@@ -233,7 +233,7 @@ def test_a_process_that_oversleeps_the_answer_to_its_open():
 
 
 def test_a_cut_channel_goes_on(state):
-    """C11: unanswered requests are repeated, repeated deliveries are known by their tags."""
+    """C11: unanswered requests are repeated; repeated deliveries are dropped by tag."""
     known, unknown = subscribe(state), subscribe(state, "bills")
     requests(state)
     deliver(state, 1, 2)
@@ -262,20 +262,20 @@ def test_after_a_cut_settlements_are_asked_again_before_anything_is_acked(state,
 
 
 def test_a_forgotten_channel_does_not_go_on(state):
-    """C11: its tags are gone."""
+    """C11: a channel that the broker has forgotten is not resumed; its tags are void."""
     state.on_disconnect(1.0)
     assert not state.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 9.0)
 
 
 def test_an_open_that_was_never_answered_is_repeated():
-    """C11: nothing was delivered, so nothing is lost when the broker knows nothing of it."""
+    """C11: an unanswered open is repeated; nothing was delivered, so nothing is lost."""
     state = channel(opened=False)
     state.on_disconnect(1.0)
     assert state.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 9.0)
 
 
 def test_after_a_cut_everything_that_stands_is_said_again(state):
-    """C8, C9, C11: prefetch, consumers that ended, pulls; each may have been lost with its stream.
+    """C8, C9, C11: prefetch, unsubscribes and pulls are repeated; each may have been lost.
 
     A consumer that the broker has ended is not started again.
     """
@@ -302,7 +302,7 @@ def test_after_a_cut_everything_that_stands_is_said_again(state):
 
 
 def test_what_a_closed_consumer_did_not_read_goes_back(state, consumer):
-    """C4: what waits, and what was on its way."""
+    """C4: unread messages and those still in flight to it are released."""
     deliver(state, 1, 3)
     state.take(consumer, 1)
     state.unsubscribe(consumer)
@@ -318,7 +318,7 @@ def test_what_a_closed_consumer_did_not_read_goes_back(state, consumer):
 
 
 def test_nothing_is_given_back_to_a_channel_that_ends(state):
-    """C12: its end does that; a settlement behind the half-close would never be answered."""
+    """C12: the channel's end requeues; a settlement after the half-close has no answer."""
     state.unsubscribe(subscribe(state))
     state.finishing = True
     assert isinstance(requests(state)[1], Finish)
@@ -328,7 +328,7 @@ def test_nothing_is_given_back_to_a_channel_that_ends(state):
 
 
 def test_a_closed_consumer_without_acks_gives_nothing_back(state):
-    """C10, NONE: its messages are not the broker's any more."""
+    """C10, NONE: the broker no longer has the messages, so none is released."""
     consumer = subscribe(state, no_ack=True)
     deliver(state, 1, 3)
     state.unsubscribe(consumer)
@@ -338,7 +338,7 @@ def test_a_closed_consumer_without_acks_gives_nothing_back(state):
 
 
 def test_without_released_a_closed_consumers_messages_stay():
-    """C5: a broker that does not know RELEASED puts them back at the channel's end."""
+    """C5: where the broker lacks RELEASED, the channel's end requeues the messages."""
     state = channel(opened=False)
     state.on_opened(pb.ChannelOpened(outcomes=[pb.OUTCOME_ACCEPTED]), 0.0)
     consumer = subscribe(state)
@@ -353,7 +353,7 @@ def test_without_released_a_closed_consumers_messages_stay():
 
 
 def test_closing_consumers_leaves_nothing_behind(state):
-    """I6: a channel may start and close consumers for ever."""
+    """I6: a channel may open and close any number of consumers in bounded memory."""
     for _ in range(limits.MAX_CONSUMERS_PER_CHANNEL + 50):
         state.unsubscribe(subscribe(state))
         requests(state)
@@ -363,7 +363,7 @@ def test_closing_consumers_leaves_nothing_behind(state):
 
 @pytest.mark.parametrize("found", [0, 2, 3])
 def test_a_pull_is_complete_with_all_or_with_the_word(found, state):
-    """C9: nothing more comes after as many as were asked, or after `GetEmpty`."""
+    """C9: a pull is complete with all messages asked for, or with `GetEmpty`."""
     pull = state.pull("orders", 3, no_ack=False)
     if found:
         deliver(state, 1, found, get_number=1)
@@ -376,7 +376,7 @@ def test_a_pull_is_complete_with_all_or_with_the_word(found, state):
 
 
 def test_what_comes_for_a_pull_that_was_given_up_goes_back(state):
-    """C9: the application does not wait for it any more."""
+    """C9: messages that arrive for a cancelled pull are released."""
     pull = state.pull("orders", 3, no_ack=False)
     deliver(state, 1, 1, get_number=1)
     state.cancel_pull(pull)
@@ -389,7 +389,7 @@ def test_what_comes_for_a_pull_that_was_given_up_goes_back(state):
 
 
 def test_a_small_prefetch_makes_laziness_small(state):
-    """C8, C10: lazily accepted messages must not use up what may be unsettled."""
+    """C8, C10: lazily accepted messages must not use up the prefetch."""
     subscribe(state, prefetch=10)
     assert state.unsettled.lazy_limit == 5
     state.set_prefetch(None, 1)
@@ -397,7 +397,7 @@ def test_a_small_prefetch_makes_laziness_small(state):
 
 
 def test_the_stream_ends_when_all_is_answered(state, consumer):
-    """C15: the last settlement is resolved before the channel ends."""
+    """C15: the last settlement is answered before the channel ends its stream."""
     deliver(state, 1, 1)
     state.take(consumer, 1)
     state.unsettled.settle([Range(1, 1)], ACCEPT, None)
@@ -410,7 +410,7 @@ def test_the_stream_ends_when_all_is_answered(state, consumer):
 
 @pytest.mark.parametrize("no_ack", [False, True])
 def test_a_pull_that_nobody_took_yet_is_made_again(state, no_ack):
-    """C9, C17: its messages were put back, although all had come; without acks they are kept."""
+    """C9, C17: even a complete pull is repeated; without acks its messages are kept."""
     pull = state.pull("orders", 2, no_ack=no_ack)
     deliver(state, 1, 2, get_number=1)
     requests(state)
@@ -426,7 +426,7 @@ def test_a_pull_that_nobody_took_yet_is_made_again(state, no_ack):
 
 
 def test_what_is_acked_on_a_renewed_channel_has_the_brokers_tags(state, consumer):
-    """C11, C17: transport acks, also after another cut, and settlements of runs."""
+    """C11, C17: transport acks name the broker's new tags, also after another cut."""
     deliver(state, 1, 5)
     requests(state)
     state.on_disconnect(1.0)

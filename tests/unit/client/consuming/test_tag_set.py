@@ -1,4 +1,4 @@
-"""The set of tags against Python's own set (C16)."""
+"""`TagSet` compared with Python's own set (C16)."""
 
 import sys
 
@@ -19,7 +19,7 @@ def members(runs):
 
 @given(STEPS, RANGE)
 def test_it_is_a_set(steps, asked):
-    """C16: whatever is added and removed, it answers as a set does."""
+    """C16: `TagSet` answers as a set does, whatever is added and removed."""
     tags, model = TagSet(), set()
     for step, (first, last) in steps:
         span = set(range(first, last + 1))
@@ -47,7 +47,7 @@ def test_it_is_a_set(steps, asked):
 
 
 def test_what_is_taken_comes_in_whole_runs():
-    """C3: neighbours are one run, also across the words they are kept in."""
+    """C3: neighbouring tags are taken as one run, across the words that store them."""
     tags = TagSet()
     tags.add(1000, 3000)
     tags.remove(2000, 2000)
@@ -55,7 +55,7 @@ def test_what_is_taken_comes_in_whole_runs():
 
 
 def test_a_million_tags_take_little_memory():
-    """C16: under half a byte per tag, every other one of them settled."""
+    """C16: a million tags with every other one settled take under half a byte per tag."""
     tags = TagSet()
     tags.add(1, 1_000_000)
     for tag in range(2, 1_000_001, 2):
@@ -66,7 +66,7 @@ def test_a_million_tags_take_little_memory():
 
 
 def test_tags_that_came_late_are_found():
-    """The lowest one is known also when a lower one comes after it."""
+    """The lowest tag is right also when a lower tag is added later."""
     tags = TagSet()
     tags.add(9000, 9000)
     assert tags.lowest == 9000

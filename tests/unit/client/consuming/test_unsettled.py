@@ -1,4 +1,4 @@
-"""Settlements and how they are coalesced, against a model of the broker: C2, C3, C11, C15, C16."""
+"""Settlements and their coalescing, against a model of the broker: C2, C3, C11, C15, C16."""
 
 from collections import deque
 
@@ -18,7 +18,7 @@ REJECT = Disposition(Outcome.REJECTED, "no")
 
 
 def having(last, *, settle_runs=False, **fields):
-    """Settlements of an application that has the messages 1..last."""
+    """Settlements of an application that was given the messages 1..last."""
     unsettled = Unsettled()
     unsettled.settle_runs = settle_runs
     unsettled.unread.add(1, last)
@@ -35,7 +35,7 @@ def settle(unsettled, *tags, disposition=ACCEPT):
 
 
 def sent(unsettled, now=0.0, missing=None):
-    """Everything that leaves now."""
+    """All settlements that are sent now."""
     requests = []
     while (request := unsettled.next_repeat() or unsettled.next_request(now, missing)) is not None:
         requests.append(request)
@@ -49,7 +49,7 @@ def answer(unsettled, request, messages):
 
 
 def test_settlements_in_order_leave_as_one():
-    """C3: what the application settled one by one is one `multiple` on the wire."""
+    """C3: settlements of single messages in order are sent as one `multiple`."""
     unsettled = having(100)
     futures = [settle(unsettled, tag) for tag in range(1, 100)]
     (request,) = sent(unsettled)
@@ -59,7 +59,7 @@ def test_settlements_in_order_leave_as_one():
 
 
 def test_a_single_one_is_no_multiple():
-    """C3: a `multiple` of one message would say more than was meant."""
+    """C3: one message is settled without `multiple`, which might cover others."""
     unsettled = having(2)
     settle(unsettled, 1)
     (request,) = sent(unsettled)
@@ -67,7 +67,7 @@ def test_a_single_one_is_no_multiple():
 
 
 def test_a_message_that_is_kept_is_not_settled_with_others():
-    """C3: nothing above the lowest unsettled tag is named by a `multiple`."""
+    """C3: a `multiple` never covers a tag above the lowest unsettled one."""
     unsettled = having(5)
     for tag in (1, 2, 4, 5):
         settle(unsettled, tag)
@@ -76,7 +76,7 @@ def test_a_message_that_is_kept_is_not_settled_with_others():
 
 
 def test_what_the_application_has_not_seen_is_kept():
-    """C3, C10: a message in the inbox of another consumer is not settled by a `multiple`."""
+    """C3, C10: a `multiple` does not cover a message in another consumer's inbox."""
     unsettled = having(3)
     unsettled.unread.add(4, 4)
     unsettled.unread.add(5, 5)
@@ -88,7 +88,7 @@ def test_what_the_application_has_not_seen_is_kept():
 
 
 def test_what_did_not_arrive_is_kept():
-    """C3: a tag below the highest that is still on its way is outstanding at the broker."""
+    """C3: a `multiple` does not cover a tag that has not arrived yet."""
     unsettled = having(1)
     unsettled.unread.add(3, 4)
     unsettled.hand_over([Range(3, 4)])
@@ -99,7 +99,7 @@ def test_what_did_not_arrive_is_kept():
 
 
 def test_outcomes_are_not_mixed():
-    """C4: each stretch of one outcome leaves by itself, lower tags first."""
+    """C4: settlements of different outcomes are sent apart, one per stretch of tags."""
     unsettled = having(9)
     for tag in range(1, 10):
         settle(unsettled, tag, disposition=REJECT if tag == 4 else ACCEPT)
@@ -114,7 +114,7 @@ def test_outcomes_are_not_mixed():
 
 
 def test_runs_go_to_a_broker_that_takes_them():
-    """C16: with a message kept, any number of others are one settlement all the same."""
+    """C16: any number of messages are one settlement of runs, even with one kept."""
     unsettled = having(1000, settle_runs=True)
     futures = [settle(unsettled, tag) for tag in range(3, 1001, 2)]
     (request,) = sent(unsettled)
@@ -135,7 +135,7 @@ def test_runs_are_bounded(monkeypatch):
 
 
 def test_neighbours_are_one_run():
-    """C16: a stretch costs as much as a message, in whatever order it was settled."""
+    """C16: neighbouring tags are one run, in whatever order they were settled."""
     unsettled = having(10, settle_runs=True)
     for tag in (9, 5, 7, 6, 8):
         settle(unsettled, tag)
@@ -145,7 +145,7 @@ def test_neighbours_are_one_run():
 
 @pytest.mark.parametrize("tags", [(7,), (2, 3, 4), (1, 1)], ids=["unknown", "settled", "twice"])
 def test_an_unknown_tag_is_refused(tags):
-    """C2: never had, settled before, or twice in one call."""
+    """C2: a tag never received, settled before, or named twice in one call is refused."""
     unsettled = having(6)
     settle(unsettled, 3)
     with pytest.raises(errors.UnknownDeliveryTagError, match="unknown delivery tag"):
@@ -153,7 +153,7 @@ def test_an_unknown_tag_is_refused(tags):
 
 
 def test_an_unknown_tag_in_a_run_is_named():
-    """C2: the lowest one."""
+    """C2: the error names the lowest unknown tag of a run."""
     unsettled = having(6)
     settle(unsettled, 4)
     with pytest.raises(errors.UnknownDeliveryTagError) as caught:
@@ -162,7 +162,7 @@ def test_an_unknown_tag_in_a_run_is_named():
 
 
 def test_up_to_takes_what_is_unsettled():
-    """C3: every message it has up to and including the tag, and no other."""
+    """C3: settles each unsettled message up to and including the tag, and no other."""
     unsettled = having(10)
     settle(unsettled, 2)
     future = Settlement()
@@ -175,7 +175,7 @@ def test_up_to_takes_what_is_unsettled():
 
 
 def test_up_to_leaves_what_was_not_handed_over():
-    """C10: the application knows nothing of it, so it cannot have meant it."""
+    """C10: a message that the application has not received is not settled with the rest."""
     unsettled = having(2)
     unsettled.unread.add(3, 3)
     unsettled.unread.add(4, 4)
@@ -187,7 +187,7 @@ def test_up_to_leaves_what_was_not_handed_over():
 
 
 def test_up_to_nothing_is_refused():
-    """C2, C3: as RabbitMQ does."""
+    """C2, C3: settling up to a tag that is no longer outstanding fails, as in RabbitMQ."""
     unsettled = having(3)
     unsettled.settle_up_to(2, ACCEPT, None)
     with pytest.raises(errors.UnknownDeliveryTagError, match="tag 2"):
@@ -195,7 +195,7 @@ def test_up_to_nothing_is_refused():
 
 
 def test_lazily_accepted_messages_leave_late_and_together():
-    """C10: DUPS_OK, after a while."""
+    """C10: DUPS_OK accepts are sent together after a delay."""
     unsettled = having(10)
     unsettled.accept_lazily([Range(1, 1)], 5.0)
     unsettled.accept_lazily([Range(2, 2)], 5.5)
@@ -206,7 +206,7 @@ def test_lazily_accepted_messages_leave_late_and_together():
 
 
 def test_enough_lazily_accepted_messages_leave_at_once():
-    """C10: DUPS_OK, before they use up a prefetch."""
+    """C10: DUPS_OK accepts are sent before they use up a prefetch."""
     unsettled = having(10, lazy_limit=3)
     for tag in (1, 2, 3):
         assert unsettled.wake_at != 0
@@ -215,7 +215,7 @@ def test_enough_lazily_accepted_messages_leave_at_once():
 
 
 def test_what_is_settled_at_once_takes_the_lazy_along():
-    """C10: lazily does not mean later than what came after."""
+    """C10: lazy accepts are sent no later than any later settlement."""
     unsettled = having(3)
     unsettled.accept_lazily([Range(1, 1)], 5.0)
     settle(unsettled, 2)
@@ -224,7 +224,7 @@ def test_what_is_settled_at_once_takes_the_lazy_along():
 
 
 def test_a_hurry_ends_the_laziness():
-    """C10: nothing waits when the channel is closed."""
+    """C10: lazy accepts are sent at once when the channel is closed."""
     unsettled = having(3)
     unsettled.accept_lazily([Range(1, 1)], 5.0)
     unsettled.flush_lazy()
@@ -232,7 +232,7 @@ def test_a_hurry_ends_the_laziness():
 
 
 def test_the_unanswered_have_a_bound(monkeypatch):
-    """C11: the broker's reply cache is bounded, so unanswered settlements are too."""
+    """C11: unanswered settlements are bounded, as the broker's reply cache is."""
     monkeypatch.setattr(module, "_UNANSWERED", 2)
     unsettled = having(6)
     for tag in (2, 4, 6):
@@ -246,7 +246,7 @@ def test_the_unanswered_have_a_bound(monkeypatch):
 
 
 def test_behind_a_few_unanswered_ones_settlements_are_collected(monkeypatch):
-    """C15, C16: one `Settle` for what came until an answer did, not one for each message."""
+    """C15, C16: settlements made while answers are outstanding are sent as one `Settle`."""
     monkeypatch.setattr(module, "_PIPELINED", 2)
     unsettled = having(9)
     first, _ = [settle(unsettled, tag) and sent(unsettled) for tag in (1, 2)]
@@ -259,7 +259,7 @@ def test_behind_a_few_unanswered_ones_settlements_are_collected(monkeypatch):
 
 
 def test_after_a_cut_the_unanswered_are_asked_again():
-    """C11, C15: under their numbers, in their order, before anything new."""
+    """C11, C15: unanswered settlements are repeated in order under their numbers, first."""
     unsettled = having(9)
     for tag in (2, 4, 6):
         settle(unsettled, tag)
@@ -273,7 +273,7 @@ def test_after_a_cut_the_unanswered_are_asked_again():
 
 
 def test_an_answer_that_comes_twice_counts_once():
-    """C15: after a reconnect a settlement may be answered twice."""
+    """C15: a settlement answered twice after a reconnect is resolved once."""
     unsettled = having(2)
     settle(unsettled, 1)
     (request,) = sent(unsettled)
@@ -282,7 +282,7 @@ def test_an_answer_that_comes_twice_counts_once():
 
 
 def test_an_answer_of_another_count_is_told():
-    """C15: which messages were settled is unknown."""
+    """C15: an answer with another count is a mismatch: which messages were settled is unknown."""
     unsettled = having(2)
     settle(unsettled, 1, 2)
     (request,) = sent(unsettled)
@@ -290,7 +290,7 @@ def test_an_answer_of_another_count_is_told():
 
 
 def test_a_call_that_left_in_parts_is_told_once():
-    """C15: its future waits for the last of its messages."""
+    """C15: the future of a settlement sent in parts waits for its last message."""
     unsettled = having(6)
     future = settle(unsettled, 1, 3, 5)
     requests = sent(unsettled)
@@ -302,7 +302,7 @@ def test_a_call_that_left_in_parts_is_told_once():
 
 
 def test_giving_up_finds_everything_once():
-    """C15: sent, cut or pending, each with whether the broker may have seen it."""
+    """C15: each open settlement is drained once, with whether the broker may have seen it."""
     unsettled = having(20)
     settle(unsettled, 2, 4)
     assert unsettled.next_request(0.0, None).delivery_tag == 2
@@ -315,7 +315,7 @@ def test_giving_up_finds_everything_once():
 
 @pytest.mark.parametrize("wanted", [False, True], ids=["by the mode", "by the application"])
 def test_what_is_settled_alike_is_one_entry(wanted):
-    """C16: a settlement costs no object per message, beside the future that is asked for."""
+    """C16: equal settlements share one entry; only requested futures cost an object each."""
     unsettled = having(100)
     for tag in range(1, 101):
         unsettled.settle([Range(tag, tag)], ACCEPT, Settlement() if wanted else None)
@@ -324,7 +324,7 @@ def test_what_is_settled_alike_is_one_entry(wanted):
 
 
 class Application:
-    """Settles what it has, in any way; `wanted` is what must become of each message."""
+    """Settles its messages in any way; `wanted` is the outcome that each must get."""
 
     def __init__(self, *, settle_runs):
         self.unsettled = Unsettled()
@@ -385,18 +385,18 @@ class Application:
         return members[pick % len(members)]
 
     def send(self, _, now=0.0):
-        """All that may leave goes on its way."""
+        """Sends all settlements that may be sent."""
         self.wire.extend(sent(self.unsettled, now=now))
 
     def answer(self, _):
-        """The broker handles what is on its way, and its answer comes."""
+        """The broker handles one settlement, and its answer arrives."""
         if self.wire:
             request = self.wire.popleft()
             done = self.unsettled.on_settled(request.number, self.model.settle(request))
             assert done is None or not done.mismatched
 
     def cut(self, handled):
-        """The broker handles some of what is on its way; answers and all others are lost."""
+        """The broker handles some settlements in flight; their answers and the rest are lost."""
         for _ in range(min(handled, len(self.wire))):
             self.model.settle(self.wire.popleft())
         self.wire.clear()
@@ -427,7 +427,7 @@ STEP = st.tuples(st.sampled_from(STEPS), st.integers(0, 5))
 @settings(max_examples=400)
 @given(st.lists(STEP, min_size=4, max_size=40))
 def test_the_broker_settles_what_the_application_settled(settle_runs, steps):
-    """C2-C4, C11, C15: each message once and as asked, whatever is sent, lost and repeated."""
+    """C2-C4, C11, C15: each message is settled once and as asked, despite cuts and repeats."""
     application = Application(settle_runs=settle_runs)
     for step, argument in steps:
         getattr(application, step)(argument)

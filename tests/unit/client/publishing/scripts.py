@@ -11,7 +11,7 @@ SOON_S = 10
 
 
 class OnLoop:
-    """An `AsyncPublisher` on a loop of its own, behind the methods of a `Publisher`."""
+    """An `AsyncPublisher` on an event loop of its own, with the methods of a `Publisher`."""
 
     def __init__(self, endpoint, **options):
         self.out = AsyncPublisher(endpoint, **options)
@@ -57,7 +57,7 @@ class OnLoop:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-# Of a publisher, for tests of both.
+# The kinds of publisher, for tests of both.
 KINDS = {"threads": Publisher, "asyncio": OnLoop}
 
 

@@ -1,6 +1,6 @@
 """Publishing on an event loop, over a scripted broker: P3, P7, P9, P10, P14.
 
-What it shares with `Publisher` is tested with that, for both.
+Behaviour shared with `Publisher` is tested there, for both kinds.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ def confirmed(request):
 
 
 def holding(release):
-    """A script that confirms nothing before the event."""
+    """A script that confirms nothing before the event is set."""
     return fake.answering(fake.held(release), confirmed)
 
 
 def sent(broker):
-    """The bodies that arrived, in their order."""
+    """The bodies that the broker received, in order."""
     return [
         body
         for stream in broker.publishing.streams
@@ -42,12 +42,12 @@ def sent(broker):
 
 async def until(condition):
     async with asyncio.timeout(SOON_S):
-        while not condition():  # noqa: ASYNC110 - of what another thread does
+        while not condition():  # noqa: ASYNC110 - another thread makes the condition true
             await asyncio.sleep(0.001)
 
 
 async def test_publish_returns_with_the_confirm(broker):
-    """P2, P3: the number of the publish; leaving the block ends the threads."""
+    """P2, P3: `publish` returns the publish's number; leaving the block ends the threads."""
     async with publisher(broker) as out:
         assert await out.publish(b"a") == Confirmation(1)
         assert await out.publish("b", message_id="7", headers={"k": "v"}) == Confirmation(2)
@@ -57,7 +57,7 @@ async def test_publish_returns_with_the_confirm(broker):
 
 
 async def test_many_coroutines_share_a_publisher(broker):
-    """P9: each has its own confirm, and what they publish at once travels together."""
+    """P9: each coroutine gets its own confirm; concurrent messages share frames."""
     async with publisher(broker) as out:
         found = await asyncio.gather(*(out.publish(b"%d" % at) for at in range(500)))
     assert found == [Confirmation(number) for number in range(1, 501)]
@@ -66,7 +66,7 @@ async def test_many_coroutines_share_a_publisher(broker):
 
 
 async def test_futures_may_be_awaited_again_and_again(broker):
-    """P9: before the confirm and after it, from several coroutines."""
+    """P9: a future may be awaited before and after the confirm, by several coroutines."""
     async with publisher(broker) as out:
         future = out.publish_nowait(b"a")
 
@@ -79,7 +79,7 @@ async def test_futures_may_be_awaited_again_and_again(broker):
 
 
 async def test_a_failure_is_raised_where_it_is_awaited(broker):
-    """P7, P8: each its own."""
+    """P7, P8: each future raises its own nack or return."""
     full = errors.QueueFullError("The queue 'orders' is full.")
     script = fake.answering(fake.nack(1, 1, full), fake.returned(2), fake.confirm(3))
     broker.publishing.scripts.append(script)
@@ -96,7 +96,7 @@ async def test_a_failure_is_raised_where_it_is_awaited(broker):
 
 
 async def test_returns_are_told_on_the_loop_before_the_confirm(broker):
-    """P7: where the application's other work is done."""
+    """P7: `on_return` runs on the application's event loop."""
     broker.publishing.scripts.append(fake.answering(fake.second_returned, fake.confirm(2)))
     loop, events = asyncio.get_running_loop(), []
 
@@ -113,7 +113,7 @@ async def test_returns_are_told_on_the_loop_before_the_confirm(broker):
 
 
 async def test_a_full_window_makes_publish_wait_in_turn(broker):
-    """P14: coroutines publish in the order in which they asked, and none spins."""
+    """P14: waiting coroutines publish in the order of their calls, and none spins."""
     release = threading.Event()
     broker.publishing.scripts.append(holding(release))
     async with publisher(broker, window_messages=2) as out:
@@ -127,7 +127,7 @@ async def test_a_full_window_makes_publish_wait_in_turn(broker):
 
 
 async def test_a_publish_that_does_not_wait_says_that_the_window_is_full(broker):
-    """P14: nothing is published, and `drain` waits for room."""
+    """P14: `publish_nowait` raises without publishing, and `drain` waits for room."""
     release = threading.Event()
     broker.publishing.scripts.append(holding(release))
     async with publisher(broker, window_messages=1) as out:
@@ -145,7 +145,7 @@ async def test_a_publish_that_does_not_wait_says_that_the_window_is_full(broker)
 
 
 async def test_nobody_overtakes_who_waits_for_room(broker):
-    """P14: a publish that does not wait stands behind them, too."""
+    """P14: `publish_nowait` does not overtake coroutines that wait for room."""
     release = threading.Event()
     broker.publishing.scripts.append(holding(release))
     async with publisher(broker, window_messages=1) as out:
@@ -153,7 +153,7 @@ async def test_nobody_overtakes_who_waits_for_room(broker):
         waiting = asyncio.create_task(out.publish(b"b"))
         await asyncio.sleep(0)
         release.set()
-        assert first.result(SOON_S) == Confirmation(1)  # there is room, and the loop did not run
+        assert first.result(SOON_S) == Confirmation(1)  # the window has room; the loop did not run
         with pytest.raises(errors.WindowFullError, match="takes no more"):
             out.publish_nowait(b"c")
         await waiting
@@ -161,7 +161,7 @@ async def test_nobody_overtakes_who_waits_for_room(broker):
 
 
 async def test_cancelled_while_it_waits_for_room(broker):
-    """P14: it has published nothing, and who waits behind it goes on."""
+    """P14: a cancelled waiter publishes nothing, and the next waiter goes on."""
     release = threading.Event()
     broker.publishing.scripts.append(holding(release))
     async with publisher(broker, window_messages=1) as out:
@@ -197,7 +197,7 @@ async def test_cancelled_while_it_waits_for_the_confirm(broker):
 
 
 async def test_a_cancelled_publish_that_fails_is_told_by_close(broker):
-    """P3, P8: nobody else would hear of it."""
+    """P3, P8: `close` raises the failure of a publish whose waiter was cancelled."""
     full = errors.QueueFullError("The queue 'orders' is full.")
     release = threading.Event()
     script = fake.answering(fake.held(release), fake.nack(1, 1, full))
@@ -212,7 +212,7 @@ async def test_a_cancelled_publish_that_fails_is_told_by_close(broker):
 
 
 async def test_close_ends_who_waits_for_room(broker):
-    """P14: they have published nothing, and are told."""
+    """P14: coroutines that wait for room fail without publishing."""
     broker.publishing.scripts.append(never_answer)
     out = publisher(broker, window_messages=1)
     first = out.publish_nowait(b"a")
@@ -231,7 +231,7 @@ async def test_close_ends_who_waits_for_room(broker):
 
 
 async def test_leaving_by_an_exception_does_not_wait(broker):
-    """P3: what is unanswered fails, and the exception is kept."""
+    """P3: unanswered publishes fail, and the exception propagates."""
     broker.publishing.scripts.append(never_answer)
     futures = []
 
@@ -249,7 +249,7 @@ async def test_leaving_by_an_exception_does_not_wait(broker):
 
 
 async def test_batches_wait_for_room_in_parts(broker):
-    """P14: cut to the window; the number of rows comes when all are confirmed."""
+    """P14: a batch is cut to the window; the row count comes when all rows are confirmed."""
     async with publisher(broker, window_messages=3) as out:
         batch = pa.record_batch({"body": [b"%d" % at for at in range(8)]})
         both = asyncio.gather(out.publish_batch(batch), out.publish_batch(batch.slice(0, 0)))
@@ -261,13 +261,13 @@ async def test_batches_wait_for_room_in_parts(broker):
 
 @pytest.mark.parametrize("option", ["on_return", "on_blocked"])
 def test_a_callback_that_nobody_would_await_is_refused(broker, option):
-    """P7, P14: it is a function."""
+    """P7, P14: `on_return` and `on_blocked` may not be coroutine functions."""
     with pytest.raises(errors.InvalidArgumentError, match=f"'{option}' is a coroutine function"):
         publisher(broker, **{option: asyncio.sleep})
 
 
 async def test_flush_in_time(broker):
-    """P3: it says what is unanswered, and does not end the publisher."""
+    """P3: `flush` reports unanswered publishes after its timeout; the publisher goes on."""
     release = threading.Event()
     broker.publishing.scripts.append(holding(release))
     async with publisher(broker) as out:
@@ -280,7 +280,7 @@ async def test_flush_in_time(broker):
 
 
 def test_a_loop_that_is_gone_hears_nothing(broker):
-    """P3: a future of a loop that ended has its answer all the same."""
+    """P3: a future whose event loop has ended is answered all the same."""
     release = threading.Event()
     broker.publishing.scripts.append(holding(release))
     out = publisher(broker)
@@ -299,7 +299,7 @@ def test_a_loop_that_is_gone_hears_nothing(broker):
 
 
 async def test_forsaken_publisher_leaves_no_thread(broker):
-    """P3: a publisher that nobody holds ends its stream when its answers came."""
+    """P3: an unreferenced publisher ends its stream once its publishes are answered."""
     future = publisher(broker).publish_nowait(b"a")
     gc.collect()
     assert await future == Confirmation(1)
@@ -309,7 +309,7 @@ async def test_forsaken_publisher_leaves_no_thread(broker):
 
 
 def test_fork_must_not_use_its_parents_publisher(broker):
-    """P10: the child is told; the parent goes on."""
+    """P10: calls in the forked child raise; the parent's publisher goes on."""
     done = run_program(f"""
         import asyncio, os, warnings
         from ackq import errors

@@ -1,4 +1,4 @@
-"""What a publisher decides, without threads or a broker: rules P2, P3, P9, P10, P14."""
+"""The state machine of a publisher in confirm mode, without threads: rules P2, P3, P9, P10, P14."""
 
 import time
 
@@ -66,7 +66,7 @@ def sent(action):
 
 
 def test_nothing_goes_before_the_stream_is_open():
-    """P10: until the broker has answered the open, everything is known not to have happened."""
+    """P10: no message is sent before the broker has answered the open, so none is in doubt."""
     state = make_state(opened=False)
     add(state)
     assert state.next_action(50.0) == Wait(None)
@@ -82,14 +82,14 @@ def test_idle_publisher_waits_one_linger(state):
 
 
 def test_what_comes_while_nothing_is_in_flight_goes_at_once():
-    """A publish that is waited for waits for no other."""
+    """A message is sent at once, without the linger, while no frame is in flight."""
     state = make_state(linger_s=limits.PUBLISH_LINGER_MS / 1000)
     add(state, now=10.0)
     assert sent(state.next_action(10.0)) == (1, 1)
 
 
 def test_answers_clock_the_next_frame():
-    """With frames in flight messages gather until an answer comes, but not for longer than that."""
+    """With frames in flight, messages gather until an answer or the gather time."""
     state = make_state(linger_s=0.0)
     state.append_frame(frame(1))
     assert sent(state.next_action(0.0)) == (1, 1)
@@ -102,7 +102,7 @@ def test_answers_clock_the_next_frame():
 
 
 def test_urgent_messages_gather_behind_two_frames(state):
-    """P11: no queue of tiny frames builds up between publisher and broker."""
+    """P11: with two frames in flight urgent messages gather, so no queue of tiny frames forms."""
     urgent = Destination("", mandatory=False, ack_immediately=True)
     for number in (1, 2):
         add(state, destination=urgent)
@@ -120,7 +120,7 @@ def test_sender_is_woken_twice_per_frame():
 
 
 def test_window_counts_until_the_answer():
-    """P14: messages leave the window with their answer, a frame's bytes with its last one."""
+    """P14: a message leaves the window with its answer, a frame's bytes with the last one."""
     state = make_state(window_messages=3)
     state.append_frame(frame(3))
     assert not state.window.admits(1, 1)
@@ -134,7 +134,7 @@ def test_window_counts_until_the_answer():
 
 
 def test_window_in_bytes():
-    """P14: bytes bound the window too, but one message always goes."""
+    """P14: bytes bound the window too, but one message always passes."""
     state = make_state(window_bytes=10)
     assert state.window.admits(1, 1000)
     state.append(ORDERS, row(b"x"), 8, ConfirmationFuture(), 0.0)
@@ -143,7 +143,7 @@ def test_window_in_bytes():
 
 
 def test_blocked_broker_gets_nothing():
-    """P14: neither data nor probes; after it the timers start anew."""
+    """P14: a blocked broker gets neither data nor probes; unblocking restarts the timers."""
     state = make_state(ack_timeout_s=5.0)
     state.append_frame(frame(1))
     state.next_action(0.0)
@@ -156,7 +156,7 @@ def test_blocked_broker_gets_nothing():
 
 
 def test_probe_covers_what_is_late_and_nothing_else():
-    """P10: the probe names the late numbers; later frames have their own time."""
+    """P10: a probe names the late numbers only; later frames have their own timeout."""
     state = make_state(ack_timeout_s=5.0)
     state.append_frame(frame(4))
     state.next_action(0.0)
@@ -170,7 +170,7 @@ def test_probe_covers_what_is_late_and_nothing_else():
 
 
 def test_timer_follows_the_oldest_frame():
-    """P10: an answered frame's timer is not inherited by a younger frame."""
+    """P10: a younger frame does not inherit the timer of an answered frame."""
     state = make_state(ack_timeout_s=5.0)
     state.append_frame(frame(1))
     state.next_action(0.0)
@@ -183,7 +183,7 @@ def test_timer_follows_the_oldest_frame():
 
 
 def test_probed_numbers_go_again_unless_answered_meanwhile(state):
-    """P10: data goes again only for what the broker never saw."""
+    """P10: only numbers that the broker never saw are sent again."""
     state.append_frame(frame(3))
     state.append_frame(frame(3))
     state.next_action(0.0)
@@ -196,7 +196,7 @@ def test_probed_numbers_go_again_unless_answered_meanwhile(state):
 
 
 def test_probe_does_not_double_what_is_in_line(state):
-    """P10: a frame that has yet to go on this stream is missing by nature."""
+    """P10: a frame still waiting to be sent is missing at the broker, and is sent once."""
     state.append_frame(frame(2))
     state.next_action(0.0)
     state.append_frame(frame(2))
@@ -207,7 +207,7 @@ def test_probe_does_not_double_what_is_in_line(state):
 
 
 def test_cut_sends_the_unanswered_again_in_order(state):
-    """P10: the same numbers, in order, without what has its answer."""
+    """P10: unanswered numbers are sent again in order, without the answered ones."""
     state.append_frame(frame(3))
     state.append_frame(frame(2))
     state.next_action(0.0)
@@ -221,7 +221,7 @@ def test_cut_sends_the_unanswered_again_in_order(state):
 
 
 def test_part_of_a_frame_is_a_block_of_its_own(state):
-    """P10: a number below the lowest unanswered must never travel again, so frames are sliced."""
+    """P10: a frame is sliced, as a number below the lowest unanswered must not be resent."""
     state.append_frame(frame(4))
     state.next_action(0.0)
     state.on_confirm(2, 2, multiple=True)
@@ -234,7 +234,7 @@ def test_part_of_a_frame_is_a_block_of_its_own(state):
 
 
 def test_return_is_news_once(state):
-    """P7: a cut between return and confirm brings the return again."""
+    """P7: a return repeated after a cut is reported once."""
     state.append_frame(frame(3))
     state.next_action(0.0)
     reason = errors.UnroutableError("no queue")
@@ -263,7 +263,7 @@ def test_a_return_before_a_cut_decides_nothing(state):
 
 
 def test_finishing_publisher_ends_when_all_is_answered():
-    """P10: close sends the draft at once, and says that it has the last answer."""
+    """P10: close sends the draft at once, and `close` when every number is answered."""
     state = make_state(linger_s=100.0)
     add(state)
     state.finishing = True
@@ -275,7 +275,7 @@ def test_finishing_publisher_ends_when_all_is_answered():
 
 
 def test_a_finishing_publisher_without_a_stream_says_nothing():
-    """P10: what was cut is kept for its 7 days; no stream is opened for a close."""
+    """P10: without a stream none is opened for a close; the state is kept for its 7 days."""
     state = make_state()
     state.on_disconnect()
     state.finishing = True
@@ -283,14 +283,14 @@ def test_a_finishing_publisher_without_a_stream_says_nothing():
 
 
 def test_answer_to_an_unsent_number_is_an_error(state):
-    """P3: the broker cannot know it."""
+    """P3: the broker cannot answer a number that was not sent."""
     state.append_frame(frame(2))
     with pytest.raises(errors.InternalError, match="number 1, but only 0 were sent"):
         state.on_confirm(1, 1, multiple=True)
 
 
 def test_answered_frames_are_let_go():
-    """P9: memory follows what is unanswered, also behind an old unanswered frame."""
+    """P9: answered frames free their content, even after an older unanswered frame."""
     unconfirmed = Unconfirmed()
     frames = [frame(1) for _ in range(500)]
     for each in frames:
@@ -304,7 +304,7 @@ def test_answered_frames_are_let_go():
 
 @pytest.mark.parametrize("fail", [False, True])
 def test_told_frames_let_go_of_their_futures(fail):
-    """P9: frames stay listed for a while after their answer, what they told does not."""
+    """P9: an answered frame that is still listed drops its futures."""
     state = make_state(linger_s=0.0)
     state.append(ORDERS, row(b"a"), 2, future := ConfirmationFuture(), 0.0)
     state.next_action(0.0)
@@ -318,7 +318,7 @@ def test_told_frames_let_go_of_their_futures(fail):
 
 
 def test_frame_answered_on_its_way_out_is_not_sent():
-    """P10: the sender works without the lock; an answer may free the rows under its hands."""
+    """P10: the sender encodes without the lock, and an answer may free the rows meanwhile."""
     state = make_state(linger_s=0.0)
     add(state, count=2)
     state.next_action(0.0)
@@ -330,7 +330,7 @@ def test_frame_answered_on_its_way_out_is_not_sent():
 
 
 def test_frame_answered_while_it_is_encoded_frees_its_rows():
-    """P9: what is encoded too late is not kept."""
+    """P9: a block whose frame was answered during its encoding is not kept."""
 
     def encode():
         unconfirmed.drain()
@@ -345,7 +345,7 @@ def test_frame_answered_while_it_is_encoded_frees_its_rows():
 
 
 class Silent:
-    """A receipt that tells nobody."""
+    """A receipt that ignores its answers."""
 
     def confirm(self, *_):
         pass
@@ -355,7 +355,7 @@ class Silent:
 
 
 def seconds_each(messages, rows):
-    """CPU time per message: every other one is confirmed alone, the last first; then the rest."""
+    """CPU time per message: confirms every other one singly from the last, then the rest."""
     unconfirmed = Unconfirmed()
     for _ in range(messages // rows):
         unconfirmed.add(PublishFrame(ORDERS, b"block", rows, rows, Silent()))
@@ -374,9 +374,9 @@ def seconds_each(messages, rows):
 
 @pytest.mark.parametrize(("messages", "rows"), [(200_000, 1), (1_000_000, 10_000)])
 def test_an_answer_costs_the_same_at_any_depth(messages, rows):
-    """P9: O(1) a message with a million unconfirmed, however the confirms are shaped.
+    """P9: O(1) per message with a million unconfirmed, in whatever shape confirms come.
 
-    One list of all that is unanswered, cut at its head each time, takes 8 times as long.
+    A single list of all unanswered numbers, cut at its head each time, takes 8 times as long.
     """
     few = min(seconds_each(10_000, rows) for _ in range(5))
     assert seconds_each(messages, rows) < 4 * few
@@ -396,7 +396,7 @@ STEP = st.one_of(
 @settings(max_examples=300)
 @given(st.lists(STEP, max_size=60))
 def test_every_number_is_answered_once_and_sent_until_then(steps):  # noqa: C901 - one case a step
-    """P3, P9, P10: whatever is answered and lost, a number has one answer and is not sent after."""
+    """P3, P9, P10: despite losses each number gets one answer, and is not sent after it."""
     unconfirmed = Unconfirmed()
     added = seen = 0
     answered: set[int] = set()
@@ -426,7 +426,7 @@ def test_every_number_is_answered_once_and_sent_until_then(steps):  # noqa: C901
             answer(1 if step == "multiple" else value, value)
     while (part := unconfirmed.next_part(0.0)) is not None:
         answer(*part.numbers)
-    # What was sent before and is neither answered nor in line would wait for its probe.
+    # A sent frame that is neither answered nor queued would wait for its probe.
     unconfirmed.on_disconnect()
     while (part := unconfirmed.next_part(0.0)) is not None:
         answer(*part.numbers)

@@ -1,4 +1,4 @@
-"""Futures of publishes are futures: everything the standard library does with one works."""
+"""Futures of publishes work with everything in the standard library that takes a future."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ def confirmed_soon(some, first=1):
 
 
 def test_same_attributes_as_the_standard_library():
-    """A newer Python's Future with another attribute shows here."""
+    """Detects a new attribute of `Future` in a newer Python."""
     standard = Future()
     standard.set_running_or_notify_cancel()
     (ours,) = futures(1)
@@ -46,7 +46,7 @@ def test_result_waits_for_another_thread():
 
 
 def test_result_times_out():
-    """A thread that gave up is forgotten."""
+    """`result` raises after its timeout, and the future can still be confirmed."""
     (future,) = futures(1)
     with pytest.raises(TimeoutError):
         future.result(0.01)
@@ -57,7 +57,7 @@ def test_result_times_out():
 
 
 def test_a_return_is_in_its_confirmation():
-    """P7: of those that are confirmed together some were returned."""
+    """P7: of messages confirmed together, only the returned ones carry a reason."""
     reason = errors.UnroutableError("no queue")
     some = futures(3)
     confirmations.confirm(some, 5, {6: reason})
@@ -69,7 +69,7 @@ def test_a_return_is_in_its_confirmation():
 
 
 def test_each_failure_is_an_error_of_its_own():
-    """P8: raising one error again and again would grow its traceback."""
+    """P8: each future has its own error, as a shared one would grow its traceback."""
     some = futures(2)
     confirmations.fail(some, errors.QueueFullError("full"))
     first, second = (each.exception() for each in some)
@@ -79,7 +79,7 @@ def test_each_failure_is_an_error_of_its_own():
 
 
 def test_callbacks_run_once_without_the_lock():
-    """What one raises stops neither the others nor the thread that confirms."""
+    """An exception in one callback stops neither other callbacks nor the thread."""
     one, other = futures(2)
     called = []
 
@@ -94,7 +94,7 @@ def test_callbacks_run_once_without_the_lock():
 
 
 def test_cancel_is_refused():
-    """A publish that was taken cannot be taken back; saying otherwise would be a lie."""
+    """A publish that was accepted cannot be cancelled."""
     (future,) = futures(1)
     assert not future.cancel()
     assert future.running()
@@ -116,7 +116,7 @@ def test_wait_and_as_completed():
 
 
 def test_two_threads_wait_for_the_same_futures_in_any_order():
-    """The standard library takes the locks of all of them at once."""
+    """`wait` locks all its futures at once; opposite orders do not deadlock."""
     some = futures(100)
     threads = [
         threading.Thread(target=wait, args=(each, SOON_S), daemon=True)
@@ -141,7 +141,7 @@ def test_asyncio_awaits_it():
 
 
 def test_a_fork_gets_a_lock_that_nobody_holds(monkeypatch):
-    """Another thread may hold the lock at the fork, and the child has no such thread."""
+    """A lock that another thread held at the fork is renewed in the child."""
     lock = FutureLock()
     monkeypatch.setattr(confirmations, "_LOCK", lock)
     holder = threading.Thread(target=lock.acquire)

@@ -17,7 +17,7 @@ from tests.unit.client.threads import client_threads
 
 @pytest.fixture(params=KINDS)
 def publisher(request):
-    """Makes publishers of each kind: both promise the same."""
+    """Makes publishers of each kind: the tests hold for both."""
     return partial(scripts.publisher, kind=KINDS[request.param])
 
 
@@ -30,7 +30,7 @@ def test_every_publish_is_confirmed_with_its_number(broker, publisher):
 
 
 def test_nack_fails_its_messages_alone(broker, publisher):
-    """P8: the reason is in the future and in flush; the others are confirmed."""
+    """P8: the future and `flush` raise the reason; other messages are confirmed."""
     broker.publishing.scripts.append(
         fake.answering(
             fake.nack(2, 3, errors.QueueFullError("The queue 'orders' is full.", queue="orders")),
@@ -42,7 +42,7 @@ def test_nack_fails_its_messages_alone(broker, publisher):
         with pytest.raises(errors.QueueFullError, match="full") as failure:
             out.flush(SOON_S)
         assert failure.value.fields == {"queue": "orders"}
-        out.flush(SOON_S)  # a failure is told once
+        out.flush(SOON_S)  # a failure is reported once
         assert out.unconfirmed == 0
     assert [type(each.exception()) for each in futures] == [
         type(None),
@@ -53,7 +53,7 @@ def test_nack_fails_its_messages_alone(broker, publisher):
 
 
 def test_confirms_out_of_order(broker, publisher):
-    """P9: answers may come in any order and shape; each message is told once."""
+    """P9: confirms may come in any order and shape; each message is reported once."""
     broker.publishing.scripts.append(
         fake.answering(
             fake.confirm(5, first=5),
@@ -71,7 +71,7 @@ def test_confirms_out_of_order(broker, publisher):
 
 
 def test_return_comes_before_its_confirm(broker):
-    """P7: a mandatory message that no queue wants is returned, then confirmed with the reason."""
+    """P7: an unroutable mandatory message is returned, then confirmed with the reason."""
 
     broker.publishing.scripts.append(fake.answering(fake.second_returned, fake.confirm(3)))
     events = []
@@ -99,7 +99,7 @@ def test_return_comes_before_its_confirm(broker):
 
 
 def test_a_return_without_its_messages_is_an_error(broker):
-    """P7, P8: a return has a row for each number; what is unanswered fails, and no thread dies."""
+    """P7, P8: a return with another row count fails all unanswered publishes; no thread dies."""
 
     def returned(request):
         return fake.returned(1, 2, block=request.block)  # three rows
@@ -114,7 +114,7 @@ def test_a_return_without_its_messages_is_an_error(broker):
 
 
 def test_return_without_a_listener_fails_its_future_and_the_flush(broker, publisher):
-    """P7: nobody else would hear of it; messages are mandatory unless told otherwise."""
+    """P7: without `on_return` a return is an error; messages are mandatory by default."""
     broker.publishing.scripts.append(fake.answering(fake.returned(2, 4), fake.confirm(5)))
     out = publisher(broker, linger_ms=1000)
     futures = [out.publish(f"m{i}") for i in range(5)]
@@ -142,7 +142,7 @@ def test_a_message_that_was_returned_and_then_placed_is_confirmed(broker, publis
 
 
 def test_cut_in_mid_publish_retransmits_the_same_numbers(broker, publisher):
-    """P10: on a new stream exactly what is unconfirmed goes again, under the same numbers."""
+    """P10: a new stream resends exactly the unconfirmed numbers."""
     broker.publishing.scripts.append(
         fake.answering(fake.confirm(2), fake.confirm(4, first=4), end=fake.Cut)
     )
@@ -162,7 +162,7 @@ def test_cut_in_mid_publish_retransmits_the_same_numbers(broker, publisher):
 
 
 def test_publisher_that_was_never_opened_does_not_resume(broker, publisher):
-    """P10: a broker that never answered the open is not asked for a state that it has not."""
+    """P10: an open that was never answered is repeated without `resume`."""
 
     broker.publishing.scripts.append(fake.refusing(fake.Cut))
     with publisher(broker) as out:
@@ -172,16 +172,16 @@ def test_publisher_that_was_never_opened_does_not_resume(broker, publisher):
 
 
 def test_lowest_unanswered_travels_with_every_frame(broker, publisher):
-    """P10: the broker may forget what is below."""
+    """P10: the broker may forget the numbers below the lowest unanswered one."""
     with publisher(broker) as out:
         for i in range(3):
             out.publish(f"m{i}").result(SOON_S)
     lowest = [each.header.lowest_unanswered for each in broker.publishing.streams[0]]
-    assert lowest == [1, 1, 2, 3, 4]  # the last is that of the close
+    assert lowest == [1, 1, 2, 3, 4]  # the last one is in the close
 
 
 def test_late_answer_is_probed_and_only_what_is_missing_goes_again(broker, publisher):
-    """P10: after publish_ack_timeout a probe asks; only what the broker never saw goes again."""
+    """P10: after publish_ack_timeout a probe asks; only unseen numbers are sent again."""
 
     def script(requests):
         next(requests)
@@ -206,7 +206,7 @@ def test_late_answer_is_probed_and_only_what_is_missing_goes_again(broker, publi
 
 
 def test_forgotten_publisher_fails_with_outcome_unknown(broker, publisher):
-    """P10: a forgotten id is never replaced by a new one on its own."""
+    """P10: the client does not replace a forgotten publisher id by a new one."""
 
     forgotten = errors.PublisherForgottenError("This publisher is not known any more.")
     broker.publishing.scripts.extend([fake.answering(end=fake.Cut), fake.refusing(forgotten)])
@@ -223,7 +223,7 @@ def test_forgotten_publisher_fails_with_outcome_unknown(broker, publisher):
 
 
 def test_restored_broker_fails_with_outcome_unknown(broker, publisher):
-    """Q8: a broker refuses a publisher of an older history; what was under way may be in or not."""
+    """Q8: a broker of another history refuses the publisher; in-flight messages are in doubt."""
 
     changed = errors.HistoryChangedError("The publisher began in history 1.")
     broker.publishing.scripts.extend([fake.answering(end=fake.Cut), fake.refusing(changed)])
@@ -237,7 +237,7 @@ def test_restored_broker_fails_with_outcome_unknown(broker, publisher):
 
 
 def test_goes_on_in_a_history_that_an_operator_accepted(broker, publisher):
-    """Q8, P10: the broker admits the publisher, so its numbers mean there what they mean here."""
+    """Q8, P10: a publisher that the broker resumes keeps its numbers in the new history."""
 
     def other(requests):
         assert next(requests).header.open.resume
@@ -250,7 +250,7 @@ def test_goes_on_in_a_history_that_an_operator_accepted(broker, publisher):
 
 
 def test_no_broker_names_endpoint_and_cause():
-    """What was never sent has a known outcome: it did not happen."""
+    """A message that was never sent fails with a known outcome, endpoint and cause."""
     endpoint = "127.0.0.1:1"
     out = Publisher(endpoint, routing_key="q", retry_total_ms=150)
     future = out.publish(b"a")
@@ -263,7 +263,7 @@ def test_no_broker_names_endpoint_and_cause():
 
 
 def test_full_window_blocks_publish_until_an_answer(broker, publisher):
-    """P14: the window bounds what is unanswered; an answer lets the next publish in."""
+    """P14: the window bounds unanswered publishes; an answer admits the next one."""
     release = threading.Event()
 
     def confirmed(request):
@@ -284,13 +284,13 @@ def test_full_window_blocks_publish_until_an_answer(broker, publisher):
 
 
 def test_message_larger_than_the_window_still_goes(broker, publisher):
-    """P14: into an empty window everything fits, or it could never be sent."""
+    """P14: an empty window admits a message of any size."""
     with publisher(broker, window_bytes=10) as out:
         assert out.publish(b"x" * 100).result(SOON_S) == Confirmation(1)
 
 
 def test_blocked_broker_is_told_and_respected(broker, publisher):
-    """P14: told by callback and property; nothing is sent meanwhile, and no probe either."""
+    """P14: reported by callback and property; meanwhile neither data nor probes are sent."""
     told = []
     blocked = threading.Event()
     release = threading.Event()
@@ -317,7 +317,7 @@ def test_blocked_broker_is_told_and_respected(broker, publisher):
 
 
 def test_answer_to_an_unsent_number_ends_the_publisher(broker, publisher):
-    """P3: a confirm of what was never published would be a lie."""
+    """P3: a confirm of a number that was never published ends the publisher."""
 
     broker.publishing.scripts.append(fake.answering(fake.confirm(9)))
     out = publisher(broker)
@@ -328,7 +328,7 @@ def test_answer_to_an_unsent_number_ends_the_publisher(broker, publisher):
 
 
 def test_every_failed_publish_has_an_error_of_its_own(broker, publisher):
-    """P8: errors that are raised again and again would share one ever longer traceback."""
+    """P8: a shared error raised repeatedly would grow one traceback."""
     broker.publishing.scripts.append(
         fake.answering(
             fake.nack(1, 2, errors.QueueFullError("Queue 'orders' is full.", queue="orders"))
@@ -344,7 +344,7 @@ def test_every_failed_publish_has_an_error_of_its_own(broker, publisher):
 
 
 def test_many_threads_share_a_publisher(broker, publisher):
-    """Every message of every thread is confirmed once."""
+    """Each message of each thread is confirmed once."""
     futures = []
 
     def publish(name):

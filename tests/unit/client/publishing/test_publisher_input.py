@@ -1,4 +1,4 @@
-"""What a publisher takes and sends: fields, frames, batches, and what it refuses. P12, P14."""
+"""Input of a publisher: fields, frames, batches, and refused arguments. P12, P14."""
 
 import textwrap
 from datetime import UTC, datetime, timedelta, timezone
@@ -32,7 +32,7 @@ def test_single_publishes_share_frames(broker):
 
 
 def test_frame_stays_within_its_target(broker):
-    """Single publishes go in frames of about 1 MiB."""
+    """Single publishes are sent in frames of about 1 MiB."""
     body = b"x" * 300_000
     with publisher(broker, linger_ms=1000) as out:
         for _ in range(12):
@@ -68,7 +68,7 @@ def test_message_keeps_its_fields(broker):
 
 
 def test_constant_routing_key_travels_once(broker):
-    """P12: a non-persistent publisher says so in the block's header, as it does its routing key."""
+    """P12: the block's header carries routing key and delivery mode common to all rows."""
     with publisher(broker, persistent=False) as out:
         out.publish(b"a")
     (frame,) = fake.data_frames(broker.publishing.streams[0])
@@ -108,7 +108,7 @@ def test_batch_is_cut_into_frames_with_one_future(broker):
 
 
 def test_small_batches_share_a_frame(broker):
-    """Ten batches that come together go out as one frame, in order, each with its own future."""
+    """Ten small batches go out as one frame, in order, each with its own future."""
     with publisher(broker, linger_ms=1000) as out:
         futures = [out.publish_batch(pa.record_batch({"body": [f"{i}", "x"]})) for i in range(10)]
     assert [each.result() for each in futures] == [2] * 10
@@ -119,7 +119,7 @@ def test_small_batches_share_a_frame(broker):
 
 
 def test_batches_that_differ_do_not_share_a_frame(broker):
-    """A frame has one set of columns, and one routing key or a column of them; order is kept."""
+    """A frame has one set of columns, and one routing key or a column of keys."""
     bare = pa.record_batch({"body": ["b"]})
     keyed = pa.record_batch({"body": ["k"], "routing_key": ["x"]})
     with publisher(broker, linger_ms=1000) as out:
@@ -138,7 +138,7 @@ def test_batches_that_differ_do_not_share_a_frame(broker):
 
 
 def test_small_batches_of_a_frame_are_answered_one_by_one(broker):
-    """P3, P8: a nack fails the batches that it touches, and none beside them."""
+    """P3, P8: a nack fails the batches with its rows, and no other batch of the frame."""
     broker.publishing.scripts.append(
         fake.answering(fake.nack(2, 3, errors.QueueFullError("full")), fake.confirm(6))
     )
@@ -154,7 +154,7 @@ def test_small_batches_of_a_frame_are_answered_one_by_one(broker):
 
 
 def test_batch_fails_once_all_its_rows_are_answered(broker):
-    """P3, P8: the future of a batch has the first failure."""
+    """P3, P8: the future of a batch has the first failure of its rows."""
     broker.publishing.scripts.append(
         fake.answering(fake.nack(2, 2, errors.NackError("Over a limit.")), fake.confirm(3))
     )
@@ -168,7 +168,7 @@ def test_batch_fails_once_all_its_rows_are_answered(broker):
 
 @pytest.mark.parametrize("told", [None, lambda _: None])
 def test_batch_with_returned_rows_fails_unless_they_are_told(broker, told):
-    """P7: a batch's future has no other place for them."""
+    """P7: without `on_return` the batch's future fails for a returned row."""
 
     broker.publishing.scripts.append(fake.answering(fake.second_returned, fake.confirm(3)))
     out = publisher(broker, mandatory=True, on_return=told)
@@ -184,7 +184,7 @@ def test_batch_with_returned_rows_fails_unless_they_are_told(broker, told):
 
 
 def test_empty_batch_is_confirmed_at_once(broker):
-    """No rows, no frame."""
+    """A batch without rows sends no frame and opens no stream."""
     with publisher(broker) as out:
         assert out.publish_batch(pa.table({"body": pa.array([], pa.binary())})).result(0) == 0
     assert broker.publishing.streams == []
@@ -231,7 +231,7 @@ def test_batch_keeps_its_place_among_single_messages(broker):
     ],
 )
 def test_bad_arguments_are_refused_at_once(broker, arguments, expected):
-    """A bad message is told to its caller and spoils nothing."""
+    """A bad argument raises at the call, and the next message is published."""
     with publisher(broker) as out:
         with pytest.raises(errors.InvalidArgumentError, match=expected):
             out.publish(**arguments)
@@ -252,7 +252,7 @@ def test_bad_arguments_are_refused_at_once(broker, arguments, expected):
     ],
 )
 def test_bad_options_are_refused_at_once(broker, options):
-    """The error has the name that the caller wrote."""
+    """The error names the publisher option that is wrong."""
     with pytest.raises(errors.InvalidArgumentError, match=next(iter(options))):
         Publisher(broker.endpoint, **options)
 
@@ -269,7 +269,7 @@ def targets(requests):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_queue_is_named_as_everywhere_else(broker, kind):
-    """P2: whatever the publisher's exchange and routing key are."""
+    """P2: `queue` overrides the publisher's exchange and routing key."""
     with publisher(broker, kind=KINDS[kind], exchange="events") as out:
         out.publish(b"a", queue="bills")
         out.publish_batch(pa.record_batch({"body": [b"b"]}), queue="bills").result(SOON_S)
@@ -278,7 +278,7 @@ def test_a_queue_is_named_as_everywhere_else(broker, kind):
 
 
 def test_a_transaction_names_queues_too(broker):
-    """P13."""
+    """P13: publishes in a transaction may name a queue."""
     with TransactionalPublisher(broker.endpoint, exchange="events") as out, out.transaction():
         out.publish(b"a", queue="bills")
         out.publish_batch(pa.record_batch({"body": [b"b"]}), queue="bills")
@@ -287,7 +287,7 @@ def test_a_transaction_names_queues_too(broker):
 
 
 def test_a_batch_with_keys_of_its_own_has_no_queue_beside_them(broker):
-    """They would beat it."""
+    """A batch with a `routing_key` column is refused with `queue`, which it would override."""
     batch = pa.record_batch({"body": [b"a"], "routing_key": ["other"]})
     with publisher(broker) as out, pytest.raises(errors.InvalidArgumentError, match="a column"):
         out.publish_batch(batch, queue="bills")
@@ -300,7 +300,7 @@ def test_batch_to_a_bad_exchange_is_refused_at_once(broker):
 
 
 def test_message_over_the_limit_names_size_and_limit(broker):
-    """The limit is the broker's where that is lower, once it has been heard of."""
+    """The limit is the broker's if that is lower, once the broker has answered the open."""
 
     def script(requests):
         next(requests)
@@ -318,7 +318,7 @@ def test_message_over_the_limit_names_size_and_limit(broker):
 
 
 def test_batch_is_cut_to_the_window(broker):
-    """P14: a frame is admitted whole, so none is larger than the window."""
+    """P14: a frame is admitted whole, so no frame of a batch exceeds the window."""
     with publisher(broker, window_messages=3) as out:
         out.publish_batch(pa.record_batch({"body": ["a"] * 8})).result(SOON_S)
     with publisher(broker, window_bytes=10) as out:
@@ -331,7 +331,7 @@ def test_batch_is_cut_to_the_window(broker):
 
 
 def test_examples_of_the_docstring_are_right(broker, capsys):
-    """They run as they stand, and print what they say."""
+    """The examples in the docstring of `Publisher` run and print their documented output."""
     paragraphs = Publisher.__doc__.split("\n\n")
     examples = [each for each in paragraphs if each.lstrip().startswith("with ")]
     assert len(examples) == 2

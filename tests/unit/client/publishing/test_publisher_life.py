@@ -1,4 +1,4 @@
-"""A publisher's end, its callbacks, threads and forks: every publish is told (P3, P10)."""
+"""Close, callbacks, threads and forks of a publisher: every publish gets its answer (P3, P10)."""
 
 import gc
 import logging
@@ -18,7 +18,7 @@ from tests.unit.client.threads import client_threads, run_program
 
 
 def test_callbacks_may_publish(broker):
-    """P14: a publish from a callback does not wait for the thread that it runs on."""
+    """P14: a publish from a callback does not wait for the thread that runs the callback."""
     with publisher(broker, window_messages=1) as out:
         replies = []
         out.publish(b"a").add_done_callback(lambda _: replies.append(out.publish(b"reply")))
@@ -27,7 +27,7 @@ def test_callbacks_may_publish(broker):
 
 
 def test_flush_in_a_callback_is_refused(broker):
-    """It would wait for itself."""
+    """Flushing in a callback would wait for the thread that runs it."""
     caught = []
 
     def flush(_):
@@ -43,7 +43,7 @@ def test_flush_in_a_callback_is_refused(broker):
 
 @pytest.mark.parametrize("old", [False, True], ids=["known", "unknown to the broker"])
 def test_close_says_that_every_answer_was_read(broker, old):
-    """P10: after the last confirm; a broker without it refuses, which changes nothing."""
+    """P10: `close` is sent after the last confirm; an older broker's refusal is ignored."""
     confirmed = threading.Event()
 
     def script(requests):
@@ -68,7 +68,7 @@ def test_close_says_that_every_answer_was_read(broker, old):
 
 
 def test_close_of_an_unanswered_publisher_says_nothing(broker):
-    """P10: what has no answer may have to be asked for again."""
+    """P10: no `close` is sent while a publish is unanswered and may need a resume."""
     broker.publishing.scripts.append(never_answer)
     out = publisher(broker)
     out.publish(b"a")
@@ -79,7 +79,7 @@ def test_close_of_an_unanswered_publisher_says_nothing(broker):
 
 
 def test_close_with_a_bound_gives_up(broker):
-    """P14: a broker that does not answer holds close no longer than it was told to wait."""
+    """P14: a broker that does not answer delays close by no more than its timeout."""
 
     broker.publishing.scripts.append(never_answer)
     out = publisher(broker)
@@ -91,7 +91,7 @@ def test_close_with_a_bound_gives_up(broker):
 
 
 def test_close_in_an_outage_names_its_cause(broker):
-    """P14: a broker that is gone has no load to be checked."""
+    """P14: the error names the connection failure, not a broker under load."""
     broker.close()
     out = publisher(broker)
     out.publish(b"a")
@@ -105,7 +105,7 @@ def test_close_in_an_outage_names_its_cause(broker):
 
 
 def test_unclosed_publisher_does_not_hold_up_the_exit(broker):
-    """A program that forgets to close ends all the same."""
+    """A program that does not close its publisher exits all the same."""
     done = run_program(f"""
         from ackq.client import Publisher
         publisher = Publisher({broker.endpoint!r}, routing_key="q")
@@ -115,7 +115,7 @@ def test_unclosed_publisher_does_not_hold_up_the_exit(broker):
 
 
 def test_unclosed_publisher_says_what_may_be_lost(broker):
-    """P3: at exit nobody looks at the futures, so the loss is told where it is seen."""
+    """P3: at exit the number of unconfirmed messages is printed to stderr."""
     broker.publishing.scripts.append(never_answer)
     done = run_program(f"""
         from ackq.client import Publisher
@@ -126,9 +126,9 @@ def test_unclosed_publisher_says_what_may_be_lost(broker):
 
 
 def test_fork_must_not_use_its_parents_publisher(broker):
-    """P10: a publisher id is never used by another process; the child is told, and hangs nowhere.
+    """P10: another process may not use a publisher id; calls in the child raise, never hang.
 
-    The parent goes on, and the child's exit neither ends its stream nor warns.
+    The parent's publisher goes on; the child's exit neither ends its stream nor warns.
     """
     done = run_program(f"""
         import os, sys, warnings
@@ -168,7 +168,7 @@ def exit_on_return(returned):
 
 
 def test_callback_that_exits_stops_nothing(broker, caplog):
-    """P3: `sys.exit()` in a callback ends neither the publisher nor the telling of the others."""
+    """P3: `sys.exit()` in a callback stops neither the publisher nor other callbacks."""
     batch = pa.record_batch({"body": pa.array([b"m0"], pa.binary())})
     returned = fake.returned(1, block=block.encode(batch))
     broker.publishing.scripts.append(fake.answering(returned, fake.confirm(3)))
@@ -183,7 +183,7 @@ def test_callback_that_exits_stops_nothing(broker, caplog):
 
 
 def test_bug_in_the_receiving_thread_ends_the_stream(broker, monkeypatch):
-    """P3: whatever goes wrong, every publish is told and no stream stays behind."""
+    """P3: after an internal error every publish fails and the stream is ended."""
     ended = threading.Event()
 
     def script(requests):
@@ -212,7 +212,7 @@ def test_bug_in_the_receiving_thread_ends_the_stream(broker, monkeypatch):
 
 
 def test_publish_that_finds_no_thread_is_not_taken(broker, monkeypatch):
-    """P3: a process at its limit of threads is told, and the next publish may find one."""
+    """P3: if no thread can start, `publish` raises, and the next publish may succeed."""
 
     def refuse(_):
         raise RuntimeError("can't start new thread")
@@ -227,7 +227,7 @@ def test_publish_that_finds_no_thread_is_not_taken(broker, monkeypatch):
 
 
 def test_closed_publisher_takes_nothing(broker):
-    """Close is final and may be repeated."""
+    """Closing is final and may be repeated."""
     out = publisher(broker)
     out.publish(b"a")
     out.close()
@@ -237,12 +237,12 @@ def test_closed_publisher_takes_nothing(broker):
 
 
 def silent_from_now(silent):
-    """A script that answers no publish, and sets the event at the first."""
+    """A script that answers no publish, and sets the event at the first one."""
     return fake.answering(lambda _: silent.set(), then=fake.ignore_all)
 
 
 def test_leaving_by_an_exception_does_not_wait(broker):
-    """What is unanswered fails: sent or not is told apart."""
+    """A publish that was sent and is unanswered fails with an unknown outcome."""
     silent = threading.Event()
 
     broker.publishing.scripts.append(silent_from_now(silent))
@@ -262,7 +262,7 @@ def test_leaving_by_an_exception_does_not_wait(broker):
 
 @pytest.mark.parametrize("batch", [False, True])
 def test_a_publish_in_one_line_is_confirmed(broker, batch):
-    """P3: nobody holds the publisher, and it goes on until its answers came."""
+    """P3: an unreferenced publisher goes on until its publishes are answered."""
     confirmed = threading.Event()
 
     def script(requests):
@@ -287,7 +287,7 @@ def test_a_publish_in_one_line_is_confirmed(broker, batch):
 
 
 def test_a_publish_in_one_line_is_told_that_there_is_no_broker():
-    """Its future fails, and its thread ends."""
+    """Without a broker the future of an unreferenced publisher fails and its thread ends."""
     future = Publisher("127.0.0.1:1", retry_total_ms=50).publish(b"a", routing_key="q")
     assert isinstance(future.exception(SOON_S), errors.BrokerUnavailableError)
     for thread in client_threads():
@@ -296,7 +296,7 @@ def test_a_publish_in_one_line_is_told_that_there_is_no_broker():
 
 
 def test_forsaken_publisher_leaves_no_thread(broker):
-    """A publisher without unanswered publishes that is collected ends its stream."""
+    """A garbage-collected publisher without unanswered publishes ends its stream."""
     out = publisher(broker)
     out.publish(b"a").result(SOON_S)
     del out

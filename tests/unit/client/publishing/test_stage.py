@@ -29,7 +29,7 @@ def data_frames(broker):
 
 
 def test_sealed_stage_counts_what_was_written(broker):
-    """K3: the counts travel with the task's commit message."""
+    """K3: a sealed stage carries row and byte counts for the task's commit message."""
     with writer(broker, label="0.0") as out:
         out.write(rows(b"ab", b"c"), routing_key="orders")
         stage = out.seal()
@@ -51,7 +51,7 @@ def test_sealed_stage_counts_what_was_written(broker):
 
 
 def test_unroutable_queue_goes_with_every_frame(broker):
-    """P7: the broker is told where rows go that no queue wants."""
+    """P7: each frame names the queue that gets unroutable rows."""
     with writer(broker, unroutable_queue="lost") as out:
         out.write(rows(b"a"), routing_key="x")
         out.write(rows(b"b"), routing_key="y")
@@ -60,7 +60,7 @@ def test_unroutable_queue_goes_with_every_frame(broker):
 
 
 def test_small_batches_share_frames(broker):
-    """Spark's batches of a few hundred rows become frames of up to 10,000."""
+    """Batches of a few hundred rows, as Spark makes them, share frames of up to 10,000 rows."""
     with writer(broker) as out:
         for at in range(30):
             out.write(rows(*[b"%d" % at] * 1000), routing_key="q")
@@ -69,7 +69,7 @@ def test_small_batches_share_frames(broker):
 
 
 def test_rows_keep_their_order_and_destination(broker):
-    """K3: rows come in the order written; a frame has one exchange and one key."""
+    """K3: rows keep the order in which they were written; a frame has one exchange and key."""
     with writer(broker) as out:
         out.write(rows(b"1"), routing_key="a")
         out.write(rows(b"2"), routing_key="a")
@@ -90,14 +90,14 @@ def test_rows_keep_their_order_and_destination(broker):
 
 
 def test_empty_stage_is_sealed(broker):
-    """A task without rows has a stage like any other."""
+    """A stage without rows is sealed like any other."""
     with writer(broker) as out:
         out.write(rows())
         assert out.seal()[1:] == (0, 0)
 
 
 def test_window_bounds_what_is_on_its_way(broker, monkeypatch):
-    """K4: at the window the writer waits for `stored`."""
+    """K4: with a full window the writer waits for `stored`."""
     monkeypatch.setattr(limits, "STAGE_WINDOW_BYTES", 3_000_000)
     held = []
     release = threading.Event()
@@ -150,14 +150,14 @@ def test_refusal_reaches_the_writer(broker):
 
 
 def test_cut_upload_fails(broker):
-    """A stage is never resumed: the task runs again under a new one."""
+    """A cut stage is not resumed: the task runs again with a new stage."""
     broker.publishing.stage_script = fake.refusing(fake.Cut)
     with writer(broker) as out, pytest.raises(errors.BrokerUnavailableError, match="cut"):
         out.seal()
 
 
 def test_abandoned_writer_ends_its_upload(broker):
-    """K3: without a seal nothing stays; leaving the block is enough."""
+    """K3: leaving the block without a seal aborts the stage."""
     with writer(broker) as out:
         out.write(rows(b"a"), routing_key="q")
         assert broker.publishing.stage_opened.wait(SOON_S)
@@ -167,7 +167,7 @@ def test_abandoned_writer_ends_its_upload(broker):
 
 
 def test_dropped_writer_ends_its_upload(broker):
-    """K3: also one that nobody aborted."""
+    """K3: a garbage-collected writer aborts its stage."""
     out = writer(broker)
     out.write(rows(b"a"), routing_key="q")
     assert broker.publishing.stage_opened.wait(SOON_S)
@@ -185,7 +185,7 @@ def test_bad_rows_are_refused_before_they_are_sent(broker):
 
 
 def test_commit_is_repeated_until_it_is_answered(broker):
-    """K3: it is idempotent, so a lost answer is asked for again."""
+    """K3: a commit is idempotent, so it is repeated after a lost answer."""
     broker.publishing.commit_failures.append(errors.BrokerUnavailableError("Shutting down."))
     stages = [Stage(b"a" * 16, 2, 20), Stage(b"b" * 16, 3, 30)]
     response = commit_batch(
@@ -205,7 +205,7 @@ def test_commit_is_repeated_until_it_is_answered(broker):
 
 
 def test_refused_commit_raises(broker):
-    """K3: nothing became visible."""
+    """K3: a refused commit makes nothing visible, raises, and is not repeated."""
     broker.publishing.commit_failures.append(errors.StageMismatchError("Stage aa is unsealed."))
     with pytest.raises(errors.StageMismatchError, match="unsealed"):
         commit_batch(broker.endpoint, writer="query", batch_id=7, run_id="run", stages=[])

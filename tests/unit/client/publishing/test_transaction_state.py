@@ -1,4 +1,4 @@
-"""What a publisher in transaction mode decides, without threads or a broker: P7, P13, P14."""
+"""Decisions of a publisher in transaction mode, without threads or a broker: P7, P13, P14."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def add(state, *bodies, destination=ORDERS):
 
 
 def actions(state):
-    """Everything that goes on the stream now."""
+    """All actions that the state sends now."""
     found = []
     while not isinstance(action := state.next_action(0.0), Wait | Finish):
         found.append(action)
@@ -53,7 +53,7 @@ def kinds(state):
 
 
 def test_a_transaction_goes_with_its_commit(state):
-    """P13: one frame, then the commit that counts its messages."""
+    """P13: one frame of rows, then the commit with their count."""
     assert add(state, b"a", b"b") == [1, 2]
     assert kinds(state) == []
     transaction = state.commit()
@@ -72,7 +72,7 @@ def test_a_transaction_goes_with_its_commit(state):
 
 
 def test_a_commit_goes_with_the_last_rows_to_a_broker_that_takes_it(state):
-    """P13: a transaction of one message is one frame; after a cut its commit goes by itself."""
+    """P13: the last frame of rows carries the commit; after a cut the commit goes alone."""
     state.commit_with_data = True
     add(state, b"a")
     add(state, b"b", destination=OTHERS)
@@ -86,7 +86,7 @@ def test_a_commit_goes_with_the_last_rows_to_a_broker_that_takes_it(state):
 
 
 def test_destinations_make_frames(state):
-    """P13: the order of the publishes is kept, whatever they go to."""
+    """P13: messages keep the order of their publishes, across destinations."""
     add(state, b"a")
     add(state, b"b", destination=OTHERS)
     assert state.append_frame(ORDERS, b"frame", 5) == 3
@@ -103,14 +103,14 @@ def test_destinations_make_frames(state):
 
 
 def test_an_empty_commit_needs_no_broker():
-    """P13: it is a success."""
+    """P13: a commit of nothing succeeds without a stream."""
     state = make_state(opened=False)
     assert state.commit().outcome == Committed(0)
     assert state.idle
 
 
 def test_a_rollback_of_what_was_not_sent_needs_no_broker(state):
-    """P13: the rows never go."""
+    """P13: unsent rows are dropped, and no rollback is sent."""
     add(state, b"a")
     state.append_frame(ORDERS, b"frame", 1)
     add(state, b"b")
@@ -122,7 +122,7 @@ def test_a_rollback_of_what_was_not_sent_needs_no_broker(state):
 
 
 def test_a_rollback_goes_before_what_follows(state):
-    """P13: one stream, one order; its own unsent rows never go."""
+    """P13: the rollback precedes later rows on the stream; its own unsent rows are dropped."""
     state.append_frame(ORDERS, b"one", 1)
     first = state.transaction.transaction_id
     assert kinds(state) == [AddRows]
@@ -138,7 +138,7 @@ def test_a_rollback_goes_before_what_follows(state):
 
 
 def test_a_cut_before_the_commit_loses_the_transaction(state):
-    """P13: what went on the stream is rolled back there, so nothing of it can be committed."""
+    """P13: the broker rolls back rows sent before a cut, so the commit fails."""
     state.append_frame(ORDERS, b"one", 1)
     actions(state)
     add(state, b"two")
@@ -154,7 +154,7 @@ def test_a_cut_before_the_commit_loses_the_transaction(state):
 
 
 def test_a_cut_before_anything_was_sent_loses_nothing(state):
-    """P13: all of it goes on the next stream."""
+    """P13: an unsent transaction is sent whole on the next stream."""
     add(state, b"one")
     state.commit()
     state.on_disconnect()
@@ -164,7 +164,7 @@ def test_a_cut_before_anything_was_sent_loses_nothing(state):
 
 
 def test_a_cut_between_rows_and_commit_ends_the_commit(state):
-    """P13: rows went, the commit did not: it has a known outcome."""
+    """P13: with rows sent and the commit unsent, the outcome is a known rollback."""
     add(state, b"one")
     transaction = state.commit()
     assert isinstance(state.next_action(0.0), AddRows)
@@ -174,11 +174,11 @@ def test_a_cut_between_rows_and_commit_ends_the_commit(state):
 
 
 def test_a_commit_is_repeated_on_the_next_stream(state):
-    """P13: its answer was lost; the rows do not go again."""
+    """P13: a commit whose answer was lost is repeated without the rows."""
     add(state, b"one")
     transaction = state.commit()
     assert kinds(state) == [AddRows, Commit]
-    for _ in range(3):  # streams that never open are cut as well
+    for _ in range(3):  # streams that never open are cut too
         state.on_disconnect()
         assert not state.idle
     state.on_opened()
@@ -188,7 +188,7 @@ def test_a_commit_is_repeated_on_the_next_stream(state):
 
 
 def test_a_cut_forgets_a_rollback_on_its_way(state):
-    """P13: the stream's end is one."""
+    """P13: the end of the stream rolls back, so the rollback is not repeated."""
     state.append_frame(ORDERS, b"one", 1)
     actions(state)
     state.roll_back()
@@ -198,7 +198,7 @@ def test_a_cut_forgets_a_rollback_on_its_way(state):
 
 
 def test_a_commit_is_asked_for_once(state):
-    """P13: an application that waits again waits for the same commit."""
+    """P13: a second `commit` waits for the same commit."""
     add(state, b"one")
     transaction = state.commit()
     assert state.commit() is transaction
@@ -206,7 +206,7 @@ def test_a_commit_is_asked_for_once(state):
 
 
 def test_a_refused_commit(state):
-    """P8, P13: the broker's reason is the outcome."""
+    """P8, P13: the outcome is the broker's reason."""
     add(state, b"one")
     transaction = state.commit()
     actions(state)
@@ -216,14 +216,14 @@ def test_a_refused_commit(state):
 
 
 def test_an_unasked_answer_is_an_error(state):
-    """P13: a commit that was never asked for cannot be answered."""
+    """P13: an answer to a commit that was not requested is an internal error."""
     add(state, b"one")
     with pytest.raises(errors.InternalError, match="unasked"):
         state.on_transaction(state.transaction.transaction_id, 1, None)
 
 
 def test_returns_are_counted_for_their_transaction(state):
-    """P7: those of one that was rolled back may still come, and are nobody's."""
+    """P7: late returns of a rolled-back transaction are ignored."""
     state.append_frame(ORDERS, b"one", 2)
     actions(state)
     state.roll_back()
@@ -239,7 +239,7 @@ def test_returns_are_counted_for_their_transaction(state):
 
 
 def test_returns_that_come_again_with_their_commit_are_counted_once(state):
-    """P7, P13: a repeated commit repeats the returns; some of them may have come before."""
+    """P7, P13: returns repeated by a repeated commit are counted once."""
     add(state, b"a", b"b", b"c", destination=OTHERS)
     transaction = state.commit()
     actions(state)
@@ -253,7 +253,7 @@ def test_returns_that_come_again_with_their_commit_are_counted_once(state):
 
 
 def test_mandatory_messages_are_kept_until_the_answer():
-    """P7, P13: a return that comes again has no messages; those of another frame are not meant."""
+    """P7, P13: a repeated return has no messages, so mandatory rows are kept; others are not."""
     state = make_state(keep_mandatory=True)
     add(state, b"a", b"b", destination=OTHERS)
     add(state, b"c")
@@ -273,7 +273,7 @@ def test_mandatory_messages_are_kept_until_the_answer():
 
 
 def test_messages_are_not_kept_for_nobody(state):
-    """P13: without a callback the numbers are enough."""
+    """P13: without `on_return` mandatory messages are not kept."""
     add(state, b"a", destination=OTHERS)
     state.commit()
     actions(state)
@@ -281,7 +281,7 @@ def test_messages_are_not_kept_for_nobody(state):
 
 
 def test_a_blocked_broker_gets_no_rows_and_their_commit_waits(state):
-    """P14: the commit of what it has already goes."""
+    """P14: rows and their commit wait until the broker unblocks or the stream is cut."""
     state.append_frame(ORDERS, b"one", 1)
     actions(state)
     state.on_blocked("disk")
@@ -296,7 +296,7 @@ def test_a_blocked_broker_gets_no_rows_and_their_commit_waits(state):
 
 
 def test_the_window_counts_what_has_yet_to_go():
-    """P14: a large transaction passes through it."""
+    """P14: the window counts unsent rows only, so a large transaction passes."""
     state = make_state(opened=False)
     state.append_frame(ORDERS, bytes(9_000), 900)
     assert not state.window.admits(1, 2_000)
@@ -309,7 +309,7 @@ def test_the_window_counts_what_has_yet_to_go():
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_dead_publisher_tells_what_is_known(asked, state):
-    """P13: without its commit nothing happened; with it, nobody can know."""
+    """P13: an unsent commit fails with the cause, a sent one with an unknown outcome."""
     add(state, b"one")
     transaction = state.commit()
     if asked:
@@ -322,7 +322,7 @@ def test_a_dead_publisher_tells_what_is_known(asked, state):
 
 
 def test_a_finishing_publisher_ends_when_nothing_is_under_way(state):
-    """Close: a rollback still goes, a commit is waited for."""
+    """Closing sends a pending rollback first, then ends the stream."""
     state.append_frame(ORDERS, b"one", 1)
     actions(state)
     state.roll_back()

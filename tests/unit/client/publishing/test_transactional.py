@@ -33,12 +33,12 @@ def answer_to(request, **fields):
 
 
 def commit_of(requests):
-    """The next commit among requests."""
+    """The next commit among the requests."""
     return next(each for each in requests if each.header.HasField("commit"))
 
 
 def answering_commit(*answers):
-    """A script that gives these answers to its first commit."""
+    """A script that gives these answers to the first commit."""
     return fake.answering(*answers, after=commit_of, then=fake.commit_all)
 
 
@@ -46,7 +46,7 @@ cut_at_commit = fake.answering(after=commit_of, end=fake.Cut)
 
 
 def test_transactions_follow_each_other(broker):
-    """P13: each has its id, its messages and one commit; the mode is told at the open."""
+    """P13: each transaction has its id, messages and one commit; the open names the mode."""
     with publisher(broker) as out:
         with out.transaction():
             assert [out.publish("a"), out.publish("b", exchange="x", mandatory=True)] == [1, 2]
@@ -69,14 +69,14 @@ def test_transactions_follow_each_other(broker):
 
 
 def leave(out):
-    """Leaves a transaction by an exception."""
+    """Leaves a transaction block by an exception."""
     with out.transaction():
         out.publish("a")
         raise KeyError
 
 
 def test_a_block_left_by_an_exception_rolls_back(broker):
-    """P13: the exception goes on; the broker never hears of a small transaction."""
+    """P13: the exception propagates; unsent messages are dropped without a request."""
     with publisher(broker) as out:
         with pytest.raises(KeyError):
             leave(out)
@@ -88,7 +88,7 @@ def test_a_block_left_by_an_exception_rolls_back(broker):
 
 
 def test_a_rollback_of_sent_rows_is_told(broker):
-    """P13: in its order, before what is published later."""
+    """P13: the rollback is sent before any later publish."""
     sent = threading.Event()
 
     script = fake.answering(lambda _: sent.set(), then=fake.commit_all)
@@ -107,7 +107,7 @@ def test_a_rollback_of_sent_rows_is_told(broker):
 
 
 def test_blocks_do_not_nest(broker):
-    """P13: what was published before a block would be committed with it."""
+    """P13: a block is refused while earlier messages are uncommitted."""
     with publisher(broker) as out:
         out.publish("a")
         with pytest.raises(errors.PreconditionFailedError, match="1 messages"), out.transaction():
@@ -116,7 +116,7 @@ def test_blocks_do_not_nest(broker):
 
 
 def test_a_commit_whose_answer_was_lost_is_repeated(broker):
-    """P13: on a new stream, alone, with the same id and count."""
+    """P13: the commit is repeated alone on a new stream, with the same id and count."""
     broker.publishing.scripts.append(cut_at_commit)
     with publisher(broker) as out, out.transaction():
         out.publish("a")
@@ -128,7 +128,7 @@ def test_a_commit_whose_answer_was_lost_is_repeated(broker):
 
 
 def test_a_cut_transaction_is_rolled_back_and_runs_again(broker):
-    """P13: publish and commit tell; a rollback, or the failed commit, ends it."""
+    """P13: publish and commit raise; a rollback or the failed commit ends the transaction."""
     sent = threading.Event()
     broker.publishing.scripts.extend([fake.answering(fake.held(sent), end=fake.Cut)] * 2)
     with publisher(broker) as out:
@@ -153,7 +153,7 @@ def test_a_cut_transaction_is_rolled_back_and_runs_again(broker):
 
 
 def test_a_refused_row_fails_the_commit(broker):
-    """P8, P13: with the broker's reason; the next transaction goes on."""
+    """P8, P13: the commit fails with the broker's reason; the next transaction succeeds."""
     full = fake.detail(errors.QueueFullError("The queue 'orders' is full.", queue="orders"))
     broker.publishing.scripts.append(answering_commit(partial(answer_to, reason=full)))
     with publisher(broker) as out:
@@ -166,7 +166,7 @@ def test_a_refused_row_fails_the_commit(broker):
 
 
 def returning(requests):
-    """Returns the second message of a transaction before it is committed."""
+    """A script that returns the second message of a transaction before its commit."""
     next(requests)
     yield fake.opened()
     yield fake.second_returned(next(requests))
@@ -175,7 +175,7 @@ def returning(requests):
 
 
 def test_a_return_comes_before_the_commit(broker):
-    """P7: the callback has run when commit returns, and the commit counts it."""
+    """P7: `on_return` has run when commit returns, and the commit counts the return."""
     broker.publishing.scripts.append(returning)
     returned = []
     with publisher(broker, mandatory=True, on_return=returned.append) as out:
@@ -188,7 +188,7 @@ def test_a_return_comes_before_the_commit(broker):
 
 
 def test_a_return_that_nobody_hears_of_fails_a_commit_that_is_done(broker):
-    """P7: and says that it is done, so that nobody publishes the transaction again."""
+    """P7: the error says that the transaction is committed, so it is not published again."""
     broker.publishing.scripts.append(returning)
     with publisher(broker, mandatory=True) as out:
         out.publish("a")
@@ -200,12 +200,12 @@ def test_a_return_that_nobody_hears_of_fails_a_commit_that_is_done(broker):
         assert out.uncommitted == 0
 
 
-# A later stream: the repeated commit, after its returns without their messages.
+# A later stream: the repeated commit, preceded by its returns without messages.
 returning_again = answering_commit(fake.returned(2, 4), partial(answer_to, repeated=True))
 
 
 def cut_after(returns):
-    """A stream that is cut at the commit, after so many of its answers."""
+    """A script that is cut at the commit, after the given number of returns."""
 
     def script(requests):
         answers = returning(requests)
@@ -219,7 +219,7 @@ def cut_after(returns):
 
 @pytest.mark.parametrize("returns", [0, 1])
 def test_returns_that_were_lost_with_the_answer_come_with_the_next(broker, returns):
-    """P7, P13: each message is returned once, whichever stream its return came on."""
+    """P7, P13: each message is returned once, on whichever stream its return came."""
     broker.publishing.scripts.extend([cut_after(returns), returning_again])
     returned = []
     with publisher(broker, mandatory=True, on_return=returned.append) as out:
@@ -239,7 +239,7 @@ def test_returns_that_were_lost_with_the_answer_come_with_the_next(broker, retur
 
 
 def test_a_lost_return_that_nobody_hears_of_fails_the_commit(broker):
-    """P7, P13: as when nothing was lost."""
+    """P7, P13: without `on_return` a return that comes only after the cut fails the commit."""
     broker.publishing.scripts.extend([cut_after(0), returning_again])
     with publisher(broker, mandatory=True) as out:
         out.publish_batch(pa.record_batch({"body": ["a", "b", "c", "d"]}))
@@ -249,7 +249,7 @@ def test_a_lost_return_that_nobody_hears_of_fails_the_commit(broker):
 
 
 def test_a_late_commit_can_be_waited_for_again(broker):
-    """P13: it is under way, so neither a publish nor a rollback is possible meanwhile."""
+    """P13: while a commit is in flight, publish and rollback are refused."""
     release = threading.Event()
     broker.publishing.scripts.append(answering_commit(fake.held(release), answer_to))
     with publisher(broker) as out:
@@ -264,7 +264,7 @@ def test_a_late_commit_can_be_waited_for_again(broker):
 
 
 def test_closing_rolls_back_and_warns(broker):
-    """P13: a commit that was forgotten is not silent."""
+    """P13: closing with uncommitted messages warns."""
     out = publisher(broker)
     out.publish("a")
     with pytest.warns(RuntimeWarning, match="closed with 1 uncommitted messages"):
@@ -277,7 +277,7 @@ def test_closing_rolls_back_and_warns(broker):
 
 
 def test_leaving_by_an_exception_rolls_back_quietly(broker):
-    """P13: the exception says enough."""
+    """P13: leaving the publisher by an exception gives no warning."""
 
     def abandon():
         with publisher(broker) as out:
@@ -290,7 +290,7 @@ def test_leaving_by_an_exception_rolls_back_quietly(broker):
 
 
 def test_a_block_left_during_its_commit(broker):
-    """P13: a commit under way is not rolled back; the exception goes on."""
+    """P13: a commit in flight is not rolled back; the exception propagates."""
     broker.publishing.scripts.append(never_answer)
 
     def commit_early(out):
@@ -303,7 +303,7 @@ def test_a_block_left_during_its_commit(broker):
 
 
 def test_a_forsaken_publisher_leaves_no_thread(broker):
-    """P13: collected, it warns and ends its stream."""
+    """P13: a garbage-collected publisher warns and ends its stream."""
     out = publisher(broker)
     out.publish("a")
     with warnings.catch_warnings(record=True) as caught:
@@ -318,7 +318,7 @@ def test_a_forsaken_publisher_leaves_no_thread(broker):
 
 
 def test_a_commit_that_the_broker_never_answers(broker):
-    """P13: the outcome is unknown, and close does not wait for ever."""
+    """P13: the outcome is unknown, and close does not hang."""
     broker.publishing.scripts.append(never_answer)
     out = publisher(broker)
     out.publish("a")
@@ -329,7 +329,7 @@ def test_a_commit_that_the_broker_never_answers(broker):
 
 
 def test_a_forgotten_publisher_does_not_know_the_outcome(broker):
-    """P10, P13: the commit was sent, and the broker knows nothing of it any more."""
+    """P10, P13: the commit was sent, and the broker no longer knows the publisher."""
     forgotten = errors.PublisherForgottenError("This publisher is not known any more.")
     broker.publishing.scripts.extend([cut_at_commit, fake.refusing(forgotten)])
     with publisher(broker) as out:
@@ -345,7 +345,7 @@ def test_a_forgotten_publisher_does_not_know_the_outcome(broker):
 
 
 def test_no_broker_names_endpoint_and_cause():
-    """P13: nothing was sent, so nothing happened."""
+    """P13: nothing was sent, so the commit fails with a known outcome."""
     endpoint = "127.0.0.1:1"
     with TransactionalPublisher(endpoint, routing_key="q", retry_total_ms=150) as out:
         out.publish("a")
@@ -354,7 +354,7 @@ def test_no_broker_names_endpoint_and_cause():
 
 
 def test_a_refused_mode_ends_the_publisher(broker):
-    """P1: the broker's word is the error."""
+    """P1: the commit raises the broker's `wrong_mode` error."""
     wrong = errors.WrongModeError("The publisher was opened in confirm mode.")
     broker.publishing.scripts.append(fake.refusing(wrong))
     with publisher(broker) as out:
@@ -364,7 +364,7 @@ def test_a_refused_mode_ends_the_publisher(broker):
 
 
 def test_a_blocked_broker_is_told_and_respected(broker):
-    """P14: by callback and property; the rows wait, and so does their commit."""
+    """P14: reported by callback and property; rows and their commit wait."""
     told = []
     release = threading.Event()
     blocked = threading.Event()
@@ -390,7 +390,7 @@ def test_a_blocked_broker_is_told_and_respected(broker):
 
 
 def test_commit_in_a_callback_is_refused(broker):
-    """It would wait for itself."""
+    """Committing in a callback would wait for the thread that runs it."""
     caught = []
 
     def commit(_):
@@ -409,7 +409,7 @@ def test_commit_in_a_callback_is_refused(broker):
 
 
 def test_a_full_window_waits(broker):
-    """P14: what has yet to go is bounded; a large transaction passes through."""
+    """P14: the window bounds unsent rows, and a large transaction passes."""
     with publisher(broker, window_messages=3) as out, out.transaction():
         for at in range(50):
             out.publish(f"{at}")
@@ -420,7 +420,7 @@ def test_a_full_window_waits(broker):
 
 
 def test_a_message_that_is_none_leaves_the_transaction_alone(broker):
-    """P13: a bad argument is told at once; what was published before can be committed."""
+    """P13: a bad argument raises at once; earlier messages can still be committed."""
     with publisher(broker) as out:
         out.publish("a")
         with pytest.raises(errors.InvalidArgumentError, match="ttl_ms"):

@@ -1,4 +1,4 @@
-"""Outcomes staged and committed against a scripted broker: what is sent, and what is sent again."""
+"""Outcomes staged and committed against a scripted broker: requests and their repetition."""
 
 import pyarrow as pa
 import pytest
@@ -23,7 +23,7 @@ def tags(*values):
 
 
 def test_a_group_has_the_bytes_of_its_tags():
-    """S6, K7: tags go from Arrow to the wire as they are; a slice has its own rows only."""
+    """S6, K7: tags go from Arrow to the wire unchanged; a slice holds its own rows only."""
     column = pa.array(range(1, 1001), pa.int64())
     group = outcome_group("rejected", column[500:700], "not JSON")
     assert group == pb.OutcomeGroup(
@@ -42,19 +42,19 @@ def test_a_group_has_the_bytes_of_its_tags():
     ],
 )
 def test_tags_are_bigint_without_nulls(column, problem):
-    """S6: a tag that is none is told before anything is sent."""
+    """S6: tags of another type, or null, are refused before anything is sent."""
     with pytest.raises(errors.InvalidArgumentError, match=problem):
         outcome_group("failed", column)
 
 
 def test_unknown_outcome_names_the_known():
-    """S6: an outcome that does not exist."""
+    """S6: the error for an unknown outcome lists the valid ones."""
     with pytest.raises(errors.InvalidArgumentError, match="accepted, failed, rejected, released"):
         outcome_group("nacked", tags(1))
 
 
 def test_stage_is_one_sealed_stream(broker, session):
-    """S6: the opening is in the first request, the seal in the last, the count from the broker."""
+    """S6: the first request opens, the last seals, and the broker answers the count."""
     broker.sessions.outcome_stages.append(pb.StageOutcomesResponse(tags=3))
     first = outcome_group("rejected", tags(1, 2), "bad")
     second = outcome_group("failed", tags(3))
@@ -70,14 +70,14 @@ def test_stage_is_one_sealed_stream(broker, session):
 
 
 def test_stage_without_rows_is_a_stage(broker, session):
-    """S6: a task with no rows stages nothing, and its commit can name it."""
+    """S6: a stage without rows is sealed, and a commit can name it."""
     broker.sessions.outcome_stages.append(pb.StageOutcomesResponse())
     assert session.stage_outcomes(OWNER, ID, "", []) == OutcomeStage(ID, 0)
     assert [each.seal for each in broker.sessions.outcome_streams[0]] == [True]
 
 
 def test_stage_is_sent_again_whole_under_its_id(broker, session):
-    """S6: a broker that restarts gets the same stage again, from an iterator that is used up."""
+    """S6: a restarted broker gets the whole stage again, though its iterator is used up."""
     broker.sessions.outcome_stages.extend([GONE, pb.StageOutcomesResponse(tags=2)])
     parts = ([outcome_group("rejected", tags(tag))] for tag in (1, 2))
     assert session.stage_outcomes(OWNER, ID, "", parts) == OutcomeStage(ID, 2)
@@ -87,14 +87,14 @@ def test_stage_is_sent_again_whole_under_its_id(broker, session):
 
 
 def test_refused_stage_is_not_sent_again(broker, session):
-    """S6: the broker's words arrive; a retry would say the same."""
+    """S6: a refusal is final, and raised with the broker's message."""
     broker.sessions.outcome_stages.append(errors.FencedError("Epoch 2 is held by b.", host="b"))
     with pytest.raises(errors.FencedError, match="held by b"):
         session.stage_outcomes(OWNER, ID, "", [])
 
 
 def test_stage_is_bounded(broker, session, monkeypatch):
-    """I6: more than a stage takes is refused with the remedy before anything is sent."""
+    """I6: a stage above its limit is refused with the remedy before anything is sent."""
     monkeypatch.setattr(limits, "MAX_OUTCOME_STAGE_BYTES", 1000)
     parts = ([outcome_group("rejected", tags(*range(1, 100)))] for _ in range(2))
     with pytest.raises(errors.LimitError, match="more partitions"):
@@ -105,7 +105,7 @@ def test_stage_is_bounded(broker, session, monkeypatch):
 
 
 def test_an_error_of_the_rows_is_the_callers(broker, session):
-    """S6: what fails while rows are read fails in the task, and nothing was sent."""
+    """S6: an exception while rows are read is raised in the task, and nothing is sent."""
 
     def parts():
         yield [outcome_group("rejected", tags(1))]
@@ -117,7 +117,7 @@ def test_an_error_of_the_rows_is_the_callers(broker, session):
 
 
 def test_commit_is_tried_again(broker, session):
-    """S6: a commit names its stages with their counts; it is idempotent."""
+    """S6: a commit names its stages with their counts; being idempotent, it is retried."""
     broker.sessions.operations.extend([GONE, pb.CommitOutcomesResponse(tags=3)])
     stages = [OutcomeStage(ID, 2), OutcomeStage(ID[::-1], 1)]
     assert session.commit_outcomes(OWNER, stages).tags == 3
@@ -128,7 +128,7 @@ def test_commit_is_tried_again(broker, session):
 
 
 def test_abort_names_stages(broker, session):
-    """S6: an abort says how many were there."""
+    """S6: an abort names its stages, and returns how many the broker dropped."""
     broker.sessions.operations.append(pb.AbortOutcomesResponse(dropped=1))
     assert session.abort_outcomes([ID]) == 1
     assert list(broker.sessions.operation_requests[0].stage_ids) == [ID]

@@ -34,7 +34,7 @@ def frame(first_tag, bodies):
 
 
 def test_transient_errors_are_retried(broker, session, waits):
-    """An exception here would end the query: the reader waits, and says so."""
+    """The reader waits, retries and reports each wait, as an exception would end the query."""
     answer = sessions_pb2.AdvanceResponse(session="s", end_tag=7)
     broker.sessions.advances.extend([GONE, GONE, answer])
     assert session.advance(sessions_pb2.AdvanceRequest(session="s")) == answer
@@ -42,7 +42,7 @@ def test_transient_errors_are_retried(broker, session, waits):
 
 
 def test_final_errors_are_not_retried(broker, session, waits):
-    """S4: a mismatch is the same at the next attempt; the broker's words and fields arrive."""
+    """S4: a checkpoint mismatch is raised at once, with the broker's message and fields."""
     error = errors.CheckpointMismatchError("The checkpoint is older.", start=3, floor=5)
     broker.sessions.advances.append(error)
     with pytest.raises(errors.CheckpointMismatchError, match="older") as failure:
@@ -52,7 +52,7 @@ def test_final_errors_are_not_retried(broker, session, waits):
 
 
 def test_no_broker_is_an_error_within_the_bound():
-    """The endpoint and the cause are named, and the error crosses Spark's worker boundary."""
+    """The error names endpoint and cause, and pickles across Spark's worker boundary."""
     session = Session("127.0.0.1:1", retry_total_ms=100)
     with pytest.raises(errors.BrokerUnavailableError) as failure:
         session.horizon()
@@ -63,7 +63,7 @@ def test_no_broker_is_an_error_within_the_bound():
 
 
 def test_held_session_is_waited_for(broker, session, waits):
-    """S3: a restart after a host loss just works."""
+    """S3: the client retries while another holder has the session, as after a host loss."""
     held = errors.AlreadyHeldError("Session 's' is held by host a.", host="a")
     broker.sessions.advances.extend([held, sessions_pb2.AdvanceResponse(epoch=2)])
     assert session.advance(sessions_pb2.AdvanceRequest()).epoch == 2
@@ -76,7 +76,7 @@ def test_horizon(broker, session):
 
 
 def test_fetch_gives_the_columns_asked_for(broker, session):
-    """S2: one batch per frame; the broker is asked for these columns only."""
+    """S2: one batch per frame; the broker is asked for the requested columns only."""
     broker.sessions.fetches.append([frame(1, [b"a", b"b"]), frame(3, [b"c"])])
     request = sessions_pb2.FetchRequest(after_tag=0, last_tag=3)
     got = list(session.fetch(request, ["delivery_tag", "body"]))
@@ -90,7 +90,7 @@ def test_fetch_gives_the_columns_asked_for(broker, session):
 
 
 def test_cut_fetch_continues_after_the_last_tag(broker, session, waits):
-    """S2: no row twice, none missing."""
+    """S2: a fetch resumes after the last received tag, with no row twice or missing."""
     broker.sessions.fetches.extend([[frame(1, [b"a", b"b"]), GONE], [GONE], [frame(3, [b"c"])]])
     got = list(session.fetch(sessions_pb2.FetchRequest(last_tag=3), ["body"]))
     assert [batch.column(0).to_pylist() for batch in got] == [[b"a", b"b"], [b"c"]]
@@ -99,7 +99,7 @@ def test_cut_fetch_continues_after_the_last_tag(broker, session, waits):
 
 
 def test_cut_after_the_last_row_is_the_end(broker, session, waits):
-    """The status got lost, the rows did not."""
+    """A fetch cut after its last row is complete, although its status was lost."""
     broker.sessions.fetches.append([frame(1, [b"a"]), GONE])
     got = list(session.fetch(sessions_pb2.FetchRequest(last_tag=1), ["body"]))
     assert len(got) == 1
@@ -107,7 +107,7 @@ def test_cut_after_the_last_row_is_the_end(broker, session, waits):
 
 
 def test_fenced_fetch_fails(broker, session):
-    """S3: a newer epoch holds the session; its name is in the error."""
+    """S3: the error of a fenced fetch names the holder of the newer epoch."""
     broker.sessions.fetches.append([frame(1, [b"a"]), errors.FencedError("Epoch 2 is held by b.")])
     rows = session.fetch(sessions_pb2.FetchRequest(last_tag=9), ["body"])
     next(rows)
@@ -122,7 +122,7 @@ def test_fetch_checks_columns_before_the_call(broker, session):
 
 
 def test_hold_beats_until_it_is_closed(broker, session, monkeypatch):
-    """S3: signs of life at an interval; no thread is left."""
+    """S3: heartbeats are sent at an interval; closing leaves no thread."""
     monkeypatch.setattr(limits, "HEARTBEAT_SEND_MS", 5)
     beaten = threading.Event()
 
@@ -142,7 +142,7 @@ def test_hold_beats_until_it_is_closed(broker, session, monkeypatch):
 
 
 def test_hold_reconnects(broker, session):
-    """A cut liveness stream is opened again by itself."""
+    """A cut liveness stream is opened again automatically."""
     again = threading.Event()
 
     def cut(requests):
@@ -162,7 +162,7 @@ def test_hold_reconnects(broker, session):
 
 
 def test_fenced_hold_says_why_and_stops(broker, session):
-    """S3: another holder took over: nothing more is sent."""
+    """S3: a fenced liveness stream keeps the error and sends nothing more."""
 
     def fenced(requests):
         next(requests)
@@ -178,7 +178,7 @@ def test_fenced_hold_says_why_and_stops(broker, session):
 
 
 def test_holder_is_one_per_process():
-    """S3: the same token for the life of a process, another in any other process."""
+    """S3: a process keeps one holder token, and another process has another."""
     mine = holder("app")
     assert (mine.token, mine.pid, mine.application) == (holder().token, holder().pid, "app")
     assert len(mine.token) == 16

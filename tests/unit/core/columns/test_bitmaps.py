@@ -23,7 +23,7 @@ ranges = st.builds(
 def test_equal_bitmaps_have_equal_canonical_bytes(
     steps: list[tuple[range, str]], kind: type[BitMap64]
 ) -> None:
-    """I2: whatever made a bitmap, a snapshot writes the same bytes for the same values."""
+    """I2: bitmaps of the same values have the same bytes in a snapshot, however they were made."""
     bitmap, values = kind(), set()
     for part, step in steps:
         if step == "reload":
@@ -49,7 +49,7 @@ def test_a_tie_between_runs_and_values_is_decided_one_way() -> None:
 @settings(max_examples=100)
 @given(values=st.sets(st.integers(0, 99), min_size=1), data=st.data())
 def test_parts_of_a_bitmap(values: set[int], data: st.DataObject) -> None:
-    """I5: sub-ranges by value and by rank, without walking values."""
+    """I5: sub-ranges of a bitmap by value and by rank, without walking its values."""
     bitmap, ordered = BitMap64(values), sorted(values)
     first, last = data.draw(st.integers(0, 120)), data.draw(st.integers(0, 2**63))
     assert list(bitmaps.between(bitmap, first, last)) == [v for v in ordered if first <= v <= last]
@@ -61,7 +61,7 @@ def test_parts_of_a_bitmap(values: set[int], data: st.DataObject) -> None:
 
 
 def test_other_types_are_left_to_msgspec() -> None:
-    """I2: only bitmaps have hooks."""
+    """I2: only bitmaps have encoding hooks."""
     for hook in (bitmaps.encode_hook, bitmaps.canonical_hook):
         with pytest.raises(NotImplementedError, match="object"):
             hook(object())
@@ -70,7 +70,7 @@ def test_other_types_are_left_to_msgspec() -> None:
 
 
 def test_the_last_label_of_a_value_wins() -> None:
-    """S6: labels that keep no value are left out, and what was given is not changed."""
+    """S6: labels that keep no value are left out, and the given bitmaps are not changed."""
     given = [
         ("a", BitMap64((1, 2, 3))),
         ("b", BitMap64((2,))),
@@ -88,7 +88,7 @@ def test_the_last_label_of_a_value_wins() -> None:
 @settings(max_examples=100)
 @given(chosen=st.sets(st.integers(1, 200), min_size=1))
 def test_runs_of_a_bitmap(chosen: set[int]) -> None:
-    """I5: and back again."""
+    """I5: a bitmap becomes runs and a bitmap again."""
     firsts, counts = bitmaps.runs(BitMap64(chosen))
     assert bitmaps.expanded(firsts, counts).tolist() == sorted(chosen)
     assert set(bitmaps.of_runs(firsts, counts)) == chosen

@@ -1,4 +1,4 @@
-"""Deadlines: rounded, bounded, and those of a dict."""
+"""Deadlines: rounded, bounded, and equal to a dict of deadlines."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -16,7 +16,7 @@ positions = st.sets(st.integers(1, 200), min_size=1)
     now=st.integers(10**15, 2 * 10**15),
 )
 def test_instants_are_rounded_up(waits: list[int], now: int) -> None:
-    """Q3, C14: never early, at most 1/512 of the wait or 16.4 ms late, and twice is as once."""
+    """Q3, C14: instants are never early, late by at most 1/512 of the wait or 16.4 ms."""
     instants = np.array(waits) + now
     late = rounded(instants, now) - instants
     assert (late >= 0).all()
@@ -24,7 +24,7 @@ def test_instants_are_rounded_up(waits: list[int], now: int) -> None:
 
 
 def test_buckets_of_a_steady_stream_are_bounded() -> None:
-    """I6: a week's TTL on messages of every second needs some thousand buckets."""
+    """I6: a week's TTL on messages of every second needs less than 2,000 buckets."""
     week_us, now = 7 * 24 * 3600 * 10**6, 10**15
     publishes = now + np.arange(0, week_us, 10**6)
     ends = [int(rounded(np.array([at + week_us]), int(at))[0]) for at in publishes[::60]]
@@ -40,7 +40,7 @@ def test_buckets_of_a_steady_stream_are_bounded() -> None:
 def test_deadlines_are_those_of_a_dict(
     buckets: list[tuple[int, set[int]]], present: set[int], now: int
 ) -> None:
-    """Q3: with what is gone left out wherever it shows."""
+    """Q3: deadlines equal those of a dict, and leave out positions that are no longer present."""
     deadlines, there = Deadlines(), BitMap64(present)
     for instant, chosen in buckets:
         deadlines.add(instant, BitMap64(chosen))

@@ -1,4 +1,4 @@
-"""Keys of positions: found by the block, whatever was removed, and dumped alike."""
+"""Keys of positions: found by block, after any removal, and dumped in one form."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from ackq_broker.core.columns.origin_keys import OriginKeys
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks are merged, bounded and packed early."""
+    """Makes chunks merge, end and pack after a few rows."""
     monkeypatch.setattr(origin_keys, "_MOST_ROWS", 64)
     monkeypatch.setattr(origin_keys, "_PACK_ROWS", 8)
 
@@ -30,7 +30,7 @@ class Oracle:
 
 
 def grown(seed: int, steps: int) -> tuple[OriginKeys, Oracle]:
-    """Keys after random appends and removals, and what they should be."""
+    """Keys after random appends and removals, and their expected rows."""
     random = np.random.default_rng(seed)
     keys, oracle, position = OriginKeys(), Oracle(), 1
     for _ in range(steps):
@@ -56,7 +56,7 @@ def grown(seed: int, steps: int) -> tuple[OriginKeys, Oracle]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_keys_are_those_of_a_dictionary(seed: int) -> None:
-    """I5: what is found, what is told of it, and which have none."""
+    """I5: the positions of a key, the columns at a position, and positions without a key."""
     keys, oracle = grown(seed, 60)
     assert len(keys) == len(oracle.rows)
     assert list(keys.positions) == list(oracle.rows)
@@ -72,7 +72,7 @@ def test_keys_are_those_of_a_dictionary(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_equal_rows_give_equal_bytes(seed: int) -> None:
-    """I2: however they were appended, merged and removed; and they can be read back."""
+    """I2: equal rows give equal bytes after any appends, merges and removals, and are read back."""
     keys, oracle = grown(seed, 40)
     dumped = [bytes(column) for column in keys.dump()]
     positions = bitmaps.array(keys.positions)
@@ -88,7 +88,7 @@ def test_equal_rows_give_equal_bytes(seed: int) -> None:
 
 
 def test_a_dump_is_of_its_moment() -> None:
-    """I2: what comes later is not in it, and what goes is."""
+    """I2: a dump lacks keys that are appended later, and has keys that are removed later."""
     keys, _ = grown(1, 30)
     expected = [bytes(column) for column in keys.dump()]
     dumped = keys.dump()
@@ -99,7 +99,7 @@ def test_a_dump_is_of_its_moment() -> None:
 
 
 def test_what_was_removed_takes_no_room() -> None:
-    """I6: chunks are packed when more is gone than there, and are few."""
+    """I6: chunks are packed when most of their rows are removed, and are few."""
     keys = OriginKeys()
     for begin in range(1, 2_001, 10):
         positions = np.arange(begin, begin + 10)

@@ -16,21 +16,21 @@ ENCODER = msgspec.msgpack.Encoder(enc_hook=canonical_hook)
 
 
 class Item(msgspec.Struct):
-    """As the items of the state are."""
+    """An item with named fields, like those of the state."""
 
     first: int
     other: tuple[object, ...] = msgspec.field(name="renamed", default=())
 
 
 class Row(msgspec.Struct, array_like=True):
-    """As the parts of records are."""
+    """An item without field names, like the parts of records."""
 
     number: int
 
 
 @dataclass
 class Plain:
-    """A leaf."""
+    """An item that is encoded as one piece."""
 
     text: str = "plain"
 
@@ -47,13 +47,13 @@ plain = st.recursive(
 
 @given(plain)
 def test_pieces_are_one_encoding(value: object) -> None:
-    """I2: to the byte, so that a snapshot does not tell how it was made."""
+    """I2: pieces join to the bytes of one encoding, so a snapshot does not show how it was made."""
     assert b"".join(pieces(value)) == ENCODER.encode(value)
 
 
 @pytest.mark.parametrize("length", [0, 15, 16, 255, 256, 65_535, 65_536])
 def test_lengths(length: int) -> None:
-    """I2: each has the shortest header."""
+    """I2: each length has the shortest header."""
     assert b"".join(pieces([7] * length)) == ENCODER.encode([7] * length)
     keys = dict.fromkeys(range(length), 1)
     assert b"".join(pieces(keys)) == ENCODER.encode(keys)
@@ -65,7 +65,7 @@ def test_lengths(length: int) -> None:
 
 
 def test_leaves() -> None:
-    """I2: bitmaps, rows and what was encoded before are one piece each."""
+    """I2: bitmaps, rows and encoded values are one piece each."""
     values = [BitMap64((1, 5)), Row(3), Plain()]
     for value in values:
         assert list(pieces(value)) == [ENCODER.encode(value)]
@@ -75,7 +75,7 @@ def test_leaves() -> None:
 
 
 def test_no_piece_is_long() -> None:
-    """I5: whatever is encoded, nobody waits for long for the next piece."""
+    """I5: no piece of a large value is long, so that other work waits briefly for the next one."""
     column = Parts(lambda: (np.zeros(1_000_000, np.int64),))
     found = list(pieces({"column": column, "list": list(range(100_000))}))
     assert sum(map(len, found)) > 8_000_000
@@ -83,6 +83,6 @@ def test_no_piece_is_long() -> None:
 
 
 def test_a_length_without_a_header() -> None:
-    """I6: four gigabytes are the most that msgpack can say."""
+    """I6: msgpack has no header for a length of four gigabytes or more."""
     with pytest.raises(OverflowError, match="no header for a length of 4294967296"):
         next(pieces(Listed(1 << 32, ())))

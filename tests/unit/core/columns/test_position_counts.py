@@ -13,7 +13,7 @@ positions = st.sets(st.integers(1, 200), min_size=1)
 @settings(max_examples=60)
 @given(actions=st.lists(st.tuples(st.sampled_from(["add", "forget", "reload"]), positions)))
 def test_counts_are_those_of_a_dict(actions: list[tuple[str, set[int]]]) -> None:
-    """C7, C13: counted, forgotten and looked up together."""
+    """C7, C13: counts are added, forgotten and looked up together."""
     counts, expected = Counts(), dict.fromkeys(range(1, 201), 0)
     every = BitMap64(expected)
     for action, chosen in actions:
@@ -32,7 +32,7 @@ def test_counts_are_those_of_a_dict(actions: list[tuple[str, set[int]]]) -> None
 
 
 def test_counts_go_down_as_they_went_up() -> None:
-    """I3: a position is forgotten with its last count; one that has none cannot lose it."""
+    """I3: a position is forgotten with its last count; one without a count cannot lose it."""
     counts, every = Counts(), BitMap64(range(1, 200))
     times = {position: position % 7 for position in every}
     for most in range(7):

@@ -41,7 +41,7 @@ def test_the_requeue_log_is_a_dict_of_sequences(
 
 
 def test_a_requeue_storm_leaves_a_bounded_log() -> None:
-    """C16, K5: one message put back again and again does not pile up rows."""
+    """C16, K5: a message that is requeued again and again does not add up rows in the log."""
     log, ready = Requeued(), BitMap64((5,))
     for sequence in range(1, 10_000):
         log.add(sequence, ready, ready)

@@ -25,7 +25,7 @@ def dumped(steps: Steps, present: BitMap64) -> tuple[bytes, bytes]:
 def test_steps_find_what_a_dict_finds(
     stretches: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """C16: whatever was removed and packed, and in bytes that do not tell."""
+    """C16: steps find what a dict finds after any removal, and dump in one form."""
     steps, expected, key = Steps(VALUE), {}, 5
     together = data.draw(st.integers(1, 40))
     for begin in range(0, len(stretches), together):
@@ -60,7 +60,7 @@ def test_steps_find_what_a_dict_finds(
 
 
 def test_a_million_keys_in_one_stretch_are_one_row() -> None:
-    """C16: however they came."""
+    """C16: a million keys in one stretch are one row, although appended in parts."""
     steps = Steps(VALUE)
     for first in range(0, 1_000_000, 10_000):
         steps.append(first, 10_000, (7, 7))
@@ -91,7 +91,7 @@ def test_steps_of_many_pages() -> None:
 
 
 def test_a_dump_is_of_its_instant() -> None:
-    """I2, I5: what is appended and removed before its pages are read is not in it."""
+    """I2, I5: a dump lacks steps that are appended, and keeps those removed, before it is read."""
     steps, present = Steps(VALUE), BitMap64(range(3 * PAGE_ROWS))
     for key in present:
         steps.append(key, 1, (key // 2, 0))

@@ -11,7 +11,7 @@ from tests.unit.core.harness import PUBLISHER, Harness, labels
 
 
 def test_tags_grow_by_one_on_each_channel(harness: Harness) -> None:
-    """C1: from 1, over all queues of a channel, and each channel for itself."""
+    """C1: tags grow from 1 over all queues of a channel, and separately on each channel."""
     harness.declare("a", "b")
     harness.publish_to("a", 4)
     harness.publish_to("b", 2)
@@ -34,7 +34,7 @@ def test_nothing_ready_makes_no_record(harness: Harness) -> None:
 
 
 def test_a_delivery_keeps_to_its_bytes(harness: Harness) -> None:
-    """C8: bytes bound it as messages do, but one message always fits."""
+    """C8: bytes bound a delivery as messages do, but one message always fits."""
     harness.declare("q")
     harness.publish_to("q", 10, row_bytes=100)
     assert len(harness.deliver("x", "q", 10, max_bytes=350)) == 3
@@ -43,7 +43,7 @@ def test_a_delivery_keeps_to_its_bytes(harness: Harness) -> None:
 
 
 def test_accepted_messages_are_gone(harness: Harness) -> None:
-    """C4, I4: and so is a block with its last message."""
+    """C4, I4: accepted messages are removed, and a block with its last message."""
     harness.declare("q")
     block = harness.publish_to("q", 3).block_id
     harness.deliver("x", "q")
@@ -58,7 +58,7 @@ def test_accepted_messages_are_gone(harness: Harness) -> None:
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_multiple_settles_up_to_a_tag(harness: Harness, outcome: Outcome) -> None:
-    """C3: every outstanding tag up to and including it, for every outcome alike."""
+    """C3: every outstanding tag up to and including the given one, for every outcome alike."""
     harness.declare("a", "b")
     harness.publish_to("a", 4)
     harness.publish_to("b", 4)
@@ -71,7 +71,7 @@ def test_multiple_settles_up_to_a_tag(harness: Harness, outcome: Outcome) -> Non
 
 
 def test_an_unknown_tag_is_refused_and_nothing_settled(harness: Harness) -> None:
-    """C2: a tag twice, one not given yet, one of another channel; the lowest is named."""
+    """C2: a tag settled twice, not given yet, or of another channel; the lowest is named."""
     harness.declare_filled("q", 5)
     harness.deliver("x", "q", 4)
     harness.deliver("y", "q", 1)
@@ -90,7 +90,7 @@ def test_an_unknown_tag_is_refused_and_nothing_settled(harness: Harness) -> None
 
 
 def test_tag_0_is_no_tag(harness: Harness) -> None:
-    """C2: it was not settled before: tags count from 1."""
+    """C2: the error of tag 0 does not say that it was settled before: tags count from 1."""
     harness.declare_filled("q", 1)
     harness.deliver("x", "q", 1)
     with pytest.raises(UnknownDeliveryTagError, match="tag 0: tags count from 1"):
@@ -98,7 +98,7 @@ def test_tag_0_is_no_tag(harness: Harness) -> None:
 
 
 def test_multiple_of_an_unknown_tag_is_refused(harness: Harness) -> None:
-    """C2, C3: it is outstanding itself, whatever is up to it."""
+    """C2, C3: the tag itself must be outstanding, whatever lower tags are."""
     harness.declare_filled("q", 3)
     harness.deliver("x", "q", 3)
     with pytest.raises(UnknownDeliveryTagError, match="unknown delivery tag 4:"):
@@ -113,7 +113,7 @@ def test_multiple_of_an_unknown_tag_is_refused(harness: Harness) -> None:
 
 
 def test_a_delay_of_a_century_is_refused(harness: Harness) -> None:
-    """C14, I6: with what is allowed."""
+    """C14, I6: the refusal of a delay names the longest one allowed."""
     harness.declare_filled("q", 1)
     harness.deliver("x", "q")
     with pytest.raises(InvalidArgumentError, match="a hundred years"):
@@ -121,7 +121,7 @@ def test_a_delay_of_a_century_is_refused(harness: Harness) -> None:
 
 
 def test_released_messages_go_back_to_their_place(harness: Harness) -> None:
-    """C6, C7: in front of what came later, with a delivery more; the tag is a new one."""
+    """C6, C7: in front of later messages, with one delivery more and a new tag."""
     harness.declare_filled("q", 5)
     harness.deliver("x", "q", 4)
     harness.settle("x", Outcome.RELEASED, 2, 4)
@@ -131,7 +131,7 @@ def test_released_messages_go_back_to_their_place(harness: Harness) -> None:
 
 
 def test_a_channel_that_closes_puts_everything_back(harness: Harness) -> None:
-    """C12: counted and one delivery older; its tags are unknown from then on."""
+    """C12: requeued messages are counted and redelivered; the channel's tags are unknown then."""
     harness.declare("a", "b")
     harness.publish_to("a", 3)
     harness.publish_to("b", 2)
@@ -147,7 +147,7 @@ def test_a_channel_that_closes_puts_everything_back(harness: Harness) -> None:
 
 
 def test_a_channel_without_messages_leaves_nothing(harness: Harness) -> None:
-    """C12, I6: its tag counter goes with it."""
+    """C12, I6: the tag counter of a channel is deleted with it."""
     harness.declare_filled("q", 1)
     before = len(harness.core.snapshot())
     harness.deliver("x", "q")
@@ -159,7 +159,7 @@ def test_a_channel_without_messages_leaves_nothing(harness: Harness) -> None:
 
 
 def test_a_restart_ends_every_channel(harness: Harness) -> None:
-    """C12, Q7: what was unacked is ready again, redelivered; transient messages are gone."""
+    """C12, Q7: unacked messages are ready again, redelivered; transient messages are lost."""
     harness.declare_filled("q", 2)
     harness.publish_to("q", 2, persistent=False)
     harness.publish_to("q", 1)
@@ -170,7 +170,7 @@ def test_a_restart_ends_every_channel(harness: Harness) -> None:
 
 
 def test_without_acks_messages_are_accepted_at_once(harness: Harness) -> None:
-    """C10 NONE: under tags that nothing can settle; the blocks wait for their reader."""
+    """C10 NONE: messages get tags that cannot be settled; blocks wait for their reader."""
     harness.declare("q")
     block = harness.publish_to("q", 2).block_id
     delivery = harness.do(c.Deliver(b"x", "q", 5, no_ack=True))
@@ -187,7 +187,7 @@ def test_without_acks_messages_are_accepted_at_once(harness: Harness) -> None:
 
 
 def test_two_readers_of_a_block_pin_it_twice(harness: Harness) -> None:
-    """C10 NONE: it is freed when the last of them is through."""
+    """C10 NONE: a block is freed when its last reader is through."""
     harness.declare("q")
     block = harness.publish_to("q", 2).block_id
     first, second = (harness.do(c.Deliver(b"x", "q", 1, no_ack=True)) for _ in range(2))
@@ -198,7 +198,7 @@ def test_two_readers_of_a_block_pin_it_twice(harness: Harness) -> None:
 
 
 def test_woken_queues_are_those_that_gained_messages(harness: Harness) -> None:
-    """C8: so that the service serves their consumers, and no others."""
+    """C8: only queues that gained messages are woken, so the service serves no other consumers."""
     harness.declare("a", "b", "c")
     harness.publish(["a", "b", "b"])
     assert harness.core.drain_woken() == {"a", "b"}
@@ -215,7 +215,7 @@ def test_woken_queues_are_those_that_gained_messages(harness: Harness) -> None:
 
 
 def test_a_deleted_queue_keeps_what_is_unacked(harness: Harness) -> None:
-    """Q4: bodies stay until they are settled; what is put back has no place to go."""
+    """Q4: bodies stay until they are settled; messages requeued to a deleted queue are dropped."""
     harness.declare("q")
     block = harness.publish_to("q", 4).block_id
     harness.deliver("x", "q", 3)
@@ -230,7 +230,7 @@ def test_a_deleted_queue_keeps_what_is_unacked(harness: Harness) -> None:
 
 
 def test_channels_and_sessions_share_a_queue(harness: Harness) -> None:
-    """C1, S1: each message is held by one of them; nothing is given out twice."""
+    """C1, S1: each message is held by a channel or a session; none is given out twice."""
     harness.declare_filled("q", 6)
     harness.deliver("x", "q", 2)
     reader = harness.open("q")
@@ -244,7 +244,7 @@ def test_channels_and_sessions_share_a_queue(harness: Harness) -> None:
 
 
 def test_a_horizon_leaves_out_what_channels_put_back_later(harness: Harness) -> None:
-    """K5: what is released or matures after the horizon does not keep a run alive."""
+    """K5: messages released or matured after the horizon do not keep a run alive."""
     harness.declare_filled("q", 4)
     harness.deliver("x", "q", 3)
     harness.settle("x", Outcome.RELEASED, 1)
@@ -258,7 +258,7 @@ def test_a_horizon_leaves_out_what_channels_put_back_later(harness: Harness) -> 
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_unacked_messages_cost_bits(step: int) -> None:
-    """C16: a million of them, contiguous or every other one settled, in a few KiB of state."""
+    """C16: a million unacked messages, contiguous or every other one, take a few KiB of state."""
     core, count = Core(), 1_000_000 * step
 
     def do(command: c.Command) -> c.Decision:
@@ -283,7 +283,7 @@ def test_unacked_messages_cost_bits(step: int) -> None:
 
 
 def test_an_identity_is_the_messages_own(harness: Harness) -> None:
-    """L23, C6: the position where it is delivered again; a queue declared anew has another id."""
+    """L23, C6: an identity keeps its position at a redelivery; a redeclared queue has a new id."""
     harness.declare("q")
     harness.publish_to("q", 3)
     harness.publish_to("q", 2)
@@ -301,7 +301,7 @@ def test_an_identity_is_the_messages_own(harness: Harness) -> None:
 
 
 def identities(harness: Harness, channel: str) -> list[tuple[int, int]]:
-    """The queue id and position of each message that a channel is delivered."""
+    """The queue id and position of each message that is delivered to a channel."""
     reply = harness.do(c.Deliver(channel.encode(), "q", 9, identified=True))
     return [
         (piece.identity.queue_id, position)

@@ -1,4 +1,4 @@
-"""A link that has subscribed, with the queue that it brings messages to."""
+"""The fixture of a link that has subscribed, with the queue that it stores messages in."""
 
 import pytest
 

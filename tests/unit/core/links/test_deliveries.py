@@ -18,7 +18,7 @@ from tests.unit.core.link_process import LinkProcess, accept, expanded
 
 
 def test_a_frame_is_one_record(process: LinkProcess) -> None:
-    """L5: what is stored, what is matched, and what may be acknowledged of it."""
+    """L5: one record stores new messages, matches known ones and permits settled ones."""
     process.store(["a", "b", "c"])
     accept(process.harness, 2)
     process.subscribe()
@@ -34,7 +34,7 @@ def test_a_frame_is_one_record(process: LinkProcess) -> None:
 
 
 def test_a_frame_that_comes_again_is_answered_again(process: LinkProcess) -> None:
-    """L5: with the same positions, and the permits of now; nothing is stored."""
+    """L5: a repeated frame gets the same positions, and the present permits; nothing is stored."""
     frame = process.command(["a", "b", "c"])
     assert expanded(process.harness.do(frame))[2] == (3, 3, False, False)
     accept(process.harness, 2)
@@ -49,7 +49,7 @@ def test_a_frame_that_comes_again_is_answered_again(process: LinkProcess) -> Non
 
 
 def test_a_frame_that_begins_with_what_was_stored(process: LinkProcess) -> None:
-    """L5: its first rows are answered again, and the others stored."""
+    """L5: the rows of a frame that were stored are answered again, and the others stored."""
     process.store(["a", "bb", "c"])
     reply = process.store(["bb", "c", "d", "eeee"], first=2)
     assert [row[:2] for row in expanded(reply)] == [(2, 2), (3, 3), (4, 4), (5, 5)]
@@ -58,7 +58,7 @@ def test_a_frame_that_begins_with_what_was_stored(process: LinkProcess) -> None:
 
 
 def test_numbers_that_were_answered_are_forgotten(process: LinkProcess) -> None:
-    """L5: a frame names the lowest number that is not answered; below it nothing is asked."""
+    """L5: a frame names the lowest unanswered number; a number below it is refused."""
     frame = process.command(["a", "b"])
     process.harness.do(frame)
     process.number = 3
@@ -70,7 +70,7 @@ def test_numbers_that_were_answered_are_forgotten(process: LinkProcess) -> None:
 
 
 def test_a_gap_is_refused(process: LinkProcess) -> None:
-    """L5: what is behind a frame that did not come is not taken before it."""
+    """L5: a frame after a gap is not taken before the missing frame."""
     with pytest.raises(InvalidArgumentError, match="the next one is 1") as caught:
         process.store(["b"], first=2)
     assert caught.value.fields["next_number"] == "1"
@@ -85,7 +85,7 @@ def test_another_subscription_is_refused(process: LinkProcess) -> None:
 
 
 def test_another_epoch_is_refused(process: LinkProcess) -> None:
-    """L1: who took the link over fences the one before, and says so."""
+    """L1: the new holder of a link fences the previous one, and is named in the error."""
     late = process.command(["a"])
     assert process.open(holder=BOB).epoch == 2
     with pytest.raises(FencedError, match="host-b, pid 22"):
@@ -95,7 +95,7 @@ def test_another_epoch_is_refused(process: LinkProcess) -> None:
 
 
 def test_stored_is_enough_for_a_link_that_says_so(harness: Harness) -> None:
-    """L9: with `ack=stored` the record that stores a message permits to acknowledge it."""
+    """L9: with `ack=stored` the record that stores a message permits its acknowledgement."""
     harness.declare("q")
     process = LinkProcess(harness, ack=c.LinkAck.STORED)
     process.subscribe()
@@ -108,7 +108,7 @@ def test_stored_is_enough_for_a_link_that_says_so(harness: Harness) -> None:
 
 
 def test_rows_that_may_be_acknowledged_at_once(process: LinkProcess) -> None:
-    """L9: what the link cannot hold any longer is permitted as it is stored or matched."""
+    """L9: deliveries that the link cannot hold any longer are permitted as stored or matched."""
     process.store(["a"])
     process.subscribe()
     reply = process.store(["a", "b", "c"], at_once=BitMap([0, 2]))
@@ -119,7 +119,7 @@ def test_rows_that_may_be_acknowledged_at_once(process: LinkProcess) -> None:
 
 
 def test_a_settled_message_that_comes_again_is_acknowledged(process: LinkProcess) -> None:
-    """L11: at once, in the record that finds it."""
+    """L11: a settled message is permitted at once, in the record that matches it."""
     process.store(["a", "b"])
     accept(process.harness, 1)
     assert process.permit() == [1]
@@ -131,7 +131,7 @@ def test_a_settled_message_that_comes_again_is_acknowledged(process: LinkProcess
 
 
 def test_a_full_queue_keeps_nothing_of_a_frame(harness: Harness) -> None:
-    """L5, P8: neither what fits nor what was matched; it comes again under the same numbers."""
+    """L5, P8: no row of a refused frame is kept; the frame comes again under its numbers."""
     harness.declare("q", max_length=3)
     process = LinkProcess(harness)
     process.subscribe()
@@ -154,7 +154,7 @@ def test_a_full_queue_keeps_nothing_of_a_frame(harness: Harness) -> None:
 
 
 def test_entries_have_a_bound(process: LinkProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I6: over it a frame is refused, with the remedy; what is matched needs no room."""
+    """I6: over the bound a frame is refused, with the remedy; matched rows need no room."""
     monkeypatch.setattr(limits, "MAX_LINK_ENTRIES", 3)
     process.store(["a", "b"])
     with pytest.raises(LimitError, match="ackq link remove l --forget"):
@@ -164,7 +164,7 @@ def test_entries_have_a_bound(process: LinkProcess, monkeypatch: pytest.MonkeyPa
 
 
 def test_deliveries_that_need_nothing_more_are_forgotten(process: LinkProcess) -> None:
-    """I6, L5: those that are answered, acknowledged and proven; the others are told on."""
+    """I6, L5: answered, acknowledged and proven deliveries are forgotten; others still reported."""
     for begin in range(0, 20_000, 1_000):
         names = [f"{number}" for number in range(begin, begin + 1_000)]
         process.store(names, lowest_unanswered=process.number)
@@ -178,7 +178,7 @@ def test_deliveries_that_need_nothing_more_are_forgotten(process: LinkProcess) -
 
 
 def test_what_a_stream_that_begins_is_told(process: LinkProcess) -> None:
-    """L5, L10: the deliveries that are not proven, by number, as permits name positions."""
+    """L5, L10: a new stream gets the unproven deliveries by number, as permits name positions."""
     process.store(["a", "b", "c"])
     process.subscribe()
     process.store(["c", "a", "d", "e", "b"])
@@ -197,13 +197,13 @@ def test_what_a_stream_that_begins_is_told(process: LinkProcess) -> None:
 
 
 def test_the_cost_is_by_the_block(process: LinkProcess) -> None:
-    """I5: ten times the rows take no more calls of functions; an answer has an object a run."""
+    """I5: ten times the rows take no more function calls; an answer has one object per run."""
     counts = [calls(process, rows) for rows in (1_000, 10_000)]
     assert counts[1] <= counts[0] * 1.2
 
 
 def calls(process: LinkProcess, rows: int) -> int:
-    """Calls of functions that a frame of so many rows takes, half of them matched, in order."""
+    """Counts the function calls for a frame of `rows` rows, half of them matched, in order."""
     core = process.harness.core
     generator = np.random.default_rng(rows)
     keys = generator.integers(1, 1 << 62, (rows, 2), dtype=np.uint64)

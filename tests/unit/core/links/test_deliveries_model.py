@@ -1,4 +1,4 @@
-"""Deliveries, cuts and settlements by chance: the core does what a list of entries does."""
+"""Random deliveries, cuts and settlements: the core does what a list of entries does."""
 
 import random
 
@@ -15,7 +15,7 @@ from tests.unit.core.link_process import LinkProcess, accept, check, expanded, k
 
 
 class Both:
-    """A link and its oracle, which get the same."""
+    """A link and its oracle, which get the same calls."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Who runs a link, from where to where (L1, L13, L17, L27)."""
+"""The holder of a link, its source and its queue (L1, L13, L17, L27)."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ from tests.unit.core.link_process import LinkProcess, accept, expanded
 
 
 def test_the_same_holder_goes_on(process: LinkProcess) -> None:
-    """L1: a stream that was cut opens again: the same epoch and subscription, and no record."""
+    """L1: a cut stream opens again with the same epoch and subscription, and without a record."""
     process.store(["a", "b"])
     sequence = process.harness.core.sequence
     opened = process.open(incumbent_live=True, new_incarnation="b" * 32)
@@ -34,7 +34,7 @@ def test_the_same_holder_goes_on(process: LinkProcess) -> None:
 
 
 def test_another_holder_fences_the_one_before(process: LinkProcess) -> None:
-    """L1: it begins an epoch, and consumes anew; nothing of the older one is taken."""
+    """L1: a new holder begins an epoch and a subscription; calls of the older one are refused."""
     process.store(["a", "b"])
     accept(process.harness, 1)
     assert process.permit() == [1]
@@ -54,7 +54,7 @@ def test_another_holder_fences_the_one_before(process: LinkProcess) -> None:
 
 
 def test_an_older_stream_of_the_same_holder_is_fenced(process: LinkProcess) -> None:
-    """L1, L10: what it would permit is told to nobody; a restart ends all streams."""
+    """L1, L10: permits go to the newest stream alone; a restart ends all streams."""
     process.store(["a", "b"])
     accept(process.harness, 1)
     old, number = process.opened.stream, process.number
@@ -73,7 +73,7 @@ def test_an_older_stream_of_the_same_holder_is_fenced(process: LinkProcess) -> N
 
 
 def test_another_user_does_not_open_a_link(process: LinkProcess) -> None:
-    """A10, L1: nor learns who runs it; what nobody owns belongs to who opens it first."""
+    """A10, L1: nor learns who runs the link; an unowned link belongs to its first opener."""
     process.open(user="alice")
     for live in (True, False):
         with pytest.raises(PermissionDeniedError, match="another user's") as refused:
@@ -86,7 +86,7 @@ def test_another_user_does_not_open_a_link(process: LinkProcess) -> None:
 
 
 def test_a_forced_delete_takes_links_that_brought_nothing(process: LinkProcess) -> None:
-    """L13: of one that has entries the queue stays."""
+    """L13: a link without entries ends with its queue; the queue of one with entries stays."""
     harness = process.harness
     with pytest.raises(InUseError):
         harness.do(c.DeleteQueue("q"))
@@ -104,7 +104,7 @@ def test_a_forced_delete_takes_links_that_brought_nothing(process: LinkProcess) 
 
 
 def test_a_live_holder_is_named(process: LinkProcess) -> None:
-    """L1: two processes never take turns by themselves."""
+    """L1: two processes never take a link from each other by themselves."""
     with pytest.raises(AlreadyHeldError, match="host-a, pid 11") as caught:
         process.open(holder=BOB, incumbent_live=True)
     assert caught.value.fields["holder_host"] == "host-a"
@@ -116,13 +116,13 @@ def test_a_live_holder_is_named(process: LinkProcess) -> None:
 
 @pytest.mark.parametrize("change", [{"source": "amqp://there/other"}, {"queue": "dead"}])
 def test_a_link_is_of_one_source_and_one_queue(process: LinkProcess, change: dict) -> None:
-    """L1: what it remembers is of those; another pair is another link."""
+    """L1: a link's entries are of one source and one queue; another pair is another link."""
     with pytest.raises(PreconditionFailedError, match="ackq link remove l"):
         process.open(**change)
 
 
 def test_options_may_change(process: LinkProcess) -> None:
-    """L9: when it acknowledges is the holder's affair; what waits is permitted then."""
+    """L9: the holder may change `ack`; waiting deliveries are permitted then."""
     process.store(["a"])
     assert process.open(ack=c.LinkAck.STORED).epoch == 1
     assert process.permit() == [1]
@@ -145,7 +145,7 @@ def test_options_may_change(process: LinkProcess) -> None:
 def test_a_queue_that_loses_messages_is_refused(
     harness: Harness, properties: dict, told: str
 ) -> None:
-    """L13: the link would acknowledge what is gone."""
+    """L13: the link would acknowledge messages that this queue has lost."""
     harness.declare("q", **properties)
     with pytest.raises(PreconditionFailedError, match=told):
         LinkProcess(harness)
@@ -154,7 +154,7 @@ def test_a_queue_that_loses_messages_is_refused(
 
 
 def test_messages_may_expire_to_a_dead_letter_queue(harness: Harness) -> None:
-    """L13: then they are settled."""
+    """L13: expired messages are then settled."""
     harness.declare("dead")
     harness.declare("q", message_ttl_ms=1_000, dead_letter_queue="dead")
     process = LinkProcess(harness)
@@ -166,7 +166,7 @@ def test_messages_may_expire_to_a_dead_letter_queue(harness: Harness) -> None:
 
 
 def test_names_and_numbers_have_bounds(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I6: as those of everything that a client makes."""
+    """I6: names, sources and the number of links are bounded, like everything a client makes."""
     with pytest.raises(QueueNotFoundError):
         LinkProcess(harness)
     harness.declare("q")
@@ -180,7 +180,7 @@ def test_names_and_numbers_have_bounds(harness: Harness, monkeypatch: pytest.Mon
 
 
 def test_a_queue_of_a_link_is_in_use(process: LinkProcess) -> None:
-    """L13, Q4: deleted, even by force, or purged, its messages would be acknowledged there."""
+    """L13, Q4: messages deleted, even by force, or purged would be acknowledged remotely."""
     harness = process.harness
     process.store(["a"])
     for command in (
@@ -196,7 +196,7 @@ def test_a_queue_of_a_link_is_in_use(process: LinkProcess) -> None:
 
 
 def test_what_no_link_holds_can_be_purged(process: LinkProcess) -> None:
-    """L13, Q4: messages of others, and those that were acknowledged as they were stored."""
+    """L13, Q4: messages of other publishers, and those permitted when stored, can be purged."""
     process.harness.publish_to("q", 2)
     assert process.harness.do(c.PurgeQueue("q")) == 2
     process.open(ack=c.LinkAck.STORED)
@@ -205,7 +205,7 @@ def test_what_no_link_holds_can_be_purged(process: LinkProcess) -> None:
 
 
 def test_a_queue_of_a_link_never_expires(harness: Harness) -> None:
-    """L13, Q3: the link uses it, whether its process runs or not."""
+    """L13, Q3: the link uses its queue, whether its process runs or not."""
     harness.declare("q", expires_ms=1_000)
     LinkProcess(harness)
     harness.wait(10)
@@ -214,7 +214,7 @@ def test_a_queue_of_a_link_never_expires(harness: Harness) -> None:
 
 
 def test_a_restart_of_the_broker_keeps_a_subscription(process: LinkProcess) -> None:
-    """L5, L20: the process holds its deliveries, and goes on under the same numbers."""
+    """L5, L20: the process holds its deliveries, and continues under the same numbers."""
     process.store(["a", "b"])
     process.harness.restart()
     assert process.open().next_number == 3
@@ -225,7 +225,7 @@ def test_a_restart_of_the_broker_keeps_a_subscription(process: LinkProcess) -> N
 
 
 def test_a_lost_block_was_not_settled(process: LinkProcess) -> None:
-    """L9, Q7: what the disk has lost is not permitted, but consumed anew and stored again."""
+    """L9, Q7: a message lost with a disk block is not permitted; it is stored when redelivered."""
     harness = process.harness
     process.store(["kept"])
     lost = process.store(["a", "b", "c", "d"])
@@ -251,7 +251,7 @@ def test_a_lost_block_was_not_settled(process: LinkProcess) -> None:
 
 
 def test_a_lost_block_of_nothing_that_waits(process: LinkProcess) -> None:
-    """L17, Q7: the subscription goes on when none of its messages is lost."""
+    """L17, Q7: the subscription continues when none of its messages is lost."""
     other = process.harness.publish_to("q", 1)
     process.store(["a"])
     process.harness.do(c.Start("history", "", BitMap64([other.block_id])))
@@ -259,7 +259,7 @@ def test_a_lost_block_of_nothing_that_waits(process: LinkProcess) -> None:
 
 
 def test_a_link_of_an_older_history_is_refused(process: LinkProcess) -> None:
-    """L27, Q8: the journal may lack what it acknowledged there, until an operator accepts that."""
+    """L27, Q8: the journal may lack permits: it is refused until an operator accepts that."""
     harness = process.harness
     process.store(["a", "b"], content=True)
     process.store(["i"])
@@ -273,14 +273,14 @@ def test_a_link_of_an_older_history_is_refused(process: LinkProcess) -> None:
     assert harness.do(c.AcceptHistory()).links == 1
     assert process.open().subscription == 0
     process.subscribe()
-    # Records may be missing: of content nothing is sure to have no permit.
+    # Records may be missing: no entry with a key of content is sure to have no permit.
     assert process.matched(["a"], content=True, redelivered=True) == [False]
     assert process.info().ambiguous == 1
     assert process.matched(["i"]) == [True]
 
 
 def test_a_new_link_belongs_to_the_present_history(process: LinkProcess) -> None:
-    """L27, Q8: it is refused by no older one."""
+    """L27, Q8: a new link is not refused for an older history."""
     process.harness.do(c.Start("copied", "copied"))
     other = LinkProcess(process.harness, "other")
     assert other.subscribe() == 1

@@ -1,4 +1,4 @@
-"""Which deliveries are messages that are, or were, here (L4, L6, L7)."""
+"""Deliveries that match messages which are, or were, in the local queue (L4, L6, L7)."""
 
 import pytest
 from pyroaring import BitMap
@@ -9,7 +9,7 @@ from tests.unit.core.link_process import LinkProcess, accept, expanded
 
 
 def test_what_is_redelivered_is_matched(process: LinkProcess) -> None:
-    """L6: by its id, whatever the other broker says of it; each at its old place."""
+    """L6: a redelivery is matched by its id, marked or not, and keeps its old place."""
     process.store(["a", "b", "c"])
     process.subscribe()
     assert process.positions(["a", "b"]) == [1, 2]
@@ -20,7 +20,7 @@ def test_what_is_redelivered_is_matched(process: LinkProcess) -> None:
 
 
 def test_equal_messages_are_as_many_as_were_delivered(process: LinkProcess) -> None:
-    """L6: a multiset: each of a subscription takes another entry, in one frame and in several."""
+    """L6: each delivery of a subscription takes another entry, in one frame and in several."""
     assert process.positions(["a", "a"]) == [1, 2]
     assert process.positions(["a"]) == [3]
     process.subscribe()
@@ -31,7 +31,7 @@ def test_equal_messages_are_as_many_as_were_delivered(process: LinkProcess) -> N
 
 
 def test_what_is_held_is_matched_before_what_is_settled(process: LinkProcess) -> None:
-    """L6: nothing is acknowledged there while a message that may be the same one is held."""
+    """L6: no message is permitted while an equal one, which it may be, is held."""
     process.store(["a", "a", "a"])
     accept(process.harness, 1, 2)
     process.subscribe()
@@ -40,7 +40,7 @@ def test_what_is_held_is_matched_before_what_is_settled(process: LinkProcess) ->
 
 
 def test_an_id_that_is_used_again(process: LinkProcess) -> None:
-    """L3, L4: another content under a known id is another message; it is stored, and counted."""
+    """L3, L4: other content under a known id is another message; it is stored and counted."""
     process.store(["a", "b"])
     assert process.matched(["other"], ids=["a"]) == [False]
     assert process.info().id_reused == 1
@@ -50,7 +50,7 @@ def test_an_id_that_is_used_again(process: LinkProcess) -> None:
 
 
 def test_an_id_that_is_used_twice_in_a_frame(process: LinkProcess) -> None:
-    """L4: what comes first has the id; the rest of its frame is compared with it."""
+    """L4: the first message of an id has it; later ones of its frame are compared with it."""
     process.store(["a", "b", "a", "a"], ids=["i", "i", "i", "j"])
     assert process.info().id_reused == 1
     process.store(["a", "b"], ids=["i", "i"])
@@ -58,7 +58,7 @@ def test_an_id_that_is_used_twice_in_a_frame(process: LinkProcess) -> None:
 
 
 def test_a_message_without_a_key_is_stored(process: LinkProcess) -> None:
-    """L2: nothing can tell that it came before; its entry ends with its subscription."""
+    """L2: a message without a key cannot be matched; its entry ends with its subscription."""
     process.store(["a", "a"], ids=["", ""])
     assert process.info().held == 2
     process.subscribe()
@@ -69,7 +69,7 @@ def test_a_message_without_a_key_is_stored(process: LinkProcess) -> None:
 
 
 def test_content_that_never_had_a_permit_comes_again_marked_or_not(process: LinkProcess) -> None:
-    """L6, L7: one of those that are equal must come again, and not each broker says which."""
+    """L6, L7: one of several equal messages must come again, and not every broker marks it."""
     process.store(["a", "a", "b"], content=True)
     process.subscribe()
     assert process.matched(["a", "c"], content=True) == [True, False]
@@ -79,7 +79,7 @@ def test_content_that_never_had_a_permit_comes_again_marked_or_not(process: Link
 
 
 def test_content_that_is_not_marked_is_new_beside_a_permit(process: LinkProcess) -> None:
-    """L7: what may have been acknowledged is not spent by a message that comes first."""
+    """L7: an entry that may have been acknowledged is not spent by an unmarked delivery."""
     process.store(["a", "a"], content=True)
     accept(process.harness, 1)
     assert process.permit() == [1]
@@ -91,7 +91,7 @@ def test_content_that_is_not_marked_is_new_beside_a_permit(process: LinkProcess)
 
 
 def test_content_that_is_marked_goes_first(process: LinkProcess) -> None:
-    """L6: of a frame with both, the marked one takes what must come again."""
+    """L6: in a frame with both, the marked delivery takes the entry that must come again."""
     process.store(["a"], content=True)
     process.subscribe()
     assert expanded(process.store(["a", "a"], content=True, redelivered=BitMap([1]))) == [
@@ -101,7 +101,7 @@ def test_content_that_is_marked_goes_first(process: LinkProcess) -> None:
 
 
 def test_a_key_of_content_is_no_id(process: LinkProcess) -> None:
-    """L2: keys of either kind meet their own kind alone."""
+    """L2: a key of content matches no id, and an id no key of content."""
     process.store(["a"])
     process.store(["b"], content=True)
     process.subscribe()
@@ -111,9 +111,7 @@ def test_a_key_of_content_is_no_id(process: LinkProcess) -> None:
 
 @pytest.mark.parametrize("drop", [False, True])
 def test_content_whose_acknowledgement_may_have_left(harness: Harness, *, drop: bool) -> None:
-    """L7: it is stored and counted, once for each that is in doubt; or dropped, if that was asked
-    for.
-    """
+    """L7: it is stored and counted, once for each entry in doubt, or dropped on demand."""
     harness.declare("q")
     process = LinkProcess(harness, drop_ambiguous=drop)
     process.subscribe()
@@ -136,7 +134,7 @@ def test_content_whose_acknowledgement_may_have_left(harness: Harness, *, drop: 
 
 
 def test_a_proven_acknowledgement_of_content_comes_back(harness: Harness) -> None:
-    """L7: it is stored and counted, even where what is in doubt is dropped; an id is matched."""
+    """L7: it is stored and counted, even if those in doubt are dropped; an id is matched."""
     harness.declare("q")
     process = LinkProcess(harness, drop_ambiguous=True)
     process.subscribe()
@@ -152,7 +150,7 @@ def test_a_proven_acknowledgement_of_content_comes_back(harness: Harness) -> Non
 
 
 def test_another_link_has_its_own_entries(process: LinkProcess) -> None:
-    """L4: what one link knows is nothing to another."""
+    """L4: one link does not know the entries of another."""
     process.store(["a"])
     other = LinkProcess(process.harness, "other", source="amqp://elsewhere/queue")
     other.subscribe()
@@ -160,7 +158,7 @@ def test_another_link_has_its_own_entries(process: LinkProcess) -> None:
 
 
 def test_matched_rows_are_no_rows_of_the_block(process: LinkProcess) -> None:
-    """L5: with bodies of different lengths, before, between and behind those that are stored."""
+    """L5: matched rows of different lengths before, between and after the stored ones."""
     harness = process.harness
     process.store(["a", "bbb", "c"])
     process.subscribe()

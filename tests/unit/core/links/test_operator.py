@@ -1,4 +1,4 @@
-"""What operators do with links, and see of them (L25, L26)."""
+"""Operators of links: their calls, and the figures that they see (L25, L26)."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.unit.core.link_process import SOURCE, LinkProcess, accept
 
 
 def test_a_link_is_paused(process: LinkProcess) -> None:
-    """L25: it is told so at its open; what it sends all the same is taken, and acknowledged."""
+    """L25: its open reports the pause; its deliveries are still stored and permitted."""
     harness = process.harness
     assert harness.do(c.PauseLink("l", paused=True)) is True
     assert harness.do(c.PauseLink("l", paused=True)) is False
@@ -23,7 +23,7 @@ def test_a_link_is_paused(process: LinkProcess) -> None:
 
 
 def test_a_link_with_something_open_stays(process: LinkProcess) -> None:
-    """L25: what is held, or not known to be acknowledged, would come again as new."""
+    """L25: held messages, and those without a proof, would be stored again as new."""
     harness = process.harness
     process.store(["a", "b"])
     accept(harness, 1)
@@ -40,7 +40,7 @@ def test_a_link_with_something_open_stays(process: LinkProcess) -> None:
 
 
 def test_a_link_with_settled_messages_stays(process: LinkProcess) -> None:
-    """L25: what is settled and was never permitted comes again as well, and would be new."""
+    """L25: settled messages that were never permitted would be stored again as new."""
     harness = process.harness
     process.store(["a", "b"])
     process.subscribe()
@@ -51,7 +51,7 @@ def test_a_link_with_settled_messages_stays(process: LinkProcess) -> None:
 
 
 def test_a_drained_link_is_removed(process: LinkProcess) -> None:
-    """L25: proven entries that are kept for a while are nothing that is open."""
+    """L25: proven entries that are kept for a while do not keep the link."""
     process.store(["a"])
     accept(process.harness, 1)
     process.permit()
@@ -62,7 +62,7 @@ def test_a_drained_link_is_removed(process: LinkProcess) -> None:
 
 
 def test_what_did_not_come_again(process: LinkProcess) -> None:
-    """L18: held messages that the subscription was not delivered; settled ones are not missed."""
+    """L18: counts held messages that were not redelivered; settled ones are not missed."""
     process.store(["a", "b", "c", "d"])
     assert views.link_missing(process.harness.core.state, "l") == 0
     accept(process.harness, 1)
@@ -77,7 +77,7 @@ def test_what_did_not_come_again(process: LinkProcess) -> None:
 
 
 def test_what_operators_see(harness: Harness) -> None:
-    """L26: all links by name, or one."""
+    """L26: operators see all links by name, or one."""
     harness.declare("q", "r")
     LinkProcess(harness, "z", queue="r", ack=c.LinkAck.STORED)
     process = LinkProcess(harness, "a")

@@ -1,4 +1,4 @@
-"""Permits, what is proven of them, and when an entry is forgotten (L9, L10)."""
+"""Permits, their proofs, and when an entry is forgotten (L9, L10)."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ DOUBT_US = limits.LINK_DOUBT_S * SECOND_US
 
 
 def test_what_is_settled_is_permitted_once(process: LinkProcess) -> None:
-    """L9: accepted, dead-lettered and dropped ones; what is ready, delayed or unacked is held."""
+    """L9: accepted, rejected and dropped messages; ready, delayed and unacked ones are held."""
     harness = process.harness
     process.store(["a", "b", "c", "d", "e"])
     assert process.permit() == []
@@ -34,7 +34,7 @@ def test_what_is_settled_is_permitted_once(process: LinkProcess) -> None:
 
 
 def test_no_record_without_a_change(process: LinkProcess) -> None:
-    """I5, L10: a look that finds nothing writes nothing."""
+    """I5, L10: a permit call without a new permit writes no record."""
     process.store(["a"])
     command = c.PermitLinked("l", 1, process.subscription)
     assert process.harness.decide(command).records == ()
@@ -45,7 +45,7 @@ def test_no_record_without_a_change(process: LinkProcess) -> None:
 
 
 def test_a_row_of_another_publisher_is_no_affair_of_a_link(process: LinkProcess) -> None:
-    """L9: a permit is for the deliveries of the link alone."""
+    """L9: only deliveries of the link get a permit."""
     process.harness.publish_to("q", 2)
     process.store(["a"])
     accept(process.harness, 1, 2, 3)
@@ -53,7 +53,7 @@ def test_a_row_of_another_publisher_is_no_affair_of_a_link(process: LinkProcess)
 
 
 def test_a_message_kept_for_a_replay_is_settled(process: LinkProcess) -> None:
-    """L9: its checkpoint covers it; that it can be read again is of no matter there."""
+    """L9: a message is settled when its checkpoint covers it, also while it can be replayed."""
     process.store(["a", "b"])
     reader = process.harness.lease("q", max_messages=2)
     assert process.permit() == []
@@ -62,9 +62,9 @@ def test_a_message_kept_for_a_replay_is_settled(process: LinkProcess) -> None:
 
 
 def test_a_minimum_above_the_window_waits_no_longer_than_its_time(process: LinkProcess) -> None:
-    """L21: a window that is full brings no more, and is taken when its oldest message is due."""
+    """L21: a full window brings no more messages, and is leased when its oldest one is due."""
     wish = {"min_messages": 5, "max_delay_ms": 1_000}
-    process.store(["a", "b", "c"])  # its window
+    process.store(["a", "b", "c"])  # the link's window
     reader = process.harness.lease("q", **wish)
     assert reader.advance(0, **wish).end_tag == 0
     assert process.permit() == []
@@ -75,7 +75,7 @@ def test_a_minimum_above_the_window_waits_no_longer_than_its_time(process: LinkP
 
 
 def test_permits_are_told_again(process: LinkProcess) -> None:
-    """L10: to a stream that may have lost them, in their order, until they are proven."""
+    """L10: a stream that may have lost permits gets them again, in order, until they are proven."""
     process.store(["a", "b", "c", "d"])
     accept(process.harness, 3)
     assert process.permit() == [3]
@@ -88,7 +88,7 @@ def test_permits_are_told_again(process: LinkProcess) -> None:
 
 
 def test_what_was_told_again_is_proven_together(process: LinkProcess) -> None:
-    """L10: the link may have settled any of it first; part of it proves nothing."""
+    """L10: the link may have settled them in any order, so a part of them proves nothing."""
     process.store(["a", "b", "c"])
     accept(process.harness, 3)
     process.permit()
@@ -102,7 +102,7 @@ def test_what_was_told_again_is_proven_together(process: LinkProcess) -> None:
 
 
 def test_a_batch_is_proven_whole(process: LinkProcess) -> None:
-    """L10: the order within a record is not told; the first of a batch are not known."""
+    """L10: the order within a record is not sent, so a part of a batch proves nothing."""
     process.store(["a", "b", "c"])
     accept(process.harness, 1, 2)
     process.permit()
@@ -117,7 +117,7 @@ def test_a_batch_is_proven_whole(process: LinkProcess) -> None:
 
 
 def test_more_than_was_permitted_cannot_be_proven(process: LinkProcess) -> None:
-    """L10: a link that counts wrong is told so, and nothing is forgotten for it."""
+    """L10: a link that counts wrong is refused, and no entry is forgotten for it."""
     process.store(["a"])
     process.proven = 1
     with pytest.raises(InvalidArgumentError, match=r"1 acknowledgements .* 0 were permitted"):
@@ -147,8 +147,10 @@ def test_a_proof_names_its_last_delivery(process: LinkProcess) -> None:
 
 
 def test_a_proven_entry_is_forgotten_by_later_proofs(process: LinkProcess) -> None:
-    """L10: a node that dies takes back acknowledgements of the last moment; while it is down
-    nothing is proven, so nothing is forgotten, however long that takes.
+    """L10: entries are forgotten by later proofs alone, as a dying node takes back the last ones.
+
+    While the node is down no acknowledgement is proven, so no entry is forgotten, however long that
+    takes.
     """
     harness = process.harness
     process.store(["a", "b"])
@@ -172,7 +174,7 @@ def test_a_proven_entry_is_forgotten_by_later_proofs(process: LinkProcess) -> No
 
 
 def test_a_late_proof_of_an_early_permit_forgets_nothing(process: LinkProcess) -> None:
-    """L10: it may be told long after the node there applied it, and went down."""
+    """L10: it may arrive long after the remote node applied the acknowledgement, and went down."""
     harness = process.harness
     process.store(["a", "b"])
     for position in (1, 2):
@@ -187,7 +189,7 @@ def test_a_late_proof_of_an_early_permit_forgets_nothing(process: LinkProcess) -
 
 
 def test_a_frame_may_match_what_its_proof_forgets(process: LinkProcess) -> None:
-    """L5, L10: what is matched is bound before anything is forgotten."""
+    """L5, L10: a matched entry is bound before any entry is forgotten."""
     harness = process.harness
     process.store(["a", "b"])
     accept(harness, 1, 2)
@@ -205,7 +207,7 @@ def test_a_frame_may_match_what_its_proof_forgets(process: LinkProcess) -> None:
 
 
 def test_the_first_messages_of_a_subscription_forget_nothing(process: LinkProcess) -> None:
-    """L10: what a connection held that ended unseen comes behind them, when its end is noticed."""
+    """L10: messages of a connection that ended unseen come after them, once its end is noticed."""
     harness = process.harness
     process.store(["a", "b", "c"])
     accept(harness, 1, 2, 3)
@@ -229,7 +231,7 @@ def test_the_first_messages_of_a_subscription_forget_nothing(process: LinkProces
 
 
 def test_a_proven_entry_stays_for_a_while(process: LinkProcess) -> None:
-    """L10: whatever else is proven meanwhile."""
+    """L10: an entry stays for the grace period, whatever else is proven meanwhile."""
     harness = process.harness
     for position, name in enumerate("abc", 1):
         process.store([name])
@@ -241,8 +243,9 @@ def test_a_proven_entry_stays_for_a_while(process: LinkProcess) -> None:
 
 
 def test_what_is_in_doubt_waits_for_the_link(process: LinkProcess) -> None:
-    """L10: neither a day nor a new subscription is enough; a batch of fresh messages that is
-    proven says that what was to come again has come.
+    """L10: an entry in doubt stays until a batch of fresh messages is proven.
+
+    Neither a day nor a new subscription is enough: the proof shows that all redeliveries have come.
     """
     harness = process.harness
     process.store(["a", "b", "c"])
@@ -267,7 +270,7 @@ def test_what_is_in_doubt_waits_for_the_link(process: LinkProcess) -> None:
 
 
 def test_what_is_in_doubt_waits_for_a_day(process: LinkProcess) -> None:
-    """L10: others may hold what is to come again; and what is held here is never forgotten."""
+    """L10: another consumer may hold its redelivery; and a held message is never forgotten."""
     harness = process.harness
     process.store(["a", "b", "c"])
     accept(harness, 1, 2)
@@ -291,7 +294,7 @@ def test_what_is_in_doubt_waits_for_a_day(process: LinkProcess) -> None:
 
 
 def test_a_stored_and_proven_message_may_stay_in_the_queue(harness: Harness) -> None:
-    """L9, I6: with `ack=stored` an entry is forgotten by its proof, however long the queue is."""
+    """L9, I6: with `ack=stored` a proof forgets an entry, however long its message stays."""
     harness.declare("q")
     process = LinkProcess(harness, ack=c.LinkAck.STORED)
     process.subscribe()
@@ -308,7 +311,7 @@ def test_a_stored_and_proven_message_may_stay_in_the_queue(harness: Harness) -> 
 def test_permits_are_joined_when_they_are_many(
     process: LinkProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I6, L10: by twos, so that a proof only takes effect a little later."""
+    """I6, L10: batches are joined by twos, so that a proof only takes effect a little later."""
     monkeypatch.setattr(link_state, "_MOST_BATCHES", 4)
     process.store([str(number) for number in range(11)])
     for position in range(1, 12):
@@ -333,7 +336,7 @@ def test_a_link_that_answers_in_another_order(process: LinkProcess) -> None:
 
 
 def test_a_link_goes_on_after_any_record(process: LinkProcess) -> None:
-    """I2, L10: from a snapshot at each record, with the records behind it."""
+    """I2, L10: replay from a snapshot at any record gives the same state."""
     harness = process.harness
     for round_ in range(3):
         process.store(["a", "a", f"b{round_}", f"c{round_}"])

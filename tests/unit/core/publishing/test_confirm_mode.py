@@ -1,4 +1,4 @@
-"""Publishing: every number one answer, every accepted number one place."""
+"""Publishing: every number gets one answer, every accepted number one place."""
 
 from dataclasses import replace
 
@@ -67,12 +67,12 @@ def test_a_persistent_row_with_one_durable_queue_makes_the_block_durable(harness
 
 
 def mixed(harness: Harness, keys: list[str], transient: list[int]) -> c.Published:
-    """A publish of one block, some rows of which are transient."""
+    """Publishes one block, some rows of which are transient."""
     return harness.send(replace(harness.command(keys), transient=BitMap(transient)))
 
 
 def test_rows_keep_their_order_whatever_their_modes(harness: Harness) -> None:
-    """P12, Q7: and a restart takes the transient ones alone, from any state."""
+    """P12, Q7: rows keep their order, and a restart drops the transient ones alone."""
     harness.declare("q", "r")
     mixed(harness, ["q", "r", "q", "q", "r", "q"], [0, 2, 4])
     harness.do(c.Deliver(b"channel", "q", 2))
@@ -86,7 +86,7 @@ def test_rows_keep_their_order_whatever_their_modes(harness: Harness) -> None:
 
 
 def test_transient_rows_of_a_durable_block_are_confirmed_sooner(harness: Harness) -> None:
-    """P5: when they are enqueued; they are answered with the others too, whichever comes first."""
+    """P5: transient rows are confirmed when enqueued, and with the others, whichever is first."""
     harness.declare("q", "r")
     topology = harness.core.sequence
     reply = mixed(harness, ["q", "nowhere", "q", "r"], [0, 1, 3])
@@ -119,7 +119,7 @@ def test_an_unroutable_message_is_confirmed(harness: Harness) -> None:
 
 
 def test_a_mandatory_unroutable_message_is_returned(harness: Harness) -> None:
-    """P7: the return names exactly the rows that no queue wanted."""
+    """P7: the return names exactly the unroutable rows."""
     harness.declare("q")
     reply = harness.publish(["q", "nowhere", "q"])
     assert list(reply.confirmed) == [1, 2, 3]
@@ -146,7 +146,7 @@ def test_a_full_queue_nacks_what_does_not_fit(harness: Harness) -> None:
 
 
 def test_a_message_that_never_fits(harness: Harness) -> None:
-    """P8, Q3: an empty queue may be too small for one message; the figures say so."""
+    """P8, Q3: an empty queue may be too small for one message; the reason has the figures."""
     harness.declare("q", max_bytes=9, max_length=4)
     (nack,) = harness.publish_to("q", 1).nacks
     assert (
@@ -167,7 +167,7 @@ def test_a_nacked_message_is_in_no_queue(harness: Harness) -> None:
 
 
 def test_bytes_bound_a_queue_too(harness: Harness) -> None:
-    """P8, Q3: max_bytes counts payload."""
+    """P8, Q3: max_bytes counts payload bytes."""
     harness.declare("q", max_bytes=35)
     reply = harness.publish_to("q", 5, row_bytes=10)
     assert list(reply.confirmed) == [1, 2, 3]
@@ -175,7 +175,7 @@ def test_bytes_bound_a_queue_too(harness: Harness) -> None:
 
 
 def test_a_missing_exchange_nacks(harness: Harness) -> None:
-    """P3, P8: a publish to an exchange that is gone is answered by a nack that names it."""
+    """P3, P8: a publish to a missing exchange is answered by a nack that names it."""
     reply = harness.publish(["k"], exchange="gone")
     (nack,) = reply.nacks
     assert isinstance(nack.reason, ExchangeNotFoundError)
@@ -194,7 +194,7 @@ def test_a_known_number_is_confirmed_though_its_exchange_is_gone(harness: Harnes
 
 
 def test_a_retransmission_is_confirmed_and_not_placed(harness: Harness) -> None:
-    """P10: an accepted number is confirmed again; only new ones are placed."""
+    """P10: an accepted number is confirmed again; only new numbers are placed."""
     harness.declare_filled("q", 3)
     decision = harness.decide(harness.command(["q"] * 4, numbers=[2, 3, 4, 5]))
     assert list(decision.reply.confirmed) == [2, 3, 4, 5]
@@ -204,7 +204,7 @@ def test_a_retransmission_is_confirmed_and_not_placed(harness: Harness) -> None:
 
 
 def test_a_pure_retransmission_waits_for_what_was_decided(harness: Harness) -> None:
-    """P10: a number still in progress is answered when the first is: after everything decided."""
+    """P10: a retransmission of accepted numbers is answered after everything decided so far."""
     harness.declare_filled("q", 2)
     decision = harness.decide(harness.command(["q"] * 2, numbers=[1, 2]))
     assert decision.records == ()
@@ -213,7 +213,7 @@ def test_a_pure_retransmission_waits_for_what_was_decided(harness: Harness) -> N
 
 
 def test_a_transient_retransmission_of_a_durable_number_waits(harness: Harness) -> None:
-    """P5, P10: the early answer is only for blocks without any number seen before."""
+    """P5, P10: the early confirm is only for blocks without any number seen before."""
     harness.declare_filled("q", 1)
     decision = harness.decide(harness.command(["q"] * 2, numbers=[1, 2], persistent=False))
     assert decision.after is None
@@ -235,7 +235,7 @@ def test_refused_numbers_are_handled_afresh(harness: Harness) -> None:
 def test_numbers_below_the_lowest_unanswered_are_forgotten_and_stay_answered(
     harness: Harness,
 ) -> None:
-    """P10: the broker drops them from the set; one that comes late is confirmed, never placed."""
+    """P10: the broker drops such numbers; a late one is confirmed, never placed."""
     harness.declare_filled("q", 3)
     harness.publish_to("q", 1, lowest=4)
     assert views.missing(harness.core.state, PUBLISHER, 1, 6) == [(5, 6)]
@@ -245,7 +245,7 @@ def test_numbers_below_the_lowest_unanswered_are_forgotten_and_stay_answered(
 
 
 def test_the_lowest_unanswered_itself_is_placed(harness: Harness) -> None:
-    """P10: what is below it was answered; it was not, so a late frame that has both places it."""
+    """P10: only lower numbers were answered, so a late frame with both places this one."""
     harness.declare("q")
     harness.publish_to("q", 1, numbers=[1])
     harness.publish_to("q", 1, numbers=[3], lowest=2)
@@ -254,14 +254,14 @@ def test_the_lowest_unanswered_itself_is_placed(harness: Harness) -> None:
 
 
 def test_a_number_below_its_own_frame_s_lowest_unanswered_is_refused(harness: Harness) -> None:
-    """P10: it could be neither placed nor confirmed truthfully."""
+    """P10: such a number could be neither placed nor confirmed truthfully."""
     harness.declare("q")
     with pytest.raises(InvalidArgumentError, match="number 1 is below 2"):
         harness.publish_to("q", 1, lowest=2)
 
 
 def test_a_probe_names_what_was_never_accepted(harness: Harness) -> None:
-    """P10: the ranges between accepted numbers, transient ones included."""
+    """P10: the answer has the ranges between accepted numbers; transient ones count as accepted."""
     harness.declare("q")
     harness.publish_to("q", 2, numbers=[3, 4])
     harness.publish_to("q", 1, numbers=[7], persistent=False)
@@ -283,7 +283,7 @@ def test_deduplication_survives_a_restart_but_for_transient_numbers(harness: Har
 def test_a_persistent_message_in_a_non_durable_queue_is_a_transient_number(
     harness: Harness,
 ) -> None:
-    """P5, P10: gone after a restart, so a retransmission is not confirmed as placed."""
+    """P5, P10: the message is lost in a restart, so a retransmission is not confirmed as placed."""
     harness.declare("kept")
     harness.declare("lost", durable=False)
     harness.publish(["kept", "lost"])
@@ -295,7 +295,7 @@ def test_a_persistent_message_in_a_non_durable_queue_is_a_transient_number(
 
 
 def test_a_number_in_progress_is_not_handled_again(harness: Harness) -> None:
-    """P10: its answer is on its way; whatever the queues want by now, it is left alone."""
+    """P10: its answer is on its way, so it is left alone, although it is routable by now."""
     first = harness.publish(["late", "q"], numbers=[1, 2])
     assert list(first.returned) == [1, 2]
     harness.declare("late", "q")
@@ -309,7 +309,7 @@ def test_a_number_in_progress_is_not_handled_again(harness: Harness) -> None:
 
 
 def test_a_forgotten_publisher_is_refused(harness: Harness) -> None:
-    """P10: seven days after the last stream the state is gone, and a resume says so."""
+    """P10: the state is deleted seven days after the last stream; a resume is refused then."""
     harness.do(c.ClosePublisherStream(PUBLISHER))
     harness.housekeep_after(7 * DAY_US - 10)
     harness.do(c.OpenPublisher(PUBLISHER, resume=True))
@@ -327,7 +327,7 @@ def test_a_forgotten_publisher_is_refused(harness: Harness) -> None:
 def test_a_publisher_that_is_finished_is_forgotten_at_once(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, *, transactional: bool
 ) -> None:
-    """P10, I6: whoever has all answers leaves nothing, so that no number of them is too many."""
+    """P10, I6: a publisher with all answers leaves no state, so no bound is ever reached."""
     monkeypatch.setattr("ackq.limits.MAX_PUBLISHERS", 2)
     before = harness.core._state.publishers.keys()
     for number in range(10):
@@ -351,7 +351,7 @@ def test_an_open_publisher_is_never_forgotten(harness: Harness) -> None:
 
 
 def test_a_restart_ends_all_streams(harness: Harness) -> None:
-    """P10: publishers that do not come back after a restart are forgotten in time."""
+    """P10: publishers that do not return after a restart are forgotten in time."""
     harness.restart()
     harness.housekeep_after(7 * DAY_US + 10)
     with pytest.raises(PublisherForgottenError):
@@ -359,14 +359,14 @@ def test_a_restart_ends_all_streams(harness: Harness) -> None:
 
 
 def test_opening_twice_is_one_publisher(harness: Harness) -> None:
-    """P10: an open that is repeated, its answer lost, changes nothing."""
+    """P10: an open that is repeated because its answer was lost changes nothing."""
     assert harness.decide(c.OpenPublisher(PUBLISHER)).records == ()
 
 
 def test_the_number_of_publishers_is_bounded(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I6: a new one over the limit is refused; a known one opens again."""
+    """I6: a new publisher over the limit is refused; a known one opens again."""
     monkeypatch.setattr("ackq.limits.MAX_PUBLISHERS", 1)
     with pytest.raises(LimitError, match="1 publishers"):
         harness.do(c.OpenPublisher(b"other".ljust(16)))
@@ -376,7 +376,7 @@ def test_the_number_of_publishers_is_bounded(
 
 
 def test_a_block_lives_as_long_as_any_queue_has_a_row_of_it(harness: Harness) -> None:
-    """I4: the service may drop a block only when its last message is gone."""
+    """I4: a block is dead only when its last message is removed."""
     harness.declare("a", "b")
     reply = harness.publish(["a", "b", "a"])
     harness.do(c.PurgeQueue("a"))
@@ -389,7 +389,7 @@ def test_a_block_lives_as_long_as_any_queue_has_a_row_of_it(harness: Harness) ->
 
 
 def test_drop_head_gives_up_the_oldest_ready_messages(harness: Harness) -> None:
-    """Q3: also those of the block being placed, when it is longer than the queue."""
+    """Q3: rows of the block being placed are dropped, too, when it is longer than the queue."""
     harness.declare_filled("q", 2, max_length=3, overflow="drop-head")
     harness.publish_to("q", 2)
     assert harness.browse("q") == labels(2, 4)
@@ -398,7 +398,7 @@ def test_drop_head_gives_up_the_oldest_ready_messages(harness: Harness) -> None:
 
 
 def test_drop_head_by_bytes(harness: Harness) -> None:
-    """Q3: enough goes from the head for the bound to hold."""
+    """Q3: as many messages are dropped from the head as the bound needs."""
     harness.declare("q", max_bytes=50, overflow="drop-head")
     harness.publish_to("q", 2, row_bytes=10)
     harness.publish_to("q", 2, row_bytes=20)
@@ -408,7 +408,7 @@ def test_drop_head_by_bytes(harness: Harness) -> None:
 
 
 def test_drop_head_never_drops_leased_messages(harness: Harness) -> None:
-    """Q3, S7: a leased message stays, and makes no newcomer go: bounds are on what is ready."""
+    """Q3, S7: a leased message stays and displaces no newcomer: bounds are on ready messages."""
     harness.declare_filled("q", 2, max_length=3, overflow="drop-head")
     reader = harness.lease("q")
     harness.publish_to("q", 3)

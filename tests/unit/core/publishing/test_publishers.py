@@ -1,4 +1,4 @@
-"""Publishers: whose they are, and copies of them."""
+"""Publishers: their owners, and copies of a publisher."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ID = b"i" * 16
 
 
 def opened(harness: Harness, **options: Any) -> int:
-    """What the broker says of the numbers of a publisher that is opened."""
+    """Opens the publisher; returns the next number that the broker knows of it."""
     shown: int = harness.do(c.OpenPublisher(ID, **options))
     return shown
 
@@ -26,7 +26,7 @@ def publish(harness: Harness, number: int, lowest: int = 1) -> None:
 
 
 def test_another_user_does_not_open_a_publisher(harness: Harness) -> None:
-    """A10, P10: who learns its id cannot use it, after a restart as before."""
+    """A10, P10: a user who learns its id cannot use it, before a restart and after."""
     opened(harness, user="alice")
     for _ in range(2):
         for user in ("mallory", "bob"):
@@ -38,7 +38,7 @@ def test_another_user_does_not_open_a_publisher(harness: Harness) -> None:
 
 
 def test_a_publisher_that_is_nobodys(harness: Harness) -> None:
-    """A10: of an older version, or of a time without users: it belongs to who opens it first."""
+    """A10: an unowned publisher, of an older version for example, belongs to its first opener."""
     opened(harness)
     opened(harness, user="alice", resume=True)
     with pytest.raises(PermissionDeniedError):
@@ -48,7 +48,7 @@ def test_a_publisher_that_is_nobodys(harness: Harness) -> None:
 
 
 def test_a_copy_of_a_publisher(harness: Harness) -> None:
-    """P10: who has fewer numbers than were accepted under the id is a copy."""
+    """P10: a client that knows fewer numbers than were accepted under the id is a copy."""
     harness.declare("q")
     me = {"attempt": b"1", "attempts_before": (b"0", b"1")}
     opened(harness, next_number=1, **me)
@@ -66,11 +66,11 @@ def test_a_copy_of_a_publisher(harness: Harness) -> None:
     with pytest.raises(FencedError):
         opened(harness, next_number=9, resume=True, lowest_unanswered=2, **me)
     assert opened(harness, next_number=9, resume=True, lowest_unanswered=3, **me) == 4
-    assert opened(harness) == 4  # a client that does not say
+    assert opened(harness) == 4  # a client that does not name its numbers
 
 
 def test_a_copy_that_was_opened_meanwhile(harness: Harness) -> None:
-    """P10: who does not know the last opening is not who made it, though it has the numbers."""
+    """P10: a client that does not know the last opening is a copy, though it has the numbers."""
     harness.declare("q")
     opened(harness, attempt=b"a1", next_number=1)
     opened(harness, attempt=b"b1", attempts_before=(b"a1",), next_number=1)

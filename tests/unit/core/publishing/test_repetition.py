@@ -1,4 +1,4 @@
-"""Repetitions: a batch that comes again is the one that was committed, or it is refused."""
+"""Repetitions: a repeated batch equals the committed one, or it is refused."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.unit.core.harness import Harness
 
 @pytest.fixture(autouse=True)
 def queue(harness: Harness) -> None:
-    """Every test has the queue q."""
+    """Declares the queue q for every test."""
     harness.declare("q")
 
 
@@ -23,7 +23,7 @@ def commit(
 
 
 def test_the_same_batch_again_is_a_repetition(harness: Harness) -> None:
-    """K3: the first batch of a run, for the same target, with as many rows; asked again, too."""
+    """K3: the first batch of a run, for the same target, with as many rows; also when repeated."""
     commit(harness, 0, 2, "first")
     for _ in range(2):
         assert commit(harness, 0, 2, "first") == c.CommittedBatch(2, True, "one")
@@ -45,7 +45,7 @@ def test_the_same_batch_again_is_a_repetition(harness: Harness) -> None:
 def test_a_batch_with_another_target_or_count_is_refused(
     harness: Harness, rows: int, target: str, told: str
 ) -> None:
-    """K3: it stands for other rows, which would be lost; both sides and the remedy are named."""
+    """K3: such a batch has other rows, which would be lost; both sides and the remedy are named."""
     commit(harness, 0, 2, "first")
     for _ in range(2):
         with pytest.raises(BatchChangedError, match=told) as caught:
@@ -57,7 +57,7 @@ def test_a_batch_with_another_target_or_count_is_refused(
 
 
 def test_a_run_that_went_on_repeats_nothing(harness: Harness) -> None:
-    """K3: what it finds committed at its second batch was another query's."""
+    """K3: a batch that a run finds committed after its first one is another query's."""
     commit(harness, 0, 2, "first")
     commit(harness, 0, 2, "copy")
     commit(harness, 1, 2, "copy")
@@ -69,7 +69,7 @@ def test_a_run_that_went_on_repeats_nothing(harness: Harness) -> None:
 
 
 def test_a_changed_batch_is_kept_on_demand(harness: Harness) -> None:
-    """K3: whoever asks for it says that the batch is done; the reply says what was committed."""
+    """K3: with `keep_changed` the batch counts as done; the reply has the committed one."""
     commit(harness, 0, 2, "first")
     reply = commit(harness, 0, 3, "second", "two", keep_changed=True)
     assert reply == c.CommittedBatch(2, True, "one")
@@ -79,7 +79,7 @@ def test_a_changed_batch_is_kept_on_demand(harness: Harness) -> None:
 
 @pytest.mark.parametrize(("before", "again"), [("", "one"), ("one", ""), ("", "")])
 def test_without_a_target_nothing_is_compared(harness: Harness, before: str, again: str) -> None:
-    """K3: neither what an older version recorded, nor what an older client asks."""
+    """K3: the record of an older version, or the call of an older client, is not compared."""
     commit(harness, 0, 2, "first", before)
     assert commit(harness, 0, 3, "second", again) == c.CommittedBatch(2, True, before)
 
@@ -94,14 +94,14 @@ def test_a_version_used_twice_in_a_run_is_an_error(harness: Harness) -> None:
 
 
 def test_a_version_repeated_by_another_run_is_a_no_op(harness: Harness) -> None:
-    """K12: a program that is run again after a crash writes nothing twice."""
+    """K12: a program that is run again after a crash writes no row twice."""
     harness.commit("w", 1, harness.stage("w", 1, ["q"], name="a"), execution_id="7")
     reply = harness.commit("w", 1, run_id="next", execution_id="0")
     assert reply == c.CommittedBatch(1, True)
 
 
 def test_a_version_used_twice_is_an_error_in_every_run(harness: Harness) -> None:
-    """K12: also where the first of the two writes is a repetition; a restart forgets nothing."""
+    """K12: also where the first of the two writes is a repetition, and after a restart."""
     harness.commit("w", 1, harness.stage("w", 1, ["q"], name="a"), execution_id="7")
     for run_id in ("second", "third"):
         for _ in range(2):
@@ -115,7 +115,7 @@ def test_a_version_used_twice_is_an_error_in_every_run(harness: Harness) -> None
 
 
 def test_no_run_changes_what_another_has_used(harness: Harness) -> None:
-    """K12: each is held to its own write, those that are still ending too; a new version is new."""
+    """K12: each run is held to its own write, also one that is ending; a new version is new."""
     harness.commit("w", 1, harness.stage("w", 1, ["q"], name="a"), execution_id="7")
     harness.commit("w", 1, run_id="next", execution_id="3")
     records = len(harness.log)
@@ -132,7 +132,7 @@ def test_no_run_changes_what_another_has_used(harness: Harness) -> None:
 def test_the_runs_of_a_version_are_bounded(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """K12, I6: the oldest ones are forgotten."""
+    """K12, I6: the oldest runs are forgotten."""
     monkeypatch.setattr("ackq_broker.core.publishing.repetition._REMEMBERED_RUNS", 2)
     harness.commit("w", 1, execution_id="7")
     for run_id in ("second", "third"):

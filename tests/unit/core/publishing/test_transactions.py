@@ -37,11 +37,11 @@ class Transactor:
         self.open()
 
     def open(self, *, resume: bool = False) -> None:
-        """Opens its stream."""
+        """Opens the publisher's stream."""
         self.harness.do(c.OpenPublisher(WRITER, resume, transactional=True))
 
     def close(self) -> None:
-        """Its stream goes."""
+        """Closes the publisher's stream."""
         self.harness.do(c.ClosePublisherStream(WRITER))
 
     def block(
@@ -61,7 +61,7 @@ class Transactor:
         )
 
     def publish(self, name: str, keys: list[str], **options: Any) -> c.TransactedBlock:
-        """Adds a block."""
+        """Adds a block to a transaction."""
         reply: c.TransactedBlock = self.harness.do(self.block(name, keys, **options))
         first = self.rows.get(name, 0)
         self.rows[name] = first + len(keys)
@@ -72,7 +72,7 @@ class Transactor:
         return reply
 
     def commit(self, name: str, messages: int | None = None) -> c.CommittedTransaction:
-        """Commits what was published in it, or so many messages."""
+        """Commits a transaction, naming its published messages or `messages` of them."""
         count = self.rows.get(name, 0) if messages is None else messages
         reply: c.CommittedTransaction = self.harness.do(
             c.CommitTransaction(WRITER, name.encode().ljust(16), count)
@@ -80,7 +80,7 @@ class Transactor:
         return reply
 
     def roll_back(self) -> int:
-        """Rolls back."""
+        """Rolls back the transaction; returns the number of dropped messages."""
         dropped: int = self.harness.do(c.RollbackTransaction(WRITER))
         return dropped
 
@@ -99,7 +99,7 @@ def staged(harness: Harness, queue: str = "q") -> int:
 def test_a_commit_makes_everything_visible_in_one_record(
     harness: Harness, writer: Transactor
 ) -> None:
-    """P13: nothing before it, in the order of the publishes, over several blocks and queues."""
+    """P13: rows are invisible before it, then in publish order, over several blocks and queues."""
     harness.declare("r")
     writer.publish("a", ["q", "r"])
     writer.publish("a", ["q", "q"])
@@ -117,7 +117,7 @@ def test_a_commit_makes_everything_visible_in_one_record(
 def test_a_repeated_commit_is_answered_from_the_record(
     harness: Harness, writer: Transactor
 ) -> None:
-    """P13: after a reconnect, a restart and a snapshot; nothing is written again."""
+    """P13: it is answered after a reconnect, a restart and a snapshot; no row is written again."""
     writer.publish("a", ["q", "q"])
     writer.commit("a")
     writer.close()
@@ -130,7 +130,7 @@ def test_a_repeated_commit_is_answered_from_the_record(
 
 
 def test_a_rollback_leaves_nothing(harness: Harness, writer: Transactor) -> None:
-    """P13: neither messages nor reserved room nor blocks; the next transaction is another."""
+    """P13: no messages, reserved room or blocks stay; the next transaction is another one."""
     block = writer.publish("a", ["q"] * 3).block_id
     assert writer.roll_back() == 3
     assert writer.roll_back() == 0
@@ -146,7 +146,7 @@ def test_a_rollback_leaves_nothing(harness: Harness, writer: Transactor) -> None
 def test_what_was_not_committed_goes_with_the_stream(
     harness: Harness, writer: Transactor, how: str
 ) -> None:
-    """P13: the stream ends, a newer one comes, or the broker does; the late commit is told."""
+    """P13: the stream ends, a newer one opens, or the broker restarts; a late commit is refused."""
     writer.publish("a", ["q"] * 2)
     if how == "closed":
         writer.close()
@@ -161,7 +161,7 @@ def test_what_was_not_committed_goes_with_the_stream(
 
 
 def test_a_commit_that_misses_rows_shows_nothing(harness: Harness, writer: Transactor) -> None:
-    """P13: all or nothing: the counts of both sides must agree."""
+    """P13: all or nothing: the counts of client and broker must agree."""
     writer.publish("a", ["q"] * 2)
     with pytest.raises(TransactionRolledBackError, match="holds 2 of its 3 messages"):
         writer.commit("a", 3)
@@ -171,7 +171,7 @@ def test_a_commit_that_misses_rows_shows_nothing(harness: Harness, writer: Trans
 
 
 def test_an_empty_transaction_commits(harness: Harness, writer: Transactor) -> None:
-    """P13: it is a success without a record, and leaves what is known of the one before."""
+    """P13: it succeeds without a record, and the record of the previous commit stays."""
     writer.publish("a", ["q"])
     writer.commit("a")
     records = len(harness.log)
@@ -181,7 +181,7 @@ def test_an_empty_transaction_commits(harness: Harness, writer: Transactor) -> N
 
 
 def test_one_transaction_at_a_time(harness: Harness, writer: Transactor) -> None:
-    """P13: a second one cannot begin, and the first goes on."""
+    """P13: a second transaction cannot begin, and the first continues."""
     writer.publish("a", ["q"])
     with pytest.raises(InvalidArgumentError, match="Commit it or roll it back first"):
         writer.publish("b", ["q"])
@@ -197,7 +197,7 @@ def test_one_transaction_at_a_time(harness: Harness, writer: Transactor) -> None
 def test_a_refused_block_keeps_nothing(
     harness: Harness, writer: Transactor, keys: list[str], exchange: str, reason: type[Exception]
 ) -> None:
-    """P13: the service then rolls back; here the rows before stay, the refused ones do not."""
+    """P13: the service then rolls back; in the core earlier rows stay, the refused ones do not."""
     harness.declare("full", max_length=1)
     writer.publish("a", ["q", "full"])
     with pytest.raises(reason):
@@ -207,7 +207,7 @@ def test_a_refused_block_keeps_nothing(
 
 
 def test_a_commit_never_fails_for_room(harness: Harness, writer: Transactor) -> None:
-    """P13, Q3: staged rows count as length, so others are refused in their favour."""
+    """P13, Q3: staged rows count as length, so publishes of others are refused."""
     harness.declare("small", max_length=2)
     writer.publish("a", ["small"] * 2)
     assert len(harness.publish_to("small", 1).nacks) == 1
@@ -218,7 +218,7 @@ def test_a_commit_never_fails_for_room(harness: Harness, writer: Transactor) -> 
 def test_a_drop_head_queue_gives_up_its_oldest_at_the_commit(
     harness: Harness, writer: Transactor
 ) -> None:
-    """Q3: not before, when the rows may still go."""
+    """Q3: messages are dropped at the commit, not before, when the staged rows may still go."""
     harness.declare_filled("ring", 2, max_length=2, overflow="drop-head")
     writer.publish("a", ["ring"])
     assert harness.browse("ring") == ["m1", "m2"]
@@ -227,7 +227,7 @@ def test_a_drop_head_queue_gives_up_its_oldest_at_the_commit(
 
 
 def test_unroutable_rows_are_counted_and_returned(harness: Harness, writer: Transactor) -> None:
-    """P7, P13: they are known before the commit, which counts them."""
+    """P7, P13: unroutable rows are known before the commit, which counts them."""
     assert writer.publish("a", ["q", "nowhere", "q"]).returned == BitMap([1])
     assert writer.publish("a", ["nowhere"]) == c.TransactedBlock(BitMap([0]), None, False)
     returned = (Unroutable("", BitMap64([2, 4])),)
@@ -236,9 +236,10 @@ def test_unroutable_rows_are_counted_and_returned(harness: Harness, writer: Tran
 
 
 def test_a_repeated_commit_says_what_no_queue_wanted(harness: Harness, writer: Transactor) -> None:
-    """P7, P13: the answer that was lost may have been the only one to say so; Q7 through a restart.
+    """P7, P13: a repeated commit has the returns again; Q7 through a restart.
 
-    What is not mandatory is not returned, and the next commit replaces the record.
+    The lost answer may have been the only one with the returns. Rows that are not mandatory are not
+    returned, and the next commit replaces the record.
     """
     harness.do(c.DeclareExchange("x", "direct"))
     writer.publish("a", ["q", "nowhere", "q"])
@@ -260,7 +261,7 @@ def test_a_repeated_commit_says_what_no_queue_wanted(harness: Harness, writer: T
 
 
 def test_what_a_rollback_dropped_is_not_returned_later(writer: Transactor) -> None:
-    """P7, P13: the next transaction has its own returns."""
+    """P7, P13: the next transaction has its own returns alone."""
     writer.publish("a", ["nowhere"])
     writer.roll_back()
     writer.publish("b", ["q"])
@@ -271,7 +272,7 @@ def test_what_a_rollback_dropped_is_not_returned_later(writer: Transactor) -> No
 def test_a_commit_of_nothing_leaves_an_open_transaction_alone(
     harness: Harness, writer: Transactor
 ) -> None:
-    """P13: it names a transaction without publishes, and that is a success."""
+    """P13: a commit of a transaction without publishes succeeds, and changes nothing."""
     writer.publish("a", ["q"])
     decision = harness.decide(c.CommitTransaction(WRITER, b"b".ljust(16), 0))
     assert (decision.reply, decision.records) == (c.CommittedTransaction(0, False), ())
@@ -324,7 +325,7 @@ def test_rows_of_a_transaction_keep_their_order(harness: Harness, writer: Transa
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.usefixtures("writer")
 def test_a_publisher_keeps_its_mode(harness: Harness, *, restarted: bool) -> None:
-    """P1: asking for the other one is an error in both directions, also after a restart."""
+    """P1: opening in the other mode is an error in both directions, also after a restart."""
     if restarted:
         harness.core = Core.restore(harness.core.snapshot())
         harness.restart()
@@ -351,7 +352,7 @@ def test_a_publisher_keeps_its_mode(harness: Harness, *, restarted: bool) -> Non
 def test_a_transaction_has_a_bound(
     harness: Harness, writer: Transactor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I6: over it the remedy is named; what fits can be committed."""
+    """I6: over the bound the error names the remedy; rows that fit can be committed."""
     monkeypatch.setattr("ackq.limits.MAX_TRANSACTION_MESSAGES", 3)
     writer.publish("a", ["q"] * 2)
     with pytest.raises(LimitError, match="Commit more often"):
@@ -362,7 +363,7 @@ def test_a_transaction_has_a_bound(
 
 
 def test_an_unknown_publisher_has_no_transactions(harness: Harness, writer: Transactor) -> None:
-    """P10: seven days after the last stream its last commit is forgotten as well."""
+    """P10: seven days after the last stream the last commit is forgotten, too."""
     writer.publish("a", ["q"])
     writer.commit("a")
     writer.close()
@@ -374,7 +375,7 @@ def test_an_unknown_publisher_has_no_transactions(harness: Harness, writer: Tran
 
 
 class TransactionMachine(RuleBasedStateMachine):
-    """One publisher's transactions against two lists: what is staged, and what is visible."""
+    """One publisher's transactions against two lists: staged and visible rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -438,7 +439,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @invariant()
     def all_or_nothing(self) -> None:
-        """P13: what is visible was committed, in its order; the rest only takes room."""
+        """P13: visible rows were committed, and keep their order; the others only take room."""
         assert self.harness.browse("q") == self.visible
         assert staged(self.harness) == len(self.open)
 

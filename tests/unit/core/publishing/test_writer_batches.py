@@ -1,4 +1,4 @@
-"""Writer batches: staged rows are invisible, and visible together once."""
+"""Writer batches: staged rows are invisible, and become visible together, once."""
 
 import pytest
 from pyroaring import BitMap64
@@ -25,7 +25,7 @@ ID = b"stage".ljust(16)
 
 @pytest.fixture(autouse=True)
 def queue(harness: Harness) -> None:
-    """Every test has the queue q."""
+    """Declares the queue q for every test."""
     harness.declare("q")
 
 
@@ -34,7 +34,7 @@ def staged(harness: Harness) -> int:
 
 
 def test_stages_become_visible_together_in_their_order(harness: Harness) -> None:
-    """K3: one record gives the positions, in the order in which the commit names the stages."""
+    """K3: one record gives positions, in the order in which the commit names the stages."""
     a = harness.stage("w", 1, ["q"] * 2, name="a")
     b = harness.stage("w", 1, ["q"] * 2, name="b")
     assert harness.browse("q") == []
@@ -47,7 +47,7 @@ def test_stages_become_visible_together_in_their_order(harness: Harness) -> None
 
 
 def test_a_batch_is_visible_once(harness: Harness) -> None:
-    """K3: an equal batch id again is answered from the record, and writes nothing."""
+    """K3: an equal batch id again is answered from the record, and no row is written."""
     harness.commit("w", 1, harness.stage("w", 1, ["q"] * 2, name="a"))
     again = harness.stage("w", 1, ["q"] * 3, name="b")
     assert harness.commit("w", 1, again) == c.CommittedBatch(2, True)
@@ -56,14 +56,14 @@ def test_a_batch_is_visible_once(harness: Harness) -> None:
 
 
 def test_a_repeated_commit_after_a_lost_answer(harness: Harness) -> None:
-    """K3: its stages are gone, and it is a success."""
+    """K3: the repeated commit succeeds, although its stages no longer exist."""
     stage = harness.stage("w", 1, ["q"], name="a")
     harness.commit("w", 1, stage)
     assert harness.commit("w", 1, stage) == c.CommittedBatch(1, True)
 
 
 def test_a_lower_batch_is_refused(harness: Harness) -> None:
-    """K3: at the commit, and as soon as a stage is opened for it."""
+    """K3: a lower batch is refused at the commit, and as soon as a stage is opened for it."""
     harness.commit("w", 5, harness.stage("w", 5, ["q"], name="a"))
     with pytest.raises(BatchOrderError, match="committed batch 5; batch 4 is older"):
         harness.commit("w", 4)
@@ -107,7 +107,7 @@ def test_a_commit_with_a_bad_stage_shows_nothing(
 
 
 def test_a_commit_drops_what_it_did_not_name(harness: Harness) -> None:
-    """K3: attempts that lost, of this batch and earlier ones, go; those of later batches stay."""
+    """K3: unnamed stages of this batch and earlier ones are dropped; those of later ones stay."""
     loser = harness.stage("w", 1, ["q"], name="loser")
     winner = harness.stage("w", 2, ["q"], name="winner")
     late = harness.stage("w", 2, ["q"], name="late")
@@ -123,7 +123,7 @@ def test_a_commit_drops_what_it_did_not_name(harness: Harness) -> None:
 
 
 def test_a_newer_run_drops_the_stages_of_older_ones(harness: Harness) -> None:
-    """K3: when it opens its first stage."""
+    """K3: older runs lose their stages when a newer run opens its first stage."""
     old = harness.stage("w", 1, ["q"], run_id="old", name="old")
     harness.stage("v", 1, ["q"], run_id="old", name="other")
     new = harness.stage("w", 1, ["q"], run_id="new", name="new")
@@ -144,7 +144,7 @@ def test_a_task_of_an_older_run_cannot_drop_the_newer_one_s_stages(harness: Harn
 
 
 def test_an_abort_drops_the_named_stages_of_its_batch(harness: Harness) -> None:
-    """K3: unknown and foreign ones are left alone; the batch may come again."""
+    """K3: unknown and foreign stages are left alone; the batch may be committed later."""
     a = harness.stage("w", 1, ["q"], name="a")
     b = harness.stage("w", 1, ["q"], name="b")
     theirs = harness.stage("v", 1, ["q"], name="theirs")
@@ -157,7 +157,7 @@ def test_an_abort_drops_the_named_stages_of_its_batch(harness: Harness) -> None:
 
 
 def test_an_abort_never_uncommits(harness: Harness) -> None:
-    """K3: a late abort finds nothing."""
+    """K3: a late abort has no effect."""
     stage = harness.stage("w", 1, ["q"], name="a")
     harness.commit("w", 1, stage)
     assert harness.do(c.AbortBatch("w", 1, (stage.stage_id,))) == 0
@@ -165,7 +165,7 @@ def test_an_abort_never_uncommits(harness: Harness) -> None:
 
 
 def test_an_upload_without_a_seal_leaves_nothing(harness: Harness) -> None:
-    """K3: neither when its stream ends nor after a restart; sealed stages stay."""
+    """K3: it leaves no rows, after its stream ends and after a restart; sealed stages stay."""
     sealed = harness.stage("w", 1, ["q"], name="a")
     for end in (lambda: harness.do(c.DropStage(ID)), harness.restart):
         harness.do(c.OpenStage(ID, "w", 1, "run"))
@@ -179,7 +179,7 @@ def test_an_upload_without_a_seal_leaves_nothing(harness: Harness) -> None:
 
 
 def test_a_seal_compares_the_counts(harness: Harness) -> None:
-    """K3: a stage that is not what its writer counted is not sealed."""
+    """K3: a stage with other counts than its writer's is not sealed."""
     harness.do(c.OpenStage(ID, "w", 1, "run"))
     harness.do(c.StageBlock(ID, "", routes(["q"]), 1, 10))
     with pytest.raises(
@@ -192,7 +192,7 @@ def test_a_seal_compares_the_counts(harness: Harness) -> None:
 
 
 def test_a_stage_id_is_used_once(harness: Harness) -> None:
-    """K3: one id per write() call."""
+    """K3: an id opens one stage, and no other one."""
     harness.do(c.OpenStage(ID, "w", 1, "run"))
     with pytest.raises(FencedError, match="exists already"):
         harness.do(c.OpenStage(ID, "w", 1, "run"))
@@ -209,7 +209,7 @@ def test_the_number_of_stages_is_bounded(harness: Harness, monkeypatch: pytest.M
 
 
 def test_an_unroutable_row_fails_a_mandatory_stage(harness: Harness) -> None:
-    """K4: with its exchange and key; nothing of the block is kept."""
+    """K4: the error names exchange and key; no row of the block is kept."""
     harness.do(c.OpenStage(ID, "w", 1, "run"))
     with pytest.raises(UnroutableError, match=r"1 row of the batch.*routing key 'nowhere'"):
         harness.do(c.StageBlock(ID, "", routes(["q", "nowhere"]), 2, 20))
@@ -229,7 +229,7 @@ def test_unroutable_rows_of_an_optional_stage_are_dropped(harness: Harness) -> N
 
 
 def test_unroutable_rows_go_to_their_queue(harness: Harness) -> None:
-    """P7: with a queue for them nothing is refused; a row is there once, also when it is q."""
+    """P7: with an `unroutable_queue` no row is refused; each row is in a queue once."""
     harness.declare("lost")
     harness.do(c.OpenStage(ID, "w", 1, "run"))
     block = c.StageBlock(ID, "", routes(["q", "nowhere", "lost"]), 3, 30, unroutable_queue="lost")
@@ -254,7 +254,7 @@ def test_room_is_reserved_at_staging(harness: Harness) -> None:
 
 
 def test_a_replay_wants_no_room(harness: Harness) -> None:
-    """K3: nothing of a committed batch is written again, so neither a bound nor a way is missed."""
+    """K3: no row of a committed batch is written again, so a replay needs no room and no route."""
     harness.declare("small", max_length=2)
     harness.commit("w", 5, harness.stage("w", 5, ["small"] * 2, name="a"))
     again = harness.stage("w", 5, ["small", "small", "nowhere"], run_id="next", name="b")
@@ -267,7 +267,7 @@ def test_a_replay_wants_no_room(harness: Harness) -> None:
 
 
 def test_a_full_queue_says_what_is_staged(harness: Harness) -> None:
-    """K3: those of writes that ended without a word are not to be consumed; they go otherwise."""
+    """K3: rows staged by dead writes cannot be consumed; the error names the other remedy."""
     harness.declare("small", max_length=3)
     harness.stage("w", 1, ["small"] * 2, name="a")
     harness.publish_to("small", 1)
@@ -284,7 +284,7 @@ def test_a_commit_into_a_drop_head_queue_drops_the_oldest(harness: Harness) -> N
 
 
 def test_a_batch_whose_queue_was_deleted_is_refused(harness: Harness) -> None:
-    """K3, Q4: nothing of it is visible, also where another queue has its name; run again, it is."""
+    """K3, Q4: none of its rows is visible, even if the name is redeclared; run again, all are."""
     harness.declare("gone")
     stage = harness.stage("w", 1, ["q", "gone", "gone"], name="a")
     harness.do(c.DeleteQueue("gone", force=True))
@@ -298,7 +298,7 @@ def test_a_batch_whose_queue_was_deleted_is_refused(harness: Harness) -> None:
 
 
 def test_a_batch_whose_queue_did_not_survive_a_restart_is_refused(harness: Harness) -> None:
-    """K3, Q7: sealed stages survive, and a queue that is not durable does not."""
+    """K3, Q7: sealed stages survive a restart, but a queue that is not durable does not."""
     harness.declare("gone", durable=False)
     stage = harness.stage("w", 1, ["gone"], name="a")
     harness.restart()
@@ -307,7 +307,7 @@ def test_a_batch_whose_queue_did_not_survive_a_restart_is_refused(harness: Harne
 
 
 def test_a_journal_with_a_batch_for_a_deleted_queue_is_read(harness: Harness) -> None:
-    """K3, I2: an earlier version committed the rest; its records give what they gave then."""
+    """K3, I2: an earlier version committed the other rows; its records do so still."""
     harness.declare("gone")
     stage = harness.stage("w", 1, ["q", "gone"], name="a")
     harness.do(c.DeleteQueue("gone", force=True))
@@ -335,7 +335,7 @@ def test_staged_rows_are_durable(harness: Harness) -> None:
 
 
 def test_stages_are_kept_for_seven_days(harness: Harness) -> None:
-    """K3: an abandoned stage goes with its room and its block."""
+    """K3: an abandoned stage is dropped with its room and its block."""
     harness.stage("w", 1, ["q"], name="a")
     harness.housekeep_after(7 * DAY_US - 100)
     assert staged(harness) == 1
@@ -357,7 +357,7 @@ def test_a_commit_shares_a_queue_with_publishes(harness: Harness) -> None:
 
 
 def test_a_dropped_batch_gives_its_room_back(harness: Harness) -> None:
-    """K3: the room of a write that is dead; a commit of it that comes all the same is refused."""
+    """K3: a drop frees the room of a dead write; a late commit of the batch is refused."""
     harness.declare("small", max_length=3)
     stage = harness.stage("w", 1, ["small"] * 3, name="a")
     other = harness.stage("v", 1, ["q"], name="other")
@@ -378,7 +378,7 @@ def test_a_dropped_batch_gives_its_room_back(harness: Harness) -> None:
 
 
 def test_a_batch_that_is_being_written_is_dropped_by_force(harness: Harness) -> None:
-    """K3: its task is told, and stages again; then the complete stages are missing, or none."""
+    """K3: its task fails and stages again; a commit that names a dropped stage is refused."""
     sealed = harness.stage("w", 1, ["q"], name="a")
     harness.do(c.OpenStage(ID, "w", 1, "run"))
     with pytest.raises(InUseError, match="it is being written by 1 task now"):
@@ -395,7 +395,7 @@ def test_a_batch_that_is_being_written_is_dropped_by_force(harness: Harness) -> 
 
 
 def test_a_drop_never_uncommits(harness: Harness) -> None:
-    """K3: of a committed batch nothing is staged; what a replay staged may go."""
+    """K3: a committed batch has no stages to drop; stages of its replay may be dropped."""
     stage = harness.stage("w", 1, ["q"], name="a")
     harness.commit("w", 1, stage)
     with pytest.raises(BatchNotFoundError, match="Nothing is staged of batch 1 of writer 'w'"):
@@ -407,7 +407,7 @@ def test_a_drop_never_uncommits(harness: Harness) -> None:
 
 
 def test_a_full_queue_of_a_transaction_names_no_batch(harness: Harness) -> None:
-    """P13, K3: its rows are staged, too, and `ackq batch drop` is no remedy for them."""
+    """P13, K3: rows of a transaction are staged, too, but `ackq batch drop` cannot free them."""
     harness.declare("small", max_length=1)
     harness.do(c.OpenPublisher(b"t" * 16, transactional=True))
     rows = ("", True, routes(["small"]), 1, 10, True)

@@ -1,4 +1,4 @@
-"""Writers: how many, how long they are remembered, forgotten ones (K3), whose they are (A10)."""
+"""Writers: their number, retention and forgetting (K3), and their owners (A10)."""
 
 import pytest
 
@@ -22,7 +22,7 @@ HOUR_US = 3600 * SECOND_US
 
 @pytest.fixture(autouse=True)
 def queue(harness: Harness) -> None:
-    """Every test has the queue q."""
+    """Declares the queue q for every test."""
     harness.declare("q")
 
 
@@ -32,7 +32,7 @@ def remembered(harness: Harness) -> list[str]:
 
 
 def single_stage(harness: Harness, writer: str, name: str) -> c.StageRef:
-    """A sealed stage of one row, of a write that nobody can run again."""
+    """A sealed stage of one row, of a write that cannot be run again."""
     stage_id = name.encode().ljust(16)
     harness.do(c.OpenStage(stage_id, writer, 0, "run", single=True))
     harness.do(c.StageBlock(stage_id, "", routes(["q"]), 1, 10))
@@ -44,7 +44,7 @@ def single_stage(harness: Harness, writer: str, name: str) -> c.StageRef:
 
 
 def test_the_stages_of_a_write_that_nobody_can_run_again_go_after_a_day(harness: Harness) -> None:
-    """K3: a day after the last word of any of its tasks, with its room; and then the writer."""
+    """K3: stages and room go a day after the last call of any of its tasks; then the writer."""
     stage = single_stage(harness, "write/1", "a")
     harness.housekeep_after(DAY_US - HOUR_US)
     late = single_stage(harness, "write/1", "b")
@@ -76,7 +76,7 @@ def test_a_write_that_nobody_can_run_again_is_forgotten_an_hour_after_its_commit
 
 
 def test_other_writers_are_remembered(harness: Harness) -> None:
-    """K3: for ever what has committed and can be run again; else 7 days."""
+    """K3: one that committed and can be run again is never forgotten; any other in 7 days."""
     for name in ("many", "none"):
         harness.stage(name, 1, ["q"], name=name)
     harness.commit("many", 1)
@@ -101,7 +101,7 @@ def test_an_earlier_client_says_at_the_commit_that_a_writer_is_single(harness: H
 
 
 def test_a_stage_does_not_make_a_writer_forgettable(harness: Harness) -> None:
-    """K3: what a writer has committed is not lost because a stage calls itself single."""
+    """K3: a writer's committed batch is not forgotten because a stage calls itself single."""
     harness.commit("query", 1, harness.stage("query", 1, ["q"], name="a"))
     harness.do(c.OpenStage(ID, "query", 2, "run", single=True))
     harness.do(c.DropStage(ID))
@@ -115,7 +115,7 @@ def test_a_stage_does_not_make_a_writer_forgettable(harness: Harness) -> None:
 def test_the_number_of_writers_is_bounded(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I6, K3: a new one is refused with the remedy; known ones go on, and forgetting makes room."""
+    """I6, K3: a new writer is refused with the remedy; known ones go on; forgetting makes room."""
     monkeypatch.setattr("ackq.limits.MAX_WRITERS", 2)
     harness.commit("a", 1)
     stage = harness.stage("b", 1, ["q"], name="b")
@@ -132,7 +132,7 @@ def test_the_number_of_writers_is_bounded(
 
 
 def test_nothing_is_written_under_a_forgotten_name(harness: Harness) -> None:
-    """K3: a batch that it may have committed must not come twice: each is refused, for good."""
+    """K3: each batch under the name is refused for good, as it may have been committed before."""
     stage = harness.stage("query", 7, ["q"], name="a")
     harness.commit("query", 7, stage)
     harness.now_us += 2 * DAY_US
@@ -154,7 +154,7 @@ def test_nothing_is_written_under_a_forgotten_name(harness: Harness) -> None:
 
 
 def test_a_writer_that_may_be_live_is_not_forgotten(harness: Harness) -> None:
-    """K3: within a day of its last word by force alone, and never while it has stages."""
+    """K3: within a day of its last call by force alone, and never while it has stages."""
     harness.commit("query", 7, harness.stage("query", 7, ["q"], name="a"))
     with pytest.raises(InUseError, match="was heard of at 2023-11-14T22:13:20Z, within the last"):
         harness.do(c.ForgetWriter("query"))
@@ -169,7 +169,7 @@ def test_a_writer_that_may_be_live_is_not_forgotten(harness: Harness) -> None:
 
 
 def test_forgotten_names_are_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I6: none of them is dropped for another, which could double a batch."""
+    """I6: no forgotten name makes room for another, which could double a batch."""
     monkeypatch.setattr("ackq_broker.core.publishing.writers.MAX_FORGOTTEN", 1)
     for name in ("a", "b"):
         harness.commit(name, 1)
@@ -184,7 +184,7 @@ def test_a_write_is_over_long_before_its_record() -> None:
     assert 10 * limits.RETRY_TOTAL_MS < 1000 * limits.SINGLE_COMMIT_RETENTION_S
 
 
-# --- whose it is ---
+# --- owners ---
 
 
 def opened(user: str, name: bytes = ID, writer: str = "query") -> c.OpenStage:
@@ -193,13 +193,13 @@ def opened(user: str, name: bytes = ID, writer: str = "query") -> c.OpenStage:
 
 
 def owner(harness: Harness, writer: str = "query") -> str:
-    """Whose a writer is."""
+    """The owner of a writer."""
     return views.writer_info(harness.core.state, writer).user
 
 
 @pytest.mark.parametrize("first", ["stage", "commit"])
 def test_a_writer_belongs_to_who_writes_first(harness: Harness, first: str) -> None:
-    """A10: others can neither stage, commit nor abort, and leave no trace; also after a restart."""
+    """A10: other users cannot stage, commit or abort, and leave no trace; also after a restart."""
     if first == "stage":
         harness.do(opened("alice"))
     else:
@@ -225,7 +225,7 @@ def test_a_writer_belongs_to_who_writes_first(harness: Harness, first: str) -> N
 
 
 def test_a_batch_far_ahead_blocks_its_own_writer_alone(harness: Harness) -> None:
-    """A10: who commits one under a name that nobody used has that name, and no other."""
+    """A10: a user who commits under an unused name owns that name, and no other."""
     harness.commit("guessed", 1 << 60, user="eve")
     assert owner(harness, "guessed") == "eve"
     harness.do(opened("alice"))
@@ -233,7 +233,7 @@ def test_a_batch_far_ahead_blocks_its_own_writer_alone(harness: Harness) -> None
 
 
 def test_without_users_nothing_is_compared(harness: Harness) -> None:
-    """A10: neither before there are users, nor when there are none any more, which forgets none."""
+    """A10: neither before there are users nor after; the owner stays known."""
     harness.do(opened(""))
     assert owner(harness) == ""
     harness.commit("query", 1, user="alice")
@@ -246,7 +246,7 @@ def test_without_users_nothing_is_compared(harness: Harness) -> None:
 
 
 def test_a_writer_of_an_older_version_is_taken_by_what_is_new(harness: Harness) -> None:
-    """A10: a repetition, which is in no new record or in one without a user, takes nothing."""
+    """A10: a repetition, which makes no new record or one without a user, takes no ownership."""
     stage = harness.stage("query", 1, ["q"], name="a")
     harness.commit("query", 1, stage)
     for user in ("eve", "alice"):
@@ -258,7 +258,7 @@ def test_a_writer_of_an_older_version_is_taken_by_what_is_new(harness: Harness) 
 
 
 def test_an_operator_gives_a_writer_to_another_user(harness: Harness) -> None:
-    """A10: with what it committed and staged; the one before may not write any more."""
+    """A10: with its batches and stages; the previous owner can no longer write."""
     harness.commit("query", 0, user="alice")
     harness.do(opened("alice"))
     assert harness.do(c.AssignWriter("query", "bob")) == "alice"
@@ -267,7 +267,7 @@ def test_an_operator_gives_a_writer_to_another_user(harness: Harness) -> None:
         harness.commit("query", 1, user="alice")
     harness.restart()
     assert harness.commit("query", 0, user="bob") == c.CommittedBatch(0, True)
-    assert harness.do(c.AbortBatch("query", 1, (ID,), "bob")) == 0  # it was not sealed: it is gone
+    assert harness.do(c.AbortBatch("query", 1, (ID,), "bob")) == 0  # not sealed, dropped at restart
     assert harness.commit("query", 1, user="bob") == c.CommittedBatch(0, False)
     with pytest.raises(WriterNotFoundError, match="There is no writer 'other'"):
         harness.do(c.AssignWriter("other", "bob"))

@@ -1,4 +1,4 @@
-"""Bounds: each message counts with its own bytes, whatever it came together with (Q3, P8)."""
+"""Bounds: each message counts its own bytes, with whatever other messages it came (Q3, P8)."""
 
 import msgspec
 import pytest
@@ -20,7 +20,7 @@ def payload_bytes(harness: Harness, *queues: str) -> list[int]:
 
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
 def test_a_large_message_to_another_queue_takes_no_room(harness: Harness, overflow: str) -> None:
-    """Q3, P8: what fits stays, also when 100 kB to elsewhere were in its block."""
+    """Q3, P8: fitting messages stay, also with 100 kB to another queue in their block."""
     harness.declare("small", max_bytes=1_000, overflow=overflow)
     harness.declare("large")
     reply = harness.publish(["small", "large", "small"], sizes=[10, 100_000, 10])
@@ -30,7 +30,7 @@ def test_a_large_message_to_another_queue_takes_no_room(harness: Harness, overfl
 
 
 def test_a_large_message_is_refused_with_its_own_size(harness: Harness) -> None:
-    """Q3, P8: it is not hidden behind small ones, and they are not refused with it."""
+    """Q3, P8: a large message is not hidden among small ones, which are not refused with it."""
     harness.declare("q", max_bytes=1_000)
     harness.declare("other")
     reply = harness.publish(["other"] * 98 + ["q"] * 2, sizes=[1] * 98 + [20_000, 10])
@@ -46,7 +46,7 @@ def test_a_large_message_is_refused_with_its_own_size(harness: Harness) -> None:
 def test_bounds_count_message_by_message(
     overflow: str, sizes: list[int], most: int, length: int, data: st.DataObject
 ) -> None:
-    """Q3, P8: one block leaves the queue as its messages do one by one."""
+    """Q3, P8: a block leaves the queue as its messages do one by one."""
     together, single = Harness(), Harness()
     cut = data.draw(st.integers(0, len(sizes)))
     for harness in (together, single):
@@ -60,7 +60,7 @@ def test_bounds_count_message_by_message(
 
 
 def test_no_more_go_than_the_bound_wants(harness: Harness) -> None:
-    """Q3: messages without a byte behind the last one that has to go stay."""
+    """Q3: empty messages after the last one that must be dropped stay."""
     harness.declare("q", max_bytes=50, overflow="drop-head")
     harness.publish_to("q", 4, sizes=[30, 0, 0, 20])
     harness.publish_to("q", 1, row_bytes=10)
@@ -68,7 +68,7 @@ def test_no_more_go_than_the_bound_wants(harness: Harness) -> None:
 
 
 def test_bytes_are_exact_as_messages_leave(harness: Harness) -> None:
-    """Q3, C4, C13: also part of a block, dead-lettered, redriven, and after a restart."""
+    """Q3, C4, C13: also for a part of a block, dead-lettered, redriven, or after a restart."""
     harness.declare("dead")
     harness.declare("q", dead_letter_queue="dead")
     harness.publish_to("q", 6, sizes=[1, 20, 300, 4_000, 50_000, 600_000])
@@ -84,7 +84,7 @@ def test_bytes_are_exact_as_messages_leave(harness: Harness) -> None:
 
 
 def test_what_is_redriven_fits_by_its_own_size(harness: Harness) -> None:
-    """Q6, Q3: the lowest ones, as long as the next one fits."""
+    """Q6, Q3: the lowest dead letters are redriven, as long as the next one fits."""
     harness.declare("dead")
     harness.declare("q", dead_letter_queue="dead", max_bytes=100)
     harness.publish_to("q", 3, sizes=[30, 60, 10])
@@ -96,7 +96,7 @@ def test_what_is_redriven_fits_by_its_own_size(harness: Harness) -> None:
 
 
 def test_dead_letters_overflow_by_their_own_size(harness: Harness) -> None:
-    """C13, Q3: a drop-head queue of dead letters keeps what fits."""
+    """C13, Q3: a drop-head queue keeps the newest dead letters that fit."""
     harness.declare("dead", max_bytes=100, overflow="drop-head")
     harness.declare("q", dead_letter_queue="dead")
     harness.publish_to("q", 4, sizes=[5, 500, 40, 60])
@@ -106,7 +106,7 @@ def test_dead_letters_overflow_by_their_own_size(harness: Harness) -> None:
 
 
 def test_staged_rows_reserve_their_own_bytes(harness: Harness) -> None:
-    """K3, P13, Q3: of a stage as of a transaction, and a commit drops by the same sizes."""
+    """K3, P13, Q3: for stages and transactions; a commit to drop-head drops by the same sizes."""
     harness.declare("q", max_bytes=100)
     harness.declare("ring", max_bytes=100, overflow="drop-head")
     harness.declare("other")
@@ -132,7 +132,7 @@ def test_staged_rows_reserve_their_own_bytes(harness: Harness) -> None:
 
 
 def test_a_journal_from_before_the_sizes_opens(harness: Harness) -> None:
-    """I2, Q7: a record without sizes gives each row the same share of its part's bytes."""
+    """I2, Q7: a record without sizes gives each row an equal share of its part's bytes."""
     harness.declare("q")
     harness.publish_to("q", 4, sizes=[1, 2, 3, 94])
     old = Core()
@@ -147,7 +147,7 @@ def test_a_journal_from_before_the_sizes_opens(harness: Harness) -> None:
 
 
 def test_sizes_go_with_their_block(harness: Harness) -> None:
-    """I6: nothing is kept of messages that are gone."""
+    """I6: no sizes are kept after the last message of a block."""
     harness.declare("q", "r")
     harness.bind("x", "fanout", q="", r="")
     harness.publish(["k"] * 3, exchange="x", sizes=[1, 2, 3])
@@ -164,7 +164,7 @@ def test_sizes_go_with_their_block(harness: Harness) -> None:
 def test_what_consumers_have_room_for_fills_nothing(
     harness: Harness, overflow: str, left: list[str]
 ) -> None:
-    """Q3: messages that come together fare as those that come one by one, with a consumer there."""
+    """Q3: with a consumer, messages that come together count like messages one by one."""
     harness.declare("q", max_length=2, overflow=overflow)
     harness.core.note_consumers("q", 1, lambda: c.Demand(3, 3))
     harness.publish_to("q", 10)
@@ -176,7 +176,7 @@ def test_what_consumers_have_room_for_fills_nothing(
     [("drop-head", ["m1", "m2", "m4"]), ("reject-publish", ["m1", "m2", "m3"])],
 )
 def test_their_bytes_fill_nothing_either(harness: Harness, overflow: str, left: list[str]) -> None:
-    """Q3: also those of a message that no queue of this size could hold."""
+    """Q3: also the bytes of a message that no queue of this size could hold."""
     harness.declare("q", max_bytes=100, overflow=overflow)
     harness.publish_to("q", 1, row_bytes=100)
     harness.core.note_consumers("q", 1, lambda: c.Demand(2, 2))
@@ -185,7 +185,7 @@ def test_their_bytes_fill_nothing_either(harness: Harness, overflow: str, left: 
 
 
 def test_what_is_acked_later_counts_until_then(harness: Harness) -> None:
-    """Q3: a queue that refuses counts what is unacked, so a consumer with acks makes no room."""
+    """Q3: a reject-publish queue counts unacked messages, so a consumer with acks frees no room."""
     harness.declare("q", max_length=2)
     harness.core.note_consumers("q", 1, lambda: c.Demand(9, 0))
     harness.publish_to("q", 3)

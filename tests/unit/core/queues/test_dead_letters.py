@@ -1,4 +1,4 @@
-"""Dead letters: moved by reference, with where they came from, and back again (C13, Q4, Q6)."""
+"""Dead letters: moved by reference with their origin, and redriven (C13, Q4, Q6)."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.unit.core.harness import Harness, group, reading
 
 
 def reject(harness: Harness, queue: str, *tags: int, **options: str) -> c.Settlement:
-    """Delivers all of a queue on a channel of its own and rejects some tags of it."""
+    """Delivers a whole queue on a channel of its own, and rejects some tags."""
     channel = f"rejecting-{harness.now_us}"
     harness.deliver(channel, queue)
     settlement = harness.settle(channel, Outcome.REJECTED, *tags, **options)
@@ -36,7 +36,7 @@ def origins(harness: Harness, queue: str) -> list[tuple[str, list[int], list[int
 
 
 def test_a_rejected_message_moves_by_reference(harness: Harness) -> None:
-    """C13, I4: one record; the block lives on until the dead letter is accepted."""
+    """C13, I4: it moves in one record, and its block lives until the dead letter is accepted."""
     harness.declare("d")
     harness.declare("q", dead_letter_queue="d")
     block = harness.publish_to("q", 5).block_id
@@ -54,7 +54,7 @@ def test_a_rejected_message_moves_by_reference(harness: Harness) -> None:
 
 
 def test_an_origin_tells_where_each_row_came_from(harness: Harness) -> None:
-    """C13: positions and counts row by row, when and why; also in deliveries and fetches."""
+    """C13: it has positions and counts by row, time and reason; also in deliveries and fetches."""
     harness.declare("d")
     harness.declare("q", dead_letter_queue="d")
     harness.publish(["q", "d", "q", "q", "q"])
@@ -77,7 +77,7 @@ def test_an_origin_tells_where_each_row_came_from(harness: Harness) -> None:
 
 
 def test_dead_letters_of_a_fragmented_block(harness: Harness) -> None:
-    """C13, I4: rows here and there of blocks that several queues share."""
+    """C13, I4: scattered rows of blocks that several queues share."""
     harness.declare("d", "e")
     harness.declare("q", dead_letter_queue="d")
     harness.bind("x", "topic", q="#", e="#.b")
@@ -98,7 +98,7 @@ def test_dead_letters_of_a_fragmented_block(harness: Harness) -> None:
 
 
 def test_one_block_in_many_runs_of_a_queue(harness: Harness) -> None:
-    """I4: rejected one by one, its rows are as many runs; purged together they end it once."""
+    """I4: rows rejected one by one are as many runs; a purge of all frees their block once."""
     harness.declare("d")
     harness.declare("q", dead_letter_queue="d")
     block = harness.publish_to("q", 6).block_id
@@ -114,7 +114,7 @@ def test_one_block_in_many_runs_of_a_queue(harness: Harness) -> None:
 
 
 def test_the_built_in_queue_takes_over(harness: Harness) -> None:
-    """C13: declared by the decision that needs it first, when the target is not there."""
+    """C13: `ackq.dead` is declared by the decision that first finds the target missing."""
     harness.declare_filled("q", 3, dead_letter_queue="gone")
     harness.deliver("x", "q")
     decision = harness.decide(c.Settle(b"x", Outcome.REJECTED, up_to=1))
@@ -134,7 +134,7 @@ def test_the_built_in_queue_takes_over(harness: Harness) -> None:
 
 
 def test_what_dies_in_the_built_in_queue_is_gone(harness: Harness) -> None:
-    """C13: it has no dead-letter queue of its own; it is purged and deleted like others."""
+    """C13: a dead letter rejected in it is dropped; it is purged and deleted like others."""
     harness.declare_filled("q", 2, dead_letter_queue="gone")
     reject(harness, "q", 1, 2)
     assert reject(harness, "ackq.dead", 1) == c.Settlement(1, 0, 1)
@@ -145,7 +145,7 @@ def test_what_dies_in_the_built_in_queue_is_gone(harness: Harness) -> None:
 
 
 def test_a_full_dead_letter_queue_takes_more(harness: Harness) -> None:
-    """C13, Q3: reject-publish refuses publishers, and never what dies."""
+    """C13, Q3: reject-publish refuses publishers, but never dead letters."""
     harness.declare("d", max_length=1)
     harness.declare_filled("q", 3, dead_letter_queue="d")
     assert reject(harness, "q", 1, 2, 3).dead_lettered == 3
@@ -154,7 +154,7 @@ def test_a_full_dead_letter_queue_takes_more(harness: Harness) -> None:
 
 
 def test_a_full_dead_letter_queue_drops_its_head(harness: Harness) -> None:
-    """C13, Q3: when it is declared so; the newest stay, also of what comes."""
+    """C13, Q3: a drop-head queue keeps the newest messages, also among new dead letters."""
     harness.declare("d", max_length=2, max_bytes=30, overflow="drop-head")
     harness.declare("q", dead_letter_queue="d")
     harness.publish(["d", "q", "q", "q"])
@@ -167,7 +167,7 @@ def test_a_full_dead_letter_queue_drops_its_head(harness: Harness) -> None:
 
 
 def test_what_comes_back_in_the_same_record_counts_for_a_drop_head_queue(harness: Harness) -> None:
-    """Q3, C13, C14: a delay that is over, or a message put back, and dead letters that come."""
+    """Q3, C13, C14: matured and requeued messages count with the dead letters of their record."""
     harness.declare("d", max_length=3, overflow="drop-head")
     harness.declare("q", dead_letter_queue="d", delivery_limit=1, message_ttl_ms=2000)
     harness.publish_to("d", 3)
@@ -187,7 +187,7 @@ def test_what_comes_back_in_the_same_record_counts_for_a_drop_head_queue(harness
 
 
 def test_a_queue_may_be_its_own_dead_letter_queue(harness: Harness) -> None:
-    """C13: what is rejected goes to its tail, as a new message; bounds see it leave and come."""
+    """C13: a rejected message goes to its tail as a new one; bounds see it leave and enter."""
     harness.declare_filled("q", 2, dead_letter_queue="q", max_length=2, overflow="drop-head")
     assert reject(harness, "q", 1) == c.Settlement(1, 1, 0)
     assert harness.deliver("x", "q") == [(1, "m2", 2), (2, "m1", 1)]
@@ -199,7 +199,7 @@ def test_a_queue_may_be_its_own_dead_letter_queue(harness: Harness) -> None:
 
 
 def test_deaths_count_by_queue_and_cause(harness: Harness) -> None:
-    """C13: a dead letter that dies again tells of both ends, and how often it died just so."""
+    """C13: a second death has its own origin, and the count of deaths of this queue and cause."""
     harness.declare("e", dead_letter_queue="d")
     harness.declare("d", dead_letter_queue="e")
     harness.declare_filled("q", 2, dead_letter_queue="d")
@@ -217,7 +217,7 @@ def test_deaths_count_by_queue_and_cause(harness: Harness) -> None:
 
 
 def test_origins_survive_restarts_and_go_with_their_messages(harness: Harness) -> None:
-    """C13, Q7, I5: nothing is left of them once the messages are gone."""
+    """C13, Q7, I5: no origin is kept after its last message."""
     harness.declare("d", "plain")
     harness.declare_filled("q", 9, dead_letter_queue="d")
     harness.deliver("x", "q")
@@ -237,7 +237,7 @@ def test_origins_survive_restarts_and_go_with_their_messages(harness: Harness) -
 def test_the_reasons_of_dead_letters_are_bounded(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C13, I6: one beyond those it keeps is `other`; a known one stays, and room comes back."""
+    """C13, I6: a reason over the bound is `other`; a known one stays, and removals make room."""
     monkeypatch.setattr(dead_letters, "MAX_ORIGINS", 2)
     harness.declare("dead")
     harness.declare_filled("q", 6, dead_letter_queue="dead")
@@ -256,7 +256,7 @@ def test_the_reasons_of_dead_letters_are_bounded(
 def test_the_reasons_of_one_record_are_bounded(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C13, S6, I6: a query's batch may bring many at once; those beyond have no batch either."""
+    """C13, S6, I6: dead letters of a query's batch over the bound have no batch either."""
     monkeypatch.setattr(dead_letters, "MAX_ORIGINS", 2)
     reader = reading(harness)
     given = [group(Outcome.REJECTED, tag, reason=f"r{tag}") for tag in (1, 2, 3, 4)]
@@ -278,7 +278,7 @@ def reasons(harness: Harness) -> list[str]:
 
 
 def test_a_dead_letter_queue_is_in_use(harness: Harness) -> None:
-    """Q4: it is deleted when forced, or once nothing names it."""
+    """Q4: it is deleted by force, or once no queue names it."""
     harness.declare("q", dead_letter_queue="d")
     harness.declare("d")
     with pytest.raises(InUseError, match=r"1 queue \(q\) as dead-letter queue") as caught:
@@ -296,7 +296,7 @@ def test_a_dead_letter_queue_is_in_use(harness: Harness) -> None:
 
 
 def test_dead_letters_of_transient_messages_are_transient(harness: Harness) -> None:
-    """C13, Q7: a message does not become durable by dying."""
+    """C13, Q7: a transient message does not become durable as a dead letter."""
     harness.declare("d")
     harness.declare_filled("q", 1, dead_letter_queue="d")
     harness.publish_to("q", 1, persistent=False)
@@ -309,7 +309,7 @@ def test_dead_letters_of_transient_messages_are_transient(harness: Harness) -> N
 
 
 def test_redrive_moves_dead_letters_back(harness: Harness) -> None:
-    """Q6: one record, never in both places; they are ordinary messages again."""
+    """Q6: in one record, never in both places; redriven messages are ordinary ones again."""
     harness.declare("d")
     harness.declare("q", dead_letter_queue="d", delivery_limit=1)
     harness.publish(["q", "q", "q", "d"])
@@ -326,7 +326,7 @@ def test_redrive_moves_dead_letters_back(harness: Harness) -> None:
 
 
 def test_redrive_by_range_and_number(harness: Harness) -> None:
-    """Q6: the lowest positions first, whichever queue they came from."""
+    """Q6: the lowest positions move first, whichever queue they came from."""
     harness.declare("d")
     for queue in ("a", "b"):
         harness.declare(queue, dead_letter_queue="d")
@@ -343,7 +343,7 @@ def test_redrive_by_range_and_number(harness: Harness) -> None:
 
 
 def test_redrive_leaves_what_is_held_and_what_has_no_home(harness: Harness) -> None:
-    """Q6: unacked ones stay with their consumer; by id, else by name, else they stay."""
+    """Q6: unacked ones stay held; the others go home by queue id, else by name, else they stay."""
     harness.declare("d")
     for queue in ("a", "b", "c"):
         harness.declare(queue, dead_letter_queue="d")
@@ -360,7 +360,7 @@ def test_redrive_leaves_what_is_held_and_what_has_no_home(harness: Harness) -> N
 
 
 def test_redrive_does_not_go_to_a_queue_that_is_being_deleted(harness: Harness) -> None:
-    """Q4, Q6: one that stays for its unacked messages only is gone by name."""
+    """Q4, Q6: a deleted queue that stays for its unacked messages is not found by name."""
     harness.declare("d")
     harness.declare_filled("q", 2, dead_letter_queue="d")
     harness.deliver("x", "q")
@@ -370,7 +370,7 @@ def test_redrive_does_not_go_to_a_queue_that_is_being_deleted(harness: Harness) 
 
 
 def test_redrive_keeps_to_the_bounds_of_the_queue(harness: Harness) -> None:
-    """Q3, Q6: what has no room stays a dead letter; a drop-head queue takes all."""
+    """Q3, Q6: a dead letter without room stays one; a drop-head queue takes all."""
     harness.declare("d")
     harness.declare("full", dead_letter_queue="d", max_length=4)
     harness.declare("ring", dead_letter_queue="d", max_length=2, overflow="drop-head")
@@ -385,14 +385,14 @@ def test_redrive_keeps_to_the_bounds_of_the_queue(harness: Harness) -> None:
 
 
 def test_redrive_of_a_queue_that_is_its_own_target_changes_nothing(harness: Harness) -> None:
-    """Q6: its dead letters are where they came from."""
+    """Q6: its dead letters are in their original queue already."""
     harness.declare_filled("q", 1, dead_letter_queue="q")
     reject(harness, "q", 1)
     assert harness.do(c.Redrive("q"))[:2] == (0, 1)
 
 
 def test_a_redrive_is_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q6: a record moves so many at most, and says that there are more, up to where it looked."""
+    """Q6: a record moves a bounded number, and reports more, and the last position it looked at."""
     monkeypatch.setattr(redrive, "MOST_REDRIVEN", 3)
     harness.declare("d")
     harness.declare("q", dead_letter_queue="d", max_length=6)
@@ -413,7 +413,7 @@ def test_a_redrive_is_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_has_no_room_does_not_stop_what_has(harness: Harness) -> None:
-    """Q3, Q6: the first positions are of a full queue, the rest goes home."""
+    """Q3, Q6: dead letters of a full queue stay, those after them are redriven."""
     harness.declare("d")
     harness.declare("full", dead_letter_queue="d", max_length=2)
     harness.declare("q", dead_letter_queue="d")
@@ -427,7 +427,7 @@ def test_what_has_no_room_does_not_stop_what_has(harness: Harness) -> None:
 
 
 def test_a_dead_letter_of_a_durable_queue_survives_its_old_queue(harness: Harness) -> None:
-    """C13, Q7, P5: its block is kept, though its confirm does not wait for that."""
+    """C13, Q7, P5: the block is kept for this, though its confirm does not wait for the disk."""
     harness.declare("dead")
     harness.declare("volatile", durable=False, dead_letter_queue="dead")
     decision = harness.decide(harness.command(["volatile"] * 2))
@@ -445,7 +445,7 @@ def test_a_dead_letter_of_a_durable_queue_survives_its_old_queue(harness: Harnes
 
 @pytest.mark.parametrize("properties", [{}, {"dead_letter_queue": "dead"}], ids=["none", "dead"])
 def test_what_cannot_survive_is_not_kept(harness: Harness, properties: dict[str, str]) -> None:
-    """P5, P12, Q7: a transient message, or one that no durable queue can get."""
+    """P5, P12, Q7: a transient message, or one that no durable queue can get, is not durable."""
     harness.declare("dead")
     harness.declare("volatile", durable=False, **properties)
     persistent = not properties

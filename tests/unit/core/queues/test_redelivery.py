@@ -1,4 +1,4 @@
-"""What outcomes do: the whole table, the delivery limit, the redelivery delay (C4, C13, C14)."""
+"""Effects of outcomes: all states, the delivery limit, the redelivery delay (C4, C13, C14)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +12,8 @@ from ackq_broker.core import Core, records, views
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import PUBLISHER, SECOND_US, Harness
 
-# Properties, failures before, whether the queue is deleted; then where the message is afterwards
-# and what the answer calls dead-lettered and dropped, by outcome.
+# Properties, earlier failures, whether the queue is deleted; then for FAILED and REJECTED
+# the place of the message afterwards, and the answer's counts of dead letters and drops.
 KEPT, GONE, DEAD, DROPPED = ("ready", 0, 0), ("gone", 0, 0), ("dead", 1, 0), ("gone", 0, 1)
 TABLE = {
     "plain": ({}, 0, False, KEPT, DROPPED),
@@ -46,7 +46,7 @@ TABLE = {
 
 
 def held_tag(harness: Harness, failures: int) -> int:
-    """One message of q unacked on channel x, after so many failures and one release."""
+    """One message of q unacked on channel x, after `failures` failures and one release."""
     harness.publish_to("q", 1)
     for outcome in [Outcome.RELEASED, *[Outcome.FAILED] * failures]:
         (row,) = harness.deliver("x", "q")
@@ -60,7 +60,7 @@ def held_tag(harness: Harness, failures: int) -> int:
 @pytest.mark.parametrize("row", TABLE)
 @pytest.mark.parametrize("again", ["live", "restored"])
 def test_every_state_and_outcome(harness: Harness, row: str, outcome: Outcome, again: str) -> None:
-    """C4, C13, C14: exactly one place afterwards, whatever the state and the outcome."""
+    """C4, C13, C14: the message is in one place afterwards, for every state and outcome."""
     properties, failures, deleted, failed, rejected = TABLE[row]
     released = GONE if deleted else KEPT
     place, dead, dropped = {
@@ -120,7 +120,7 @@ def restarted(harness: Harness) -> None:
 def test_a_tag_is_settled_once(
     harness: Harness, ended: Callable[[Harness], None], outcome: Outcome
 ) -> None:
-    """C2: whatever ended it and whatever comes next, it is unknown, and nothing changes."""
+    """C2: a settled or requeued tag is unknown for every outcome, and the state is unchanged."""
     harness.declare_filled("q", 1)
     harness.deliver("x", "q")
     ended(harness)
@@ -134,7 +134,7 @@ def test_a_tag_is_settled_once(
 
 
 def test_the_limit_counts_failures_not_deliveries(harness: Harness) -> None:
-    """C13: releases and lost channels are free; one FAILED too many moves the message."""
+    """C13: releases and lost channels do not count; one FAILED too many moves the message."""
     harness.declare("q", delivery_limit=2, dead_letter_queue="d")
     harness.declare("d")
     harness.publish_to("q", 1)
@@ -159,7 +159,7 @@ def test_the_limit_counts_failures_not_deliveries(harness: Harness) -> None:
 def test_a_dead_letter_says_cause_and_reason(
     harness: Harness, outcome: Outcome, cause: str
 ) -> None:
-    """C13: the cause whatever the reason, and the reason that came with the last settlement."""
+    """C13: the cause, and the reason that came with the last settlement."""
     harness.declare("q", delivery_limit=1, dead_letter_queue="d")
     harness.declare("d")
     harness.publish_to("q", 1)
@@ -188,7 +188,7 @@ def test_only_what_is_over_the_limit_moves(harness: Harness) -> None:
 
 
 def test_failures_survive_a_restart(harness: Harness) -> None:
-    """C13, Q7: as delivery counts do."""
+    """C13, Q7: failure counts survive, as delivery counts do."""
     harness.declare_filled("q", 1, delivery_limit=1, drop_on_limit=True)
     harness.deliver("x", "q")
     harness.settle("x", Outcome.FAILED, 1)
@@ -205,7 +205,7 @@ def waits(harness: Harness, queue: str, since_us: int) -> float:
 
 
 def test_a_delay_doubles_with_each_failure(harness: Harness) -> None:
-    """C14: up to the longest, never early, at most 1/512 of itself or 17 ms late."""
+    """C14: up to the longest delay, never early, at most 1/512 of itself or 17 ms late."""
     harness.declare_filled("q", 1, redelivery_delay_ms=1000, redelivery_delay_max_ms=6000)
     for seconds in (1, 2, 4, 6, 6):
         (row,) = harness.deliver("x", "q")
@@ -218,7 +218,7 @@ def test_a_delay_doubles_with_each_failure(harness: Harness) -> None:
 
 
 def test_a_delay_without_a_longest_ends_at_five_minutes(harness: Harness) -> None:
-    """C14: the default; however often it failed."""
+    """C14: five minutes is the default, however often the message failed."""
     harness.declare_filled("q", 1, redelivery_delay_ms=1000)
     for _ in range(60):
         (row,) = harness.deliver("x", "q")
@@ -239,7 +239,7 @@ def test_a_longest_delay_below_the_default_first_one_is_kept(harness: Harness) -
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.RELEASED])
 def test_a_settlement_may_say_the_delay(harness: Harness, outcome: Outcome) -> None:
-    """C14: instead of the queue's; then also for RELEASED."""
+    """C14: it replaces the queue's delay, and applies to RELEASED, too."""
     harness.declare_filled("q", 2, redelivery_delay_ms=60_000)
     harness.deliver("x", "q")
     harness.settle("x", outcome, 2, delay_ms=2000)
@@ -279,7 +279,7 @@ def test_a_delayed_message_is_not_ready_and_survives_a_restart(harness: Harness)
 
 
 def test_transient_messages_vanish_from_a_delay(harness: Harness) -> None:
-    """C14, Q7: and nothing is due for them any more."""
+    """C14, Q7: no deadline is left of a message that vanished."""
     harness.declare("q")
     harness.publish_to("q", 2, persistent=False)
     harness.deliver("x", "q")
@@ -289,7 +289,7 @@ def test_transient_messages_vanish_from_a_delay(harness: Harness) -> None:
 
 
 def test_a_delayed_message_counts_towards_the_length(harness: Harness) -> None:
-    """Q3, C14: it is still in the queue; a requeue is never refused."""
+    """Q3, C14: a delayed message is still in the queue; a requeue is never refused."""
     harness.declare_filled("q", 2, max_length=2)
     harness.deliver("x", "q")
     harness.settle("x", Outcome.RELEASED, 1, delay_ms=5000)
@@ -299,7 +299,7 @@ def test_a_delayed_message_counts_towards_the_length(harness: Harness) -> None:
 
 
 def test_a_delayed_message_goes_with_its_queue(harness: Harness) -> None:
-    """Q4, C14: nobody holds it; the answer counts it."""
+    """Q4, C14: a delayed message has no holder, and the answer counts it."""
     harness.declare("q")
     block = harness.publish_to("q", 2).block_id
     harness.deliver("x", "q", 1)
@@ -310,7 +310,7 @@ def test_a_delayed_message_goes_with_its_queue(harness: Harness) -> None:
 
 
 def test_the_largest_settlement_is_a_small_record() -> None:
-    """C13, Q6: every other one of two million tags is rejected, in one record of half a MiB."""
+    """C13, Q6: one record of half a MiB rejects every other one of two million tags."""
     core, rows, count = Core(), 10_000, 2_000_000
     decide(core, c.Start("history"))
     decide(core, c.OpenPublisher(PUBLISHER))
@@ -336,7 +336,7 @@ def test_the_largest_settlement_is_a_small_record() -> None:
 
 
 def decide(core: Core, command: c.Command) -> tuple[Any, list[int]]:
-    """The reply of a command, which is applied, and the bytes of its records."""
+    """Decides and applies a command; returns its reply and the sizes of its records."""
     decision = core.decide(command, 1_700_000_000 * SECOND_US)
     for record in decision.records:
         core.apply(core.sequence + 1, record)

@@ -1,4 +1,4 @@
-"""Redrive of some dead letters, and to another queue (Q6); of all of them: `test_dead_letters`."""
+"""Redrive of some dead letters, and to another queue (Q6); for all see `test_dead_letters`."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.unit.core.harness import Harness
 
 @pytest.fixture
 def dead(harness: Harness) -> Harness:
-    """In d: m1 rejected as bad, m2 rejected as late, m3 over the limit, m4 never dead."""
+    """A queue d: m1 rejected as bad, m2 rejected as late, m3 over the limit, m4 never dead."""
     harness.declare("d")
     harness.declare("q", dead_letter_queue="d", delivery_limit=1)
     harness.publish_to("q", 3)
@@ -41,14 +41,14 @@ def dead(harness: Harness) -> Harness:
     ],
 )
 def test_redrive_by_cause_and_reason(dead: Harness, chosen, moved, left) -> None:
-    """Q6: what died of it moves; what stays of that cause and reason is counted."""
+    """Q6: matching dead letters move; those that match and stay are counted."""
     assert dead.do(c.Redrive("d", **chosen))[:2] == (len(moved), left)
     assert sorted(dead.browse("q")) == moved
     assert [label for label in dead.browse("d") if label in moved] == []
 
 
 def test_redrive_to_another_queue(dead: Harness) -> None:
-    """Q6: in the place of the queue they came from, which may be gone; only what was dead moves."""
+    """Q6: instead of the original queue, which may be deleted; only dead letters move."""
     dead.declare("other")
     dead.do(c.DeleteQueue("q", force=True))
     decision = dead.decide(c.Redrive("d", to_queue="other"))
@@ -61,14 +61,14 @@ def test_redrive_to_another_queue(dead: Harness) -> None:
 
 
 def test_redrive_to_another_queue_keeps_to_its_bound(dead: Harness) -> None:
-    """Q3, Q6: what has no room there stays a dead letter."""
+    """Q3, Q6: a dead letter without room in the other queue stays."""
     dead.declare("small", max_length=2)
     assert dead.do(c.Redrive("d", to_queue="small"))[:2] == (2, 2)
     assert (dead.browse("small"), dead.browse("d")) == (["m1", "m2"], ["m3", "m4"])
 
 
 def test_a_redrive_that_makes_no_sense_is_refused(dead: Harness) -> None:
-    """Q6: and nothing is moved."""
+    """Q6: such a redrive moves no message."""
     with pytest.raises(InvalidArgumentError, match="rejected, expired, delivery_limit"):
         dead.do(c.Redrive("d", cause="redriven"))
     with pytest.raises(InvalidArgumentError, match="are in it already"):

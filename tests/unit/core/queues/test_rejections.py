@@ -1,4 +1,4 @@
-"""Rejections that go to the other broker (L28, `on-reject`): a permit carries an outcome."""
+"""Rejections that are forwarded to the remote broker (L28, `on-reject`)."""
 
 import pytest
 from pyroaring import BitMap
@@ -16,7 +16,7 @@ LIMIT = 2
 
 @pytest.fixture
 def there(harness: Harness) -> LinkProcess:
-    """A link that rejects there, of the queue q, which has the dead-letter queue `dead`."""
+    """A link with forwarded rejections; its queue q has the dead-letter queue `dead`."""
     harness.declare("dead")
     harness.declare("q", dead_letter_queue="dead", delivery_limit=LIMIT)
     process = LinkProcess(harness, reject_there=True)
@@ -25,7 +25,7 @@ def there(harness: Harness) -> LinkProcess:
 
 
 def test_a_rejection_is_a_permit_to_reject(there: LinkProcess) -> None:
-    """L10, L28: it is no dead letter here, and what is rejected comes first among the permits."""
+    """L10, L28: it is no local dead letter; rejections come first among the permits."""
     there.store(["a", "b", "c"])
     accept(there.harness, 1)
     done = settle(there.harness, REJECTED, 2)
@@ -40,7 +40,7 @@ def test_a_rejection_is_a_permit_to_reject(there: LinkProcess) -> None:
 
 
 def test_without_the_option_it_is_a_dead_letter_here(harness: Harness) -> None:
-    """L28: `here`, as ever."""
+    """L28: with `on-reject=here` a rejected message is a local dead letter."""
     harness.declare("dead")
     harness.declare("q", dead_letter_queue="dead")
     process = LinkProcess(harness)
@@ -52,7 +52,7 @@ def test_without_the_option_it_is_a_dead_letter_here(harness: Harness) -> None:
 
 
 def test_the_delivery_limit_rejects(there: LinkProcess) -> None:
-    """C13, L28: one FAILED too many is a rejection; those before stay here, as RELEASED does."""
+    """C13, L28: one FAILED too many is a rejection; earlier ones, and RELEASED, requeue locally."""
     there.store(["a", "b"])
     for _ in range(LIMIT):
         settle(there.harness, FAILED, 1)
@@ -64,7 +64,7 @@ def test_the_delivery_limit_rejects(there: LinkProcess) -> None:
 
 
 def test_what_expires_stays_here(harness: Harness) -> None:
-    """L9, L28: an expiry is the edge's own, and no rejection."""
+    """L9, L28: an expired message is a local dead letter, and no forwarded rejection."""
     harness.declare("dead")
     harness.declare("q", dead_letter_queue="dead", message_ttl_ms=1_000)
     process = LinkProcess(harness, reject_there=True)
@@ -76,7 +76,7 @@ def test_what_expires_stays_here(harness: Harness) -> None:
 
 
 def test_a_query_rejects_there(there: LinkProcess) -> None:
-    """S6, L28: at the accept of its batch; and the batch can be run again with the same rows."""
+    """S6, L28: forwarded at the accept of its batch, which can be run again with the same rows."""
     harness = there.harness
     there.store(["a", "b"])
     reader = harness.lease("q", max_messages=2)
@@ -90,7 +90,7 @@ def test_a_query_rejects_there(there: LinkProcess) -> None:
 
 
 def test_an_operator_rejects_there(there: LinkProcess) -> None:
-    """S8, L28: as the query would have."""
+    """S8, L28: an operator's rejection is forwarded like a query's."""
     harness = there.harness
     there.store(["a", "b"])
     harness.lease("q", max_messages=2)
@@ -101,7 +101,7 @@ def test_an_operator_rejects_there(there: LinkProcess) -> None:
 
 
 def test_a_queue_without_dead_letters_has_the_built_in_one(harness: Harness) -> None:
-    """L28: for what is there no more, because it was acknowledged before it was rejected."""
+    """L28: it keeps messages that the remote broker may no longer have, as they were permitted."""
     harness.declare("q")
     process = LinkProcess(harness, reject_there=True)
     process.subscribe()
@@ -113,7 +113,7 @@ def test_a_queue_without_dead_letters_has_the_built_in_one(harness: Harness) -> 
 
 
 def test_what_may_be_acknowledged_is_a_dead_letter_here(there: LinkProcess) -> None:
-    """L10, L28: its acknowledgement may have left, in this subscription or in one before."""
+    """L10, L28: its acknowledgement may have been sent, in this subscription or a previous one."""
     harness = there.harness
     there.store(["a", "b"], at_once=BitMap((0, 1)))
     settle(harness, REJECTED, 1)
@@ -124,7 +124,7 @@ def test_what_may_be_acknowledged_is_a_dead_letter_here(there: LinkProcess) -> N
 
 
 def test_what_comes_again_is_there(there: LinkProcess) -> None:
-    """L6, L28: so it is rejected there, though it had a permit in a subscription before."""
+    """L6, L28: a redelivered message is rejected remotely, although it had an earlier permit."""
     there.store(["a"], at_once=BitMap((0,)))
     there.subscribe()
     assert there.matched(["a"], redelivered=True) == [True]
@@ -133,7 +133,7 @@ def test_what_comes_again_is_there(there: LinkProcess) -> None:
 
 
 def test_the_outcome_lasts_over_cuts(there: LinkProcess) -> None:
-    """L11, L28: rejected while the link was cut, or before: what comes again is rejected there."""
+    """L11, L28: a message rejected before or during a cut is rejected when redelivered."""
     harness = there.harness
     there.store(["a", "b", "c"])
     settle(harness, REJECTED, 1)
@@ -148,7 +148,7 @@ def test_the_outcome_lasts_over_cuts(there: LinkProcess) -> None:
 
 
 def test_a_stream_that_begins_anew_is_told_the_same(there: LinkProcess) -> None:
-    """L10: each permit with the outcome that it had, though the option is another one by now."""
+    """L10: each permit has its original outcome, although the option has changed."""
     harness = there.harness
     there.store(["a", "b", "c"])
     settle(harness, REJECTED, 2)
@@ -164,7 +164,7 @@ def test_a_stream_that_begins_anew_is_told_the_same(there: LinkProcess) -> None:
 
 
 def test_numbers_that_come_again_are_answered_alike(there: LinkProcess) -> None:
-    """L5, L28: with the outcome."""
+    """L5, L28: a repeated frame is answered with the outcome."""
     there.store(["a", "b"])
     settle(there.harness, REJECTED, 2)
     there.permit()
@@ -174,7 +174,7 @@ def test_numbers_that_come_again_are_answered_alike(there: LinkProcess) -> None:
 
 
 def test_a_forgotten_entry_has_no_outcome(there: LinkProcess) -> None:
-    """L10: it goes with its proof, as any; a message without a key goes with its subscription."""
+    """L10: an entry's outcome goes with its proof; without a key it goes with its subscription."""
     harness = there.harness
     there.store(["a", "b"], ids=["a", ""])
     settle(harness, REJECTED, 1, 2)
@@ -191,7 +191,7 @@ def test_a_forgotten_entry_has_no_outcome(there: LinkProcess) -> None:
 
 
 def test_after_another_history_it_is_a_dead_letter_here(there: LinkProcess) -> None:
-    """L27: the record that permitted it may be missing; what comes again is there."""
+    """L27: the record of its permit may be missing; a redelivered message is rejected remotely."""
     harness = there.harness
     there.store(["a", "b"])
     harness.do(c.Start("other", "copied"))
@@ -206,14 +206,14 @@ def test_after_another_history_it_is_a_dead_letter_here(there: LinkProcess) -> N
 
 
 def test_what_is_stored_cannot_be_rejected(harness: Harness) -> None:
-    """L9, L28: refused with both remedies."""
+    """L9, L28: `ack=stored` with forwarded rejections is refused, with both remedies."""
     harness.declare("q")
     with pytest.raises(InvalidArgumentError, match="ack=settled, or on-reject=here"):
         LinkProcess(harness, ack=c.LinkAck.STORED, reject_there=True)
 
 
 def test_the_option_is_on_disk(there: LinkProcess) -> None:
-    """I2: a record without it is of an older version, which rejected here."""
+    """I2: a record without the option is of an older version, which rejected locally."""
     there.harness.restart()
     assert there.state().reject_there
     opened = records.LinkOpened("l", "i", 1, there.state().holder, "there", 1, "settled", 5)
@@ -225,7 +225,7 @@ def test_the_option_is_on_disk(there: LinkProcess) -> None:
 
 
 def test_the_cost_is_by_the_record(there: LinkProcess) -> None:
-    """I5: a rejection of a thousand messages is one record with one bitmap of them."""
+    """I5: a rejection of many messages is one record with one bitmap of them."""
     there.store([str(number) for number in range(1_000)])
     settle(there.harness, REJECTED, *range(1, 1_001, 2))
     settled = [each for each in there.harness.log if isinstance(each, records.Settled)]

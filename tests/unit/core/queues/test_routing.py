@@ -1,4 +1,4 @@
-"""Routing of a block: work by keys and groups of queues, and its bounds."""
+"""Routing of a block: its cost by keys and groups of queues, and its bounds."""
 
 import pytest
 
@@ -10,14 +10,14 @@ from tests.unit.core.harness import Harness, routes
 
 
 def fan(harness: Harness, kind: str, queues: int, binding_key: str = "#") -> None:
-    """An exchange with queues `q0` to below `queues`, all bound with one key."""
+    """Declares an exchange with `queues` queues `q0`, `q1`, ..., all bound with one key."""
     names = [f"q{number}" for number in range(queues)]
     harness.declare(*names, durable=True)
     harness.bind("x", kind, **dict.fromkeys(names, binding_key))
 
 
 def test_keys_to_a_fanout_are_not_looked_at(harness: Harness, monkeypatch: object) -> None:
-    """I5, I6: 5,000 keys to 20 queues are one look-up."""
+    """I5, I6: 5,000 keys to a fanout exchange of 20 queues are one look-up."""
     looked_up = []
     groups = Exchange.groups
     assert isinstance(monkeypatch, pytest.MonkeyPatch)
@@ -31,7 +31,7 @@ def test_keys_to_a_fanout_are_not_looked_at(harness: Harness, monkeypatch: objec
 
 
 def test_queues_of_a_binding_key_are_handled_together(harness: Harness) -> None:
-    """I5, Q2: rows of many keys go to many queues by the binding keys that they have in common."""
+    """I5, Q2: rows of many keys go to many queues by the binding keys that they share."""
     fan(harness, "topic", 20)
     harness.do(c.Bind("x", "q0", "k1.*"))
     keys = [f"k{row % 7}.{row}" for row in range(500)]
@@ -44,7 +44,7 @@ def test_queues_of_a_binding_key_are_handled_together(harness: Harness) -> None:
 def test_a_frame_to_too_many_queues_is_refused(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, exchange: str
 ) -> None:
-    """P8, I6: rows beyond the bound are nacked, with the remedy, and are in no queue."""
+    """P8, I6: rows over the bound are nacked, with the remedy, and are in no queue."""
     monkeypatch.setattr(limits, "MAX_BLOCK_QUEUES", 10)
     names = [f"q{number}" for number in range(12)]
     harness.declare(*names, durable=True)
@@ -60,7 +60,7 @@ def test_a_frame_to_too_many_queues_is_refused(
 def test_a_fanout_to_too_many_queues_is_refused(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P8, I6: one message that would go to more than the bound goes nowhere."""
+    """P8, I6: a message routed to more queues than the bound is in none of them."""
     monkeypatch.setattr(limits, "MAX_BLOCK_QUEUES", 10)
     fan(harness, "fanout", 11)
     reply = harness.publish(["k"], exchange="x")
@@ -69,7 +69,7 @@ def test_a_fanout_to_too_many_queues_is_refused(
 
 
 def test_steps_of_a_block_are_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P8, I6: what is matched ahead costs one step in the decision, and is taken."""
+    """P8, I6: a key matched beforehand costs one step in the decision, so all rows are taken."""
     monkeypatch.setattr(limits, "MAX_BLOCK_STEPS", 100)
     fan(harness, "topic", 3, "#.a.#.b.#")
     keys = [f"a.{row}.b" for row in range(50)]
@@ -89,7 +89,7 @@ def test_steps_of_a_block_are_bounded(harness: Harness, monkeypatch: pytest.Monk
 
 
 def test_long_topics_are_one_nack(harness: Harness) -> None:
-    """P8, Q2: rows with more than 21 words are refused together; the others are taken."""
+    """P8, Q2: rows with more than 21 words are nacked together; the others are taken."""
     fan(harness, "topic", 1)
     long = ["a." * 21 + str(row) for row in range(3)]
     reply = harness.publish(["a", *long, "b"], exchange="x")
@@ -99,7 +99,7 @@ def test_long_topics_are_one_nack(harness: Harness) -> None:
 
 
 def test_a_transaction_and_a_stage_refuse_what_is_over_a_bound(harness: Harness) -> None:
-    """P13, K3, I6: all of a block or nothing."""
+    """P13, K3, I6: a block with one row over a bound is refused whole."""
     fan(harness, "topic", 1)
     harness.do(c.OpenStage(b"s" * 16, "w", 0, "r"))
     with pytest.raises(LimitError, match="words"):

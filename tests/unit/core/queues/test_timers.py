@@ -1,4 +1,4 @@
-"""What time does: TTL of messages and queues, unused queues (Q3, S7, C13)."""
+"""Effects of time: TTL of messages and queues, unused queues (Q3, S7, C13)."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ MINUTE_MS = 60_000
 
 
 def test_a_message_expires_by_its_own_ttl(harness: Harness) -> None:
-    """Q3: counted, by a record; the block goes with its last message."""
+    """Q3: an expiry is a record and is counted; the block goes with its last message."""
     harness.declare("q")
     block = harness.publish_to("q", 4, ttls_ms=[0, 1000, 2000, 1000]).block_id
     assert 1 <= (views.next_due_us(harness.core.state) - harness.now_us) / SECOND_US < 1.02
@@ -31,7 +31,7 @@ def test_a_message_expires_by_its_own_ttl(harness: Harness) -> None:
 
 @pytest.mark.parametrize("ttl_ms", [1, 500, 10_000, 3_600_000, 30 * 24 * 3_600_000])
 def test_nothing_expires_early_nor_much_too_late(harness: Harness, ttl_ms: int) -> None:
-    """Q3: at most 1/512 of the TTL or 17 ms late."""
+    """Q3: a message expires at most 1/512 of its TTL or 17 ms late, and never early."""
     harness.declare_filled("q", 1, message_ttl_ms=ttl_ms)
     late_ms = (views.next_due_us(harness.core.state) - harness.now_us) / 1000 - ttl_ms
     assert 0 <= late_ms <= max(ttl_ms / 512, 17)
@@ -41,7 +41,7 @@ def test_nothing_expires_early_nor_much_too_late(harness: Harness, ttl_ms: int) 
 
 
 def test_the_earlier_of_both_ttls_counts(harness: Harness) -> None:
-    """Q3: the queue's own and the message's."""
+    """Q3: a message expires by its own TTL or its queue's, whichever is earlier."""
     harness.declare("q", message_ttl_ms=5000)
     harness.declare("free")
     harness.bind("x", "fanout", q="", free="")
@@ -55,7 +55,7 @@ def test_the_earlier_of_both_ttls_counts(harness: Harness) -> None:
 
 
 def test_rows_of_a_block_expire_in_every_queue(harness: Harness) -> None:
-    """Q3: by row, however a queue's rows lie in the block."""
+    """Q3: rows expire one by one, however a queue's rows lie in the block."""
     harness.declare("a", "b")
     harness.publish(["a", "b", "a", "b", "b"], ttls_ms=[1000, 1000, 0, 0, 1000])
     assert harness.wait(2).expired == 3
@@ -63,7 +63,7 @@ def test_rows_of_a_block_expire_in_every_queue(harness: Harness) -> None:
 
 
 def test_an_expiry_without_rows_is_that_of_every_row(harness: Harness) -> None:
-    """Q3: as for routes."""
+    """Q3: an expiry without rows applies to all rows, as a route without rows does."""
     harness.declare("a", "b")
     command = harness.command(["a", "b", "a"])
     every = c.Expiry(harness.now_us + SECOND_US)
@@ -72,7 +72,7 @@ def test_an_expiry_without_rows_is_that_of_every_row(harness: Harness) -> None:
 
 
 def test_staged_rows_expire_after_their_commit(harness: Harness) -> None:
-    """Q3, K3: by their own instant, or by the queue's TTL from the commit on."""
+    """Q3, K3: staged rows expire by their own instant, or by the queue's TTL from the commit on."""
     harness.declare("q", message_ttl_ms=10_000)
     stage_id = b"s".ljust(16)
     harness.do(c.OpenStage(stage_id, "w", 1, "run"))
@@ -91,7 +91,7 @@ def test_staged_rows_expire_after_their_commit(harness: Harness) -> None:
 
 
 def test_what_is_overdue_is_never_given_out(harness: Harness) -> None:
-    """Q3: also before the tick that takes it: to no channel, no session, no redrive."""
+    """Q3: an overdue message goes to no channel or session, also before its tick."""
     harness.declare("q")
     harness.publish_to("q", 3, ttls_ms=[1000, 0, 1000])
     harness.now_us += 2 * SECOND_US
@@ -102,7 +102,7 @@ def test_what_is_overdue_is_never_given_out(harness: Harness) -> None:
 
 
 def test_unacked_and_leased_messages_do_not_expire(harness: Harness) -> None:
-    """S7, Q3: they do as soon as they are put back; what is accepted was in time."""
+    """S7, Q3: they expire as soon as they are requeued; an accepted one was in time."""
     harness.declare("q")
     harness.publish_to("q", 5, ttls_ms=[1000] * 5)
     harness.deliver("x", "q", 3)
@@ -125,7 +125,7 @@ def test_unacked_and_leased_messages_do_not_expire(harness: Harness) -> None:
 
 
 def test_a_lease_that_is_put_back_is_not_leased_again_overdue(harness: Harness) -> None:
-    """Q3, S9: a takeover puts back and leases in one record, what is in time."""
+    """Q3, S9: a takeover requeues a lease, and leases only messages in time, in one record."""
     harness.declare("q")
     harness.publish_to("q", 2, ttls_ms=[1000, 0])
     harness.open("q", open_and_lease=True)
@@ -136,7 +136,7 @@ def test_a_lease_that_is_put_back_is_not_leased_again_overdue(harness: Harness) 
 
 
 def test_the_late_stay_late_over_restarts(harness: Harness) -> None:
-    """S7, Q7: what a channel held past its time expires when the restart puts it back."""
+    """S7, Q7: a message held past its expiry expires when the restart requeues it."""
     harness.declare("q")
     harness.publish_to("q", 2, ttls_ms=[1000, 0])
     harness.deliver("x", "q")
@@ -147,7 +147,7 @@ def test_the_late_stay_late_over_restarts(harness: Harness) -> None:
 
 
 def test_expiry_waits_for_no_tick_that_came_late(harness: Harness) -> None:
-    """Q7: after a long stop, one tick does all that was due meanwhile."""
+    """Q7: after a long stop, one tick expires all messages that are overdue."""
     harness.declare("a", message_ttl_ms=1000)
     harness.declare("b", message_ttl_ms=MINUTE_MS)
     harness.publish(["a", "b"])
@@ -156,7 +156,7 @@ def test_expiry_waits_for_no_tick_that_came_late(harness: Harness) -> None:
 
 
 def test_delayed_messages_expire(harness: Harness) -> None:
-    """Q3, C14: nobody holds them."""
+    """Q3, C14: a delayed message expires, as it has no holder."""
     harness.declare("q")
     harness.publish_to("q", 1, ttls_ms=[3000])
     harness.deliver("x", "q")
@@ -166,7 +166,7 @@ def test_delayed_messages_expire(harness: Harness) -> None:
 
 
 def test_what_expires_and_matures_at_once_expires(harness: Harness) -> None:
-    """Q3, C14: it was never given out again."""
+    """Q3, C14: a message that matures and expires in one tick is not given out again."""
     harness.declare("q")
     harness.publish_to("q", 2, ttls_ms=[3000, 0])
     harness.deliver("x", "q")
@@ -176,7 +176,7 @@ def test_what_expires_and_matures_at_once_expires(harness: Harness) -> None:
 
 
 def test_nothing_is_due_for_what_is_gone(harness: Harness) -> None:
-    """Q3: accepted, purged and deleted messages cost no tick."""
+    """Q3: accepted, purged and deleted messages cause no tick."""
     harness.declare("q", "r", message_ttl_ms=1000)
     harness.publish(["q", "q", "r"])
     harness.deliver("x", "q", 1)
@@ -191,7 +191,7 @@ def test_nothing_is_due_for_what_is_gone(harness: Harness) -> None:
 
 
 def test_the_expired_go_to_the_dead_letter_queue(harness: Harness) -> None:
-    """C13, Q3: in order, without their own TTL, under that of their new queue."""
+    """C13, Q3: expired messages move in order, without their own TTL, under their new queue's."""
     harness.declare("d", message_ttl_ms=MINUTE_MS)
     harness.declare("q", dead_letter_queue="d", message_ttl_ms=5000)
     harness.publish_to("q", 3, ttls_ms=[9000, 1000, 0])
@@ -212,7 +212,7 @@ def test_the_expired_go_to_the_dead_letter_queue(harness: Harness) -> None:
 
 
 def test_a_circle_of_expiries_ends(harness: Harness) -> None:
-    """C13: into a queue that it expired from already: dropped and counted."""
+    """C13: a message that expires into a queue it expired from before is dropped and counted."""
     harness.declare("a", dead_letter_queue="b", message_ttl_ms=1000)
     harness.declare("b", dead_letter_queue="a", message_ttl_ms=1000)
     harness.publish(["a", "b"])
@@ -224,7 +224,7 @@ def test_a_circle_of_expiries_ends(harness: Harness) -> None:
 
 
 def test_a_rejection_breaks_the_circle(harness: Harness) -> None:
-    """C13: a consumer saw it in between; failing too often counts as one."""
+    """C13: a rejection or the delivery limit in between lets a message expire there again."""
     harness.declare("a", dead_letter_queue="b", message_ttl_ms=1000)
     harness.declare("b", dead_letter_queue="a", message_ttl_ms=MINUTE_MS, delivery_limit=1)
     harness.publish_to("a", 1)
@@ -240,14 +240,14 @@ def test_a_rejection_breaks_the_circle(harness: Harness) -> None:
 
 
 def test_a_queue_that_expires_into_itself_drops(harness: Harness) -> None:
-    """C13: the shortest circle."""
+    """C13: the shortest circle of expiries drops the message."""
     harness.declare_filled("q", 1, dead_letter_queue="q", message_ttl_ms=1000)
     assert harness.wait(2) == c.Ticked(1, 0, 0)
     assert harness.info("q").dropped == 1
 
 
 def test_only_those_that_circle_are_dropped(harness: Harness) -> None:
-    """C13: new messages of the same queue go on."""
+    """C13: new messages of the same queue become dead letters."""
     harness.declare("a", dead_letter_queue="b", message_ttl_ms=1000)
     harness.declare("b", dead_letter_queue="a", message_ttl_ms=1000)
     harness.publish_to("a", 1)
@@ -258,14 +258,14 @@ def test_only_those_that_circle_are_dropped(harness: Harness) -> None:
 
 
 def test_the_built_in_queue_is_made_by_a_tick(harness: Harness) -> None:
-    """C13: when what expires has nowhere else to go."""
+    """C13: a tick declares `ackq.dead` when the target of an expired message is missing."""
     harness.declare_filled("q", 1, dead_letter_queue="gone", message_ttl_ms=1000)
     assert harness.wait(2) == c.Ticked(1, 1, 0)
     assert harness.browse("ackq.dead") == ["m1"]
 
 
 def test_a_tick_moves_a_bounded_number(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q3, C13, I6: the rest is due at once, in order, and given out to nobody meanwhile."""
+    """Q3, C13, I6: later messages are due at once, in order, and not given out meanwhile."""
     monkeypatch.setattr("ackq_broker.core.queues.timers.MOST_DEAD_LETTERED", 3)
     harness.declare("d")
     harness.declare("q", "r", dead_letter_queue="d", message_ttl_ms=1000)
@@ -287,7 +287,7 @@ def test_a_tick_moves_a_bounded_number(harness: Harness, monkeypatch: pytest.Mon
 
 
 def test_an_unused_queue_goes(harness: Harness) -> None:
-    """Q3: with what is in it, when nothing has used it for so long."""
+    """Q3: a queue that is unused for its `expires_ms` is deleted with its messages."""
     harness.declare("q", expires_ms=10_000)
     block = harness.publish_to("q", 1).block_id
     assert harness.wait(9.9) == c.Ticked(0, 0, 0)
@@ -299,7 +299,7 @@ def test_an_unused_queue_goes(harness: Harness) -> None:
 
 
 def test_declares_and_deliveries_are_use(harness: Harness) -> None:
-    """Q3: also those that find nothing; publishes are not."""
+    """Q3: declares and deliveries are use, also without a result; publishes are not."""
     harness.declare("q", expires_ms=10_000)
     harness.wait(8)
     harness.declare("q", expires_ms=10_000)
@@ -311,7 +311,7 @@ def test_declares_and_deliveries_are_use(harness: Harness) -> None:
 
 
 def test_a_queue_in_use_stays(harness: Harness) -> None:
-    """Q3, Q4: consumers, sessions, unacked messages; it goes once they have gone for so long."""
+    """Q3, Q4: consumers, sessions and unacked messages keep it; it expires after their end."""
     harness.declare("q", expires_ms=10_000)
     harness.core.note_consumers("q", 2)
     assert harness.info("q").consumers == 2
@@ -342,7 +342,7 @@ def test_a_restart_is_use(harness: Harness) -> None:
 
 
 def test_a_dead_letter_queue_does_not_expire(harness: Harness) -> None:
-    """Q3, Q4: as long as a queue names it."""
+    """Q3, Q4: a dead-letter queue stays as long as a queue names it."""
     harness.declare("d", expires_ms=10_000)
     harness.declare("q", dead_letter_queue="d")
     assert harness.wait(60).deleted == ()

@@ -25,7 +25,7 @@ def test_declare_is_idempotent(harness: Harness) -> None:
 
 
 def test_a_declare_with_other_properties_is_refused(harness: Harness) -> None:
-    """Q1: the refusal names what differs."""
+    """Q1: the refusal names the properties that differ."""
     harness.declare("q", max_length=5)
     with pytest.raises(PropertiesDifferError, match="max_length is 5, asked for 6") as caught:
         harness.declare("q", max_length=6)
@@ -53,7 +53,7 @@ def test_a_passive_declare_only_looks(harness: Harness) -> None:
 def test_a_declare_warns_of_what_has_no_effect(
     harness: Harness, properties: dict[str, object], words: list[str]
 ) -> None:
-    """Q1, C13: each time it is asked; once the dead-letter queue is there, no more."""
+    """Q1, C13: each declare warns, until the dead-letter queue exists."""
     harness.declare("dead")
     declare = c.DeclareQueue("q", c.QueueProperties(**properties))
     for command in (declare, declare, c.DeclareQueue("q", passive=True)):
@@ -66,7 +66,7 @@ def test_a_declare_warns_of_what_has_no_effect(
 
 
 def test_a_redeclared_name_is_another_queue(harness: Harness) -> None:
-    """Q1: ids are never reused, so nothing of the old queue reaches the new one."""
+    """Q1: ids are never reused, so no message of the old queue reaches the new one."""
     harness.declare("q")
     harness.do(c.DeleteQueue("q"))
     assert harness.do(c.DeclareQueue("q")) == c.DeclaredQueue(2, True)
@@ -97,19 +97,19 @@ def test_names_are_checked(harness: Harness, name: str, message: str) -> None:
 def test_impossible_properties_are_refused(
     harness: Harness, properties: dict[str, object], message: str
 ) -> None:
-    """Q3: the refusal names the property and what it may be."""
+    """Q3: the refusal names the property and its allowed values."""
     with pytest.raises(InvalidArgumentError, match=message):
         harness.declare("q", **properties)
 
 
 def test_an_unknown_overflow_is_refused(harness: Harness) -> None:
-    """Q3: reject-publish or drop-head."""
+    """Q3: the refusal names reject-publish and drop-head."""
     with pytest.raises(InvalidArgumentError, match="reject-publish, drop-head"):
         harness.declare("q", overflow="drop-tail")
 
 
 def test_the_number_of_queues_is_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I6: a declare over the limit says which limit."""
+    """I6: a declare over the limit names the limit."""
     monkeypatch.setattr("ackq.limits.MAX_QUEUES", 1)
     harness.declare("q")
     harness.declare("q")
@@ -120,7 +120,7 @@ def test_the_number_of_queues_is_bounded(harness: Harness, monkeypatch: pytest.M
 def test_the_number_of_exchanges_and_bindings_is_bounded(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I6: what exists can still be declared and bound again at the limit."""
+    """I6: existing exchanges and bindings can be declared again at the limit."""
     monkeypatch.setattr("ackq.limits.MAX_EXCHANGES", 1)
     monkeypatch.setattr("ackq.limits.MAX_BINDINGS", 1)
     harness.declare("q")
@@ -135,7 +135,7 @@ def test_the_number_of_exchanges_and_bindings_is_bounded(
 
 
 def test_long_binding_keys_are_refused(harness: Harness) -> None:
-    """I6: as long as a routing key can be, and no longer."""
+    """I6: a binding key has the same bound as a routing key."""
     harness.declare("q")
     harness.bind("x", "direct", q="k" * 255)
     with pytest.raises(InvalidArgumentError, match="has 256 bytes"):
@@ -143,7 +143,7 @@ def test_long_binding_keys_are_refused(harness: Harness) -> None:
 
 
 def test_exchanges_are_declared_once(harness: Harness) -> None:
-    """Q2: idempotent, and another type or durability is refused."""
+    """Q2: a declare is idempotent; another type or durability is refused."""
     assert harness.do(c.DeclareExchange("x", "topic")) is True
     assert harness.do(c.DeclareExchange("x", "topic")) is False
     with pytest.raises(PropertiesDifferError, match="a durable topic exchange"):
@@ -153,7 +153,7 @@ def test_exchanges_are_declared_once(harness: Harness) -> None:
 
 
 def test_the_default_exchange_routes_by_queue_name(harness: Harness) -> None:
-    """Q2: it always exists and cannot be bound or deleted."""
+    """Q2: the default exchange always exists and cannot be bound or deleted."""
     harness.declare_filled("q", 1)
     assert harness.ready("q") == 1
     for command in (c.Bind("", "q", "k"), c.Unbind("", "q", "k"), c.DeleteExchange("")):
@@ -162,7 +162,7 @@ def test_the_default_exchange_routes_by_queue_name(harness: Harness) -> None:
 
 
 def test_bindings_route(harness: Harness) -> None:
-    """Q2: direct by equality, fanout to all, topic by pattern; each queue gets a message once."""
+    """Q2: direct by equality, fanout to all, topic by pattern; once per queue."""
     harness.declare("a", "b")
     harness.bind("direct", "direct", a="x", b="y")
     harness.bind("fanout", "fanout", a="ignored", b="")
@@ -176,7 +176,7 @@ def test_bindings_route(harness: Harness) -> None:
 
 
 def test_a_changed_binding_takes_effect_at_once(harness: Harness) -> None:
-    """Q2: the remembered routes are forgotten."""
+    """Q2: a changed binding clears the cached routes."""
     harness.declare("a", "b")
     harness.bind("x", "topic", a="#")
     harness.publish(["k"], exchange="x")
@@ -189,7 +189,7 @@ def test_a_changed_binding_takes_effect_at_once(harness: Harness) -> None:
 
 
 def test_a_deleted_queue_takes_its_bindings(harness: Harness) -> None:
-    """Q2, Q4: a queue of the same name made later is not bound."""
+    """Q2, Q4: a queue of the same name declared later is not bound."""
     harness.declare("a")
     harness.bind("x", "fanout", a="")
     harness.do(c.DeleteQueue("a"))
@@ -201,7 +201,7 @@ def test_a_deleted_queue_takes_its_bindings(harness: Harness) -> None:
 
 
 def test_a_deleted_exchange_takes_its_bindings(harness: Harness) -> None:
-    """Q2: the reply counts them."""
+    """Q2: the reply counts the bindings."""
     harness.declare("a", "b")
     harness.bind("x", "direct", a="k", b="k")
     assert {
@@ -217,7 +217,7 @@ def test_a_deleted_exchange_takes_its_bindings(harness: Harness) -> None:
 
 
 def test_exchanges_are_listed_in_steps(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I6: what is deleted between two of them is left out."""
+    """I6: exchanges and bindings deleted between two steps are left out."""
     monkeypatch.setattr("ackq_broker.core.views.queues._BINDINGS", 2)
     names = [f"q{at}" for at in range(5)]
     harness.declare(*names)
@@ -261,7 +261,7 @@ def test_delete_refuses_a_queue_in_use(harness: Harness) -> None:
 
 
 def test_a_forced_delete_keeps_leased_bodies_until_they_are_settled(harness: Harness) -> None:
-    """Q4: the reader finishes its batch; with its next accept, or its end, the block is free."""
+    """Q4: the reader finishes its batch; its next accept, or its end, frees the block."""
     harness.declare("q")
     block = harness.publish_to("q", 3).block_id
     reader = harness.lease("q", max_messages=2)
@@ -280,7 +280,7 @@ def test_a_forced_delete_keeps_leased_bodies_until_they_are_settled(harness: Har
 
 
 def test_a_lease_released_to_a_deleted_queue_is_gone(harness: Harness) -> None:
-    """Q4: there is nowhere to put it back."""
+    """Q4: a message requeued to a deleted queue is dropped and counted."""
     harness.declare("q")
     block = harness.publish_to("q", 2).block_id
     harness.open("q").advance(0)
@@ -290,7 +290,7 @@ def test_a_lease_released_to_a_deleted_queue_is_gone(harness: Harness) -> None:
 
 
 def test_browse_reads_without_consuming(harness: Harness) -> None:
-    """Q5: from any position, bounded, leased ones marked, as often as one likes."""
+    """Q5: a browse is from any position, bounded, repeatable, and marks leased messages."""
     harness.declare_filled("q", 6)
     harness.open("q").advance(0, max_messages=2)
     for _ in range(2):
@@ -303,7 +303,7 @@ def test_browse_reads_without_consuming(harness: Harness) -> None:
 
 
 def test_a_browse_shows_the_gaps(harness: Harness) -> None:
-    """Q5: positions stay what they are when messages before them are gone."""
+    """Q5: positions stay the same when messages before them are removed."""
     harness.declare("q", "r")
     harness.publish(["q", "r", "q", "q"])
     reader = harness.lease("q", max_messages=1)
@@ -318,7 +318,7 @@ def test_a_browse_shows_the_gaps(harness: Harness) -> None:
 def test_a_browse_is_planned_along_blocks(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Q5: pieces of about the target size that cover the queue."""
+    """Q5: the planned pieces are of about the target size, and cover the queue."""
     monkeypatch.setattr("ackq.limits.LEASE_CHUNK_TARGET_BYTES", 60)
     harness.declare("q")
     assert views.plan_browse(harness.core.state, "q") == ()
@@ -360,7 +360,7 @@ def test_a_queue_as_an_operator_sees_it(harness: Harness) -> None:
 
 
 def test_a_binding_key_of_a_topic_has_21_words_at_most(harness: Harness) -> None:
-    """Q2, I6: a longer one is refused; one that a journal has already is there, and can go."""
+    """Q2, I6: a longer one is refused; one that a journal has stays, and can be unbound."""
     harness.declare("q")
     harness.bind("x", "topic")
     harness.bind("d", "direct", q="a." * 40)
@@ -374,7 +374,7 @@ def test_a_binding_key_of_a_topic_has_21_words_at_most(harness: Harness) -> None
 
 @pytest.mark.parametrize("name", ["a,b", "a*", "a?", "a\nb", "a\x1b[0m", "a\u2028b", "a\u202eb"])
 def test_a_new_name_is_no_pattern_and_one_line(harness: Harness, name: str) -> None:
-    """A7: of a queue and of an exchange; the refusal names what may not stand in it."""
+    """A7: the refusal names the character that a queue or exchange name may not have."""
     with pytest.raises(InvalidArgumentError, match="its name has '"):
         harness.declare(name)
     with pytest.raises(InvalidArgumentError, match="its name has '"):
@@ -382,7 +382,7 @@ def test_a_new_name_is_no_pattern_and_one_line(harness: Harness, name: str) -> N
 
 
 def test_an_old_name_goes_on(harness: Harness) -> None:
-    """A7: a journal of an older version has one that is refused today; it is declared and used."""
+    """A7: a name from an older journal that is refused today is still declared and used."""
     for record in (
         records.QueueDeclared(1, "a,b*\n", c.QueueProperties()),
         records.ExchangeDeclared("x,y", "direct", True),

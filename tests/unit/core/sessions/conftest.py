@@ -1,4 +1,4 @@
-"""The fixtures of the sessions' tests."""
+"""The fixtures of the session tests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Accepts with outcomes (S6, K2): what they do to messages, and how replays read them."""
+"""Accepts with outcomes (S6, K2): their effect on messages, and replays after them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ reader = pytest.fixture(reading)
 
 
 def test_nothing_happens_before_the_accept(harness: Harness, reader: Reader) -> None:
-    """S6: staged or committed, outcomes change no message until the checkpoint proves the batch."""
+    """S6: staged or committed outcomes change no message until the batch is accepted."""
     stage = reader.stage("a", group(REJECTED, 2), group(RELEASED, 4))
     assert stage[1] == 2
     assert reader.commit(stage) == c.CommittedOutcomes(2, False)
@@ -44,7 +44,7 @@ def test_nothing_happens_before_the_accept(harness: Harness, reader: Reader) -> 
 
 
 def test_the_accept_does_all_of_it(harness: Harness, reader: Reader) -> None:
-    """S6, C4: one record accepts, rejects, fails and releases."""
+    """S6, C4: one record accepts, rejects, fails and releases the rows of a lease."""
     reader.say(group(REJECTED, 2, reason="no json"), group(FAILED, 3), group(RELEASED, 4))
     decision = harness.decide(
         c.Advance("s", reader.command.incarnation, ALICE, ("q",), 6, max_messages=1)
@@ -61,7 +61,7 @@ def test_the_accept_does_all_of_it(harness: Harness, reader: Reader) -> None:
 
 
 def test_the_backlog_of_the_answer_is_that_after_it(harness: Harness, reader: Reader) -> None:
-    """S6: also when the session reads the queue that its dead letters go to."""
+    """S6: the backlog counts after the accept, also when the session reads its dead letters."""
     reader.say(group(REJECTED, 1, 2), group(RELEASED, 4))
     backlog = reader.advance(6, queues=("q", "dead"), max_messages=3).backlog
     infos = [harness.info(queue) for queue in ("q", "dead")]
@@ -71,7 +71,7 @@ def test_the_backlog_of_the_answer_is_that_after_it(harness: Harness, reader: Re
 
 
 def test_the_delay_doubles_from_a_second_to_five_minutes(harness: Harness) -> None:
-    """C14: for RELEASED and for FAILED from a query, where the queue says nothing."""
+    """C14: RELEASED and FAILED of a query wait so where the queue names no delay."""
     for first, (outcome, queue) in enumerate(((RELEASED, "r"), (FAILED, "f"))):
         harness.declare(queue)
         harness.publish_to(queue, 1)
@@ -90,7 +90,7 @@ def test_the_delay_doubles_from_a_second_to_five_minutes(harness: Harness) -> No
 
 
 def test_a_delay_of_the_call_wins_then_the_queue_s(harness: Harness) -> None:
-    """C14: as the call says, else as the queue does."""
+    """C14: a delay comes from the settle call, else from the queue."""
     harness.declare_filled("q", 3, redelivery_delay_ms=5000, redelivery_delay_max_ms=7000)
     reader = harness.lease("q")
     reader.note()
@@ -122,7 +122,7 @@ def test_failed_counts_and_released_does_not(harness: Harness) -> None:
 
 
 def test_rows_put_back_do_not_keep_availablenow_alive(harness: Harness, reader: Reader) -> None:
-    """K5, S6: whenever their delay is over."""
+    """K5, S6: rows requeued with a delay are not eligible, whenever the delay ends."""
     horizon = harness.core.sequence
     reader.say(group(FAILED, 1, 2), group(RELEASED, 3, delay_ms=1))
     assert reader.advance(6, horizon=horizon).end_tag == 10
@@ -133,7 +133,7 @@ def test_rows_put_back_do_not_keep_availablenow_alive(harness: Harness, reader: 
 
 
 def test_dead_letters_that_overflow_a_drop_head_queue(harness: Harness) -> None:
-    """C13, Q3: the oldest go; what the same record leases of it makes room, and is not dropped."""
+    """C13, Q3: the oldest are dropped; messages leased in the same record make room, and stay."""
     harness.declare("ring", max_length=3, overflow="drop-head")
     harness.declare_filled("q", 3, dead_letter_queue="ring")
     harness.publish_to("ring", 3)
@@ -147,7 +147,7 @@ def test_dead_letters_that_overflow_a_drop_head_queue(harness: Harness) -> None:
 
 
 def test_dead_letters_make_the_built_in_queue(harness: Harness) -> None:
-    """C13: when the target is gone."""
+    """C13: `ackq.dead` is declared when the dead-letter queue is missing."""
     harness.declare_filled("q", 2, dead_letter_queue="nowhere")
     reader = harness.lease("q")
     reader.note()
@@ -157,14 +157,14 @@ def test_dead_letters_make_the_built_in_queue(harness: Harness) -> None:
 
 
 def test_many_reasons_keep_the_order_of_tags(harness: Harness, reader: Reader) -> None:
-    """S6: dead letters come in the order in which they were read."""
+    """S6: dead letters keep the order of their tags."""
     reader.say(*(group(REJECTED, tag, reason=f"bad {tag}") for tag in (5, 1, 3, 2)))
     reader.advance(6)
     assert harness.browse("dead") == ["m1", "m2", "m3", "m5"]
 
 
 def test_a_forced_delete_of_the_queue(harness: Harness, reader: Reader) -> None:
-    """Q4, S6: what is rejected is a dead letter, what is put back is gone; all is replayed."""
+    """Q4, S6: rejected rows are dead letters, requeued ones are dropped, and all are replayed."""
     reader.stage("later", group(RELEASED, 6))
     reader.say(group(REJECTED, 2), group(FAILED, 3), group(RELEASED, 4))
     harness.do(c.DeleteQueue("q", force=True))
@@ -182,7 +182,7 @@ def test_a_forced_delete_of_the_queue(harness: Harness, reader: Reader) -> None:
 
 
 def test_a_replay_reads_the_same_after_outcomes(harness: Harness, reader: Reader) -> None:
-    """K2, S6: rejected, failed and released rows included, with their counts, over a restart."""
+    """K2, S6: it has the rejected, failed and released rows, with their counts, over a restart."""
     before = reader.rows(0, 6)
     reader.say(group(REJECTED, 2), group(FAILED, 3), group(RELEASED, 4))
     reader.advance(6, max_messages=2)
@@ -194,7 +194,7 @@ def test_a_replay_reads_the_same_after_outcomes(harness: Harness, reader: Reader
 
 
 def test_a_released_message_that_others_consumed(harness: Harness, reader: Reader) -> None:
-    """K2: it stays readable until it is let go, and no count or bound sees it."""
+    """K2: a consumed message is readable until the kept lease ends, and counts nowhere."""
     reader.say(group(RELEASED, 1, 4), group(REJECTED, 2))
     reader.advance(6, max_messages=1)
     harness.wait(2)
@@ -218,7 +218,7 @@ def test_a_released_message_that_others_consumed(harness: Harness, reader: Reade
 def test_a_released_message_in_the_kept_leases_of_two_sessions(
     harness: Harness, reader: Reader
 ) -> None:
-    """K2, I3: each reads it under its own tag, with its own count, until it is let go."""
+    """K2, I3: each session reads it under its own tag, with its own count, until it lets it go."""
     reader.say(group(RELEASED, 2))
     reader.advance(6, max_messages=4)
     harness.wait(2)
@@ -242,7 +242,7 @@ def test_a_released_message_in_the_kept_leases_of_two_sessions(
 
 @pytest.mark.parametrize("how", ["purge", "expire", "redrive", "overflow", "vanish"])
 def test_a_released_message_that_goes_otherwise(harness: Harness, how: str) -> None:
-    """K2: whatever takes it, the replay reads it; only a restart takes what is transient."""
+    """K2: however it is removed, the replay reads it; a restart drops transient ones alone."""
     harness.declare("dead", max_length=3, overflow="drop-head", dead_letter_queue="deeper")
     harness.declare("q", dead_letter_queue="dead")
     harness.publish_to("q", 2, persistent=how != "vanish", ttls_ms=[3000, 3000])
@@ -273,7 +273,7 @@ def test_a_released_message_that_goes_otherwise(harness: Harness, how: str) -> N
 
 
 def test_a_replayed_settle_call_changes_nothing(harness: Harness, reader: Reader) -> None:
-    """K2: the batch was accepted with the outcomes it had; the commit says so."""
+    """K2: the batch keeps the outcomes of its accept, and the reply reports that."""
     reader.say(group(REJECTED, 2))
     reader.advance(6, max_messages=1)
     reader.reply = reader.reply._replace(epoch=reader.attach(0, 6, holder=BOB).epoch)
@@ -292,7 +292,7 @@ def test_a_replayed_settle_call_changes_nothing(harness: Harness, reader: Reader
 def test_a_replay_is_known_by_its_batch_when_its_tags_are_not(
     harness: Harness, reader: Reader
 ) -> None:
-    """K2, S6: a fetch that does not say its tags is of the batch that was accepted."""
+    """K2, S6: a fetch without tags counts for the accepted batch."""
     reader.advance(6)
     reader.reply = reader.reply._replace(epoch=reader.attach(0, 6, holder=BOB).epoch)
     reader.note(0, run_id="replay")
@@ -306,7 +306,7 @@ def test_a_replay_is_known_by_its_batch_when_its_tags_are_not(
 
 
 def test_a_replay_is_settled_by_the_session_s_name(harness: Harness, reader: Reader) -> None:
-    """K2: on Spark Connect no fetch says who reads; the tags say that it is the accepted batch."""
+    """K2: on Spark Connect no fetch names the reader; the tags show the accepted batch."""
     reader.say(group(REJECTED, 2), owner=BY_NAME)
     reader.advance(6, max_messages=2)
     reader.attach(0, 6, holder=BOB)
@@ -332,7 +332,7 @@ def test_a_replay_is_settled_by_the_session_s_name(harness: Harness, reader: Rea
 
 
 def test_what_a_replay_said_goes_with_the_kept_lease(harness: Harness, reader: Reader) -> None:
-    """K2: whichever way it goes."""
+    """K2: stages of a replay are dropped with the kept lease, however it ends."""
     reader.advance(6, min_messages=99)
     reader.attach(0, 6, holder=BOB)
     reader.stage("a", group(REJECTED, 2), owner=BY_NAME)
@@ -342,7 +342,7 @@ def test_what_a_replay_said_goes_with_the_kept_lease(harness: Harness, reader: R
 
 
 def test_a_repeated_commit_after_the_accept_is_a_success(harness: Harness, reader: Reader) -> None:
-    """S6: by whichever name."""
+    """S6: the commit names the query or the session."""
     stage = reader.stage("a", group(REJECTED, 2))
     reader.commit(stage)
     reader.advance(6)

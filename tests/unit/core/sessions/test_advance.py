@@ -1,4 +1,4 @@
-"""Advance and attach (S2, S4): a start accepts, leases anew, or gives the lease again."""
+"""Advance and attach (S2, S4): a start accepts, leases, or returns the same lease."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from tests.unit.core.harness import BOB, Harness, Reader, labels
 def test_an_outstanding_lease_is_given_again_whatever_the_limit(
     harness: Harness, reader: Reader
 ) -> None:
-    """S4: start = floor with a lease outstanding: exactly that lease."""
+    """S4: a start = floor with a lease outstanding returns exactly that lease."""
     first = reader.advance(0, max_messages=4)
     harness.publish_to("q", 5)
     again = reader.advance(0, max_messages=1)
@@ -24,9 +24,7 @@ def test_an_outstanding_lease_is_given_again_whatever_the_limit(
 
 
 def test_a_start_at_the_end_accepts(harness: Harness, reader: Reader) -> None:
-    """S4: start = end > floor accepts the lease; its messages are gone, and one accept later their
-    block.
-    """
+    """S4: start = end > floor accepts the lease; one accept later its block is freed."""
     reader.advance(0, max_messages=4)
     reader.advance(4, max_messages=4)
     assert views.list_queues(harness.core.state, "q")[0].accepted == 4
@@ -42,7 +40,7 @@ def test_a_start_at_the_end_accepts(harness: Harness, reader: Reader) -> None:
 
 
 def test_an_accept_can_be_repeated(harness: Harness, reader: Reader) -> None:
-    """S4: when its answer is lost, the same call is a success and gives the same lease."""
+    """S4: when its answer is lost, the same call succeeds and returns the same lease."""
     reader.advance(0, max_messages=4)
     first = reader.advance(4, max_messages=3)
     again = reader.advance(4, max_messages=3)
@@ -51,7 +49,7 @@ def test_an_accept_can_be_repeated(harness: Harness, reader: Reader) -> None:
 
 
 def test_an_accept_of_the_last_batch_needs_no_new_data(harness: Harness, reader: Reader) -> None:
-    """S4, K1: with nothing to lease the accept happens all the same."""
+    """S4, K1: an accept happens also when no message can be leased."""
     reader.advance(0)
     reply = reader.advance(10)
     assert reply.end_tag == 10
@@ -81,7 +79,7 @@ def test_a_start_after_the_end_is_an_old_broker(reader: Reader) -> None:
 
 
 def test_a_start_inside_the_lease_is_refused(reader: Reader) -> None:
-    """S4: no batch ended there."""
+    """S4: no batch ended at this tag."""
     reader.advance(0, max_messages=4)
     with pytest.raises(CheckpointMismatchError, match=r"lease is \(0, 4\]"):
         reader.advance(2)
@@ -95,7 +93,7 @@ def test_takeover_overrides_no_tag_check(reader: Reader) -> None:
 
 
 def test_the_backlog_is_that_after_the_call(harness: Harness, reader: Reader) -> None:
-    """S4: ready, unacked and the oldest message once accept and lease are done."""
+    """S4: it has the ready, unacked and oldest messages after accept and lease."""
     published_us = harness.now_us
     harness.publish_to("q", 2)
     published_us = harness.now_us
@@ -109,7 +107,7 @@ def test_the_backlog_is_that_after_the_call(harness: Harness, reader: Reader) ->
 
 
 def test_a_replay_attaches_to_exactly_the_lease(harness: Harness, reader: Reader) -> None:
-    """S2: it leases and accepts nothing, and gives the same chunks."""
+    """S2: a replay leases and accepts no message, and returns the same chunks."""
     chunks = reader.advance(0, max_messages=4).chunks
     reply = reader.attach(0, 4, holder=BOB)
     assert (reply.epoch, reply.chunks) == (2, chunks)
@@ -136,7 +134,7 @@ def test_a_replay_attaches_to_exactly_the_lease(harness: Harness, reader: Reader
 def test_a_replay_of_other_tags_is_refused(
     reader: Reader, start: int, end: int, message: str
 ) -> None:
-    """S2, S4: with the tags and the cause."""
+    """S2, S4: the refusal has the tags and the cause."""
     reader.advance(0, max_messages=2)
     reader.advance(2, max_messages=2)
     reader.advance(4, max_messages=4)

@@ -19,7 +19,7 @@ def test_the_same_token_keeps_its_epoch(reader: Reader) -> None:
 
 
 def test_a_live_holder_is_named(reader: Reader) -> None:
-    """S3, K10: another process is refused while the holder lives, and learns who it is."""
+    """S3, K10: another process is refused while the holder lives, and the error names it."""
     reader.advance(0)
     with pytest.raises(AlreadyHeldError, match=r"host-a, pid 11 \(app-a\), since 2023-11-14T") as e:
         reader.advance(0, holder=BOB, incumbent_live=True)
@@ -47,7 +47,7 @@ def test_a_new_holder_fences_the_old_one(reader: Reader) -> None:
 
 
 def test_an_epoch_from_the_future_is_a_broker_of_the_past(reader: Reader) -> None:
-    """S3: a reader that knows more than the broker is told so."""
+    """S3: a reader with a higher epoch is refused: the broker is older than the reader."""
     reader.advance(0)
     with pytest.raises(CheckpointMismatchError, match="older than the reader"):
         reader.pieces(0, 10, epoch=2)
@@ -63,7 +63,7 @@ def test_attaches_are_counted_per_lease(reader: Reader) -> None:
 
 
 def test_the_service_learns_whom_a_call_would_meet(reader: Reader) -> None:
-    """S3: incarnation and token, which the service keeps liveness by."""
+    """S3: the incarnation and token by which the service tracks liveness."""
     core, incarnation = reader.harness.core, reader.command.incarnation
     assert views.incumbent(core.state, "s", "") == (incarnation, ALICE.token)
     assert views.incumbent(core.state, "", incarnation) == (incarnation, ALICE.token)

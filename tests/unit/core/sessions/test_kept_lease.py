@@ -13,7 +13,7 @@ from tests.unit.core.harness import BOB, DAY_US, Harness, Reader, labels
 
 
 def test_the_lease_accepted_last_can_be_read_again(harness: Harness, reader: Reader) -> None:
-    """K2: after the accept the same tags give the same rows, and then the session goes on."""
+    """K2: after the accept the same tags give the same rows, and the session continues."""
     chunks = reader.advance(0, max_messages=4).chunks
     before = reader.pieces(0, 4)
     reader.advance(4, max_messages=4)
@@ -26,7 +26,7 @@ def test_the_lease_accepted_last_can_be_read_again(harness: Harness, reader: Rea
 
 
 def test_a_new_process_can_read_the_kept_lease(harness: Harness, reader: Reader) -> None:
-    """K2, S3, Q7: across a restart of the broker too, and under a new epoch."""
+    """K2, S3, Q7: it is read across a restart of the broker too, and under a new epoch."""
     reader.advance(0)
     reader.advance(10)
     harness.restart()
@@ -37,7 +37,7 @@ def test_a_new_process_can_read_the_kept_lease(harness: Harness, reader: Reader)
 
 
 def test_a_kept_lease_is_in_no_count(harness: Harness, reader: Reader) -> None:
-    """K1, K2: to all but its session an accepted message is gone."""
+    """K1, K2: only its session still sees an accepted message."""
     reader.advance(0, max_messages=4)
     reader.advance(4, max_messages=2)
     (info,) = views.list_queues(harness.core.state, "q")
@@ -52,7 +52,7 @@ def test_a_kept_lease_is_in_no_count(harness: Harness, reader: Reader) -> None:
 
 
 def test_a_kept_lease_takes_no_room(harness: Harness) -> None:
-    """K2, Q3: a bounded queue has the room of what was accepted."""
+    """K2, Q3: accepted messages do not count towards a queue's bounds."""
     harness.declare_filled("q", 3, max_length=3, max_bytes=30, overflow="reject-publish")
     reader = harness.lease("q")
     assert list(harness.publish_to("q", 1).confirmed) == []
@@ -62,7 +62,7 @@ def test_a_kept_lease_takes_no_room(harness: Harness) -> None:
 
 @pytest.mark.parametrize("how", ["accept", "release", "replace", "retention"])
 def test_a_kept_lease_ends(harness: Harness, reader: Reader, how: str) -> None:
-    """K2, S9: with the next accept, with its session, and at the latest after a week."""
+    """K2, S9: a kept lease ends with the next accept, with its session, or after a week."""
     reader.advance(0)
     reader.advance(10)
     harness.publish_to("q", 1)
@@ -85,7 +85,7 @@ def test_a_kept_lease_ends(harness: Harness, reader: Reader, how: str) -> None:
 
 
 def test_kept_transient_messages_become_holes(harness: Harness) -> None:
-    """K2, Q7: a restart takes them wherever they are, and counts none twice."""
+    """K2, Q7: a restart removes transient messages, and counts none of them twice."""
     harness.declare_filled("q", 2)
     harness.publish_to("q", 2, persistent=False)
     reader = harness.lease("q")

@@ -1,4 +1,4 @@
-"""Leases (S1, S2, K5, K6): which messages they take, how they are read, what stays of them."""
+"""Leases (S1, S2, K5, K6): their messages, fetches and limits."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def test_tags_begin_at_one_and_go_on(reader: Reader) -> None:
 
 
 def test_at_most_one_lease(harness: Harness, reader: Reader) -> None:
-    """S1: the next lease is made only when the one before is accepted, in the same record."""
+    """S1: the next lease is made only when the previous one is accepted, in the same record."""
     reader.advance(0, max_messages=4)
     decision = harness.decide(replace(reader.command, start_tag=4, max_messages=4))
     assert len(decision.records) == 1
@@ -42,7 +42,7 @@ def test_a_lease_can_be_read_in_any_parts(reader: Reader) -> None:
 
 
 def test_a_lease_survives_a_restart(harness: Harness, reader: Reader) -> None:
-    """S1, S2, Q7: its mapping is on disk; delivery counts stay as first delivered."""
+    """S1, S2, Q7: the mapping is on disk; delivery counts stay as first delivered."""
     reader.advance(0, max_messages=6)
     before = reader.pieces(0, 6)
     harness.restart()
@@ -52,7 +52,7 @@ def test_a_lease_survives_a_restart(harness: Harness, reader: Reader) -> None:
 
 @pytest.mark.parametrize(("after", "last"), [(3, 9), (5, 9), (9, 8), (1, 3), (3, 6)])
 def test_a_fetch_outside_the_lease_is_refused(reader: Reader, after: int, last: int) -> None:
-    """S2: only the outstanding and the kept lease can be read, and the refusal names the first."""
+    """S2: only the outstanding and the kept lease can be read; the refusal names the first."""
     reader.advance(0, max_messages=2)
     reader.advance(2, max_messages=2)
     reader.advance(4, max_messages=4)
@@ -61,7 +61,7 @@ def test_a_fetch_outside_the_lease_is_refused(reader: Reader, after: int, last: 
 
 
 def test_a_fetch_is_a_pure_read(harness: Harness, reader: Reader) -> None:
-    """I3: it changes nothing; that it came is noted beside it, for operators and settle calls."""
+    """I3: a fetch changes no state; a note of it is kept for operators and settle calls."""
     reader.advance(0)
     before = harness.core.snapshot()
     reader.fetch(0, 10)
@@ -87,14 +87,14 @@ def test_one_message_is_leased_whatever_its_size(reader: Reader) -> None:
 
 
 def test_a_byte_limit_cuts_pro_rata(harness: Harness, reader: Reader) -> None:
-    """K6: whole blocks by their bytes, part of a block by its share."""
+    """K6: whole blocks count by their bytes, a part of a block by its share."""
     harness.publish_to("q", 10, row_bytes=100)
     assert reader.advance(0, max_bytes=55).end_tag == 5
     assert reader.advance(5, max_bytes=50 + 350).end_tag == 5 + 5 + 3
 
 
 def test_both_limits_hold(reader: Reader) -> None:
-    """K6: the narrower one decides."""
+    """K6: the narrower limit decides."""
     assert reader.advance(0, max_messages=7, max_bytes=30).end_tag == 3
     assert reader.advance(3, max_messages=2, max_bytes=60).end_tag == 5
 
@@ -108,24 +108,24 @@ def test_a_minimum_waits_for_more_or_for_its_time(harness: Harness, reader: Read
 
 
 def test_a_minimum_that_is_there_is_leased(reader: Reader) -> None:
-    """K6: the minimum counts what is eligible, the maximum still bounds the lease."""
+    """K6: the minimum counts eligible messages; the maximum still bounds the lease."""
     assert reader.advance(0, min_messages=10, max_messages=4).end_tag == 4
 
 
 def test_a_minimum_without_delay_waits(harness: Harness, reader: Reader) -> None:
-    """K6: without a maximum delay, for ever."""
+    """K6: without a maximum delay a minimum waits for ever."""
     harness.now_us += 365 * DAY_US
     assert reader.advance(0, min_messages=11).end_tag == 0
 
 
 def test_a_minimum_does_not_apply_under_available_now(harness: Harness, reader: Reader) -> None:
-    """K5: with a horizon. Under once a reader names none."""
+    """K5: a call with a horizon ignores the minimum; under once no minimum is named."""
     horizon = harness.core.sequence
     assert reader.advance(0, min_messages=100, horizon=horizon).end_tag == 10
 
 
 def test_a_minimum_applies_to_an_opening_that_leases(harness: Harness) -> None:
-    """K6, K13: for a reader that is not told its trigger, and so leases in its first call."""
+    """K6, K13: a reader that does not know its trigger leases in its first call."""
     harness.declare("one")
     harness.publish_to("one", 1)
     wish = {"min_messages": 2, "max_delay_ms": 60_000, "open_and_lease": True}
@@ -138,7 +138,7 @@ def test_a_minimum_applies_to_an_opening_that_leases(harness: Harness) -> None:
 
 
 def test_chunks_follow_blocks(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S1: a lease can be cut along blocks into pieces of about the target; they cover it."""
+    """S1: a lease is cut along blocks into chunks of about the target, which cover it."""
     monkeypatch.setattr("ackq.limits.LEASE_CHUNK_TARGET_BYTES", 50)
     harness.declare("q")
     for count in (3, 3, 3, 9, 1):
@@ -150,7 +150,7 @@ def test_chunks_follow_blocks(harness: Harness, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_number_of_chunks_is_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I6: a lease of very many blocks has larger chunks, not more."""
+    """I6: a lease of many blocks has larger chunks, not more."""
     monkeypatch.setattr("ackq.limits.LEASE_CHUNK_TARGET_BYTES", 1)
     monkeypatch.setattr("ackq.limits.MAX_LEASE_CHUNKS", 4)
     harness.declare("q")
@@ -163,7 +163,7 @@ def test_the_number_of_chunks_is_bounded(harness: Harness, monkeypatch: pytest.M
 
 
 def test_several_queues_share_a_lease(harness: Harness) -> None:
-    """S10: equal shares, the rest to those that have more, and the turn goes round."""
+    """S10: queues share equally, the rest goes to longer queues, and the turn rotates."""
     harness.declare("a", "b", "c")
     harness.publish(["a"] * 8 + ["b"] * 2 + ["c"] * 8)
     reader = harness.open("a", "b", "c")
@@ -175,7 +175,7 @@ def test_several_queues_share_a_lease(harness: Harness) -> None:
 
 
 def test_a_byte_limit_is_shared_as_well(harness: Harness) -> None:
-    """S10, K6: no queue takes the whole limit from the others."""
+    """S10, K6: no queue takes the whole byte limit from the others."""
     harness.declare("a", "b")
     harness.publish_to("a", 10, row_bytes=10)
     harness.publish_to("b", 10, row_bytes=10)
@@ -188,7 +188,7 @@ def test_a_byte_limit_is_shared_as_well(harness: Harness) -> None:
 
 
 def test_a_horizon_bounds_what_is_leased(harness: Harness, reader: Reader) -> None:
-    """K5: only what became ready at or before the sequence of prepare."""
+    """K5: only messages that became ready at or before the sequence of prepare are leased."""
     horizon = harness.core.sequence
     harness.publish_to("q", 5)
     assert reader.advance(0, horizon=horizon).end_tag == 10
@@ -197,7 +197,7 @@ def test_a_horizon_bounds_what_is_leased(harness: Harness, reader: Reader) -> No
 
 
 def test_rows_put_back_by_the_run_do_not_keep_it_alive(harness: Harness, reader: Reader) -> None:
-    """K5: what became ready again after the horizon waits for the next run."""
+    """K5: a message that became ready again after the horizon waits for the next run."""
     reader.advance(0, max_messages=4)
     horizon = harness.core.sequence
     harness.do(c.ReleaseSession("s"))
@@ -209,7 +209,7 @@ def test_rows_put_back_by_the_run_do_not_keep_it_alive(harness: Harness, reader:
 
 
 def test_what_the_session_holds_is_inside_the_horizon(reader: Reader) -> None:
-    """K5: an outstanding lease is given again, however old the horizon."""
+    """K5: an outstanding lease is returned again, however old the horizon."""
     reader.advance(0, max_messages=4)
     assert reader.advance(0, horizon=1).end_tag == 4
 
@@ -228,11 +228,11 @@ def test_a_horizon_after_a_commit_of_staged_rows(harness: Harness, reader: Reade
     assert reader.advance(10, horizon=harness.core.sequence).end_tag == 12
 
 
-# --- S7: what is leased stays; C7: counts ---
+# --- S7: leased messages stay; C7: counts ---
 
 
 def test_a_leased_message_stays(harness: Harness, reader: Reader) -> None:
-    """S7: not purged, and no housekeeping takes it, however long its owner is away."""
+    """S7: no purge or housekeeping removes it, however long its owner is away."""
     reader.advance(0, max_messages=4)
     harness.do(c.PurgeQueue("q"))
     harness.housekeep_after(365 * DAY_US)
@@ -260,7 +260,7 @@ def test_released_messages_come_back_in_place_and_redelivered(
 
 
 def test_a_replay_counts_no_delivery(reader: Reader) -> None:
-    """S1: delivery counts are as first delivered, whoever attaches."""
+    """S1: delivery counts stay as first delivered at each attach."""
     reader.advance(0)
     before = reader.pieces(0, 10)
     reader.advance(0, holder=BOB)
@@ -268,7 +268,7 @@ def test_a_replay_counts_no_delivery(reader: Reader) -> None:
 
 
 def test_release_needs_a_fence_while_the_holder_lives(harness: Harness, reader: Reader) -> None:
-    """S8: an operator ends a running query only by saying so; then its incarnation is refused."""
+    """S8: an operator ends a running query only with --fence; its incarnation is refused then."""
     reader.advance(0)
     with pytest.raises(AlreadyHeldError, match="add --fence"):
         harness.do(c.ReleaseSession("s", incumbent_live=True))

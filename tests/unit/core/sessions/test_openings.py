@@ -1,4 +1,4 @@
-"""Openings of a session (S9): what they replace, refuse and warn of."""
+"""Openings of a session (S9): replacements, refusals and warnings."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ from tests.unit.core.harness import ALICE, BOB, DAY_US, Harness, Reader, labels
 
 
 def test_an_opening_leases_nothing(reader: Reader) -> None:
-    """S9: it answers tag 0, so that the checkpoint names the session before any lease."""
+    """S9: an opening answers tag 0, so the checkpoint names the session before any lease."""
     assert reader.reply.end_tag == 0
     assert reader.info().leased == 0
     assert reader.info().proven is False
@@ -40,7 +40,7 @@ def test_a_start_that_names_the_incarnation_proves_it(reader: Reader) -> None:
 
 
 def test_a_replay_proves_it_too(harness: Harness) -> None:
-    """S9: the tags of a replay come from a checkpoint as well."""
+    """S9: the tags of a replay come from a checkpoint, too."""
     harness.declare_filled("q", 3)
     reader = harness.open("q", open_and_lease=True)
     reader.attach(0, 3)
@@ -56,7 +56,7 @@ def test_an_unproven_incarnation_is_replaced_silently(harness: Harness, reader: 
 
 
 def test_an_opening_says_what_it_cannot_put_back(harness: Harness, reader: Reader) -> None:
-    """Q4, S9: those of a deleted queue are not delivered again."""
+    """Q4, S9: leased messages of a deleted queue are not redelivered, and the warning says so."""
     harness.declare("r")
     reader.advance(0, queues=("q", "r"), max_messages=4)
     harness.do(c.DeleteQueue("q", force=True))
@@ -68,7 +68,7 @@ def test_an_opening_says_what_it_cannot_put_back(harness: Harness, reader: Reade
 
 
 def test_an_unproven_lease_goes_back_and_into_the_new_lease(harness: Harness) -> None:
-    """S9: an opening of Trigger.Once that is repeated leases the same messages again."""
+    """S9: a repeated opening of Trigger.Once leases the same messages again."""
     harness.declare_filled("q", 3)
     harness.open("q", open_and_lease=True)
     again = harness.open("q", open_and_lease=True, holder=BOB)
@@ -81,7 +81,7 @@ def test_an_unproven_lease_goes_back_and_into_the_new_lease(harness: Harness) ->
 def test_a_proven_incarnation_without_lease_is_replaced_with_a_warning(
     harness: Harness, reader: Reader
 ) -> None:
-    """S9: the old checkpoint is refused from then on, and the log says so."""
+    """S9: the old checkpoint is refused from then on, and a warning reports it."""
     reader.advance(0)
     reader.advance(10)
     second = harness.open("q", holder=BOB)
@@ -111,7 +111,7 @@ def test_a_lease_that_was_read_is_proven(harness: Harness) -> None:
 
 
 def test_takeover_puts_a_proven_lease_back(harness: Harness, reader: Reader) -> None:
-    """S9: the option says that the user accepts duplicates."""
+    """S9: with `takeover` the user accepts duplicates."""
     reader.advance(0, max_messages=4)
     second = harness.open("q", holder=BOB, takeover=True)
     assert harness.ready("q") == 10
@@ -121,14 +121,14 @@ def test_takeover_puts_a_proven_lease_back(harness: Harness, reader: Reader) -> 
 
 
 def test_takeover_does_not_end_a_live_query(harness: Harness, reader: Reader) -> None:
-    """S3, K10: only an operator's fence does."""
+    """S3, K10: only an operator's fence ends a live query."""
     reader.advance(0)
     with pytest.raises(AlreadyHeldError, match="--fence"):
         harness.open("q", holder=BOB, takeover=True, incumbent_live=True)
 
 
 def test_an_anonymous_session_gets_a_name(harness: Harness) -> None:
-    """S9: made of its incarnation, so two of them never meet."""
+    """S9: the name is made of the incarnation, so anonymous sessions never share one."""
     harness.declare("q")
     harness.publish_to("q", 2)
     for number in (1, 2):
@@ -140,10 +140,10 @@ def test_an_anonymous_session_gets_a_name(harness: Harness) -> None:
 
 
 def test_an_opening_is_told_who_holds_messages_of_its_queues(harness: Harness) -> None:
-    """S9: the opening before, of a query without a name, may have been lost with its checkpoint."""
+    """S9: the previous opening of an unnamed query may be lost with its checkpoint."""
     harness.declare("q", "r", "apart")
     harness.publish(["q", "q", "q", "r", "apart"])
-    harness.incarnations = 1 << 120  # the first digits are what names are made of
+    harness.incarnations = 1 << 120  # names are made of the first digits
     lost = harness.open("q", "r", session="", holder=BOB, open_and_lease=True)
     since_us = harness.now_us
     harness.open("apart", session="apart", open_and_lease=True)
@@ -169,7 +169,7 @@ def test_an_opening_names_no_tag(harness: Harness) -> None:
 def test_unproven_sessions_without_owner_and_lease_are_removed_after_a_day(
     harness: Harness,
 ) -> None:
-    """S9: live ones stay, proven ones stay, and so does one that holds a lease."""
+    """S9: live and proven sessions stay, and those that hold a lease."""
     harness.declare_filled("q", 1)
     gone = harness.open("q", session="gone")
     harness.open("q", session="live")
@@ -190,7 +190,7 @@ def test_unproven_sessions_without_owner_and_lease_are_removed_after_a_day(
 
 
 def forgotten(harness: Harness, **opening: Any) -> Reader:
-    """A reader whose session found nothing, and was forgotten."""
+    """A reader whose session leased no message, and was forgotten."""
     harness.declare("q")
     reader = harness.open("q", **opening)
     harness.housekeep_after(DAY_US + 100)
@@ -199,13 +199,13 @@ def forgotten(harness: Harness, **opening: Any) -> Reader:
 
 
 def anew(reader: Reader, number: int = 99, **changes: Any) -> c.Advanced:
-    """It starts at tag 0 of its incarnation; another one may be opened."""
+    """Starts at tag 0 of the reader's incarnation; a new incarnation may be opened."""
     return reader.advance(0, new_incarnation=f"{number:032x}", **changes)
 
 
 @pytest.mark.parametrize("session", ["s", ""], ids=["named", "anonymous"])
 def test_tag_0_of_a_forgotten_incarnation_opens_anew(harness: Harness, session: str) -> None:
-    """S9: it has accepted nothing, so a query that found nothing for a day goes on."""
+    """S9: nothing was accepted, so a query without messages for a day continues."""
     reader = forgotten(harness, session=session, open_and_lease=True)
     old = reader.reply
     reader.command = replace(reader.command, session=old.session)
@@ -220,7 +220,7 @@ def test_tag_0_of_a_forgotten_incarnation_opens_anew(harness: Harness, session: 
 
 
 def test_tag_0_of_one_that_has_a_successor_is_that_of_the_successor(harness: Harness) -> None:
-    """S9, K2: Spark asks again whose answer, or whose file with it, was lost: the same lease."""
+    """S9, K2: after a lost answer, or a lost file, Spark asks again and gets the same lease."""
     reader = forgotten(harness)
     harness.publish_to("q", 3)
     first = anew(reader, max_messages=2)
@@ -240,7 +240,7 @@ def test_tag_0_of_one_that_has_a_successor_is_that_of_the_successor(harness: Har
 
 
 def test_a_successor_is_never_forgotten_and_ends_with_what_it_succeeds(harness: Harness) -> None:
-    """S9: a checkpoint came back for it; what is released is refused under both names."""
+    """S9: a checkpoint named it, so it stays; a released one is refused under both names."""
     reader = forgotten(harness)
     assert anew(reader).end_tag == 0
     harness.now_us += 30 * DAY_US
@@ -253,7 +253,7 @@ def test_a_successor_is_never_forgotten_and_ends_with_what_it_succeeds(harness: 
 
 
 def test_what_somebody_ended_does_not_open_anew(harness: Harness) -> None:
-    """S9: what was replaced is refused, and so is a name that another checkpoint has by now."""
+    """S9: a replaced incarnation is refused, and so is a name with another owner by now."""
     reader = forgotten(harness)
     owner = harness.open("q", holder=BOB)
     with pytest.raises(SessionNotFoundError, match="forgotten"):
@@ -264,7 +264,7 @@ def test_what_somebody_ended_does_not_open_anew(harness: Harness) -> None:
 
 
 def test_tag_0_of_an_incarnation_that_nobody_knows_is_refused(harness: Harness) -> None:
-    """S9, S10: rows may have been read under it, of which the checkpoint lost the files."""
+    """S9, S10: rows may have been read under it by a checkpoint that lost its files."""
     harness.declare("q")
     command = c.Advance("s", "unknown", ALICE, ("q",), 0, new_incarnation="0" * 32)
     with pytest.raises(SessionNotFoundError, match="another broker"):
@@ -274,7 +274,7 @@ def test_tag_0_of_an_incarnation_that_nobody_knows_is_refused(harness: Harness) 
 def test_the_memory_of_ended_incarnations_is_bounded(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I6: the oldest is forgotten and then merely unknown."""
+    """I6: the oldest incarnation is forgotten and then unknown."""
     monkeypatch.setattr("ackq_broker.core.sessions.advance.MAX_ENDED", 1)
     harness.declare("q")
     first, second, _ = (harness.open("q") for _ in range(3))
@@ -287,7 +287,7 @@ def test_the_memory_of_ended_incarnations_is_bounded(
 def test_the_number_of_sessions_is_bounded(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I6: replacing one is still possible at the limit."""
+    """I6: a session can still be replaced at the limit."""
     monkeypatch.setattr("ackq.limits.MAX_SESSIONS", 1)
     harness.declare("q")
     harness.open("q")

@@ -1,4 +1,4 @@
-"""What an operator does to a lease (S8): it is listed, and tags are rejected or released."""
+"""Operators and a lease (S8): its tags are listed, rejected or released."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def reader(harness: Harness) -> Reader:
 
 
 def settle(harness: Harness, *ranges: tuple[int, int], **options: object) -> c.SettledLease:
-    """Rejects tags."""
+    """Settles tags of the lease as an operator; rejects them by default."""
     outcome = options.pop("outcome", REJECTED)
     reply: c.SettledLease = harness.do(c.SettleLease("s", outcome, ranges, **options))  # type: ignore[arg-type]
     return reply
@@ -47,7 +47,7 @@ def tags(reader: Reader, pieces: list[c.Piece]) -> list[int]:
 
 
 def test_tags_of_an_incarnation_that_is_over_are_refused(harness: Harness, reader: Reader) -> None:
-    """S8, S9: a session that was opened anew has the same tags for other messages."""
+    """S8, S9: a session that was opened again has the same tags for other messages."""
     before = reader.command.incarnation
     assert settle(harness, (4, 4), incarnation=before).settled == 1
     harness.do(c.ReleaseSession("s"))
@@ -58,7 +58,7 @@ def test_tags_of_an_incarnation_that_is_over_are_refused(harness: Harness, reade
 
 
 def test_tags_are_rejected_between_two_epochs(harness: Harness, reader: Reader) -> None:
-    """S8: they are holes by reason, dead letters with their provenance, and the epoch rises."""
+    """S8: rejected tags become holes and dead letters with their batch, and the epoch rises."""
     records = len(harness.log)
     assert settle(harness, (4, 5), (8, 8), reason="poison") == c.SettledLease(3, 3, 2)
     assert len(harness.log) == records + 1
@@ -78,7 +78,7 @@ def test_tags_are_rejected_between_two_epochs(harness: Harness, reader: Reader) 
 
 
 def test_tags_are_released_at_once(harness: Harness, reader: Reader) -> None:
-    """S8: to their old places; the session may well lease them again."""
+    """S8: released messages return to their old places; the session may lease them again."""
     assert settle(harness, (3, 4), outcome=RELEASED) == c.SettledLease(2, 0, 2)
     assert harness.browse("q") == labels(3, 10)
     assert harness.ready("q") == 4
@@ -87,7 +87,7 @@ def test_tags_are_released_at_once(harness: Harness, reader: Reader) -> None:
 
 
 def test_a_live_holder_is_ended_first(harness: Harness, reader: Reader) -> None:
-    """S8: refused with its name, unless fenced; then every call of it is, by token too."""
+    """S8: refused, naming the holder, unless fenced; then its calls are refused, by token too."""
     with pytest.raises(AlreadyHeldError, match=r"host-a, pid 11.*--fence"):
         settle(harness, (4, 4), incumbent_live=True)
     stage = reader.stage("a", group(RELEASED, 5))
@@ -113,7 +113,7 @@ def test_a_live_holder_is_ended_first(harness: Harness, reader: Reader) -> None:
 
 
 def test_several_settlements_before_the_next_attach(harness: Harness, reader: Reader) -> None:
-    """S8: each raises the epoch, and a tag that is a hole counts as inside and no more."""
+    """S8: each raises the epoch; a tag that is a hole is accepted, and not counted."""
     settle(harness, (4, 4))
     assert settle(harness, (3, 5)) == c.SettledLease(2, 2, 3)
     assert settle(harness, (3, 3)) == c.SettledLease(0, 0, 4)
@@ -123,7 +123,7 @@ def test_several_settlements_before_the_next_attach(harness: Harness, reader: Re
 
 
 def test_a_lease_of_settled_tags_alone(harness: Harness, reader: Reader) -> None:
-    """S8: an empty batch, which the checkpoint goes past as any other."""
+    """S8: such a lease is an empty batch, which the checkpoint passes like any other."""
     settle(harness, (3, 8))
     reader.command = replace(reader.command, holder=BOB)
     assert (reader.advance(2).end_tag, reader.fetch(2, 8)) == (8, [])
@@ -136,14 +136,14 @@ def test_a_lease_of_settled_tags_alone(harness: Harness, reader: Reader) -> None
 def test_tags_outside_of_the_lease(
     harness: Harness, reader: Reader, ranges: tuple[tuple[int, int], ...], lowest: int
 ) -> None:
-    """S8: all or nothing; it names the lowest such tag and the lease."""
+    """S8: no tag is settled; the error names the lowest such tag and the lease."""
     assert reader.info().leased == 6
     with pytest.raises(UnknownDeliveryTagError, match=rf"tag {lowest} .* \(2, 8\]"):
         settle(harness, *ranges)
 
 
 def test_a_session_that_holds_nothing(harness: Harness, reader: Reader) -> None:
-    """S8: there is no tag to settle, and none to list."""
+    """S8: without a lease no tag can be settled or listed."""
     reader.advance(8, min_messages=99)
     with pytest.raises(UnknownDeliveryTagError, match="end at 8, all accepted"):
         settle(harness, (9, 9))
@@ -151,7 +151,7 @@ def test_a_session_that_holds_nothing(harness: Harness, reader: Reader) -> None:
 
 
 def test_other_outcomes_are_the_query_s(harness: Harness, reader: Reader) -> None:
-    """S8: an operator accepts nothing; only a checkpoint proves that."""
+    """S8: an operator cannot accept a message; only a checkpoint proves that."""
     assert reader.info().leased == 6
     for outcome in (Outcome.ACCEPTED, Outcome.FAILED):
         with pytest.raises(InvalidArgumentError, match=outcome.value):
@@ -159,7 +159,7 @@ def test_other_outcomes_are_the_query_s(harness: Harness, reader: Reader) -> Non
 
 
 def test_rejecting_without_a_dead_letter_queue_needs_discard(harness: Harness) -> None:
-    """S6, S8: refused unless asked for; then the messages are dropped and counted."""
+    """S6, S8: refused unless `discard` is set; then the messages are dropped and counted."""
     harness.declare_filled("q", 3)
     harness.open("q").advance(0)
     with pytest.raises(PreconditionFailedError, match="1 message of queue 'q'"):
@@ -169,7 +169,7 @@ def test_rejecting_without_a_dead_letter_queue_needs_discard(harness: Harness) -
 
 
 def test_committed_outcomes_of_other_tags_stay(harness: Harness, reader: Reader) -> None:
-    """S6, S8: what the query said of the settled ones is of no more use."""
+    """S6, S8: a query's outcome for a tag that an operator settled has no effect."""
     reader.say(group(REJECTED, 3, 4))
     settle(harness, (4, 4), outcome=RELEASED)
     assert reader.info().settled == 1
@@ -180,7 +180,7 @@ def test_committed_outcomes_of_other_tags_stay(harness: Harness, reader: Reader)
 def test_a_detached_lease_is_settled_as_far_as_it_is_ready(
     harness: Harness, reader: Reader
 ) -> None:
-    """S5, S8: what another consumer has, no operator can reject; released tags do not come back."""
+    """S5, S8: messages taken by others are not rejected; released tags are leased no longer."""
     reader.detach()
     harness.deliver("k", "q", 1)
     assert settle(harness, (3, 4)) == c.SettledLease(1, 1, 3)
@@ -196,7 +196,7 @@ def test_a_detached_lease_is_settled_as_far_as_it_is_ready(
 def test_what_is_released_to_a_deleted_queue_counts_as_dropped(
     harness: Harness, reader: Reader
 ) -> None:
-    """Q4, S5, S8: of some tags and of the rest; a rejection still finds its dead-letter queue."""
+    """Q4, S5, S8: settlements and releases count so; a rejection finds its dead-letter queue."""
     harness.declare_filled("r", 2)
     reader.advance(8, queues=("q", "r"))
     assert reader.info().leased == 4
@@ -211,7 +211,7 @@ def test_what_is_released_to_a_deleted_queue_counts_as_dropped(
 def test_a_detached_lease_of_a_deleted_queue(
     harness: Harness, reader: Reader, deleted: str
 ) -> None:
-    """Q4, S5, S8: what went with its queue is not put back; one that held nothing releases none."""
+    """Q4, S5, S8: messages deleted with their queue are not requeued, nor released again."""
     if deleted == "before":
         harness.do(c.DeleteQueue("q", force=True))
         assert reader.detach() == c.Released(0, 6)
@@ -224,7 +224,7 @@ def test_a_detached_lease_of_a_deleted_queue(
 
 
 def test_a_settlement_that_overflows_its_dead_letter_queue(harness: Harness) -> None:
-    """Q3, S8: its oldest go."""
+    """Q3, S8: the oldest dead letters are dropped."""
     harness.declare("ring", max_length=2, overflow="drop-head")
     harness.declare_filled("q", 4, dead_letter_queue="ring")
     harness.open("q").advance(0)
@@ -233,7 +233,7 @@ def test_a_settlement_that_overflows_its_dead_letter_queue(harness: Harness) -> 
 
 
 def test_a_lease_is_listed_without_holding_it(harness: Harness, reader: Reader) -> None:
-    """S8: all of it, a range, so many; holes are left out."""
+    """S8: the whole lease, a range, or a bounded number of tags; holes are left out."""
     pieces = partial(views.lease_pieces, harness.core.state)
     assert tags(reader, pieces("s")) == [3, 4, 5, 6, 7, 8]
     settle(harness, (4, 5))

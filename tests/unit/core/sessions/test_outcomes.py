@@ -41,7 +41,7 @@ reader = pytest.fixture(reading)
 
 
 def test_the_newest_epoch_that_committed_any_counts(harness: Harness, reader: Reader) -> None:
-    """S6: all of it, and nothing of the older one."""
+    """S6: all outcomes of the newest epoch apply, and none of an older one."""
     reader.say(group(REJECTED, 1, 2))
     reader.run_again()
     reader.say(group(REJECTED, 2, 3), name="b", owner=reader.owner(run_id="second"))
@@ -53,7 +53,7 @@ def test_the_newest_epoch_that_committed_any_counts(harness: Harness, reader: Re
 def test_the_older_epoch_counts_when_the_newer_committed_none(
     harness: Harness, reader: Reader
 ) -> None:
-    """S6: a guarded write is not run again, and its settle call neither."""
+    """S6: a guarded write is not run again, nor is its settle call."""
     reader.say(group(REJECTED, 2))
     reader.run_again()
     reader.stage("b", group(REJECTED, 3), owner=reader.owner(run_id="second"))
@@ -65,10 +65,10 @@ def test_the_older_epoch_counts_when_the_newer_committed_none(
 def test_a_call_without_bad_rows_takes_back_an_older_epoch_s(
     harness: Harness, reader: Reader
 ) -> None:
-    """S6: the newer run wrote every row, so none may become a dead letter as well."""
+    """S6: the newer run wrote every row, so none may be a dead letter as well."""
     reader.say(group(REJECTED, 2))
     assert reader.commit() == c.CommittedOutcomes(0, False)
-    assert reader.info().settled == 1  # of its own epoch
+    assert reader.info().settled == 1  # the outcome of its own epoch
     reader.run_again()
     assert reader.commit(owner=reader.owner(run_id="second")) == c.CommittedOutcomes(0, False)
     assert reader.info().settled == 0
@@ -89,7 +89,7 @@ def test_a_foreign_call_without_rows_takes_nothing_back(reader: Reader) -> None:
 
 
 def test_the_last_outcome_of_a_tag_wins(harness: Harness, reader: Reader) -> None:
-    """S6: between the stages of a call, and between calls of an epoch."""
+    """S6: it wins between the stages of a call, and between calls of an epoch."""
     one = reader.stage("one", group(REJECTED, 1, 3), group(RELEASED, 2))
     two = reader.stage("two", group(FAILED, 3, 4, 5))
     assert (one[1], two[1]) == (3, 3)
@@ -103,7 +103,7 @@ def test_the_last_outcome_of_a_tag_wins(harness: Harness, reader: Reader) -> Non
 
 
 def test_a_fenced_run_is_never_taken_for_its_successor(harness: Harness, reader: Reader) -> None:
-    """S3, S6: its epoch is known by its fetches, over a restart too; by name it makes no odds."""
+    """S3, S6: its epoch is known by its fetches, also after a restart or by session name."""
     stage = reader.stage("a", group(REJECTED, 2))
     reader.run_again()
     harness.restart()
@@ -119,7 +119,7 @@ def test_a_fenced_run_is_never_taken_for_its_successor(harness: Harness, reader:
 
 
 def test_stages_go_with_their_epoch(harness: Harness, reader: Reader) -> None:
-    """S6: a newer run can not commit what an older one staged."""
+    """S6: a newer run cannot commit the stages of an older one."""
     stage = reader.stage("a", group(REJECTED, 2))
     reader.run_again()
     with pytest.raises(StageMismatchError, match="is not there"):
@@ -128,7 +128,7 @@ def test_stages_go_with_their_epoch(harness: Harness, reader: Reader) -> None:
 
 
 def test_stages_go_with_the_accept_and_the_incarnation(harness: Harness, reader: Reader) -> None:
-    """S6: what no commit named has no effect, and is gone."""
+    """S6: a stage without a commit has no effect, and is dropped."""
     first = reader.stage("a", group(REJECTED, 2))
     reader.advance(6, max_messages=2)
     reader.note(batch_id=8)
@@ -144,7 +144,7 @@ def test_stages_go_with_the_accept_and_the_incarnation(harness: Harness, reader:
 
 
 def test_an_abort_drops_stages_and_no_commit(harness: Harness, reader: Reader) -> None:
-    """S6: what was committed stays."""
+    """S6: committed outcomes stay."""
     stage, other = reader.stage("a", group(REJECTED, 2)), reader.stage("b", group(REJECTED, 3))
     reader.commit(stage)
     assert harness.do(c.AbortOutcomes((stage[0], other[0], other[0], b"none"))) == 1
@@ -154,7 +154,7 @@ def test_an_abort_drops_stages_and_no_commit(harness: Harness, reader: Reader) -
 
 
 def test_repeating_is_a_success(harness: Harness, reader: Reader) -> None:
-    """S6: a stage or a commit again, before and after a restart."""
+    """S6: a stage or a commit is repeated, before and after a restart."""
     stage = reader.stage("a", group(REJECTED, 2, 3))
     assert reader.stage("a", group(REJECTED, 2, 3)) == stage
     reader.commit(stage)
@@ -166,7 +166,7 @@ def test_repeating_is_a_success(harness: Harness, reader: Reader) -> None:
 
 
 def test_a_commit_is_whole_or_nothing(harness: Harness, reader: Reader) -> None:
-    """S6: one stage missing, short or named twice, and none counts."""
+    """S6: with one stage missing, short or named twice, no stage counts."""
     stage = reader.stage("a", group(REJECTED, 2))
     for wrong, why in (
         ((b"other".ljust(16), 1), "is not there"),
@@ -181,7 +181,7 @@ def test_a_commit_is_whole_or_nothing(harness: Harness, reader: Reader) -> None:
 
 
 def test_a_tag_outside_of_the_lease_is_refused(harness: Harness, reader: Reader) -> None:
-    """S6: it names the lowest such tag and the lease; a hole is inside, and is passed over."""
+    """S6: the error names the lowest such tag and the lease; a hole is inside and skipped."""
     reader.advance(6, max_messages=2)
     reader.note(batch_id=8)
     owner = reader.owner(batch_id=8)
@@ -201,7 +201,7 @@ def test_a_tag_outside_of_the_lease_is_refused(harness: Harness, reader: Reader)
 
 
 def test_rejecting_without_a_dead_letter_queue(harness: Harness) -> None:
-    """S6: refused, unless the call says discard; then the messages are dropped."""
+    """S6: refused unless the call has `discard`; then the messages are dropped."""
     harness.declare_filled("q", 3)
     reader = harness.lease("q")
     reader.note()
@@ -217,7 +217,7 @@ def test_rejecting_without_a_dead_letter_queue(harness: Harness) -> None:
 def test_what_a_lease_can_have_said_of_it_is_bounded(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I6: stages, and ways to settle."""
+    """I6: the stages of a lease are bounded, and so are its different outcomes."""
     monkeypatch.setattr(outcomes, "MAX_STAGES", 2)
     monkeypatch.setattr(outcomes, "MAX_TAG_OUTCOMES", 3)
     reader.say(group(REJECTED, 1), group(REJECTED, 2, reason="other"))

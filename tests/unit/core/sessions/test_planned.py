@@ -1,4 +1,4 @@
-"""Batches that a query planned, with rows or without: no id of one reads a later lease (S11)."""
+"""Batches that a query planned, with rows or without: no batch id reads a later lease (S11)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ reader = pytest.fixture(reading)
 
 
 def test_a_batch_id_reads_no_lease_of_a_later_opening(harness: Harness) -> None:
-    """S11: the checkpoint lost its files and kept its query's id, and the first session is away."""
+    """S11: the checkpoint lost its files but not its query id; the first session is absent."""
     harness.declare_filled("q", 3)
     first = harness.open("q", session="", open_and_lease=True)
     first.note(batch_id=0)
@@ -44,7 +44,7 @@ def test_a_batch_id_reads_no_lease_of_a_later_opening(harness: Harness) -> None:
 def test_no_remedy_for_a_held_lease_lets_a_batch_read_another(
     harness: Harness, options: dict[str, bool]
 ) -> None:
-    """S9, S11: released or taken over, the messages are leased anew, and that is another lease."""
+    """S9, S11: after a release or takeover the messages are in another lease."""
     harness.declare_filled("q", 3)
     harness.open("q", open_and_lease=True).note(batch_id=0)
     if not options:
@@ -56,7 +56,7 @@ def test_no_remedy_for_a_held_lease_lets_a_batch_read_another(
 
 
 def test_a_batch_of_several_sessions(harness: Harness) -> None:
-    """S11: what a batch reads is leased before any of it is fetched, in a later run as well."""
+    """S11: all leases of a batch precede its first fetch, also in a later run."""
     harness.declare("q", "r")
     harness.publish(["q", "r"])
     one, two = (harness.open(x, session=x, open_and_lease=True) for x in ("q", "r"))
@@ -71,7 +71,7 @@ def test_a_batch_of_several_sessions(harness: Harness) -> None:
 
 
 def test_a_replay_of_the_kept_lease_is_of_its_batch(harness: Harness) -> None:
-    """K2, S11: also once the query has read a later batch, when the files of both were lost."""
+    """K2, S11: it is read also after a later batch of the query, when both lost their files."""
     harness.declare_filled("q", 2)
     reader = harness.lease("q", max_messages=1)
     reader.note(1, batch_id=1)
@@ -83,7 +83,7 @@ def test_a_replay_of_the_kept_lease_is_of_its_batch(harness: Harness) -> None:
 
 
 def test_a_lease_that_nobody_fetched_is_not_accepted(harness: Harness) -> None:
-    """S11: a sink skipped its batch before a row was read; a caller may say that this is meant."""
+    """S11: a sink skipped the batch before a row was read; a caller may accept it explicitly."""
     harness.declare_filled("q", 3)
     reader = harness.lease("q", max_messages=2)
     with pytest.raises(UnreadLeaseError, match=r"tags 1 to 2 .* any of their 2 messages"):
@@ -95,7 +95,7 @@ def test_a_lease_that_nobody_fetched_is_not_accepted(harness: Harness) -> None:
 
 
 def test_a_lease_that_was_settled_by_name_is_accepted(harness: Harness) -> None:
-    """S6, S11: a batch job said what becomes of it."""
+    """S6, S11: a batch job has settled rows of the lease."""
     harness.declare_filled("q", 2)
     reader = harness.lease("q")
     reader.say(group(Outcome.RELEASED, 1), owner=BY_NAME)
@@ -103,7 +103,7 @@ def test_a_lease_that_was_settled_by_name_is_accepted(harness: Harness) -> None:
 
 
 def test_a_fetch_of_nobody_known_reads_a_lease(harness: Harness) -> None:
-    """S11: as on Spark Connect; holes alone, and what an older version leased, need no reader."""
+    """S11: a fetch without a query suffices; holes, and leases of older versions, need none."""
     harness.declare_filled("q", 3)
     reader = harness.lease("q", max_messages=1)
     note = c.NoteFetch("s", reader.command.incarnation, 1, "", "", 0, "label", 1)
@@ -124,7 +124,7 @@ def test_a_fetch_of_nobody_known_reads_a_lease(harness: Harness) -> None:
 def test_the_queries_whose_batch_is_known_are_bounded(
     harness: Harness, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S11, I6: those that read longest ago are forgotten."""
+    """S11, I6: the queries whose last fetch is the oldest are forgotten."""
     monkeypatch.setattr("ackq_broker.core.sessions.planned.MAX_QUERIES", 2)
     note = c.NoteFetch("s", reader.command.incarnation, 1, "", "run", 0, "label", 6)
     for query, batch in (("b", 1), ("query", 8), ("c", 1)):
@@ -136,7 +136,7 @@ def test_the_queries_whose_batch_is_known_are_bounded(
 
 
 def test_a_batch_that_another_user_claims(harness: Harness) -> None:
-    """S11: who fetches under the id of another user's query changes nothing for that query."""
+    """S11: a fetch under the id of another user's query changes nothing for that query."""
     harness.declare_filled("q", 2)
     harness.declare_filled("p", 2)
     reader, other = harness.lease("q", max_messages=1), harness.lease("p", session="t", holder=BOB)
@@ -158,7 +158,7 @@ def test_a_batch_that_another_user_claims(harness: Harness) -> None:
 
 
 def test_what_nobody_owns_is_known_to_all(harness: Harness, reader: Reader) -> None:
-    """S11: a batch that an older version noted is refused to each user."""
+    """S11: a batch that an older version noted is refused to every user."""
     reader.note()
     reader.advance(6)
     note = c.NoteFetch("s", reader.command.incarnation, 1, "query", "run", 7, "label", 7, "alice")
@@ -172,12 +172,12 @@ def test_what_nobody_owns_is_known_to_all(harness: Harness, reader: Reader) -> N
 
 
 def empty(reader: Reader, batch_id: int = 0) -> None:
-    """The task of a batch without rows, as that of an opening is."""
+    """Notes the task of a batch without rows, as an opening has one."""
     reader.note(0, batch_id=batch_id, empty=True)
 
 
 def test_an_empty_opening_is_batch_0(harness: Harness) -> None:
-    """S11: its sink has batch 0; under Trigger.Once the next opening would lease rows as that."""
+    """S11: the sink has batch 0; under Trigger.Once a new opening would lease rows as it."""
     harness.declare("q")
     first = harness.open("q", session="")
     records = len(harness.log)
@@ -194,7 +194,7 @@ def test_an_empty_opening_is_batch_0(harness: Harness) -> None:
 
 
 def test_an_empty_opening_again_is_no_other_batch(harness: Harness) -> None:
-    """S11: batch 0 of each opening is without rows; the one after it reads a lease."""
+    """S11: batch 0 of each opening has no rows; the batch after it reads a lease."""
     harness.declare_filled("q", 2)
     for holder in (BOB, None):
         one = harness.open("q", session="", **({"holder": holder} if holder else {}))
@@ -204,7 +204,7 @@ def test_an_empty_opening_again_is_no_other_batch(harness: Harness) -> None:
 
 
 def test_a_batch_without_rows_is_counted(harness: Harness) -> None:
-    """S11: a no-data batch has no task; the next lease is none of that id, in a later run."""
+    """S11: a no-data batch has no task; a later run cannot read the next lease under its id."""
     harness.declare_filled("q", 2)
     reader = harness.lease("q", max_messages=1)
     reader.note(batch_id=1)
@@ -220,7 +220,7 @@ def test_a_batch_without_rows_is_counted(harness: Harness) -> None:
 
 
 def test_each_holder_counts_for_itself(harness: Harness) -> None:
-    """S3, S11: the count begins again with the epoch, and an older holder counts no more."""
+    """S3, S11: the count restarts with the epoch, and an older holder's is refused."""
     harness.declare_filled("q", 2)
     reader = harness.lease("q", max_messages=1)
     reader.note(batch_id=1)
@@ -237,7 +237,7 @@ def test_each_holder_counts_for_itself(harness: Harness) -> None:
 
 
 def test_batches_without_rows_before_any_task(harness: Harness) -> None:
-    """S11: an opening is batch 0, so its session counts from there without a task of it."""
+    """S11: an opening is batch 0, so its session counts from it without a task."""
     harness.declare("q")
     reader = harness.open("q")
     reader.advance(0)
@@ -250,7 +250,7 @@ def test_batches_without_rows_before_any_task(harness: Harness) -> None:
 
 
 def test_a_batch_without_rows_is_known_to_another_opening(harness: Harness) -> None:
-    """S11: a union of sources lost all of its files, and batch 1 had rows of another source."""
+    """S11: a union of sources lost all its files, and batch 1 had rows of another source."""
     harness.declare("q")
     first = harness.open("q", session="")
     empty(first)
@@ -265,7 +265,7 @@ def test_a_batch_without_rows_is_known_to_another_opening(harness: Harness) -> N
 
 
 def test_a_batch_that_was_accepted_unread_is_counted(harness: Harness) -> None:
-    """S11: it was planned as well, so that the batches after it have their own ids."""
+    """S11: it was planned as well, so the batches after it have their own ids."""
     harness.declare_filled("q", 2)
     reader = harness.lease("q", max_messages=1)
     reader.advance(1, min_messages=9)
@@ -280,7 +280,7 @@ def test_a_batch_that_was_accepted_unread_is_counted(harness: Harness) -> None:
 
 
 def test_an_unread_batch_of_a_known_query_is_accepted(harness: Harness) -> None:
-    """S11: an earlier batch of this process was read, so no sink has a batch of this id."""
+    """S11: this process read an earlier batch, so no sink has a batch of this id."""
     harness.declare_filled("q", 3)
     reader = harness.lease("q", max_messages=1)
     reader.note(batch_id=1)
@@ -292,7 +292,7 @@ def test_an_unread_batch_of_a_known_query_is_accepted(harness: Harness) -> None:
 
 
 def test_an_unread_batch_after_a_named_opening_is_accepted(harness: Harness) -> None:
-    """S11: the task of the opening said that the query is a new one."""
+    """S11: the task of the opening shows that the query is new."""
     harness.declare_filled("q", 1)
     reader = harness.open("q")
     empty(reader)
@@ -313,7 +313,7 @@ def test_an_unread_batch_of_a_query_that_lost_its_files_is_refused(harness: Harn
 
 
 def test_another_source_of_the_batch_was_read(harness: Harness) -> None:
-    """S11: a fetch of the same batch from another session makes it no earlier one."""
+    """S11: a fetch of the same batch from another session does not make it an earlier one."""
     harness.declare("q", "r")
     one, two = (harness.open(x, session=x) for x in ("q", "r"))
     for each in (one, two):

@@ -14,7 +14,7 @@ from tests.unit.core.harness import BOB, Harness, Reader, labels
 
 
 def test_a_new_queue_joins_while_the_query_runs(harness: Harness) -> None:
-    """S10: with the next call; it makes a record once."""
+    """S10: the next call adds the queue, with one record."""
     harness.declare("in.a", "out")
     harness.publish_to("in.a", 1)
     reader = harness.open(queue_pattern="in.*")
@@ -66,13 +66,13 @@ def test_patterns(harness: Harness, pattern: str, found: tuple[str, ...]) -> Non
 
 
 def test_a_pattern_is_matched_in_linear_time(harness: Harness) -> None:
-    """I6: a name that almost fits many stars does not hold up the broker."""
+    """I6: a name that almost matches many stars does not delay the broker."""
     harness.declare("a" * 255)
     assert harness.open(queue_pattern="*a" * 120 + "b").info().queues == ()
 
 
 def test_names_or_a_pattern(harness: Harness) -> None:
-    """S10: one of the two; a query may change from one to the other."""
+    """S10: either names or a pattern; a query may change from one to the other."""
     harness.declare("a", "b")
     for queues, pattern in (((), ""), (("a",), "a")):
         with pytest.raises(InvalidArgumentError, match="pattern"):
@@ -87,7 +87,7 @@ def test_names_or_a_pattern(harness: Harness) -> None:
 
 
 def test_a_pattern_that_leaves_out_what_is_leased(harness: Harness) -> None:
-    """S10: refused; a queue that was deleted is left out by itself."""
+    """S10: such a pattern is refused; a deleted queue is left out without a refusal."""
     harness.declare("in.a", "in.b")
     harness.publish(["in.a", "in.b"])
     reader = harness.open(queue_pattern="in.*")
@@ -101,7 +101,7 @@ def test_a_pattern_that_leaves_out_what_is_leased(harness: Harness) -> None:
 
 
 def test_who_reads_its_own_dead_letters_is_warned(harness: Harness) -> None:
-    """S10, C13: every new holder, and whoever's queues change; naming both, and what to do."""
+    """S10, C13: at a new holder or changed queues; the warning names both queues and the remedy."""
     harness.declare("in.dead")
     harness.declare_filled("in", 2, dead_letter_queue="in.dead")
     reader = harness.open(queue_pattern="in*")
@@ -122,7 +122,7 @@ def test_who_reads_its_own_dead_letters_is_warned(harness: Harness) -> None:
 
 
 def test_dead_letters_that_go_elsewhere_make_no_circle(harness: Harness) -> None:
-    """S10: to a queue that is not read, to none; one that keeps its own does so for everybody."""
+    """S10: no warning is given, also without a dead-letter queue, or if a queue is its own."""
     harness.declare("dead", "in.dead", "in.plain")
     harness.declare("in", dead_letter_queue="dead")
     harness.declare("in.ring", dead_letter_queue="in.ring")
@@ -130,7 +130,7 @@ def test_dead_letters_that_go_elsewhere_make_no_circle(harness: Harness) -> None
 
 
 def test_the_built_in_queue_takes_part_in_a_circle(harness: Harness) -> None:
-    """C13, S10: dead letters whose queue is gone are there."""
+    """C13, S10: dead letters of a missing queue are in `ackq.dead`."""
     harness.declare_filled("in", 1, dead_letter_queue="gone")
     harness.deliver("k", "in")
     harness.settle("k", Outcome.REJECTED, 1)
@@ -140,7 +140,7 @@ def test_the_built_in_queue_takes_part_in_a_circle(harness: Harness) -> None:
 
 
 def test_many_circles_are_one_short_warning(harness: Harness) -> None:
-    """I6: ten of them are named."""
+    """I6: the warning names ten pairs."""
     harness.declare("in.dead")
     for number in range(12):
         harness.declare(f"in.{number}", dead_letter_queue="in.dead")
@@ -153,20 +153,20 @@ def test_many_circles_are_one_short_warning(harness: Harness) -> None:
 
 
 def test_another_session_name_is_refused(reader: Reader) -> None:
-    """S10: naming both."""
+    """S10: the refusal names both sessions."""
     with pytest.raises(CheckpointMismatchError, match=r"session 's'.*names session 'mine'"):
         reader.advance(0, session="mine")
 
 
 def test_another_broker_is_refused(reader: Reader) -> None:
-    """S10: an incarnation this broker never knew, with its own identity."""
+    """S10: an unknown incarnation is refused with this broker's history."""
     with pytest.raises(SessionNotFoundError, match="another broker") as caught:
         reader.advance(0, incarnation="f" * 32)
     assert caught.value.fields["history"] == "history"
 
 
 def test_more_queues_are_added(harness: Harness, reader: Reader) -> None:
-    """S10: and read from the next lease on."""
+    """S10: added queues are read from the next lease on."""
     harness.declare_filled("r", 2)
     reader.advance(0, max_messages=4)
     reader.advance(0, queues=("q", "r"))
@@ -187,7 +187,7 @@ def test_fewer_queues_are_refused_while_the_lease_holds_their_messages(
 
 
 def test_a_queue_without_leased_messages_can_be_left_out(harness: Harness, reader: Reader) -> None:
-    """S10: nothing depends on it."""
+    """S10: the lease does not depend on the queue."""
     harness.declare("r")
     reader.advance(0, queues=("q", "r"))
     reader.advance(0)
@@ -196,7 +196,7 @@ def test_a_queue_without_leased_messages_can_be_left_out(harness: Harness, reade
 
 
 def test_a_deleted_queue_does_not_block_its_readers(harness: Harness, reader: Reader) -> None:
-    """S10, Q4: after a forced delete the name cannot be given any more."""
+    """S10, Q4: after a forced delete the queue's name need not be given, and cannot be."""
     harness.declare("r")
     reader.advance(0, queues=("q", "r"))
     harness.do(c.DeleteQueue("q", force=True))
@@ -205,7 +205,7 @@ def test_a_deleted_queue_does_not_block_its_readers(harness: Harness, reader: Re
 
 
 def test_missing_and_absent_queues_are_refused(harness: Harness, reader: Reader) -> None:
-    """S10: a queue must exist, and one must be named."""
+    """S10: each named queue must exist, and one must be named."""
     with pytest.raises(QueueNotFoundError, match="'gone'"):
         reader.advance(0, queues=("q", "gone"))
     with pytest.raises(InvalidArgumentError, match="names no queue"):
@@ -213,7 +213,7 @@ def test_missing_and_absent_queues_are_refused(harness: Harness, reader: Reader)
 
 
 def test_a_missing_queue_does_not_hide_that_a_batch_waits(harness: Harness, reader: Reader) -> None:
-    """K1, S10: the refusal says what becomes of the checkpoint's batch, and how."""
+    """K1, S10: the refusal says that the checkpoint's batch is not accepted, and the remedy."""
     reader.advance(0)
     harness.do(c.DeleteQueue("q", force=True))
     with pytest.raises(QueueNotFoundError) as merely:
@@ -231,7 +231,7 @@ def test_a_missing_queue_does_not_hide_that_a_batch_waits(harness: Harness, read
 
 
 def test_other_sessions_on_the_queues_are_reported(harness: Harness, reader: Reader) -> None:
-    """S10: so that the source can warn that its messages are shared."""
+    """S10: the source can warn that its messages are shared."""
     harness.declare("r")
     harness.open("r", session="apart", holder=BOB)
     assert harness.open("q", session="t", holder=BOB).reply.other_sessions == ("s",)

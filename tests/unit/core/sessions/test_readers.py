@@ -1,4 +1,4 @@
-"""Readers of a lease (S6): whose lease a settle call is about, noted with each fetch."""
+"""Readers of a lease (S6): each fetch notes the run whose settle calls are about the lease."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ reader = pytest.fixture(reading)
 
 
 def test_an_owner_that_reads_nothing(reader: Reader) -> None:
-    """S6: another run, batch or query is not found; nothing to settle is no error."""
+    """S6: another run, batch or query has no lease; a commit without stages is no error."""
     for owner in (
         reader.owner(run_id="other"),
         reader.owner(batch_id=8),
@@ -44,7 +44,7 @@ def test_an_owner_that_reads_nothing(reader: Reader) -> None:
 
 
 def test_a_batch_that_reads_two_sessions(harness: Harness, reader: Reader) -> None:
-    """S6: the call must say which; a stage id belongs to one."""
+    """S6: the call must name the session; a stage id belongs to one session."""
     other = harness.lease("q", session="t", holder=BOB, max_messages=2)
     for each in (reader, other):
         each.note(batch_id=8)
@@ -61,7 +61,7 @@ def test_a_batch_that_reads_two_sessions(harness: Harness, reader: Reader) -> No
 
 
 def test_a_session_is_settled_by_name(harness: Harness, reader: Reader) -> None:
-    """S6: from a batch job, which is no run that reads it; it has no batch either."""
+    """S6: a batch job is no run that reads the lease, and its dead letters have no batch."""
     reader.say(group(REJECTED, 2), owner=BY_NAME)
     reader.advance(6, min_messages=99)
     (piece,) = views.browse(harness.core.state, "dead")
@@ -74,7 +74,7 @@ def test_a_session_is_settled_by_name(harness: Harness, reader: Reader) -> None:
 def test_a_fetch_is_noted_once_for_each_run_batch_and_epoch(
     harness: Harness, reader: Reader
 ) -> None:
-    """S6: the label alone makes no record; an old epoch's fetch is none of this lease."""
+    """S6: a label alone makes no record; a fetch of an old epoch is not noted."""
     records = len(harness.log)
     reader.note()
     assert len(harness.log) == records
@@ -90,7 +90,7 @@ def test_a_fetch_is_noted_once_for_each_run_batch_and_epoch(
 
 
 def test_a_fetch_without_a_query_proves_the_incarnation(harness: Harness) -> None:
-    """S9: as on Spark Connect under Trigger.Once; one record, and no reader of it."""
+    """S9: such a fetch, as on Spark Connect under Trigger.Once, makes one record, and no reader."""
     harness.declare_filled("q", 2)
     reader = harness.open("q", open_and_lease=True)
     note = c.NoteFetch("s", reader.command.incarnation, 1, "", "", 0, "label", 2)
@@ -107,7 +107,7 @@ def test_a_fetch_without_a_query_proves_the_incarnation(harness: Harness) -> Non
 
 
 def test_a_run_that_read_nothing_of_its_session_is_fenced(reader: Reader) -> None:
-    """S3, S6: it names the session, and is none of the runs that read it; another query may."""
+    """S3, S6: it names the session, and is no run that read it; another query is not fenced."""
     owner = c.LeaseOwner("s", "query", "forgotten", 7)
     with pytest.raises(FencedError, match="Run forgotten of query query has read nothing"):
         reader.stage("a", group(REJECTED, 2), owner=owner)
@@ -118,7 +118,7 @@ def test_a_run_that_read_nothing_of_its_session_is_fenced(reader: Reader) -> Non
 def test_a_run_of_a_session_that_was_opened_anew_is_fenced(
     harness: Harness, reader: Reader
 ) -> None:
-    """S6, S9: the same tags are those of other messages: one of a query that never read is not."""
+    """S6, S9: the tags are of other messages now; a query that never read is not fenced."""
     owner = c.LeaseOwner("s", "query", "run", 7)
     assert reader.stage("a", group(REJECTED, 2), owner=owner)[1] == 1
     harness.do(c.ReleaseSession("s"))
@@ -129,7 +129,7 @@ def test_a_run_of_a_session_that_was_opened_anew_is_fenced(
 
 
 def test_an_owner_that_names_its_epoch_is_fenced(reader: Reader) -> None:
-    """S3, S6: a program that reads a session has no run; it says when it has read."""
+    """S3, S6: a program without a run names the epoch in which it read."""
     owner = BY_NAME._replace(epoch=1)
     assert reader.stage("a", group(REJECTED, 2), owner=owner)[1] == 1
     reader.advance(0, holder=BOB)
@@ -143,7 +143,7 @@ def test_an_owner_that_names_its_epoch_is_fenced(reader: Reader) -> None:
 
 
 def test_a_note_of_what_is_not_there(harness: Harness, reader: Reader) -> None:
-    """S6: an incarnation that is gone, a lease that was let go: nothing is noted."""
+    """S6: a fetch of an unknown incarnation or an ended lease is not noted."""
     records = len(harness.log)
     harness.do(c.NoteFetch("s", "unknown", 1, "query", "run", 7))
     assert len(harness.log) == records

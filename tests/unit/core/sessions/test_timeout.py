@@ -1,4 +1,4 @@
-"""The session timeout (S5): the lease goes back, a re-attach gets what is still ready, once."""
+"""The session timeout (S5): the lease is requeued; a re-attach gets what is still ready, once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CAROL = c.HolderInfo(b"carol".ljust(16), "host-c", 33, "app-c")
 
 @pytest.fixture
 def reader(harness: Harness) -> Reader:
-    """A query that holds the tags 1 to 6 of ten messages, and may be away for a second."""
+    """A query that holds the tags 1 to 6 of ten messages, with a timeout of one second."""
     harness.declare("q", dead_letter_queue="dead")
     harness.publish_to("q", 6, ttls_ms=[0, 0, 0, 0, 5000, 0])
     harness.publish_to("q", 4)
@@ -25,12 +25,12 @@ def reader(harness: Harness) -> Reader:
 
 
 def rows(reader: Reader, after: int, last: int) -> list[tuple[int, str, int]]:
-    """(tag, label, delivery count) of a fetch."""
+    """(tag, label, delivery count) of the fetched rows."""
     return reader.harness.rows(reader.pieces(after, last))
 
 
 def take(harness: Harness, count: int, *outcomes: Outcome | None) -> None:
-    """Another consumer gets the lowest messages, and settles them in order; None: not."""
+    """Another consumer gets the lowest messages, and settles them in order, except for None."""
     tags = [row[0] for row in harness.deliver("k", "q", count)]
     for tag, outcome in zip(tags, outcomes, strict=False):
         if outcome is not None:
@@ -41,7 +41,7 @@ def take(harness: Harness, count: int, *outcomes: Outcome | None) -> None:
 
 
 def test_a_detach_is_one_record_that_requeues_the_lease(harness: Harness, reader: Reader) -> None:
-    """S5: back at their old places, one delivery older; the session stays, in a new epoch."""
+    """S5: messages are back in place, with one delivery more; the session has a new epoch."""
     assert reader.info().session_timeout_ms == 1000
     records = len(harness.log)
     assert reader.detach() == c.Released(6, 0)
@@ -54,7 +54,7 @@ def test_a_detach_is_one_record_that_requeues_the_lease(harness: Harness, reader
 
 
 def test_a_detach_of_what_is_another_by_now_does_nothing(harness: Harness, reader: Reader) -> None:
-    """S5: another epoch, another incarnation, no session, no lease, detached before."""
+    """S5: such a detach names another epoch or incarnation, or finds no lease to detach."""
     records = len(harness.log)
     incarnation = reader.command.incarnation
     for name, which, epoch in (("s", incarnation, 2), ("s", "other", 1), ("t", incarnation, 1)):
@@ -67,7 +67,7 @@ def test_a_detach_of_what_is_another_by_now_does_nothing(harness: Harness, reade
 
 
 def test_the_old_epoch_is_refused(harness: Harness, reader: Reader) -> None:
-    """S3, S5: fetches, signs of life and settle calls, as nobody's."""
+    """S3, S5: fetches, heartbeats and settle calls of the old epoch are refused as fenced."""
     reader.note()
     reader.detach()
     for call in (
@@ -82,7 +82,7 @@ def test_the_old_epoch_is_refused(harness: Harness, reader: Reader) -> None:
 
 
 def test_a_timeout_is_as_the_last_call_says(harness: Harness, reader: Reader) -> None:
-    """S5: changed by a record, and 0 is never again."""
+    """S5: the last call's timeout counts, changed by a record; 0 is never."""
     for timeout_ms in (2000, 0):
         records = len(harness.log)
         reader.advance(0, session_timeout_ms=timeout_ms)
@@ -101,7 +101,10 @@ def test_a_timeout_is_as_the_last_call_says(harness: Harness, reader: Reader) ->
 def test_a_re_attach_gets_what_is_ready_under_the_same_tags(
     harness: Harness, reader: Reader, holder: c.HolderInfo
 ) -> None:
-    """S1, S5: in one record, whoever it is; counts as first delivered; nothing beyond the lease."""
+    """S1, S5: one record leases them for any holder, with counts as first delivered.
+
+    No message beyond the lease is leased, whatever the limit.
+    """
     before = rows(reader, 0, 6)
     reader.detach()
     harness.restart()
@@ -116,7 +119,7 @@ def test_a_re_attach_gets_what_is_ready_under_the_same_tags(
 
 
 def test_every_other_tag_is_a_hole_by_reason(harness: Harness, reader: Reader) -> None:
-    """S5: taken, and accepted, held or delayed by another; what came back in time is none."""
+    """S5: a message that others accepted, hold or delay is one; one released in time is not."""
     reader.detach()
     take(harness, 4, Outcome.ACCEPTED, None, Outcome.RELEASED)
     harness.settle("k", Outcome.FAILED, 4, delay_ms=60_000)
@@ -128,7 +131,7 @@ def test_every_other_tag_is_a_hole_by_reason(harness: Harness, reader: Reader) -
 
 
 def test_a_hole_never_comes_back(harness: Harness, reader: Reader) -> None:
-    """S5: though its message is ready again; a second detach keeps it too."""
+    """S5: also when its message is ready again; a second detach keeps the hole."""
     reader.detach()
     take(harness, 2)
     reader.advance(0)
@@ -142,7 +145,7 @@ def test_a_hole_never_comes_back(harness: Harness, reader: Reader) -> None:
 
 
 def test_reasons_of_messages_that_are_gone(harness: Harness) -> None:
-    """S5: expired, purged, vanished, moved, deleted with their queue, each counted as that."""
+    """S5: expired, purged, vanished, taken or deleted messages count by their reason."""
     harness.declare("q", "lost", "x")
     harness.publish(["q", "q", "lost", "x", "q"], ttls_ms=[0, 1000, 0, 0, 0])
     harness.publish_to("q", 1, persistent=False)
@@ -164,7 +167,7 @@ def test_reasons_of_messages_that_are_gone(harness: Harness) -> None:
 
 
 def test_reasons_of_messages_that_moved_or_fell_out(harness: Harness) -> None:
-    """S5, Q3, Q6: expired to the dead-letter queue; driven back; over a bound; overdue only."""
+    """S5, Q3, Q6: messages expired to a dead-letter queue, redriven, over a bound, or overdue."""
     harness.declare("dead", max_length=4, overflow="drop-head")
     harness.declare_filled("q", 1, dead_letter_queue="dead", message_ttl_ms=2000)
     harness.settle("k", Outcome.REJECTED, *[row[0] for row in harness.deliver("k", "q")])
@@ -183,7 +186,7 @@ def test_reasons_of_messages_that_moved_or_fell_out(harness: Harness) -> None:
 
 
 def test_a_lease_of_a_deleted_queue_is_gone_at_the_detach(harness: Harness, reader: Reader) -> None:
-    """Q4, S5: its bodies were kept until then."""
+    """Q4, S5: the bodies of the lease were kept until the detach."""
     harness.do(c.DeleteQueue("q", force=True))
     assert reader.detach() == c.Released(0, 6)
     assert harness.core.drain_dead_blocks() == [1, 2]
@@ -195,7 +198,7 @@ def test_a_lease_of_a_deleted_queue_is_gone_at_the_detach(harness: Harness, read
 
 
 def test_the_start_decides_after_a_detach_as_ever(harness: Harness, reader: Reader) -> None:
-    """S4, S5: at its end the lease is accepted, what is still there of it, in the same record."""
+    """S4, S5: at its end the rest of the lease is accepted, in the same record."""
     reader.detach()
     take(harness, 2, Outcome.ACCEPTED, None)
     for start in (3, 7):
@@ -212,7 +215,7 @@ def test_the_start_decides_after_a_detach_as_ever(harness: Harness, reader: Read
 
 
 def test_an_attach_decides_as_well(harness: Harness, reader: Reader) -> None:
-    """S5, K2: for the replay of the lease, and for that of the one accepted before."""
+    """S5, K2: so it does for a replay of the lease, and of the one accepted before."""
     reader.detach()
     take(harness, 1)
     epoch = reader.attach(0, 6, holder=BOB).epoch
@@ -226,7 +229,7 @@ def test_an_attach_decides_as_well(harness: Harness, reader: Reader) -> None:
 
 
 def test_committed_outcomes_stay_for_the_re_attach(harness: Harness, reader: Reader) -> None:
-    """S5, S6: those of tags that are no holes now; also when it accepts at once."""
+    """S5, S6: outcomes of tags that are no holes apply, also when the re-attach accepts at once."""
     reader.note()
     reader.say(group(Outcome.REJECTED, 1, 2), group(Outcome.RELEASED, 3))
     reader.stage("left", group(Outcome.REJECTED, 4))
@@ -241,7 +244,7 @@ def test_committed_outcomes_stay_for_the_re_attach(harness: Harness, reader: Rea
 
 
 def test_a_horizon_does_not_keep_a_session_from_its_own(harness: Harness, reader: Reader) -> None:
-    """K5, S5: what the session held is eligible, whenever it went back."""
+    """K5, S5: messages of the session's lease are eligible, whenever they were requeued."""
     horizon = harness.core.sequence
     reader.detach()
     assert reader.advance(0, horizon=horizon).end_tag == 6
@@ -250,7 +253,7 @@ def test_a_horizon_does_not_keep_a_session_from_its_own(harness: Harness, reader
 
 
 def test_a_queue_that_is_left_out_at_the_re_attach(harness: Harness, reader: Reader) -> None:
-    """S5, S10: refused while the lease would get messages of it."""
+    """S5, S10: leaving it out is refused while the lease would get messages of it."""
     harness.declare("r")
     reader.detach()
     with pytest.raises(CheckpointMismatchError, match="6 messages of queue 'q'"):
@@ -261,7 +264,7 @@ def test_a_queue_that_is_left_out_at_the_re_attach(harness: Harness, reader: Rea
 
 
 def test_two_detached_sessions_of_one_queue(harness: Harness, reader: Reader) -> None:
-    """S5: each learns why its own are gone."""
+    """S5: each session learns the reasons of its own holes."""
     reader.detach()
     other = harness.lease("q", session="t", holder=BOB, max_messages=4)
     other.detach()
@@ -281,7 +284,7 @@ def test_two_detached_sessions_of_one_queue(harness: Harness, reader: Reader) ->
 
 
 def test_a_detached_session_is_replaced_or_released(harness: Harness, reader: Reader) -> None:
-    """S9: it holds nothing, so that nothing is given back twice."""
+    """S9: it holds no message, so none is requeued twice."""
     reader.detach()
     opened = harness.open("q", holder=BOB)
     (warning,) = opened.reply.warnings
@@ -295,7 +298,7 @@ def test_a_detached_session_is_replaced_or_released(harness: Harness, reader: Re
 
 
 def test_an_unproven_session_that_held_a_lease_stays(harness: Harness) -> None:
-    """S5, S9: under Trigger.Once a checkpoint may name it, and come back next week."""
+    """S5, S9: under Trigger.Once a checkpoint may name it, and return next week."""
     harness.declare_filled("q", 3)
     reader = harness.open("q", open_and_lease=True, session_timeout_ms=1)
     reader.detach()
@@ -306,7 +309,7 @@ def test_an_unproven_session_that_held_a_lease_stays(harness: Harness) -> None:
 
 
 def test_a_detached_lease_over_a_snapshot(harness: Harness, reader: Reader) -> None:
-    """I2, S5: what became of its messages is known after a restart."""
+    """I2, S5: the reasons of holes are known after a restart."""
     reader.detach()
     take(harness, 1, Outcome.ACCEPTED)
     harness.core = Core.restore(harness.core.snapshot())

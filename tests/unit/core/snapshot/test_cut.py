@@ -1,6 +1,6 @@
-"""A snapshot that is taken while commands go on is the state at its cut.
+"""A snapshot that is taken while commands are applied is the state at its cut.
 
-The harness of these tests takes one beside everything that the tests of the core do.
+The harness of these tests also takes one during all other tests of the core.
 """
 
 from itertools import islice
@@ -18,8 +18,10 @@ from tests.unit.core.test_restart import busy
 
 @pytest.mark.parametrize("step", [0, 1, 10, 100])
 def test_a_cut_is_of_one_record(harness: Harness, step: int) -> None:
-    """I2: at each record of a history with every kind; all later ones are applied meanwhile, with
-    some pieces between two of them, or none before the last.
+    """I2: a cut at each record of a history is kept, while all later records are applied.
+
+    The history has every kind of record. Some pieces are taken between two of them, or none before
+    the last.
     """
     busy(harness)
     before = Core()
@@ -36,7 +38,7 @@ def test_a_cut_is_of_one_record(harness: Harness, step: int) -> None:
 
 
 def test_what_is_settled_behind_the_cut(harness: Harness) -> None:
-    """I2: it is unacked in the snapshot."""
+    """I2: a message settled after the cut is unacked in the snapshot."""
     harness.declare_filled("q", 3)
     harness.deliver("ch", "q", 3)
     expected, log = harness.core.snapshot(), len(harness.log)
@@ -52,7 +54,7 @@ def test_what_is_settled_behind_the_cut(harness: Harness) -> None:
 
 
 def test_a_key_that_is_used_again(harness: Harness) -> None:
-    """I2: the item that had it at the cut counts, not the new one."""
+    """I2: the snapshot has the item that had the key at the cut, not the new one."""
     expected = harness.core.snapshot()
     core = Core.restore(expected)
     pieces = core.cut().pieces()
@@ -68,7 +70,7 @@ def test_a_key_that_is_used_again(harness: Harness) -> None:
 
 
 def test_one_cut_at_a_time(harness: Harness) -> None:
-    """I6: until all of it was taken, or nobody wants it any more."""
+    """I6: the next cut waits until all pieces of the last were taken, or it was closed."""
     core = Core.restore(harness.core.snapshot())
     cut = core.cut()
     with pytest.raises(AssertionError, match="one cut"):
@@ -80,7 +82,7 @@ def test_one_cut_at_a_time(harness: Harness) -> None:
 
 
 def test_items_of_many_parts(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I2, K3, P13: long stages, transactions and exchanges are captured, too, not only read."""
+    """I2, K3, P13: long stages, transactions and exchanges are captured when they change."""
     monkeypatch.setattr(image, "_SORT_KEYS", 7)
     harness.declare_filled("q", 200)
     stage, writer = b"s" * 16, b"t" * 16
@@ -102,7 +104,7 @@ def test_items_of_many_parts(harness: Harness, monkeypatch: pytest.MonkeyPatch) 
 
 
 def fill(harness: Harness, stage: bytes, writer: bytes, number: int) -> None:
-    """One more row in a stage and in a transaction, and a binding; later ones replace others."""
+    """Adds a row to a stage and to a transaction, and a binding; later ones replace others."""
     routes = (c.Route("q"),)
     harness.do(c.StageBlock(stage, "", routes, 1, 1))
     block = c.TransactionBlock(

@@ -1,4 +1,4 @@
-"""Packed sizes: what was packed, in the fewest bytes a row."""
+"""Packed sizes: equal to the original sizes, in the fewest bytes a row."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ sizes = st.lists(
 
 @given(sizes, st.data())
 def test_sizes_come_back(values: list[int], data: st.DataObject) -> None:
-    """Q3, I2: any rows, by range or by index; equal sizes give equal bytes."""
+    """Q3, I2: sizes of any rows, by range or by index; equal sizes give equal bytes."""
     column = pack(np.array(values))
     first = data.draw(st.integers(0, len(values) - 1))
     count = data.draw(st.integers(1, len(values) - first))

@@ -10,7 +10,7 @@ from ackq_broker.core.state.channel import ChannelTags
 @settings(max_examples=60)
 @given(data=st.data())
 def test_a_channel_is_a_dict_of_tags(data: st.DataObject) -> None:
-    """C1, C16: tags of several queues, positions in any order, settled in any."""
+    """C1, C16: tags of several queues, positions in any order, settled in any order."""
     channel, expected, free = ChannelTags(), {}, {1: set(range(1, 60)), 2: set(range(1, 60))}
     for _ in range(data.draw(st.integers(1, 25))):
         queue_id = data.draw(st.sampled_from((1, 2)))

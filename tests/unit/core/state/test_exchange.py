@@ -10,7 +10,7 @@ from ackq_broker.core.state.exchange import Exchange
 
 
 def queue_ids(exchange: Exchange, key: str) -> tuple[int, ...]:
-    """The queues that want a key."""
+    """The queues that a key is routed to."""
     return tuple(sorted({queue_id for group in exchange.groups(key) for queue_id in group}))
 
 
@@ -43,7 +43,7 @@ def test_topics_match_their_definition(bound: list[str], key: str) -> None:
 
 
 def test_a_changed_binding_counts_at_once() -> None:
-    """Q2: what was matched before a bind or an unbind is matched again; words that go are gone."""
+    """Q2: keys are matched again after a bind or an unbind, and unused words are removed."""
     exchange = Exchange("x", "topic", durable=True)
     for pattern, queue_id in (("a.#", 1), ("a.b", 2), ("a.b", 3)):
         exchange.bind(pattern, queue_id)
@@ -57,7 +57,7 @@ def test_a_changed_binding_counts_at_once() -> None:
 
 @pytest.mark.parametrize("words", [1, limits.MAX_TOPIC_WORDS])
 def test_hostile_bindings_take_a_bounded_number_of_steps(words: int) -> None:
-    """I6: a match ends at its bound, names it, and is not tried again for the same key."""
+    """I6: a match ends at its bound of steps, and is not tried again for the same key."""
     exchange = Exchange("x", "topic", durable=True)
     for number in range(2_000):
         exchange.bind(".".join(["#", *f"{number:011b}", "#", "end"]), number)
@@ -69,7 +69,7 @@ def test_hostile_bindings_take_a_bounded_number_of_steps(words: int) -> None:
 
 
 def test_a_match_over_its_steps_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """I6: the refusal names the exchange and the remedy; other keys go on."""
+    """I6: the refusal names the exchange and the remedy; other keys are still routed."""
     monkeypatch.setattr(limits, "MAX_TOPIC_STEPS", 5)
     exchange = Exchange("x", "topic", durable=True)
     for number in range(10):
@@ -81,7 +81,7 @@ def test_a_match_over_its_steps_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_topic_has_21_words_at_most() -> None:
-    """Q2, I6: a longer key is refused; an older, longer binding still matches what it can."""
+    """Q2, I6: a longer key is refused; an older, longer binding still matches shorter keys."""
     exchange = Exchange("x", "topic", durable=True)
     exchange.bind(".".join(["#"] * 60 + ["end"]), 1)
     assert queue_ids(exchange, ".".join(["a"] * 20 + ["end"])) == (1,)

@@ -51,7 +51,7 @@ def located(placements: Placements, positions: list[int]) -> list[tuple[int, int
     data=st.data(),
 )
 def test_sizes_are_those_of_each_position(runs: list[list[int]], data: st.DataObject) -> None:
-    """Q3, I5: by columns, the same sizes as position by position; also moved and removed ones."""
+    """Q3, I5: by columns, the sizes are those by position; also when moved or removed."""
     block_sizes = BlockSizes(
         (block, pack(np.array([0] * 5 + sizes)))
         for block, sizes in enumerate(runs, 1)
@@ -87,7 +87,7 @@ counts = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_s
 def test_placements_find_what_a_dict_finds(
     runs: list[tuple[int, bool]], data: st.DataObject
 ) -> None:
-    """I5: by runs and pages, the same rows, sizes and blocks as position by position."""
+    """I5: by runs and pages, the rows, sizes and blocks are those by position."""
     placements, expected, first = Placements(), {}, 1
     for block, (count, scattered) in enumerate(runs, 1):
         selected = [2 * i for i in range(count)] if scattered and count > 1 else None
@@ -158,7 +158,7 @@ def test_moved_runs_are_where_they_were(runs: list[tuple[int, bool]], data: st.D
 
 
 def test_moved_runs_fill_pages_as_others_do() -> None:
-    """I5: a page is bounded in runs and in positions, however many come together."""
+    """I5: a page is bounded in runs and in positions, however many runs move together."""
     source, target = Placements(), Placements()
     for position in range(1, 3 * PAGE_ROWS + 1):
         source.append(placement(position, 1, position, None))
@@ -175,7 +175,7 @@ def test_moved_runs_fill_pages_as_others_do() -> None:
 
 
 def test_pages_are_packed_and_dropped() -> None:
-    """I5: what is left of a large queue does not hold on to what is gone."""
+    """I5: the rest of a large queue does not keep the pages of removed messages."""
     placements = Placements()
     for position in range(1, 4 * PAGE_ROWS + 1):
         placements.append(placement(position, 1, position, None))
@@ -191,7 +191,7 @@ def test_pages_are_packed_and_dropped() -> None:
 
 
 def test_long_runs_end_a_page() -> None:
-    """I5: a page's positions are bounded, so that one step of work is."""
+    """I5: the positions of a page are bounded, and so is one step of work."""
     placements = Placements()
     for block in range(4):
         placements.append(placement(1 + block * 300_000, 300_000, block + 1, None))
@@ -207,7 +207,7 @@ def test_long_runs_end_a_page() -> None:
     most=st.integers(3, 10),
 )
 def test_merged_groups_cover_and_are_bounded(sizes: list[int], target: int, most: int) -> None:
-    """S1: the last group ends at the end, and there are never too many."""
+    """S1: the last group ends at the last row, and the number of groups is bounded."""
     ends = merge(np.cumsum(sizes), target, most)
     assert ends[-1] == len(sizes) - 1
     assert (np.diff(ends) > 0).all()
@@ -215,12 +215,12 @@ def test_merged_groups_cover_and_are_bounded(sizes: list[int], target: int, most
 
 
 def test_a_dump_is_of_its_instant() -> None:
-    """I2, I5: what is appended, cut and removed before its pages are read is not in it."""
+    """I2, I5: runs appended, cut or removed before their pages are read do not change a dump."""
     placements = Placements()
     for first in range(1, 3 * PAGE_ROWS, 2):
         placements.append(placement(first, 2, first, [1, 5] if first % 3 else None))
     expected, late = dumped(placements), placements.dump()
-    # Parts of runs in the first page, all of the second, most of the third; and more at the end.
+    # Parts of runs in the first page, and most of the second; then one more run at the end.
     placements.remove(BitMap64(range(2, 200, 4)))
     placements.remove(BitMap64(range(2 * PAGE_ROWS + 1, 3 * PAGE_ROWS - 30)))
     placements.append(placement(first + 2, 9, first + 2, None))

@@ -1,4 +1,4 @@
-"""What is counted of queues since the process began, and that it only grows."""
+"""Totals of queues since the process began, which only grow."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def h():
 
 
 def totals(h):
-    """The counts of all queues since the process began, without zeros."""
+    """The totals of all queues since the process began, without zeros."""
     found = views.departed_totals(h.core.state)
     for queue_id in views.queue_ids(h.core.state).values():
         found.update(h.core._state.queues[queue_id].totals())
@@ -23,7 +23,7 @@ def totals(h):
 
 
 def test_deliveries_of_channels_and_leases(h):
-    """M2: both count as delivered; what was requeued before counts as redelivered, too."""
+    """M2: both count as delivered; a requeued message counts as redelivered, too."""
     h.declare_filled("q", 5)
     h.deliver("a", "q", 2)
     h.settle("a", Outcome.RELEASED, 1, 2)
@@ -35,7 +35,7 @@ def test_deliveries_of_channels_and_leases(h):
 
 
 def test_dead_letters_by_cause(h):
-    """M2, C13: by what ended them, where they were."""
+    """M2, C13: a dead letter counts in its old queue, by its cause."""
     h.declare("dead")
     h.declare("q", dead_letter_queue="dead", delivery_limit=1)
     h.publish_to("q", 4)
@@ -69,12 +69,12 @@ def test_a_deleted_queue_that_messages_still_hold_is_counted_once(h):
 
 
 def test_a_process_begins_at_zero(h):
-    """M2: what an earlier process counted, and what its end took away, is no part of it."""
+    """M2: the counts of an earlier process, and of its end, are not in the totals."""
     h.declare_filled("q", 3)
     h.declare_filled("temporary", 2, durable=False)
     h.deliver("a", "q", 1)
     h.restart()
     assert totals(h) == {}
-    assert h.info("q").published == 3  # of the queue itself the journal knows all
+    assert h.info("q").published == 3  # the journal has all counts of the queue itself
     h.publish_to("q", 1)
     assert totals(h) == {"published": 1}

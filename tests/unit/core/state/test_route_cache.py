@@ -1,4 +1,4 @@
-"""Routes that are remembered, by bytes."""
+"""A cache of routes, bounded by bytes."""
 
 import sys
 
@@ -10,7 +10,7 @@ from ackq_broker.core.state.route_cache import RouteCache
 
 
 def test_it_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """I6: keys of all exchanges together; long keys are fewer."""
+    """I6: keys of all exchanges share the bound; of long keys fewer fit."""
     monkeypatch.setattr(limits, "ROUTE_CACHE_BYTES", 10_000)
     cache = RouteCache()
     most = 0
@@ -23,7 +23,7 @@ def test_it_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_used_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """I5: a stream of new keys does not push out one that is looked up."""
+    """I5: a stream of new keys does not push out a key that is looked up."""
     monkeypatch.setattr(limits, "ROUTE_CACHE_BYTES", 10_000)
     exchange = Exchange("x", "topic", durable=True, cache=RouteCache())
     exchange.bind("#.used", 1)

@@ -1,4 +1,4 @@
-"""The table of transitions in `core/state/queue.py`: the core does what each of its cells says."""
+"""The table of transitions in `core/state/queue.py`: the core does what each cell says."""
 
 import re
 from contextlib import suppress
@@ -15,12 +15,12 @@ from tests.unit.core.harness import SECOND_US, Harness, group
 
 HOUR_MS = 3_600_000
 DELAY_MS = 60_000
-# Of these nothing is left in the queue, so that nothing can happen to them.
+# After these nothing is left in the queue, so no event can change the message.
 ENDS = ("accepted", "dead", "expired", "removed")
 
 
 def table():
-    """The cells: (event, state) to what is there."""
+    """Parses the table: (event, state) to the text of the cell."""
     lines = [line.strip("| ").split("|") for line in module.__doc__.splitlines() if "|" in line]
     (_, *states), _, *rows = [[cell.strip() for cell in line] for line in lines]
     return {
@@ -51,7 +51,7 @@ class Message:
         getattr(self, f"become_{state}")()
 
     def become_ready(self):
-        """It is, once it is published."""
+        """A published message is ready already."""
 
     def become_unacked(self):
         self.harness.deliver("c", "q", 1)
@@ -85,13 +85,13 @@ class Message:
     # --- events ---
 
     def fail_twice(self):
-        """More often than the delivery limit allows."""
+        """Fails the message more often than the delivery limit allows."""
         self.harness.settle("c", Outcome.FAILED, 1)
         self.harness.deliver("c", "q", 1)
         self.harness.settle("c", Outcome.FAILED, 2)
 
     def session(self):
-        """The reader that has the message leased, or else one that holds nothing."""
+        """The reader that leases the message, or else one without a lease."""
         return self.reader or self.harness.open("q")
 
     def session_settles(self, outcome):
@@ -100,7 +100,7 @@ class Message:
         session.advance(1)
 
     def happens(self, event):
-        """One of the events; a refusal changes nothing."""
+        """Makes one of the events happen; a refusal changes nothing."""
         do, settle = self.harness.do, self.harness.settle
         act = {
             "delivered": lambda: self.harness.deliver("other", "q", 1),
@@ -132,7 +132,7 @@ class Message:
 
     @property
     def state(self):
-        """Where the message is now."""
+        """The present state of the message."""
         state = self.harness.core.state
         queue = next((each for each in state.queues.values() if each.name == "q"), None)
         if queue is None:
@@ -154,7 +154,7 @@ class Message:
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("state", STATES)
 def test_a_cell(harness: Harness, event: str, state: str) -> None:
-    """I4: the message is then where the table says, or where it was."""
+    """I4: the message is then in the state that the table names, or in its old one."""
     message = Message(harness, state, event=event)
     assert message.state == state
     message.happens(event)
@@ -165,7 +165,7 @@ def test_a_cell(harness: Harness, event: str, state: str) -> None:
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("state", ENDS)
 def test_nothing_happens_to_what_is_gone(harness: Harness, event: str, state: str) -> None:
-    """I4: accepted, dead-lettered, expired and removed messages do not come back."""
+    """I4: accepted, dead-lettered, expired and removed messages do not return."""
     before = {"expired": "expires", "dead": "expires to a queue"}.get(state, event)
     message = Message(harness, state, event=before)
     assert message.state == state
@@ -174,7 +174,7 @@ def test_nothing_happens_to_what_is_gone(harness: Harness, event: str, state: st
 
 
 def test_each_transition_names_a_rule():
-    """A cell that changes something says by which rule."""
+    """A cell with a new state names its rule."""
     rules = defined()
     for cell in TABLE.values():
         after, _, rule = cell.partition(" ")

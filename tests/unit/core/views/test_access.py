@@ -1,4 +1,4 @@
-"""What a permission depends on, read from the state."""
+"""State that permissions depend on."""
 
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
@@ -6,7 +6,7 @@ from tests.unit.core.harness import ALICE, Harness
 
 
 def test_the_sessions_of_a_name_and_an_incarnation(harness: Harness) -> None:
-    """A2: both count, each once; with the queues that are read and those of what can be fetched."""
+    """A2: sessions by name and by incarnation, each once; with the queues they read or hold."""
     harness.declare_filled("q", 2)
     lease = harness.lease("q").reply
     (found,) = views.session_access(harness.core.state, "s", lease.incarnation)
@@ -18,7 +18,7 @@ def test_the_sessions_of_a_name_and_an_incarnation(harness: Harness) -> None:
 
 
 def test_the_queues_of_a_pattern(harness: Harness) -> None:
-    """A2, S10: as a session finds them."""
+    """A2, S10: queues are found as a session finds them."""
     for name in ("orders", "other", "o"):
         harness.declare(name)
     assert views.queues_like(harness.core.state, "o?*") == ["orders", "other"]
@@ -27,7 +27,7 @@ def test_the_queues_of_a_pattern(harness: Harness) -> None:
 
 
 def test_writers_and_stages(harness: Harness) -> None:
-    """A2, A5: where a writer wrote last, and what its stages hold."""
+    """A2, A5: the target that a writer wrote last, and the bytes of its stages."""
     assert views.committed_target(harness.core.state, "w") == ""
     harness.do(c.CommitBatch("w", 0, "r", "", (), False, "queue/q", False))
     assert views.committed_target(harness.core.state, "w") == "queue/q"

@@ -1,4 +1,4 @@
-"""Who holds messages of a queue (Q9): sessions and channels, each message once."""
+"""Holdings of a queue (Q9): sessions and channels that hold messages, each message once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def deliver(harness: Harness, channel: bytes, messages: int) -> None:
 
 
 def test_every_unacked_message_is_in_one_holding(harness: Harness) -> None:
-    """Q9: of a session, of channels; what is ready or accepted is in none."""
+    """Q9: it is a session's or a channel's; ready and accepted messages are in none."""
     harness.declare_filled("q", 10)
     assert held(harness) == {}
     harness.lease("q", max_messages=3)
@@ -48,7 +48,7 @@ def test_every_unacked_message_is_in_one_holding(harness: Harness) -> None:
 
 
 def test_what_a_holding_keeps(harness: Harness) -> None:
-    """Q9: payload, blocks, since when, and the tag of the message asked for."""
+    """Q9: payload, blocks, time, and the tag of the requested message."""
     harness.declare("q")
     harness.publish_to("q", 4, row_bytes=7)
     harness.publish_to("q", 4, row_bytes=5)
@@ -63,7 +63,7 @@ def test_what_a_holding_keeps(harness: Harness) -> None:
 
 
 def test_a_lease_of_holes_alone_holds_nothing(harness: Harness) -> None:
-    """Q9, S8: an operator settled all of it."""
+    """Q9, S8: an operator settled all tags of the lease."""
     harness.declare_filled("q", 2)
     harness.lease("q")
     harness.do(c.SettleLease("s", Outcome.RELEASED, ((1, 2),)))
@@ -75,7 +75,7 @@ def test_a_lease_of_holes_alone_holds_nothing(harness: Harness) -> None:
 
 
 def test_who_holds_the_message_at_a_position(harness: Harness) -> None:
-    """Q9: with its tag there, also when positions and tags do not ascend together."""
+    """Q9: the holding has the message's tag, also when positions and tags differ in order."""
     harness.declare_filled("q", 6)
     deliver(harness, ONE, 3)
     harness.do(c.Settle(ONE, Outcome.RELEASED, BitMap64((2,)), 0))

@@ -1,4 +1,4 @@
-"""What operators see of a queue: what refers to it, and its dead letters by cause (M5)."""
+"""Details of a queue for operators: references to it, and its dead letters by cause (M5)."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ from ackq_broker.core.commands import BatchKey, DeadLetterGroup
 
 
 def test_what_refers_to_a_queue(harness):
-    """M5: bindings, staged batches, and the queues whose dead letters come to it."""
+    """M5: bindings, staged batches, and the queues whose dead letters it gets."""
     harness.declare("q")
     harness.declare("a", "b", dead_letter_queue="q")
     harness.bind("x", "topic", q="k.#")
@@ -25,7 +25,7 @@ def test_what_refers_to_a_queue(harness):
 
 
 def test_at_most_so_many(harness):
-    """I6: with the number of all."""
+    """I6: each list is cut at the limit, with the count of all."""
     harness.declare("q")
     harness.declare("a", "b", dead_letter_queue="q")
     harness.bind("x", "topic", q="k.#")
@@ -39,7 +39,7 @@ def test_at_most_so_many(harness):
 
 
 def test_dead_letters_by_what_they_have_in_common(harness):
-    """C13: by queue, cause and reason; what was settled is not among them any more."""
+    """C13: groups by queue, cause and reason; settled dead letters are left out."""
     harness.declare("dead")
     harness.declare_filled("a", 5, dead_letter_queue="dead")
     harness.declare_filled("b", 2, dead_letter_queue="dead", delivery_limit=1)
@@ -65,7 +65,7 @@ def test_dead_letters_by_what_they_have_in_common(harness):
 
 
 def test_dead_letters_that_go_between_two_looks(harness):
-    """M5: the reading of many of them may be continued after changes."""
+    """M5: reading many dead letters can continue after changes."""
     harness.declare("dead")
     harness.declare_filled("a", 2, dead_letter_queue="dead")
     harness.deliver("c", "a")
@@ -79,7 +79,7 @@ def test_dead_letters_that_go_between_two_looks(harness):
 
 
 def test_of_a_queue_that_is_not_there(harness):
-    """M5: at once."""
+    """M5: a missing queue is refused at the call."""
     with pytest.raises(QueueNotFoundError):
         views.dead_letters(harness.core.state, "nothing")
     with pytest.raises(QueueNotFoundError):

@@ -1,4 +1,4 @@
-"""Lists of queues: some of them, in pages."""
+"""Lists of queues: filtered, in pages."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.unit.core.harness import Harness
 
 @pytest.fixture
 def core(harness: Harness):
-    """Queues that hold nothing, a ready, an unacked, a delayed and a staged message."""
+    """Queues with no message, and with a ready, an unacked and a delayed message."""
     harness.declare("orders.eu", "orders.us", "x[1]", "unacked", "delayed", "empty")
     harness.publish(["orders.eu", "unacked", "delayed"])
     harness.deliver("x", "unacked")
@@ -37,18 +37,18 @@ def core(harness: Harness):
     ],
 )
 def test_names_by_pattern_and_page(core, chosen, names) -> None:
-    """Q5: ascending; a page begins behind the last name of the one before."""
+    """Q5: names ascend; a page begins after the last name of the previous page."""
     assert views.matching_names(core.state, **chosen) == names
 
 
 def test_a_pattern_has_a_bound(core) -> None:
-    """I6: as a name has."""
+    """I6: a pattern has the same bound as a name."""
     with pytest.raises(InvalidArgumentError, match="pattern"):
         views.matching_names(core.state, "*" * 256)
 
 
 def test_what_is_gone_meanwhile_is_left_out(harness: Harness) -> None:
-    """Q5: a list is made in slices, and a queue may be deleted between two."""
+    """Q5: a list is made in slices, and a queue deleted between two of them is left out."""
     harness.declare("a", "b", "c")
     names = views.matching_names(harness.core.state)
     harness.do(c.DeleteQueue("b"))

@@ -1,4 +1,4 @@
-"""Views change nothing: each is called on a state that has everything, and none assigns to it."""
+"""Views change nothing: each is called on a full state, and no view assigns to the state."""
 
 import ast
 import inspect
@@ -18,7 +18,7 @@ FUNCTIONS = sorted(name for name in views.__all__ if not isinstance(getattr(view
 
 @pytest.fixture
 def full(harness: Harness) -> Harness:
-    """A core with something of every kind."""
+    """A core with an object of every kind."""
     busy(harness)
     harness.do(c.OpenPublisher(PUBLISHER))
     harness.declare_filled("held", 9, dead_letter_queue="b")
@@ -29,7 +29,7 @@ def full(harness: Harness) -> Harness:
 
 
 def arguments(core, name):
-    """A call of each view that needs more than the state."""
+    """Returns the arguments of a view beyond the state."""
     state = core.state
     (queue,) = views.list_queues(state, "held")
     (session,) = views.list_sessions(state, "reading")
@@ -84,7 +84,7 @@ def test_a_view_changes_nothing(full: Harness, name: str) -> None:
 
 
 def changed(source):
-    """The attributes and entries that a source assigns or deletes, but for its own variables."""
+    """The attributes and entries that a source assigns or deletes, except in its own variables."""
     tree = ast.parse(source)
     own = {
         target.id
@@ -104,12 +104,12 @@ def changed(source):
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
 def test_a_view_assigns_to_nothing_of_the_state(module):
-    """I2: by its source, too, whatever the state has."""
+    """I2: the source of a view has no assignment to the state either."""
     assert changed(module.read_text()) == []
 
 
 def test_an_assignment_is_found():
-    """The check can fail."""
+    """The check of the sources can fail."""
     assert changed(
         "def f(state):\n    state.x = 1\n    del state.y[0]\n    a = {}\n    a[1] = 2"
     ) == [

@@ -1,4 +1,4 @@
-"""What writers have staged, as operators see it (K3)."""
+"""Staged batches and writers as operators see them (K3)."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_a_batch_shows_its_stages_and_the_room_it_holds(harness: Harness) -> Non
 
 
 def test_batches_come_in_pages(harness: Harness) -> None:
-    """K3, I6: by writer and batch, each behind the last of the page before."""
+    """K3, I6: pages are by writer and batch, each after the last batch of the previous one."""
     harness.declare("q", "other")
     for writer, batch_id, queue in (("b", 2, "q"), ("a", 9, "other"), ("b", 10, "q")):
         harness.stage(writer, batch_id, [queue], name=f"{writer}{batch_id}")
@@ -54,7 +54,7 @@ def test_batches_come_in_pages(harness: Harness) -> None:
 
 
 def test_a_batch_that_is_not_staged_any_more_is_in_no_list(harness: Harness) -> None:
-    """K3: after a restart, an abort and a commit the index of a queue is what its stages hold."""
+    """K3: after a restart, an abort and a commit a queue lists only batches with stages for it."""
     harness.declare("q")
     stages = [harness.stage("w", batch_id, ["q"] * 2, name=f"s{batch_id}-") for batch_id in (1, 2)]
     harness.restart()
@@ -73,7 +73,7 @@ def test_a_batch_that_is_not_staged_any_more_is_in_no_list(harness: Harness) -> 
 
 
 def test_writers_come_in_pages(harness: Harness) -> None:
-    """K3, I6: by name; those that were not heard of for long on request."""
+    """K3, I6: pages are by name; on request they have only writers that were silent for long."""
     harness.declare("q")
     for name in ("c", "a"):
         harness.commit(name, 4, harness.stage(name, 4, ["q"], name=name))

@@ -1,4 +1,4 @@
-"""The journal's checksum is zlib's, whoever computes it."""
+"""The journal's checksum is zlib's, whichever library computes it."""
 
 import sys
 import zlib
@@ -11,7 +11,7 @@ from ackq_broker.journal.files import checksum
 
 @pytest.fixture
 def without_isal(monkeypatch):
-    """The module as it is where `isal` is not installed."""
+    """The checksum module on a machine without `isal`."""
     monkeypatch.setitem(sys.modules, "isal.isal_zlib", None)
     yield reload(checksum)
     monkeypatch.undo()
@@ -21,7 +21,7 @@ def without_isal(monkeypatch):
 @pytest.mark.parametrize("data", [b"", b"a", bytes(range(256)) * 100, memoryview(b"abc")[1:]])
 @pytest.mark.parametrize("seed", [0, 1, 0xFFFFFFFF])
 def test_it_is_the_crc_32_of_zlib(data, seed):
-    """I2: what an older version wrote checks well, whole or in parts."""
+    """I2: checksums of an older version match, whole or in parts."""
     assert checksum.crc32(data, seed) == zlib.crc32(data, seed)
     half = len(data) // 2
     assert checksum.crc32(data[half:], checksum.crc32(data[:half])) == zlib.crc32(data)

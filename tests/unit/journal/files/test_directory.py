@@ -1,4 +1,4 @@
-"""Who may open a data directory, of which format, and which history it is."""
+"""A data directory: its lock, its format, and its history."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tests.unit.journal.running_journal import ListingDisk, opened, recovered, s
 
 
 def test_a_directory_in_use_is_refused(data):
-    """Two brokers on one directory would destroy it: the second is told who has it."""
+    """Two brokers on one directory would destroy it: the second is refused, naming the first."""
     with opened(data) as running:
         running.append(b"one")
         with pytest.raises(InUseError) as caught:
@@ -58,7 +58,7 @@ def test_a_newer_format_is_refused(data):
     ],
 )
 def test_an_unreadable_format_is_refused(data, content):
-    """A FORMAT that does not say what it should is not guessed at."""
+    """A FORMAT with other content is refused, not guessed."""
     recovered(data)
     (data / "FORMAT").write_bytes(content)
 
@@ -67,8 +67,9 @@ def test_an_unreadable_format_is_refused(data, content):
 
 
 def test_a_flipped_bit_in_format_loses_nothing(data):
-    """Q7, Q8: FORMAT has no checksum: whatever one bit of it says, the journal is refused, or opens
-    with all its records.
+    """Q7, Q8: a flipped bit in FORMAT is refused, or the journal opens with all its records.
+
+    FORMAT has no checksum.
     """
     with opened(data) as running:
         running.append(b"one")
@@ -89,7 +90,7 @@ def test_a_flipped_bit_in_format_loses_nothing(data):
 
 
 def rewrite(path, content):
-    """Other bytes in the same file, so that it is no copy."""
+    """Writes other bytes into the same file, so that it is no copy."""
     with path.open("r+b") as file:
         file.write(content)
         file.truncate()
@@ -107,9 +108,7 @@ def test_a_missing_format_is_refused(data):
 
 
 def test_a_start_that_died_before_format_begins_anew(data):
-    """FORMAT comes last when a journal is made: without it and without records, nothing was served
-    yet.
-    """
+    """FORMAT is made last: a directory without it and without records has never served."""
     recovered(data)
     (data / "FORMAT").unlink()
     assert recovered(data).created
@@ -121,8 +120,9 @@ def test_a_start_that_died_before_format_begins_anew(data):
 
 
 def test_a_copy_is_another_history(data, tmp_path):
-    """Q8: a journal restored from a copy gets a new history id, and keeps it; the original keeps
-    its own.
+    """Q8: a journal restored from a copy gets a new history id, and keeps it.
+
+    The original keeps its own.
     """
     with opened(data) as running:
         running.append(b"one")
@@ -138,13 +138,13 @@ def test_a_copy_is_another_history(data, tmp_path):
 
 
 def history(directory):
-    """The history that a start serves, and why it began."""
+    """The history that a start serves, and its cause."""
     found = recovered(directory)
     return found.history_id, found.history_cause
 
 
 def test_a_copy_says_why_it_is_another_history(data, tmp_path):
-    """Q8: the journal's first history needs no reason; a copy keeps its own through restarts."""
+    """Q8: the first history of a journal has no cause; a copy keeps its own through restarts."""
     first, why = history(data)
     shutil.copytree(data, tmp_path / "copy")
     copy, copied = history(tmp_path / "copy")
@@ -155,7 +155,7 @@ def test_a_copy_says_why_it_is_another_history(data, tmp_path):
 
 @pytest.mark.parametrize("restored", ["over the files", "as new files", "what differs"])
 def test_a_directory_restored_in_place_is_another_history(data, tmp_path, restored):
-    """Q8: whatever way the copying tool puts the older files where the newer ones were."""
+    """Q8: whichever way the copying tool puts the older files in place of the newer ones."""
     before, _ = history(data)
     shutil.copytree(data, tmp_path / "copy")
     with opened(data) as running:
@@ -175,7 +175,7 @@ def test_a_directory_restored_in_place_is_another_history(data, tmp_path, restor
 
 
 def test_restarts_and_crashes_are_the_same_history(data):
-    """Q8: no false alarm, also where a start died while it wrote FORMAT anew."""
+    """Q8: no false alarm, also when a start died while it rewrote FORMAT."""
     before = history(data)
     for _ in range(3):
         (data / "FORMAT.new").write_bytes(b"half of it")
@@ -183,7 +183,7 @@ def test_restarts_and_crashes_are_the_same_history(data):
 
 
 def test_a_file_system_that_does_not_know_when_a_file_was_made(data, tmp_path, monkeypatch):
-    """Q8: then the inode number decides, as with a FORMAT of an older version."""
+    """Q8: without a birth time the inode number decides, as with a FORMAT of an older version."""
     monkeypatch.setattr("ackq_broker.journal.files.identity._born_ns", lambda _: 0)
     before = history(data)
     shutil.copytree(data, tmp_path / "copy")
@@ -193,7 +193,7 @@ def test_a_file_system_that_does_not_know_when_a_file_was_made(data, tmp_path, m
 
 
 def test_a_file_is_its_inode_unless_its_birth_is_known():
-    """Q8: inode numbers are given again, and some network file systems change them."""
+    """Q8: inode numbers are reused, and some network file systems change them."""
     here = Identity(7, 1000)
     assert here.is_of(Identity(8, 1000))
     assert not here.is_of(Identity(7, 1001))
@@ -202,7 +202,7 @@ def test_a_file_is_its_inode_unless_its_birth_is_known():
 
 
 def test_an_operator_says_that_a_directory_was_restored(data, tmp_path):
-    """Q8: for copies below the file system, of which no file shows anything."""
+    """Q8: `new-history` is for copies made below the file system, which no file shows."""
     before, _ = history(data)
     declared = begin_new_history(data)
 
@@ -225,7 +225,7 @@ def test_a_moved_directory_is_the_same_history(data, tmp_path):
 
 @pytest.mark.parametrize("tool", [verify, repair, lambda directory: list(dump(directory))])
 def test_tools_leave_other_directories_alone(tmp_path, tool):
-    """A directory without a journal, a mistyped one, is not called damaged nor made into one."""
+    """A mistyped directory without a journal is neither called damaged nor made into one."""
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(NotFoundError, match=f"{tmp_path} holds no journal"):
         tool(tmp_path)
@@ -233,13 +233,13 @@ def test_tools_leave_other_directories_alone(tmp_path, tool):
 
 
 def test_every_new_directory_is_on_the_disk(tmp_path):
-    """Q7: a power cut does not take the folder above a data directory, and all that is in it."""
+    """Q7: a power cut loses no new directory above the journal, nor the files in it."""
     disk = ListingDisk()
     data = tmp_path / "a" / "b" / "data"
     recovered(data, disk=disk)
     assert disk.synced[:3] == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
 
-    # A start that died before it had synced what it made; and one of a journal that is there.
+    # A start that died before it had synced its directories; and one of an existing journal.
     again = ListingDisk()
     (data / "FORMAT").unlink()
     recovered(data, disk=again)
@@ -257,7 +257,7 @@ def test_tools_make_no_directories(data):
 
 
 def test_a_format_of_other_bytes_is_shown(data):
-    """Q7: a dump tells what is there, on damage too."""
+    """Q7: a dump shows the FORMAT, damaged or not."""
     recovered(data)
     (data / "FORMAT").write_bytes(b'{"format": \xff\xfe}')
     assert next(dump(data)) == r'FORMAT {"format": \xff\xfe}'

@@ -1,4 +1,4 @@
-"""The real disk: short writes, and files while the process has no descriptor left."""
+"""The real disk: short writes, and new files in a process without free descriptors."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from ackq_broker.journal.read.blocks import Blocks
 
 @pytest.fixture
 def exhausted(monkeypatch):
-    """Makes the next opens fail; the errors in turn, and the waits between them."""
+    """Makes the next opens fail; returns the errors to raise in turn, and the waits in between."""
     errors, waits = [], []
     opened, listed = os.open, os.scandir
 
@@ -34,7 +34,7 @@ def exhausted(monkeypatch):
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
 def test_a_new_file_waits_for_a_descriptor(tmp_path, exhausted, error, caplog):
-    """I6, P8: running out of descriptors is no failure: nothing was changed, and it goes on."""
+    """I6, P8: without a free descriptor the journal waits: no file was changed, so it goes on."""
     errors, waits = exhausted
     errors += [error] * 3
     os.close(Disk().create(tmp_path / "file"))
@@ -46,7 +46,7 @@ def test_a_new_file_waits_for_a_descriptor(tmp_path, exhausted, error, caplog):
 
 
 def test_directories_and_blocks_wait_as_well(tmp_path, exhausted):
-    """I6: a sync of the directory, its files, a segment that is read."""
+    """I6: syncing a directory, listing it, and reading a segment wait for a descriptor, too."""
     errors, waits = exhausted
     errors += [errno.EMFILE]
     Disk().sync_directory(tmp_path)
@@ -57,7 +57,7 @@ def test_directories_and_blocks_wait_as_well(tmp_path, exhausted):
 
 
 def test_other_errors_are_errors(tmp_path, exhausted):
-    """P8: a disk that fails ends the process as ever."""
+    """P8: other errors of the disk are raised at once."""
     errors, waits = exhausted
     errors += [errno.EIO]
     with pytest.raises(OSError, match="no descriptor"):
@@ -67,7 +67,7 @@ def test_other_errors_are_errors(tmp_path, exhausted):
 
 @pytest.mark.parametrize("most", [1, 3, 7])
 def test_short_writes_are_gone_on_with(tmp_path, monkeypatch, most):
-    """P8, Q7: what the system takes only in part is written to its end, at its place."""
+    """P8, Q7: a write that the system takes only in part is continued at its place."""
     taken = []
 
     def short(fd, views, offset):
@@ -85,7 +85,7 @@ def test_short_writes_are_gone_on_with(tmp_path, monkeypatch, most):
 
 
 def test_a_disk_that_takes_nothing_is_an_error(tmp_path, monkeypatch):
-    """P8: it is not asked for ever."""
+    """P8: a write of no bytes is not repeated for ever."""
     monkeypatch.setattr(os, "pwritev", lambda *_: 0)
     disk = Disk()
     fd = disk.create(tmp_path / "file")

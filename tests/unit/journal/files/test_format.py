@@ -1,6 +1,4 @@
-"""The bytes on the disk, pinned by golden files: a change here makes every data directory
-unreadable.
-"""
+"""The bytes on the disk, pinned by golden files: a change makes every data directory unreadable."""
 
 import struct
 import zlib
@@ -49,18 +47,18 @@ def segment():
 
 
 def golden(name):
-    """The bytes of a golden file: hexadecimal, blanks do not count, # begins a comment."""
+    """The bytes of a golden file: hexadecimal, blanks are ignored, # begins a comment."""
     lines = (GOLDEN / name).read_text(encoding="ascii").splitlines()
     return bytes.fromhex("".join(line.partition("#")[0] for line in lines))
 
 
 def test_a_segment_is_what_it_always_was():
-    """The format of segments, byte for byte."""
+    """The format of segments stays the same, byte for byte."""
     assert segment() == golden("segment.hex")
 
 
 def test_a_snapshot_is_what_it_always_was(tmp_path):
-    """The format of snapshots, byte for byte."""
+    """The format of snapshots stays the same, byte for byte."""
     table = BlockTable()
     table.add(258, Location(segment=3, offset=164, length=23, crc=0xABCDEF))
     table.add(70_000, Location(segment=2, offset=1 << 33, length=5, crc=7))
@@ -78,7 +76,7 @@ def test_a_snapshot_is_what_it_always_was(tmp_path):
 
 
 def test_the_golden_segment_is_read(tmp_path):
-    """What the golden file holds, as the reader sees it."""
+    """The reader finds the header, groups and records of the golden segment."""
     path = tmp_path / "journal-00000000000000000003.seg"
     path.write_bytes(golden("segment.hex"))
 
@@ -107,7 +105,7 @@ def test_the_golden_segment_is_read(tmp_path):
 
 
 def test_locations_are_those_of_the_bulks():
-    """Where `encode_group` says that a block is, it is."""
+    """The locations that `encode_group` returns are those of the blocks' bytes."""
     group = encode_group(HEADER.position, HEADER.salt, RECORDS)
     content = b"".join(group.buffers)
 
@@ -119,8 +117,9 @@ def test_locations_are_those_of_the_bulks():
 
 
 def test_a_group_of_another_place_does_not_pass():
-    """Linked checksums: a valid group under another salt, and a valid record of another group, are
-    refused.
+    """Linked checksums: a valid group or record of another place is refused.
+
+    A group under another salt, and a record of another group.
     """
     group = b"".join(encode_group(HEADER.position, HEADER.salt, RECORDS).buffers)
     later = HEADER.position._replace(group=20)
@@ -135,7 +134,7 @@ def test_a_group_of_another_place_does_not_pass():
 
 
 def test_a_newer_segment_is_refused():
-    """A segment of another format version is not read as this one."""
+    """A segment of another format version is refused."""
     packed = bytearray(HEADER.pack())
     struct.pack_into("<I", packed, 8, FORMAT_VERSION + 1)
     struct.pack_into("<I", packed, 60, zlib.crc32(packed[:60]))
@@ -146,7 +145,7 @@ def test_a_newer_segment_is_refused():
 
 @pytest.mark.parametrize("length", [0, 1, SEGMENT_HEADER_BYTES - 1])
 def test_short_headers_are_refused(length):
-    """A header that is cut is not a header."""
+    """A header that is cut short is refused."""
     content = segment()
     with pytest.raises(FormatError, match="short"):
         SegmentHeader.unpack(content[:length])
@@ -157,7 +156,7 @@ def test_short_headers_are_refused(length):
 
 
 def test_an_unknown_kind_of_record_is_refused():
-    """A record of a kind that this program does not know is damage, not something to skip."""
+    """A record of an unknown kind is damage, and is not skipped."""
     good = RecordHeader(CORE, 0, 1, 0, 0, 0, 0, 0)
     for bad in (good._replace(kind=0), good._replace(kind=3), good._replace(flags=4)):
         packed, _ = bad.pack(1)

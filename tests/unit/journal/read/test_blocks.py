@@ -41,7 +41,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_the_table_is_a_dict(steps):
-    """Whatever is done to a table, it finds what a dict would find."""
+    """After any operations a block table finds what a dict would find."""
     table, model, last = BlockTable(), {}, 0
     for kind, *what in steps:
         if kind == "add":
@@ -79,7 +79,7 @@ def test_the_table_is_a_dict(steps):
 
 
 def test_the_table_is_small():
-    """I5: memory grows by 28 bytes a block, and freed rows are used again."""
+    """I5: memory grows by 28 bytes per block, and rows of freed blocks are reused."""
     table = BlockTable()
     for number in range(20_000):
         table.add(number, location(number))
@@ -90,7 +90,7 @@ def test_the_table_is_small():
 
 
 def test_the_table_takes_64_bit_numbers():
-    """Ids and offsets beyond what a float holds are exact."""
+    """Block ids and offsets beyond the precision of a float are exact."""
     table = BlockTable()
     for number in (2**62, 2**62 + 1, 2**62 + 2):
         table.add(number, Location(1, number, 0, 0))
@@ -104,9 +104,7 @@ def test_the_table_takes_64_bit_numbers():
 
 
 def test_block_ids_ascend(data):
-    """A block id below one that was used is a bug of the caller: it is met before anything is
-    written.
-    """
+    """A block id below a used one is a bug of the caller, and is refused before any write."""
     with opened(data) as running:
         running.append(block(5))
         with pytest.raises(AssertionError, match="ascend"):
@@ -137,7 +135,7 @@ def test_a_flipped_bit_in_a_block_is_met_by_its_reader(data):
 
 @pytest.fixture
 def failing_reads(monkeypatch):
-    """Sectors that the disk cannot read: all of them while the set has a word."""
+    """Sectors that the disk cannot read: all of them while the set is not empty."""
     broken = set()
     pread, preadv = os.pread, os.preadv
 
@@ -155,9 +153,7 @@ def failing_reads(monkeypatch):
 
 
 def test_a_sector_that_the_disk_cannot_read_is_met_by_its_reader(data, failing_reads, caplog):
-    """Q7: it is told the place, as of one that has rotted; compaction leaves the block alone, and
-    the journal goes on.
-    """
+    """Q7: the error names the place, compaction leaves the block alone, the journal runs."""
     with opened(data) as running:
         running.append_blocks(1, 11)
         running.journal.free_blocks(set(range(1, 12)) - {3})
@@ -174,8 +170,9 @@ def test_a_sector_that_the_disk_cannot_read_is_met_by_its_reader(data, failing_r
 
 
 def test_a_start_that_cannot_read_the_log_takes_nothing_for_a_torn_tail(data, failing_reads):
-    """Q7, O4: what the disk holds back may have been answered for: the file is named, nothing is
-    changed, and all is there when it can be read again.
+    """Q7, O4: its records may have been answered: the error names the file, nothing is changed.
+
+    All records are recovered when the disk can be read again.
     """
     with opened(data) as running:
         running.append_blocks(1, 3)
@@ -191,7 +188,7 @@ def test_a_start_that_cannot_read_the_log_takes_nothing_for_a_torn_tail(data, fa
 
 
 def test_a_deleted_segment_is_met_by_its_reader(data):
-    """A segment that somebody removed under the broker is an error that names it."""
+    """A segment that was removed while the broker runs is an error that names it."""
     with opened(data) as running:
         running.append(block(1))
         path = running.journal._blocks._files._path_of(1)
@@ -202,7 +199,7 @@ def test_a_deleted_segment_is_met_by_its_reader(data):
 
 
 def test_many_segments_need_few_files(data, monkeypatch):
-    """Files are kept open for the segments read last only."""
+    """Files are kept open only for the segments that were read last."""
     monkeypatch.setattr("ackq_broker.journal.read.blocks._MAX_OPEN_FILES", 3)
     with opened(data) as running:
         running.append_blocks(1, 59)
@@ -212,7 +209,7 @@ def test_many_segments_need_few_files(data, monkeypatch):
 
 
 def test_reads_beside_compaction(data):
-    """Readers of live blocks never notice that segments go and blocks move."""
+    """Readers of live blocks do not notice that segments are deleted and blocks move."""
     live = list(range(3, 60, 5))
     failures, stop = [], threading.Event()
     with opened(data) as running:
@@ -242,9 +239,7 @@ def test_reads_beside_compaction(data):
 
 
 def test_transient_blocks(data, monkeypatch):
-    """P5: transient blocks are readable until they are freed, and their files go with the last of
-    them.
-    """
+    """P5: transient blocks are readable until they are freed; a file goes with its last block."""
     monkeypatch.setattr(transient, "_FILE_BYTES", 2000)
     with opened(data) as running:
         for number in range(1, 11):
@@ -267,7 +262,7 @@ def test_transient_blocks(data, monkeypatch):
 
 
 def test_a_transient_block_freed_before_it_is_written(data):
-    """What is gone before its turn comes is never written."""
+    """A transient block that is freed before its turn is never written."""
     go_on = threading.Event()
     with opened(data) as running:
         running.journal._transient._writer.submit(go_on.wait)
@@ -285,7 +280,7 @@ def test_a_transient_block_freed_before_it_is_written(data):
 
 
 def test_durable_and_transient_blocks_share_their_ids(data):
-    """Freeing takes both kinds in one call; ids that are not live are ignored."""
+    """Durable and transient blocks are freed in one call; ids that are not live are ignored."""
     with opened(data) as running:
         running.append(block(1))
         running.journal.store_transient(2, block_parts(2))
@@ -300,7 +295,7 @@ def test_durable_and_transient_blocks_share_their_ids(data):
 
 
 def test_a_block_freed_while_it_is_read_is_freed_and_not_damaged(data, monkeypatch):
-    """I2: the segment of a freed block may be written over before a read of it has ended."""
+    """I2: the segment of a freed block may be overwritten before a read of it has ended."""
     with opened(data) as running:
         running.append(block(1))
         blocks = running.journal._blocks

@@ -1,4 +1,4 @@
-"""Snapshots: when they count, what they make superfluous, and that no live block goes with it."""
+"""Snapshots: when they are valid, which files they replace; live blocks are never lost."""
 
 import errno
 import threading
@@ -27,7 +27,7 @@ def snapshots(directory):
 
 
 def test_recovery_begins_at_the_snapshot(data):
-    """Q7: state, sequence and what came after it; records before it are not read again."""
+    """Q7: the state, its sequence and later records; earlier records are not read again."""
     with opened(data) as running:
         running.append(b"one", b"two")
         running.snapshot(b"after two")
@@ -51,7 +51,7 @@ def test_a_snapshot_of_nothing_more(data):
 
 
 def test_an_empty_state(data):
-    """No bytes are a state as well."""
+    """An empty state is a state, too."""
     with opened(data) as running:
         running.append(b"one")
         running.snapshot(b"")
@@ -60,7 +60,7 @@ def test_an_empty_state(data):
 
 
 def test_a_snapshot_waits_for_the_sync(data):
-    """I1: a snapshot at X has its name only once X is synced."""
+    """I1: a snapshot at X gets its name only once X is synced."""
     disk = HeldDisk()
     with opened(data, disk=disk) as running:
         disk.hold()
@@ -75,9 +75,7 @@ def test_a_snapshot_waits_for_the_sync(data):
 
 
 def test_a_snapshot_is_of_one_instant(data):
-    """A block that is freed after the snapshot was asked for is live in it, even if the disk was
-    slow.
-    """
+    """A block that is freed after the request of a snapshot is live in it, even on a slow disk."""
     disk = HeldDisk()
     with opened(data, disk=disk) as running:
         running.append(block(1))
@@ -96,7 +94,7 @@ def test_a_snapshot_is_of_one_instant(data):
 
 
 class HeldRename:
-    """A failpoint that holds a snapshot before it gets its name, until it may go on."""
+    """A failpoint that holds a snapshot before it gets its name, until `go_on` is set."""
 
     def __init__(self):
         self.reached, self.go_on = threading.Event(), threading.Event()
@@ -108,7 +106,7 @@ class HeldRename:
 
 
 def test_appends_go_on_beside_a_snapshot(data):
-    """A large snapshot does not hold up confirms."""
+    """A large snapshot does not delay confirms."""
     rename = HeldRename()
     with opened(data, failpoint=rename) as running:
         running.append(b"one")
@@ -123,7 +121,7 @@ def test_appends_go_on_beside_a_snapshot(data):
 
 
 def test_a_second_snapshot_waits_for_the_first(data):
-    """A shutdown may ask for a snapshot while one is being written: both come, in order."""
+    """A shutdown may request a snapshot while one is written: both are made, in order."""
     rename = HeldRename()
     with opened(data, failpoint=rename) as running:
         running.append(b"one")
@@ -141,7 +139,7 @@ def test_a_second_snapshot_waits_for_the_first(data):
 
 
 def test_a_snapshot_that_cannot_be_written_changes_nothing(data):
-    """P8: a full disk costs the new snapshot only: the old one stays, and the journal goes on."""
+    """P8: on a full disk the new snapshot fails, the old one stays, and the journal goes on."""
     disk = FailingDisk()
     with opened(data, disk=disk) as running:
         running.append(b"one")
@@ -159,9 +157,7 @@ def test_a_snapshot_that_cannot_be_written_changes_nothing(data):
 
 
 def test_a_snapshot_whose_name_is_in_doubt_ends_the_process(data):
-    """When the directory cannot be synced it is not known which snapshot counts: nothing is deleted
-    or answered.
-    """
+    """A failed directory sync leaves the valid snapshot unknown: nothing is deleted or answered."""
     disk = FailingDisk()
     with opened(data, disk=disk) as running:
         running.append_blocks(1, 9)
@@ -176,7 +172,7 @@ def test_a_snapshot_whose_name_is_in_doubt_ends_the_process(data):
 
 
 def test_a_snapshot_that_nobody_waits_for_any_more(data):
-    """I1, Q7: its caller cannot cancel it: it counts, or its doubtful name ends the process."""
+    """I1, Q7: its caller cannot cancel it: it is valid, or its doubtful name ends the process."""
     rename = HeldRename()
     disk = FailingDisk()
     with opened(data, disk=disk, failpoint=rename) as running:
@@ -210,7 +206,7 @@ def test_a_damaged_snapshot_is_refused(data):
 
 
 def test_dead_segments_go(data):
-    """A segment goes when a snapshot covers its records and no block in it is live."""
+    """A segment is deleted when a snapshot covers its records and it has no live block."""
     with opened(data) as running:
         running.append_blocks(1, 19)
         first, *_, last = segment_files(data)
@@ -249,7 +245,7 @@ def test_an_old_lease_keeps_its_segment(data):
 
 
 def compacted(directory):
-    """A journal of which each old segment keeps one live block in six, and those blocks."""
+    """A journal whose old segments keep one live block in five, and those blocks."""
     live = list(range(3, 60, 5))
     with opened(directory) as running:
         running.append_blocks(1, 60)
@@ -264,9 +260,7 @@ def compacted(directory):
 
 
 def test_compaction_frees_mostly_dead_segments(data):
-    """Live blocks of a mostly dead segment are copied forward, and the segment goes with the next
-    snapshot.
-    """
+    """Compaction copies live blocks of mostly dead segments; the next snapshot deletes these."""
     live, before, after = compacted(data)
 
     assert len(before) > 10
@@ -276,7 +270,7 @@ def test_compaction_frees_mostly_dead_segments(data):
 
 
 def test_relocations_take_no_sequence(data):
-    """The sequence of the journal stays that of the core: relocations are the journal's own."""
+    """Relocations are the journal's own records, and take no sequence of the core."""
     compacted(data)
 
     found = recovered(data)
@@ -286,7 +280,7 @@ def test_relocations_take_no_sequence(data):
 
 
 def test_a_restart_between_copy_and_snapshot(data):
-    """Before the next snapshot both copies are there; recovery reads from the new one."""
+    """Before the next snapshot both copies exist; recovery reads from the new one."""
     with opened(data) as running:
         running.append_blocks(1, 11)
         running.journal.free_blocks(set(range(1, 12)) - {3})
@@ -301,9 +295,7 @@ def test_a_restart_between_copy_and_snapshot(data):
 
 
 def test_a_block_freed_during_its_copy_stays_free(data):
-    """A relocation of a block that nothing refers to any more does not bring it back, nor after a
-    restart.
-    """
+    """The relocation of a block that was freed does not bring it back, nor does a restart."""
     disk = HeldDisk()
     with opened(data, disk=disk) as running:
         running.append_blocks(1, 11)
@@ -334,7 +326,7 @@ def test_a_block_freed_during_its_copy_stays_free(data):
 
 
 def test_a_damaged_block_stops_no_compaction(data, caplog):
-    """Compaction leaves a block that cannot be read where it is, and says so."""
+    """Compaction leaves an unreadable block in place, and logs that."""
     with opened(data) as running:
         running.append_blocks(1, 11)
         path = segment_files(data)[0]
@@ -354,7 +346,7 @@ def test_a_damaged_block_stops_no_compaction(data, caplog):
 
 
 def test_readers_outlive_their_segment(data):
-    """A read that found its segment ends well, even when the segment is deleted meanwhile."""
+    """A read that found its segment succeeds, even when the segment is deleted meanwhile."""
     with opened(data) as running:
         running.append_blocks(1, 19)
         running.journal.read_block(1)
@@ -369,9 +361,7 @@ def test_readers_outlive_their_segment(data):
 
 
 def test_snapshots_are_due_by_bytes_written(data, monkeypatch):
-    """Snapshots bound recovery: they are due by what would have to be read again, also right after
-    a start.
-    """
+    """Snapshots bound recovery: they are due by the bytes to read again, also after a start."""
     monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BYTES", 5000)
     with opened(data) as running:
         assert not running.journal.snapshot_due
@@ -386,7 +376,7 @@ def test_snapshots_are_due_by_bytes_written(data, monkeypatch):
 
 
 def test_snapshots_are_due_by_records(data, monkeypatch):
-    """Small records cost a start their number: snapshots are due by it, also after a start."""
+    """Small records cost a start by their number: snapshots are due by it, also after a start."""
     monkeypatch.setattr(limits, "SNAPSHOT_EVERY_RECORDS", 5)
     with opened(data) as running:
         running.append(*[b"record"] * 4)
@@ -405,7 +395,7 @@ def test_snapshots_are_due_by_records(data, monkeypatch):
 
 
 def test_large_snapshots_are_due_by_more_records(data, monkeypatch):
-    """What is written for snapshots stays within so many bytes a record, also after a start."""
+    """The bytes written for snapshots are bounded per record, also after a start."""
     monkeypatch.setattr(limits, "SNAPSHOT_EVERY_RECORDS", 5)
     monkeypatch.setattr(limits, "SNAPSHOT_RECORD_BYTES", 10)
     with opened(data) as running:
@@ -420,7 +410,7 @@ def test_large_snapshots_are_due_by_more_records(data, monkeypatch):
 
 
 def test_snapshots_are_due_by_bytes_freed(data, monkeypatch):
-    """A consumer that drains a backlog writes little, and its disk has to come back too."""
+    """A consumer that drains a backlog writes little, but its disk space must be freed, too."""
     monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BYTES", 5000)
     with opened(data) as running:
         running.append_blocks(1, 19)
@@ -431,9 +421,7 @@ def test_snapshots_are_due_by_bytes_freed(data, monkeypatch):
 
 
 def test_what_a_dead_process_did_not_delete_goes_at_open(data):
-    """A crash between a snapshot's name and the deletions it allows leaves files that the next open
-    removes.
-    """
+    """Files that a crash after a snapshot's rename left are deleted at the next open."""
     calls = []
 
     class StopError(Exception):

@@ -29,7 +29,7 @@ def filled(data):
 
 
 def place_of(directory, number):
-    """The segment file of a block, and where its bytes are."""
+    """The segment file of a block, and the place of its bytes."""
     for path in segment_files(directory):
         place = path.read_bytes().find(block_bytes(number))
         if place >= 0:
@@ -48,7 +48,7 @@ def repaired(directory, **options):
 
 
 def test_a_sound_journal(filled):
-    """Nothing is found, and repair leaves it alone, history included."""
+    """Verify finds no flaw, and repair changes nothing, history included."""
     before = contents(filled)
 
     report = verify(filled)
@@ -62,7 +62,7 @@ def test_a_sound_journal(filled):
 
 
 def test_a_torn_tail_is_no_damage(filled):
-    """Verify tells the tail of a crash from damage."""
+    """Verify tells the torn tail of a crash from damage."""
     running = Running(filled)
     running.append(block(21))
     end = running.journal._group_commit._log.position.offset
@@ -79,9 +79,7 @@ def test_a_torn_tail_is_no_damage(filled):
 
 
 def test_a_damaged_block_is_marked_lost(filled):
-    """Repair keeps the record of a block that cannot be read: only its messages are lost, and
-    reading them says so.
-    """
+    """Repair keeps the record of an unreadable block: only its messages are lost, with an error."""
     path, place = place_of(filled, 3)
     flip(path, place + 10)
     before = history_id(filled)
@@ -102,7 +100,7 @@ def test_a_damaged_block_is_marked_lost(filled):
             running.journal.read_block(3)
         for number in {*range(1, 21)} - {3}:
             assert running.journal.read_block(number) == block_bytes(number)
-        # Also behind a snapshot.
+        # Also after a snapshot.
         running.snapshot()
     assert verify(filled).lost_blocks == (3,)
     with opened(filled) as running, pytest.raises(DamagedError):
@@ -110,9 +108,7 @@ def test_a_damaged_block_is_marked_lost(filled):
 
 
 def test_a_damaged_record_cuts_the_log(filled):
-    """The state is a replay: what comes after a record that cannot be read is given up, and kept
-    aside.
-    """
+    """The state is a replay: records after an unreadable one are given up, and kept aside."""
     path, place = place_of(filled, 7)
     flip(path, place - 3)
     before = contents(filled)
@@ -134,7 +130,7 @@ def test_a_damaged_record_cuts_the_log(filled):
 
 
 def test_damage_of_both_kinds(filled):
-    """A lost block in front of the cut, in the same segment, is marked as well."""
+    """A lost block before the cut, in the same segment, is marked as well."""
     path, place = place_of(filled, 1)
     flip(path, place)
     other, cut = place_of(filled, 2)
@@ -148,7 +144,7 @@ def test_damage_of_both_kinds(filled):
 
 
 def test_nothing_is_kept_on_request(filled):
-    """Without `keep_damaged` what was given up is deleted."""
+    """Without `keep_damaged` the segments that were given up are deleted."""
     path, place = place_of(filled, 7)
     flip(path, place - 3)
 
@@ -157,7 +153,7 @@ def test_nothing_is_kept_on_request(filled):
 
 
 def test_damage_at_the_very_beginning(filled):
-    """A journal of which not even the first segment header can be read starts from nothing."""
+    """A journal without a readable first segment header starts from nothing."""
     flip(segment_files(filled)[0], 20)
 
     done = repaired(filled)
@@ -196,9 +192,7 @@ def behind_snapshot(data):
 
 
 def test_a_block_that_rots_behind_a_snapshot(behind_snapshot):
-    """Verify reads every live block, also those that a start does not; the journal opens all the
-    same.
-    """
+    """Verify reads every live block, also those that a start does not; the journal still opens."""
     path, place = place_of(behind_snapshot, 2)
     flip(path, place)
 
@@ -216,7 +210,7 @@ def test_a_block_that_rots_behind_a_snapshot(behind_snapshot):
 
 
 def test_lost_blocks_are_told_until_they_are_forgotten(behind_snapshot):
-    """Q8: each start hears of them until the messages are dropped, once and for all."""
+    """Q8: each start reports lost blocks until their messages are dropped, once and for all."""
     flip(*place_of(behind_snapshot, 2))
     flip(*place_of(behind_snapshot, 21))
     assert repaired(behind_snapshot).lost_blocks == (2, 21)
@@ -235,7 +229,7 @@ def test_lost_blocks_are_told_until_they_are_forgotten(behind_snapshot):
 
 
 def test_a_segment_missing_behind_a_snapshot(behind_snapshot):
-    """Live blocks in a segment that is gone are lost; repair makes the journal open without."""
+    """Live blocks in a missing segment are lost; repair makes the journal open without them."""
     gone = segment_files(behind_snapshot)[0]
     gone.unlink()
     with pytest.raises(DamagedError, match=f"{gone.name} byte 0: the file is missing"):
@@ -258,7 +252,7 @@ def test_a_segment_missing_behind_a_snapshot(behind_snapshot):
 
 @pytest.mark.parametrize("damage", ["missing", "header", "another's header", "short"])
 def test_the_segment_of_the_snapshot_is_damaged(behind_snapshot, damage):
-    """What the snapshot holds is kept even when nothing can be read behind it."""
+    """The state of a snapshot is kept even when no record after it can be read."""
     (line,) = [line for line in dump(behind_snapshot) if line.startswith("snapshot")]
     number = int(line.split("segment ")[1].split()[0])
     path = behind_snapshot / segment_name(number)
@@ -286,9 +280,7 @@ def test_the_segment_of_the_snapshot_is_damaged(behind_snapshot, damage):
 
 
 def test_a_damaged_snapshot_cannot_be_repaired(behind_snapshot):
-    """The records that a snapshot replaced are gone: repair says so instead of starting from
-    nothing.
-    """
+    """The records that a snapshot replaced were deleted: repair refuses to start from nothing."""
     path = behind_snapshot / snapshot_name(20)
     flip(path, 100)
     before = contents(behind_snapshot)
@@ -313,7 +305,7 @@ def test_a_missing_format_is_written_anew(filled):
 
 
 def test_repairs_are_kept_apart(filled):
-    """A second repair does not touch what the first kept."""
+    """A second repair does not touch the files that the first kept."""
     for number, folder in ((7, "damaged-1"), (3, "damaged-2")):
         path, place = place_of(filled, number)
         flip(path, place - 3)
@@ -340,7 +332,7 @@ def test_a_dump_has_a_line_for_everything(behind_snapshot):
 
 
 def test_a_dump_of_damage(filled):
-    """Where a segment cannot be read on, the dump says why and goes on with the next."""
+    """A dump names the damage of an unreadable segment and continues with the next one."""
     path, place = place_of(filled, 7)
     flip(path, place - 3)
     flip(segment_files(filled)[-1], 20)

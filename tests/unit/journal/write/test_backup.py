@@ -1,4 +1,4 @@
-"""O5: a backup of an open journal opens as the journal was, whatever happens to that afterwards."""
+"""O5: a backup of an open journal opens as the journal was, whatever is done to that later."""
 
 import errno
 import json
@@ -24,7 +24,7 @@ from tests.unit.journal.running_journal import (
 
 
 class LinklessDisk(Disk):
-    """A disk that has no links, as between two file systems."""
+    """A disk without links, as between two file systems."""
 
     def link(self, source, target):  # noqa: ARG002 - it only fails
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(target))
@@ -36,7 +36,7 @@ def target(tmp_path):
 
 
 def back_up(running, target, state=b"state"):
-    """A backup of now."""
+    """Makes a backup of the present state."""
     journal = running.journal
     return journal.back_up((state,), journal.sequence, target).result(TIMEOUT_S)
 
@@ -47,7 +47,7 @@ def blocks(running, first, last):
 
 @pytest.mark.parametrize("disk", [Disk, LinklessDisk])
 def test_a_backup_opens_as_the_journal_was(data, target, disk):
-    """O5: with the state and the live blocks of the mark, and none of what came later."""
+    """O5: with the state and the live blocks of its sequence, and without later ones."""
     with opened(data, disk=disk(sync=False)) as running:
         running.append_blocks(1, 20)
         running.journal.free_blocks(range(1, 8))
@@ -70,7 +70,7 @@ def test_a_backup_opens_as_the_journal_was(data, target, disk):
 
 
 def test_backups_of_a_new_directory_are_on_the_disk(data, tmp_path):
-    """O5: so is the name of the directory that they are in."""
+    """O5: the name of the directory that they are in is synced, too."""
     disk = ListingDisk()
     with opened(data, disk=disk) as running:
         running.append(b"one")
@@ -79,7 +79,7 @@ def test_backups_of_a_new_directory_are_on_the_disk(data, tmp_path):
 
 
 def test_a_backup_is_on_the_disk_before_it_has_its_name(data, target):
-    """O5: its files, and their names in its directory; then its own name."""
+    """O5: its files and their names are synced, then it gets its own name."""
 
     class Disk(ListingDisk):
         def rename(self, source, name):
@@ -102,14 +102,12 @@ def test_a_backup_is_on_the_disk_before_it_has_its_name(data, target):
         back_up(running, target)
         ((directory, synced),) = said
         assert directory
-        # The others are links to segments that the broker has synced.
+        # The other files are links to segments that the broker has synced.
         assert segment_files(target)[-1].name in synced
 
 
 def test_what_dies_afterwards_stays_in_the_backup(data, target):
-    """O5: segments of the broker go, and new ones are written over dead ones, but over none that a
-    backup has as well.
-    """
+    """O5: dead segments are deleted or reused, but one that a backup has is not overwritten."""
     with opened(data) as running:
         running.append_blocks(1, 40)
         back_up(running, target)
@@ -124,7 +122,7 @@ def test_what_dies_afterwards_stays_in_the_backup(data, target):
 
 
 def test_a_backup_is_another_history(data, target, tmp_path):
-    """O5, Q8: opened where it is, moved, or copied; the journal itself goes on in its own."""
+    """O5, Q8: opened in place, moved, or copied; the journal itself keeps its history."""
     with opened(data) as running:
         running.append_blocks(1, 3)
         back_up(running, target)
@@ -141,7 +139,7 @@ def test_a_backup_is_another_history(data, target, tmp_path):
 
 
 def test_of_an_empty_journal_and_of_one_at_the_start_of_a_segment(data, target):
-    """O5: nothing is everything there is."""
+    """O5: such a backup opens with the given state."""
     with opened(data) as running:
         back_up(running, target)
         running.append_blocks(1, 1)
@@ -154,7 +152,7 @@ def test_of_an_empty_journal_and_of_one_at_the_start_of_a_segment(data, target):
 
 
 def test_a_backup_that_fails_leaves_nothing(data, target):
-    """O5: the journal goes on, and the next one succeeds."""
+    """O5: no file stays, the journal continues, and the next backup succeeds."""
 
     class FullDisk(Disk):
         full = True
@@ -180,7 +178,7 @@ def test_a_backup_that_fails_leaves_nothing(data, target):
 
 
 def test_an_older_backup_is_never_replaced(data, target):
-    """O5: another name is needed; what a killed process left half done is."""
+    """O5: an existing name is refused; an unfinished backup of a killed process is replaced."""
     left = target.with_name("backup.new")
     left.mkdir()
     (left / "journal-00000000000000000001.seg").write_bytes(b"half")
@@ -194,7 +192,7 @@ def test_an_older_backup_is_never_replaced(data, target):
 
 
 def test_snapshots_wait_for_a_backup(data, target):
-    """O5: nothing dies while its files are taken."""
+    """O5: no segment is deleted while a backup takes its files."""
     held, reached = threading.Event(), threading.Event()
 
     def failpoint(point):
@@ -221,7 +219,7 @@ def test_snapshots_wait_for_a_backup(data, target):
 
 
 def test_a_stop_ends_a_long_copy(data, target):
-    """O5: a broker that is told to stop does not copy for an hour."""
+    """O5: a broker that is asked to stop does not copy for an hour."""
     reached: Future[None] = Future()
     held = threading.Event()
 
@@ -244,7 +242,7 @@ def test_a_stop_ends_a_long_copy(data, target):
 
 
 def test_the_format_of_a_backup_names_its_end(data, target):
-    """Q7: a backup whose last file was cut is damaged, and not a torn tail."""
+    """Q7: a backup whose last file was cut is damaged, and has no torn tail."""
     with opened(data) as running:
         running.append_blocks(1, 20)
         back_up(running, target)

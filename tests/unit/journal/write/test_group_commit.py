@@ -1,4 +1,4 @@
-"""The order of writes, syncs and reports, and what happens when the disk refuses."""
+"""The order of writes, syncs and reports, and the refusals of the disk."""
 
 import errno
 import threading
@@ -30,9 +30,7 @@ def group_bytes(*records):
 
 
 def test_what_arrives_during_a_sync_is_the_next_group(data):
-    """P4: group commit: many appends, one write and one sync; the next group only after the sync of
-    the one before.
-    """
+    """P4: group commit: many appends share a write and a sync; groups are synced one by one."""
     disk = HeldDisk()
     with opened(data, disk=disk) as running:
         disk.trace.clear()
@@ -96,8 +94,9 @@ def test_a_unit_is_never_split(data, monkeypatch):
 
 
 def test_an_idle_log_is_closed_once(data):
-    """When nothing arrives for a while, one empty group proves the last records complete; not one
-    after every group.
+    """An idle log writes one empty group, which proves the last records complete.
+
+    It does not write one after every group.
     """
     disk = HeldDisk()
     with opened(data, disk=disk, idle_close_s=0) as running:
@@ -118,7 +117,7 @@ def test_an_idle_log_is_closed_once(data):
 
     assert writes[-1] == GROUP_HEADER_BYTES
     assert writes.count(GROUP_HEADER_BYTES) <= 2
-    # And FORMAT, which says where the log was closed.
+    # And FORMAT, which has the place where the log was closed.
     assert [step[0] for step in disk.trace][-4:] == ["write", "sync", "synced", "write"]
 
 
@@ -132,12 +131,12 @@ def test_a_busy_log_has_no_empty_groups(data):
         writes = [step[1] for step in disk.trace if step[0] == "write"]
 
     assert GROUP_HEADER_BYTES not in writes
-    # Then FORMAT, which says where the log was closed.
+    # Then FORMAT, which has the place where the log was closed.
     assert disk.trace[-4:-1] == [("write", GROUP_HEADER_BYTES), ("sync",), ("synced",)]
 
 
 def test_close_writes_what_was_appended(data):
-    """A clean shutdown loses nothing, synced or not."""
+    """A clean shutdown loses no record, synced or not."""
     with opened(data) as running:
         for number in range(100):
             running.journal.append([Entry(b"%d" % number)])
@@ -146,7 +145,7 @@ def test_close_writes_what_was_appended(data):
 
 
 def test_ten_thousand_small_appends(data):
-    """10,000 appends come back whole and in order, in few groups."""
+    """10,000 appends are recovered whole and in order, from few groups."""
     disk = HeldDisk()
     with opened(data, disk=disk, segment_bytes=1 << 20) as running:
         disk.hold()
@@ -165,7 +164,7 @@ def test_ten_thousand_small_appends(data):
 
 
 def test_blocks_are_readable_before_they_are_written(data):
-    """A delivery need not wait for the disk to read what the confirm waits for."""
+    """A delivery can read a block before its write, and so need not wait for the disk."""
     disk = HeldDisk()
     with opened(data, disk=disk) as running:
         disk.hold()
@@ -181,7 +180,7 @@ def test_blocks_are_readable_before_they_are_written(data):
 
 
 def test_more_buffers_than_one_writev_takes(data):
-    """A group of more large pieces than IOV_MAX is written whole."""
+    """A group with more large pieces than IOV_MAX is written whole."""
     piece = bytes(range(256)) * 64
     pieces = tuple(memoryview(piece) for _ in range(1500))
     with opened(data, segment_bytes=1 << 20) as running:
@@ -191,9 +190,7 @@ def test_more_buffers_than_one_writev_takes(data):
 
 
 def test_a_failed_sync_answers_nobody(data):
-    """P8: after a failed sync nothing is reported any more, not even what a later sync might have
-    covered.
-    """
+    """P8: after a failed sync no sequence is reported, not even if a later sync succeeds."""
     disk = FailingDisk()
     with opened(data, disk=disk) as running:
         running.append(b"good")
@@ -209,9 +206,7 @@ def test_a_failed_sync_answers_nobody(data):
 
 
 def test_a_full_disk_in_the_middle_of_a_group(data):
-    """A group that was half written is not trusted: nothing of it is reported, and the next open
-    cuts it.
-    """
+    """A half-written group is not trusted: it is not reported, and the next open cuts it."""
     disk = FailingDisk()
     with opened(data, disk=disk) as running:
         running.append(b"good")
@@ -226,7 +221,7 @@ def test_a_full_disk_in_the_middle_of_a_group(data):
 
 
 class FullDisk(FailingDisk):
-    """A disk that is full while `fail` has `allocate`, and counts who asked."""
+    """A disk that is full while `fail` has `allocate`, and counts the refused calls."""
 
     def __init__(self):
         super().__init__()
@@ -243,16 +238,14 @@ class FullDisk(FailingDisk):
 
 @pytest.fixture
 def full(monkeypatch):
-    """A disk that is asked again at once when it is full."""
+    """A disk that the journal tries again at once when it is full."""
     monkeypatch.setattr(group_commit, "_RETRY_S", 0.001)
     return FullDisk()
 
 
 @pytest.mark.parametrize("size", [3000, 9000], ids=["a new segment", "a group larger than one"])
 def test_a_full_disk_is_waited_for(data, full, size, caplog):
-    """P8, P14: room is found between groups; what needs it is answered when there is some, and
-    reads go on.
-    """
+    """P8, P14: a group waits for room and is then reported, while reads continue."""
     with opened(data, disk=full) as running:
         running.append(block(1, 3000))
         full.fail["allocate"] = NO_SPACE
@@ -273,7 +266,7 @@ def test_a_full_disk_is_waited_for(data, full, size, caplog):
 
 
 def test_a_full_disk_does_not_keep_a_broker_from_its_end(data, full):
-    """P8: what waited for room was not answered, and the group is not written at all."""
+    """P8: a record that waited for room was not answered, and its group is not written at all."""
     with opened(data, disk=full) as running:
         running.append(block(1, 3000))
         full.fail["allocate"] = NO_SPACE
@@ -290,7 +283,7 @@ def test_a_full_disk_does_not_keep_a_broker_from_its_end(data, full):
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("call", ["write", "sync_data", "sync_file", "rename", "sync_directory"])
 def test_no_other_call_is_tried_again(data, call, error):
-    """P8: after any of them fails it is in doubt what the disk has, and only a start finds out."""
+    """P8: after any of them fails the disk's content is unknown until the next start."""
     disk = FailingDisk()
     failure = OSError(error, "the disk says no")
     with opened(data, disk=disk) as running:
@@ -305,7 +298,7 @@ def test_no_other_call_is_tried_again(data, call, error):
 
 
 def test_a_full_disk_at_open(data):
-    """Opening needs room for a segment; without it the error says so and nothing is lost."""
+    """Opening needs room for a segment; the error says so, and no record is lost."""
     with opened(data) as running:
         running.append(b"one")
     disk = FailingDisk()
@@ -318,7 +311,7 @@ def test_a_full_disk_at_open(data):
 
 
 def test_a_failing_callback_ends_the_journal(data):
-    """An exception in `on_synced` is not swallowed: whoever waited for it would wait for ever."""
+    """An exception in `on_synced` is not swallowed, as answers would wait for ever."""
     broken = RuntimeError("broken")
     with opened(data) as running:
 
@@ -331,7 +324,7 @@ def test_a_failing_callback_ends_the_journal(data):
 
 
 def test_nothing_can_be_appended_after_close(data):
-    """A closed journal says so."""
+    """An append to a closed journal is refused."""
     with opened(data) as running:
         pass
     with pytest.raises(ClosedError, match="it was closed"):
@@ -339,7 +332,7 @@ def test_nothing_can_be_appended_after_close(data):
 
 
 def test_free_disk(data):
-    """P14: what is left is asked of the disk of the data directory."""
+    """P14: the free bytes are those of the data directory's disk."""
     disk = HeldDisk()
     disk.free_bytes = lambda directory: 1000 if directory == data else 0
     with opened(data, disk=disk) as running:

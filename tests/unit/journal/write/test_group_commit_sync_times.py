@@ -1,4 +1,4 @@
-"""The histogram of syncs."""
+"""The histogram of sync times."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.unit.journal.running_journal import block, block_bytes, opened
     [(0.0, 0), (BOUNDS_S[0], 0), (BOUNDS_S[3], 3), (BOUNDS_S[3] * 1.01, 4), (60.0, len(BOUNDS_S))],
 )
 def test_each_sync_is_in_one_bucket(seconds, bucket):
-    """M2: a bound is the most that its bucket has."""
+    """M2: a bound is the longest time in its bucket."""
     times = SyncTimes()
     times.add(seconds)
     assert [at for at, count in enumerate(times.counts) if count] == [bucket]
@@ -19,7 +19,7 @@ def test_each_sync_is_in_one_bucket(seconds, bucket):
 
 
 def test_a_journal_counts_each_sync_once(data):
-    """M2: a group is a sync, however much is in it."""
+    """M2: a group is one sync, however many records it has."""
     with opened(data) as running:
         before = sum(running.journal.sync_times.counts)
         running.append(b"one")
@@ -28,7 +28,7 @@ def test_a_journal_counts_each_sync_once(data):
 
 
 def test_bytes_of_files_and_of_live_blocks(data):
-    """M2: what the directory takes, and what of it is alive."""
+    """M2: the size of the directory's files, and of the live blocks."""
     with opened(data) as running:
         assert running.journal.live_bytes() == 0
         running.append(block(1))

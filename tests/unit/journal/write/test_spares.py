@@ -1,4 +1,4 @@
-"""Dead segments that later ones are written over."""
+"""Spares: dead segments that later segments are written over."""
 
 import pytest
 
@@ -19,7 +19,7 @@ SEGMENT_BYTES = 4096
 
 
 class SmallDisk(Disk):
-    """A disk with so much free as a test says."""
+    """A disk whose free bytes a test sets."""
 
     free = 1 << 60
 
@@ -49,7 +49,7 @@ def data(tmp_path):
 
 
 def test_a_new_segment_is_written_over_a_dead_one(data):
-    """I6, Q7: what was in the dead one is not there any more, and what is written is recovered."""
+    """I6, Q7: old records of the dead segment are not recovered, and new ones are."""
     with opened(data, disk=SmallDisk(sync=False)) as running:
         running.append_blocks(1, 20)
         before = len(segment_files(data))
@@ -66,7 +66,7 @@ def test_a_new_segment_is_written_over_a_dead_one(data):
 
 
 def test_a_start_and_a_clean_end_leave_no_spare(data):
-    """I6: neither a stopped broker nor one that was killed keeps them."""
+    """I6: neither a stopped broker nor one that was killed keeps spares."""
     with opened(data, disk=SmallDisk(sync=False)) as running:
         running.append_blocks(1, 20)
         running.journal.free_blocks(range(1, 20))
@@ -84,7 +84,7 @@ def test_a_start_and_a_clean_end_leave_no_spare(data):
 
 @pytest.mark.parametrize("cut", ["header", "body", "clean"])
 def test_a_torn_group_is_told_from_what_was_there_before(data, cut):
-    """Q7: a crash in the middle of a group leaves old bytes behind it; all before it is there."""
+    """Q7: a crash in a group leaves old bytes after it; all earlier groups are recovered."""
     with opened(data, disk=SmallDisk(sync=False)) as running:
         write_over(running)
         kill(running)
@@ -103,7 +103,7 @@ def test_a_torn_group_is_told_from_what_was_there_before(data, cut):
 
 
 def test_damage_before_a_later_group_is_damage(data):
-    """Q7: a group that another one follows was synced, whatever is behind that."""
+    """Q7: a group that another one follows was synced, whatever bytes are after that."""
     with opened(data, disk=SmallDisk(sync=False)) as running:
         write_over(running)
         running.append(b"one more")
@@ -116,7 +116,7 @@ def test_damage_before_a_later_group_is_damage(data):
 
 
 def test_the_reserve_is_left_alone(tmp_path):
-    """I6, P8: what an operator keeps free for draining has no dead segment in it, and two more."""
+    """I6, P8: no spare is kept within the disk reserve plus two segments."""
     disk = SmallDisk()
     spares = Spares(tmp_path, disk, SEGMENT_BYTES)
     spares.reserve_bytes = 10 * SEGMENT_BYTES
@@ -133,7 +133,7 @@ def test_the_reserve_is_left_alone(tmp_path):
 
 @pytest.mark.parametrize("free", [0, 1 << 60])
 def test_room_is_given_back_when_it_is_not_used_or_short(tmp_path, free):
-    """I6, P8: after half a minute without a new segment, and at once when the disk is filling."""
+    """I6, P8: after half a minute without a new segment, and at once when the disk fills up."""
     disk, now = SmallDisk(), [0.0]
     spares = Spares(tmp_path, disk, SEGMENT_BYTES, lambda: now[0])
 

@@ -1,4 +1,4 @@
-"""Transient blocks on a disk that takes nothing, for a while or for good."""
+"""Transient blocks on a disk that refuses writes, for a while or for good."""
 
 import errno
 import logging
@@ -18,7 +18,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 class CountingDisk(FailingDisk):
-    """A disk whose refusals can be waited for."""
+    """A disk that counts its refused writes."""
 
     def __init__(self):
         super().__init__()
@@ -37,12 +37,12 @@ def disk(monkeypatch):
 
 
 def written(running):
-    """Returns when every block so far was written, or freed."""
+    """Returns when every block so far was written or freed."""
     running.journal._transient._writer.submit(lambda: None).result(20)
 
 
 def test_a_full_disk_keeps_transient_blocks_in_memory(data, disk, caplog):
-    """P14: what has no room is readable, counts as unwritten, and is written when there is room."""
+    """P14: a block without room is readable, counts as unwritten, and is written later."""
     with opened(data, disk=disk) as running:
         disk.fail["write"] = FULL
         for number in (1, 2):
@@ -64,7 +64,7 @@ def test_a_full_disk_keeps_transient_blocks_in_memory(data, disk, caplog):
 
 
 def test_what_is_handled_needs_no_room(data, disk):
-    """P14: blocks that are freed count no more, whatever waits before them."""
+    """P14: freed blocks no longer count, whatever blocks wait before them."""
     with opened(data, disk=disk) as running:
         disk.fail["write"] = FULL
         for number in (1, 2, 3):
@@ -81,7 +81,7 @@ def test_what_is_handled_needs_no_room(data, disk):
 
 
 def test_a_journal_on_a_full_disk_can_be_closed(data, disk):
-    """P14, Q7: what waits for room goes with the process."""
+    """P14, Q7: blocks that wait for room are dropped with the process."""
     with opened(data, disk=disk) as running:
         disk.fail["write"] = FULL
         running.journal.store_transient(1, block_parts(1))
@@ -93,7 +93,7 @@ def test_a_journal_on_a_full_disk_can_be_closed(data, disk):
 
 
 def test_a_file_that_cannot_be_made(data, disk, monkeypatch):
-    """P14: also a new file needs room."""
+    """P14: a new file needs room, too, and waits for it."""
     monkeypatch.setattr(transient, "_FILE_BYTES", 600)
     made, full = disk.create, [True]
 
@@ -115,7 +115,7 @@ def test_a_file_that_cannot_be_made(data, disk, monkeypatch):
 
 
 def test_a_disk_that_fails_ends_the_broker(data, disk):
-    """P14: an error that room does not mend is one as for durable blocks."""
+    """P14: an error that room does not mend is raised, as for durable blocks."""
     with opened(data, disk=disk) as running:
         disk.fail["write"] = OSError(errno.EIO, "Input/output error")
         running.journal.store_transient(1, block_parts(1))

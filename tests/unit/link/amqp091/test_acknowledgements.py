@@ -1,4 +1,4 @@
-"""The frames of acknowledgements, and what credit proves of them, against a model of a broker."""
+"""Acknowledgement frames, and their proof by credit, against a model of a broker."""
 
 import random
 from collections import deque
@@ -33,7 +33,7 @@ def alone(tag):
     ],
 )
 def test_frames_cover_as_much_as_they_can(settled, frames):
-    """L12: cumulative where everything below is settled, else one for each delivery."""
+    """L12: cumulative where everything below is settled, else one frame per delivery."""
     acks = Acknowledgements()
     delivered(acks, Credit(10), 5)
     for first, last in settled:
@@ -43,7 +43,7 @@ def test_frames_cover_as_much_as_they_can(settled, frames):
 
 
 def test_what_was_sent_alone_is_below_the_next():
-    """L12: a gap that is closed later is closed by a cumulative one."""
+    """L12: once a gap is settled, one cumulative frame covers it."""
     acks = Acknowledgements()
     delivered(acks, Credit(10), 6)
     acks.settle(3, 4)
@@ -54,7 +54,7 @@ def test_what_was_sent_alone_is_below_the_next():
 
 
 def test_what_was_rejected_is_below_an_acknowledgement():
-    """L12, L28: one covers what is around rejections that left before it, and none that did not."""
+    """L12, L28: a cumulative acknowledgement covers only rejections sent before it."""
     acks = Acknowledgements()
     delivered(acks, Credit(10), 7)
     acks.settle(2, 3, rejected=True)
@@ -69,7 +69,7 @@ def test_what_was_rejected_is_below_an_acknowledgement():
 
 
 def test_an_acknowledgement_is_not_joined_with_a_rejection():
-    """L28: each has frames of its own, in the order they were asked for."""
+    """L28: accepts and rejections have separate frames, in the order of the calls."""
     acks = Acknowledgements()
     delivered(acks, Credit(10), 3)
     acks.settle(1, 1)
@@ -79,7 +79,7 @@ def test_an_acknowledgement_is_not_joined_with_a_rejection():
 
 
 def test_credit_proves():
-    """L10: the delivery behind the window proves the first acknowledgement, and not before."""
+    """L10: the first delivery beyond the window proves the first acknowledgement."""
     acks, credit = Acknowledgements(), Credit(3)
     delivered(acks, credit, 3)
     for tag in (1, 2, 3):
@@ -93,7 +93,7 @@ def test_credit_proves():
 
 
 def test_the_next_consumer_proves_the_one_before():
-    """L10, L19: with its first acknowledgement that is proven, all that were sent before it."""
+    """L10, L19: a new consumer's first proof also proves all earlier acknowledgements."""
     acks, old, new = Acknowledgements(), Credit(4), Credit(2)
     delivered(acks, old, 4)
     acks.settle(1, 4)
@@ -107,7 +107,7 @@ def test_the_next_consumer_proves_the_one_before():
 
 
 def test_a_frame_has_one_consumer():
-    """L10: the broker applies a frame for each consumer by itself, in no order that it tells."""
+    """L10: the broker applies a frame per consumer in no known order, so frames are split."""
     acks, old, new = Acknowledgements(), Credit(4), Credit(2)
     delivered(acks, old, 2)
     delivered(acks, new, 2)
@@ -116,7 +116,7 @@ def test_a_frame_has_one_consumer():
 
 
 class ModelBroker:
-    """A channel: a window for each consumer, and frames that are applied late, one by one."""
+    """A channel with a window per consumer, whose frames are applied late and singly."""
 
     def __init__(self, rng):
         self.rng = rng
@@ -167,7 +167,7 @@ class ModelBroker:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_nothing_is_proven_that_is_not_applied(seed):
-    """L10, L12: with any windows, orders and consumers; in the end all but a window is proven."""
+    """L10, L12: for random windows, orders and consumers; at the end all but a window is proven."""
     rng = random.Random(seed)
     broker = ModelBroker(rng)
     for _ in range(400):

@@ -1,4 +1,4 @@
-"""Addresses, and errors of the library in words."""
+"""Broker addresses, and errors of the AMQP library as messages."""
 
 import ssl
 
@@ -27,7 +27,7 @@ SECRET = "pa%40ss"
     ],
 )
 def test_a_url_without_its_user(text, expected):
-    """What is shown from then on has no password."""
+    """The parsed URL has no user and no password."""
     assert parse_url(text) == expected
 
 
@@ -42,14 +42,14 @@ def test_a_url_without_its_user(text, expected):
     ],
 )
 def test_no_url(text):
-    """Its error does not show it."""
+    """The error for an invalid URL does not show the password in it."""
     with pytest.raises(InvalidArgumentError, match="amqp://HOST") as raised:
         parse_url(text)
     assert SECRET not in str(raised.value)
 
 
 def test_a_password_is_never_shown(tmp_path, caplog):
-    """Nor what its file has, which is read at each connect; who may read that file is told."""
+    """No output shows a password; its file is read at each connect, and warned of if readable."""
     address = BrokerAddress("amqp://h", "u", "hidden")
     assert "hidden" not in repr(address)
     assert address.connect_url().password == "hidden"
@@ -69,7 +69,7 @@ def test_a_password_is_never_shown(tmp_path, caplog):
 
 
 def test_a_certificate_is_who_it_is():
-    """L17: without a user SASL says EXTERNAL, and errors name the certificate."""
+    """L17: without a user SASL uses EXTERNAL, and errors name the certificate."""
     address = BrokerAddress("amqps://h/v", "", "", tls=Tls(cert="c.pem"), heartbeat_s=7)
     assert str(address.connect_url()) == "amqps://h/v?heartbeat=7&auth=external"
     cut = cut_of(exceptions.AuthenticationError("PLAIN", ["PLAIN"]), address)
@@ -79,7 +79,7 @@ def test_a_certificate_is_who_it_is():
 
 
 def test_tls_files_that_are_none(tmp_path):
-    """The error names them."""
+    """The error names the missing TLS file."""
     with pytest.raises(TlsError, match=str(tmp_path)):
         Tls(ca=str(tmp_path / "ca.pem")).context()
 
@@ -102,7 +102,7 @@ def tls_failure():
     ],
 )
 def test_what_waiting_does_not_mend(error, refusal, remedy):
-    """L17: the error has the broker, the cause and the remedy."""
+    """L17: a final error names the broker, the cause and the remedy."""
     cut = cut_of(error, BrokerAddress("amqp://h", "u", "hidden"), "q")
     assert type(cut.refusal) is refusal
     assert cut.reason.startswith("amqp://h: ")
@@ -110,6 +110,6 @@ def test_what_waiting_does_not_mend(error, refusal, remedy):
 
 
 def test_what_passes():
-    """L17: a connection that is lost is a cut, and no more."""
+    """L17: a lost connection is a cut without a refusal."""
     cut = cut_of(exceptions.AMQPConnectionError("reset"), BrokerAddress("amqp://h"))
     assert (cut.refusal, cut.reason) == (None, "amqp://h: reset")

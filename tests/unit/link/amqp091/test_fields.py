@@ -1,4 +1,4 @@
-"""Field tables as JSON values, and back."""
+"""Field tables of AMQP 0-9-1 as JSON values, and back."""
 
 import json
 import struct
@@ -11,7 +11,7 @@ from tests.unit.link.amqp091.wire import VALUES
 
 
 def nested(depth):
-    """A table that many deep."""
+    """A table nested to the given depth."""
     table = b""
     for _ in range(depth):
         table = fields.join([(b"a", b"F" + len(table).to_bytes(4) + table)])[4:]
@@ -37,7 +37,7 @@ def nested(depth):
     ],
 )
 def test_a_value_of_each_type(field, value, letters):
-    """Its JSON is what a reader expects; the letters are there where the type is another."""
+    """Each type has the JSON that a reader expects; type letters mark non-default types."""
     if letters is None:
         with pytest.raises(ValueError, match="cut, or unknown"):
             fields.decode(field)
@@ -48,7 +48,7 @@ def test_a_value_of_each_type(field, value, letters):
 
 @given(VALUES)
 def test_a_value_comes_back_with_its_type(field):
-    """All but the order of nested tables, which are sorted; what has no JSON form is refused."""
+    """Values and types are kept, but nested tables are sorted; others are refused."""
     try:
         value, letters = fields.decode(field)
     except ValueError:
@@ -78,7 +78,7 @@ def test_what_has_no_json_form(field, told):
 
 
 def test_a_table_too_deep_is_sorted_at_its_top():
-    """L3: so that two deliveries of it are one message."""
+    """L3: two deliveries of a deeply nested table still compare equal."""
     deep = b"F" + len(nested(2000)).to_bytes(4) + nested(2000)
     one, other = (
         fields.join(each)[4:]

@@ -1,4 +1,4 @@
-"""What RabbitMQ's HTTP API says of a queue, from a server that says what RabbitMQ does."""
+"""Queue limits from RabbitMQ's HTTP API, read from a server that answers as RabbitMQ does."""
 
 import asyncio
 import base64
@@ -43,7 +43,7 @@ QUORUM = {
     ],
 )
 def test_what_is_read(found, limit, timeout_s, dead_letters):
-    """L14: of argument and policy the smaller rules."""
+    """L14: of a limit in argument and policy the smaller one applies."""
     limits = limits_of(found)
     assert limits.delivery_limit == limit
     assert limits.consumer_timeout_s == timeout_s
@@ -53,7 +53,7 @@ def test_what_is_read(found, limit, timeout_s, dead_letters):
 
 @pytest.fixture
 def api():
-    """A server that answers as it is told, and what it was asked."""
+    """A server with prepared answers; yields client, handler and recorded requests."""
     asked = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -67,7 +67,7 @@ def api():
             self.wfile.write(body)
 
         def log_message(self, *_):
-            """Not on the terminal."""
+            """Keeps the server's log off the terminal."""
 
     server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -84,7 +84,7 @@ def ask(management):
 
 
 def test_what_is_asked(api):
-    """L14: the queue of the virtual host, as the link's user."""
+    """L14: asks for the queue in its virtual host, with the link's user."""
     management, handler, asked = api
     handler.answer = (200, json.dumps(QUORUM).encode())
     assert ask(management).kind == "quorum"
@@ -102,7 +102,7 @@ def test_what_is_asked(api):
     ],
 )
 def test_other_answers(api, answer, refusal):
-    """L14: what waiting does not mend is refused; the password is in no message."""
+    """L14: a missing queue is refused, other errors are cuts; no message has the password."""
     management, handler, _ = api
     handler.answer = answer
     with pytest.raises(CutError) as raised:
@@ -113,7 +113,7 @@ def test_other_answers(api, answer, refusal):
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_user_who_may_not_ask(api, status):
-    """L14: nothing is learnt, and the line says what gives the right."""
+    """L14: without the permission no limit is known; a warning names the command for it."""
     management, handler, _ = api
     handler.answer = (status, b"")
     found = ask(management)
@@ -126,13 +126,13 @@ SINGLE = {"type": "quorum", "arguments": {"x-single-active-consumer": True}}
 
 
 def test_a_single_active_consumer_is_read():
-    """L17: it is an argument of the queue, and of no policy."""
+    """L17: a single active consumer is set by a queue argument, not by a policy."""
     assert limits_of(SINGLE).single_active
     assert not limits_of(QUORUM).single_active
 
 
 def learnt_of(management, version, **told):
-    """What a source makes of the answer of a version, without asking the broker itself."""
+    """The limits that a source derives from the API's answer for a broker version."""
     address = BrokerAddress("amqp://h", "link", "hidden")
     source = QueueSource(
         address,
@@ -161,7 +161,7 @@ def learnt_of(management, version, **told):
     ],
 )
 def test_single_active_consumers_by_version(api, version, change, told, warned):
-    """L17: a version that stops such a queue for ever is warned of; of each the rest is said."""
+    """L17: versions that stop such a queue for ever get a warning, every version a note."""
     management, handler, _ = api
     handler.answer = (200, json.dumps({**SINGLE, **change}).encode())
     found = learnt_of(management, version, **told)
@@ -174,7 +174,7 @@ def test_single_active_consumers_by_version(api, version, change, told, warned):
 
 
 def test_no_single_active_consumer(api):
-    """L17: nothing is said of a queue without one."""
+    """L17: a queue without a single active consumer gets no warning and no note."""
     management, handler, _ = api
     handler.answer = (200, json.dumps(QUORUM).encode())
     found = learnt_of(management, (4, 3, 2))
@@ -182,7 +182,7 @@ def test_no_single_active_consumer(api):
 
 
 def test_nobody_listens():
-    """L14: it is waited for."""
+    """L14: an unreachable API is a cut, which is retried."""
     with pytest.raises(CutError) as raised:
         ask(Management("http://127.0.0.1:1"))
     assert raised.value.refusal is None

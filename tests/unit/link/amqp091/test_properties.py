@@ -1,4 +1,4 @@
-"""AMQP properties as columns, and back, as bytes of the wire."""
+"""AMQP 0-9-1 properties as columns, and back, as bytes of the wire."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -53,27 +53,27 @@ def there_and_back(*properties):
 
 
 def read(properties):
-    """As a client that uses the library reads it."""
+    """Decodes properties as a client that uses the library does."""
     made = commands.Basic.Properties()
     made.unmarshal(int.from_bytes(properties.wire[:2]), properties.wire[2:])
     return made
 
 
 def test_everything_comes_back():
-    """What came in by one link goes out by another as it was."""
+    """A message that one link brought in goes out by another link unchanged."""
     (back,) = there_and_back(sent(**FULL))
     assert {name: getattr(read(back), name) for name in FULL} == FULL
     assert back.wire == sent(**FULL, delivery_mode=2).wire
 
 
 def test_rows_keep_their_own():
-    """Beside one that has everything, one that has an id alone."""
+    """A message with an id alone is unchanged next to one with all properties."""
     back = there_and_back(sent(**FULL), sent(message_id="n"))[1]
     assert back.wire == sent(message_id="n", delivery_mode=2).wire
 
 
 def test_the_columns_that_are_used():
-    """A body alone is a column alone; text headers are the product's headers."""
+    """A message with a body alone has one column; text headers become headers."""
     assert to_rows([b"a"], [sent()]).schema.names == ["body"]
     rows = to_rows([b"a"], [sent(headers={"k": "v"}, delivery_mode=1)])
     assert rows.schema.names == ["body", "headers"]
@@ -81,7 +81,7 @@ def test_the_columns_that_are_used():
 
 
 def test_what_a_reader_of_json_finds():
-    """Numbers are numbers, whatever their width; other types are named."""
+    """Numbers of any width are JSON numbers; other types are named."""
     headers = {"n": 5, "x-death": [{"count": 1, "time": TIME}]}
     (pairs,) = to_rows([b"a"], [sent(headers=headers)]).column("headers").to_pylist()
     assert dict(pairs)["n"] == "5"
@@ -89,7 +89,7 @@ def test_what_a_reader_of_json_finds():
 
 
 def test_headers_of_the_delivery():
-    """A quorum queue adds them, and a redelivery changes them: they are not the message's."""
+    """Delivery counts that a quorum queue adds are not part of the message."""
     counted = sent(headers={"x-delivery-count": 1, "x-acquired-count": 2})
     assert to_rows([b"a"], [counted]).schema.names == ["body"]
     assert delivery_counts([sent(), counted]) == [0, 1]
@@ -97,21 +97,21 @@ def test_headers_of_the_delivery():
 
 
 def test_nothing_expires_here_by_what_it_says_there():
-    """L13: an expiration is carried, and rules nothing; a transient message is stored to stay."""
+    """L13: a remote expiration is only data; a transient message becomes persistent."""
     rows = to_rows([b"a"], [sent(expiration="1", delivery_mode=1)])
     assert set(rows.schema.names) == {"body", "headers"}
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", '{"json-headers": ["x"]}', '"a"'])
 def test_a_header_of_that_name_that_is_no_ours(text):
-    """An application's own text goes out as it is, and fails nothing."""
+    """An application's own header of the extra header's name goes out unchanged."""
     rows = rows_with(headers=[(EXTRA_HEADER, text)])
     properties, _ = from_rows(rows, ["m", "n"])
     assert read(properties).headers == {EXTRA_HEADER: text}
 
 
 def test_a_header_of_that_name_comes_back():
-    """One that came from a link before is kept beside what is noted now."""
+    """An extra header set by an earlier link is kept within the new one."""
     own = sent(priority=2, message_id="m", headers={EXTRA_HEADER: '{"priority": 9}'})
     rows = to_rows([b"a"], [own])
     assert [name for name, _ in rows.column("headers").to_pylist()[0]] == [EXTRA_HEADER]
@@ -120,14 +120,14 @@ def test_a_header_of_that_name_comes_back():
 
 
 def test_a_user_is_not_sent():
-    """A broker refuses what names another user than the link's."""
+    """`user_id` is dropped, as a broker refuses another user than the link's."""
     (back,) = there_and_back(sent(user_id="bob", message_id="m"))
     assert read(back).user_id is None
 
 
 @pytest.mark.parametrize("seconds", [1_732_500_000_000_000, -1, 2**63 - 1, -(2**63), 253402300799])
 def test_a_time_that_the_library_cannot_read(seconds):
-    """L13: microseconds, before 1970, and behind every calendar: it comes back as it was."""
+    """L13: microseconds, and times before 1970 or beyond any calendar, come back unchanged."""
     one = message(timestamp=seconds, headers=table_of(t=b"T" + seconds.to_bytes(8, signed=True)))
     rows = to_rows([b"x"], [one])
     assert rows.column("published_at").null_count == 0
@@ -135,7 +135,7 @@ def test_a_time_that_the_library_cannot_read(seconds):
 
 
 def test_a_time_that_an_application_set_goes_out():
-    """And not the one that the message came with."""
+    """A `published_at` set by the application replaces the original timestamp."""
     rows = to_rows([b"x"], [message(message_id=b"m", timestamp=1_732_500_000_000_000)])
     times = pa.array([TIME], rows.schema.field("published_at").type)
     rows = rows.set_column(rows.schema.get_field_index("published_at"), "published_at", times)
@@ -144,7 +144,7 @@ def test_a_time_that_an_application_set_goes_out():
 
 
 def test_ids_that_are_not_utf8_are_told_apart():
-    """L2: each is a text of its own, the same at each delivery, and goes out as it was."""
+    """L2: ids that are not UTF-8 have distinct, stable texts, and go out unchanged."""
     ids = [b"\xff", b"\xfe", b"!bytes:/w=="]
     rows = to_rows([b"x"] * 3, [message(message_id=each) for each in ids])
     texts = rows.column("message_id").to_pylist()
@@ -156,14 +156,14 @@ def test_ids_that_are_not_utf8_are_told_apart():
 
 @given(st.lists(MESSAGES, min_size=1, max_size=4))
 def test_a_message_is_the_same_behind_two_links(messages):
-    """L13: byte for byte, but for what the guarantee table lists."""
+    """L13: equal byte for byte, except for the entries of the guarantee table."""
     for one, back in zip(messages, there_and_back(*messages), strict=True):
         assert same(one, back)
 
 
 @given(st.binary(max_size=64))
 def test_whatever_comes_is_a_row(wire):
-    """L13: nothing that a broker may send ends a link; on its way out it goes or is refused."""
+    """L13: any properties become a row and end no link; outbound they are sent or refused."""
     rows = to_rows([b"x"], [Properties(wire)])
     assert rows.num_rows == 1
     assert set(rows.schema.names) <= set(PUBLISHABLE)
@@ -173,7 +173,7 @@ def test_whatever_comes_is_a_row(wire):
 
 @given(st.lists(MESSAGES, min_size=1, max_size=4), st.data())
 def test_a_fingerprint_is_of_the_message_alone(messages, data):
-    """L3: not of its batch, the order of its fields or how often it was delivered."""
+    """L3: independent of the batch, the order of fields and the delivery count."""
     rows = to_rows([b"x"] * len(messages), messages)
     for one, found in zip(messages, fingerprints(rows), strict=True):
         again = reordered(one, data.draw, counted=True)
@@ -181,7 +181,7 @@ def test_a_fingerprint_is_of_the_message_alone(messages, data):
 
 
 def rows_with(**columns):
-    """Rows whose `headers` are lists of pairs, beside one that has nothing to refuse."""
+    """Rows with these columns, followed by a row without anything to refuse."""
     arrays = {
         name: pa.array([value, None], HEADERS if name == "headers" else pa.string())
         for name, value in columns.items()
@@ -212,7 +212,7 @@ def extra(text, *pairs):
     ],
 )
 def test_what_cannot_be_encoded_is_refused_by_itself(columns, told):
-    """L22: before anything of it is sent; the row beside it goes out."""
+    """L22: the row is refused before it is sent, and the next row goes out."""
     refused, sent = from_rows(rows_with(**columns), ["1", "2"])
     assert isinstance(refused, ValueError)
     assert told in str(refused)

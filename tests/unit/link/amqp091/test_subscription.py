@@ -1,4 +1,4 @@
-"""The window and the acknowledgements of a subscription, on a channel that only records."""
+"""Window and acknowledgements of a subscription, on a channel that only records."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from tests.unit.link.amqp091.wire import sent
 
 
 class Channel:
-    """Records what is sent, in order."""
+    """A channel that records its calls in order."""
 
     def __init__(self):
         self.on_consumer_cancel_callbacks = set()
@@ -71,7 +71,7 @@ class Channel:
 
 
 class AmqpConnection:
-    """What a subscription has of a connection."""
+    """The part of a connection that a subscription uses."""
 
     def __init__(self):
         self.channel = Channel()
@@ -95,7 +95,7 @@ def run(test):
 
 
 def test_deliveries_come_in_their_order():
-    """L8: as one batch of all that came, with the tags of the channel."""
+    """L8: waiting deliveries are taken as one batch, in order, with the channel's tags."""
 
     async def test():
         channel, subscription = await subscribed()
@@ -110,7 +110,7 @@ def test_deliveries_come_in_their_order():
 
 
 def test_only_what_was_settled_is_acknowledged():
-    """L9, L12: with its tag, and all before; the end acknowledges nothing else."""
+    """L9, L12: settling a tag acknowledges up to it; closing acknowledges nothing else."""
 
     async def test():
         channel, subscription = await subscribed(window=4)
@@ -126,7 +126,7 @@ def test_only_what_was_settled_is_acknowledged():
 
 
 def test_acknowledgements_share_a_frame():
-    """L12: those of less than a quarter of the window wait a little for others."""
+    """L12: fewer than a quarter of the window wait briefly, to share a frame."""
 
     async def test():
         channel, subscription = await subscribed(window=100)
@@ -142,7 +142,7 @@ def test_acknowledgements_share_a_frame():
 
 
 def test_the_end_sends_what_waited():
-    """L12: what was settled and still waited for others leaves before the connection does."""
+    """L12: acknowledgements still waiting are sent before the channel is closed."""
 
     async def test():
         channel, subscription = await subscribed(window=100)
@@ -156,7 +156,7 @@ def test_the_end_sends_what_waited():
 
 
 def test_giving_back():
-    """L15: the consumer ends, then acknowledgements leave, then one nack requeues the rest."""
+    """L15: the consumer is cancelled, acknowledgements are sent, one nack requeues the rest."""
 
     async def test():
         channel, subscription = await subscribed(window=100)
@@ -176,7 +176,7 @@ def test_giving_back():
 
 
 def test_a_rejection():
-    """L13: without requeue, so that the dead-letter exchange there gets it."""
+    """L13: nacked without requeue, so that the remote dead-letter exchange gets the message."""
 
     async def test():
         channel, subscription = await subscribed(window=4)
@@ -191,7 +191,7 @@ def test_a_rejection():
 
 
 def test_the_delivery_count_is_of_the_delivery():
-    """L3, L16: it is told beside the rows, and the rows are those of the first delivery."""
+    """L3, L16: the delivery count is kept apart, and the row equals the first delivery's."""
 
     async def test():
         channel, subscription = await subscribed()
@@ -209,7 +209,7 @@ def test_the_delivery_count_is_of_the_delivery():
 
 
 def test_what_a_cancelled_consumer_still_gets():
-    """L19: a quorum queue may send it behind the cancel; no tag is missing."""
+    """L19: a quorum queue may deliver after the cancel; the delivery is taken, with no gap."""
 
     async def test():
         channel, subscription = await subscribed(window=100, window_bytes=1000)
@@ -225,7 +225,7 @@ def test_what_a_cancelled_consumer_still_gets():
 
 @pytest.mark.parametrize("tags", [(2,), (1, 3), (1, 1)])
 def test_a_gap_is_a_cut(tags):
-    """L12: a cumulative acknowledgement would cover what never came."""
+    """L12: a gap in tags is a cut, as a cumulative acknowledgement would cover it."""
 
     async def test():
         _, subscription = channel_and = await subscribed()
@@ -240,7 +240,7 @@ def test_a_gap_is_a_cut(tags):
 
 
 def test_a_cancel_is_a_cut():
-    """L17: sent by the server; what is settled afterwards is not acknowledged any more."""
+    """L17: after a cancel by the server no settled delivery is acknowledged."""
 
     async def test():
         channel, subscription = await subscribed()
@@ -258,7 +258,7 @@ def test_a_cancel_is_a_cut():
 
 
 def test_a_closed_channel_is_a_cut():
-    """L17: with what the broker said."""
+    """L17: the cut carries the broker's reason."""
 
     async def test():
         channel, subscription = await subscribed()
@@ -273,7 +273,7 @@ def test_a_closed_channel_is_a_cut():
 
 
 def test_the_window_in_bytes():
-    """L19: at its bound the consumer is cancelled, and at half of it started with what fits."""
+    """L19: at its bound the consumer is cancelled; at half of it restarted with what fits."""
 
     async def test():
         channel, subscription = await subscribed(window=100, window_bytes=1000)
@@ -292,6 +292,6 @@ def test_the_window_in_bytes():
 
 @pytest.mark.parametrize("prefetch", [0, -1, 65_536])
 def test_prefetches_that_are_none(prefetch):
-    """L19: 0 would be 2000 on a quorum queue."""
+    """L19: a prefetch of 0 is refused, as a quorum queue takes it for 2000."""
     with pytest.raises(InvalidArgumentError, match="from 1 to 65535"):
         QueueSource(BrokerAddress("amqp://h"), "q", "link", Limits(prefetch, 1))

@@ -1,4 +1,4 @@
-"""Deliveries are taken where they come."""
+"""Deliveries are handled in the channel's reader, without a task for each."""
 
 import asyncio
 
@@ -12,12 +12,12 @@ from ackq_link.amqp091.subscription import run, take_at_once
 
 
 def test_the_library_asks_for_what_is_replaced():
-    """Else deliveries come as before, and cost more."""
+    """Detects a library version without the replaced method."""
     assert asyncio.iscoroutinefunction(aiormq.Channel._on_deliver_frame)
 
 
 class Frames:
-    """A channel as far as deliveries need it."""
+    """The part of a channel that deliveries use."""
 
     def __init__(self, *frames):
         self.frames = list(frames)
@@ -39,14 +39,14 @@ class Frames:
 
 
 def deliver(channel, *tags, consumer="c"):
-    """Each of these, without a turn of the event loop."""
+    """Delivers each tag without a turn of the event loop."""
     take_at_once(channel)
     for tag in tags:
         run(channel._on_deliver_frame(commands.Basic.Deliver(consumer, tag)))
 
 
 def test_deliveries_are_taken_in_their_order_and_at_once():
-    """L8: no task is made of one, so none is late."""
+    """L8: no task is made for a delivery, so none is late."""
     channel = Frames(
         *(each for body in (b"a", b"b") for each in (ContentHeader(1), ContentBody(body)))
     )
@@ -55,7 +55,7 @@ def test_deliveries_are_taken_in_their_order_and_at_once():
 
 
 def test_what_comes_for_nobody_is_dropped():
-    """As the library does with what comes behind a cancel."""
+    """A delivery for a cancelled consumer is dropped, as the library does."""
     channel = Frames(ContentHeader(1), ContentBody(b"a"))
     deliver(channel, 1, consumer="gone")
     assert channel.taken == []
@@ -63,12 +63,12 @@ def test_what_comes_for_nobody_is_dropped():
 
 
 def test_a_body_without_a_header_ends_the_channel():
-    """L17: the library's reader takes an error for the end."""
+    """L17: the error ends the library's reader."""
     with pytest.raises(ValueError, match="not a header"):
         deliver(Frames(ContentBody(b"a")), 1)
 
 
 def test_a_consumer_that_waits_is_an_error():
-    """It would be left in the middle."""
+    """A consumer callback that awaits would be suspended halfway."""
     with pytest.raises(AssertionError, match="waits for nothing"):
         run(asyncio.sleep(0))

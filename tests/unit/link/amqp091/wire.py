@@ -1,4 +1,4 @@
-"""Messages of AMQP 0-9-1 as bytes of the wire: to draw, to reorder and to compare."""
+"""AMQP 0-9-1 messages as wire bytes: strategies, reordering and comparison."""
 
 import struct
 
@@ -10,29 +10,29 @@ from ackq_link.amqp091.properties import Properties
 
 
 def sent(**properties):
-    """What a client that uses the library sends."""
+    """Properties as a client that uses the library sends them."""
     return Properties(commands.Basic.Properties(**properties).marshal())
 
 
 def message(**values):
-    """Properties of texts as bytes, numbers, and a table without its length."""
+    """Properties from texts as bytes, numbers, and a table without its length."""
     if "headers" in values:
         values["headers"] = len(values["headers"]).to_bytes(4) + values["headers"]
     return Properties(properties._pack(values))
 
 
 def table_of(**values):
-    """A table, without its length, of values with their tag."""
+    """A table, without its length, of values with their type letter."""
     return fields.join([(name.encode(), value) for name, value in values.items()])[4:]
 
 
 def same(one, other):
-    """Whether two messages are one, but for what a link does not carry (L13)."""
+    """Whether two messages are equal, except for fields that a link does not carry (L13)."""
     return _comparable(one) == _comparable(other)
 
 
 def reordered(one, draw, *, counted=False):
-    """The same message with the fields of its tables in another order, as a broker may give it."""
+    """The same message with its table fields in another order, as a broker may send it."""
     values = dict(properties._unpacked(one.wire))
     found = fields.split(values.get("headers", b""))
     if counted:
@@ -45,7 +45,7 @@ def reordered(one, draw, *, counted=False):
 def _shuffled(found, draw):
     order = draw(st.permutations(range(len(found))))
     names = [name for name, _ in found]
-    if len(set(names)) < len(names):  # of two of one name the order is the message's
+    if len(set(names)) < len(names):  # two fields of one name keep their order
         order = sorted(order, key=lambda at: (names[at], at))
     return [(found[at][0], _inside(found[at][1], draw)) for at in order]
 

@@ -1,4 +1,4 @@
-"""Addresses of AMQP 1.0 brokers, and what their refusals mean."""
+"""Addresses of AMQP 1.0 brokers, and errors made of their refusals."""
 
 import ssl
 
@@ -22,7 +22,7 @@ from ackq_link.amqp1.address import (
 
 
 def test_the_parts_of_a_url():
-    """With the ports of the protocol, and the machine's name where no virtual host is said."""
+    """Default ports are the protocol's; the virtual host defaults to the host's name."""
     address = Amqp1Address("amqp://h:5/a%2Fb")
     assert (address.host, address.port, address.virtual_host) == ("h", 5, "a/b")
     assert (address.secure, Amqp1Address("amqps://h").secure) == (False, True)
@@ -31,7 +31,7 @@ def test_the_parts_of_a_url():
 
 
 def test_how_the_user_is_proven():
-    """By a password, by a certificate, or not at all."""
+    """The user logs in by a password, by a certificate, or anonymously."""
     certificate = Tls(cert="file")
     assert Amqp1Address("amqps://h", "u", tls=certificate).mechanism == "PLAIN"
     assert Amqp1Address("amqps://h", tls=certificate).mechanism == "EXTERNAL"
@@ -39,7 +39,7 @@ def test_how_the_user_is_proven():
 
 
 def test_a_password_is_never_shown(tmp_path):
-    """Nor what its file has, which is read at each connect."""
+    """The repr shows no password; a password file is read at each connect."""
     assert "hidden" not in repr(Amqp1Address("amqp://h", "u", "hidden"))
     file = tmp_path / "password"
     file.write_text("first\n")
@@ -64,7 +64,7 @@ def test_a_password_is_never_shown(tmp_path):
     ],
 )
 def test_what_waiting_does_not_mend(error, refusal, remedy):
-    """L17: the error has the broker, the cause and the remedy."""
+    """L17: a final error names the broker, the cause and the remedy."""
     cut = cut_of(Amqp1Address("amqps://h", "u", "hidden"), error, "q")
     assert type(cut.refusal) is refusal
     assert remedy in cut.reason
@@ -83,6 +83,6 @@ def test_what_waiting_does_not_mend(error, refusal, remedy):
     ],
 )
 def test_what_passes(error, reason):
-    """L17: a connection that is lost is a cut, and no more."""
+    """L17: a lost connection is a cut without a refusal."""
     cut = cut_of(Amqp1Address("amqp://h"), error)
     assert (cut.refusal, cut.reason) == (None, reason)

@@ -1,4 +1,4 @@
-"""Connections to what is no AMQP 1.0 broker."""
+"""Connections to servers that are not AMQP 1.0 brokers."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from ackq_link.amqp1.connection import connect  # noqa: E402
 
 
 def cut_by(answer):
-    """What a link is told that connects to a server which says this and closes."""
+    """The `CutError` of connecting to a server that sends this answer and closes."""
 
     async def serve(reader, writer):
         await reader.readexactly(8)
@@ -34,14 +34,14 @@ def cut_by(answer):
 
 @pytest.mark.parametrize("answer", [b"AMQP\x00\x00\x09\x01", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_another_protocol(answer):
-    """L17: it is named, as waiting does not mend it."""
+    """L17: another protocol is a refusal, as waiting does not help."""
     cut = cut_by(answer)
     assert isinstance(cut.refusal, InvalidArgumentError)
     assert "does not speak AMQP 1.0" in cut.reason
 
 
 def test_a_server_that_closes():
-    """L17: it may be one that is starting: a cut, and no refusal."""
+    """L17: a server that closes may be starting: a cut, not a refusal."""
     cut = cut_by(b"")
     assert cut.refusal is None
     assert "hidden" not in cut.reason

@@ -69,13 +69,13 @@ def there_and_back(*raw):
 
 
 def test_everything_comes_back():
-    """What came in by one link goes out by another as it was, to the byte."""
+    """A message that one link brought in goes out by another link byte for byte."""
     raw = message(**FULL)
     assert there_and_back(raw) == [raw]
 
 
 def test_the_columns():
-    """Texts are columns and headers; what is no text is beside them, in `amqp-properties`."""
+    """Texts become columns and headers; other values are kept in `amqp-properties`."""
     row = to_rows([Incoming(message(b"body", **FULL))]).to_pylist()[0]
     assert (row["body"], row["message_id"], row["reply_to"]) == (b"body", "m", "r")
     assert row["correlation_id"] == str(uuid.UUID(int=3))
@@ -98,7 +98,7 @@ def test_the_columns():
     ],
 )
 def test_ids_and_bodies(made, body, inferred):
-    """Each type of an id, each kind of a body; L3: a text body is the text."""
+    """Each type of id and each kind of body comes back; L3: a text body is the text."""
     raw = message(body, inferred=inferred, id=made)
     assert there_and_back(raw) == [raw]
     if isinstance(body, str):
@@ -106,7 +106,7 @@ def test_ids_and_bodies(made, body, inferred):
 
 
 def test_rows_keep_their_own():
-    """Columns that one message has are empty for another."""
+    """A column that one message uses is empty for another message."""
     assert there_and_back(message(id="1", subject="s"), message(id="2")) == [
         message(id="1", subject="s"),
         message(id="2"),
@@ -114,7 +114,7 @@ def test_rows_keep_their_own():
 
 
 def test_what_a_delivery_changes_is_not_kept():
-    """L3: neither its count nor annotations of the delivery or of the broker."""
+    """L3: delivery count, and delivery or broker annotations, are dropped."""
     first = message(id="1")
     again = message(
         id="1",
@@ -127,7 +127,7 @@ def test_what_a_delivery_changes_is_not_kept():
 
 
 def test_several_data_sections():
-    """They are one body, one after the other."""
+    """Several data sections are joined to one body."""
     assert Incoming(message(b"ab") + b"\x00\x53\x75\xa0\x02cd").body == b"abcd"
 
 
@@ -141,7 +141,7 @@ def test_several_data_sections():
     ids=["footer", "described", "described property"],
 )
 def test_what_has_no_form_here(raw):
-    """L2, L23: it is kept whole, with its id beside it, and goes out as it came, with its id."""
+    """L2, L23: kept whole together with its id, and sent out unchanged under that id."""
     kept = Incoming(raw)
     assert dict(kept.headers)[EXTRA_HEADER] == '{"body": "message"}'
     assert kept.texts == {"message_id": "1"}
@@ -155,7 +155,7 @@ def test_what_has_no_form_here(raw):
 
 @pytest.mark.parametrize("properties", [None, {"a": "b"}, {f"n{n}": "x" * 50 for n in range(20)}])
 def test_one_more_application_property(properties):
-    """As the library reads it: in a message without any, with a short map and with a long one."""
+    """The library reads the added property, after none, a short map and a long one."""
     raw = message(b"x", id="1", properties=properties)
     read = proton.Message()
     read.decode(sections.with_property(raw, "name", "text"))
@@ -178,7 +178,7 @@ MESSAGES = st.fixed_dictionaries(
 
 @given(st.lists(MESSAGES, min_size=1, max_size=4), st.data())
 def test_a_fingerprint_is_of_the_message_alone(messages, data):
-    """L3: not of its batch, the order of its properties or how often it was delivered."""
+    """L3: independent of the batch, the order of properties and the delivery count."""
     made = [message(**each) for each in messages]
     together = fingerprints(to_rows([Incoming(raw) for raw in made]))
     for given_, found in zip(messages, together, strict=True):
@@ -190,7 +190,7 @@ def test_a_fingerprint_is_of_the_message_alone(messages, data):
 
 @given(st.binary(max_size=80))
 def test_any_bytes(raw):
-    """No message is an error: what cannot be read is kept as it is."""
+    """No bytes are an error: an unreadable message is kept unchanged."""
     rows = to_rows([Incoming(raw)])
     assert rows.num_rows == 1
 
@@ -212,13 +212,13 @@ def sent(headers, **keys):
     "text", ["no JSON", "{}", "[]", '{"json-headers": ["none"]}', '{"types": {"a": "int"}}']
 )
 def test_an_applications_own_header(text):
-    """It stays a header."""
+    """An application's own header of the extra header's name stays a header."""
     back = sent([("a", "b"), (EXTRA_HEADER, text)])
     assert back.properties == {"a": "b", EXTRA_HEADER: text}
 
 
 def test_what_came_by_amqp_0_9_1():
-    """What both have is restored; the rest stays in the header, for the way back."""
+    """Properties of both protocols are restored; the others stay in the header."""
     extra = '{"expiration": "5000", "type": "t", "app_id": "app", "json-headers": ["n"]}'
     back = sent([("n", "5"), (EXTRA_HEADER, extra)])
     assert (back.ttl, back.subject) == (5, "t")
@@ -228,7 +228,7 @@ def test_what_came_by_amqp_0_9_1():
 
 
 def test_ids_of_repetitions():
-    """L23: the same at each try, and another for a message that says something else."""
+    """L23: a duplicate id is the same at each try, and differs for other content."""
     first, again = (sent([("a", "b")], duplicate_ids=True) for _ in range(2))
     assert first.properties[DUPLICATE_ID] == again.properties[DUPLICATE_ID]
     assert first.properties[DUPLICATE_ID].startswith("m:")
@@ -237,7 +237,7 @@ def test_ids_of_repetitions():
 
 
 def test_what_cannot_be_carried():
-    """L22: an error that is the row's alone."""
+    """L22: a row that cannot be encoded fails by itself."""
     rows = rows_with([(EXTRA_HEADER, '{"body": "value"}')])
     with pytest.raises(ValueError, match="Expecting"):
         Outgoing(rows, ["m"], duplicate_ids=False).encoded(0)

@@ -1,4 +1,4 @@
-"""Sections of an encoded message."""
+"""Sections of an encoded AMQP 1.0 message."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ DATA = b"\x00\x53\x75\xa0\x02ab"
 
 
 def test_sections_and_their_places():
-    """One after the other, with short and long forms of a descriptor and of a size."""
+    """Sections are found in sequence, with short and long descriptors and sizes."""
     long = b"\x00\x80" + (0x75).to_bytes(8, "big") + b"\xb0\x00\x00\x00\x01c"
     message = HEADER + DATA + long
     found = list(sections.split(message))
@@ -24,7 +24,7 @@ def test_sections_and_their_places():
     "value", [b"\x40", b"\x41", b"\x52\x05", b"\x60\x00\x01", b"\x70" + bytes(4)]
 )
 def test_a_value_of_a_fixed_width(value):
-    """Its type says how long it is."""
+    """The type of a fixed-width value gives its length."""
     (found,) = sections.split(b"\x00\x53\x77" + value)
     assert found.end - found.value == len(value)
 
@@ -43,13 +43,13 @@ def test_a_value_of_a_fixed_width(value):
     ],
 )
 def test_what_is_no_message(message):
-    """An error, and nothing is read outside of it."""
+    """Malformed bytes are an error, and nothing outside them is read."""
     with pytest.raises(ValueError, match=r"section|descriptor|type"):
         list(sections.split(message))
 
 
 def test_a_data_section_of_another_type():
-    """It holds no bytes."""
+    """A data section that holds no binary is an error."""
     message = b"\x00\x53\x75\xa1\x02ab"
     (found,) = sections.split(message)
     with pytest.raises(ValueError, match="without binary"):
@@ -58,7 +58,7 @@ def test_a_data_section_of_another_type():
 
 @given(st.binary(max_size=60))
 def test_any_bytes(message):
-    """They are split to their last byte, or refused."""
+    """Any bytes are split to the last byte, or refused."""
     try:
         found = list(sections.split(message))
     except ValueError:

@@ -1,4 +1,4 @@
-"""A producer whose broker is silent, without one."""
+"""A producer whose remote broker is silent, tested without a broker."""
 
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ from ackq_link.amqp1 import target  # noqa: E402
 
 
 def test_a_silent_broker_is_told(monkeypatch):
-    """L26: Artemis gives no reason when an address is full; unasked it may be quiet."""
+    """L26: Artemis gives no reason when an address is full, so an overdue answer is reported."""
     now = [100.0]
     monkeypatch.setattr(target.time, "monotonic", lambda: now[0])
     producer = target.Amqp1Producer(SimpleNamespace(product="", cut=None), None)

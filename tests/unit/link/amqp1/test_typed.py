@@ -43,14 +43,14 @@ VALUES = [
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_a_value_comes_back(value):
-    """As it was, with its type."""
+    """A value comes back unchanged, with its type."""
     back = typed.decode(*typed.encode(value))
     assert back == value
     assert type(back) is type(value)
 
 
 def test_what_people_see():
-    """A number is one, and a text itself; what is no text is JSON."""
+    """Numbers and texts are shown plainly; other values are JSON."""
     assert typed.encode(proton.int32(5)) == ("5", "int")
     assert typed.encode("5") == ("5", typed.TEXT)
     assert typed.encode(proton.symbol("s")) == ("s", "symbol")
@@ -64,12 +64,12 @@ def test_what_people_see():
 
 
 def test_no_number():
-    """It has a form in Python's JSON."""
+    """NaN comes back, as Python's JSON has a form for it."""
     assert math.isnan(typed.decode(*typed.encode(math.nan)))
 
 
 def test_what_has_no_form():
-    """An array or a described value is refused."""
+    """A described value, even in an array, is refused."""
     with pytest.raises(ValueError, match="Described"):
         typed.encode([proton.Described(proton.symbol("a"), 1)])
 
@@ -85,6 +85,6 @@ def test_what_has_no_form():
     ],
 )
 def test_what_encode_never_gave(text, name):
-    """An error."""
-    with pytest.raises(ValueError):  # noqa: PT011 - whoever found it
+    """A text that `encode` never produces raises ValueError."""
+    with pytest.raises(ValueError):  # noqa: PT011 - any check may find it
         typed.decode(text, name)

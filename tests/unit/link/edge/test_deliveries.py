@@ -1,4 +1,4 @@
-"""Deliveries as frames: rules L2, L4, L7, L13."""
+"""Deliveries encoded as frames: rules L2, L4, L7, L13."""
 
 import pyarrow as pa
 import pytest
@@ -28,7 +28,7 @@ def header_of(part):
 
 
 def test_one_frame():
-    """L5: what the edge reads is what was delivered."""
+    """L5: the frame holds exactly the rows, keys and flags that were delivered."""
     flags = [True, False, True]
     (part,) = made(batch(body=[b"a", b"b", b"c"]), 3, first=5, content=flags)
     data = part.encoded(subscription=2, lowest_unanswered=4, proof=Proof(3, 7))
@@ -45,7 +45,7 @@ def test_one_frame():
 
 
 def test_many_rows_are_several_frames():
-    """L5: each with its keys and flags, and numbers without a gap."""
+    """L5: each frame has its own keys and flags, and numbers run on without a gap."""
     count = limits.FRAME_TARGET_ROWS + 3
     flags = [False] * (count - 1) + [True]
     found = made(batch(body=[b""] * count), count, first=2, redelivered=flags)
@@ -60,7 +60,7 @@ def test_many_rows_are_several_frames():
 
 
 def test_a_part_is_split():
-    """L20: a queue with a bound takes its first rows, each with its own key; the rest waits."""
+    """L20: the first rows, with their keys, go to a queue with a bound; the rest waits."""
     results = []
     beside = Columns(bytes(range(48)), bytes(range(24)), [0, 1, 1], None, [0, 0, 1])
     (whole,) = parts(7, batch(body=[b"a", b"b", b"c"]), beside, "q", lambda: results.append)
@@ -83,7 +83,7 @@ def test_a_part_is_split():
 
 
 def test_a_part_of_a_split_that_fails():
-    """L17: the whole of it has failed, once it is told."""
+    """L17: if one part of a split frame fails, the whole frame fails, reported once."""
     results = []
     beside = Columns(bytes(32), bytes(16), None, None)
     (whole,) = parts(1, batch(body=[b"a", b"b"]), beside, "q", lambda: results.append)
@@ -104,13 +104,13 @@ def test_a_part_of_a_split_that_fails():
     ],
 )
 def test_one_of_each_for_every_row(changes):
-    """L2, L4: a key and a check too few would make another message of a row."""
+    """L2, L4: a wrong number of keys or checks is refused, as rows would get others' keys."""
     with pytest.raises(InvalidArgumentError, match="for 1 rows"):
         made(batch(body=[b"a"]), 1, **changes)
 
 
 def test_what_a_link_does_not_store():
-    """L13: nothing that expires, nothing over a limit, no empty batch."""
+    """L13: rows with a TTL, rows over a limit and empty batches are refused."""
     rows = batch(body=[b"a"]).append_column("ttl_ms", pa.array([5], pa.int64()))
     with pytest.raises(SchemaError, match="ttl_ms"):
         made(rows, 1)

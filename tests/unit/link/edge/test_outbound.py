@@ -1,4 +1,4 @@
-"""When the reports of an outbound link go on, and what ends them."""
+"""Reports of an outbound link: when they reconnect, and when they end."""
 
 import logging
 
@@ -20,7 +20,7 @@ from ackq_link.edge.outbound import OutboundReporter
     ],
 )
 def test_what_ends_the_reports(error, again, caplog):
-    """L26: an older edge, or no permission; the link goes on, and its log says so once."""
+    """L26: an older broker or a missing permission ends them; the log says so once."""
     with OutboundReporter(Broker("localhost:1"), pb.ReportOutboundRequest) as reporter:
         assert reporter._may_reconnect(error("words")) is again
         with caplog.at_level(logging.WARNING):
@@ -32,7 +32,7 @@ def test_what_ends_the_reports(error, again, caplog):
 
 
 def test_a_closed_one_says_nothing(caplog):
-    """L26: the process ends, and so does the report."""
+    """L26: a reporter that is closed with its process logs nothing."""
     with caplog.at_level(logging.WARNING):
         OutboundReporter(Broker("localhost:1"), pb.ReportOutboundRequest).close()
     assert caplog.records == []

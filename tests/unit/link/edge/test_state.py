@@ -1,4 +1,4 @@
-"""What a link decides, without threads or a broker: rules L5, L8, L10, L20, L25, L27."""
+"""The state machine of a link, without threads or a broker: rules L5, L8, L10, L20, L25, L27."""
 
 import pytest
 
@@ -22,7 +22,7 @@ BEAT_S = limits.HEARTBEAT_SEND_MS / 1000
 
 
 class World:
-    """A state whose link has subscribed, and what its calls came to."""
+    """A link state that has subscribed, with the recorded results of its calls."""
 
     def __init__(self):
         self.state = LinkState()
@@ -52,7 +52,7 @@ class World:
         self.state.add(parts(first, batch(body=[b"b"] * rows), beside, "q", complete))
 
     def stored(self, first, *runs, now=0.0):
-        """Runs of rows, first position and whether they are permitted."""
+        """Answers runs of (rows, first position, permitted)."""
         rows, positions, permitted = zip(*runs, strict=True)
         answer = pb.LinkStored(
             first_number=first,
@@ -70,7 +70,7 @@ class World:
         self.state.on_stored(answer, now)
 
     def sent(self, now=0.0):
-        """The first numbers of all that goes now."""
+        """The first numbers of all frames that are sent now."""
         found = []
         while isinstance(action := self.next(now), SendPart):
             found.append(action.part.numbers.first)
@@ -83,7 +83,7 @@ def world():
 
 
 def test_nothing_goes_before_the_stream_is_open():
-    """L1: and then the subscription goes first."""
+    """L1: once the stream is open, the subscription is sent first."""
     state = LinkState()
     state.subscribe(Proof, lambda _: None)
     assert state.next_action(5.0) == Wait(None)
@@ -93,7 +93,7 @@ def test_nothing_goes_before_the_stream_is_open():
 
 
 def test_deliveries_go_in_order_with_what_is_proven(world):
-    """L5, L10: with the lowest number that has no answer, and what is proven then."""
+    """L5, L10: frames carry the lowest unanswered number and the proof of that moment."""
     world.add(1, 2)
     world.add(3, 1)
     first = world.next()
@@ -109,7 +109,7 @@ def test_deliveries_go_in_order_with_what_is_proven(world):
 
 
 def test_numbers_without_a_gap(world):
-    """L5: deliveries follow each other, and count from 1 in each subscription."""
+    """L5: deliveries have consecutive numbers, from 1 in each subscription."""
     world.add(1, 2)
     with pytest.raises(InvalidArgumentError, match="makes 3 the next"):
         world.add(5, 1)
@@ -118,13 +118,13 @@ def test_numbers_without_a_gap(world):
 
 
 def test_what_follows_a_refusal_waits_for_it(world):
-    """L8, L20: all of it is refused, and goes again in order, after a wait that doubles."""
+    """L8, L20: later frames are refused too, and resent in order after a doubling wait."""
     for number in (1, 2, 3):
         world.add(number, 1)
     assert world.sent() == [1, 2, 3]
     world.refuse(1, now=1.0)
     assert isinstance(world.state.refusal, QueueFullError)
-    assert world.sent(1.0) == []  # their refusals are on the way
+    assert world.sent(1.0) == []  # the refusals of these frames are in flight
     world.refuse(2, now=1.0)
     world.refuse(3, now=1.0)
     assert world.next(1.0) == Wait(1.1)
@@ -143,7 +143,7 @@ def test_what_follows_a_refusal_waits_for_it(world):
 
 
 def test_what_fits_goes_by_itself(world):
-    """L20: of a frame that a queue with a bound has no room for."""
+    """L20: of a frame that does not fit a bounded queue, the fitting rows go alone."""
     world.add(1, 3)
     world.add(4, 1)
     assert world.sent() == [1, 4]
@@ -157,7 +157,7 @@ def test_what_fits_goes_by_itself(world):
 
 
 def test_the_edge_ends_a_subscription(world):
-    """Q8: it lost messages of it; who waits is told, and another subscription goes on."""
+    """Q8: after lost messages the broker ends the subscription; waiting calls fail."""
     world.add(1, 1)
     world.sent()
     world.state.on_disconnect()
@@ -170,7 +170,7 @@ def test_the_edge_ends_a_subscription(world):
 
 
 def test_a_cut_sends_what_is_unanswered_again(world):
-    """L5: under its numbers, in order, also what was refused."""
+    """L5: unanswered frames, also refused ones, are resent in order, same numbers."""
     for number in (1, 2, 3):
         world.add(number, 1)
     assert world.sent() == [1, 2, 3]
@@ -178,14 +178,14 @@ def test_a_cut_sends_what_is_unanswered_again(world):
     world.state.on_disconnect()
     assert world.next() == Wait(None)
     world.open(subscription=1, next_number=1)
-    assert world.sent(50.0) == []  # a heartbeat first
+    assert world.sent(50.0) == []  # a heartbeat goes first
     assert world.sent(50.0) == [1, 2, 3]
     world.stored(1, (1, 5, 0))
     assert world.results[1].runs[0].first_position == 5
 
 
 def test_permits_keep_their_order_and_come_once(world):
-    """L10: also when a new stream repeats them, or a repeated answer says so, too."""
+    """L10: permits repeated by a new stream or a repeated answer count once."""
     for first in (1, 4):
         world.add(first, 3)
     world.sent()
@@ -194,7 +194,7 @@ def test_permits_keep_their_order_and_come_once(world):
     assert world.state.take_permits()[0] == [Range(1, 1), Range(3, 3), Range(2, 2)]
     world.state.on_disconnect()
     world.open(subscription=1, next_number=7)
-    # Those of an unanswered delivery may come before its answer.
+    # Permits of an unanswered delivery may come before its answer.
     world.state.on_permits(pb.LinkPermits(first_number=[1, 3, 2, 4], last_number=[1, 3, 2, 5]))
     assert world.state.take_permits()[0] == [Range(4, 5)]
     world.next(50.0)
@@ -205,7 +205,7 @@ def test_permits_keep_their_order_and_come_once(world):
 
 
 def test_adjacent_permits_are_one_range(world):
-    """L12: so that one acknowledgement covers them."""
+    """L12: adjacent permits are joined, so that one acknowledgement covers them."""
     world.add(1, 10)
     world.sent()
     world.state.on_permits(pb.LinkPermits(first_number=[1, 4], last_number=[3, 6]))
@@ -213,7 +213,7 @@ def test_adjacent_permits_are_one_range(world):
 
 
 def test_permits_have_an_outcome(world):
-    """L28: by answers and by permits; ranges of two outcomes are never one, and none is a list."""
+    """L28: answers and permits carry outcomes; ranges of two outcomes are never joined."""
     world.add(1, 6)
     world.sent()
     answer = pb.LinkStored(
@@ -235,14 +235,14 @@ def test_permits_have_an_outcome(world):
 
 
 def test_accepted_ones_have_no_outcomes(world):
-    """L28: a list of them is there only where one is rejected."""
+    """L28: permits have a list of outcomes only if one of them is a rejection."""
     world.add(1, 2)
     world.state.on_permits(pb.LinkPermits(first_number=[2, 1], last_number=[2, 1]))
     assert world.state.take_permits() == ([Range(2, 2), Range(1, 1)], [])
 
 
 def test_a_subscription_forgets_the_one_before(world):
-    """L17: its deliveries fail here, its answers and permits concern nobody."""
+    """L17: open deliveries fail; late answers and permits are ignored."""
     world.add(1, 2)
     world.add(3, 1)
     assert isinstance(world.next(), SendPart)
@@ -262,7 +262,7 @@ def test_a_subscription_forgets_the_one_before(world):
 
 
 def test_a_subscribe_that_was_cut_goes_again(world):
-    """L17: its answer may be lost; deliveries wait for one."""
+    """L17: a cut subscribe is resent before any delivery, as its answer may be lost."""
     world.state.subscribe(Proof, world.subscriptions.append)
     assert isinstance(world.next(), SendSubscribe)
     world.state.on_disconnect()
@@ -273,7 +273,7 @@ def test_a_subscribe_that_was_cut_goes_again(world):
 
 
 def test_heartbeats_say_what_is_proven(world):
-    """L10: also of a link that delivers nothing; of none before a subscription."""
+    """L10: heartbeats carry the proof even without deliveries, but none before subscribing."""
     world.proof = Proof(4, 4)
     beat = world.next(BEAT_S)
     assert beat == SendHeartbeat(1, Proof(4, 4), None)
@@ -284,7 +284,7 @@ def test_heartbeats_say_what_is_proven(world):
 
 
 def test_the_state_of_the_link(world):
-    """L18, L25: what the edge says of it; the next subscription has to be told anew."""
+    """L18, L25: the broker's report of the link's state is kept until the next subscription."""
     world.state.on_state(pb.LinkState(paused=True, held=4, missing=3))
     assert (world.state.paused, world.state.held, world.state.missing) == (True, 4, 3)
     world.state.subscribe(Proof, lambda _: None)
@@ -292,21 +292,21 @@ def test_the_state_of_the_link(world):
 
 
 def test_another_history_ends_the_link(world):
-    """L27: the edge lost what it had."""
+    """L27: a broker of another history may have lost messages, so the link ends."""
     world.state.on_disconnect()
     with pytest.raises(HistoryChangedError, match="was h"):
         world.open(history="g")
 
 
 def test_another_epoch_ends_the_link(world):
-    """L1: another process ran it meanwhile, which took this one's subscription."""
+    """L1: another process ran the link meanwhile and took its subscription."""
     world.state.on_disconnect()
     with pytest.raises(FencedError, match="cut off"):
         world.open(epoch=2)
 
 
 def test_the_end_of_a_link(world):
-    """L1: what waits has the error, and nothing is sent any more."""
+    """L1: waiting calls get the error, and nothing more is sent."""
     world.add(1, 1)
     world.state.subscribe(Proof, world.subscriptions.append)
     error = FencedError("Another one runs it.")
@@ -326,9 +326,9 @@ def test_the_end_of_a_link(world):
     ],
 )
 def test_an_answer_that_is_none(world, answer):
-    """I6: what is no answer to the deliveries is an error, not a wrong acknowledgement.
+    """I6: an answer that does not fit the deliveries is an error, not an acknowledgement.
 
-    The deliveries wait for the next call, or for the end, of which whoever stored them is told.
+    The deliveries stay open until the next call or the end, and then fail.
     """
     world.add(1, 1)
     world.sent()
@@ -341,7 +341,7 @@ def test_an_answer_that_is_none(world, answer):
 
 
 def test_permits_that_are_none(world):
-    """I6: ranges of numbers that were never delivered permit nothing."""
+    """I6: malformed permits are an error; permits for undelivered numbers are ignored."""
     world.add(1, 1)
     with pytest.raises(InternalError):
         world.state.on_permits(pb.LinkPermits(first_number=[1]))

@@ -1,4 +1,4 @@
-"""When the stream of a link reconnects, and when it ends."""
+"""The stream of a link: when it reconnects, and when it ends."""
 
 from ackq.client import Broker
 from ackq.errors import AlreadyHeldError
@@ -7,7 +7,7 @@ from ackq_link.edge.stream import LinkStream
 
 
 def test_another_holder():
-    """L1: a process waits for a holder that may be gone, and ends at one that took its place."""
+    """L1: a process waits for an earlier holder at first, and ends when another took its place."""
     stream = LinkStream(Broker("localhost:1", retry_ms=None), pb.LinkOpen())
     held = AlreadyHeldError("The link 'l' is run by a.")
     assert stream._may_reconnect(held)

@@ -1,4 +1,4 @@
-"""Stored blocks without their dead rows."""
+"""Stored blocks compacted to their live rows."""
 
 import random
 
@@ -30,7 +30,7 @@ def whole():
 
 
 def piece(numbers, *, origin=False, block_id=1):
-    """A piece of these rows, whose tags are the numbers plus 100."""
+    """A piece of the given rows, whose tags are the row numbers plus 100."""
     runs = tuple(Run(100 + number, 1, 1) for number in numbers)
     consecutive = numbers[-1] - numbers[0] + 1 == len(numbers)
     selection = (numbers[0], len(numbers)) if consecutive else np.array(numbers, np.uint32)
@@ -55,8 +55,8 @@ def read(data, *pieces, settled_ok=False):
 
 
 def test_a_row_reads_the_same_whatever_was_left_out():
-    """K7, C13: rows, tags, headers and origins of what is left are those of the whole block, also
-    when it is compacted again and again.
+    """K7, C13: rows, tags, headers and origins of the remaining rows are those of the whole block,
+    also when it was compacted several times.
     """
     chance = random.Random(3)
     for _ in range(200):
@@ -70,7 +70,7 @@ def test_a_row_reads_the_same_whatever_was_left_out():
 
 
 def test_rows_that_went_are_left_out():
-    """Q5, C11: a browse or a delivery that was begun before gets the rest under the same tags."""
+    """Q5, C11: a browse or delivery begun before a compaction gets the rest under the same tags."""
     data = compact(whole(), BitMap([3, 4, 9]))
     pieces = [piece([1, 2]), piece([2, 3, 4, 5]), piece([8, 9, 20], origin=True)]
 
@@ -82,14 +82,14 @@ def test_rows_that_went_are_left_out():
 
 
 def test_a_fetch_of_rows_that_went_is_refused():
-    """S2: a reader whose lease is over is told so, as when the whole block is gone."""
+    """S2: a fetch of rows that were compacted away is refused, as when the block is deleted."""
     data = compact(whole(), BitMap([3, 4, 9]))
     with pytest.raises(BlockNotFoundError, match="block 1"):
         read(data, piece([3, 4, 5]))
 
 
 def test_what_is_left_leaves_as_stored():
-    """K7: a reader that wants all that is left gets the bytes that are on the disk."""
+    """K7: a reader of all remaining rows gets the bytes that are on disk."""
     left = list(range(10, 20))
     data = compact(whole(), BitMap(left))
     builder = FrameBuilder([piece(left)], lambda _: data)
@@ -97,12 +97,12 @@ def test_what_is_left_leaves_as_stored():
 
 
 def test_an_older_version_refuses_a_compacted_block():
-    """I2: it takes no rows for others."""
+    """I2: an older version refuses a compacted block instead of misreading its rows."""
     with pytest.raises(MalformedBlockError):
         block.split(compact(whole(), BitMap([3])))
 
 
 def test_a_whole_block_is_itself():
-    """K7: what was not compacted is not touched."""
+    """K7: unpacking a block that was not compacted returns its bytes unchanged."""
     data = whole()
     assert unpack(data).data is data

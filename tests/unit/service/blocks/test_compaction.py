@@ -1,4 +1,4 @@
-"""Compaction changes nothing that anybody can see, whatever is asked of the broker in between."""
+"""Compaction changes nothing that a reader can see, whatever commands run in between."""
 
 import asyncio
 import random
@@ -36,9 +36,9 @@ IMAGES_PER_POINT = 2
 
 
 class Broker:
-    """An engine on a data directory, and the body of each row that it was given.
+    """An engine on a data directory, and the body of each published row.
 
-    `bodies` outlives it: pass it to the broker of the next life.
+    `bodies` outlives it: pass it to the next broker on the directory.
     """
 
     def __init__(self, monkeypatch, directory, *, disk=None, bodies=None):
@@ -64,7 +64,7 @@ class Broker:
         return self.engine.decide(command, block).reply
 
     def open(self):
-        """Declares what this file works with."""
+        """Declares the queues, exchange and bindings of this file."""
         for name, properties in QUEUES.items():
             self.do(c.DeclareQueue(name, properties))
         self.do(c.DeclareExchange("all", "fanout"))
@@ -72,7 +72,7 @@ class Broker:
             self.do(c.Bind("all", name, ""))
 
     def publish(self, keys, *, exchange="", size=200, persistent=True):
-        """A frame with a row for each key; each body is of its own."""
+        """Publishes a frame with one row per key; all bodies differ."""
         self.do(c.OpenPublisher(PUBLISHER, resume=self.number > 0))
         made = [b"%d." % (self.number + at) + bytes(size) for at in range(len(keys))]
         routes = tuple(
@@ -99,14 +99,14 @@ class Broker:
         self.bodies.update({(reply.block_id, row): body for row, body in enumerate(made)})
 
     async def fill(self, frames, *queues, **options):
-        """Publishes frames of 20 messages to these queues in turn, a group and a sync each."""
+        """Publishes `frames` frames of 20 messages to each queue in turn, each with a sync."""
         for _ in range(frames):
             for queue in queues:
                 self.publish([queue] * 20, **options)
                 await self.engine.wait_synced()
 
     async def compact(self):
-        """One step, when the journal is through with what was freed."""
+        """Runs one compaction step, after the journal has processed the freed blocks."""
         await self.engine.run(partial(self.engine.journal.rewrite_blocks, []))
         await self.compaction.step()
 
@@ -141,7 +141,7 @@ class Broker:
         return self.do(c.Deliver(b"c" * 16, queue, count, **options))
 
     def accept_most(self, queue, kept_one_in):
-        """Accepts the messages of a queue but the first in so many."""
+        """Accepts the messages of a queue except every `kept_one_in`th, which is released."""
         delivery = self.take(queue, 10_000)
         tags = BitMap64(range(delivery.first_tag, delivery.first_tag + delivery.messages))
         rest = BitMap64(list(tags)[::kept_one_in])
@@ -150,14 +150,14 @@ class Broker:
 
 
 def full_segments(directory):
-    """The bytes of all segments but the last, which is allocated whole."""
+    """The bytes of all segments but the last, which is allocated at full size."""
     paths = sorted(directory.glob("journal-*.seg"))
     return sum(path.stat().st_size for path in paths[:-1])
 
 
 def test_a_sparse_rest_gives_the_disk_back(monkeypatch, tmp_path):
-    """I6: of blocks with one live row in ten little more than these rows stays on the disk, and
-    they are delivered as before, after a restart, too.
+    """I6: of blocks with one live row in ten little more than these rows stays on disk, and they
+    are delivered as before, also after a restart.
     """
 
     async def run():
@@ -177,7 +177,7 @@ def test_a_sparse_rest_gives_the_disk_back(monkeypatch, tmp_path):
 
 
 def test_a_sparse_rest_of_transient_messages(monkeypatch, tmp_path):
-    """I6, P5: what is left of transient messages takes no file that others have filled."""
+    """I6, P5: remaining transient messages are compacted, and the files they filled deleted."""
     monkeypatch.setattr(transient, "_FILE_BYTES", SEGMENT_BYTES)
 
     async def run():
@@ -199,7 +199,7 @@ def test_a_sparse_rest_of_transient_messages(monkeypatch, tmp_path):
 
 
 def test_a_purge_gives_the_disk_back(monkeypatch, tmp_path):
-    """Q4: nothing else has to happen after a purge, and nothing is written twice for it."""
+    """Q4: a purge alone frees the disk, and no block is relocated for it."""
 
     async def run():
         async with Broker(monkeypatch, tmp_path / "data") as broker:
@@ -214,7 +214,7 @@ def test_a_purge_gives_the_disk_back(monkeypatch, tmp_path):
 
 
 def test_mostly_dead_segments_are_emptied(monkeypatch, tmp_path):
-    """I6: blocks that are whole are copied out of a segment of which two thirds are dead."""
+    """I6: whole blocks are copied out of a segment that is two thirds dead."""
 
     async def run():
         async with Broker(monkeypatch, tmp_path / "data") as broker:
@@ -230,7 +230,7 @@ def test_mostly_dead_segments_are_emptied(monkeypatch, tmp_path):
 
 
 def test_what_is_looked_at_in_vain_is_not_read_again(monkeypatch, tmp_path):
-    """I6: an idle broker rests: tiny bodies in many columns look sparse at each step."""
+    """I6: an idle broker does not inspect again blocks that only look sparse (tiny bodies)."""
 
     async def run():
         async with Broker(monkeypatch, tmp_path / "data") as broker:
@@ -255,7 +255,7 @@ def test_what_is_looked_at_in_vain_is_not_read_again(monkeypatch, tmp_path):
 
 
 def test_a_busy_broker_looks_at_no_block_that_may_be_whole(monkeypatch, tmp_path):
-    """I6: one in ten queues has a tenth in each; to find out took 120 ms with 10,000 queues."""
+    """I6: a busy broker skips blocks that may be whole; checking took 120 ms with 10,000 queues."""
 
     async def run():
         async with Broker(monkeypatch, tmp_path / "data") as broker:
@@ -286,8 +286,8 @@ def test_a_busy_broker_looks_at_no_block_that_may_be_whole(monkeypatch, tmp_path
 
 
 def test_a_busy_broker_is_spared(monkeypatch, tmp_path):
-    """I6: while more than a little is published or freed, a step reads a bounded number of bytes,
-    and only of blocks that are nearly empty.
+    """I6: above a small rate of published or freed bytes a step reads a bounded number of bytes,
+    and only of nearly empty blocks.
     """
 
     async def run():
@@ -306,7 +306,7 @@ def test_a_busy_broker_is_spared(monkeypatch, tmp_path):
 
 
 def test_a_pinned_block_is_left_whole(monkeypatch, tmp_path):
-    """C10: a delivery without acks is read after its messages are gone from the core."""
+    """C10: the block of a delivery without acks stays whole until it is read, though settled."""
 
     async def run():
         async with Broker(monkeypatch, tmp_path / "data") as broker:
@@ -325,7 +325,7 @@ def test_a_pinned_block_is_left_whole(monkeypatch, tmp_path):
 
 
 class Life:
-    """Random commands with a compaction now and then, and what is read in between."""
+    """Random commands with compactions in between, checking every read."""
 
     def __init__(self, broker, chance):
         self.broker = broker
@@ -366,7 +366,7 @@ class Life:
         self.outstanding -= tags
 
     async def no_ack(self):
-        """Read late, and once."""
+        """Delivers without acks, and reads the block later, once."""
         delivery = self.broker.take("b", self.chance.randint(1, 10), no_ack=True)
         self.pinned.append((delivery.pieces, self.broker.given(delivery.pieces)))
         if self.chance.random() < 0.5:
@@ -375,7 +375,7 @@ class Life:
             self.broker.engine.core.unpin(pieces)
 
     async def lease(self):
-        """Accepts the lease, which stays readable, and takes the next."""
+        """Accepts the lease, which stays readable, and takes the next one."""
         broker = self.broker
         if self.reader is None:
             opening = c.Advance("s", "", HOLDER, ("leased",), 0, new_incarnation="1" * 32)
@@ -393,7 +393,7 @@ class Life:
             assert broker.read(pieces) == broker.given(pieces)
 
     async def browse(self):
-        """Begun now, read later: what is left of it is in order, and all that is still there is."""
+        """Begins a browse and reads it later: in order, leaving out no message still present."""
         name = self.chance.choice(("a", "b"))
         self.browsing.append((name, views.browse(self.broker.engine.core.state, name)))
         if self.chance.random() < 0.5:
@@ -451,7 +451,7 @@ def test_nothing_is_delivered_otherwise(monkeypatch, tmp_path, seed):
 
 
 async def compacting(monkeypatch, directory, disk):
-    """A life in which everything is compacted twice; the queues' content after each step."""
+    """Runs a broker that compacts everything twice; returns the queues' content after each step."""
     async with Broker(monkeypatch, directory, disk=disk) as broker:
         broker.open()
         states = []
@@ -480,8 +480,8 @@ async def compacting(monkeypatch, directory, disk):
 
 
 def test_a_power_cut_at_every_point(monkeypatch, tmp_path):
-    """Q7, I4: whatever instant of a compaction the power goes, every message that is left is
-    delivered, and none that was settled.
+    """Q7, I4: at whatever instant of a compaction the power fails, every remaining message is
+    delivered, and no settled one.
     """
     disk = RecordingDisk()
     bodies, states = asyncio.run(compacting(monkeypatch, tmp_path / "life", disk))
@@ -494,7 +494,7 @@ def test_a_power_cut_at_every_point(monkeypatch, tmp_path):
         async with Broker(monkeypatch, directory, bodies=bodies) as broker:
             if last < 0:
                 return
-            # What was settled but not noted may have happened.
+            # A settlement made after the last note may have taken effect.
             assert broker.content() in states[last:]
 
     image = Image()

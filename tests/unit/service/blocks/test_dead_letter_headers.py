@@ -1,4 +1,4 @@
-"""Where dead letters came from, as headers."""
+"""The origin of dead letters, as headers."""
 
 from datetime import UTC, datetime
 
@@ -17,7 +17,7 @@ SOON = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def origin(count, **fields):
-    """Of rows that had the positions 10, 11, ... and were delivered 1, 2, ... times."""
+    """An origin of rows with positions 10, 11, ... that were delivered 1, 2, ... times."""
     values = {
         "queue": "work",
         "positions": np.arange(10, 10 + count),
@@ -37,7 +37,7 @@ def headers_of(part):
 
 
 def test_headers_name_the_origin():
-    """C13: queue, position, cause, reason, counts and time."""
+    """C13: headers of a dead letter name queue, position, cause, reason, counts and time."""
     part = with_dead_letter_headers(decoded(body=[b"a", b"b"]), origin(2))
     assert headers_of(part) == [
         {
@@ -55,7 +55,7 @@ def test_headers_name_the_origin():
 
 
 def test_session_and_batch_when_known():
-    """C13: a message that a Spark query settled says which query and batch."""
+    """C13: a dead letter that a Spark query settled names session and batch."""
     (found,) = headers_of(
         with_dead_letter_headers(decoded(body=[b"a"]), origin(1, session="s", batch_id=0))
     )
@@ -63,7 +63,7 @@ def test_session_and_batch_when_known():
 
 
 def test_own_headers_stay_and_forged_ones_go():
-    """C13: the publisher's headers come first; what it wrote under our names does not show."""
+    """C13: a publisher's own headers come first; its headers under reserved names are removed."""
     own = [[("k", "v"), ("ackq-dead-queue", "forged")], [], [("x", "1"), ("y", "2")]]
     part = with_dead_letter_headers(decoded(body=[b"a", b"b", b"c"], headers=own), origin(3))
     found = part.batch.column("headers").to_pylist()
@@ -76,7 +76,7 @@ def test_own_headers_stay_and_forged_ones_go():
 
 
 def test_sliced_and_null_headers():
-    """C13: rows cut out of a larger block, and a null map, which counts as none."""
+    """C13: dead-letter headers of rows cut from a larger block; a null map counts as empty."""
     schema = columns.stored_schema(columns.bits(("headers",)))
     array = pa.array([[("a", "0")], None, [("b", "1")], [("c", "2")]], columns.HEADERS)
     batch = pa.record_batch([array], schema=schema).slice(1, 2)
@@ -87,14 +87,14 @@ def test_sliced_and_null_headers():
 
 
 def test_the_expiry_is_cleared():
-    """C13: a dead letter has none; other columns stay."""
+    """C13: a dead letter has no expiry; its other columns stay."""
     part = with_dead_letter_headers(decoded(body=[b"a"], expires_at=[SOON]), origin(1))
     assert part.batch.schema.names == ["body", "headers"]
     assert part.header.columns == columns.bits(("body", "headers"))
 
 
 def test_frames_of_dead_letters_and_others():
-    """C13: a frame may hold both; a block that is wanted whole is not sent as it is."""
+    """C13: a frame may hold dead letters and others; a dead letter's block is re-encoded."""
     blocks = {1: encoded(body=[b"a", b"b"], expires_at=[SOON, None]), 2: encoded(body=[b"c"])}
     pieces = [
         Piece(1, "dead", (0, 2), (Run(1, 2, 1),), origin(2)),
@@ -107,7 +107,7 @@ def test_frames_of_dead_letters_and_others():
 
 
 def test_headers_that_nobody_wants():
-    """Design 6: a reader that prunes the headers gets none."""
+    """Design 6: a reader that does not ask for headers gets none, also of dead letters."""
     blocks = {1: encoded(body=[b"a"], expires_at=[SOON])}
     pieces = [Piece(1, "dead", (0, 1), (Run(1, 1, 1),), origin(1))]
     wanted = columns.bits(("body", "expires_at"))

@@ -53,7 +53,7 @@ def large(letter, count=limits.FRAME_TARGET_ROWS):
 
 
 def test_whole_large_block_leaves_as_stored():
-    """K7: a block that is wanted whole leaves as the bytes on disk, not even copied."""
+    """K7: a block that is read whole leaves as the bytes on disk, not even copied."""
     store = Store(large(b"a"))
     (frame,) = frames(FrameBuilder([piece(1, 0, 1, limits.FRAME_TARGET_ROWS)], store))
     assert frame.block is store.blocks[1]
@@ -61,7 +61,7 @@ def test_whole_large_block_leaves_as_stored():
 
 
 def test_small_blocks_are_merged_and_their_runs_joined():
-    """K7: small pieces share a frame; runs that continue one another are one."""
+    """K7: small pieces share a frame, and consecutive equal runs become one."""
     store = Store(*(encoded(body=[bytes([n])], routing_key="q") for n in range(5)))
     (frame,) = frames(FrameBuilder([piece(n + 1, 0, n + 10, 1) for n in range(5)], store))
     assert rows(frame.block)["body"] == [bytes([n]) for n in range(5)]
@@ -69,7 +69,7 @@ def test_small_blocks_are_merged_and_their_runs_joined():
 
 
 def test_runs_stay_apart_where_they_differ():
-    """S2: another queue, count or a hole between the tags begins a new run."""
+    """S2: another queue, another delivery count or a hole between the tags begins a new run."""
     store = Store(encoded(body=[b"a"]), encoded(body=[b"b"]), encoded(body=[b"c"]))
     pieces = [
         piece(1, 0, 1, 1),
@@ -92,7 +92,7 @@ def test_a_large_block_does_not_join_small_ones():
 
 
 def test_frames_are_bounded_by_rows_and_bytes():
-    """I6: merging stops at the target of rows and of bytes."""
+    """I6: merging blocks into a frame stops at the target of rows and of bytes."""
     few = Store(*(encoded(body=[b"x"] * 4000) for _ in range(5)))
     made = frames(FrameBuilder([piece(n, 0, 4000 * n, 4000) for n in range(1, 6)], few))
     assert [sum(frame.header.rows) for frame in made] == [12_000, 8_000]
@@ -103,7 +103,7 @@ def test_frames_are_bounded_by_rows_and_bytes():
 
 
 def test_parts_of_a_block():
-    """S2: consecutive rows and scattered rows are cut out; the block is read once."""
+    """S2: consecutive and scattered rows are cut out of a block, which is read once."""
     store = Store(encoded(body=[b"a", b"b", b"c", b"d", b"e"]))
     scattered = Piece(1, "q", np.array([0, 4], np.uint32), (Run(7, 2, 3),))
     (frame,) = frames(FrameBuilder([piece(1, 1, 2, 2), scattered], store))
@@ -113,7 +113,7 @@ def test_parts_of_a_block():
 
 
 def test_columns_are_pruned():
-    """Design 6: columns that are not wanted do not travel."""
+    """Design 6: columns that the reader did not ask for are not sent."""
     store = Store(encoded(body=[b"a"] * 6000, message_id=["1"] * 6000, routing_key="q"))
     whole = [piece(1, 0, 1, 6000)]
     (frame,) = frames(FrameBuilder(whole, store, columns.bits(("message_id", "delivery_tag"))))
@@ -131,14 +131,14 @@ def test_delivery_columns_alone():
 
 
 def test_ttl_is_never_shown():
-    """Q3: ttl_ms is for the broker; a stored block with it does not leave as it is."""
+    """Q3: ttl_ms is for the broker alone; a stored block with it is not sent as stored."""
     store = Store(encoded(body=[b"a"], ttl_ms=[0]))
     (frame,) = frames(FrameBuilder([piece(1, 0, 1, 1)], store))
     assert list(rows(frame.block)) == ["body"]
 
 
 def test_browse_marks_leases_and_skips_what_went():
-    """Q5: a browse says which rows are leased, and leaves out messages settled meanwhile."""
+    """Q5: a browse marks leased rows, and leaves out messages settled meanwhile."""
     store = Store(encoded(body=[b"a"]), encoded(body=[b"b"]))
     pieces = [piece(1, 0, 1, 1), piece(9, 0, 2, 1), piece(2, 0, 3, 1, leased=False)]
     (frame,) = frames(FrameBuilder(pieces, store, browse=True, settled_ok=True))
@@ -148,18 +148,18 @@ def test_browse_marks_leases_and_skips_what_went():
 
 
 def test_fetch_of_what_went_is_an_error():
-    """S2: a fetch never leaves rows out silently."""
+    """S2: a fetch of a deleted block is an error, as it never leaves out rows silently."""
     with pytest.raises(BlockNotFoundError):
         frames(FrameBuilder([piece(9, 0, 1, 1)], Store()))
 
 
 def test_nothing():
-    """S2: no pieces, no frame."""
+    """S2: no pieces make no frame."""
     assert frames(FrameBuilder([], Store())) == []
 
 
 def test_frames_are_cut_by_real_sizes():
-    """I6: the large rows of blocks that are small on average do not end up in one huge frame."""
+    """I6: large rows of blocks with a small mean size do not end up in one huge frame."""
     huge = b"h" * limits.FRAME_TARGET_BYTES
     store = Store(*[encoded(body=[b"s"] * 1000 + [huge]) for _ in range(3)])
     pieces = [piece(block_id, 1000, block_id, 1) for block_id in (1, 2, 3)]
@@ -170,14 +170,14 @@ def test_frames_are_cut_by_real_sizes():
 
 @pytest.mark.parametrize("rows_of_piece", [(0, 1), np.array([0], np.uint32)])
 def test_a_row_does_not_keep_its_block(rows_of_piece):
-    """I6: a frame may be made of a row each of thousands of blocks, and holds the rows alone."""
+    """I6: a frame of one row each of thousands of blocks holds the memory of these rows alone."""
     store = Store(encoded(body=[b"s", b"l" * limits.MIB]))
     builder = FrameBuilder([piece(1, 0, 1, 1)._replace(rows=rows_of_piece)], store)
     assert builder._load().data.batch.get_total_buffer_size() < 1000
 
 
 def test_bodies_are_cut_and_their_lengths_said():
-    """Q5: a preview fetches what it shows, and the length of each body: 0 for none."""
+    """Q5: a preview gets truncated bodies and the full length of each; 0 if there is no body."""
     store = Store(
         encoded(body=[b"short", b"l" * limits.MIB, b""], routing_key="q"),
         encoded(body=[None, b"12345"], message_id=["1", "2"], routing_key="q"),
@@ -192,13 +192,13 @@ def test_bodies_are_cut_and_their_lengths_said():
 
 
 def identified(given, first):
-    """The piece, whose rows are at consecutive positions of queue 7."""
+    """The piece with identities: its rows are at consecutive positions of queue 7."""
     positions = np.arange(first, first + sum(run.rows for run in given.runs))
     return given._replace(identity=MessageIdentity("h", 7, positions))
 
 
 def test_messages_without_an_id_get_one():
-    """L23: of history, queue id and position; an id that is there stays, an empty one is none."""
+    """L23: a message without id gets one of history, queue id and position; an empty id is none."""
     store = Store(
         encoded(body=[b"a", b"b", b"c"], routing_key="q"),
         encoded(body=[b"d", b"e", b"f"], message_id=["mine", None, ""], routing_key="q"),
@@ -212,7 +212,7 @@ def test_messages_without_an_id_get_one():
 
 
 def test_a_block_whose_messages_have_ids_leaves_as_stored():
-    """L23, K7: nothing is decoded anew for nothing."""
+    """L23, K7: a block whose messages all have ids is sent as stored, without being re-encoded."""
     count = limits.FRAME_TARGET_ROWS
     store = Store(encoded(body=[b"a"] * count, message_id=["id"] * count))
     (frame,) = frames(FrameBuilder([identified(piece(1, 0, 1, count), 1)], store))
@@ -220,7 +220,7 @@ def test_a_block_whose_messages_have_ids_leaves_as_stored():
 
 
 def test_ids_stay_with_their_rows_in_a_compacted_block():
-    """L23: of a delivery that is sent again, without the rows that were settled meanwhile."""
+    """L23: generated ids stay with their rows when a redelivery leaves out settled rows."""
     store = Store(compact(encoded(body=[b"a", b"b", b"c", b"d"]), BitMap([1, 3])))
     (frame,) = frames(FrameBuilder([identified(piece(1, 0, 1, 4), 10)], store, settled_ok=True))
     assert rows(frame.block)["message_id"] == ["ackq:h:7:11", "ackq:h:7:13"]

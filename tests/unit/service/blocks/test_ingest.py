@@ -1,4 +1,4 @@
-"""From a frame to parts, routes and refusals."""
+"""Turning a published frame into parts, routes and refusals."""
 
 from datetime import UTC, datetime
 
@@ -33,7 +33,7 @@ def bodies(part):
 
 
 def prepare(data, now_us, **options):
-    """A block as its frame announces it."""
+    """Prepares a block with the row count that its header has."""
     return ingest.prepare(data, block.split(data)[0].rows, now_us, **options)
 
 
@@ -65,7 +65,7 @@ def test_distinct_keys_cover_every_row_once():
 
 
 def test_many_keys():
-    """Q2: as dictionary codes and a stable sort, checked against the plain way."""
+    """Q2: routes of many keys, found by dictionary codes and a stable sort, match the naive way."""
     keys = [f"k{n * 7919 % 500}" for n in range(5000)]
     expected = {}
     for row, key in enumerate(keys):
@@ -77,7 +77,7 @@ def test_many_keys():
 
 
 def test_the_arrow_bytes_are_stored_as_they_came():
-    """K7: an ordinary frame is not encoded again: only the header with the publish time is new."""
+    """K7: an ordinary frame's Arrow bytes are stored as they came; only the header is new."""
     data = encoded(body=[b"a", b"b"], routing_key="k")
     ((part,), refusals) = prepare(data, NOW)
     _, arrow = block.split(data)
@@ -89,7 +89,7 @@ def test_the_arrow_bytes_are_stored_as_they_came():
 
 
 def test_a_publisher_may_set_its_own_time():
-    """Design 4: the broker stamps only what has no publish time."""
+    """Design 4: the broker stamps only messages without a publish time."""
     constant = encoded(body=[b"a"], published_at_us=5)
     each = encoded(body=[b"a"], published_at=[datetime(2013, 1, 1, tzinfo=UTC)])
     assert prepare(constant, NOW).parts[0].block == (constant,)
@@ -108,29 +108,29 @@ def test_a_publisher_may_set_its_own_time():
     ],
 )
 def test_delivery_mode_of_the_frame(mode, persistent):
-    """P12: the mode of the publisher holds for the frame; unspecified is persistent."""
+    """P12: the publisher's delivery mode holds for the frame; unspecified is persistent."""
     (part,) = prepare(encoded(body=[b"a"], delivery_mode=mode), NOW).parts
     assert part.persistent is persistent
 
 
 def test_garbage_is_refused():
-    """P8: bytes that are no block end the stream with the reason."""
+    """P8: bytes that are not a block are refused as malformed."""
     with pytest.raises(MalformedBlockError):
         prepare(b"\x0a\x02\x08\x02\x7a\x03abc", NOW)
 
 
 @pytest.mark.parametrize("announced", [0, 1, 3])
 def test_a_block_has_as_many_rows_as_its_frame_announces(announced):
-    """P8: publish numbers are counted by what the frame announces."""
+    """P8: a block whose row count differs from its frame's announced rows is refused."""
     with pytest.raises(MalformedBlockError, match=f"announces {announced} rows and its block 2"):
         ingest.prepare(encoded(body=[b"a", b"b"]), announced, NOW)
 
 
-# --- cut frames ---
+# --- frames of several parts or refused rows ---
 
 
 def test_mixed_delivery_modes_are_one_part():
-    """P12: a frame of both modes keeps its rows together and in order; the transient are named."""
+    """P12: a frame of both delivery modes stays one part, in order, naming its transient rows."""
     data = encoded(
         body=[b"a", b"b", b"c", b"d"],
         routing_key=["x", "y", "x", "y"],
@@ -142,14 +142,14 @@ def test_mixed_delivery_modes_are_one_part():
 
 
 def test_one_delivery_mode_names_no_rows():
-    """P12: a frame of one mode says so as a whole."""
+    """P12: a frame of one delivery mode names no transient rows."""
     for mode in (True, False):
         (part,) = prepare(encoded(body=[b"a", b"b"], persistent=[mode, mode]), NOW).parts
         assert (part.persistent, part.transient) == (mode, None)
 
 
 def test_delivery_modes_of_what_is_left(monkeypatch):
-    """P12, P8: the rows that are named are those of the part, not of the frame."""
+    """P12, P8: the transient rows are numbered within the part, after refused rows are removed."""
     monkeypatch.setattr("ackq.limits.MAX_MESSAGE_BYTES", 2)
     data = encoded(body=[b"large", b"b", b"c"], persistent=[True, True, False])
     (part,) = prepare(data, NOW).parts
@@ -164,7 +164,7 @@ def test_a_stage_is_not_cut_by_mode():
 
 
 def test_a_message_over_the_limit_is_refused_alone(monkeypatch):
-    """P8: the row over the limit is refused with its size and the limit; the others are taken."""
+    """P8: only the message over the size limit is refused, with its size; the others are stored."""
     monkeypatch.setattr(limits, "MAX_MESSAGE_BYTES", 10)
     prepared = prepare(encoded(body=[b"small", b"x" * 11, b"y"], routing_key="k"), NOW)
     assert refused(prepared) == [([1], MessageTooLargeError)]
@@ -174,7 +174,7 @@ def test_a_message_over_the_limit_is_refused_alone(monkeypatch):
 
 
 def test_headers_over_their_limit(monkeypatch):
-    """P8: headers have a limit of their own."""
+    """P8: the headers of a message have a size limit of their own."""
     monkeypatch.setattr(limits, "MAX_HEADER_BYTES", 8)
     data = encoded(body=[b"a", b"b"], headers=[[("k", "v" * 8)], [("k", "v")]])
     prepared = prepare(data, NOW)
@@ -193,21 +193,21 @@ def test_long_routing_keys():
 
 
 def test_a_row_is_refused_once(monkeypatch):
-    """P3: a row that breaks two limits has one refusal."""
+    """P3: a row that breaks two limits is refused once."""
     monkeypatch.setattr(limits, "MAX_MESSAGE_BYTES", 300)
     data = encoded(body=[b"x" * 300, b"y"], routing_key=["k" * 256, "k"])
     assert refused(prepare(data, NOW)) == [([0], MessageTooLargeError)]
 
 
 def test_too_many_routes(monkeypatch):
-    """I6: a frame has a bound of distinct routing keys."""
+    """I6: the number of distinct routing keys in a frame is bounded."""
     monkeypatch.setattr(limits, "MAX_DISTINCT_ROUTES_PER_FRAME", 2)
     data = encoded(body=[b"a"] * 3, routing_key=["a", "b", "c"])
     assert refused(prepare(data, NOW)) == [([0, 1, 2], LimitError)]
 
 
 def test_too_many_rows(monkeypatch):
-    """I6: a frame has a bound of rows, and one over it is not even decoded."""
+    """I6: the number of rows in a frame is bounded, and a frame above it is not even decoded."""
     monkeypatch.setattr(limits, "MAX_FRAME_ROWS", 2)
     with pytest.raises(LimitError):
         prepare(encoded(body=[b"a"] * 3), NOW)
@@ -226,7 +226,7 @@ def compressed(batch, codec):
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_compressed_batches_are_refused_unread(codec):
-    """I6: 33 KB of zstd hold a body of 1 GiB, which a frame's bound in bytes does not see."""
+    """I6: compressed batches are refused unread, as 33 KB of zstd can hold a body of 1 GiB."""
     plain = decoded(body=[b"\0" * limits.MIB])
     assert plain.batch.equals(
         validation.decode(block.join(plain.header, plain.batch.serialize()), 1)[1]
@@ -238,7 +238,7 @@ def test_compressed_batches_are_refused_unread(codec):
 
 
 def test_bytes_that_no_message_uses_are_refused():
-    """I6, A5: quotas count payload; what a frame has beside it would be stored uncounted."""
+    """I6, A5: bytes of a frame outside its messages are refused, as quotas would not count them."""
     sound = decoded(body=[b"abc", b"d"])
     message = Message.of(sound.batch)
     (_, validity), (at, offsets), (start, used) = message.buffers
@@ -258,7 +258,7 @@ def test_bytes_that_no_message_uses_are_refused():
 
 @pytest.mark.parametrize("rows", [1, 10, 1000])
 def test_no_block_of_a_writer_has_bytes_that_no_message_uses(rows):
-    """I6: with all columns, null or not, and without payload."""
+    """I6: no block from the regular writer has unused bytes, for all columns, nulls and slices."""
     plain = {"body": b"", "routing_key": "", "headers": [("", "")] * 3, "persistent": True}
     full = {**plain, "message_id": "m" * 20, "ttl_ms": 5, "published_at": 5, "reply_to": None}
     full |= {"correlation_id": "", "content_type": "t"}
@@ -269,7 +269,7 @@ def test_no_block_of_a_writer_has_bytes_that_no_message_uses(rows):
 
 
 def test_bytes_that_are_no_batch_are_malformed():
-    """I6: whatever bytes come in place of a batch, the client is told so, and told no bug."""
+    """I6: any malformed batch is refused with a typed error, never with an internal one."""
     sound = bytearray(encoded(body=[b"a", None, b"bb"], headers=[[("k", "v")], [], []]))
     for at in range(len(sound)):
         for value in (0, 1, 4, 0x7F, 0x80, 0xFF):
@@ -288,12 +288,12 @@ def expiries(part):
 
 
 def after(*ttls_ms):
-    """When messages of these times to live expire, as the core keeps it."""
+    """The rounded expiry times of messages with these TTLs, as the core keeps them."""
     return rounded(NOW + 1000 * np.array(ttls_ms), NOW).tolist()
 
 
 def test_time_to_live_becomes_an_expiry():
-    """Q3: by the broker's clock: a column for readers, and groups of rows for the core."""
+    """Q3: a TTL becomes an expiry by the broker's clock: a column, and groups for the core."""
     ttl = [None, 50, 0, 7000, 50]
     (part,) = prepare(encoded(body=[b"a", b"b", b"c", b"d", b"e"], ttl_ms=ttl), NOW).parts
     soon, later = after(50, 7000)
@@ -310,7 +310,7 @@ def test_time_to_live_becomes_an_expiry():
 
 
 def test_one_time_to_live_for_all_rows():
-    """Q3: every row expires alike; the block's constants stay."""
+    """Q3: with one TTL for all rows they expire alike, and the block keeps its constants."""
     (part,) = prepare(encoded(body=[b"a", b"b"], ttl_ms=[5, 5], routing_key="k"), NOW).parts
     assert expiries(part) == [(*after(5), None)]
     header, _ = block.split(b"".join(part.block))
@@ -318,20 +318,20 @@ def test_one_time_to_live_for_all_rows():
 
 
 def test_no_time_to_live_leaves_no_column():
-    """Q3: none, or 0, is for ever."""
+    """Q3: without TTLs, or with 0, messages never expire, and no expiry column is stored."""
     (part,) = prepare(encoded(body=[b"a", b"b"], ttl_ms=[None, 0]), NOW).parts
     assert part.expiries == ()
     assert list(rows(b"".join(part.block))) == ["body"]
 
 
 def test_a_block_of_times_to_live_alone():
-    """Q3: a block has a column at least, also when nothing is left of those that came."""
+    """Q3: a block of TTL columns alone still has one column after these are removed."""
     (part,) = prepare(encoded(ttl_ms=[0, 0]), NOW).parts
     assert rows(b"".join(part.block)) == {"persistent": [True, True]}
 
 
 def test_times_to_live_of_a_mixed_frame():
-    """Q3, P12: the expiries are of rows, whatever their delivery mode."""
+    """Q3, P12: expiries are kept by row, whatever the delivery modes of the frame."""
     data = encoded(
         body=[b"a", b"b", b"c", b"d"],
         persistent=[True, False, True, False],
@@ -343,7 +343,7 @@ def test_times_to_live_of_a_mixed_frame():
 
 @pytest.mark.parametrize("ttl", [-1, limits.MAX_TTL_MS + 1, -(1 << 63), (1 << 63) - 1])
 def test_a_time_to_live_that_is_none_is_refused(ttl):
-    """Q3: refused by row, and named."""
+    """Q3: a TTL out of range is refused for its row alone, naming the value."""
     prepared = prepare(encoded(body=[b"a", b"b"], ttl_ms=[5, ttl]), NOW)
     assert refused(prepared) == [([1], InvalidArgumentError)]
     assert str(ttl) in prepared.refusals[0].reason.message
@@ -351,7 +351,7 @@ def test_a_time_to_live_that_is_none_is_refused(ttl):
 
 
 def test_a_frame_of_many_times_to_live():
-    """I6: a group of rows costs an object: near expiries share one, and none comes early."""
+    """I6: near expiries share one group of rows, and no message expires early."""
     count = 100_000
     data = encoded(body=[b""] * count, ttl_ms=list(range(1, count + 1)))
     (part,) = prepare(data, NOW).parts
@@ -363,7 +363,7 @@ def test_a_frame_of_many_times_to_live():
 
 
 def test_expiry_is_the_brokers():
-    """Q3: expires_at is set by the broker alone."""
+    """Q3: a publisher cannot set expires_at; only the broker does."""
     data = encoded(body=[b"a"], expires_at=[datetime(2030, 1, 1, tzinfo=UTC)])
     assert refused(prepare(data, NOW)) == [([0], SchemaError)]
 
@@ -374,7 +374,7 @@ NO_INSTANTS = (INSTANTS[0] - 1, INSTANTS[1] + 1, 1 << 62, -(1 << 62), (1 << 63) 
 
 @pytest.mark.parametrize("us", NO_INSTANTS)
 def test_a_publish_time_that_no_reader_can_show_is_refused(us):
-    """P8, I6: by row, and named."""
+    """P8, I6: a publish time out of range is refused for its row alone, naming the value."""
     times = pa.array([NOW, us, None], pa.int64()).cast(columns.TIMESTAMP)
     prepared = prepare(encoded(body=[b"a", b"b", b"c"], published_at=times), NOW)
     assert refused(prepared) == [([1], InvalidArgumentError)]
@@ -384,14 +384,14 @@ def test_a_publish_time_that_no_reader_can_show_is_refused(us):
 
 @pytest.mark.parametrize("us", NO_INSTANTS)
 def test_a_publish_time_of_the_header_that_no_reader_can_show_is_refused(us):
-    """P8, I6: it is of every row, so every row is."""
+    """P8, I6: a publish time out of range in the block's header refuses every row."""
     prepared = prepare(encoded(body=[b"a", b"b"], published_at_us=us), NOW)
     assert refused(prepared) == [([0, 1], InvalidArgumentError)]
     assert not prepared.parts
 
 
 def test_the_first_and_the_last_publish_time():
-    """I6: both bounds are inside."""
+    """I6: the first and the last valid publish time are accepted."""
     times = pa.array(INSTANTS, pa.int64()).cast(columns.TIMESTAMP)
     for us in INSTANTS:
         assert not prepare(encoded(body=[b"a"], published_at_us=us), NOW).refusals
@@ -399,7 +399,7 @@ def test_the_first_and_the_last_publish_time():
 
 
 def test_a_message_with_a_publish_time_that_no_reader_can_show():
-    """P8: a small publisher's message is refused by itself, like a row."""
+    """P8: a single message with a publish time out of range is refused by itself, like a row."""
     messages = [pb.Message(body=b"a"), pb.Message(body=b"b", published_at_us=1 << 62)]
     assert refused(prepare(from_messages(messages, NOW), NOW)) == [([1], InvalidArgumentError)]
 
@@ -429,7 +429,7 @@ def test_messages_become_a_block():
 
 
 def test_messages_keep_their_delivery_mode():
-    """P12: a message may override the mode."""
+    """P12: a single message may override the delivery mode."""
     data = from_messages(
         [
             pb.Message(body=b"a"),
@@ -442,7 +442,7 @@ def test_messages_keep_their_delivery_mode():
 
 
 def test_take_rows_of_a_stored_block():
-    """P7: a return carries the rows that were returned, with the block's constants."""
+    """P7: a return carries the returned rows with their block's constants."""
     stored = prepare(encoded(body=[b"a", b"b", b"c"], routing_key="k"), NOW).parts[0].block
     taken = take(stored, np.array([0, 2]))
     header, _ = block.split(taken)

@@ -1,4 +1,4 @@
-"""Merging blocks keeps what every row reads."""
+"""Merging blocks keeps the value that each row reads."""
 
 from datetime import UTC, datetime
 
@@ -83,7 +83,7 @@ def test_slices():
 
 
 def test_only_visible_columns():
-    """K7: columns that nobody wants are left out; a block has one column at least."""
+    """K7: columns that the reader does not ask for are left out; a block keeps at least one."""
     parts = [
         decoded(body=[b"a"], message_id=["1"], routing_key="q", published_at_us=1),
         decoded(body=[b"b"], message_id=["2"], routing_key="q", published_at_us=2),

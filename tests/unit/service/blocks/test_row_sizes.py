@@ -33,7 +33,7 @@ def made(values: list[tuple[object, ...]], names: tuple[str, ...]) -> pa.RecordB
 
 @given(values=st.lists(rows, min_size=1, max_size=20), data=st.data())
 def test_each_row_has_its_own_bytes(values: list[tuple[object, ...]], data: st.DataObject) -> None:
-    """Q3: body, key, ids and headers, nulls and slices too."""
+    """Q3: a row's size is its body, key, ids and headers, also for nulls and slices."""
     batch = made(values, ("body", "routing_key", "message_id", "headers"))
     first = data.draw(st.integers(0, len(values) - 1))
     part = batch.slice(first, data.draw(st.integers(1, len(values) - first)))
@@ -47,7 +47,7 @@ def test_each_row_has_its_own_bytes(values: list[tuple[object, ...]], data: st.D
 
 
 def test_a_constant_key_counts_in_every_row() -> None:
-    """Q3: as in a column of its own."""
+    """Q3: a routing key in the block's header counts in every row, as in a column."""
     batch = made([(b"a", None, None, []), (b"abc", None, None, [])], ("body",))
     decoded = block.decode(block.encode(batch, routing_key="key"))
     assert row_sizes(decoded).tolist() == [4, 6]

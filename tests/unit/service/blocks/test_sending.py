@@ -1,4 +1,4 @@
-"""Readers of many pieces: these are asked for slice by slice."""
+"""Readers of many pieces, which are requested slice by slice."""
 
 import pytest
 
@@ -20,13 +20,13 @@ READER = pb.Holder(token=b"r" * 16, host="host", pid=1)
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    """A slice is of three pieces."""
+    """Limits a slice to three pieces."""
     for module in (sending, admin, sessions):
         monkeypatch.setattr(module, "MOST_PIECES", 3)
 
 
 def asked(after, last, present):
-    """The ranges that are asked for, and the labels found, of pieces of one label each."""
+    """The ranges that `slices` requests, and the labels it yields, for pieces of one label each."""
     ranges = []
 
     def ask(begin, end):
@@ -50,13 +50,13 @@ def asked(after, last, present):
     ],
 )
 def test_slices(after, last, present, ranges):
-    """S2, I6: every label once and in order; what is asked for next is no more than it may be."""
+    """S2, I6: slices give every label once and in order, and never request beyond the bounds."""
     expected = [label for label in present if after < label <= last]
     assert asked(after, last, present) == (ranges, expected)
 
 
 def singles(count):
-    """A broker with so many messages of a block each."""
+    """A broker with `count` messages of one block each."""
     broker = Broker()
     for number in range(count):
         broker.publish(b"%d" % number)
@@ -64,7 +64,7 @@ def singles(count):
 
 
 class Sent:
-    """What a reader gets; `then` is called after its first frame."""
+    """The frames that a reader gets; `then` is called after the first."""
 
     def __init__(self, then=lambda: None):
         self.bodies = []
@@ -78,7 +78,7 @@ class Sent:
 
 @pytest.mark.parametrize(("first", "last", "most"), [(0, 0, 0), (3, 8, 0), (0, 0, 7), (2, 0, 3)])
 async def test_a_browse_of_single_messages(first, last, most):
-    """Q5, I6: as one slice would give it; what is published meanwhile is not waited for."""
+    """Q5, I6: a sliced browse equals one slice, and does not wait for new messages."""
     broker = singles(10)
     sent = Sent(then=lambda: broker.publish(b"99"))
     request = admin_pb2.BrowseRequest(
@@ -90,14 +90,14 @@ async def test_a_browse_of_single_messages(first, last, most):
 
 
 def leased(broker):
-    """The sessions service and the lease of everything."""
+    """The sessions service, and the call that leases all messages."""
     service = SessionsService(broker.engine, Liveness(lambda: 0.0))
     advance = pb.AdvanceRequest(session="s", holder=READER, queues=["q"], open_and_lease=True)
     return service, service.advance(advance)
 
 
 async def test_a_fetch_of_single_messages():
-    """S2, I6: each row of the lease once, in the order of its tags."""
+    """S2, I6: a sliced fetch gives each row of the lease once, in the order of the tags."""
     broker = singles(10)
     service, advancing = leased(broker)
     lease = await advancing
@@ -113,7 +113,7 @@ async def test_a_fetch_of_single_messages():
 
 
 async def test_a_fetch_is_fenced_between_two_slices():
-    """S3: a reader that was replaced gets no slice more."""
+    """S3: a reader that is fenced between two slices gets no further slice."""
     broker = singles(10)
     service, advancing = leased(broker)
     lease = await advancing

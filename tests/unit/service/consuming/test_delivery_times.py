@@ -1,4 +1,4 @@
-"""Q9: since when a tag has been with its client, with a bounded number of marks."""
+"""Q9: the age of outstanding tags, kept with a bounded number of marks."""
 
 from ackq_broker.service.consuming.delivery_times import MOST_MARKS, DeliveryTimes
 
@@ -6,7 +6,7 @@ SECOND_US = 1_000_000
 
 
 def test_a_tag_is_as_old_as_the_mark_before_it():
-    """Q9: marks are a second apart."""
+    """Q9: a tag is as old as the last mark before it; marks are one second apart."""
     times = DeliveryTimes()
     assert times.since_us(1) == 0
     times.note(1, 10 * SECOND_US)
@@ -22,7 +22,7 @@ def test_a_tag_is_as_old_as_the_mark_before_it():
 
 
 def test_the_marks_are_bounded():
-    """Q9, I6: a channel that lives for a month has no more; ages are too long rather than short."""
+    """Q9, I6: the marks of a month-old channel are bounded; ages are too long rather than short."""
     times = DeliveryTimes()
     for second in range(1, 30 * 24 * 3600, 7):
         times.note(second, second * SECOND_US)

@@ -1,4 +1,4 @@
-"""Who gets the next messages, over takers and queues that are plain counters."""
+"""Which consumer gets the next messages, with consumers and queues that are plain counters."""
 
 import asyncio
 from collections import Counter
@@ -12,7 +12,7 @@ from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 
 
 class Engine:
-    """Queues as numbers of ready messages; `overdue` of them nobody can get any more."""
+    """Queues as numbers of ready messages, of which `overdue` can no longer be delivered."""
 
     def __init__(self, **ready):
         self.core = self.state = self
@@ -48,12 +48,12 @@ class Engine:
 
 @pytest.fixture(autouse=True)
 def counters(monkeypatch):
-    """The views of the core are those of these counters."""
+    """Replaces the views of the core with those of these counters."""
     monkeypatch.setattr(dispatcher, "views", Engine)
 
 
 class QueueConsumer:
-    """Takes up to `free` messages; `asked` counts how often it was asked for its room."""
+    """Takes up to `free` messages; `asked` counts the calls of `room`."""
 
     no_ack = False
     channel = "shared"
@@ -103,7 +103,7 @@ async def turns(count=20):
 
 
 async def test_shares_are_equal():
-    """C8: what is ready is divided among those who wait for it."""
+    """C8: ready messages are divided equally among the waiting consumers."""
     engine, _, takers, log = setup(ready=1000, takers=4)
     await turns()
     assert [taker.got for taker in takers] == [250] * 4
@@ -112,7 +112,7 @@ async def test_shares_are_equal():
 
 
 async def test_single_messages_go_round():
-    """C8: messages that come one by one go to one consumer after the other."""
+    """C8: messages that arrive one by one go to the consumers in turn."""
     engine, _, takers, log = setup(takers=3)
     for _ in range(9):
         engine.publish("q", 1)
@@ -122,7 +122,7 @@ async def test_single_messages_go_round():
 
 
 async def test_demand_is_what_waiting_consumers_have_room_for():
-    """Q3, C8: consumers of one channel share its room; one without acks is counted apart."""
+    """Q3, C8: consumers of one channel share its room; one without acks is counted separately."""
     engine, _, takers, _ = setup(takers=3, free=10)
     takers[1].channel, takers[2].channel = "own", "own"
     takers[1].no_ack, takers[2].free = True, 4
@@ -132,7 +132,7 @@ async def test_demand_is_what_waiting_consumers_have_room_for():
 
 
 async def test_a_message_wakes_one_of_a_thousand():
-    """C16: no thundering herd: whoever has no room is asked once, and then left alone."""
+    """C16: no thundering herd: a consumer without room is asked once, and then left alone."""
     engine, dispatcher, takers, _ = setup(takers=1000, free=0)
     takers[500].free = 100
     engine.publish("q", 1)
@@ -154,7 +154,7 @@ async def test_a_message_wakes_one_of_a_thousand():
 
 
 async def test_queues_take_turns():
-    """Fairness: a queue with a long backlog does not keep another one waiting."""
+    """Fairness: a queue with a long backlog does not keep another queue waiting."""
     engine = Engine(long=1_000_000, short=2)
     dispatcher = ConsumerDispatcher(engine, lambda: 0.0)
     log = []
@@ -166,7 +166,7 @@ async def test_queues_take_turns():
 
 
 async def test_a_turn_ends_so_that_others_have_theirs():
-    """Fairness: the event loop is never kept longer than a turn."""
+    """Fairness: a dispatcher turn ends on time, so the event loop is never blocked longer."""
     clock = iter(range(1000))
     engine = Engine(q=50 * limits.FRAME_TARGET_ROWS)
     dispatcher = ConsumerDispatcher(engine, lambda: float(next(clock)))
@@ -179,7 +179,7 @@ async def test_a_turn_ends_so_that_others_have_theirs():
 
 
 async def test_overdue_messages_are_no_loop():
-    """Q3: what is ready but overdue goes to nobody, and nobody asks again until the queue wakes."""
+    """Q3: overdue ready messages go to no consumer, and cause no retries until the queue wakes."""
     engine, _, (taker,), _ = setup()
     engine.overdue["q"] = 3
     engine.publish("q", 3)
@@ -194,7 +194,7 @@ async def test_overdue_messages_are_no_loop():
 
 
 async def test_consumers_are_noted_and_forgotten():
-    """Q4: the core knows how many consumers a queue has; one that is gone gets nothing."""
+    """Q4: the core knows the number of consumers of a queue; a removed one gets nothing."""
     engine, dispatcher, takers, _ = setup(takers=2)
     assert engine.noted == {"q": 2}
     dispatcher.remove(takers[0])
@@ -209,7 +209,7 @@ async def test_consumers_are_noted_and_forgotten():
 
 
 async def test_a_parked_consumer_is_served_in_its_turn():
-    """C8, C11: one whose channel has room again gets its share, and then waits like the others."""
+    """C8, C11: a parked consumer whose channel has room again gets its share, then waits again."""
     engine, dispatcher, (one, other), log = setup(takers=2, free=0)
     engine.publish("q", 10)
     await turns()

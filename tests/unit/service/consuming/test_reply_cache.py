@@ -8,7 +8,7 @@ from ackq_broker.service.consuming.reply_cache import ReplyCache
 
 
 def test_answers_are_remembered_until_they_arrived():
-    """C15: known to have arrived with the ack of a later frame of the same stream."""
+    """C15: an answer is remembered until the ack of a later frame of its stream proves arrival."""
     cache = ReplyCache()
     cache.add_settled(1, 5)
     cache.add_pulled(1, found_fewer=True)
@@ -24,7 +24,7 @@ def test_answers_are_remembered_until_they_arrived():
 
 
 def test_a_frame_says_nothing_of_answers_on_an_older_stream():
-    """C15: they may be lost; asked for again, they are given on the newer one."""
+    """C15: acks of a newer stream do not cover answers of an older one, which are repeated."""
     cache = ReplyCache()
     for number in (1, 2, 3):
         cache.add_settled(number, 5)
@@ -41,7 +41,7 @@ def test_a_frame_says_nothing_of_answers_on_an_older_stream():
 
 @pytest.mark.parametrize("disconnects", [False, True])
 def test_the_reply_cache_is_bounded(disconnects):
-    """I6: also for a client that acknowledges nothing, and one that always disconnects."""
+    """I6: the reply cache is bounded for clients that never acknowledge or always disconnect."""
     cache = ReplyCache()
     for number in range(1, reply_cache._ANSWERS + 3):
         cache.add_settled(number, 1)

@@ -1,4 +1,4 @@
-"""Settlements that come together do what they would do one by one."""
+"""Settlements that arrive together have the same effect as one by one."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ ONE = st.builds(
 
 
 def runs_of(tags):
-    """A settlement's fields that name some tags."""
+    """The fields of a settlement that names these tags as runs."""
     firsts = sorted(tag for tag in tags if tag - 1 not in tags)
     rows = [next(n for n in range(1, 99) if first + n not in tags) for first in firsts]
     return {"first_tag": firsts, "rows": rows}
@@ -37,7 +37,7 @@ def runs_of(tags):
 
 @st.composite
 def many(draw):
-    """A settlement that names runs."""
+    """A settlement that names runs of tags."""
     tags = draw(st.sets(st.integers(1, MESSAGES + 1), min_size=1))
     return pb.Settle(**runs_of(tags), **{name: draw(each) for name, each in DISPOSITION.items()})
 
@@ -46,7 +46,7 @@ SETTLE = st.one_of(ONE, ONE, many())
 
 
 class FakeStream:
-    """A stream that takes everything and keeps the answers."""
+    """A stream that accepts every delivery and keeps the answers."""
 
     full = False
 
@@ -61,7 +61,7 @@ class FakeStream:
 
 
 def channel_with_messages():
-    """A channel with two consumers, half of the messages unacked each; one declared one outcome."""
+    """A channel with two consumers, each with half of the messages; one declared one outcome."""
     engine = HeldEngine()
     dispatcher = ConsumerDispatcher(engine)
     dead = commands.QueueProperties(dead_letter_queue="dead", delivery_limit=1)
@@ -95,7 +95,7 @@ def channel_with_messages():
 
 
 def outcome_of(settles, *, together):
-    """What settlements lead to: the answers, the error, and everything a core can tell."""
+    """The result of settlements: the answers, the error, and the state visible in the core."""
 
     async def main():
         engine, channel, stream = channel_with_messages()
@@ -117,7 +117,7 @@ def outcome_of(settles, *, together):
 @settings(max_examples=150)
 @given(st.lists(SETTLE, max_size=12))
 def test_together_is_as_one_by_one(settles):
-    """C2-C5, C15: the same answers, the same error, and the same messages left."""
+    """C2-C5, C15: settlements together give the same answers, error and state as one by one."""
     for number, settle in enumerate(settles, 1):
         settle.number = number
     assert outcome_of(settles, together=True) == outcome_of(settles, together=False)
@@ -130,7 +130,7 @@ def test_together_is_as_one_by_one(settles):
 )
 @settings(max_examples=50)
 def test_runs_are_as_their_tags_one_by_one(tags, outcome, settled_before):
-    """C2, C4, C5: one settlement of runs leaves what settlements of each tag leave."""
+    """C2, C4, C5: one settlement of runs has the effect of settlements of each single tag."""
     before = [pb.Settle(delivery_tag=min(tags), outcome=1)] if settled_before else []
     singly = [pb.Settle(delivery_tag=tag, outcome=outcome) for tag in sorted(tags)]
     runs = pb.Settle(outcome=outcome, **runs_of(tags))
@@ -146,7 +146,7 @@ def test_runs_are_as_their_tags_one_by_one(tags, outcome, settled_before):
 
 
 def test_a_command_for_each_way_to_settle():
-    """C15: settlements are coalesced by outcome, reason and delay, where those mean something."""
+    """C15: settlements are coalesced by outcome, reason and delay, where these have a meaning."""
     unacked = UnackedTags()
     unacked.assign(UnackedOwner("c", Outcome), 1, 100, 0)
     unacked.last_tag = 100
@@ -171,7 +171,7 @@ def test_a_command_for_each_way_to_settle():
 
 
 def test_runs_are_one_command():
-    """C15: whatever else is settled the same way with them."""
+    """C15: settlements of runs become one command with all others of the same outcome."""
     unacked = UnackedTags()
     unacked.assign(UnackedOwner("c", Outcome), 1, 100_000, 0)
     unacked.last_tag = 100_000
@@ -185,7 +185,7 @@ def test_runs_are_one_command():
 
 
 def test_a_settlement_returns_the_owners_of_its_tags():
-    """C8: a settlement opens the prefetch of each owner by the tags of it that it settled."""
+    """C8: a settlement opens the prefetch of each owner by the number of its settled tags."""
     unacked = UnackedTags()
     one, other = UnackedOwner("one", ()), UnackedOwner("other", ())
     unacked.assign(one, 1, 3, 0)

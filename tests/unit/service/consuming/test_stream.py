@@ -1,4 +1,4 @@
-"""Streams of channels in virtual time: the sync gate, retransmission, heartbeats, reconnects."""
+"""Channel streams in virtual time: the sync gate, retransmission, heartbeats, reconnects."""
 
 import asyncio
 
@@ -19,14 +19,14 @@ RESUME_S = limits.CHANNEL_RESUME_MS / 1000
 
 
 async def alive(stream, seconds):
-    """Time goes on while the client sends heartbeats."""
+    """Advances the time while the client sends heartbeats."""
     for _ in range(round(seconds)):
         stream.beat()
         await asyncio.sleep(1)
 
 
 async def test_small_new_messages_need_no_thread():
-    """C16: a thread's start and end would cost more than the frame."""
+    """C16: small new messages are sent without a thread, which would cost more than the frame."""
     broker, stream = await subscribed()
     broker.engine.block_cache = BlockCache(broker.engine.journal.read_block)
     broker.engine.run = None
@@ -54,7 +54,7 @@ async def test_deliveries_and_answers_wait_for_the_disk():
 
 
 async def test_a_refused_settlement_leaves_after_what_came_before_it():
-    """C2, I1: the error waits for the answers, and the channel is closed at once."""
+    """C2, I1: a refused settlement's error follows earlier answers; the channel closes at once."""
     broker = Broker(prompt=False)
     broker.publish(b"a", b"b")
     stream = broker.open()
@@ -76,7 +76,7 @@ async def test_a_refused_settlement_leaves_after_what_came_before_it():
 
 
 async def test_settlements_that_come_together_are_few_decisions():
-    """C15: a thousand settlements in one read, of two kinds, are two records."""
+    """C15: a thousand settlements in one read, with two outcomes, are two records."""
     broker, stream = await subscribed(*[b"m"] * 1000, outcomes=[pb.OUTCOME_REJECTED])
     before = broker.engine.core.sequence
     for tag in range(1, 1001):
@@ -89,7 +89,7 @@ async def test_settlements_that_come_together_are_few_decisions():
 
 
 async def test_overdue_frames_come_again_oldest_first_with_back_off():
-    """C11: without a transport ack the oldest frame comes again, alone, ever more rarely."""
+    """C11: without a transport ack the oldest frame is resent, alone, with back-off."""
     broker = Broker()
     stream = broker.open()
     stream.subscribe()
@@ -112,7 +112,7 @@ async def test_overdue_frames_come_again_oldest_first_with_back_off():
 
 
 async def test_a_client_that_does_not_read_is_sent_nothing_twice():
-    """C11, I6: what could not be written is not overdue, and little waits for a slow reader."""
+    """C11, I6: unwritten frames are not overdue, and little is buffered for a slow reader."""
     broker = Broker()
     stream = broker.open(window_messages=1_000_000)
     await run_until_idle()
@@ -130,7 +130,7 @@ async def test_a_client_that_does_not_read_is_sent_nothing_twice():
 
 
 async def test_a_silent_client_loses_its_channel():
-    """C12: without a heartbeat the channel ends and everything is requeued."""
+    """C12: a channel whose client sends no heartbeat ends, and its messages are requeued."""
     broker, stream = await subscribed(b"a")
     await asyncio.sleep(HEARTBEAT_S - 1)
     assert broker.queue().unacked == 1
@@ -141,7 +141,7 @@ async def test_a_silent_client_loses_its_channel():
 
 
 async def test_what_the_broker_is_late_by_is_not_the_clients_silence():
-    """C12: of 24 s without a heartbeat the broker did not listen for 10."""
+    """C12: of 24 s without a heartbeat the 10 s in which the broker was late do not count."""
     broker, stream = await subscribed(b"a")
     await asyncio.sleep(HEARTBEAT_S - 1)
     broker.late_s += 10
@@ -153,7 +153,7 @@ async def test_what_the_broker_is_late_by_is_not_the_clients_silence():
 
 
 async def test_a_cut_channel_is_waited_for_by_a_late_broker():
-    """C11, C12: the grace begins anew for what it was late by, and is over then."""
+    """C11, C12: a cut channel's grace is extended once by the time the broker was late."""
     broker, stream = await subscribed(b"a")
     await stream.disconnect()
     broker.late_s += 5
@@ -164,7 +164,7 @@ async def test_a_cut_channel_is_waited_for_by_a_late_broker():
 
 
 async def test_heartbeats_overtake_what_waits_for_the_disk():
-    """C12, I1: a disk that takes a minute for a sync does not look like a broker that is gone."""
+    """C12, I1: heartbeats leave while a sync takes a minute, so the broker does not seem dead."""
     broker = Broker(prompt=False)
     stream = await broker.subscribed()
     broker.engine.sync()
@@ -177,7 +177,7 @@ async def test_heartbeats_overtake_what_waits_for_the_disk():
 
 
 async def test_one_heartbeat_waits_for_a_client_that_does_not_read():
-    """C12, I6: not one more every five seconds."""
+    """C12, I6: only one heartbeat waits for a client that does not read, not one more each 5 s."""
     _, stream = await subscribed()
     stream.reading.clear()
     await alive(stream, 60)
@@ -188,7 +188,7 @@ async def test_one_heartbeat_waits_for_a_client_that_does_not_read():
 
 
 async def test_signs_of_life_go_both_ways():
-    """C12: a quiet broker sends heartbeats, and any request is one of the client's."""
+    """C12: an idle broker sends heartbeats, and any request counts as one of the client's."""
     broker = Broker()
     stream = broker.open()
     await alive(stream, 3 * HEARTBEAT_S)
@@ -197,7 +197,7 @@ async def test_signs_of_life_go_both_ways():
 
 
 async def test_a_cut_channel_waits_for_its_client_and_no_longer():
-    """C11, C12: nothing is requeued within the grace, everything after it."""
+    """C11, C12: nothing is requeued within a cut channel's grace, everything after it."""
     broker, stream = await subscribed(b"a")
     await stream.disconnect()
     broker.publish(b"b")
@@ -210,7 +210,7 @@ async def test_a_cut_channel_waits_for_its_client_and_no_longer():
 
 
 async def test_a_channel_can_be_cut_and_resumed_again_and_again():
-    """C11: frames whose transport ack is missing come in order each time, new ones behind them."""
+    """C11: after each reconnect frames without transport ack are resent in order, new ones last."""
     broker, stream = await subscribed()
     for number in range(1, 6):
         broker.publish(b"m")
@@ -228,7 +228,7 @@ async def test_a_channel_can_be_cut_and_resumed_again_and_again():
 
 
 async def test_a_queue_that_goes_during_a_cut_ends_its_consumers_alone():
-    """C11, Q4: subscriptions that are repeated then are answered, and the channel goes on."""
+    """C11, Q4: a queue deleted during a cut ends its consumers alone; the channel goes on."""
     broker, stream = await subscribed(consumer="seen")
     await stream.disconnect()
     broker.engine.decide(commands.DeleteQueue("q", force=True))
@@ -244,7 +244,7 @@ async def test_a_queue_that_goes_during_a_cut_ends_its_consumers_alone():
 
 
 async def test_without_acks_frames_can_be_sent_again():
-    """C10, C11: bodies that were removed at send are kept for retransmission, and then freed."""
+    """C10, C11: without acks bodies are kept for retransmission, and freed by the transport ack."""
     broker, stream = await subscribed(b"a", no_ack=True)
     assert (stream.tags(), broker.queue().accepted) == ([1], 1)
     stream = await broker.reconnected(stream)
@@ -257,7 +257,7 @@ async def test_without_acks_frames_can_be_sent_again():
 
 
 async def test_a_retransmission_leaves_out_what_was_settled():
-    """C11: a message whose body is gone was settled: its client had it."""
+    """C11: a retransmission leaves out messages settled meanwhile, whose bodies are deleted."""
     broker = Broker()
     broker.publish(b"a")
     broker.publish(b"b")
@@ -270,7 +270,7 @@ async def test_a_retransmission_leaves_out_what_was_settled():
 
 
 async def test_a_half_closed_channel_ends_even_while_messages_flow():
-    """C12: it gets nothing more, and its answers do not wait behind deliveries."""
+    """C12: a half-closed channel ends under load, and its answers do not wait for deliveries."""
     broker, stream = await subscribed()
     stream.half_close()
     for _ in range(10):
@@ -281,7 +281,7 @@ async def test_a_half_closed_channel_ends_even_while_messages_flow():
 
 
 async def test_a_stopping_broker_ends_channels():
-    """Q7: with what to do next; what one of them puts back is not delivered to the others."""
+    """Q7: a stopping broker ends channels as `unavailable`; requeued messages are not delivered."""
     broker = Broker()
     streams = [broker.open(bytes([number]) * 16) for number in range(3)]
     for stream in streams:
@@ -296,7 +296,7 @@ async def test_a_stopping_broker_ends_channels():
 
 
 async def test_a_deleted_queue_leaves_its_pulls_empty():
-    """C9, Q4: a pull that waits for the window ends when its queue is gone."""
+    """C9, Q4: a pull that waits for the transport window ends when its queue is deleted."""
     broker = Broker()
     broker.publish(b"a", b"b")
     stream = broker.open(window_messages=1)

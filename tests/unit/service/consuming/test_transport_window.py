@@ -1,4 +1,4 @@
-"""The transport window of a channel, over times and tags."""
+"""The transport window of a channel, by times and tags."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def window(*deliveries, messages=10):
 
 
 def test_room_is_what_has_its_ack():
-    """C11: deliveries take room, a cumulative ack frees it, in the middle of a delivery too."""
+    """C11: deliveries take room; a cumulative ack frees it, also in the middle of a delivery."""
     found = window(delivery(1, 4), delivery(5, 4))
     assert found.room == 2
     assert found.ack(3, 1.0) == []
@@ -33,7 +33,7 @@ def test_room_is_what_has_its_ack():
 
 
 def test_acks_never_go_back():
-    """C11: an older ack says nothing new, and one of nothing delivered is an error."""
+    """C11: an older transport ack has no effect, and one of an undelivered tag is an error."""
     found = window(delivery(1, 4))
     found.ack(4, 1.0)
     assert found.ack(2, 1.0) == []
@@ -43,14 +43,14 @@ def test_acks_never_go_back():
 
 
 def test_a_smaller_window_is_over_full_for_a_while():
-    """C11: a client that resumes with a smaller window has no room, and never less than none."""
+    """C11: a window that a resuming client made smaller has no room, never a negative one."""
     found = window(delivery(1, 8))
     found.messages = 5
     assert found.room == 0
 
 
 def test_the_wait_doubles_up_to_a_bound():
-    """C11: 2 s, then 4, 8 ... until an ack makes progress."""
+    """C11: the retransmission wait doubles from 2 s to 60 s, until a transport ack progresses."""
     found = window(delivery(1), delivery(2))
     waits, now_s = [], 0.0
     for _ in range(8):
@@ -65,7 +65,7 @@ def test_the_wait_doubles_up_to_a_bound():
 
 
 def test_nothing_is_due_that_was_not_sent():
-    """C11: the wait begins when the first frame without an ack has left."""
+    """C11: the retransmission wait begins when the first unacknowledged frame has been sent."""
     found = TransportWindow(10)
     assert found.due_s is None
     found.add(delivery(1))
@@ -77,7 +77,7 @@ def test_nothing_is_due_that_was_not_sent():
 
 
 def test_nothing_is_due_of_a_channel_that_ended():
-    """C11, C12: a stream that writes on while its channel ends sends nothing again."""
+    """C11, C12: a stream still writing while its channel ends retransmits nothing."""
     found = TransportWindow(10)
     written = delivery(1)
     found.add(written)

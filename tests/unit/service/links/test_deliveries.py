@@ -1,4 +1,4 @@
-"""Deliveries as the core takes them: rules L2, L4, L7, L13, L15; wrong ones stand in tests/wire."""
+"""Link deliveries as decoded for the core: L2, L4, L7, L13, L15; invalid ones are in tests/wire."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def decode(rows=2, block=None, **changes):
 
 
 def test_columns():
-    """L2, L4: a key of two words and a check of one for each row."""
+    """L2, L4: a delivery has a key of two words and a check of one word."""
     command = decode().command("l", 7, 2)
     assert (command.link, command.epoch, command.subscription) == ("l", 7, 3)
     assert (command.first_number, command.rows, command.payload_bytes) == (5, 2, 3)
@@ -42,13 +42,13 @@ def test_columns():
 
 
 def test_flags_are_bits():
-    """L7, L15: the lowest bit is the first row."""
+    """L7, L15: delivery flags are bits, the lowest for the first row."""
     found = decode(content=b"\x01", redelivered=b"\x02", at_once=b"\x03")
     assert (set(found.content), set(found.redelivered), set(found.at_once)) == ({0}, {1}, {0, 1})
 
 
 def test_what_is_stored():
-    """L9, L13: persistent whatever it was there, with a publish time, as it came."""
+    """L9, L13: a link's block is stored as it came, whatever its modes, with a publish time."""
     data = encoded(body=[b"a", b"bc"], persistent=[False, True])
     stored = block.decode(b"".join(decode(block=data).block))
     assert stored.header.published_at_us == NOW_US
@@ -56,13 +56,13 @@ def test_what_is_stored():
 
 
 def test_a_row_that_is_refused_refuses_all():
-    """L8: a link stores in order, so none of its rows may be passed over."""
+    """L8: a refused row refuses the whole frame, as a link stores in order."""
     with pytest.raises(MessageTooLargeError, match="headers"):
         decode(rows=1, block=encoded(body=[b"a"], headers=[[("k", "v" * 2_000_000)]]))
 
 
 @pytest.mark.parametrize("name", ["content", "redelivered", "at_once"])
 def test_flags_of_rows_that_are_none(name):
-    """I6: the bits behind the last row are zero."""
+    """I6: flag bits after the last row must be zero."""
     with pytest.raises(InvalidArgumentError, match=f"'{name}'"):
         decode(**{name: b"\x04"})

@@ -1,4 +1,4 @@
-"""Delivery numbers by position, against a dictionary: rule L10."""
+"""Delivery numbers by position, compared with a dictionary: rule L10."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def positions(*values):
 
 
 def test_ranges_in_the_order_of_the_permits():
-    """L10: ascending positions may be numbers in any order."""
+    """L10: delivery numbers are ranges in the order of the permitted positions."""
     numbers = DeliveryNumbers()
     numbers.add([run(1, 3, 10), run(4, 2, 5)])
     assert len(numbers) == 5
@@ -30,7 +30,7 @@ def test_ranges_in_the_order_of_the_permits():
 
 
 def test_a_position_that_no_delivery_has():
-    """L10: the core permits none; it would acknowledge another message."""
+    """L10: a position without a delivery is an error, as its permit would ack another message."""
     numbers = DeliveryNumbers()
     numbers.add([run(1, 3, 10), run(4, 1, 20)])
     for unknown in (9, 13, 21):
@@ -39,7 +39,7 @@ def test_a_position_that_no_delivery_has():
 
 
 def test_another_subscription():
-    """L17: what was delivered before has no number."""
+    """L17: after a cut, deliveries of the previous subscription have no number."""
     numbers = DeliveryNumbers()
     numbers.add([run(1, 3, 10)])
     numbers.clear()
@@ -50,7 +50,7 @@ def test_another_subscription():
 
 @given(st.data())
 def test_as_a_dictionary(data):
-    """L10: any runs, taken in any parts."""
+    """L10: delivery numbers match a dictionary, for any runs taken in any parts."""
     numbers, known, number, free = DeliveryNumbers(), {}, 1, list(range(1, 200, 7))
     free = data.draw(st.permutations(free))
     for _ in range(data.draw(st.integers(1, 6))):
@@ -69,7 +69,7 @@ def test_as_a_dictionary(data):
 
 
 def test_a_range_has_one_outcome():
-    """L28: what is to be rejected is in ranges of its own; a column only where there is any."""
+    """L28: delivery ranges have one outcome each; outcomes are sent only if any is a rejection."""
     numbers = DeliveryNumbers()
     numbers.add([run(1, 6, 1)])
     taken = numbers.take(positions(2, 5, 1, 3, 4), BitMap64((2, 5)))

@@ -1,4 +1,4 @@
-"""What outbound links tell of themselves, without a disk or a socket."""
+"""Reports of outbound links, without a disk or a socket."""
 
 import asyncio
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ FIELDS = {"link": "out", "queue": "q", "target": "there"}
 
 
 class Process:
-    """The stream of an outbound link's process, of a user."""
+    """The report stream of an outbound link's process, as a user."""
 
     def __init__(self, broker, user=""):
         self._requests = asyncio.Queue()
@@ -30,7 +30,7 @@ class Process:
         self.task = asyncio.ensure_future(run())
 
     async def tell(self, **fields):
-        """A report; what is shown of it then."""
+        """Sends a report, and lets the broker process it."""
         report = pb.OutboundReport(**FIELDS | fields)
         self._requests.put_nowait(pb.ReportOutboundRequest(report=report))
         await run_until_idle()
@@ -54,14 +54,14 @@ class Broker:
 
 
 async def test_a_report_lasts_as_long_as_its_stream():
-    """L26: each replaces the one before and is answered; the end of the stream takes it away."""
+    """L26: each report replaces the previous one and is answered; it ends with its stream."""
     broker = Broker()
     process = Process(broker)
     await process.tell(published=1)
     await process.tell(published=2, reason="returned")
     (report,) = await broker.shown("out")
     assert (report.published, report.reason, len(process.answers)) == (2, "returned", 2)
-    assert await broker.shown(outbound=False) == []  # of a client that knows inbound links alone
+    assert await broker.shown(outbound=False) == []  # for a client that knows inbound links only
     await process.half_close()
     assert await broker.shown() == []
     with pytest.raises(LinkNotFoundError):
@@ -69,7 +69,7 @@ async def test_a_report_lasts_as_long_as_its_stream():
 
 
 async def test_a_cancelled_stream_leaves_nothing():
-    """L26: a process that is killed is gone as one that ends."""
+    """L26: the report of a killed process is dropped like that of one that ends."""
     broker = Broker()
     process = Process(broker)
     await process.tell()
@@ -79,7 +79,7 @@ async def test_a_cancelled_stream_leaves_nothing():
 
 
 async def test_two_processes_of_one_name():
-    """L26: it is no claim, so both are shown, and in the list links stand by name."""
+    """L26: a report claims no name: two processes of one name are both shown, sorted by name."""
     broker = Broker()
     first, second, other = (Process(broker) for _ in range(3))
     await first.tell(published=1)
@@ -92,7 +92,7 @@ async def test_two_processes_of_one_name():
 
 
 async def test_a_report_is_within_its_bounds():
-    """I6, S3: texts are cut, what is not known here is dropped, and no token is shown."""
+    """I6, S3: report texts are truncated, unknown fields are dropped, and no token is shown."""
     broker = Broker()
     process = Process(broker)
     long = "é" * 5_000
@@ -118,7 +118,7 @@ async def test_a_report_is_within_its_bounds():
     [{"link": ""}, {"queue": ""}, {"target": ""}, {"link": "l" * 256}, {"queue": "q" * 256}],
 )
 async def test_a_report_that_names_nothing_is_refused(fields):
-    """L26: a link, a queue and a target, within the bounds of names."""
+    """L26: a report must name a link, a queue and a target, within the bounds of names."""
     broker = Broker()
     process = Process(broker)
     await process.tell(**fields)
@@ -128,7 +128,7 @@ async def test_a_report_that_names_nothing_is_refused(fields):
 
 
 async def test_a_user_has_a_share(monkeypatch):
-    """A5, I6: at its half a user is refused, others are not until all are at the bound."""
+    """A5, I6: a user at half of the report limit is refused; others only when it is reached."""
     monkeypatch.setattr(limits, "MAX_OUTBOUND_REPORTS", 4)
     broker = Broker()
     told = [Process(broker, user) for user in ("mallory", "mallory", "alice")]
@@ -144,7 +144,7 @@ async def test_a_user_has_a_share(monkeypatch):
     await refused.tell()
     with pytest.raises(LimitError, match="shows 4 outbound links"):
         await refused.task
-    await told[0].tell(published=1)  # who is in stays in
+    await told[0].tell(published=1)  # an admitted process stays admitted
     assert len(await broker.shown()) == 4
     await told.pop().half_close()
     for each in told:
@@ -152,7 +152,7 @@ async def test_a_user_has_a_share(monkeypatch):
 
 
 async def test_a_broker_that_stops_ends_the_stream():
-    """O2: with an error after which the process reports again."""
+    """O2: a stopping broker ends report streams with an error after which the process retries."""
     broker = Broker()
     process = Process(broker)
     await process.tell()

@@ -1,4 +1,4 @@
-"""A publish stream over a journal that syncs when the test says so: no answer before its sync."""
+"""Confirm mode over a journal that syncs when the test asks: no answer before its sync."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ from tests.unit.service.publisher_streams import (
 
 
 async def test_the_opening_is_answered_from_disk():
-    """I1: a publisher that got `opened` is known after a crash."""
+    """I1: a publisher that received `opened` is still known after a crash."""
     engine = HeldEngine()
     stream = Stream(PublishingService(engine))
     stream.open()
@@ -39,7 +39,7 @@ async def test_the_opening_is_answered_from_disk():
 
 
 async def test_no_confirm_before_the_sync_and_one_for_all_it_covers():
-    """I1, P4, P11: nothing is confirmed before its sync; one sync is one cumulative confirm."""
+    """I1, P4, P11: nothing is confirmed before its sync; one sync gives one cumulative confirm."""
     async with opened() as (engine, stream, _):
         for number in range(1, 6):
             stream.publish(number)
@@ -65,7 +65,7 @@ async def test_frames_that_arrive_together_are_one_record():
 
 
 async def test_transient_overtakes_persistent():
-    """P5, P9: a transient publish is confirmed at once, while a persistent one before it waits."""
+    """P5, P9: a transient publish is confirmed at once, while an earlier persistent one waits."""
     async with opened() as (engine, stream, _):
         stream.publish(1)
         await run_until_idle()
@@ -77,9 +77,9 @@ async def test_transient_overtakes_persistent():
 
 
 async def test_returns_keep_the_order_of_their_publishes():
-    """P7, P5: that of a transient message does not overtake one that waits for the disk."""
+    """P7, P5: the return of a transient message does not overtake one that waits for the disk."""
     async with opened() as (engine, stream, _):
-        # With a publish that waits, so that all of its frame does.
+        # Together with a publish that waits, so that its whole frame waits.
         stream.send(
             encoded(body=[b"x", b"x"], routing_key=["q", "nobody"]),
             data=pb.PublishData(first_number=1, rows=2, mandatory=True),
@@ -95,7 +95,7 @@ async def test_returns_keep_the_order_of_their_publishes():
 
 
 async def test_nacks_wait_for_the_sync():
-    """I1, P8: a nack tells of a full queue, and leaves only when that is on disk."""
+    """I1, P8: a nack for a full queue leaves only when the queue's state is on disk."""
     async with opened() as (engine, stream, _):
         small = commands.QueueProperties(durable=True, max_length=1)
         engine.decide(commands.DeclareQueue("small", small))
@@ -109,7 +109,7 @@ async def test_nacks_wait_for_the_sync():
 
 
 async def test_half_close_answers_everything_first():
-    """P3: the stream ends only when every publish has its answer."""
+    """P3: after a half-close the stream ends only when every publish has its answer."""
     async with opened() as (engine, stream, _):
         stream.publish(1)
         stream.half_close()
@@ -122,7 +122,7 @@ async def test_half_close_answers_everything_first():
 
 @pytest.mark.parametrize("mode", [pb.PUBLISH_MODE_CONFIRM, TRANSACTION])
 async def test_a_closed_publisher_is_forgotten_when_all_is_answered(mode):
-    """P10, I6: the client has all answers and will not come back; what was cut is kept."""
+    """P10, I6: a closed publisher with all answers is forgotten; one that was cut is kept."""
     async with opened(mode=mode) as (engine, stream, service):
         stream.send(close=pb.PublishClose())
         await run_until_idle()
@@ -139,7 +139,7 @@ async def test_a_closed_publisher_is_forgotten_when_all_is_answered(mode):
 
 
 async def test_a_close_has_its_publishes_answered_first():
-    """P3, P10: also of a client that says too early that it has all answers."""
+    """P3, P10: publishes sent before the close are answered before the stream ends."""
     async with opened() as (engine, stream, _):
         stream.publish(1)
         stream.send(close=pb.PublishClose())
@@ -152,7 +152,7 @@ async def test_a_close_has_its_publishes_answered_first():
 
 
 async def test_a_publish_after_the_close_is_refused():
-    """P10: the publisher goes on, so it is not forgotten."""
+    """P10: a publish after the close is refused, and the publisher is not forgotten."""
     async with opened() as (engine, stream, _):
         stream.send(close=pb.PublishClose())
         stream.publish(1)
@@ -162,7 +162,7 @@ async def test_a_publish_after_the_close_is_refused():
 
 
 async def test_the_close_of_a_fenced_stream_forgets_nothing():
-    """P10: the publisher has a newer stream."""
+    """P10: the close of a fenced stream does not forget the publisher, which has a newer stream."""
     async with opened() as (engine, stream, service):
         stream.send(close=pb.PublishClose())
         await run_until_idle()
@@ -178,7 +178,7 @@ async def test_the_close_of_a_fenced_stream_forgets_nothing():
 
 
 async def test_a_fenced_stream_publishes_nothing_more():
-    """P10: after a newer stream came, what the older one still sends is not handled."""
+    """P10: publishes of a stream that a newer one has fenced are not handled."""
     async with opened() as (engine, stream, service):
         newer = resumed(service)
         await run_until_idle()
@@ -195,7 +195,7 @@ async def test_a_fenced_stream_publishes_nothing_more():
 
 
 async def test_a_stopping_broker_answers_what_it_has_and_ends_the_stream():
-    """P3: at a shutdown what arrived is answered; then the client is told to come back."""
+    """P3: a stopping broker answers all received publishes, then ends the stream as unavailable."""
     async with opened() as (engine, stream, _):
         stream.publish(1)
         await run_until_idle()
@@ -208,7 +208,7 @@ async def test_a_stopping_broker_answers_what_it_has_and_ends_the_stream():
 
 
 async def test_a_full_disk_blocks_and_nacks():
-    """P8, P14: at the reserve the publisher is told why, what still comes is nacked, then go on."""
+    """P8, P14: at the disk reserve the publisher is blocked, and publishes are nacked."""
     async with opened() as (engine, stream, _):
         engine.free_bytes = 0
         engine.alarms.poll_disk()
@@ -225,7 +225,7 @@ async def test_a_full_disk_blocks_and_nacks():
 
 
 async def test_short_memory_blocks():
-    """P14: the publisher and `ServerInfo` say why, what comes waits, then it goes on."""
+    """P14: short memory blocks the publisher, with the reason, also in `ServerInfo`."""
     async with opened() as (engine, stream, _):
         engine.used_bytes = engine.MEMORY_BYTES
         engine.journal.unsynced_bytes = engine.MEMORY_BYTES // 2
@@ -245,7 +245,7 @@ async def test_short_memory_blocks():
 
 @pytest.mark.parametrize("numbers", [[1], [1, 2]])
 async def test_a_full_disk_confirms_what_it_has(numbers):
-    """P8, P10: a publish whose confirm was lost comes again on a full disk; a nack would double it.
+    """P8, P10: on a full disk a repeated publish is confirmed again, as a nack would double it.
 
     A nacked message is in no queue: only the numbers that were never accepted are nacked.
     """
@@ -267,7 +267,7 @@ async def test_a_full_disk_confirms_what_it_has(numbers):
 
 
 async def test_returns_that_nobody_reads_are_bounded(monkeypatch):
-    """I6, P7: a client that never reads its returned messages is not read any further itself."""
+    """I6, P7: a client that does not read its returned messages is not read from either."""
     monkeypatch.setattr(publisher_stream, "_RETURNED_BYTES", 100_000)
     async with opened() as (engine, stream, _):
         stream.reads = asyncio.Event()
@@ -286,7 +286,7 @@ async def test_returns_that_nobody_reads_are_bounded(monkeypatch):
     ("first", "last"), [(0, 1), (1, 1 << 63), ((1 << 64) - 1, (1 << 64) - 1), (1, 1 << 40)]
 )
 async def test_a_probe_has_bounds(first, last):
-    """I6, P10: 40 bytes that ask about 2^63 numbers do not take the broker's memory."""
+    """I6, P10: a probe of 40 bytes for 2^63 publish numbers is refused, and takes no memory."""
     async with opened() as (_, stream, _service):
         stream.send(probe=pb.PublishProbe(first_number=first, last_number=last))
         await run_until_idle()
@@ -296,7 +296,7 @@ async def test_a_probe_has_bounds(first, last):
 
 @pytest.mark.parametrize("number", [0, (1 << 62) + 1, (1 << 64) - 1])
 async def test_publish_numbers_have_bounds(number):
-    """I6, P2: a number that no count reaches is refused, not an internal error."""
+    """I6, P2: a publish number out of range is refused, and is no internal error."""
     async with opened() as (_, stream, _service):
         stream.publish(number)
         await run_until_idle()
@@ -324,7 +324,7 @@ async def test_numbers_far_apart_take_no_memory(free_bytes):
 
 
 async def test_numbers_that_the_stream_has_not_shown_are_not_answered():
-    """P10: a frame cannot call answered what never came: publishes of these would be dropped."""
+    """P10: a publisher cannot declare unsent numbers answered: their publishes would be dropped."""
     async with opened() as (engine, stream, _):
         stream.publish(1)
         stream.publish(2)
@@ -339,7 +339,7 @@ async def test_numbers_that_the_stream_has_not_shown_are_not_answered():
 
 
 async def test_the_attempt_that_fenced():
-    """P10: the error of a fenced stream names the opening that did it."""
+    """P10: the error of a fenced stream names the opening attempt that fenced it."""
     async with opened() as (engine, stream, service):
         newer = Stream(service)
         newer.open(attempt=b"newer")
@@ -355,7 +355,7 @@ async def test_the_attempt_that_fenced():
 
 
 async def test_a_frame_of_too_many_rows_is_nacked_unread():
-    """I6, P8: a null boolean takes a bit; a frame that announces 4 billion rows is not decoded."""
+    """I6, P8: a frame that announces 4 billion rows is nacked without being decoded."""
     async with opened() as (_, stream, _service):
         stream.send(b"no block", data=pb.PublishData(first_number=1, rows=(1 << 32) - 1))
         await run_until_idle()
@@ -365,7 +365,7 @@ async def test_a_frame_of_too_many_rows_is_nacked_unread():
 
 
 async def test_too_much_waiting_for_the_disk_blocks():
-    """P14: over the bound of unsynced bytes nothing more is taken in until the disk caught up."""
+    """P14: above the bound of unsynced bytes publishes wait until the disk has caught up."""
     async with opened() as (engine, stream, _):
         stream.publish(1)
         await run_until_idle()
@@ -405,7 +405,7 @@ def expire(engine):
 @pytest.mark.parametrize("end", [accept, reject, purge, delete, expire])
 @pytest.mark.parametrize("delivery_mode", [1, 2])
 async def test_a_message_that_is_gone_before_its_confirm_was_handled(end, delivery_mode):
-    """P6: accepted, rejected, purged, expired, or its queue deleted: the publish is confirmed."""
+    """P6: a publish is confirmed although its message was settled, purged, expired or deleted."""
     async with opened() as (engine, stream, service):
         stream.publish(1, ttl_ms=[30_000], delivery_mode=delivery_mode)
         stream.publish(2, routing_key="nobody")
@@ -415,7 +415,7 @@ async def test_a_message_that_is_gone_before_its_confirm_was_handled(end, delive
         await disk(engine)
         assert stream.confirmed() == {1, 2, 3}
         assert set(stream.kinds()) == {"opened", "confirm"}
-        # It comes again with its confirm lost: it is not placed a second time.
+        # Published again after its confirm was lost, the message is not stored a second time.
         again = resumed(service)
         await disk(engine)
         again.publish(1)
@@ -428,7 +428,7 @@ async def test_a_message_that_is_gone_before_its_confirm_was_handled(end, delive
 
 @pytest.mark.parametrize("window", [0, 1, 3, 1_000_000])
 async def test_what_is_handled_is_confirmed_whatever_the_window(window):
-    """P11: one publish, no other after it: its confirm waits for the disk and nothing else."""
+    """P11: a handled publish is confirmed after its sync, whatever the window, without more."""
     async with opened(window_messages=window) as (engine, stream, _):
         stream.publish(1)
         await disk(engine)
@@ -436,7 +436,7 @@ async def test_what_is_handled_is_confirmed_whatever_the_window(window):
 
 
 def mixed(stream, first, rows, **data):
-    """A frame whose rows are transient and persistent in turn."""
+    """Publishes a frame whose rows are transient and persistent in turn."""
     stream.send(
         encoded(body=[b"x"] * rows, routing_key="q", persistent=[False, True] * (rows // 2)),
         data=pb.PublishData(first_number=first, rows=rows, **data),
@@ -444,7 +444,7 @@ def mixed(stream, first, rows, **data):
 
 
 async def test_confirms_in_many_pieces_are_folded():
-    """P9, P11: 500 transient messages between persistent ones do not make 500 confirms."""
+    """P9, P11: 500 transient messages between persistent ones do not cause 500 confirms."""
     async with opened() as (engine, stream, _):
         mixed(stream, 1, 1000)
         await run_until_idle()
@@ -454,7 +454,7 @@ async def test_confirms_in_many_pieces_are_folded():
 
 
 async def test_a_slow_disk_delays_confirms_by_a_second_at_most(monkeypatch):
-    """P11: then they go in pieces; with `ack_immediately` at once."""
+    """P11: out-of-order confirms are delayed by 1 s at most; with `ack_immediately` not at all."""
     async with opened() as (engine, stream, _):
         mixed(stream, 1, 200, ack_immediately=True)
         await run_until_idle()
@@ -477,8 +477,9 @@ def probed(stream):
 
 
 async def test_a_number_in_progress_is_not_missing():
-    """P10: an unroutable publish whose answer waits for the disk; told that it never came, the
-    client would send it again, and by then a queue may want it.
+    """P10: a probe does not report a publish as missing while its answer waits for the disk.
+
+    The client would publish it again, and a queue might take it by then.
     """
     async with opened() as (engine, stream, _):
         engine.decide(commands.DeclareQueue("other", commands.QueueProperties()))
@@ -493,7 +494,7 @@ async def test_a_number_in_progress_is_not_missing():
 
 
 async def test_a_number_in_progress_that_comes_again_is_answered_once():
-    """P10: returned or placed, never both; the second copy gets the answer of the first."""
+    """P10: a publish repeated while in progress gets one answer: returned or stored, never both."""
     async with opened() as (engine, stream, _):
         durable = commands.QueueProperties(durable=True)
         engine.decide(commands.DeclareQueue("full", commands.QueueProperties(max_length=1)))
@@ -513,7 +514,7 @@ async def test_a_number_in_progress_that_comes_again_is_answered_once():
 
 
 async def test_a_refusal_that_is_on_its_way_is_told_once():
-    """P3, P10: the copy of a publish that is refused for what it is has no answer of its own."""
+    """P3, P10: a repeated publish whose refusal is not sent yet gets no answer of its own."""
     async with opened() as (engine, stream, _):
         engine.decide(commands.DeclareQueue("other", commands.QueueProperties()))
         for _ in range(2):
@@ -524,7 +525,7 @@ async def test_a_refusal_that_is_on_its_way_is_told_once():
 
 
 async def test_an_opening_in_the_wrong_mode_harms_nobody():
-    """P1: it is refused, and the publisher's stream in the right mode goes on."""
+    """P1: an opening in another mode is refused, and the publisher's existing stream goes on."""
     async with opened() as (engine, stream, service):
         wrong = resumed(service, TRANSACTION)
         await run_until_idle()
@@ -537,7 +538,7 @@ async def test_an_opening_in_the_wrong_mode_harms_nobody():
 
 @pytest.mark.parametrize("kind", ["commit", "rollback", "data"])
 async def test_transactions_are_not_for_confirm_mode(kind):
-    """P1: whatever belongs to a transaction ends the stream."""
+    """P1: a transaction's commit, rollback or data on a confirm-mode stream ends the stream."""
     async with opened() as (_, stream, _service):
         if kind == "data":
             stream.publish(1, data={"transaction_id": bytes(16)})
@@ -549,7 +550,7 @@ async def test_transactions_are_not_for_confirm_mode(kind):
 
 
 def test_a_failed_sync_ends_the_process_without_answers(monkeypatch, caplog):
-    """I1, P8: after a failed sync nobody is answered; the process ends, its log says why."""
+    """I1, P8: after a failed sync no answer leaves, and the process ends with the cause logged."""
 
     class EndedError(Exception):
         pass

@@ -1,4 +1,4 @@
-"""Which confirms answer which publishes."""
+"""Which publish numbers a confirm answers."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,14 +22,14 @@ def received(*spans, lowest=1, window=0):
 
 
 def test_in_order_is_one_cumulative_confirm():
-    """P2: what is handled in order is confirmed by one number with `multiple`."""
+    """P2: publishes handled in order are confirmed by one number with `multiple`."""
     unanswered = received((1, 10), (11, 20))
     assert confirms(unanswered, range(1, 21)) == [("up to", 20)]
     assert len(unanswered) == 0
 
 
 def test_out_of_order_is_confirmed_by_ranges():
-    """P9: what is handled before its predecessors is confirmed on its own."""
+    """P9: publishes handled before their predecessors are confirmed by ranges."""
     unanswered = received((1, 10))
     assert confirms(unanswered, [4, 5, 9]) == [(4, 5), (9, 9)]
     assert confirms(unanswered, [1, 2, 3, 6]) == [("up to", 6)]
@@ -37,21 +37,21 @@ def test_out_of_order_is_confirmed_by_ranges():
 
 
 def test_each_number_is_confirmed_once():
-    """P3: a second confirm of a number is not sent."""
+    """P3: a second confirm of a publish number is not sent."""
     unanswered = received((1, 3))
     assert confirms(unanswered, [1, 2]) == [("up to", 2)]
     assert confirms(unanswered, [1, 2]) == []
 
 
 def test_a_nacked_number_is_answered():
-    """P3: a cumulative confirm passes over numbers whose nack went before."""
+    """P3: a cumulative confirm passes over numbers that were nacked before."""
     unanswered = received((1, 5))
     unanswered.nacked(BitMap64([3]))
     assert confirms(unanswered, [1, 2, 4, 5]) == [("up to", 5)]
 
 
 def test_a_cumulative_confirm_never_covers_what_did_not_arrive():
-    """P2: after a gap nothing is confirmed cumulatively: the numbers in it may still come."""
+    """P2: a cumulative confirm stops at a gap, as its numbers may still arrive."""
     unanswered = received((5, 6), (9, 10), lowest=5)
     assert confirms(unanswered, [5, 6, 9, 10]) == [("up to", 6), (9, 10)]
     unanswered.received(7, 8, 5)
@@ -68,7 +68,7 @@ def test_the_lowest_unanswered_number_closes_gaps():
 
 
 def test_many_pieces_wait_for_what_is_between_them():
-    """P9, P11: 500 confirms of one number each become one, as soon as the disk has caught up."""
+    """P9, P11: 500 confirms of one number each become one as soon as the disk has caught up."""
     unanswered = received((1, 1000))
     assert confirms(unanswered, range(1, 1000, 2)) == [("up to", 1)]
     assert confirms(unanswered, range(2, 501, 2), 0.5) == [("up to", 501)]
@@ -78,7 +78,7 @@ def test_many_pieces_wait_for_what_is_between_them():
 
 
 def test_pieces_wait_a_second_at_most():
-    """P11: at the latest one second after the oldest of them was handled."""
+    """P11: out-of-order confirms wait 1 s at most, from when the oldest publish was handled."""
     unanswered = received((1, 400))
     assert confirms(unanswered, range(2, 200, 2)) == []
     assert confirms(unanswered, range(200, 401, 2), 0.9) == []
@@ -90,14 +90,14 @@ def test_pieces_wait_a_second_at_most():
 
 
 def test_pieces_wait_for_a_third_of_the_window_at_most():
-    """P11: the publisher's own bound, as its open announced it."""
+    """P11: out-of-order confirms wait for a third of the publisher's window at most."""
     unanswered = received((1, 1000), window=600)
     assert confirms(unanswered, range(2, 400, 2)) == []
     assert confirms(unanswered, [400]) == [(n, n) for n in range(2, 401, 2)]
 
 
 def test_an_urgent_number_does_not_wait():
-    """P11: `ack_immediately` is answered as soon as it is handled; its neighbours may wait."""
+    """P11: an `ack_immediately` publish is confirmed when handled; its neighbours may wait."""
     unanswered = received((1, 399))
     unanswered.received(400, 400, 1, urgent=True)
     unanswered.received(401, 1000, 1)
@@ -112,7 +112,7 @@ def test_few_pieces_go_at_once():
 
 
 def test_what_came_before_is_told_apart():
-    """P10: a number that comes again while its answer is on the way is in progress."""
+    """P10: a number received again while its answer is pending is recognized as in progress."""
     unanswered = received((1, 10))
     assert unanswered.received(8, 12, 1) == BitMap64([8, 9, 10])
     assert unanswered.in_progress(11, 1 << 61) == BitMap64([11, 12])
@@ -121,7 +121,7 @@ def test_what_came_before_is_told_apart():
 
 
 def test_a_nack_is_told_once():
-    """P3: what has its answer is left out of a second one."""
+    """P3: a number that was nacked before is left out of a second nack."""
     unanswered = received((1, 5))
     assert unanswered.nacked(BitMap64([2, 3])) == BitMap64([2, 3])
     assert unanswered.nacked(BitMap64([3, 4])) == BitMap64([4])
@@ -129,7 +129,7 @@ def test_a_nack_is_told_once():
 
 
 def test_ranges():
-    """P8: numbers are told in runs."""
+    """P8: publish numbers are reported as ranges."""
     assert ranges(BitMap64()) == []
     assert ranges(BitMap64([7])) == [(7, 7)]
     assert ranges(BitMap64([1, 2, 3, 7, 9, 10])) == [(1, 3), (7, 7), (9, 10)]
@@ -137,7 +137,7 @@ def test_ranges():
 
 @given(st.data())
 def test_every_number_is_answered_exactly_once(data):
-    """P3: whatever the order of confirms, a client that applies them answers each number once."""
+    """P3: in any order of confirms a client that applies them answers each number once."""
     sizes = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=8))
     unanswered = PendingConfirms()
     open_numbers = set()

@@ -1,4 +1,4 @@
-"""What the service says of a batch that was committed before."""
+"""The service's log about a batch that was committed before."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ from ackq_broker.service.publishing.service import PublishingService
     ],
 )
 def test_a_repetition_is_logged(caplog, repeated, rows, target, level):
-    """K3: as a warning when it has another number of rows than the batch, or another target."""
+    """K3: a repeated batch is logged, as a warning if its row count or target differs."""
 
     async def call(_command):
         return commands.CommittedBatch(rows, repeated, target)

@@ -1,4 +1,4 @@
-"""A stream in transaction mode over a journal that syncs when the test says so (P1, P13)."""
+"""A stream in transaction mode, over a journal that syncs when the test asks (P1, P13)."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ ONE, TWO = b"1" * 16, b"2" * 16
 
 @asynccontextmanager
 async def opened():
-    """An engine with a durable queue on disk, an open stream, and the service for others."""
+    """An engine with a durable queue on disk, an open stream, and the service for more streams."""
     async with publisher_streams.opened(mode=TRANSACTION) as found:
         yield found
 
@@ -56,13 +56,13 @@ def last(stream):
 
 
 async def answered(engine, stream):
-    """The first commit has its answer; large frames are decoded in a thread meanwhile."""
+    """Syncs until the first commit is answered, while large frames are decoded in a thread."""
     while "transaction" not in stream.kinds():
         await disk(engine)
 
 
 async def test_a_commit_is_answered_from_disk():
-    """I1, P13: not before its record is synced; publishes have no answers of their own."""
+    """I1, P13: a commit is answered after its sync; its publishes have no answers of their own."""
     async with opened() as (engine, stream, _):
         publish(stream, 1)
         publish(stream, 2)
@@ -81,7 +81,7 @@ async def test_a_commit_is_answered_from_disk():
 
 
 async def test_a_commit_may_come_with_the_last_rows():
-    """P13: as a commit behind them; what comes together with it is of the next transaction."""
+    """P13: a commit may come with the last rows; later frames belong to the next transaction."""
     async with opened() as (engine, stream, _):
         publish(stream, 1)
         stream.publish(2, data={"transaction_id": ONE, "commit_messages": 2})
@@ -94,7 +94,7 @@ async def test_a_commit_may_come_with_the_last_rows():
 
 
 async def test_a_commit_with_rows_counts_them():
-    """P13: a count that differs is refused, and nothing of the transaction stays."""
+    """P13: a commit whose message count differs is refused, and nothing of it stays."""
     async with opened() as (engine, stream, _):
         stream.publish(1, data={"transaction_id": ONE, "commit_messages": 2})
         await run_until_idle()
@@ -104,7 +104,7 @@ async def test_a_commit_with_rows_counts_them():
 
 
 async def test_a_small_transaction_reaches_the_journal_with_its_commit():
-    """P13: one sync for all of it, though its frames came one by one; a rollback costs none."""
+    """P13: a small transaction of many frames costs one sync, and a rollback none."""
     async with opened() as (engine, stream, _):
         before = len(engine.journal.entries)
         for number in (1, 2, 3):
@@ -123,7 +123,7 @@ async def test_a_small_transaction_reaches_the_journal_with_its_commit():
 
 
 async def test_a_large_transaction_is_staged_as_it_comes(monkeypatch):
-    """I6, P13: what is buffered has a bound; the rows are invisible all the same."""
+    """I6, P13: a large transaction's buffer is bounded; its staged rows stay invisible."""
     monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 1000)
     async with opened() as (engine, stream, _):
         for number in range(1, 6):
@@ -136,7 +136,7 @@ async def test_a_large_transaction_is_staged_as_it_comes(monkeypatch):
 
 
 async def test_returns_come_before_the_commits_answer():
-    """P7, P13: mandatory messages that no queue wants, each with its number."""
+    """P7, P13: unroutable mandatory messages are returned by number before the commit's answer."""
     async with opened() as (engine, stream, _):
         publish(stream, 7)
         publish(stream, 8, routing_key="nobody", mandatory=True)
@@ -161,7 +161,7 @@ async def test_returns_come_before_the_commits_answer():
 )
 @pytest.mark.parametrize("early", [False, True])
 async def test_a_refused_row_refuses_the_commit(monkeypatch, message, code, early):
-    """P8, P13: with its reason; nothing is visible or staged, and the next transaction goes on."""
+    """P8, P13: a refused row refuses the commit with its reason; the next transaction goes on."""
     async with opened() as (engine, stream, _):
         if early:
             monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
@@ -183,7 +183,7 @@ async def test_a_refused_row_refuses_the_commit(monkeypatch, message, code, earl
 
 
 async def test_a_refusal_is_forgotten_with_its_transaction():
-    """P13: a rollback takes it back, and the same id may begin anew."""
+    """P13: a rollback clears a refusal, and the same transaction id may be used again."""
     async with opened() as (engine, stream, _):
         publish(stream, 1, exchange="gone")
         await run_until_idle()
@@ -196,7 +196,7 @@ async def test_a_refusal_is_forgotten_with_its_transaction():
 
 
 async def test_a_full_disk_refuses_the_transaction(monkeypatch):
-    """P8, P13, P14: the publisher is told, and a commit of what is there is served."""
+    """P8, P13, P14: a full disk blocks the publisher; staged rows commit, later ones do not."""
     monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
     async with opened() as (engine, stream, _):
         publish(stream, 1)
@@ -215,7 +215,7 @@ async def test_a_full_disk_refuses_the_transaction(monkeypatch):
 
 @pytest.mark.parametrize("end", ["half-closed", "cut", "replaced"])
 async def test_a_stream_that_goes_rolls_back(monkeypatch, end):
-    """P13: before its commit arrived; a late commit on the next stream is told so."""
+    """P13: a stream that ends before its commit arrived is rolled back; a late commit fails."""
     monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
     async with opened() as (engine, stream, service):
         publish(stream, 1)
@@ -241,7 +241,7 @@ async def test_a_stream_that_goes_rolls_back(monkeypatch, end):
 
 
 async def test_a_commit_repeated_on_a_new_stream_is_answered_from_the_record():
-    """P13: its answer was lost with the stream."""
+    """P13: a commit repeated on a new stream, its answer lost, is answered from the record."""
     async with opened() as (engine, stream, service):
         publish(stream, 1)
         commit(stream, 1)
@@ -258,7 +258,7 @@ async def test_a_commit_repeated_on_a_new_stream_is_answered_from_the_record():
 
 
 async def test_a_repeated_commit_returns_again():
-    """I1, P7, P13: what was lost with the first answer, without the messages."""
+    """I1, P7, P13: a repeated commit sends its returns again, without the messages."""
     async with opened() as (engine, stream, service):
         publish(stream, 7)
         publish(stream, 8, routing_key="nobody", mandatory=True)
@@ -279,7 +279,7 @@ async def test_a_repeated_commit_returns_again():
 
 
 async def test_repeated_returns_that_nobody_reads_are_bounded(monkeypatch):
-    """I6, P7, P13: a client that repeats a commit and reads nothing is not read any further."""
+    """I6, P7, P13: a client that repeats commits without reading the returns is not read from."""
     monkeypatch.setattr(publisher_stream, "_RETURNED_BYTES", 1000)
     async with opened() as (engine, stream, _):
         publish(stream, 1, routing_key="nobody", mandatory=True)
@@ -299,7 +299,7 @@ async def test_repeated_returns_that_nobody_reads_are_bounded(monkeypatch):
 
 
 async def test_a_commit_with_other_counts_is_refused_and_rolled_back():
-    """P13: a frame is missing; nothing of the transaction stays."""
+    """P13: a commit with another count than the broker has is refused, and rolled back."""
     async with opened() as (engine, stream, _):
         publish(stream, 1)
         commit(stream, 2)
@@ -310,9 +310,9 @@ async def test_a_commit_with_other_counts_is_refused_and_rolled_back():
 
 @pytest.mark.parametrize("then", [commit, roll_back, None])
 async def test_a_fenced_stream_does_nothing_more(monkeypatch, then):
-    """P10, P13: a newer stream came while rows of the older one were being decoded.
+    """P10, P13: a stream fenced while its rows are decoded does nothing more.
 
-    What the older one still has in hand must not end the newer one's transaction.
+    Its commit or rollback must not end the newer stream's transaction.
     """
     monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
     async with opened() as (engine, stream, service):
@@ -342,7 +342,7 @@ async def test_a_fenced_stream_does_nothing_more(monkeypatch, then):
 
 @pytest.mark.parametrize("refused", [False, True])
 async def test_a_stream_fenced_in_its_commit(monkeypatch, refused):
-    """P10, P13: the rows that it buffered are dropped, and the newer one's are left alone."""
+    """P10, P13: a stream fenced in its commit drops its buffered rows, not the newer's staged."""
     monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 1 << 20)
     async with opened() as (engine, stream, service):
         decoded = decode_late(engine)
@@ -367,7 +367,7 @@ async def test_a_stream_fenced_in_its_commit(monkeypatch, refused):
 
 @pytest.mark.parametrize("kind", ["data", "probe"])
 async def test_confirms_are_not_for_transaction_mode(kind):
-    """P1: what belongs to confirm mode ends the stream."""
+    """P1: a confirm-mode publish or probe on a transaction-mode stream ends the stream."""
     async with opened() as (_, stream, _service):
         if kind == "data":
             stream.publish(1)
@@ -379,7 +379,7 @@ async def test_confirms_are_not_for_transaction_mode(kind):
 
 
 async def test_an_opening_in_confirm_mode_is_refused():
-    """P1: in this direction too, and the stream in transaction mode goes on."""
+    """P1: an opening in confirm mode is refused, and the stream in transaction mode goes on."""
     async with opened() as (engine, stream, service):
         wrong = resumed(service)
         await run_until_idle()
@@ -408,7 +408,7 @@ def two_at_once(stream):
     ],
 )
 async def test_what_is_no_transaction_ends_the_stream(wrong):
-    """I6, P13: ids of 16 bytes, one transaction at a time, numbers from 1, one open."""
+    """I6, P13: a stream ends at an invalid id, a second transaction, number 0 or a second open."""
     async with opened() as (engine, stream, _):
         wrong(stream)
         with pytest.raises(InvalidArgumentError):
@@ -417,7 +417,7 @@ async def test_what_is_no_transaction_ends_the_stream(wrong):
 
 
 async def test_a_frame_of_too_many_rows_refuses_the_commit_unread():
-    """I6: what announces 4 billion rows is not decoded."""
+    """I6: a frame that announces 4 billion rows refuses the commit without being decoded."""
     async with opened() as (engine, stream, _):
         data = pb.PublishData(first_number=1, rows=(1 << 32) - 1, transaction_id=ONE)
         stream.send(b"no block", data=data)
@@ -427,7 +427,7 @@ async def test_a_frame_of_too_many_rows_refuses_the_commit_unread():
 
 
 async def test_a_stopping_broker_answers_what_was_committed():
-    """P13: at a shutdown; the open transaction is rolled back."""
+    """P13: a stopping broker answers the commits it has, and rolls back the open transaction."""
     async with opened() as (engine, stream, _):
         publish(stream, 1)
         commit(stream, 1)

@@ -40,7 +40,7 @@ ENDED = commands.SessionInfo(
     ],
 )
 def test_finished(changes, live, now_us, expected):
-    """S8: without a name, a lease and a holder, for a day."""
+    """S8: a session without name, lease and holder is finished after a day."""
     assert finished(ENDED._replace(**changes), now_us, live=live) == expected
 
 
@@ -50,7 +50,7 @@ def listed(broker, **request):
 
 
 def test_a_finished_session_is_listed_where_it_is_asked_for_and_goes_on(monkeypatch):
-    """S4, S8: its checkpoint comes back after weeks, and finds what it left."""
+    """S4, S8: a finished session is listed only on request, and goes on at its tag afterwards."""
     monkeypatch.setattr(limits, "FINISHED_SESSION_S", 0)
     broker = Broker()
     opened = broker.advance(session="", session_timeout_ms=0)
@@ -66,7 +66,7 @@ def test_a_finished_session_is_listed_where_it_is_asked_for_and_goes_on(monkeypa
     assert listed(broker) == []
     assert listed(broker, finished=True) == listed(broker, session=name) == [name]
     broker.start()
-    broker.now += 2 * HEARTBEAT_S  # it was the holder in the journal, and counts as live till then
+    broker.now += 2 * HEARTBEAT_S  # the holder in the journal counts as live until then
     other = pb.Holder(token=b"o" * 16, host=READER.host, pid=2)
     assert broker.advance(**step, start_tag=2, holder=other).end_tag == 2
     assert listed(broker) == [name]

@@ -29,12 +29,12 @@ def liveness(clock):
 
 
 def test_nobody_is_not_live(liveness):
-    """S3: an incarnation that nobody attached to has no live holder."""
+    """S3: an incarnation that no reader attached to has no live holder."""
     assert liveness.live("i") is False
 
 
 def test_attached_without_stream_is_live_for_a_heartbeat(liveness, clock):
-    """S3: a heartbeat is granted between attach and liveness stream, and after a broker start."""
+    """S3: a holder has one heartbeat to open its stream after an attach or a broker start."""
     liveness.attached("i", b"a")
     clock.now += HEARTBEAT_S - 0.001
     assert liveness.live("i") is True
@@ -59,7 +59,7 @@ def test_silent_stream_is_dead_after_a_heartbeat(liveness, clock):
 
 
 def test_cut_stream_is_live_for_the_grace_only(liveness, clock):
-    """S3: cut less than two seconds ago is live, longer ago is not, however lately it was heard."""
+    """S3: a holder whose stream was cut is live for 2 s, however recently it was heard."""
     stream = liveness.opened("i", b"a")
     liveness.heard(stream)
     liveness.disconnected(stream)
@@ -70,7 +70,7 @@ def test_cut_stream_is_live_for_the_grace_only(liveness, clock):
 
 
 def test_grace_counts_from_the_cut(liveness, clock):
-    """S3: a holder that was silent for nearly a heartbeat has the whole grace after its cut."""
+    """S3: the grace after a cut is whole, even if the holder was silent for nearly a heartbeat."""
     stream = liveness.opened("i", b"a")
     clock.now += HEARTBEAT_S - 0.5
     liveness.disconnected(stream)
@@ -91,7 +91,7 @@ def test_reconnected_stream_outlives_the_cut_of_the_first(liveness, clock):
 
 
 def test_new_call_of_a_cut_holder_is_a_sign_of_life(liveness, clock):
-    """S3: a holder whose stream was cut and that calls again has a heartbeat to open a new one."""
+    """S3: a call of a holder whose stream was cut gives it a heartbeat to open a new stream."""
     liveness.disconnected(liveness.opened("i", b"a"))
     liveness.attached("i", b"a")
     clock.now += GRACE_S
@@ -99,7 +99,7 @@ def test_new_call_of_a_cut_holder_is_a_sign_of_life(liveness, clock):
 
 
 def test_cut_of_a_replaced_holder_says_nothing_of_the_new_one(liveness, clock):
-    """S3: the streams of a fenced holder do not speak for the one that replaced it."""
+    """S3: the streams of a fenced holder do not count for the holder that replaced it."""
     old = liveness.opened("i", b"a")
     liveness.attached("i", b"b")
     liveness.disconnected(old)
@@ -108,7 +108,7 @@ def test_cut_of_a_replaced_holder_says_nothing_of_the_new_one(liveness, clock):
 
 
 def test_connected_is_live_by_its_stream(liveness, clock):
-    """S9: neither what is granted to who attached, nor the grace after a cut, counts."""
+    """S9: only an open stream counts as connected, not the grace after an attach or a cut."""
     assert liveness.connected("i") is False
     liveness.attached("i", b"a")
     assert (liveness.live("i"), liveness.connected("i")) == (True, False)
@@ -122,7 +122,7 @@ def test_connected_is_live_by_its_stream(liveness, clock):
 
 
 def test_forget(liveness):
-    """S9: an incarnation that ended has no holder, and only those kept are remembered."""
+    """S9: an ended incarnation has no holder, and only the kept ones are remembered."""
     for name in ("i", "j", "k"):
         liveness.attached(name, b"a")
     liveness.forget("i")
@@ -131,7 +131,7 @@ def test_forget(liveness):
 
 
 def test_away_counts_from_when_the_holder_stopped_to_count_as_live(liveness, clock):
-    """S5: the absence of a cut holder begins after the grace, of a silent one after a heartbeat."""
+    """S5: a cut holder is absent from the end of its grace, a silent one after a heartbeat."""
     cut = liveness.opened("cut", b"a")
     liveness.opened("silent", b"a")
     liveness.disconnected(cut)
@@ -143,7 +143,7 @@ def test_away_counts_from_when_the_holder_stopped_to_count_as_live(liveness, clo
 
 
 def test_a_fenced_holder_is_away_at_once(liveness, clock):
-    """S8: after an operator's fence anybody may attach, and beats of the old stream are nothing."""
+    """S8: a fenced holder is absent at once, and heartbeats of its old stream do not count."""
     stream = liveness.opened("i", b"a")
     liveness.fenced("i")
     assert (liveness.live("i"), liveness.away_s("i")) == (False, 0)
@@ -155,7 +155,7 @@ def test_a_fenced_holder_is_away_at_once(liveness, clock):
 
 
 def test_a_stopped_broker_keeps_its_holders(clock):
-    """S3, S5: beats that came while the process was stopped are read after its clock is."""
+    """S3, S5: a stopped broker process keeps its holders, as its uptime clock stops with it."""
     liveness = Liveness(Uptime(clock))
     liveness.opened("i", b"a")
     clock.now += 3600

@@ -1,4 +1,4 @@
-"""Outcomes as they arrive, before the core sees them: coalesced, bounded, sealed."""
+"""Outcomes before the core sees them: coalesced, bounded, sealed."""
 
 import asyncio
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ def group(outcome, *tags, **fields):
 
 
 def coalesced(*requests):
-    """What the groups of some requests come to, as plain values."""
+    """The coalesced outcome groups of the requests, as plain values."""
     collected = Collected()
     for groups in requests:
         collected.add(pb.StageOutcomesRequest(groups=groups))
@@ -32,7 +32,7 @@ def coalesced(*requests):
 
 
 def read(*requests):
-    """The command of a stream, with worker threads played by the event loop."""
+    """Reads a stage's stream into a command, running its thread work in the event loop."""
 
     async def run(work):
         return work()
@@ -47,7 +47,7 @@ def read(*requests):
 
 
 def test_groups_alike_become_one():
-    """S6: tags of the same fate are one group, whichever request they came in."""
+    """S6: tags with the same outcome, reason and delay are one group, across requests."""
     assert coalesced(
         [group(REJECTED, 9, 1, reason="bad"), group(REJECTED, 2, reason="worse")],
         [group(REJECTED, 3, reason="bad")],
@@ -58,7 +58,7 @@ def test_groups_alike_become_one():
 
 
 def test_the_last_outcome_of_a_tag_wins():
-    """S6: within a stage a later group wins, also when it takes a tag back."""
+    """S6: the last outcome of a tag in a stage wins, also when it takes an outcome back."""
     assert coalesced(
         [group(REJECTED, 1, 2, 3, reason="bad")],
         [group(FAILED, 2), group(ACCEPTED, 3), group(FAILED, 3), group(ACCEPTED, 3)],
@@ -81,7 +81,7 @@ def test_reason_and_delay_count_where_they_mean_something():
 
 
 def test_what_a_newer_client_adds_is_not_a_tag():
-    """S6: the tags of a group are its tags, whatever else a newer client put in it."""
+    """S6: an unknown field that a newer client adds to a group is not read as a tag."""
     newer = group(REJECTED, 1, 2, 2**40).SerializeToString() + bytes((15 << 3 | 2, 8)) + b"unknown!"
     collected = Collected()
     collected.add(pb.StageOutcomesRequest(groups=[pb.OutcomeGroup.FromString(newer)]))
@@ -90,7 +90,7 @@ def test_what_a_newer_client_adds_is_not_a_tag():
 
 
 def test_no_tags_are_no_group():
-    """S6: a group without tags says nothing."""
+    """S6: an outcome group without tags is dropped."""
     assert coalesced([group(REJECTED, reason="a reason of some length")], []) == {}
 
 
@@ -103,14 +103,14 @@ def test_no_tags_are_no_group():
     ],
 )
 def test_a_stage_is_bounded(monkeypatch, limit, problem):
-    """I6: the limit is named with the remedy."""
+    """I6: a stage of outcomes is bounded, and the error names the limit and the remedy."""
     monkeypatch.setattr(limits, limit, 4)
     with pytest.raises(LimitError, match=f"{problem}.*more partitions"):
         coalesced([group(FAILED, tag) for tag in range(1, 6)])
 
 
 def test_outcome_and_delay_are_checked():
-    """S6: an outcome that does not exist, a delay beyond all bounds."""
+    """S6: an unknown outcome or an excessive delay is refused."""
     with pytest.raises(InvalidArgumentError, match="accepted, failed, rejected or released"):
         coalesced([group(0, 1)])
     with pytest.raises(InvalidArgumentError, match="too long"):
@@ -118,7 +118,7 @@ def test_outcome_and_delay_are_checked():
 
 
 def test_a_sealed_stream_is_a_stage():
-    """S6: the opening says whose lease, every request has outcomes, the last the seal."""
+    """S6: a stage's stream begins with the owner, and ends with a seal in its last request."""
     command = read(
         pb.StageOutcomesRequest(
             owner=OWNER, stage_id=ID, label="0.1", discard=True, groups=[group(FAILED, 1)]
@@ -142,13 +142,13 @@ def test_a_sealed_stream_is_a_stage():
     ],
 )
 def test_other_streams_stage_nothing(requests, problem):
-    """S6: a stream that is cut looks like one that ended, so it has no seal and stages nothing."""
+    """S6: an outcome stream without seal stages nothing, as a cut one looks like an ended one."""
     with pytest.raises(InvalidArgumentError, match=problem):
         read(*requests)
 
 
 def test_the_owner_is_a_session_or_a_run_of_a_query():
-    """S6, K8: an owner is named in full, and the remedy says how."""
+    """S6, K8: an incomplete lease owner is refused, naming the remedy."""
     assert owner_of(pb.LeaseOwner(query_id="q", run_id="r", batch_id=3)) == commands.LeaseOwner(
         "", "q", "r", 3
     )
@@ -160,7 +160,7 @@ def test_the_owner_is_a_session_or_a_run_of_a_query():
 
 
 def test_an_operators_settlement():
-    """S8: ranges with both ends; a reason only for a rejection."""
+    """S8: an operator's settlement names tag ranges; its reason counts for rejections only."""
     request = pb.SettleSessionRequest(
         session="s", outcome=REJECTED, first_tag=[5, 7], last_tag=[5, 9], reason="bad", fence=True
     )
@@ -187,13 +187,13 @@ def test_an_operators_settlement():
     ],
 )
 def test_other_settlements_are_refused(fields, problem):
-    """S8: the message says what is wrong."""
+    """S8: an invalid settlement of an operator is refused with what is wrong."""
     with pytest.raises(InvalidArgumentError, match=problem):
         settlement_of(pb.SettleSessionRequest(session="s", **fields))
 
 
 def test_ranges_are_bounded(monkeypatch):
-    """I6: an operator's call has a bound."""
+    """I6: the number of tag ranges in an operator's settlement is bounded."""
     monkeypatch.setattr(limits, "MAX_SETTLE_RANGES", 1)
     request = pb.SettleSessionRequest(
         session="s", outcome=REJECTED, first_tag=[1, 3], last_tag=[1, 3]

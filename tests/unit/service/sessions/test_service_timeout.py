@@ -1,4 +1,4 @@
-"""The session timeout (S5) over an injected clock; the core is real, the journal is not."""
+"""The session timeout (S5) with an injected clock and a real core, without a real journal."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ TIMEOUT_MS = 60_000
 
 
 class Broker:
-    """An engine with a queue of two messages, and its sessions service on a clock of the test."""
+    """An engine with a queue of two messages, and its sessions service with a clock of the test."""
 
     def __init__(self):
         self.now = 1000.0
@@ -43,7 +43,7 @@ class Broker:
         self.start()
 
     def start(self):
-        """The service begins, as after a restart: what it knows is what the core knows."""
+        """Starts the service as after a restart: it knows only the core's state."""
         self.liveness = Liveness(lambda: self.now)
         self.service = SessionsService(self.engine, self.liveness)
 
@@ -70,7 +70,7 @@ class Broker:
         return self.advance(incarnation=incarnation, **fields)
 
     def passed(self, seconds):
-        """Time goes by, and the broker looks."""
+        """Advances the clock, and lets the service detach absent holders."""
         self.now += seconds
         self.service.detach_absent()
 
@@ -86,7 +86,7 @@ def broker():
 
 
 def test_the_lease_of_an_absent_owner_goes_back(broker):
-    """S5: cut for longer than the timeout: one record requeues the lease and raises the epoch."""
+    """S5: past the timeout of a cut owner one record requeues its lease and raises the epoch."""
     lease = broker.lease()
     broker.liveness.disconnected(broker.liveness.opened(lease.incarnation, READER.token))
     broker.passed(GRACE_S + TIMEOUT_MS / 1000)
@@ -102,7 +102,7 @@ def test_the_lease_of_an_absent_owner_goes_back(broker):
 
 
 def test_a_silent_owner_is_absent_after_a_heartbeat(broker):
-    """S5: an open stream without a heartbeat does not keep a lease."""
+    """S5: an owner with an open but silent stream is absent after a heartbeat."""
     lease = broker.lease()
     stream = broker.liveness.opened(lease.incarnation, READER.token)
     broker.passed(TIMEOUT_MS / 1000)
@@ -114,7 +114,7 @@ def test_a_silent_owner_is_absent_after_a_heartbeat(broker):
 
 
 def test_leases_of_absent_owners_are_in_the_log(broker, caplog):
-    """S5: one line names those that hold messages, how many, and for how long."""
+    """S5: the log names absent sessions that hold messages, with count and age, in one line."""
     lease = broker.lease()
     broker.advance(session="idle", queues=["q"])
     stream = broker.liveness.opened(lease.incarnation, READER.token)
@@ -129,7 +129,7 @@ def test_leases_of_absent_owners_are_in_the_log(broker, caplog):
 
 
 def test_the_session_of_a_live_holder_is_never_forgotten(broker, monkeypatch):
-    """S9: a query with a day between two triggers finds its session; one that is away does not."""
+    """S9: an unproven session is kept while its holder is live, and forgotten afterwards."""
     monkeypatch.setattr(limits, "UNPROVEN_RETENTION_S", 1)
     opened = broker.advance()
     stream = broker.liveness.opened(opened.incarnation, READER.token)
@@ -143,7 +143,7 @@ def test_the_session_of_a_live_holder_is_never_forgotten(broker, monkeypatch):
 
 
 def test_a_query_that_found_nothing_starts_days_later(broker, monkeypatch):
-    """S9: tag 0 of what was forgotten opens anew, and is held as any other is."""
+    """S9: tag 0 of a forgotten incarnation opens a new one, which is held like any other."""
     monkeypatch.setattr(limits, "UNPROVEN_RETENTION_S", 1)
     opened = broker.advance()
     broker.now += 2 * HEARTBEAT_S
@@ -161,7 +161,7 @@ def test_a_query_that_found_nothing_starts_days_later(broker, monkeypatch):
 
 
 def test_never_is_the_default(broker):
-    """S5: without a timeout a lease waits for its query for ever."""
+    """S5: without a timeout a lease waits for its query for ever, which is the default."""
     lease = broker.lease(session_timeout_ms=0)
     broker.liveness.disconnected(broker.liveness.opened(lease.incarnation, READER.token))
     broker.passed(10 * 365 * 24 * 3600)
@@ -169,7 +169,7 @@ def test_never_is_the_default(broker):
 
 
 def test_the_timeout_is_that_of_the_last_call(broker):
-    """S5: a query that is started again without a timeout keeps its lease."""
+    """S5: the timeout is that of the last call: a query restarted without one keeps its lease."""
     lease = broker.lease()
     broker.advance(incarnation=lease.incarnation, session_timeout_ms=0)
     broker.passed(10 * TIMEOUT_MS)
@@ -177,7 +177,7 @@ def test_the_timeout_is_that_of_the_last_call(broker):
 
 
 def test_a_restart_gives_absent_owners_the_full_timeout(broker):
-    """S5: the time the broker was down is not the owner's, nor what was counted before."""
+    """S5: after a broker restart an absent owner has its full timeout again."""
     lease = broker.lease()
     broker.liveness.disconnected(broker.liveness.opened(lease.incarnation, READER.token))
     broker.passed(TIMEOUT_MS / 1000)
@@ -189,7 +189,7 @@ def test_a_restart_gives_absent_owners_the_full_timeout(broker):
 
 
 def test_a_heartbeat_counts_however_long_its_answer_waits(broker):
-    """S3, S5: a disk that takes a minute for a sync makes no holder absent."""
+    """S3, S5: a heartbeat counts when it arrives, though the sync for its answer takes a minute."""
     lease = broker.lease()
     hold = pb.HoldRequest(
         session="s", incarnation=lease.incarnation, epoch=lease.epoch, token=READER.token
@@ -220,7 +220,7 @@ def test_a_heartbeat_counts_however_long_its_answer_waits(broker):
 
 
 def test_the_owner_comes_back(broker):
-    """S5: it has the same tags again; the reader that was detached is fenced."""
+    """S5: a returning owner gets the same tags again; its detached reader is fenced."""
     lease = broker.lease()
     broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
     hold = pb.HoldRequest(
@@ -240,7 +240,7 @@ def test_the_owner_comes_back(broker):
 
 
 def test_a_replay_of_a_detached_lease_is_watched_again(broker):
-    """S5: a reader that attaches for a replay brings no timeout; its session has one."""
+    """S5: an attach for a replay re-leases, and the session's timeout applies again."""
     lease = broker.lease()
     broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
     request = pb.AttachRequest(
@@ -253,7 +253,7 @@ def test_a_replay_of_a_detached_lease_is_watched_again(broker):
 
 
 def test_an_owner_without_a_lease_has_nothing_to_lose(broker):
-    """S5: a session that holds nothing is left as it is."""
+    """S5: a session without a lease is not detached by its timeout."""
     lease = broker.lease()
     broker.advance(incarnation=lease.incarnation, start_tag=2)
     broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
@@ -261,7 +261,7 @@ def test_an_owner_without_a_lease_has_nothing_to_lose(broker):
 
 
 def test_a_session_that_ended_is_not_detached(broker):
-    """S5, S9: what an operator released, or another replaced, has no timeout any more."""
+    """S5, S9: a released session has no timeout any longer."""
     broker.lease()
     broker.call(broker.service.release_session(pb.ReleaseSessionRequest(session="s", fence=True)))
     broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
@@ -269,7 +269,7 @@ def test_a_session_that_ended_is_not_detached(broker):
 
 
 def test_a_session_that_an_operator_fenced_is_free_also_after_a_restart(broker):
-    """S3, S8: nobody holds it, so nobody is waited for; its timeout goes on."""
+    """S3, S8: a session fenced by an operator is free at once, also after a restart."""
     lease = broker.lease()
     request = pb.SettleSessionRequest(
         session="s", outcome=4, first_tag=[1], last_tag=[1], fence=True
@@ -283,7 +283,7 @@ def test_a_session_that_an_operator_fenced_is_free_also_after_a_restart(broker):
 
 
 def test_a_fenced_session_is_detached_in_its_time(broker):
-    """S5, S8: an owner that an operator ended is away from that moment on."""
+    """S5, S8: the absence of an owner that an operator fenced begins with the fence."""
     broker.lease()
     request = pb.SettleSessionRequest(
         session="s", outcome=4, first_tag=[1], last_tag=[1], fence=True
@@ -296,7 +296,7 @@ def test_a_fenced_session_is_detached_in_its_time(broker):
 
 
 def test_a_fetch_waits_for_the_note_of_who_reads(broker):
-    """S6, I1: else a crash of the broker could make it forget a run that has the rows."""
+    """S6, I1: a fetch sends no rows before the record of its reader is on disk."""
     lease = broker.lease()
     broker.engine.sync()
     frames = []

@@ -1,4 +1,4 @@
-"""First requests of calls: a few of each caller at a time, and none that is slow for long."""
+"""First requests of calls: a few per caller at a time, and no slow one for long."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ class Clock:
 
 
 class Call:
-    """A call that has begun; `came` ends its read."""
+    """A call that has begun; setting `came` ends its read."""
 
     def __init__(self, reads, who):
         self.began = False
@@ -38,7 +38,7 @@ async def turn():
 
 
 async def test_a_caller_waits_for_its_own_alone():
-    """I6: the fourth waits, and is read when one of the first is done; others are not."""
+    """I6: a caller's fourth first request waits for one of its own, and not for other callers'."""
     reads = FirstReads(LIMIT, Clock())
     calls = [Call(reads, "mallory") for _ in range(5)]
     other = Call(reads, "alice")
@@ -55,7 +55,7 @@ async def test_a_caller_waits_for_its_own_alone():
 
 
 async def test_those_that_are_slow():
-    """I6: they let others begin, and end when the process uses three quarters of its limit."""
+    """I6: slow first requests let others begin, and are ended when memory is short."""
     clock = Clock()
     reads = FirstReads(LIMIT, clock)
     slow = [Call(reads, "mallory") for _ in range(3)]
@@ -80,7 +80,7 @@ async def test_those_that_are_slow():
 
 
 async def test_a_call_that_goes_while_it_waits():
-    """I6: its place is the next one's, whether it had its turn or not."""
+    """I6: a cancelled call gives its place to the next, whether it was waiting or being read."""
     reads = FirstReads(LIMIT, Clock())
     calls = [Call(reads, "mallory") for _ in range(6)]
     await turn()

@@ -1,4 +1,4 @@
-"""O2: addresses, and why one cannot be had."""
+"""O2: listen addresses, and why one cannot be used."""
 
 import socket
 import stat
@@ -11,7 +11,7 @@ from ackq_broker.service.transport.listening import Address, address, bind, chec
 
 @pytest.mark.parametrize("text", ["127.0.0.1:5775", "[::1]:0", "host.example:1", "unix:/a/b.sock"])
 def test_an_address_reads_back(text):
-    """O2: as clients write it."""
+    """O2: an address is formatted as clients write it."""
     assert str(address(text)) == text
 
 
@@ -19,13 +19,13 @@ def test_an_address_reads_back(text):
     "text", ["", "7411", "host:", ":1", "host:99999", "host:-1", "unix:", "unix:/" + "x" * 107]
 )
 def test_an_address_that_is_none(text):
-    """O2: neither a port nor a path."""
+    """O2: an address that is neither a port nor a path is refused."""
     with pytest.raises(InvalidArgumentError, match="is not "):
         address(text)
 
 
 def refusal(listen):
-    """Why an address is refused."""
+    """The reason for which a listen address is refused."""
     with pytest.raises(InvalidArgumentError) as error:
         check_free(listen)
     told = str(error.value)
@@ -35,7 +35,7 @@ def refusal(listen):
 
 
 def test_a_port_that_cannot_be_had():
-    """O2: in use, of another machine, of no machine; each in words."""
+    """O2: a port in use, of another machine, or of an unknown host is refused in plain words."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert refusal(Address("127.0.0.1", port)) == (
@@ -46,7 +46,7 @@ def test_a_port_that_cannot_be_had():
 
 
 def test_a_port_of_the_system(monkeypatch):
-    """O2: a port below 1024 takes a capability."""
+    """O2: a port below 1024 that needs a capability is refused, naming the reason."""
 
     def denied(*_):
         raise PermissionError(13, "Permission denied")
@@ -56,7 +56,7 @@ def test_a_port_of_the_system(monkeypatch):
 
 
 def test_a_socket_for_its_owner_alone(tmp_path):
-    """O2: its folder is made with it, and both are private from their first moment."""
+    """O2: a socket and its new folder are private to the owner from their first moment."""
     listen = Address(path=tmp_path / "run" / "broker.sock")
     check_free(listen)
     made = []
@@ -74,7 +74,7 @@ def test_a_socket_for_its_owner_alone(tmp_path):
 
 
 def test_a_socket_that_somebody_answers_on_stays(tmp_path):
-    """O2: one that nobody answers on was left by a process that died, and goes."""
+    """O2: a socket in use stays and is refused; one left by a dead process is replaced."""
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
@@ -86,7 +86,7 @@ def test_a_socket_that_somebody_answers_on_stays(tmp_path):
 
 
 def test_a_file_is_never_removed_for_a_socket(tmp_path):
-    """O2: whatever has the name of the socket and is none stays."""
+    """O2: a file with the socket's name that is not a socket is never removed."""
     path = tmp_path / "s"
     path.write_text("mine")
     assert "there is a file of that name, and it is no socket" in refusal(Address(path=path))
@@ -95,5 +95,5 @@ def test_a_file_is_never_removed_for_a_socket(tmp_path):
 
 
 def test_the_port_that_was_taken():
-    """O2: port 0 is any free one."""
+    """O2: port 0 binds any free port, which is returned."""
     assert bind(Address("h", 0), lambda text: {"h:0": 7}[text]) == Address("h", 7)

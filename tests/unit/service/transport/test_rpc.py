@@ -1,4 +1,4 @@
-"""The bridge to gRPC over a real server in this process: every failure reaches the client (I1)."""
+"""The bridge to gRPC with a real server in this process: every failure reaches the client (I1)."""
 
 import asyncio
 import contextlib
@@ -19,14 +19,14 @@ SERVICE = pb.DESCRIPTOR.services_by_name["PublishingService"]
 
 
 async def synced():
-    """Everything is on disk."""
+    """Waits for nothing, as if everything were on disk."""
 
 
 async def refuses(read, write):
-    """Answers and, while that is on its way, fails: as a stage whose report meets its seal."""
+    """Fails while its first answer is being sent, like a stage whose seal differs."""
     await read()
     answer = asyncio.ensure_future(write(pb.StageResponse(stored=pb.StageStored(rows=1))))
-    await asyncio.sleep(0)  # gRPC has the answer by now, and nobody was told that it went out
+    await asyncio.sleep(0)  # gRPC has the answer by now, and has not reported that it was sent
     answer.cancel()
     raise StageMismatchError("The seal counts 2 rows, and 1 came.")
 
@@ -55,7 +55,7 @@ def test_an_error_that_meets_the_first_answer_reaches_the_client():
 
 
 async def test_a_client_that_goes_while_its_error_is_sent_is_no_failure():
-    """I6: gRPC fails to send the status then; the call is cancelled, and no traceback is logged."""
+    """I6: a client that leaves while its error is sent causes a cancelled call, no traceback."""
 
     async def fails(_read, _write):
         raise StageMismatchError("The seal counts 2 rows, and 1 came.")
@@ -70,11 +70,11 @@ async def test_a_client_that_goes_while_its_error_is_sent_is_no_failure():
 
 
 class Request:
-    """Something large that a call brought."""
+    """A large object that a call brought."""
 
 
 async def test_a_refused_call_keeps_nothing_of_its_request():
-    """I6: it goes with the answer, and not with the next run of the garbage collector."""
+    """I6: a refused call frees its request with the answer, not with a garbage collection."""
     requests = []
 
     async def fails(_read, _write):

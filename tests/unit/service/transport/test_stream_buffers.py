@@ -1,4 +1,4 @@
-"""The request and response buffers of a stream, and the tasks beside them."""
+"""The request and response buffers of a stream, and its concurrent tasks."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from ackq_broker.service.transport.stream_buffers import RequestBuffer, Response
 
 
 async def test_responses_are_released_in_bulk():
-    """I1: answers are taken together, once their sequences are synced."""
+    """I1: responses are released together, once their sequences are synced."""
     gate = SyncGate(0)
     responses = ResponseBuffer(gate)
     for sequence in (1, 2, 3):
@@ -29,7 +29,7 @@ async def test_responses_are_released_in_bulk():
 
 
 async def test_requests_that_arrived_together_are_taken_together():
-    """P2: requests that wait are taken together; an empty list is the end."""
+    """P2: waiting requests are taken together; an empty list marks the end."""
     requests = RequestBuffer(1000)
     await requests.put("a", 1)
     await requests.put("b", 1)
@@ -40,7 +40,7 @@ async def test_requests_that_arrived_together_are_taken_together():
 
 
 async def test_requests_over_the_bound_block_the_reader():
-    """I6: more than the bound of bytes stops the reader until they are taken."""
+    """I6: a reader is blocked above the buffer's byte bound until requests are taken."""
     requests = RequestBuffer(1000)
     putting = asyncio.create_task(requests.put("a", 1001))
     await asyncio.sleep(0)
@@ -50,7 +50,7 @@ async def test_requests_over_the_bound_block_the_reader():
 
 
 async def test_requests_that_say_nothing_have_a_bound():
-    """I6: each is an object, so that a flood of empty ones waits as well."""
+    """I6: a flood of empty requests is blocked as well, as each is an object."""
     requests = RequestBuffer(100_000)
 
     async def flood():
@@ -66,7 +66,7 @@ async def test_requests_that_say_nothing_have_a_bound():
 
 
 async def test_a_failure_overtakes_waiting_requests():
-    """P10: a fenced stream handles nothing more."""
+    """P10: the failure of a fenced stream is raised before waiting requests are handled."""
     requests = RequestBuffer(1000)
     await requests.put("a", 1)
     requests.fail(ValueError("fenced"))
@@ -75,7 +75,7 @@ async def test_a_failure_overtakes_waiting_requests():
 
 
 async def test_alongside_ends_with_main_and_with_a_failure():
-    """P3: neither a reader nor a writer of a stream outlives it, and no failure is lost."""
+    """P3: `alongside` ends its other tasks with the main one, and raises any failure."""
     ended = []
 
     async def forever():

@@ -1,4 +1,4 @@
-"""Options become frozen dataclasses; whatever is wrong with one is said at once."""
+"""Options are parsed into frozen dataclasses, and every error is raised at once."""
 
 import pickle
 from dataclasses import fields
@@ -37,7 +37,7 @@ def test_source_defaults():
 
 
 def test_source_all_options():
-    """Keys come lower-cased from Spark and mean the same in any case."""
+    """Option keys mean the same in any case; Spark passes them in lower case."""
     given = {
         "endpoint": "unix:/run/ackq",
         "queues": "a, b",
@@ -100,7 +100,7 @@ SECRET = "s3cr3t-t0ken"
     ],
 )
 def test_a_token_is_for_every_use_and_in_no_repr(parse, given):
-    """It is in the connection's security alone."""
+    """For every use the token is in the connection's `Security` alone."""
     parsed = parse({"endpoint": "localhost:1", "token": f" {SECRET}\n", **given})
     assert parsed.broker.security == Security(token=SECRET)
     assert SECRET not in repr(parsed)
@@ -121,7 +121,7 @@ def test_a_token_is_for_every_use_and_in_no_repr(parse, given):
     ],
 )
 def test_no_error_shows_a_token(given, problem):
-    """It stands in logs and in Spark's UI."""
+    """No error shows a token, as errors appear in logs and in Spark's UI."""
     with pytest.raises(InvalidArgumentError) as refused:
         options.source({"endpoint": "localhost:1", "queue": "q", **given})
     assert problem in str(refused.value)
@@ -135,7 +135,7 @@ def test_a_token_goes_to_another_host_with_tls_or_when_asked():
 
 
 def test_minimum_has_a_delay_by_default():
-    """K6: a minimum never waits for ever."""
+    """K6: a minimum has a maximum delay by default, so no query waits for ever."""
     parsed = options.source({**BASE, "minMessagesPerTrigger": "10"})
     assert parsed.max_delay_ms == 15 * 60_000
 
@@ -147,7 +147,7 @@ def test_browse_options():
 
 
 def test_sink_options():
-    """An option that is not set leaves the choice to the column."""
+    """An option that is not set leaves the choice to the column of its name."""
     assert options.sink(BASE, Use.SINK) == SinkOptions(broker=Broker("broker:7070"), queue="orders")
     parsed = options.sink(
         {
@@ -171,7 +171,7 @@ def test_sink_options():
 
 
 def test_batch_write_options():
-    """K12: application and version go together."""
+    """K12: application and version are set together."""
     parsed = options.sink({**BASE, "txnAppId": "app", "txnVersion": "7"}, Use.BATCH)
     assert (parsed.txn_app_id, parsed.txn_version) == ("app", 7)
 
@@ -213,7 +213,7 @@ def test_unknown_option_names_the_nearest(key, nearest):
     ],
 )
 def test_no_option_is_suggested_that_costs_messages(key):
-    """Nor one that is far: the error says where all options are."""
+    """A dangerous or dissimilar option is not suggested; the error names the table of options."""
     with pytest.raises(UnknownOptionError) as caught:
         check({**BASE, key: "true"})
     assert caught.value.fields == {"option": key, "nearest": ""}
@@ -222,7 +222,7 @@ def test_no_option_is_suggested_that_costs_messages(key):
     )
 
 
-# What Spark 4.2 passes for CREATE TABLE t USING ackq, with COMMENT, TBLPROPERTIES and the like.
+# Passed by Spark 4.2 for CREATE TABLE t USING ackq, with COMMENT, TBLPROPERTIES and the like.
 TABLE = {"provider": "ackq", "owner": "root"}
 CLAUSES = {
     "location": "file:/data/t",
@@ -236,12 +236,12 @@ CLAUSES = {
 
 @pytest.mark.parametrize("properties", [TABLE, {**TABLE, **CLAUSES}])
 def test_a_table_without_options_can_be_made(properties):
-    """A statement on it brings its own; no property is taken for an option."""
+    """No table property is taken for an option; statements on the table give the options."""
     assert check(properties) == {}
 
 
 def test_the_options_of_a_table_are_refused():
-    """Spark passes them once, with the table's properties, and to no statement on the table."""
+    """Spark passes a table's options at its creation, but to no later statement."""
     made = {**TABLE, "option.queue": "q", "queue": "q", "endpoint": "e:1", "option.endpoint": "e:1"}
     with pytest.raises(UnsupportedError, match=r"CREATE TABLE .* WITH \(") as caught:
         check(made)
@@ -250,13 +250,13 @@ def test_the_options_of_a_table_are_refused():
 
 @pytest.mark.parametrize("key", ["provider", "owner", "option.queue"])
 def test_keys_of_a_table_are_no_options_of_a_load(key):
-    """An option is never ignored."""
+    """A key of a table's properties is an unknown option of a load."""
     with pytest.raises(UnknownOptionError):
         check({**BASE, key: "ackq"})
 
 
 def test_a_missing_endpoint_names_the_ways_to_give_it():
-    """In SQL too, where Spark has dropped what the table was made with."""
+    """The error names the ways for both Python and SQL."""
     with pytest.raises(InvalidArgumentError, match=r"\.option\('endpoint', .* WITH +\(endpoint="):
         check({})
 
@@ -266,7 +266,7 @@ def test_a_missing_endpoint_names_the_ways_to_give_it():
     ["checkpointLocation", "__internal", "asyncProgressTrackingEnabled", "queryName"],
 )
 def test_sparks_own_keys_are_passed_over(key):
-    """Spark hands its own options on to every source and sink."""
+    """Spark's own options, which it passes to every source and sink, are ignored."""
     assert options.source({**BASE, key: "x"}) == options.source(BASE)
 
 
@@ -298,7 +298,7 @@ def test_sparks_own_keys_are_passed_over(key):
     ],
 )
 def test_unreadable_value_names_option_value_and_form(key, value, part):
-    """A value that its option does not take is refused, for every use of the option."""
+    """A value that an option does not take is refused, for every use of the option."""
     with pytest.raises(InvalidArgumentError) as caught:
         check({**BASE, key: value})
     assert caught.value.fields["option"] == key
@@ -307,7 +307,7 @@ def test_unreadable_value_names_option_value_and_form(key, value, part):
 
 
 def test_endpoint_with_a_password_is_refused_without_it():
-    """What might be a secret is not repeated in an error, which Spark writes to its logs."""
+    """The error masks the password, as Spark writes errors to its logs."""
     with pytest.raises(InvalidArgumentError) as caught:
         check({**BASE, "endpoint": "user:secret@broker:7070"})
     assert "'***@broker:7070'" in str(caught.value)
@@ -318,7 +318,7 @@ def test_endpoint_with_a_password_is_refused_without_it():
     ("text", "expected"), [("1", 1), ("64k", 65536), ("2 MB", 2 << 20), ("1GiB", 1 << 30)]
 )
 def test_sizes(text, expected):
-    """Sizes have the units of Spark, powers of 1024."""
+    """Sizes have Spark's units, powers of 1024."""
     assert check({**BASE, "maxBytesPerTrigger": text})["maxBytesPerTrigger"] == expected
 
 
@@ -327,12 +327,12 @@ def test_sizes(text, expected):
     [("500ms", 500), ("30 s", 30_000), ("15m", 900_000), ("2h", 7_200_000), ("1d", 86_400_000)],
 )
 def test_durations(text, expected):
-    """Durations carry their unit."""
+    """Durations are given with their unit."""
     assert check({**BASE, "maxTriggerDelay": text})["maxTriggerDelay"] == expected
 
 
 def test_certificates_as_text():
-    """Where no files can be laid out on every host; a file and a text make an identity as well."""
+    """Certificates may be given as text, also a certificate file with a key as text."""
     given = {"tlsCaPem": "authority", "tlsCert": "/cert.pem", "tlsKeyPem": "key"}
     security = options.source({**BASE, **given}).broker.security
     assert security == Security(tls=True, ca_pem="authority", cert="/cert.pem", key_pem="key")
@@ -353,7 +353,7 @@ def test_certificates_as_text():
     ],
 )
 def test_source_contradictions(given, part):
-    """Options that contradict each other are refused with both names."""
+    """Contradictory source options are refused with both names."""
     with pytest.raises(InvalidArgumentError, match=part):
         options.source({**BASE, **given})
 
@@ -371,7 +371,7 @@ def test_source_contradictions(given, part):
     ],
 )
 def test_sink_contradictions(given, part):
-    """Options that contradict each other are refused with both names."""
+    """Contradictory sink options are refused with both names."""
     with pytest.raises(InvalidArgumentError, match=part):
         options.sink({**BASE, **given}, Use.BATCH)
 
@@ -396,7 +396,7 @@ def test_empty_browse_range():
     ],
 )
 def test_option_of_another_use_is_refused(use, key, value):
-    """An option that this use has no use for is an error, not ignored."""
+    """An option of another use is an error, not ignored."""
     parse = {
         Use.SOURCE: options.source,
         Use.BROWSE: options.browse,
@@ -410,14 +410,14 @@ def test_option_of_another_use_is_refused(use, key, value):
 
 @pytest.mark.parametrize("missing", ["endpoint", "queue"])
 def test_missing_option_says_how_to_set_it(missing):
-    """What is missing is named with the call that sets it."""
+    """The error shows the call that sets the missing option."""
     given = {key: value for key, value in BASE.items() if key != missing}
     with pytest.raises(InvalidArgumentError, match=rf"\.option\('{missing}'"):
         options.source(given)
 
 
 def test_pattern_and_timeout():
-    """S5, S10: a pattern stands in place of names; without a timeout a lease waits for ever."""
+    """S5, S10: a pattern replaces queue names; without a timeout a lease waits for ever."""
     parsed = options.source({"endpoint": "b:1", "queuePattern": "a.*", "sessionTimeout": "5m"})
     assert (parsed.queues, parsed.queue_pattern) == ((), "a.*")
     assert parsed.session_timeout_ms == 300_000
@@ -426,7 +426,7 @@ def test_pattern_and_timeout():
 
 @pytest.mark.parametrize("use", [Use.SINK, Use.BATCH])
 def test_changed_batch(use):
-    """K3: a batch that was committed as another one fails, unless it is asked to be kept."""
+    """K3: a batch id that was committed with other content fails by default."""
     for value, kept in (
         ({}, False),
         ({"changedBatch": "fail"}, False),
@@ -436,13 +436,13 @@ def test_changed_batch(use):
 
 
 def test_unread_batch():
-    """S11: a batch that no task has read is refused, unless the query leaves rows unread."""
+    """S11: a batch that no task has read is refused, unless `unreadBatch=accept`."""
     assert not options.source(BASE).accept_unread
     assert options.source({**BASE, "unreadBatch": "ACCEPT"}).accept_unread
 
 
 def test_unroutable_queue():
-    """P7: where rows go that no queue wants."""
+    """P7: the option names the queue for unroutable rows."""
     assert options.sink({**BASE, "unroutableQueue": "u"}, Use.SINK).unroutable_queue == "u"
 
 
@@ -464,14 +464,14 @@ def test_unroutable_queue():
     ],
 )
 def test_settle_options(given, expected):
-    """S6: an outcome for all rows, or a column; a delay is a time or a number of milliseconds."""
+    """S6: one outcome for all rows, or a column; a delay is a duration or milliseconds."""
     given = {"endpoint": "broker:7070", **given}
     assert options.settles(given)
     assert options.settle(given) == expected
 
 
 def test_other_writes_do_not_settle():
-    """K8: only the option `settle` makes a write a settling one."""
+    """K8: only the option `settle` makes a write settle messages."""
     assert not options.settles({**BASE, "session": "s"})
 
 
@@ -493,13 +493,13 @@ def test_other_writes_do_not_settle():
     ],
 )
 def test_what_a_settling_write_does_not_take(given, part):
-    """K8: what would change nothing, or something else, is refused."""
+    """K8: an option without effect on a settling write is refused."""
     with pytest.raises(InvalidArgumentError, match=part):
         options.settle({"endpoint": "broker:7070", **given})
 
 
 def test_options_pickle():
-    """Options travel from the driver into tasks."""
+    """Parsed options pickle, as they travel from the driver into tasks."""
     for parsed in (options.source(BASE), options.sink(BASE, Use.SINK), options.browse(BASE)):
         assert pickle.loads(pickle.dumps(parsed)) == parsed  # noqa: S301
 

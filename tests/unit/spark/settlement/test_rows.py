@@ -1,4 +1,4 @@
-"""Rows of a settling write become groups of tags; errors name the tag of the row."""
+"""Rows of a settling write become groups of tags; errors name the row's tag."""
 
 import pyarrow as pa
 import pytest
@@ -55,13 +55,13 @@ def schema(ddl):
 
 
 def test_constants():
-    """S6: outcome, reason and delay of all rows; batches share a frame."""
+    """S6: one outcome, reason and delay for all rows; batches share a frame."""
     options = SettleOptions(BROKER, outcome="failed", reason="late", delay_ms=5)
     assert groups(options, batch([3, 1]), batch([]), batch([2])) == [(FAILED, "late", 5, [3, 1, 2])]
 
 
 def test_columns():
-    """S6: rows that share outcome, reason and delay share a group; null means none."""
+    """S6: rows with equal outcome, reason and delay share a group; null means none."""
     rows = batch(
         [1, 2, 3, 4, 5],
         outcome=["rejected", "failed", "rejected", "rejected", "released"],
@@ -100,13 +100,13 @@ def test_column_that_an_option_would_hide(options, ddl, part):
 
 
 def test_argument_beats_a_column_of_the_data():
-    """S6: rows of a query may have a column `reason` that is none of the settlement."""
+    """S6: a data column named `reason` is ignored when the option sets the reason."""
     options = SettleOptions(BROKER, outcome="rejected", reason="r")
     assert rows.columns(options, ["delivery_tag", "reason", "body"]) == ["delivery_tag"]
 
 
 def test_column_that_means_nothing():
-    """S6: rows of a query may have any columns; those of a write are all meant."""
+    """S6: a column without effect is ignored in a query's rows, and refused in a write."""
     options = SettleOptions(BROKER, outcome="rejected")
     assert rows.columns(options, ["delivery_tag", "delay", "body"]) == ["delivery_tag"]
     with pytest.raises(SchemaError, match="'delay' says nothing with settle=rejected: it is for f"):
@@ -114,7 +114,7 @@ def test_column_that_means_nothing():
 
 
 def test_delays_as_texts():
-    """C14: a delay has a unit, or is milliseconds."""
+    """C14: a text delay has a unit, or is in milliseconds."""
     options = SettleOptions(BROKER, outcome="released")
     rows = batch([1, 2, 3, 4], delay=["30s", "1500", None, "30000 ms"])
     assert groups(options, rows) == [
@@ -138,7 +138,7 @@ def test_last_row_of_a_tag_counts():
 
 
 def test_frames_are_bounded():
-    """I6: a frame has about 1 MiB of rows, however large the batches of Spark are."""
+    """I6: a frame has about 1 MiB of rows, however large Spark's batches are."""
     rows = 300_000
     options = SettleOptions(BROKER, outcome="rejected")
     made = frames(options, batch(range(1, rows + 1)), batch(range(rows + 1, rows + 6)))
@@ -148,14 +148,14 @@ def test_frames_are_bounded():
 
 
 def test_reasons_are_cut():
-    """I6: an error text may hold a whole body; its beginning is what an operator reads."""
+    """I6: a long reason is cut to its beginning, as an error text may hold a whole body."""
     rows = batch([1, 2], outcome=["rejected"] * 2, reason=["x" * 100_000 + "1", "x" * 100_000])
     ((_, reason, _, tags),) = groups(BY_COLUMN, rows)
     assert (len(reason), tags) == (1_024, [1, 2])
 
 
 def test_reasons_that_are_no_text():
-    """K8: a body that is not UTF-8, cast to a string, does not fail the query as its own reason."""
+    """K8: a reason that is not UTF-8, such as a cast body, does not fail the query."""
     binary = pa.array([b"caf\xe9"], pa.binary())
     reason = pa.StringArray.from_buffers(1, binary.buffers()[1], binary.buffers()[2])
     assert groups(BY_COLUMN, batch([1], outcome=["rejected"], reason=reason)) == [
@@ -164,7 +164,7 @@ def test_reasons_that_are_no_text():
 
 
 def test_no_rows():
-    """A task without rows has nothing to stage."""
+    """A task without rows stages nothing."""
     assert frames(BY_COLUMN, batch([], outcome=pa.array([], pa.string()))) == []
 
 

@@ -1,4 +1,4 @@
-"""The settling write's steps towards the broker, with a client that only records them."""
+"""The settling write's calls to the broker, with a client that only records them."""
 
 import pickle
 
@@ -85,7 +85,7 @@ def test_task_stages_for_its_query(client, runs_as, writer):
 
 
 def test_named_session(client, runs_as, writer):
-    """S6: outside of a query the option names the session."""
+    """S6: outside a query the option `session` names the session."""
     runs_as(BATCHED)
     writer(session="s", discard="true").write(rows([1]))
     assert client.did == [("stage", pb.LeaseOwner(session="s"), BATCHED.label, [[[1]]], True)]
@@ -102,7 +102,7 @@ def test_settle_without_a_session(client, runs_as, writer, batches):
 
 @pytest.mark.parametrize("given", [{}, {"session": "s"}])
 def test_a_run_that_is_hidden(client, runs_as, writer, given):
-    """S6: without the run of its query a call might be taken for that of another run."""
+    """S6: a write whose job group hides the query's run is refused."""
     runs_as(HIDDEN)
     with pytest.raises(InvalidArgumentError, match=r"job group 'enrich'.* and settle cannot do"):
         writer(**given).write(rows([1]))
@@ -113,7 +113,7 @@ def test_a_run_that_is_hidden(client, runs_as, writer, given):
     ("owner", "level"), [(OWNER, "INFO"), (pb.LeaseOwner(session="s"), "WARNING")]
 )
 def test_a_batch_that_was_accepted_before(client, writer, caplog, owner, level):
-    """K2: a replay by the session's name alone may be something else, so it is a warning."""
+    """K2: logged as INFO in a query, as WARNING if only the session is named."""
     caplog.set_level("INFO")
     client.accepted_before = True
     writer().commit([TaskSettled(owner, ONE)])
@@ -143,13 +143,13 @@ def test_commit_names_the_winners_in_order(client, writer):
 
 
 def test_commit_of_no_rows(client, writer):
-    """S6: that nothing is settled is said too, as an older run may have settled something."""
+    """S6: a call without rows is committed too, to replace an older run's outcomes."""
     writer().commit([TaskSettled(OWNER, None), TaskSettled(OWNER, None)])
     assert client.did == [("commit", OWNER, [])]
 
 
 def test_abort_asks_once(client, writer, caplog):
-    """S6: an abort drops its own stages, and does not wait for a broker that is gone."""
+    """S6: an abort drops its own stages, and does not wait for an absent broker."""
     writer().abort([None, TaskSettled(OWNER, ONE)])
     assert client.did == [("abort", [ONE.stage_id])]
     assert client.retry_ms == [0]
@@ -160,6 +160,6 @@ def test_abort_asks_once(client, writer, caplog):
 
 @pytest.mark.parametrize("messages", [[], [None], [TaskSettled(OWNER, None)]])
 def test_abort_of_nothing(client, writer, messages):
-    """S6: without a stage an abort makes no call."""
+    """S6: an abort without a stage makes no call."""
     writer().abort(messages)
     assert client.did == []

@@ -1,4 +1,4 @@
-"""A write under Spark's default bound on the bytes of a batch says once how to be faster."""
+"""Advice of a write under Spark's default byte bound of a batch, logged once."""
 
 from types import SimpleNamespace
 
@@ -27,7 +27,7 @@ def _fresh(monkeypatch):
 
 @pytest.mark.parametrize(("said", "sized"), [({}, True), ({BYTES: "2147483647"}, False)])
 def test_a_task_knows_whether_its_rows_are_sized(monkeypatch, said, sized):
-    """Spark passes to a task what is set in the session, and no defaults."""
+    """Spark passes to a task the session's settings, but no defaults."""
     context = SimpleNamespace(getLocalProperty=said.get)
     monkeypatch.setattr(advice, "TaskContext", SimpleNamespace(get=lambda: context))
     assert advice.sizes_every_row() is sized
@@ -43,7 +43,7 @@ def test_a_task_knows_whether_its_rows_are_sized(monkeypatch, said, sized):
     ],
 )
 def test_the_remedy_is_told_once(caplog, messages, times):
-    """Of many rows, by the driver, however many batches there are."""
+    """The driver logs the advice once, for many rows, however many batches follow."""
     sink = writer.stream_writer(
         options.sink({"endpoint": "b:1", "queue": "q"}, Use.SINK), SCHEMA_OF_A_BODY
     )

@@ -1,4 +1,4 @@
-"""Rows become messages with an address; an option beats the column of the same meaning."""
+"""Rows become routed messages; an option overrides the column of the same meaning."""
 
 import pyarrow as pa
 import pytest
@@ -39,7 +39,7 @@ def batch(**arrays):
     ],
 )
 def test_routing(given, have, expected):
-    """Where rows go follows from options first, then columns."""
+    """The destination of rows follows from options first, then from columns."""
     assert routing(SinkOptions(HERE, **given), have) == expected
 
 
@@ -53,13 +53,13 @@ def test_routing(given, have, expected):
     ],
 )
 def test_routing_refused(given, have, part):
-    """A write that does not say one way to go is refused before it starts."""
+    """A write without exactly one way to route its rows is refused before it starts."""
     with pytest.raises(InvalidArgumentError, match=part):
         routing(SinkOptions(HERE, **given), have)
 
 
 def test_constant_address():
-    """With the option `queue` the routing columns of forwarded rows stay behind."""
+    """With the option `queue` the routing columns of forwarded rows are dropped."""
     mapping = RowMapping.plan(SinkOptions(HERE, queue="q"), of("body", "queue", "routing_key"))
     rows = batch(body=[b"1"], queue=["from"], routing_key=["k"])
     assert list(mapping.messages(rows)) == [RoutedBatch(batch(body=[b"1"]), "", "q")]
@@ -75,7 +75,7 @@ def test_queue_column():
 
 
 def test_exchange_column():
-    """Rows are parted by exchange and keep their order within one."""
+    """Rows are split by exchange, and keep their order within each exchange."""
     mapping = RowMapping.plan(SinkOptions(HERE), of("body", "exchange", "routing_key"))
     rows = batch(body=[b"1", b"2", b"3"], exchange=["x", "y", "x"], routing_key=["a", "b", "c"])
     assert list(mapping.messages(rows)) == [
@@ -86,7 +86,7 @@ def test_exchange_column():
 
 @pytest.mark.parametrize("name", ["queue", "exchange"])
 def test_row_without_address(name):
-    """A row that names no queue or exchange fails its task, with the row."""
+    """A row whose queue or exchange is null fails its task; the error names the row."""
     mapping = RowMapping.plan(SinkOptions(HERE), of("body", name))
     rows = batch(body=[b"1", b"2"], **{name: ["a", None]})
     with pytest.raises(SchemaError, match="row 1 of its batch") as caught:
@@ -95,7 +95,7 @@ def test_row_without_address(name):
 
 
 def test_row_without_body():
-    """A row whose body is null fails its task, with the row: it is no message."""
+    """A row whose body is null fails its task; the error names the row."""
     mapping = RowMapping.plan(SinkOptions(HERE, queue="q"), of("body"))
     with pytest.raises(SchemaError, match=r"null in 1 rows .*row 1 of its batch.*may be empty"):
         list(mapping.messages(batch(body=[b"1", None])))
@@ -113,13 +113,13 @@ def test_persistent_option_beats_column():
 
 
 def test_rows_in_place_of_a_batch():
-    """K13: a Spark that gives rows is named, with the way around it."""
+    """K13: a Spark that passes rows instead of Arrow batches is refused with the remedy."""
     plan = RowMapping(("body",), Routing("", None, "q"), None)
     with pytest.raises(UnsupportedError, match=r"gives the sink a Row .* foreachBatch"):
         list(plan.messages(Row(body=b"1")))
 
 
 def test_no_rows():
-    """An empty batch makes no message."""
+    """An empty batch makes no messages."""
     mapping = RowMapping.plan(SinkOptions(HERE, queue="q"), of("body"))
     assert list(mapping.messages(batch(body=[]))) == []

@@ -1,4 +1,4 @@
-"""The sink's steps towards the broker, with a client that only records them."""
+"""The sink's calls to the broker, with a client that only records them."""
 
 import pickle
 from dataclasses import replace
@@ -31,7 +31,7 @@ SEALED = Stage(b"s" * 16, 3, 30)
 
 
 class FakeClient:
-    """Stands for `ackq.client`: keeps what the sink did, in order."""
+    """Stands for `ackq.client`, and records the sink's calls in order."""
 
     def __init__(self):
         self.did = []
@@ -126,14 +126,14 @@ def test_task_stages_and_seals(client, runs_as):
 
 
 def test_task_without_rows(client, runs_as):
-    """K3: a task without rows still tells the driver its query, and stages nothing."""
+    """K3: a task without rows reports its query to the driver, and stages nothing."""
     runs_as(STREAMED)
     assert stream_writer().write(rows()) == TaskStaged(MICRO_BATCH, None)
     assert client.did == []
 
 
 def test_failing_task_drops_its_stage(client, runs_as):
-    """K4: an unroutable row fails the task with the broker's reason, and its upload is dropped."""
+    """K4: an unroutable row fails the task with the broker's reason; its upload is dropped."""
     runs_as(STREAMED)
     client.fails_with = UnroutableError("no queue")
     with pytest.raises(UnroutableError, match="no queue"):
@@ -155,14 +155,14 @@ def test_commit_names_the_winners_in_order(client):
 
 
 def test_commit_of_an_empty_batch(client):
-    """K3: a batch without rows is committed too, so its id is used."""
+    """K3: a batch without rows is committed too, so that its id is used."""
     stream_writer().commit([TaskStaged(MICRO_BATCH, None)], 4)
     assert [each[0] for each in client.did] == ["commit"]
     assert client.did[0][2]["stages"] == []
 
 
 def test_abort_names_only_its_own_stages(client):
-    """K3: an abort drops the stages of this try and nothing else."""
+    """K3: an abort drops only the stages of this attempt."""
     stream_writer().abort([None, TaskStaged(MICRO_BATCH, SEALED)], 4)
     ((what, _, fields),) = client.did
     assert what == "abort"
@@ -170,7 +170,7 @@ def test_abort_names_only_its_own_stages(client):
 
 
 def test_abort_does_not_wait_for_a_broker_that_is_gone(client, caplog):
-    """K3: an abort is asked for once, and its failure does not hide why the batch failed."""
+    """K3: an abort is not retried, and its failure does not hide the batch's failure."""
     client.fails_with = BrokerUnavailableError("gone", cause="refused")
     stream_writer().abort([TaskStaged(MICRO_BATCH, SEALED)], 4)
     assert client.did[0][1].retry_ms == 0
@@ -183,13 +183,13 @@ def test_abort_does_not_wait_for_a_broker_that_is_gone(client, caplog):
     "messages", [[None], [], [TaskStaged(MICRO_BATCH, None)], [TaskPublished(3)]]
 )
 def test_abort_of_nothing(client, messages):
-    """An abort without a stage makes no call: a stop must not wait for an absent broker."""
+    """An abort without stages makes no call, so a stop does not wait for an absent broker."""
     stream_writer().abort(messages, 4)
     assert client.did == []
 
 
 def test_at_least_once_waits_for_every_confirm(client, runs_as):
-    """K3: at-least-once publishes and returns when everything is confirmed; its commit is empty."""
+    """K3: at-least-once tasks return when all publishes are confirmed; the commit is empty."""
     runs_as(STREAMED)
     writer = stream_writer(guarantee="at-least-once", mandatory="false")
     message = writer.write(rows(2, 1))
@@ -203,7 +203,7 @@ def test_at_least_once_waits_for_every_confirm(client, runs_as):
 
 @pytest.mark.usefixtures("client")
 def test_plain_batch_writes_are_strangers(runs_as):
-    """A write without txnAppId can not be mistaken for another."""
+    """Two writes without txnAppId have different writers."""
     runs_as(BATCHED)
     one, two = (batch_writer().write(rows(1)).batch for _ in range(2))
     assert one.writer != two.writer
@@ -212,7 +212,7 @@ def test_plain_batch_writes_are_strangers(runs_as):
 
 @pytest.mark.usefixtures("client")
 def test_one_batch_write_is_one_writer(runs_as):
-    """Spark pickles one writer instance into all tasks and the commit."""
+    """The pickled copies of a batch writer in tasks and commit have the same writer id."""
     runs_as(BATCHED)
     writer = batch_writer()
     copy = pickle.loads(pickle.dumps(writer))  # noqa: S301
@@ -220,7 +220,7 @@ def test_one_batch_write_is_one_writer(runs_as):
 
 
 def test_only_a_batch_write_without_a_transaction_is_single(client, runs_as):
-    """K3, K12: nobody can run it again, so the broker need not keep its stages and its writer."""
+    """K3, K12: no run repeats such a write, so the broker need not keep stages or writer."""
     runs_as(BATCHED)
     for given in ({}, {"txnAppId": "app", "txnVersion": "7"}):
         batch_writer(**given).commit([batch_writer(**given).write(rows(1))])
@@ -230,7 +230,7 @@ def test_only_a_batch_write_without_a_transaction_is_single(client, runs_as):
 
 
 def test_a_commit_names_its_target(client, runs_as):
-    """K3: the broker compares it with that of the batch committed before, unless told not to."""
+    """K3: the broker compares it with the target committed before, unless told to keep."""
     runs_as(BATCHED)
     for given in ({}, {"changedBatch": "keep"}):
         stream_writer(**given).commit([TaskStaged(MICRO_BATCH, SEALED)], 4)
@@ -241,7 +241,7 @@ def test_a_commit_names_its_target(client, runs_as):
 
 
 def test_transaction_is_named_by_app_target_and_version(client, runs_as):
-    """K12: the writer is (txnAppId, target); inside a query run the SQL execution goes along."""
+    """K12: the writer is (txnAppId, target); a query's run adds its SQL execution id."""
     runs_as(BATCHED)
     given = {"txnAppId": "app", "txnVersion": "7"}
     batch = batch_writer(**given).write(rows(1)).batch
@@ -256,7 +256,7 @@ def test_transaction_is_named_by_app_target_and_version(client, runs_as):
 
 @pytest.mark.usefixtures("client")
 def test_no_two_transactions_share_a_writer(runs_as):
-    """K12: with one name for two targets, the second write of a version would be skipped."""
+    """K12: each (txnAppId, target) has its own writer name, or a write would be skipped."""
     runs_as(BATCHED)
     given = [
         {"txnAppId": "a", "queue": "b/queue/c"},
@@ -279,7 +279,7 @@ def test_no_two_transactions_share_a_writer(runs_as):
 
 @pytest.mark.usefixtures("client")
 def test_each_write_outside_of_a_query_is_a_run(runs_as):
-    """K3: what a job that was killed left staged goes when it writes again; K12 is as it was."""
+    """K3: stages of a killed job are dropped by its next write; K12 is as it was."""
     runs_as(BATCHED)
     given = {"txnAppId": "app", "txnVersion": "7"}
     first, second = batch_writer(**given), batch_writer(**given)
@@ -293,7 +293,7 @@ def test_each_write_outside_of_a_query_is_a_run(runs_as):
 
 
 def test_a_run_that_is_hidden(client, runs_as):
-    """K12: a guarded write needs the run of its query; an unnamed one does not."""
+    """K12: a guarded write needs the run of its query, a write without txnAppId does not."""
     runs_as(HIDDEN)
     with pytest.raises(InvalidArgumentError, match=r"job group 'enrich'.* setJobDescription or"):
         batch_writer(txnAppId="app", txnVersion="7").write(rows())
@@ -316,7 +316,7 @@ def test_a_run_that_is_hidden(client, runs_as):
     ],
 )
 def test_a_task_knows_its_run(monkeypatch, query_id, job_group, run_id):
-    """K12, S6: the job group is the run of a query unless another was set."""
+    """K12, S6: the job group is the run of a query unless another group was set."""
     said = {"sql.streaming.queryId": query_id, "spark.jobGroup.id": job_group}
     context = SimpleNamespace(
         getLocalProperty=said.get,
@@ -353,7 +353,7 @@ TRANSACTION = WriterBatch("txn/app/queue/q", 7, "write")
     ],
 )
 def test_a_repetition_that_may_be_none_is_told(client, caplog, given, batch, before, told):
-    """K3, K12: other rows, or a write indistinguishable from a second one."""
+    """K3, K12: warns if the rows differ or the write may be a new one, not a repetition."""
     client.committed = CommitBatchResponse(rows=before, repeated=True)
     given = {"txnVersion": "7", **given} if given else given
     batch_writer(**given).commit([TaskStaged(batch, SEALED), TaskStaged(batch, None)])

@@ -1,4 +1,4 @@
-"""A session without a broker: it answers what the test lays out and keeps what it was asked."""
+"""A session without a broker: it gives prepared answers and records its requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ackq.v1 import sessions_pb2 as pb
 
 
 class FakeSession:
-    """Answers `advance` and `attach` from queues; an exception among the answers is raised."""
+    """Answers `advance` and `attach` from a queue; an exception in the queue is raised."""
 
     def __init__(self):
         self.answers = deque()

@@ -1,4 +1,4 @@
-"""The fetch of a task."""
+"""The fetch of a Spark task."""
 
 from ackq.spark.source.fetch import LeaseRange, fetch
 from ackq.spark.task import Task
@@ -7,7 +7,7 @@ from ackq.wire import columns
 
 
 def test_fetch_names_its_reader(session):
-    """S2, K7, A4: a task fetches its range and columns only, by its key, and names its batch."""
+    """S2, K7, A4: a task fetches its range and columns only, with its key and its batch id."""
     task = Task("query", "run", 4, "", "partition 0 attempt 0 task 9")
     session.batches = [object()]
     part = LeaseRange("s", "i1", 2, 10, 14, b"key")

@@ -1,4 +1,4 @@
-"""The offset in a checkpoint: its text is stable, and what is not ours is refused."""
+"""The offset in a checkpoint: its text is stable, and foreign offsets are refused."""
 
 import json
 
@@ -19,7 +19,7 @@ from ackq.spark.source.offset import OPENING, Offset
     ],
 )
 def test_round_trip(offset, text):
-    """Spark compares offsets as strings: the same offset has the same text for ever."""
+    """An offset always has the same text, as Spark compares offsets as strings."""
     assert json.dumps(offset.to_dict()) == text
     assert Offset.from_dict(json.loads(text)) == offset
 
@@ -58,6 +58,6 @@ def test_newer_version():
     ],
 )
 def test_foreign_offset(raw):
-    """A checkpoint of another source is refused with what it holds."""
+    """An offset that ackq did not write is refused as that of another source."""
     with pytest.raises(CheckpointMismatchError, match="another source"):
         Offset.from_dict(raw)

@@ -28,19 +28,19 @@ def make(session):
 
 
 def accepted(session):
-    """The incarnation and tag that each advance accepts up to."""
+    """The incarnation and start tag of each advance."""
     return [(asked.incarnation, asked.start_tag) for asked in session.asked]
 
 
 def test_a_query_needs_a_session(make):
-    """K13: a driver that dies before `offsets/0` leaves a lease, which only the name finds."""
+    """K13: after a crash before `offsets/0` only the session's name finds the lease."""
     with pytest.raises(InvalidArgumentError, match=r"On Spark 4\.0 and 4\.1") as failure:
         make(session=None)
     assert failure.value.fields["argument"] == "session"
 
 
 def test_the_first_batch_leases(make, session, advanced):
-    """K13: under once and availableNow there is no second one."""
+    """K13: the opening leases, as under once and availableNow no second batch follows."""
     session.answers.append(advanced(5, (5, 9)))
     assert make().latestOffset() == at(5)
     (asked,) = session.asked
@@ -57,7 +57,7 @@ def test_the_first_batch_leases(make, session, advanced):
     ],
 )
 def test_a_batch_is_bounded_by_options_alone(make, session, advanced, given, messages, size):
-    """K13: availableNow reads all that is ready, and the source is not told which trigger it is."""
+    """K13: without options a batch is unbounded, as the trigger is unknown."""
     session.answers.append(advanced(5, (5, 9)))
     make(**given).latestOffset()
     (asked,) = session.asked
@@ -65,7 +65,7 @@ def test_a_batch_is_bounded_by_options_alone(make, session, advanced, given, mes
 
 
 def test_the_next_call_proves_the_batch_before(make, session, advanced):
-    """K1, K13: Spark asks again when the batch of the last answer is in its commit log."""
+    """K1, K13: Spark calls again only when the previous batch is in its commit log."""
     session.answers += [advanced(5, (5, 9)), advanced(9, (9, 9)), advanced(9)]
     reader = make()
     reader.latestOffset()
@@ -78,7 +78,7 @@ def test_the_next_call_proves_the_batch_before(make, session, advanced):
 
 
 def test_a_batch_that_nothing_reads_is_proven_as_well(make, session, advanced):
-    """K13: a `foreachBatch` that does not use its rows plans no partitions."""
+    """K13: a batch whose rows `foreachBatch` does not use has no planned partitions."""
     session.answers += [advanced(5, (5, 9)), advanced(5)]
     reader = make()
     assert [reader.latestOffset() for _ in range(3)] == [at(5), at(5), at(5)]
@@ -86,7 +86,7 @@ def test_a_batch_that_nothing_reads_is_proven_as_well(make, session, advanced):
 
 
 def test_what_spark_asks_twice_before_the_first_batch_has_one_answer(make, session, advanced):
-    """K13: its wrapper of availableNow does; the second call proves nothing."""
+    """K13: the second call, by the availableNow wrapper, proves nothing."""
     session.answers += [advanced(5, (5, 9)), advanced(9, (9, 9))]
     reader = make()
     assert [reader.latestOffset(), reader.latestOffset()] == [at(5), at(5)]
@@ -97,7 +97,7 @@ def test_what_spark_asks_twice_before_the_first_batch_has_one_answer(make, sessi
 
 
 def test_an_end_before_the_place_is_refused(make, session, advanced):
-    """K13: the wrapper of a restarted query asks for an end, and then says where it stands."""
+    """K13: under the wrapper a restarted query asks for an end before it names its place."""
     session.answers.append(advanced(3, (3, 9), incarnation="i2"))
     reader = make()
     reader.latestOffset()
@@ -106,7 +106,7 @@ def test_an_end_before_the_place_is_refused(make, session, advanced):
 
 
 def test_the_minimum_applies_after_the_opening(make, session, advanced):
-    """K6, K13: an opening alone asks to lease in its call, and names the minimum as well."""
+    """K6, K13: only the opening leases in its call; both calls name the minimum."""
     session.answers += [advanced(0), advanced(5, (5, 9))]
     reader = make(minMessagesPerTrigger="4", maxTriggerDelay="1h")
     reader.latestOffset()
@@ -116,7 +116,7 @@ def test_the_minimum_applies_after_the_opening(make, session, advanced):
 
 
 def test_a_restart_says_where_the_query_stands(make, session, advanced):
-    """K13: by partitions of an offset to itself; nothing is attached for them."""
+    """K13: partitions of an offset to itself name the query's place without an attach."""
     session.answers.append(advanced(9, (9, 9)))
     reader = make()
     assert reader.partitions(at(5), at(5)) == []
@@ -126,7 +126,7 @@ def test_a_restart_says_where_the_query_stands(make, session, advanced):
 
 
 def test_a_batch_that_runs_again_is_proven_after_it(make, session, advanced):
-    """K2, K13: it was not in the commit log at the start, and is at the next call."""
+    """K2, K13: a replayed batch is in the commit log at the call after it."""
     session.answers += [
         pb.AttachResponse(epoch=2, chunks=[pb.LeaseChunk(last_tag=9, payload_bytes=9)]),
         advanced(9),
@@ -140,7 +140,7 @@ def test_a_batch_that_runs_again_is_proven_after_it(make, session, advanced):
 
 
 def test_async_progress_is_refused(make, session, advanced):
-    """K11: the offset that the source keeps takes the place of the start that Spark names."""
+    """K11: the offset that the source keeps replaces the start that newer Sparks name."""
     session.answers += [advanced(5, (5, 9)), advanced(9, (9, 9))]
     reader = make()
     reader.latestOffset()

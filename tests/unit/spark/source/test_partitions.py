@@ -1,4 +1,4 @@
-"""Tasks cover a lease exactly, balanced, and along blocks where that costs no balance."""
+"""Tasks cover a lease exactly, in balance, and are cut at block edges where possible."""
 
 from itertools import pairwise
 
@@ -27,7 +27,7 @@ def spans_of(*sizes, rows=100):
     cores=st.integers(1, 64),
 )
 def test_ranges_cover_the_lease(steps, start, least, largest, cores):
-    """K2: each tag of the lease is in exactly one task, and none is empty."""
+    """K2: each tag of the lease is in exactly one task, and no task is empty."""
     spans, tag = [], start
     for gap, rows, size in steps:
         spans.append(SizedSpan(tag + gap, tag + gap + rows, size))
@@ -41,17 +41,17 @@ def test_ranges_cover_the_lease(steps, start, least, largest, cores):
 
 
 def test_nothing_to_split():
-    """An empty lease has no task."""
+    """An empty lease has no tasks."""
     assert split([], SplitOptions(), 4) == []
 
 
 def test_small_batch_is_one_task():
-    """A batch that fits one block is not worth a second task."""
+    """A batch that fits one block is one task."""
     assert split(spans_of(1000, 1000), SplitOptions(), 8) == [TagSpan(0, 200)]
 
 
 def test_min_partitions():
-    """minPartitions splits inside blocks when there are fewer blocks than tasks."""
+    """`minPartitions` splits inside blocks when there are fewer blocks than tasks."""
     assert split(spans_of(1000), SplitOptions(min_partitions=4), 1) == [
         TagSpan(0, 25),
         TagSpan(25, 50),
@@ -61,17 +61,17 @@ def test_min_partitions():
 
 
 def test_min_partitions_above_rows():
-    """A task has at least one row."""
+    """Each task has at least one row, so `minPartitions` above the rows has no effect."""
     assert len(split(spans_of(10, rows=3), SplitOptions(min_partitions=10), 1)) == 3
 
 
 def test_parallel_by_default():
-    """A large batch uses every core."""
+    """A large batch is split over all cores."""
     assert split(spans_of(*[MIB] * 8), SplitOptions(), 2) == [TagSpan(0, 400), TagSpan(400, 800)]
 
 
 def test_max_bytes_per_partition():
-    """maxBytesPerPartition bounds what a task reads."""
+    """`maxBytesPerPartition` bounds the bytes that a task reads."""
     ranges = split(spans_of(*[MIB] * 8), SplitOptions(max_bytes_per_partition=2 * MIB), 1)
     assert ranges == [TagSpan(0, 200), TagSpan(200, 400), TagSpan(400, 600), TagSpan(600, 800)]
 

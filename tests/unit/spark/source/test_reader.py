@@ -1,4 +1,4 @@
-"""The source's calls towards the broker, one by one, with a session that only records them."""
+"""The source's calls to the broker, one by one, with a session that only records them."""
 
 import pickle
 
@@ -44,13 +44,13 @@ def make(session):
 
 
 def test_initial_offset_is_constant(make, session):
-    """S9: the start of every query is the same and costs nothing."""
+    """S9: every query starts at the same offset, without a call."""
     assert make().initialOffset() == START
     assert session.asked == []
 
 
 def test_default_limit_is_never_read_all(make):
-    """K5: so that read-all means Trigger.Once."""
+    """K5: the default limit has rows, so that read-all means Trigger.Once."""
     assert make().getDefaultReadLimit() == MAX
 
 
@@ -64,7 +64,7 @@ def test_opening_leases_nothing(make, session, advanced):
 
 
 def test_advance_asks_for_one_batch(make, session, advanced):
-    """S4, K6: one call per batch carries the proof, the queues and every limit."""
+    """S4, K6: one call per batch carries the start tag as proof, the queues and every limit."""
     session.answers.append(advanced(15, (15, 900)))
     reader = make(
         session="s", maxBytesPerTrigger="1k", minMessagesPerTrigger="2", maxTriggerDelay="3s"
@@ -88,13 +88,13 @@ def test_advance_asks_for_one_batch(make, session, advanced):
 
 
 def test_no_data_returns_the_start(make, session, advanced):
-    """S4: with nothing to lease the offset stays, to the letter."""
+    """S4: with nothing to lease the offset is unchanged."""
     session.answers.append(advanced(10))
     assert make().latestOffset(at(10), MAX) == at(10)
 
 
 def test_once_opens_and_leases(make, session, advanced):
-    """S9, K5: Trigger.Once calls only once, so that call leases, without minimum or bound."""
+    """S9, K5: Trigger.Once calls only once, so that call leases, without minimum or maximum."""
     session.answers.append(advanced(3, (3, 30)))
     reader = make(minMessagesPerTrigger="2")
     assert reader.latestOffset(START, ReadAllAvailable()) == at(3)
@@ -104,7 +104,7 @@ def test_once_opens_and_leases(make, session, advanced):
 
 
 def test_available_now_is_bounded_at_prepare(make, session, advanced):
-    """K5: the bound is the journal sequence at prepare; minimum, delay and waiting do not apply."""
+    """K5: the bound is the journal sequence at prepare; no minimum, delay or wait applies."""
     reader = make(minMessagesPerTrigger="2")
     reader.prepareForTriggerAvailableNow()
     assert session.asked == ["horizon"]
@@ -116,7 +116,7 @@ def test_available_now_is_bounded_at_prepare(make, session, advanced):
 
 
 def test_partitions_use_the_lease_of_latest_offset(make, session, advanced):
-    """K2: planning is a pure read of what the advance answered, as often as Spark likes."""
+    """K2: planning uses the advance's answer, without a call and repeatably."""
     session.answers.append(advanced(14, (12, 100), (14, 100), epoch=3))
     reader = make(minPartitions="2")
     reader.latestOffset(at(10), MAX)
@@ -127,7 +127,7 @@ def test_partitions_use_the_lease_of_latest_offset(make, session, advanced):
 
 
 def test_tasks_get_the_key_and_not_the_token(make, session, advanced):
-    """A4: what is pickled to executors shows that it is the holder's, and could not attach."""
+    """A4: executors get a key derived from the holder's token, which cannot attach."""
     session.answers.append(advanced(14, (14, 100), epoch=3))
     reader = make()
     reader.latestOffset(at(10), MAX)
@@ -139,7 +139,7 @@ def test_tasks_get_the_key_and_not_the_token(make, session, advanced):
 
 
 def test_partitions_of_an_opening(make, session, advanced):
-    """S11: batch 0 has no rows, and a task that says which batch of which query it is."""
+    """S11: batch 0 has no rows but one task, which reports query and batch id."""
     session.answers.append(advanced(0))
     reader = make()
     reader.latestOffset(START, MAX)
@@ -149,7 +149,7 @@ def test_partitions_of_an_opening(make, session, advanced):
 
 
 def test_partitions_of_a_batch_without_rows(make, session):
-    """Spark plans it without the source; the opening of a session that is gone has no task."""
+    """No call for an empty batch; the opening of a missing session has no task."""
     assert make().partitions(START, START) == []
     assert make().partitions(at(4), at(4)) == []
     assert session.asked == []
@@ -158,7 +158,7 @@ def test_partitions_of_a_batch_without_rows(make, session):
 
 
 def test_a_batch_without_rows_is_reported(make, session, advanced):
-    """S11: Spark commits after `offsets/N`; the report is answered before it runs batch N."""
+    """S11: `commit` comes after `offsets/N`, and reports batch N before it runs."""
     reader = make()
     session.answers.extend([advanced(10), pb.AttachResponse(epoch=1)] * 2)
     for planned in (1, 2):
@@ -170,7 +170,7 @@ def test_a_batch_without_rows_is_reported(make, session, advanced):
 
 
 def test_a_batch_with_rows_is_not_reported(make, session, advanced):
-    """S11: its tasks fetch, and name it."""
+    """S11: the tasks of a batch with rows name it in their fetches."""
     reader = make()
     session.answers.extend([advanced(10), advanced(15, (15, 900))])
     reader.latestOffset(at(10), MAX)
@@ -180,7 +180,7 @@ def test_a_batch_with_rows_is_not_reported(make, session, advanced):
 
 
 def test_the_count_begins_again_with_the_epoch(make, session, advanced):
-    """S3, S11: as the broker's does."""
+    """S3, S11: the count of planned batches starts at 1 in each epoch, as at the broker."""
     reader = make()
     for epoch in (1, 2):
         session.answers.extend([advanced(10, epoch=epoch), pb.AttachResponse(epoch=epoch)])
@@ -190,7 +190,7 @@ def test_the_count_begins_again_with_the_epoch(make, session, advanced):
 
 
 def test_replay_attaches_once(make, session, advanced):
-    """K2: after a restart the first call is partitions, which attaches to exactly that lease."""
+    """K2: after a restart `partitions` comes first, and attaches to exactly its lease."""
     session.answers.append(
         pb.AttachResponse(epoch=2, chunks=[pb.LeaseChunk(last_tag=14, payload_bytes=9)])
     )
@@ -212,7 +212,7 @@ def test_replay_attaches_once(make, session, advanced):
 
 
 def test_replay_of_the_first_batch_starts_at_tag_0(make, session):
-    """S9: the opening offset as a start means tag 0 of the end's incarnation."""
+    """S9: an opening offset as the start means tag 0 of the end's incarnation."""
     session.answers.append(
         pb.AttachResponse(epoch=1, chunks=[pb.LeaseChunk(last_tag=3, payload_bytes=9)])
     )
@@ -220,7 +220,7 @@ def test_replay_of_the_first_batch_starts_at_tag_0(make, session):
 
 
 def test_holder_lives_from_the_first_offset(make, session, advanced):
-    """S3: the liveness stream is opened by latestOffset, once per epoch, never before."""
+    """S3: `latestOffset` opens the liveness stream, once per epoch, never earlier."""
     reader = make()
     reader.initialOffset()
     reader.prepareForTriggerAvailableNow()
@@ -238,7 +238,7 @@ def test_holder_lives_from_the_first_offset(make, session, advanced):
 
 
 def test_fenced_holder_stops(make, session, advanced):
-    """S3: a reader that lost its session never takes it back."""
+    """S3: a fenced reader raises and does not take its session back."""
     session.answers.append(advanced(0))
     reader = make()
     reader.latestOffset(START, MAX)
@@ -249,7 +249,7 @@ def test_fenced_holder_stops(make, session, advanced):
 
 
 def test_vanished_session_reopens_while_running(make, session, advanced):
-    """Without failOnDataLoss a session that goes while its query runs is opened anew too."""
+    """Without failOnDataLoss a session lost while its query runs is opened again."""
     session.answers.append(advanced(0))
     reader = make(failOnDataLoss="false")
     reader.latestOffset(START, MAX)
@@ -267,7 +267,7 @@ def test_held_session_is_reported(make, session):
 
 
 def test_checkpoint_of_another_session(make, session):
-    """S10: an option that names another session than the checkpoint is refused with both names."""
+    """S10: a `session` option other than the checkpoint's is refused with both names."""
     reader = make(session="other")
     for call in (
         lambda: reader.latestOffset(at(1), MAX),
@@ -279,7 +279,7 @@ def test_checkpoint_of_another_session(make, session):
 
 
 def test_checkpoint_of_another_queue(make, session):
-    """S10: a session that reads none of this query's queues is refused, before it does a step."""
+    """S10: a session that reads none of the query's queues is refused before any call."""
     session.recorded.queues[:] = ["a", "b"]
     reader = make()
     for call in (
@@ -292,7 +292,7 @@ def test_checkpoint_of_another_queue(make, session):
 
 
 def test_queues_are_looked_up_once(make, session, advanced):
-    """S10: the check costs one call in the life of a query, and none at its opening."""
+    """S10: the check costs one call per query process, and none at its opening."""
     session.answers.extend([advanced(0), advanced(5, (5, 9))])
     reader = make()
     reader.latestOffset(START, MAX)
@@ -308,7 +308,7 @@ def test_queues_are_looked_up_once(make, session, advanced):
 
 @pytest.mark.parametrize("recorded", [None, SessionInfo(incarnation="i2", queues=["a"])])
 def test_a_session_that_is_gone_is_not_judged_by_its_queues(make, session, advanced, recorded):
-    """S9: that the incarnation was replaced or released is for the broker to say."""
+    """S9: a replaced or released incarnation is left to the broker to refuse."""
     session.recorded = recorded
     session.answers.append(advanced(5))
     assert make().latestOffset(at(5), MAX) == at(5)
@@ -316,7 +316,7 @@ def test_a_session_that_is_gone_is_not_judged_by_its_queues(make, session, advan
 
 @pytest.mark.parametrize("lost", [SessionNotFoundError, HistoryChangedError])
 def test_lost_session_fails(make, session, lost):
-    """failOnDataLoss is on by default: a session that the broker lost ends the query."""
+    """With failOnDataLoss, the default, a session that the broker lost ends the query."""
     session.answers.append(lost("gone"))
     with pytest.raises(lost):
         make().latestOffset(at(10), MAX)
@@ -324,7 +324,7 @@ def test_lost_session_fails(make, session, lost):
 
 @pytest.mark.parametrize("lost", [SessionNotFoundError, HistoryChangedError])
 def test_lost_session_reopens(make, session, advanced, caplog, lost):
-    """Without failOnDataLoss a new session is opened, in an empty batch of its own."""
+    """Without failOnDataLoss a new session is opened in an empty batch of its own."""
     session.answers.extend([lost("Session 's' is gone."), advanced(0, incarnation="i2")])
     reader = make(failOnDataLoss="false")
     assert reader.latestOffset(at(10), MAX) == at(0, "i2")
@@ -336,14 +336,14 @@ def test_lost_session_reopens(make, session, advanced, caplog, lost):
 
 
 def test_lost_replay(make, session, caplog):
-    """Without failOnDataLoss a batch whose session is gone is run again without rows."""
+    """Without failOnDataLoss a batch whose session was lost is replayed without rows."""
     session.answers.append(SessionNotFoundError("Session 's' is gone."))
     assert make(failOnDataLoss="false").partitions(at(10), at(14)) == []
     assert "without its rows" in caplog.text
 
 
 def test_takeover_only_opens(make, session, advanced):
-    """S9: takeover matters for the opening call alone."""
+    """S9: `takeover` is sent with the opening call only."""
     session.answers.extend([advanced(0), advanced(5, (5, 9))])
     reader = make(takeover="true")
     reader.latestOffset(START, MAX)
@@ -353,7 +353,7 @@ def test_takeover_only_opens(make, session, advanced):
 
 @pytest.mark.parametrize("takeover", ["true", "false"])
 def test_opening_under_available_now(make, session, advanced, takeover):
-    """K5, S9: what an opening puts back becomes ready behind the bound, which is drawn again."""
+    """K5, S9: messages that an opening requeues are above the bound, so it is taken again."""
     session.answers.extend([advanced(0), advanced(5, (5, 9))])
     reader = make(takeover=takeover)
     reader.prepareForTriggerAvailableNow()
@@ -364,7 +364,7 @@ def test_opening_under_available_now(make, session, advanced, takeover):
 
 
 def test_reopening_under_available_now(make, session, advanced):
-    """K5: the same after an opening because the broker lost the session."""
+    """K5: the bound is taken again also after a lost session is reopened."""
     session.answers.extend([SessionNotFoundError("gone"), advanced(0, incarnation="i2")])
     reader = make(failOnDataLoss="false")
     reader.prepareForTriggerAvailableNow()
@@ -374,7 +374,7 @@ def test_reopening_under_available_now(make, session, advanced):
 
 
 def test_warnings_of_the_broker_are_logged(make, session, advanced, caplog):
-    """S9, S10: those of an opening, and those of an attach for a replay."""
+    """S9, S10: warnings of an opening and of a replay's attach are logged."""
     session.answers.append(advanced(0, warnings=["One holds your messages.", "A circle."]))
     make().latestOffset(START, MAX)
     assert [record.getMessage() for record in caplog.records] == [
@@ -388,7 +388,7 @@ def test_warnings_of_the_broker_are_logged(make, session, advanced, caplog):
 
 
 def test_backlog_needs_no_call(make, session, advanced):
-    """reportLatestOffset shows the last advance's backlog without a call."""
+    """`reportLatestOffset` reports the backlog of the last advance without a call."""
     reader = make()
     assert reader.reportLatestOffset() is None
     backlog = pb.Backlog(ready=7, unacked=5, oldest_age_ms=120, redelivered=1)
@@ -408,7 +408,7 @@ def test_backlog_needs_no_call(make, session, advanced):
 
 
 def test_other_sessions_are_told_once(make, session, advanced, caplog):
-    """S10: queries that share a queue learn of each other, once."""
+    """S10: other sessions on the same queue are logged once."""
     session.answers.extend([advanced(0, other_sessions=["t"]), advanced(0, other_sessions=["t"])])
     reader = make()
     reader.latestOffset(at(0), MAX)
@@ -417,7 +417,7 @@ def test_other_sessions_are_told_once(make, session, advanced, caplog):
 
 
 def test_third_attach_is_reported(make, session, advanced, caplog):
-    """S8: a lease that no attempt finishes is named with its tags and the command."""
+    """S8: a lease attached three times is logged with its tags and the command."""
     session.answers.extend([advanced(5, (5, 9), attaches=3), advanced(9, (9, 9), attaches=1)])
     reader = make()
     reader.latestOffset(at(0), MAX)
@@ -433,14 +433,14 @@ def test_third_attach_is_reported(make, session, advanced, caplog):
 
 
 def test_third_attach_of_a_replay_is_reported(make, session, caplog):
-    """S8: also where the batch is run again from the checkpoint, which asks for no offset."""
+    """S8: also for a replay from the checkpoint, which asks for no offset."""
     session.answers.append(pb.AttachResponse(epoch=3, attaches=4))
     make().partitions(at(0), at(5))
     assert "tags 1 to 5 of session 's' has been attached 4 times" in caplog.text
 
 
 def test_pattern_and_timeout_go_with_every_advance(make, session, advanced):
-    """S5, S10: the broker looks for new queues, and knows how long to wait for the owner."""
+    """S5, S10: each advance carries queue pattern and session timeout."""
     session.answers.extend([advanced(0), advanced(0)])
     session.recorded = SessionInfo(incarnation="i1", queues=["orders.eu", "old"])
     reader = make(queue=None, queuePattern="orders.*", sessionTimeout="10m")
@@ -454,7 +454,7 @@ def test_pattern_and_timeout_go_with_every_advance(make, session, advanced):
 
 @pytest.mark.parametrize("pattern", ["orders.?", "orders", "orders.eu.*", "[o]rders.eu"])
 def test_checkpoint_of_queues_beside_the_pattern(make, session, pattern):
-    """S10: a checkpoint none of whose queues the pattern finds is refused with both."""
+    """S10: a checkpoint whose queues do not match the pattern is refused with both."""
     session.recorded = SessionInfo(incarnation="i1", queues=["orders.eu"])
     with pytest.raises(CheckpointMismatchError, match=r"of queue 'orders\.eu'") as caught:
         make(queue=None, queuePattern=pattern).latestOffset(at(5), MAX)
@@ -463,7 +463,7 @@ def test_checkpoint_of_queues_beside_the_pattern(make, session, pattern):
 
 
 def test_async_progress_is_refused(make, session, advanced):
-    """K11: a start that comes without a commit of the batch before it accepts nothing."""
+    """K11: a new start without a `commit` of the previous batch is refused."""
     session.answers.extend([advanced(5, (5, 9)), advanced(10, (10, 9))])
     reader = make()
     reader.latestOffset(at(0), MAX)
@@ -473,7 +473,7 @@ def test_async_progress_is_refused(make, session, advanced):
 
 
 def test_sync_progress_passes(make, session, advanced):
-    """K11: Spark's ordinary order of calls, idle polls included, is never refused."""
+    """K11: Spark's ordinary order of calls, idle polls included, is accepted."""
     session.answers.extend([advanced(0), advanced(5, (5, 9)), advanced(5), advanced(5)])
     reader = make()
     assert reader.latestOffset(START, MAX) == at(0)
@@ -484,7 +484,7 @@ def test_sync_progress_passes(make, session, advanced):
 
 
 def test_reader_pickles_before_use(make):
-    """Spark pickles a reader that was never called into its tasks."""
+    """A reader that was never called pickles, as Spark sends it to its tasks."""
     reader = make()
     reader._connect = reader._find = options.source  # any function that pickles by reference
     copy = pickle.loads(pickle.dumps(reader))  # noqa: S301

@@ -1,4 +1,4 @@
-"""Artemis and Qpid, started once each, and queues of them that tests use up."""
+"""Artemis and Qpid, started once each, with one queue for each test."""
 
 import pytest
 
@@ -13,12 +13,12 @@ _SERVERS = {each.name: each for each in (Artemis, Qpid)}
 
 @pytest.fixture(scope="session")
 def amqp1_authority(tmp_path_factory):
-    """Who signs the brokers' certificates."""
+    """The authority that signs the brokers' certificates."""
     return Authority(tmp_path_factory.mktemp("authority") / "ca")
 
 
 def _started(name, tmp_path_factory, authority):
-    """A broker; without Maven Central tests are skipped, but for the gate."""
+    """Starts a broker; without Maven Central tests are skipped, except in the gate."""
     from tests.wire.links.amqp1.peer import Peer
 
     server = _SERVERS[name](tmp_path_factory.mktemp(name) / "node", authority)
@@ -35,19 +35,19 @@ def _started(name, tmp_path_factory, authority):
 
 @pytest.fixture(scope="session")
 def artemis_queues(tmp_path_factory, amqp1_authority):
-    """Makes queues of a node of Artemis."""
+    """Returns a function that gives queues of an Artemis node."""
     yield from _started("artemis", tmp_path_factory, amqp1_authority)
 
 
 @pytest.fixture(scope="session")
 def qpid_queues(tmp_path_factory, amqp1_authority):
-    """Makes queues of a node of Qpid."""
+    """Returns a function that gives queues of a Qpid node."""
     yield from _started("qpid", tmp_path_factory, amqp1_authority)
 
 
 @pytest.fixture(params=_SERVERS)
 def peer(request):
-    """A queue of each broker."""
+    """A queue of each broker in turn."""
     return request.getfixturevalue(f"{request.param}_queues")()
 
 

@@ -1,4 +1,4 @@
-"""A queue of an AMQP 1.0 broker, and what tests do there, by Proton's own blocking client."""
+"""A queue of an AMQP 1.0 broker, used through Proton's own blocking client."""
 
 from contextlib import contextmanager
 
@@ -20,7 +20,7 @@ class Peer:
 
     @property
     def url(self):
-        """For a link."""
+        """The URL for a link."""
         return f"amqp://{USER}@127.0.0.1:{self.server.port}"
 
     @contextmanager
@@ -38,7 +38,7 @@ class Peer:
             connection.close()
 
     def publish(self, ids, **properties):
-        """Messages of these ids, whose bodies say the same."""
+        """Publishes messages with these ids, and the same numbers as bodies."""
         self.send(
             Message(
                 id=str(each),
@@ -57,11 +57,11 @@ class Peer:
                 sender.send(each)
 
     def browse(self, queue=None):
-        """What is there, and stays."""
+        """Reads all messages without removing them."""
         return self._receive(queue, Copy())
 
     def take(self, queue=None):
-        """What is there, accepted."""
+        """Takes and accepts all messages."""
         return self._receive(queue, None)
 
     def _receive(self, queue, options):
@@ -82,5 +82,5 @@ class Peer:
 
     @property
     def ids(self):
-        """Of what is there."""
+        """The ids of the messages in the queue."""
         return [int(each.id) for each in self.browse()]

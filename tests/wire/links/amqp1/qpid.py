@@ -1,4 +1,4 @@
-"""Apache Qpid Broker-J, from Maven Central, with a store that is a Derby database."""
+"""Apache Qpid Broker-J, from Maven Central, with a Derby database as its store."""
 
 import json
 from pathlib import Path
@@ -48,8 +48,8 @@ class Qpid(Server):
         return [
             f"-DQPID_HOME={self.folder}",
             f"-DQPID_WORK={self.folder / 'work'}",
-            # Derby syncs each message by itself, a hundred a second; a process that is killed
-            # loses nothing without.
+            # Derby syncs each message by itself, a hundred a second; without that a killed
+            # process loses nothing.
             "-Dderby.system.durability=test",
             f"-Dderby.stream.error.file={self.folder / 'derby.log'}",
             "org.apache.qpid.server.Main",
@@ -133,7 +133,7 @@ class Qpid(Server):
 
 
 def _pkcs12(identity):
-    """A certificate with its key as Java reads both; of PEM, Qpid reads keys of RSA alone."""
+    """A certificate with its key as PKCS 12; of PEM keys, Qpid reads only RSA."""
     cert, *chain = load_pem_x509_certificates(Path(identity.cert).read_bytes())
     key = serialization.load_pem_private_key(Path(identity.key).read_bytes(), None)
     secret = serialization.BestAvailableEncryption(PASSWORD.encode())

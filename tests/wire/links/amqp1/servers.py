@@ -1,4 +1,4 @@
-"""A Java broker of the suite's own that speaks AMQP 1.0: its process, its ports, its folder.
+"""A Java broker of the suite's own that speaks AMQP 1.0: its process, ports and folder.
 
 Invariant: it shares nothing with another one, and ends with the suite, by its process id.
 """
@@ -12,14 +12,14 @@ from tests.wire.brokers.streams import until
 
 START_S = 120
 _STOP_S = 30
-# What starts soonest: no second compiler, one collector thread.
+# For the fastest start: no second compiler, one collector thread.
 _JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 USER, PASSWORD = "link", "secret"
-# Tests take a queue each.
+# Each test uses one queue.
 QUEUES = [f"q.{number}" for number in range(40)]
-# Of Artemis: it has room for little, and refuses what comes then.
+# In Artemis: a queue with little room, which refuses further messages.
 SMALL = "small"
-# Of Artemis: it drops a message at its tenth delivery, and moves it nowhere.
+# In Artemis: a queue that drops a message at its tenth delivery, without dead-lettering it.
 BARE = "bare"
 DEAD_LETTERS = "dead"
 
@@ -53,19 +53,19 @@ class Server(ABC):
 
     @abstractmethod
     def jars(self):
-        """Its class path."""
+        """The broker's class path."""
 
     @abstractmethod
     def configure(self):
-        """Writes its files."""
+        """Writes the broker's configuration files."""
 
     @property
     @abstractmethod
     def arguments(self):
-        """What follows the class path."""
+        """The command's arguments after the class path."""
 
     def start(self):
-        """Starts it on the data that it has."""
+        """Starts the broker on its existing data."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 ["java", *_JVM, "-cp", self._classpath, *self.arguments],
@@ -76,12 +76,12 @@ class Server(ABC):
         until(self._ready, START_S, 0.1)
 
     def kill(self):
-        """SIGKILL."""
+        """Kills the broker by SIGKILL."""
         self._process.kill()
         self._process.wait(_STOP_S)
 
     def stop(self):
-        """Ends it."""
+        """Stops the broker."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -90,7 +90,7 @@ class Server(ABC):
                 self.kill()
 
     def _ready(self):
-        """Whether a queue can be used: the port is open before that."""
+        """Whether a queue can be used, which is later than the port is open."""
         from proton import ProtonException
         from proton.utils import BlockingConnection
 

@@ -1,4 +1,4 @@
-"""RabbitMQ to the edge, through it, and on to Artemis, with links that are killed (L24)."""
+"""From RabbitMQ through the edge to Artemis, with links that are killed (L24)."""
 
 from tests.optional import needs
 
@@ -15,7 +15,7 @@ PREFETCH = 50
 
 
 def outbound(links, artemis, edge, folder):
-    """A link from the queue of results to Artemis."""
+    """Starts a link from the queue `results` to Artemis."""
     password = folder / "password"
     password.touch(0o600)
     password.write_text(PASSWORD)
@@ -32,9 +32,9 @@ def outbound(links, artemis, edge, folder):
 
 
 def test_exactly_once_with_ids(classic, artemis, edge, links, tmp_path):
-    """L24: both links are killed in mid-flow; Artemis has each message once, and RabbitMQ none.
+    """L24: with ids, and both links killed in mid-flow, Artemis has each message once.
 
-    In Spark's place a reader takes batches, and publishes the rows of each under their ids.
+    Instead of Spark a reader takes batches, and publishes the rows of each under their ids.
     """
     with Admin(edge.endpoint) as admin:
         admin.declare_queue("results")

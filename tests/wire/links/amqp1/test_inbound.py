@@ -22,7 +22,7 @@ PREFETCH = 50
 
 @pytest.fixture
 def inbound(links, edge, tmp_path):
-    """Starts a link from a queue to the edge's."""
+    """Returns a function that starts a link from a remote queue to the edge's."""
     password = tmp_path / "password"
     password.touch(0o600)
     password.write_text(PASSWORD)
@@ -46,7 +46,7 @@ def inbound(links, edge, tmp_path):
 
 
 def finished(peer, edge, accepting, count):
-    """Accepts everything, until so many messages came and the broker has none left."""
+    """Accepts all until `count` messages came and the remote broker has none left."""
     drained(edge, accepting, count)
     eventually(lambda: peer.ids == [])  # accepted, or with the link again
     drained(edge, accepting, count)
@@ -54,7 +54,7 @@ def finished(peer, edge, accepting, count):
 
 
 def test_stored(peer, edge, inbound):
-    """L8, L9, L12: all come in order, and are accepted there; a stop ends with status 0."""
+    """L8, L9, L12: with ack=stored all come in order and are acknowledged; a stop exits with 0."""
     peer.publish(range(200), content_type="text/plain", properties={"a": "b", "n": int32(5)})
     link = inbound(peer, ack="stored")
     eventually(lambda: edge.ready == 200)
@@ -71,14 +71,14 @@ def test_stored(peer, edge, inbound):
 
 
 def test_settled(peer, edge, inbound):
-    """L9: the broker keeps what is not accepted here; what is accepted is accepted there."""
+    """L9: the remote broker keeps messages until they are accepted at the edge."""
     count = 40
     peer.publish(range(count))
     link = inbound(peer)
     accepting = Accepting(edge.endpoint)
     eventually(lambda: edge.ready == count)
     assert accepting.step(10) == 10
-    accepting.step(10)  # accepts the ten before
+    accepting.step(10)  # accepts the previous ten
     eventually(lambda: info(edge).permitted == 10)
     assert link.stop() == 0
     assert peer.ids == list(range(10, count))
@@ -89,8 +89,8 @@ def test_settled(peer, edge, inbound):
 
 
 def test_what_is_given_back_without_ids(peer, edge, inbound):
-    """L6: it comes again unmarked, after a stop and after a kill; what is held here takes it, and
-    nothing is doubled or counted as ambiguous.
+    """L6: without ids, messages redelivered unmarked after a stop or kill are matched with held
+    ones; none is doubled or counted as ambiguous.
     """
     count = 40
     peer.publish(range(count))
@@ -98,7 +98,7 @@ def test_what_is_given_back_without_ids(peer, edge, inbound):
     accepting = Accepting(edge.endpoint)
     eventually(lambda: edge.ready == count)
     assert accepting.step(10) == 10
-    accepting.step(10)  # accepts the ten before
+    accepting.step(10)  # accepts the previous ten
     eventually(lambda: info(edge).permitted == 10)
     for again, end in enumerate((link.stop, link.kill), 1):
         end()
@@ -111,7 +111,7 @@ def test_what_is_given_back_without_ids(peer, edge, inbound):
 
 
 def test_kills(peer, edge, inbound):
-    """L5, L6, L10: of the link, in mid-flow: with ids nothing is lost or doubled."""
+    """L5, L6, L10: with ids, kills of the link in mid-flow neither lose nor double a message."""
     count, kills = 300, 2
     peer.publish(range(count))
     link = inbound(peer)
@@ -126,7 +126,7 @@ def test_kills(peer, edge, inbound):
 
 
 def test_cuts_there(peer, edge, inbound):
-    """L8, L11, L17: connections that are reset on the way; nothing is doubled, the order stays."""
+    """L8, L11, L17: reset connections to the remote broker double nothing and keep the order."""
     count = 300
     relay = Relay(f"127.0.0.1:{peer.server.port}")
     try:
@@ -145,7 +145,7 @@ def test_cuts_there(peer, edge, inbound):
 
 
 def test_a_broker_that_is_killed(artemis, edge, inbound):
-    """L10, L11, L17: in mid-flow; what it had not written comes again, and is known."""
+    """L10, L11, L17: after a kill of the remote broker redelivered messages are matched."""
     count = 300
     artemis.publish(range(count))
     link = inbound(artemis)
@@ -160,7 +160,7 @@ def test_a_broker_that_is_killed(artemis, edge, inbound):
 
 
 def test_a_queue_without_dead_letters(artemis_queues, inbound):
-    """L14: refused, because ten cuts would lose what is held; the remedy is named."""
+    """L14: a queue without dead letters is refused, as ten cuts would lose messages."""
     link = inbound(artemis_queues(BARE))
     assert eventually(lambda: link.ended) == 2
     assert "<dead-letter-address>" in link.log.splitlines()[-1]
@@ -178,7 +178,7 @@ def test_a_queue_without_dead_letters(artemis_queues, inbound):
     ],
 )
 def test_what_is_refused_at_the_start(artemis, inbound, amqp1_authority, change, remedy):
-    """L17: status 2 and a line that names the remedy, without the password."""
+    """L17: a start that cannot work exits with 2 and a line with the remedy, without password."""
     server = artemis.server
     places = {"port": server.port, "tls_port": server.tls_port, "ca": amqp1_authority.ca}
     link = inbound(artemis, **{key: value.format(**places) for key, value in change.items()})
@@ -188,7 +188,7 @@ def test_what_is_refused_at_the_start(artemis, inbound, amqp1_authority, change,
 
 
 def test_encrypted(artemis, edge, inbound, amqp1_authority):
-    """L17: with the authority of the broker's certificate."""
+    """L17: a link connects by TLS with the authority of the remote broker's certificate."""
     artemis.publish(range(3))
     url = f"amqps://link@127.0.0.1:{artemis.server.tls_port}"
     link = inbound(artemis, broker=url, ca=amqp1_authority.ca)
@@ -200,7 +200,7 @@ def test_encrypted(artemis, edge, inbound, amqp1_authority):
 
 
 def rejecting(edge, numbers):
-    """A consumer rejects messages by their ids; the others go back to the queue."""
+    """Consumes all messages, rejects those with the given ids, and requeues the others."""
     count = edge.ready
     with Channel(edge.endpoint) as channel:
         consumer = channel.consume("q", mode="client", outcomes=["rejected"])
@@ -211,14 +211,14 @@ def rejecting(edge, numbers):
 
 
 def test_what_is_rejected_here_is_rejected_there(artemis, edge, inbound):
-    """L10, L28: also when the link is killed before it can say so; never accepted there."""
+    """L10, L28: a message rejected at the edge is rejected remotely, also after a link's kill."""
     before = len(artemis.browse(DEAD_LETTERS))
     artemis.publish(range(6))
     link = inbound(artemis, on_reject="there")
     eventually(lambda: edge.ready == 6)
     rejecting(edge, {1})
     eventually(lambda: len(artemis.browse(DEAD_LETTERS)) == before + 1)
-    link._process.send_signal(signal.SIGSTOP)  # it reads no permit any more
+    link._process.send_signal(signal.SIGSTOP)  # it no longer reads permits
     rejecting(edge, {4})
     eventually(lambda: info(edge).rejected == 2)
     link.kill()
@@ -232,19 +232,19 @@ def test_what_is_rejected_here_is_rejected_there(artemis, edge, inbound):
 
 
 def refused(link, edge):
-    """The line with which a link ends at its start, with status 2; nothing was taken."""
+    """The line with which a link is refused at its start, with status 2 and nothing taken."""
     assert eventually(lambda: link.ended) == 2
     assert edge.ready == 0
     return link.log.splitlines()[-1]
 
 
 def test_artemis_without_dead_letters(artemis, edge, inbound):
-    """L14, L28: by its own word, a rejected message would be gone: refused, with the remedy."""
+    """L14, L28: on-reject=there is refused where Artemis has no dead-letter address."""
     link = inbound(artemis, broker_queue=BARE, on_reject="there", accept_limit=True)
     assert "<dead-letter-address>" in refused(link, edge)
 
 
 def test_qpid_delivers_rejected_messages_again(qpid, edge, inbound):
-    """L28: so a message would come here for ever: refused, whatever is said of its limits."""
+    """L28: on-reject=there is refused for Qpid, which delivers rejected messages again."""
     link = inbound(qpid, on_reject="there", dead_letters=True)
     assert "again and again. Leave on-reject=here" in refused(link, edge)

@@ -18,7 +18,7 @@ PREFETCH = 50
 
 @pytest.fixture
 def outbound(links, edge, tmp_path):
-    """Starts a link from the edge's queue to another."""
+    """Returns a function that starts a link from the edge's queue to a remote one."""
     password = tmp_path / "password"
     password.touch(0o600)
     password.write_text(PASSWORD)
@@ -42,13 +42,13 @@ def outbound(links, edge, tmp_path):
 
 
 def ledger(ids, count, cuts):
-    """Nothing is lost, and so much is doubled at most (L22)."""
+    """Asserts that nothing is lost, and at most `cuts` prefetches are doubled (L22)."""
     assert set(ids) == set(range(count))
     assert sum(times - 1 for times in Counter(ids).values()) <= cuts * PREFETCH
 
 
 def test_all_go_out_in_order(peer, edge, outbound):
-    """L22: durable, with their properties, and are accepted at the edge."""
+    """L22: messages go out in order, durable, with properties, and are accepted at the edge."""
     edge.publish(range(100))
     with Publisher(edge.endpoint, routing_key="q") as publisher:
         publisher.publish(b"last", message_id="100", headers={"a": "b"}, reply_to="r")
@@ -63,7 +63,7 @@ def test_all_go_out_in_order(peer, edge, outbound):
 
 
 def test_kills(peer, edge, outbound):
-    """L22, L23: of the link, in mid-flow; Artemis has each once, by their ids."""
+    """L22, L23: kills of the link lose nothing; Artemis has each message once, by its id."""
     count, kills = 500, 2
     edge.publish(range(count))
     link = outbound(peer)
@@ -77,9 +77,9 @@ def test_kills(peer, edge, outbound):
 
 
 def test_artemis_drops_what_comes_again(artemis, edge, outbound):
-    """L23: answers that are lost, and a broker that is killed; each message is there once.
+    """L23: over lost answers and a kill of the broker, Artemis has each message once.
 
-    The messages come again, and Artemis says that it has taken them.
+    Messages are sent again, and Artemis accepts and drops them.
     """
     part, cuts = 100, 3
     relay = Relay(f"127.0.0.1:{artemis.server.port}")
@@ -108,7 +108,7 @@ def test_artemis_drops_what_comes_again(artemis, edge, outbound):
 
 
 def test_one_id_for_two_messages(artemis, edge, outbound):
-    """L23: what says different things under one id is two messages, for Artemis too."""
+    """L23: two messages with one id and different bodies are two messages, also for Artemis."""
     with Publisher(edge.endpoint, routing_key="q") as publisher:
         for body in ("one", "two"):
             publisher.publish(body, message_id="5")
@@ -119,7 +119,7 @@ def test_one_id_for_two_messages(artemis, edge, outbound):
 
 
 def test_what_is_refused_waits(artemis_queues, edge, outbound):
-    """L22: a full address rejects; the message waits at the edge, and goes when there is room."""
+    """L22: messages that a full address rejects wait at the edge, and go when there is room."""
     small = artemis_queues(SMALL)
     edge.publish(range(20))
     link = outbound(small)
@@ -131,7 +131,7 @@ def test_what_is_refused_waits(artemis_queues, edge, outbound):
 
 
 def test_a_wrong_queue(peer, outbound):
-    """L17: status 2 and a line that names the remedy."""
+    """L17: a wrong remote queue exits with 2 and a line that names the remedy."""
     link = outbound(peer, broker_queue="nowhere")
     assert eventually(lambda: link.ended) == 2
     assert "Make it there" in link.log.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""The source with real brokers: what they answer, count and give back."""
+"""The AMQP 1.0 source with real brokers: their answers, counts and redeliveries."""
 
 import asyncio
 from contextlib import suppress
@@ -32,7 +32,7 @@ def source(peer, port=None, queue=None, window_bytes=1 << 20, **address):
 
 
 async def deliveries(subscription, count):
-    """The rows of so many deliveries, with their counts."""
+    """The rows of the next deliveries, with their counts and batches."""
     rows, counts, batches = [], [], []
     async with asyncio.timeout(WAIT_S):
         while len(rows) < count:
@@ -50,7 +50,7 @@ async def eventually(ready):
 
 
 def test_what_is_settled_is_proven(peer):
-    """L8, L10, L12: by Qpid's answer, by a ping at Artemis; it is gone there, and nothing else."""
+    """L8, L10, L12: settled deliveries are proven, by Qpid's answer or a ping, and no others."""
     peer.publish(range(30))
 
     async def run():
@@ -70,9 +70,9 @@ def test_what_is_settled_is_proven(peer):
 
 
 def test_a_kill_after_the_proof(qpid):
-    """L10: what Qpid has answered does not come back, though it is killed at once.
+    """L10: a settlement that Qpid has answered survives a kill of Qpid at once.
 
-    Artemis has processed what is proven, and writes it a little later.
+    Artemis has processed a proven one, and writes it a little later.
     """
     peer = qpid
     peer.publish(range(WINDOW))
@@ -91,10 +91,10 @@ def test_a_kill_after_the_proof(qpid):
 
 
 def test_what_a_cut_counts(peer):
-    """L15, L16: a cut is a delivery of what was held, at most; a release is none. The order stays.
+    """L15, L16: a cut counts as at most one delivery, a release as none, and the order stays.
 
-    Artemis does not always count a cut, and Qpid, which takes a delivery back by and by, now and
-    then a release.
+    Artemis does not always count a cut; Qpid, which takes a delivery back gradually, sometimes
+    counts a release.
     """
     peer.publish(range(5))
     relay = Relay(f"127.0.0.1:{peer.server.port}")
@@ -136,7 +136,7 @@ def test_what_a_cut_counts(peer):
 
 
 def test_what_is_rejected(peer):
-    """L13: goes to the dead letters there, by the broker's policy."""
+    """L13: a rejected delivery goes to the remote dead letters, by that broker's policy."""
     before = len(peer.browse(DEAD_LETTERS))
     peer.publish(range(3))
 
@@ -155,7 +155,7 @@ def test_what_is_rejected(peer):
 
 
 def test_the_limit_of_deliveries(artemis):
-    """L16: Artemis moves a message to its dead letters at ten deliveries, to which cuts count."""
+    """L16: Artemis dead-letters a message at ten deliveries, including cuts."""
     artemis.publish([7])
     relay = Relay(f"127.0.0.1:{artemis.server.port}")
 
@@ -186,7 +186,7 @@ def test_the_limit_of_deliveries(artemis):
 
 
 def test_what_is_learnt(artemis_queues, qpid):
-    """L14: Artemis says its limits; Qpid has none by default, and says none."""
+    """L14: Artemis reports its limits; Qpid has none by default, and reports none."""
     artemis, bare = artemis_queues(), artemis_queues(BARE)
     told = QueueLimits(delivery_limit=5, dead_letters=True)
 
@@ -205,13 +205,13 @@ def test_what_is_learnt(artemis_queues, qpid):
 
 
 def test_a_window_of_bytes(peer):
-    """L19: at its bytes nothing more is asked for; at half of them a little is."""
+    """L19: at `window_bytes` no more credit is given; at half of them a little."""
     peer.send(Message(id=str(n), body=b"x" * 1000, inferred=True) for n in range(50))
 
     async def run():
         subscription = await source(peer, window_bytes=5_000).subscribe()
         rows, _, batches = await deliveries(subscription, WINDOW)
-        assert len(rows) == WINDOW  # sent before the first came
+        assert len(rows) == WINDOW  # sent before the first arrived
         subscription.settle(1, WINDOW - 4)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
@@ -233,7 +233,7 @@ def test_a_window_of_bytes(peer):
     ],
 )
 def test_what_is_refused(peer, change, refusal, remedy):
-    """L17: at the connect, with the remedy, and without the password."""
+    """L17: a refused connect names the remedy, without the password."""
 
     async def run():
         with pytest.raises(CutError) as raised:

@@ -1,4 +1,4 @@
-"""Links over TLS to a real Qpid, which knows users by their certificates (SASL EXTERNAL)."""
+"""Links over TLS to a real Qpid, which identifies users by certificate (SASL EXTERNAL)."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.wire.links.conftest import eventually  # noqa: E402
 
 @pytest.fixture
 def encrypted(qpid, edge, links, amqp1_authority):
-    """Starts a link by TLS, without a user, as somebody; its queue has three messages."""
+    """Returns a function that starts a TLS link with a certificate; its queue has 3 messages."""
     qpid.publish(range(3))
 
     def start(identity, **keys):
@@ -36,7 +36,7 @@ def encrypted(qpid, edge, links, amqp1_authority):
 
 
 def refused(link, qpid, edge):
-    """The line that a link ended with, which took nothing and shows no key."""
+    """The last line of a link that was refused, took nothing, and logged no key."""
     assert eventually(lambda: link.ended) == 2
     assert edge.ready == 0
     assert len(qpid.ids) == 3
@@ -45,7 +45,7 @@ def refused(link, qpid, edge):
 
 
 def test_external(encrypted, edge, amqp1_authority):
-    """L17: without a user and a password the link is who its certificate says."""
+    """L17: without user and password a link is identified by its certificate."""
     link = encrypted(amqp1_authority.issue(user=USER))
     eventually(lambda: edge.ready == 3)
     assert link.stop() == 0
@@ -53,7 +53,7 @@ def test_external(encrypted, edge, amqp1_authority):
 
 
 def test_external_out(qpid, edge, links, amqp1_authority):
-    """L22: the same way out."""
+    """L22: an outbound link is identified by its certificate as well."""
     identity = amqp1_authority.issue(user=USER)
     edge.publish(range(3))
     link = links(
@@ -75,7 +75,7 @@ def test_external_out(qpid, edge, links, amqp1_authority):
 def test_a_client_certificate_that_is_refused(
     encrypted, qpid, edge, amqp1_authority, tmp_path, how
 ):
-    """L17: Qpid gives no reason: it is taken for a cut, whose line says what to look at."""
+    """L17: a refused client certificate, for which Qpid gives no reason, is a cut with a hint."""
     identity = {
         "missing": None,
         "expired": amqp1_authority.issue(user=USER, from_day=-3, to_day=-1),
@@ -91,14 +91,14 @@ def test_a_client_certificate_that_is_refused(
 
 
 def test_another_authority(encrypted, qpid, edge, amqp1_authority, tmp_path):
-    """L17: the broker's certificate is signed by none that the link trusts."""
+    """L17: a broker certificate of an untrusted authority ends the link, naming the option."""
     other = Authority(tmp_path / "other")
     end = refused(encrypted(amqp1_authority.issue(user=USER), ca=other.ca), qpid, edge)
     assert "Name the PEM file of the authority that signed the broker's certificate with ca" in end
 
 
 def test_another_host_name(encrypted, qpid, edge, amqp1_authority):
-    """L17: the broker's certificate has another name than the URL."""
+    """L17: a broker certificate with another name than the URL ends the link."""
     url = f"amqps://localhost:{qpid.server.tls_port}"
     end = refused(encrypted(amqp1_authority.issue(user=USER), broker=url), qpid, edge)
     assert "Hostname mismatch" in end

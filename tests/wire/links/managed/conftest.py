@@ -1,4 +1,4 @@
-"""One managed node for all modules, and queues of it."""
+"""One managed RabbitMQ node for all modules, and queues of it."""
 
 import uuid
 
@@ -13,7 +13,7 @@ from tests.wire.links.managed.node import ManagedNode, password_file
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory):
-    """The node."""
+    """The managed node."""
     if missing := rabbitmq_server.missing():
         servers.absent(missing, rabbitmq_server.REMEDY)
     authority = Authority(tmp_path_factory.mktemp("managed") / "authority")
@@ -23,7 +23,7 @@ def node(tmp_path_factory):
 
 @pytest.fixture
 def queue_of(node):
-    """Makes queues, which go with the test."""
+    """Returns a function that makes queues, which are deleted after the test."""
     made = []
 
     def make(kind="quorum", **arguments):
@@ -38,7 +38,7 @@ def queue_of(node):
 
 @pytest.fixture
 def user_of(node):
-    """Makes users of the node, which go with the test."""
+    """Returns a function that makes users of the node, which are deleted after the test."""
     made = []
 
     def make(**rights):
@@ -53,7 +53,7 @@ def user_of(node):
 
 @pytest.fixture
 def inbound(node, links, edge, tmp_path):
-    """Starts a link of a user from a queue to the edge's."""
+    """Returns a function that starts a link of a user from a remote queue to the edge's."""
 
     def start(queue, user, **keys):
         return links(

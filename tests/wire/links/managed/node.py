@@ -1,4 +1,4 @@
-"""A RabbitMQ node with its management API, and TLS that takes client certificates for users."""
+"""A RabbitMQ node with the management API, and TLS that maps client certificates to users."""
 
 import base64
 import http.client
@@ -28,7 +28,7 @@ auth_mechanisms.2 = PLAIN
 
 
 class ManagedNode:
-    """The node, its users, and the certificate that it shows.
+    """A managed node, its users, and its server certificate.
 
     Args:
         folder: For its data and files.
@@ -61,43 +61,43 @@ class ManagedNode:
 
     @property
     def port(self):
-        """Where it listens without TLS."""
+        """The port without TLS."""
         return self.server.port
 
     @property
     def api(self):
-        """Its management API."""
+        """The URL of the management API."""
         return f"http://127.0.0.1:{self.api_port}"
 
     @property
     def url(self):
-        """Of its encrypted port."""
+        """The URL of the TLS port."""
         return f"amqps://127.0.0.1:{self.tls_port}"
 
     def show(self, name, **days):
-        """From now on it shows a certificate of this name and time."""
+        """Replaces the node's certificate by one with this name and validity."""
         self._show(name, **days)
         self.server.control("eval", "ssl:clear_pem_cache().")
 
     def add_user(self, name, *, tags=(), read=".*", password=PASSWORD):
-        """A user who may read what matches, and do nothing else."""
+        """Adds a user who may read what matches, and do nothing else."""
         self.put("users", name, password=password, tags=",".join(tags))
         self.allow(name, read=read)
 
     def allow(self, name, *, read="^$", write="^$"):
-        """What a user may read and write; it configures nothing."""
+        """Sets a user's read and write permission; it has no configure permission."""
         self.put("permissions", "/", name, configure="^$", write=write, read=read)
 
     def set_policy(self, name, pattern, definition):
-        """A policy for queues."""
+        """Sets a policy for queues."""
         self.put("policies", "/", name, pattern=pattern, definition=definition)
 
     def put(self, *place, **fields):
-        """Makes or changes a thing by the management API, which is faster than `rabbitmqctl`."""
+        """Creates or changes an object by the management API, faster than by `rabbitmqctl`."""
         self._call("PUT", place, json.dumps(fields).encode())
 
     def delete(self, *place):
-        """Takes it away."""
+        """Deletes an object by the management API."""
         self._call("DELETE", place, None)
 
     def _call(self, method, place, body):

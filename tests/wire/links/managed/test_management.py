@@ -1,4 +1,4 @@
-"""Limits that a link learns from the real management API of RabbitMQ, and what it makes of them."""
+"""Limits that a link learns from RabbitMQ's real management API, and their effects."""
 
 import asyncio
 
@@ -16,13 +16,13 @@ from tests.wire.links.test_inbound import events
 
 @pytest.fixture
 def seer(user_of):
-    """A user who may ask the API, and no more than that."""
+    """A user who may use the management API, and nothing more."""
     return user_of(tags=("management",))
 
 
 @pytest.fixture
 def source(node):
-    """Makes a source with the API."""
+    """Returns a function that makes a source with the management API."""
 
     def make(queue, user):
         address = BrokerAddress(f"amqp://127.0.0.1:{node.port}", user, PASSWORD)
@@ -35,7 +35,7 @@ def source(node):
 
 @pytest.fixture
 def policy(node):
-    """Gives a queue a policy for the time of the test."""
+    """Returns a function that gives a queue a policy for the duration of the test."""
     made = set()
 
     def give(queue, **definition):
@@ -49,7 +49,7 @@ def policy(node):
 
 
 def learnt(source):
-    """What a source learns. The API tells of a policy a moment after it was set."""
+    """The limits that a source learns; the API reports a policy a moment after it was set."""
     return asyncio.run(source.learn())
 
 
@@ -63,7 +63,7 @@ def learnt(source):
     ],
 )
 def test_arguments(queue_of, source, seer, kind, arguments, expected):
-    """L14: the kind, the delivery limit and the dead-letter exchange that the queue has."""
+    """L14: a source learns the queue's kind, delivery limit and dead-letter exchange."""
     found = learnt(source(queue_of(kind, **arguments).queue, seer))
     assert (found.kind, found.delivery_limit, found.dead_letters) == expected
     assert found.consumer_timeout_s is None
@@ -71,13 +71,13 @@ def test_arguments(queue_of, source, seer, kind, arguments, expected):
 
 
 def test_the_consumer_timeout(queue_of, source, seer):
-    """L14: of an argument, which 3.10 keeps and later versions obey."""
+    """L14: the consumer timeout is learnt from the queue argument, which 3.10 stores only."""
     queue = queue_of("classic", consumer_timeout=90_000)
     assert learnt(source(queue.queue, seer)).consumer_timeout_s == 90
 
 
 def test_policies(queue_of, source, seer, policy):
-    """L14: of policy and argument the smaller limit; what a policy changes is seen."""
+    """L14: the smaller delivery limit of policy and argument applies, also after a change."""
     queue = queue_of("quorum", delivery_limit=5)
     there = source(queue.queue, seer)
     policy(queue, delivery_limit=3, dead_letter_exchange="amq.fanout")
@@ -90,7 +90,7 @@ def test_policies(queue_of, source, seer, policy):
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_a_single_active_consumer(queue_of, source, seer, kind):
-    """L17: it is learnt and said; no version before 4.3 stops because of it."""
+    """L17: a single active consumer is learnt and noted, without warning before 4.3."""
     found = learnt(source(queue_of(kind, single_active_consumer=True).queue, seer))
     assert found.single_active
     assert "a second link waits" in found.notes[0]
@@ -98,7 +98,7 @@ def test_a_single_active_consumer(queue_of, source, seer, kind):
 
 
 def test_a_single_active_consumer_in_the_log(node, queue_of, seer, edge, inbound):
-    """L17: a second link of another name waits, and takes over when the first is gone."""
+    """L17: with a single active consumer a second link waits, and takes over at the first's end."""
     queue = queue_of("quorum", single_active_consumer=True)
     queue.publish(range(3))
     first = inbound(queue, seer, management=node.api)
@@ -115,7 +115,7 @@ def test_a_single_active_consumer_in_the_log(node, queue_of, seer, edge, inbound
 
 
 def test_a_user_who_may_not_ask(node, queue_of, user_of, edge, inbound):
-    """L14: the link says so, names the remedy, and goes on with what it is told."""
+    """L14: without permission for the API a link warns with the remedy, and uses given limits."""
     user = user_of()
     queue = queue_of("quorum", delivery_limit=5)
     queue.publish(range(3))
@@ -129,7 +129,7 @@ def test_a_user_who_may_not_ask(node, queue_of, user_of, edge, inbound):
 
 
 def test_a_queue_that_the_api_does_not_know(source, seer):
-    """L14, L17: refused by the broker itself, with the remedy."""
+    """L14, L17: a queue unknown to the API is refused by the broker, with the remedy."""
     with pytest.raises(CutError) as raised:
         learnt(source("nowhere", seer))
     assert isinstance(raised.value.refusal, NotFoundError)
@@ -137,7 +137,7 @@ def test_a_queue_that_the_api_does_not_know(source, seer):
 
 
 def test_a_limit_without_dead_letters_is_refused(node, queue_of, seer, edge, inbound, policy):
-    """L14: by what was learnt, nothing is taken; the policy that the line names mends it."""
+    """L14: a learnt limit without dead letters refuses the link; the named policy fixes it."""
     queue = queue_of("quorum", delivery_limit=5)
     queue.publish(range(3))
     link = inbound(queue, seer, management=node.api)
@@ -155,7 +155,7 @@ def test_a_limit_without_dead_letters_is_refused(node, queue_of, seer, edge, inb
 
 
 def _starts(link, edge):
-    """Whether a link that was refused goes on; else it is started again."""
+    """Whether the link has taken all messages; starts a link that was refused again."""
     if link.ended is not None:
         link.start()
     return edge.ready == 3

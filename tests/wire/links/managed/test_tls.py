@@ -1,4 +1,4 @@
-"""Links over TLS to a real RabbitMQ, which knows users by their certificates (SASL EXTERNAL)."""
+"""Links over TLS to a real RabbitMQ, which identifies users by certificate (SASL EXTERNAL)."""
 
 from pathlib import Path
 
@@ -11,19 +11,19 @@ from tests.wire.links.managed.node import PASSWORD
 
 @pytest.fixture
 def identity(node, user_of):
-    """A certificate of a user whom the node knows: (keys of a link, the user)."""
+    """A certificate of a user of the node: (keys of a link, the user)."""
     user = user_of()
     return keys_of(node, node.authority.issue(user=user)), user
 
 
 def keys_of(node, identity):
-    """What a link is told of its certificate, and of the authority that it trusts."""
+    """A link's options for its certificate and the trusted authority."""
     return {"ca": node.authority.ca, "cert": identity.cert, "key": identity.key}
 
 
 @pytest.fixture
 def encrypted(node, queue_of, links, edge):
-    """Starts a link by TLS, without a user; and the queue that it is for, with messages."""
+    """A function that starts a TLS link without user, and its queue, which has messages."""
     queue = queue_of("quorum")
     queue.publish(range(3))
 
@@ -43,7 +43,7 @@ def encrypted(node, queue_of, links, edge):
 
 
 def refused(link, queue, edge):
-    """The line that a link ended with, which took nothing and shows no key."""
+    """The last line of a link that was refused, took nothing, and logged no key."""
     assert eventually(lambda: link.ended) == 2
     assert edge.ready == 0
     assert queue.ready == 3
@@ -53,7 +53,7 @@ def refused(link, queue, edge):
 
 
 def test_external(edge, encrypted, identity):
-    """L17: without a user and a password the link is who its certificate says."""
+    """L17: without user and password a link is identified by its certificate."""
     start, _ = encrypted
     keys, _ = identity
     link = start(**keys)
@@ -63,7 +63,7 @@ def test_external(edge, encrypted, identity):
 
 
 def test_external_out(node, queue_of, links, edge, identity):
-    """L22: the same way out, as far as the certificate's user may write."""
+    """L22: an outbound link is identified by its certificate, with that user's permissions."""
     keys, user = identity
     node.allow(user, write=".*")
     queue = queue_of("quorum")
@@ -81,7 +81,7 @@ def test_external_out(node, queue_of, links, edge, identity):
 
 
 def test_a_password_within_tls(edge, encrypted, identity, tmp_path):
-    """L17: with a user it is that one who is proven, by its password; no process shows it."""
+    """L17: with a user and password in TLS that user is authenticated; no process shows it."""
     start, _ = encrypted
     keys, user = identity
     password = tmp_path / "password"
@@ -96,7 +96,7 @@ def test_a_password_within_tls(edge, encrypted, identity, tmp_path):
 
 
 def test_a_certificate_of_nobody(node, edge, encrypted):
-    """L17: whom the broker does not know."""
+    """L17: a certificate of an unknown user is refused, naming the plugin."""
     start, queue = encrypted
     stranger = node.authority.issue(user="stranger")
     end = refused(start(**keys_of(node, stranger)), queue, edge)
@@ -105,7 +105,7 @@ def test_a_certificate_of_nobody(node, edge, encrypted):
 
 
 def test_a_certificate_without_permission(node, user_of, edge, encrypted):
-    """L17: names what is missing, and how it is given."""
+    """L17: a certificate of a user without permission is refused, with the remedy."""
     start, queue = encrypted
     keys = keys_of(node, node.authority.issue(user=user_of(read="^$")))
     end = refused(start(**keys), queue, edge)
@@ -114,7 +114,7 @@ def test_a_certificate_without_permission(node, user_of, edge, encrypted):
 
 
 def test_no_client_certificate(node, edge, encrypted):
-    """L17: the broker wants one."""
+    """L17: a missing client certificate is refused, naming the options for it."""
     start, queue = encrypted
     end = refused(start(ca=node.authority.ca), queue, edge)
     assert "wants a client certificate: name its PEM files with cert and key" in end
@@ -122,7 +122,7 @@ def test_no_client_certificate(node, edge, encrypted):
 
 @pytest.mark.parametrize("how", ["expired", "of another authority"])
 def test_a_client_certificate_that_is_refused(node, edge, encrypted, tmp_path, how):
-    """L17: the broker says no more than that, and the line what to look at."""
+    """L17: a refused client certificate is named, as the broker gives no reason."""
     start, queue = encrypted
     if how == "expired":
         identity = node.authority.issue(user="late", from_day=-3, to_day=-1)
@@ -133,7 +133,7 @@ def test_a_client_certificate_that_is_refused(node, edge, encrypted, tmp_path, h
 
 
 def test_another_authority(edge, encrypted, identity, tmp_path):
-    """L17: the broker's certificate is signed by none that the link trusts."""
+    """L17: a broker certificate of an untrusted authority ends the link, naming the option."""
     start, queue = encrypted
     keys, _ = identity
     other = Authority(tmp_path / "other")
@@ -142,7 +142,7 @@ def test_another_authority(edge, encrypted, identity, tmp_path):
 
 
 def test_another_host_name(node, edge, encrypted, identity):
-    """L17: the broker's certificate has another name than the URL."""
+    """L17: a broker certificate with another name than the URL ends the link."""
     start, queue = encrypted
     keys, _ = identity
     end = refused(start(**keys, broker=f"amqps://localhost:{node.tls_port}"), queue, edge)
@@ -151,7 +151,7 @@ def test_another_host_name(node, edge, encrypted, identity):
 
 
 def test_a_broker_whose_certificate_has_expired(node, edge, encrypted, identity):
-    """L17: at the start it ends the link; renewed there, the link goes on."""
+    """L17: an expired broker certificate ends the link at its start; renewed, the link works."""
     start, queue = encrypted
     keys, _ = identity
     node.show("127.0.0.1", from_day=-3, to_day=-1)

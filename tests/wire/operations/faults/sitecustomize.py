@@ -1,6 +1,7 @@
-"""A broker process that fails once a file exists: Python runs this at its start, found on
-PYTHONPATH. `ACKQ_FAIL_AT` names the function that fails, as `module:Class.function`, and
-`ACKQ_FAIL_FILE` the file.
+"""Makes a broker process fail once a file exists; Python runs this at its start.
+
+It is found on PYTHONPATH. `ACKQ_FAIL_AT` names the function that fails, as
+`module:Class.function`, and `ACKQ_FAIL_FILE` the file.
 """
 
 import importlib
