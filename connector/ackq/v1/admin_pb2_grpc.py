@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AdminServiceStub(object):
-    """What operators and set-up code call. Rules Q1-Q9.
+    """The calls of operators and set-up code. Rules Q1-Q9.
     """
 
     def __init__(self, channel):
@@ -123,18 +123,18 @@ class AdminServiceStub(object):
 
 
 class AdminServiceServicer(object):
-    """What operators and set-up code call. Rules Q1-Q9.
+    """The calls of operators and set-up code. Rules Q1-Q9.
     """
 
     def ServerInfo(self, request, context):
-        """The broker itself.
+        """Returns the broker's version, history, memory and clock.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AcceptHistory(self, request, context):
-        """Lets publishers, sessions and writers of older histories go on (Q8). Repeating it is a success.
+        """Accepts publishers, sessions, writers and links of older histories again (Q8). Repeating it is a success.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -148,14 +148,14 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """Takes in nothing new before a restart, and tells what is still under way (O6).
+        """Stops accepting new work before a restart, and reports the unfinished work (O6).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeclareQueue(self, request, context):
-        """Makes a queue, or confirms that one with these properties exists (Q1).
+        """Creates a queue, or confirms that one with these properties exists (Q1).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -183,21 +183,21 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListQueues(self, request, context):
-        """All queues, some of them, or one (Q5).
+        """Lists all queues, some of them, or one (Q5).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListHoldings(self, request, context):
-        """Who holds messages of a queue, since when, and what that pins (Q9).
+        """Lists the holders of a queue's messages, since when they hold them, and the storage that this pins (Q9).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeclareExchange(self, request, context):
-        """Makes an exchange, or confirms that one of this type exists (Q2).
+        """Creates an exchange, or confirms that one of this type exists (Q2).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -211,7 +211,7 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListExchanges(self, request, context):
-        """All exchanges with their bindings.
+        """Lists all exchanges with their bindings.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -232,14 +232,14 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PlanBrowse(self, request, context):
-        """Where a queue can be cut for a parallel browse.
+        """Divides a queue into chunks for a parallel browse.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Browse(self, request, context):
-        """Reads without consuming (Q5).
+        """Reads messages of a queue without consuming them (Q5).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -342,7 +342,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService(object):
-    """What operators and set-up code call. Rules Q1-Q9.
+    """The calls of operators and set-up code. Rules Q1-Q9.
     """
 
     @staticmethod

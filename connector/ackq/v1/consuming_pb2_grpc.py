@@ -47,8 +47,9 @@ class ConsumingServiceServicer(object):
     """
 
     def Consume(self, request_iterator, context):
-        """A channel. The first request opens it; deliveries carry tags of this channel only (C1). When the stream ends, in
-        whatever way, what is unacked is requeued (C12).
+        """Serves a channel. The first request opens it; deliveries carry tags of this channel only (C1). When the channel
+        ends, its unacked messages are requeued (C12): at once after a half-close or an error; after a cut, when its client
+        has not resumed it in time (C11).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -53,24 +53,24 @@ class ServerInfo:
     """The broker: its version, history, memory and clock.
 
     Attributes:
-        version: Software version.
+        version: Version of the broker's software.
         history_id: Identity of the journal's history (Q8).
-        sequence: Journal sequence decided last.
-        synced: Journal sequence on disk.
+        sequence: Last journal sequence that was decided.
+        synced: Last journal sequence that is on disk.
         sync_mode: How the journal syncs: `fdatasync`, or `none` for a broker started without
             durability.
         history_cause: Why the history began: `copied`, `declared` (by an operator) or `repaired`.
             Empty: the journal's first.
-        held_back: Publishers, sessions, writers and links of older histories, refused until
-            AcceptHistory.
-        memory_limit_bytes: Memory that the broker may use (P14).
-        memory_used_bytes: Memory that it uses.
+        held_back: Number of publishers, sessions, writers and links of older histories, refused
+            until AcceptHistory.
+        memory_limit_bytes: Memory limit of the broker in bytes (P14).
+        memory_used_bytes: Memory that the broker uses, in bytes.
         blocked: Why publishers are blocked (P14). Empty: they are not.
-        now_us: The broker's time, microseconds since the Unix epoch: what expiries and ages are
-            counted by (Q8).
-        uptime_ms: How long this process has served, milliseconds.
+        now_us: The broker's time, microseconds since the Unix epoch: expiries and ages are computed
+            with it (Q8).
+        uptime_ms: How long this broker process has served, milliseconds.
         clock_jump_ms: How far the machine's clock is ahead of the broker's time, milliseconds: a
-            jump that is not believed yet, while nothing expires (Q8). 0: none.
+            jump that is not accepted yet; nothing expires meanwhile (Q8). 0: none.
         alarm: Kind of the alarm that `blocked` describes. UNSPECIFIED: publishers are not blocked.
     """
 
@@ -92,10 +92,10 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedHistory:
-    """What AcceptHistory readmitted (Q8).
+    """Numbers of publishers, sessions, writers and links that AcceptHistory readmitted (Q8).
 
     Attributes:
-        history_id: The history accepted.
+        history_id: Identity of the accepted history.
         publishers: Publishers that were refused until now.
         sessions: Sessions that were refused until now.
         writers: Writers that were refused until now.
@@ -114,11 +114,11 @@ class Backup:
     """A backup that the broker made: a data directory on its machine (O5).
 
     Attributes:
-        directory: Where it is, on the broker's machine.
-        sequence: Journal sequence up to which it has everything.
-        total_bytes: Size of all its files.
-        copied_bytes: What was written for it; the rest is shared with the broker's own files, which
-            never change.
+        directory: Path of the backup's directory on the broker's machine.
+        sequence: Journal sequence up to which the backup is complete.
+        total_bytes: Size of all files of the backup.
+        copied_bytes: Bytes written for the backup; the rest is shared with the broker's own files,
+            which never change.
     """
 
     directory: str = ""
@@ -129,14 +129,14 @@ class Backup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """What is still under way in a broker (O6).
+    """The unfinished work of a broker (O6).
 
-    With zeros alone a restart interrupts nobody.
+    If every count is zero, a restart interrupts nobody.
 
     Attributes:
         draining: Whether the broker is being drained.
-        unacked: Messages on channels that are not settled: a restart delivers them again.
-        transactions: Transactions that are open: a restart rolls them back.
+        unacked: Unsettled messages on channels: a restart redelivers them.
+        transactions: Open transactions: a restart rolls them back.
         stages: Stages that are not sealed: a restart drops them, and their tasks run again.
         bytes: Bytes that were received and are not on disk, or not answered.
     """
@@ -155,19 +155,21 @@ class QueueProperties:
     They are part of its identity: a declare with others is refused (Q1).
 
     Attributes:
-        durable: Survives a restart.
+        durable: Whether the queue survives a restart.
         max_length: Bound on messages. 0: none. With reject-publish, ready + delayed + unacked +
-            staged ones count, and a publish beyond is nacked; with drop-head the ready ones alone,
-            as only they can be dropped (Q3).
-        max_bytes: Bound on payload bytes, of the same messages. 0: none.
-        overflow: What to do at the bound.
-        message_ttl_ms: Messages expire so long after publish, milliseconds. 0: never.
-        expires_ms: The queue goes when unused so long, milliseconds. 0: never.
-        delivery_limit: FAILED deliveries allowed. 0: no limit.
-        dead_letter_queue: The dead-letter queue's name. Empty: none.
+            staged messages count, and a publish beyond the bound is nacked; with drop-head only
+            ready messages count, because only these can be dropped (Q3).
+        max_bytes: Bound on payload bytes, of the same messages as for `max_length`. 0: none.
+        overflow: What the queue does at its bound.
+        message_ttl_ms: Message TTL: time from publish to expiry, milliseconds. 0: messages never
+            expire.
+        expires_ms: Queue expiry: the queue is deleted after being unused for this time,
+            milliseconds. 0: never.
+        delivery_limit: Delivery limit: number of FAILED deliveries allowed. 0: no limit.
+        dead_letter_queue: Name of the dead-letter queue. Empty: none.
         redelivery_delay_ms: First redelivery delay, milliseconds. 0: none.
         redelivery_delay_max_ms: Largest redelivery delay, milliseconds; the delay doubles up to it.
-        drop_on_limit: Without a dead-letter queue: drop at the delivery limit.
+        drop_on_limit: Without a dead-letter queue: drop messages at the delivery limit.
     """
 
     durable: bool = False
@@ -188,23 +190,24 @@ class QueueInfo:
     """A queue: its properties, what it holds now, and its counts since it was declared.
 
     Attributes:
-        queue: Its name.
-        queue_id: Its id.
-        properties: Its properties.
+        queue: Name of the queue.
+        queue_id: Id of the queue.
+        properties: Properties of the queue.
         ready: Messages a consumer could get now.
         unacked: Messages leased to sessions or unacked on channels.
         staged: Messages staged by writers and not committed.
-        payload_bytes: Payload bytes of ready and unacked messages.
-        oldest_age_ms: Age of the oldest message, milliseconds. 0: it is empty.
-        sessions: Names of the sessions that read it.
-        published: Messages ever put in.
+        payload_bytes: Payload bytes of ready, delayed and unacked messages.
+        oldest_age_ms: Age of the oldest message, milliseconds. 0: the queue is empty.
+        sessions: Names of the sessions that read the queue.
+        published: Messages ever put into the queue.
         accepted: Messages ever accepted.
-        delayed: Messages put back with a delay that is not over (C14); neither ready nor unacked.
+        delayed: Messages requeued with a delay that is not over (C14); neither ready nor unacked.
         expired: Messages that ever expired (Q3).
-        dead_lettered: Messages ever moved from here to a dead-letter queue (C13).
-        dropped: Messages ever discarded: rejected or expired without a dead-letter queue, over a
-            bound, in a cycle, or lost with a damaged block that was repaired.
-        consumers: Consumers on channels (C8).
+        dead_lettered: Messages ever moved from this queue to a dead-letter queue (C13).
+        dropped: Messages ever discarded: rejected, expired or failed too often without a
+            dead-letter queue, over a bound, in a cycle, or lost with a damaged block that was
+            repaired.
+        consumers: Number of consumers on channels (C8).
     """
 
     queue: str = ""
@@ -230,10 +233,9 @@ class DeclaredQueue:
     """The answer to a declare of a queue.
 
     Attributes:
-        queue_id: Its id, never reused.
-        created: False when it was there before.
-        warnings: Sentences for who declared it: properties that do not do what they seem to do
-            (Q1).
+        queue_id: Id of the queue, never reused.
+        created: Whether the call created the queue; false when it existed before.
+        warnings: Sentences for the caller about queue properties that have no effect (Q1).
     """
 
     queue_id: int = 0
@@ -243,11 +245,11 @@ class DeclaredQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedQueue:
-    """What a deleted queue held.
+    """Numbers of messages that a deleted queue held.
 
     Attributes:
-        ready: Ready messages removed.
-        unacked: Unacked messages left to their owners.
+        ready: Ready and delayed messages removed.
+        unacked: Unacked messages left to their holders.
     """
 
     ready: int = 0
@@ -256,16 +258,16 @@ class DeletedQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redriven:
-    """What a redrive moved, and what it left (Q6).
+    """Numbers of dead letters that a redrive moved, and left (Q6).
 
     Attributes:
         messages: Messages moved.
         left: Ready messages in the range, of that cause and reason, that stay: beyond max_messages
-            or the bound of a record, or their queue is gone or full, or they never were
-            dead-lettered.
+            or the bound of a record, or their target queue does not exist or is full, or they never
+            were dead-lettered.
         last_position: The last position of the range; the queue's last one if the request named
-            none. A caller that goes on names it, so that what dies again meanwhile is not moved
-            again.
+            none. A caller that continues passes it, so that messages that are dead-lettered again
+            meanwhile are not moved again.
     """
 
     messages: int = 0
@@ -275,24 +277,25 @@ class Redriven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What one session or one channel holds of a queue (Q9).
+    """The messages of a queue that one session or one channel holds (Q9).
 
     Attributes:
-        session: The session's name; empty: a channel's.
-        channel: The channel's label: host and process id, unless its client chose another. Empty: a
-            session's.
-        messages: How many messages it holds.
-        payload_bytes: Their payload bytes.
-        stored_bytes: Bytes of the journal that stay because of them: those of every block that has
-            one of them.
-        first_position: Their lowest position.
-        last_position: Their highest position.
-        age_ms: Since the oldest of them was leased or delivered, milliseconds.
-        oldest_age_ms: Since the oldest of them was published, milliseconds.
-        connected: Its client is connected: that of a channel, or the live holder of a session (S3).
-        quiet_ms: Since the channel settled anything, or else since it began, milliseconds. 0 for a
-            session.
-        delivery_tag: The delivery tag of the message asked for; 0 when none was.
+        session: Name of the session that holds them; empty: a channel does.
+        channel: Label of the channel that holds them: host and process id, unless its client chose
+            another. Empty: a session does.
+        messages: Number of messages held.
+        payload_bytes: Payload bytes of the held messages.
+        stored_bytes: Bytes of the journal that the held messages pin: the size of every block that
+            has one of them.
+        first_position: Lowest position of the held messages.
+        last_position: Highest position of the held messages.
+        age_ms: Time since the oldest held message was leased or delivered, milliseconds.
+        oldest_age_ms: Time since the oldest held message was published, milliseconds.
+        connected: Whether the client is connected: the client of the channel, or the live holder of
+            the session (S3).
+        quiet_ms: Time since the channel last settled anything, or else since it began,
+            milliseconds. 0 for a session.
+        delivery_tag: Delivery tag of the message that was asked for; 0 when none was.
     """
 
     session: str = ""
@@ -314,13 +317,13 @@ class ConsumerInfo:
     """A consumer on a channel (C8).
 
     Attributes:
-        consumer: Its name, unique on its channel.
-        channel: The channel's label.
-        prefetch: The most messages that it may have unacked. 0: no bound.
-        unacked: Messages that it has unacked.
-        no_ack: It takes messages without acks (C10).
-        has_room: It can be delivered more now.
-        connected: Its client is connected.
+        consumer: Name of the consumer, unique on its channel.
+        channel: Label of the consumer's channel.
+        prefetch: Maximum number of messages that the consumer may have unacked. 0: no bound.
+        unacked: Messages that the consumer has unacked.
+        no_ack: Whether the consumer takes messages without acks (C10).
+        has_room: Whether the consumer can be delivered more now.
+        connected: Whether the consumer's client is connected.
     """
 
     consumer: str = ""
@@ -334,21 +337,21 @@ class ConsumerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """Who holds messages of a queue, and what else keeps them from being delivered (Q9).
+    """The holders of a queue's messages, and other reasons why messages are not delivered (Q9).
 
-    The holdings together have each unacked message once.
+    Each unacked message of the queue is in exactly one holding.
 
     Attributes:
-        holdings: Those that hold the longest first; at most 1,000.
-        holding_count: How many there are.
-        consumers: Its consumers on channels; at most 1,000.
-        next_ready_ms: Until the first delayed message is ready, milliseconds. 0: none is delayed,
-            or it is ready in an instant.
-        next_expiry_ms: Until the first message expires, milliseconds. 0: none will, or one does in
-            an instant.
-        staged_bytes: Payload bytes of what is staged for it.
-        most_failures: The most failed deliveries that a message in it has had (C13).
-        oldest_position: The lowest position of a message in it. 0: it is empty.
+        holdings: Holdings, the oldest first; at most 1,000.
+        holding_count: Number of all holdings.
+        consumers: Consumers of the queue on channels; at most 1,000.
+        next_ready_ms: Time until the first delayed message is ready, milliseconds. 0: none is
+            delayed, or it is ready in an instant.
+        next_expiry_ms: Time until the first message expires, milliseconds. 0: none will, or one
+            does in an instant.
+        staged_bytes: Payload bytes of the rows staged for the queue.
+        most_failures: The highest number of failed deliveries of a message in the queue (C13).
+        oldest_position: The lowest position of a message in the queue. 0: the queue is empty.
     """
 
     holdings: tuple[Holding, ...] = ()
@@ -366,8 +369,8 @@ class Binding:
     """A binding of a queue to an exchange.
 
     Attributes:
-        queue: The queue's name.
-        binding_key: The binding key.
+        queue: Name of the bound queue.
+        binding_key: Binding key.
     """
 
     queue: str = ""
@@ -379,10 +382,10 @@ class ExchangeInfo:
     """An exchange and its bindings.
 
     Attributes:
-        exchange: Its name.
-        type: How it routes (Q2).
-        durable: Survives a restart.
-        bindings: Its bindings.
+        exchange: Name of the exchange.
+        type: Type of the exchange: how it routes (Q2).
+        durable: Whether the exchange survives a restart.
+        bindings: Bindings of the exchange.
     """
 
     exchange: str = ""
@@ -396,7 +399,7 @@ class DeclaredExchange:
     """The answer to a declare of an exchange.
 
     Attributes:
-        created: False when it was there before.
+        created: Whether the call created the exchange; false when it existed before.
     """
 
     created: bool = False
@@ -407,10 +410,10 @@ class BrowseChunk:
     """A piece of a queue that lies together on disk, for a parallel browse.
 
     Attributes:
-        first_position: First position.
-        last_position: Last position.
-        messages: Messages in it.
-        payload_bytes: Their payload bytes, approximately.
+        first_position: First position of the chunk.
+        last_position: Last position of the chunk.
+        messages: Number of messages in the chunk.
+        payload_bytes: Payload bytes of the chunk's messages, approximately.
     """
 
     first_position: int = 0
@@ -424,11 +427,11 @@ class Holder:
     """The process that holds a session or runs a link (S3, L1).
 
     Attributes:
-        host: Host name.
+        host: Host name of the process.
         pid: Process id.
         since_us: When this process attached first, microseconds since the Unix epoch. Set by the
             broker.
-        application: Application, for operators.
+        application: Name of the application, for operators.
     """
 
     host: str = ""
@@ -442,33 +445,33 @@ class SessionInfo:
     """A session: its lease, its holder, and the Spark query that reads it.
 
     Attributes:
-        session: Its name.
-        incarnation: Its incarnation.
-        queues: Its queues' names.
-        epoch: Its epoch.
-        floor_tag: Everything up to here is accepted.
-        end_tag: The outstanding lease is (floor_tag, end_tag].
+        session: Name of the session.
+        incarnation: Incarnation of the session.
+        queues: Names of the session's queues.
+        epoch: Epoch of the session.
+        floor_tag: Floor of the session: every tag up to it is accepted.
+        end_tag: End of the outstanding lease, which is (floor_tag, end_tag].
         leased: Messages in the lease, holes not counted.
         holes: Holes in the lease.
-        holder: Who attached last, without its token; with an empty host: nobody.
+        holder: The holder that attached last, without its token; with an empty host: nobody.
         live: Whether that holder counts as live (S3).
         proven: Whether a checkpoint is known to name this incarnation (S9).
         lease_age_ms: Age of the lease, milliseconds.
-        query_id: The Spark query that fetched last.
-        batch_id: The micro-batch that fetched last.
-        attaches: Attaches of the outstanding lease (S8).
-        run_id: The run of that query.
-        session_timeout_ms: The lease goes back when the owner is away so long, milliseconds. 0:
-            never (S5).
-        detached: The owner was away for too long and the lease went back: a re-attach leases again
-            what is still ready (S5).
+        query_id: Id of the Spark query that fetched last.
+        batch_id: Id of the micro-batch that fetched last.
+        attaches: Number of times holders have attached to the outstanding lease (S8).
+        run_id: The run of the query that fetched last.
+        session_timeout_ms: Session timeout, milliseconds: the lease is requeued when its owner is
+            away for this time. 0: never (S5).
+        detached: The owner was away for too long and the lease was requeued: a re-attach leases
+            again the messages still ready (S5).
         holes_by_reason: Holes of the lease by reason: taken, settled, expired, purged, vanished
             (S5).
         settled: Tags of the lease that have a committed outcome other than accept (S6).
-        queue_pattern: The pattern that finds its queues; empty: they are named (S10).
-        fetched: Anything of the outstanding lease was fetched (S11).
+        queue_pattern: The pattern that finds the session's queues; empty: they are named (S10).
+        fetched: Whether anything of the outstanding lease was fetched (S11).
         away_ms: How long the holder has not counted as live, milliseconds. 0 while it does.
-        held_back: It began in an older history and is refused until that is accepted (Q8).
+        held_back: The session began in an older history and is refused until that is accepted (Q8).
     """
 
     session: str = ""
@@ -499,11 +502,11 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedSession:
-    """What the release of a session put back (S5).
+    """Numbers of messages that the release of a session requeued and dropped (S5).
 
     Attributes:
-        released: Messages put back.
-        dropped: Messages that are gone, because their queue was deleted (Q4).
+        released: Messages requeued.
+        dropped: Messages dropped, because their queue was deleted (Q4).
     """
 
     released: int = 0
@@ -512,14 +515,14 @@ class ReleasedSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledSession:
-    """What an operator's settlement of a lease did (S8).
+    """Numbers of messages that an operator's settlement of a lease settled (S8).
 
     Attributes:
         settled: Messages settled.
-        dead_lettered: Of these, moved to a dead-letter queue.
+        dead_lettered: Settled messages that were moved to a dead-letter queue.
         epoch: The session's epoch from now on.
-        dropped: Of those settled, gone: without a dead-letter queue, or to be put back when their
-            queue was deleted (Q4).
+        dropped: Settled messages that were dropped: rejected without a dead-letter queue, or
+            released to a deleted queue (Q4).
     """
 
     settled: int = 0
@@ -530,20 +533,20 @@ class SettledSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkReport:
-    """What only the process of a link knows (L26).
+    """Facts that only the process of a link knows (L26).
 
     Counts are since the process started.
 
     Attributes:
-        window_messages: Most messages that it takes unsettled; 0: not known.
-        reconnects: How often it connected to the remote broker again.
-        renewals: How often it gave held deliveries back and took them again, before the remote
-            broker would (L15).
-        lives_left: Deliveries that the message with the fewest has left before the remote broker
-            drops it (L16); absent: there is no limit.
-        limited_by: What it waits for, in a word, such as `window`; empty: nothing.
-        set_aside: Deliveries that this broker cannot take, each time one came (L29).
-        set_aside_reason: Why the last of these could not be taken.
+        window_messages: Maximum number of messages that the link holds unsettled; 0: not known.
+        reconnects: Number of reconnects to the remote broker.
+        renewals: Number of times that the link requeued held deliveries at the remote broker and
+            received them again, before the remote broker would (L15).
+        lives_left: Number of further deliveries before the remote delivery limit, for the message
+            with the fewest left (L16); absent: no limit is known.
+        limited_by: What the link waits for, as one word, such as `window`; empty: nothing.
+        set_aside: Number of deliveries that this broker cannot take, counted each time (L29).
+        set_aside_reason: Why the last delivery that was set aside could not be taken.
     """
 
     window_messages: int = 0
@@ -562,23 +565,23 @@ class LinkInfo:
     Counts are since it was opened first.
 
     Attributes:
-        link: Its name.
-        incarnation: Its incarnation.
-        epoch: Its epoch.
-        holder: Who runs it, without its token; with an empty host: nobody.
-        live: Whether the holder is heard.
+        link: Name of the link.
+        incarnation: Incarnation of the link.
+        epoch: Epoch of the link.
+        holder: The process that runs the link, without its token; with an empty host: nobody.
+        live: Whether the holder counts as live.
         source: The remote broker's queue.
-        queue: The queue of this broker.
-        ack: What an acknowledgement at the remote broker waits for (L9).
-        paused: Whether an operator paused it.
-        opened_us: When it was opened first, microseconds since the Unix epoch.
-        held: Messages held: in the queue here, unacknowledged at the remote broker.
-        settled: Messages settled here that may be acknowledged at the remote broker and are not yet
-            permitted.
-        unproven: Acknowledgements permitted and not proven; those of earlier subscriptions are in
-            doubt.
+        queue: Name of this broker's queue.
+        ack: The event that an acknowledgement at the remote broker waits for (L9).
+        paused: Whether an operator paused the link.
+        opened_us: When the link was opened first, microseconds since the Unix epoch.
+        held: Messages held: in this broker's queue, unacknowledged at the remote broker.
+        settled: Messages settled at this broker that may be acknowledged at the remote broker and
+            are not yet permitted.
+        unproven: Acknowledgements permitted and not proven; the ones of earlier subscriptions are
+            in doubt.
         in_doubt: Unproven acknowledgements of earlier subscriptions.
-        tombstones: Origin keys kept of messages that are gone.
+        tombstones: Origin keys kept of messages that have left the queue.
         held_oldest_age_ms: Age of the oldest held message, milliseconds.
         taken: Deliveries taken.
         stored: Deliveries stored as new messages.
@@ -589,9 +592,10 @@ class LinkInfo:
         id_reused: Deliveries stored though their id was known, because their content differs.
         permitted: Acknowledgements permitted.
         proven: Acknowledgements proven.
-        refusal: Why its deliveries are refused now; empty: they are not.
-        report: What its process told last; absent: nobody runs it.
-        reject_there: Whether what is rejected here is rejected at the remote broker (L28).
+        refusal: Why the link's deliveries are refused now; empty: they are not.
+        report: Last report of the link's process; absent: no process runs it.
+        reject_there: Whether messages rejected at this broker are rejected at the remote broker
+            (L28).
         rejected: Permits that are rejections at the remote broker.
     """
 
@@ -627,25 +631,26 @@ class LinkInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundReport:
-    """An outbound link, as its process tells of it (L26).
+    """An outbound link, as reported by its process (L26).
 
-    Counts are since it started.
+    Counts are since the process started.
 
     Attributes:
-        link: Its name, on which it has no claim.
-        queue: This broker's queue.
-        target: Where it publishes at the other broker, in words without credentials.
-        holder: Who runs it; lists have no token.
-        published: Messages that the other broker confirmed.
-        refused: Messages that it returned or nacked, each time.
-        unfit: Messages that it can never take, each time.
-        cuts: Connections to it that ended.
-        stale: Confirmed messages whose accept came too late here: they are published again.
+        link: Name of the link, which it does not reserve.
+        queue: Name of this broker's queue.
+        target: Target at the remote broker that the link publishes to, as text without credentials.
+        holder: The process that runs the link; lists have no token.
+        published: Messages that the remote broker confirmed.
+        refused: Messages that the remote broker returned or nacked, counted at each try.
+        unfit: Messages that the remote broker can never take, counted at each try.
+        cuts: Number of connections to the remote broker that ended.
+        stale: Confirmed messages whose accept came too late at this broker: they are published
+            again.
         doubts: Messages without an answer at a cut: they are published again, under the same ids.
-        reason: Why the last message was refused or unfit, the last connection ended, or the other
+        reason: Why the last message was refused or unfit, the last connection ended, or the remote
             broker takes nothing now, in its words; at most 1,000 bytes.
-        limited_by: What it waits for, in a word: `connection`, `alarm` (the other broker takes
-            nothing), or `refusals` (what was refused is tried again); empty: nothing.
+        limited_by: What the link waits for, as one word: `connection`, `alarm` (the remote broker
+            takes nothing), or `refusals` (refused messages are tried again); empty: nothing.
     """
 
     link: str = ""
@@ -664,7 +669,7 @@ class OutboundReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedLink:
-    """What a removed link held (L25).
+    """Numbers of messages that a removed link held or had not proven (L25).
 
     Attributes:
         held: Messages that were held.
@@ -677,13 +682,13 @@ class RemovedLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchTarget:
-    """Room that a staged batch holds in a queue (K3).
+    """Room that a staged batch reserves in a queue (K3).
 
     Attributes:
-        queue: The queue's name; empty when it is gone.
-        rows: Rows for it.
-        payload_bytes: Their payload bytes.
-        deleted: The queue was deleted: a commit of the batch will be refused.
+        queue: Name of the queue; empty when the queue no longer exists.
+        rows: Number of rows for the queue.
+        payload_bytes: Payload bytes of these rows.
+        deleted: Whether the queue was deleted: a commit of the batch will be refused.
     """
 
     queue: str = ""
@@ -697,13 +702,13 @@ class StageInfo:
     """A stage of a batch: the rows of one task (K3).
 
     Attributes:
-        stage_id: Its id.
+        stage_id: Id of the stage.
         label: Partition and attempt of the task.
-        run_id: The run of the query or job that wrote it.
-        rows: Rows so far.
-        payload_bytes: Their payload bytes.
-        sealed: It is complete.
-        age_ms: Since it was opened, filled or sealed, milliseconds.
+        run_id: The run of the query or job that wrote the stage.
+        rows: Number of rows so far.
+        payload_bytes: Payload bytes so far.
+        sealed: Whether the stage is complete.
+        age_ms: Time since the stage was last opened, filled or sealed, milliseconds.
     """
 
     stage_id: bytes = b""
@@ -720,21 +725,23 @@ class BatchInfo:
     """A batch that is staged and not committed (K3).
 
     Attributes:
-        writer: The writer that stages it.
-        batch_id: The id that the writer gave it: of a micro-batch of its query.
-        run_id: The run that wrote to it last.
-        stages: How many stages it has.
-        open_stages: Stages that a task is still writing; a batch with one cannot be committed.
+        writer: Name of the writer that stages the batch.
+        batch_id: Id that the writer gave the batch: of a micro-batch of its query.
+        run_id: The run that wrote to the batch last.
+        stages: Number of stages of the batch.
+        open_stages: Number of stages that a task is still writing; a commit that names one of them
+            is refused.
         rows: Rows of all stages.
         payload_bytes: Payload bytes of all stages.
-        age_ms: Since one of its stages was opened, filled or sealed, milliseconds.
-        committed: The writer has committed this batch before: these rows are not written again, and
-            take no room.
-        targets: The queues that it holds room in; those with most rows, at most 20.
-        target_count: How many queues those are in all.
+        age_ms: Time since one of the batch's stages was last opened, filled or sealed,
+            milliseconds.
+        committed: Whether the writer has committed this batch before: these rows are not written
+            again, and take no room.
+        targets: The queues in which the batch reserves room; the ones with most rows, at most 20.
+        target_count: Number of all queues in which the batch reserves room.
         details: The stages, when a batch was asked for by name; at most 1,000.
-        single: The writer commits one batch alone: a batch write, not a query.
-        user: The user that the writer belongs to; empty: nobody (A10).
+        single: Whether the writer commits only one batch: a batch write, not a query.
+        user: The user that owns the writer; empty: nobody (A10).
     """
 
     writer: str = ""
@@ -755,12 +762,12 @@ class BatchInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedBatch:
-    """What was staged of a dropped batch (K3).
+    """The stages and rows of a dropped batch (K3).
 
     Attributes:
-        stages: Stages dropped.
-        rows: Their rows.
-        payload_bytes: Their payload bytes.
+        stages: Number of stages dropped.
+        rows: Number of rows dropped.
+        payload_bytes: Payload bytes of the dropped rows.
     """
 
     stages: int = 0
@@ -773,14 +780,14 @@ class WriterInfo:
     """A writer that the broker remembers (K3).
 
     Attributes:
-        writer: Its name.
-        committed: It has committed a batch.
-        batch_id: The batch that it committed last; 0 for none.
-        rows: Rows of that batch.
-        age_ms: Since it wrote to a stage or committed, milliseconds.
-        stages: Stages that are not committed.
-        single: It commits one batch alone: a batch write, not a query.
-        user: The user that it belongs to; empty: nobody (A10).
+        writer: Name of the writer.
+        committed: Whether the writer has committed a batch.
+        batch_id: The batch that the writer committed last; 0 for none.
+        rows: Number of rows of the batch committed last.
+        age_ms: Time since the writer last wrote to a stage or committed, milliseconds.
+        stages: Number of stages that are not committed.
+        single: Whether the writer commits only one batch: a batch write, not a query.
+        user: The user that owns the writer; empty: nobody (A10).
     """
 
     writer: str = ""

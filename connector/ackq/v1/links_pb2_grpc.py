@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class LinksServiceStub(object):
-    """What the processes of links need, and what operators do.
+    """The calls of link processes and of link operators.
     """
 
     def __init__(self, channel):
@@ -63,41 +63,42 @@ class LinksServiceStub(object):
 
 
 class LinksServiceServicer(object):
-    """What the processes of links need, and what operators do.
+    """The calls of link processes and of link operators.
     """
 
     def Link(self, request_iterator, context):
-        """A link's stream. The first request opens it; a second holder of the name is refused while the first is live, and
-        fences it afterwards (L1). Then subscriptions and deliveries in their order, each answered; permits come at any time.
+        """Serves a link's stream. The first request opens it; a second holder of the name is refused while the first is live,
+        and fences it afterwards (L1). Then subscriptions and deliveries follow in their order, each answered; permits come
+        at any time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListLinks(self, request, context):
-        """All links, or one.
+        """Lists all links, or one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseLink(self, request, context):
-        """Pauses a link, or lets it go on (L25).
+        """Pauses a link, or resumes it (L25).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveLink(self, request, context):
-        """Ends a link (L25).
+        """Removes a link (L25).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportOutbound(self, request_iterator, context):
-        """What an outbound link does, told by its process every few seconds (L26): each report replaces the one before, is
-        answered, and is forgotten when the stream ends.
+        """Receives the reports of an outbound link's process about itself, one every few seconds (L26): each report replaces
+        the previous one, is answered, and is forgotten when the stream ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,7 +141,7 @@ def add_LinksServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class LinksService(object):
-    """What the processes of links need, and what operators do.
+    """The calls of link processes and of link operators.
     """
 
     @staticmethod

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class PublishingServiceStub(object):
-    """Publishing. Rules P1-P14 and K3, K12.
+    """Publishing: publishers' streams, stages and writer batches. Rules P1-P14 and K3, K12.
     """
 
     def __init__(self, channel):
@@ -83,17 +83,18 @@ class PublishingServiceStub(object):
 
 
 class PublishingServiceServicer(object):
-    """Publishing. Rules P1-P14 and K3, K12.
+    """Publishing: publishers' streams, stages and writer batches. Rules P1-P14 and K3, K12.
     """
 
     def Publish(self, request_iterator, context):
-        """A publisher's stream. The first request opens it in one mode, which the publisher keeps: asking for the other, on
-        this stream, a later one or after a broker restart, ends the stream with `wrong_mode`, FAILED_PRECONDITION (P1).
+        """Serves a publisher's stream. The first request opens it in one mode, which the publisher keeps: asking for the other
+        mode, on this stream, a later one or after a broker restart, ends the stream with `wrong_mode`, FAILED_PRECONDITION
+        (P1).
         Confirm mode: each later request carries a data frame or a probe. The server answers every publish exactly once, by
-        confirm or nack (P3). When the client half-closes, the server answers what is unanswered and ends the stream.
+        confirm or nack (P3). When the client half-closes, the server answers the unanswered publishes and ends the stream.
         Transaction mode: each later request carries a data frame, a commit or a rollback; a commit may be in the last data
-        frame. Publishes have no answers of their own, but for returns; every commit and rollback has one. What is not
-        committed when the stream ends, in whatever way, is rolled back (P13).
+        frame. Publishes have no answers of their own, except returns; every commit and rollback has one. A transaction that
+        is not committed when the stream ends, in whatever way, is rolled back (P13).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -122,7 +123,7 @@ class PublishingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListBatches(self, request, context):
-        """What writers have staged, for operators: by writer and batch, a page at a time.
+        """Lists staged batches for operators: by writer and batch, a page at a time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,21 +137,21 @@ class PublishingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListWriters(self, request, context):
-        """The writers that the broker remembers, by name, a page at a time.
+        """Lists the writers that the broker remembers, by name, a page at a time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ForgetWriter(self, request, context):
-        """Forgets a writer that will not write again, for an operator: whatever comes under its name is refused (K3).
+        """Forgets a writer that will not write again, for an operator: later batches under its name are refused (K3).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AssignWriter(self, request, context):
-        """Gives a writer to another user, for an operator (A10).
+        """Assigns a writer to another user, for an operator (A10).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -213,7 +214,7 @@ def add_PublishingServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PublishingService(object):
-    """Publishing. Rules P1-P14 and K3, K12.
+    """Publishing: publishers' streams, stages and writer batches. Rules P1-P14 and K3, K12.
     """
 
     @staticmethod

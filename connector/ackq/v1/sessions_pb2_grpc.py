@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class SessionsServiceStub(object):
-    """What a replaying reader such as Spark's needs.
+    """The calls of a replaying reader such as Spark's, and of session operators.
     """
 
     def __init__(self, channel):
@@ -98,18 +98,19 @@ class SessionsServiceStub(object):
 
 
 class SessionsServiceServicer(object):
-    """What a replaying reader such as Spark's needs.
+    """The calls of a replaying reader such as Spark's, and of session operators.
     """
 
     def Horizon(self, request, context):
-        """The journal sequence now: the bound of an AvailableNow run (K5).
+        """Returns the journal sequence now: the bound of an AvailableNow run (K5).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Advance(self, request, context):
-        """One call per micro-batch: accepts up to `start_tag`, then leases anew, or returns the outstanding lease (S4). Attaches.
+        """Advances a session, one call per micro-batch: accepts up to `start_tag`, then makes a new lease, or returns the
+        outstanding lease (S4). Attaches.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -123,8 +124,8 @@ class SessionsServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Hold(self, request_iterator, context):
-        """The holder's liveness stream (S3). The first request names the session; each later one is a heartbeat. The server
-        answers each, and ends the stream with `session_fenced` when another holder takes over.
+        """Serves the holder's liveness stream (S3). The first request names the session; each later one is a heartbeat. The
+        server answers each, and ends the stream with `session_fenced` when another holder takes over.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -138,21 +139,21 @@ class SessionsServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSessions(self, request, context):
-        """All sessions, or one.
+        """Lists all sessions, or one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseSession(self, request, context):
-        """Puts an absent owner's lease back into its queues and ends the incarnation (S5, S9).
+        """Requeues the lease of an absent owner and ends the incarnation (S5, S9).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StageOutcomes(self, request_iterator, context):
-        """One task stages outcomes for tags of the outstanding lease (S6). The stage is sealed, and on disk, when this is
+        """Stages one task's outcomes for tags of the outstanding lease (S6). The stage is sealed, and on disk, when this is
         answered; a stream that is cut stages nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -174,14 +175,14 @@ class SessionsServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def BrowseLease(self, request, context):
-        """An operator reads the messages of the outstanding lease (S8).
+        """Reads messages of the outstanding lease, for an operator (S8).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SettleSession(self, request, context):
-        """An operator rejects or releases tags of the outstanding lease, between two epochs (S8).
+        """Rejects or releases tags of the outstanding lease, for an operator, between two epochs (S8).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -259,7 +260,7 @@ def add_SessionsServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SessionsService(object):
-    """What a replaying reader such as Spark's needs.
+    """The calls of a replaying reader such as Spark's, and of session operators.
     """
 
     @staticmethod
