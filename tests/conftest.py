@@ -1,4 +1,4 @@
-"""What every suite shares: a real broker process per test, the option `--rule`, the order."""
+"""Shared parts of all suites: a real broker process per test, the option `--rule`, the order."""
 
 import os
 
@@ -7,11 +7,11 @@ import pytest
 
 from tests import rules, schedule, servers
 
-# How long an example takes is the machine's.
+# The duration of an example depends on the machine.
 hypothesis.settings.register_profile("ackq", deadline=None)
 hypothesis.settings.load_profile("ackq")
 
-# A JVM that lives for seconds does not get back what its second compiler takes: a job needs 43 s of
+# A JVM that lives for seconds does not recover the cost of its second compiler: a job needs 43 s of
 # CPU with it, and 25 s without it.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
@@ -19,7 +19,7 @@ RULES_WANTED = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser):
-    """`--rule`: a selection that knows what the tests are for, whichever files they stand in."""
+    """Adds `--rule`, which selects tests of any file by the rules they cite, and `--servers`."""
     parser.addoption(
         "--rule",
         action="append",
@@ -47,7 +47,7 @@ def pytest_configure(config):
 
 
 def pytest_report_header(config):
-    """The rules asked for, in words, and which tests are left out."""
+    """The header lines: the titles of the requested rules, and which tests are left out."""
     titles = rules.defined() if config.stash[RULES_WANTED] else {}
     named = [f"rule {rule}: {titles[rule]}" for rule in config.stash[RULES_WANTED]]
     if config.getoption("servers"):
@@ -57,12 +57,12 @@ def pytest_report_header(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Ours in the place of `loadfile`."""
+    """Replaces `loadfile` by the scheduling of `tests.schedule`."""
     return schedule.Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what `--servers` and `--rule` do not ask for; sorts the tests of a worker."""
+    """Deselects tests that `--servers` and `--rule` exclude; sorts the tests of a worker."""
     wanted, with_server = set(config.stash[RULES_WANTED]), config.getoption("servers")
     kept, left_out = [], []
     for item in items:

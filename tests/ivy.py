@@ -22,10 +22,10 @@ def jars(*coordinates: str, dependencies: bool = False) -> list[str]:
 
     Args:
         *coordinates: `group:artifact:version` each.
-        dependencies: Also those that they depend on.
+        dependencies: Also their dependencies.
 
     Raises:
-        RuntimeError: One could not be had; with Ivy's output.
+        RuntimeError: A jar could not be resolved; with Ivy's output.
     """
     found: dict[str, None] = {}
     for each in coordinates:
@@ -34,10 +34,10 @@ def jars(*coordinates: str, dependencies: bool = False) -> list[str]:
 
 
 def classpath(coordinates: Sequence[str], alone: Sequence[str] = ()) -> str:
-    """Jars and all that they depend on, and others without that, as Java's class path.
+    """Java's class path of jars with all their dependencies, and of others without them.
 
     Raises:
-        RuntimeError: One could not be had; with Ivy's output.
+        RuntimeError: A jar could not be resolved; with Ivy's output.
     """
     lines = [_DEPENDENCY.format(*each.split(":"), "true") for each in coordinates]
     lines += [_DEPENDENCY.format(*each.split(":"), "false") for each in alone]

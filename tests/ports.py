@@ -1,7 +1,8 @@
-"""Ports for servers that must be told theirs before they start.
+"""Ports for servers that need to know theirs before they start.
 
-Invariant: none is of the range from which the system serves whoever asks for any port, so between
-its choice and its use nobody gets it by chance: not the brokers of another worker, for example.
+Invariant: none is in the range from which the system assigns ports on request, so that no other
+process gets it by chance between its choice and its use: not the brokers of another worker, for
+example.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Different ports of this machine that nobody listens on."""
+    """Different ports of this machine that no process listens on."""
     candidates = range(_FIRST, int(_EPHEMERAL.read_text().split()[0]))
     found: list[int] = []
     for port in random.SystemRandom().sample(candidates, len(candidates)):

@@ -1,7 +1,7 @@
-"""The rules of proto/README.md: where they are defined, and which of them a text or a test cites.
+"""The rules of proto/README.md: where they are defined, and which a text or a test cites.
 
-The one reader of rule numbers: `pytest --rule` selects tests with it, the structure tests check the
-tree with it, the conformance table takes its rows from it. Pure, but for the reading of files.
+The only reader of rule numbers: `pytest --rule` selects tests with it, the structure tests check
+the tree with it, the conformance table takes its rows from it. Pure, except for reading files.
 
 A citation is a rule's letter and number as a word of its own (S5), or a range with both ends in
 full: with a hyphen, a dash, or the word "to" between them.
@@ -73,7 +73,7 @@ def defined() -> dict[str, str]:
 
 
 def cited(text: str) -> set[str]:
-    """Every rule that a text cites, those between the ends of a range too."""
+    """Every rule that a text cites, including those between the ends of a range."""
     return {rule for span in _spans(text) for rule in span}
 
 
@@ -85,13 +85,13 @@ def named(text: str) -> set[str]:
 def carried(name: str, *docstrings: str | None, rules: Collection[str]) -> set[str]:
     """The rules that a test carries, from the nearest place that cites any.
 
-    Those in its name and its own docstring; if there are none, those in its class's; if there are
-    none there either, those in its module's. So a test that says what it is about is not selected
-    for what its neighbours are about. A range counts as all of its rules, unless it spans all of a
-    letter: what says P, all of it, tells nothing of one rule.
+    The rules in its name and its own docstring; if there are none, those in its class's; if there
+    are none either, those in its module's. So a test with rules of its own is not selected by the
+    rules of its neighbours. A range counts as all of its rules, unless it spans all of a letter:
+    such a range is about no single rule.
 
     Args:
-        name: Of the test's function.
+        name: The name of the test's function.
         docstrings: The test's, its class's, its module's.
         rules: All rules.
     """
@@ -108,7 +108,7 @@ def wanted(options: Collection[str], rules: Mapping[str, str]) -> list[str]:
     """The rules that `--rule` names, each as a number, a range, or several with commas between.
 
     Raises:
-        ValueError: One of them does not exist; the message says what does.
+        ValueError: A rule does not exist; the message names the nearest ones.
     """
     found: dict[str, None] = {}
     for part in (part.strip() for option in options for part in option.split(",")):
@@ -163,7 +163,7 @@ def _is_whole_letter(span: list[str], rules: Collection[str]) -> bool:
 
 
 def _nearest(rule: str, rules: Mapping[str, str]) -> str:
-    """What exists instead, and where all of it stands."""
+    """A hint with the nearest existing rule, and where all rules are defined."""
     same = [each for each in rules if each[0] == rule[:1].upper()]
     close = difflib.get_close_matches(rule.upper(), same, n=1, cutoff=0)
     nearest = f"The nearest is {close[0]} ({rules[close[0]]}). " if close else ""

@@ -1,4 +1,4 @@
-"""Which worker of pytest-xdist gets which tests, and what is begun first.
+"""The schedule of pytest-xdist: which worker gets which tests, and which begin first.
 
 Invariant: all tests run, and a file stays with one worker, which starts its fixtures once.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from xdist.scheduler import LoadFileScheduling
 
-# Files whose tests share what a worker is slow to start stay together, by where they are.
+# Files whose tests share a slow start of a server stay together, by their folder.
 SHARED = {
     "Spark": ("tests/spark/",),
     # Before RabbitMQ, whose folder theirs is in.
@@ -24,7 +24,7 @@ SHARED = {
     ),
     "a browser": ("tests/wire/dashboard/",),
 }
-# Files beside them that do without, or start one of their own.
+# Files in these folders that do not use the shared server, or start one of their own.
 APART = frozenset(
     (
         "tests/spark/test_clusters.py",
@@ -34,7 +34,7 @@ APART = frozenset(
         "tests/wire/consuming/test_storms.py",
     )
 )
-# What takes long comes first, longest first: begun last, one worker would be at it alone.
+# The slowest files come first: begun last, one worker would run them alone.
 LONG = (
     "Spark",
     "tests/crash/test_kill9.py",
@@ -57,7 +57,7 @@ LONG = (
 
 
 def unit(nodeid: str) -> str:
-    """What stays with one worker: a test's file, or all files that share something."""
+    """The unit that stays with one worker: a test's file, or all files that share a server."""
     file = nodeid.partition("::")[0]
     if file not in APART:
         for name, places in SHARED.items():
@@ -67,7 +67,7 @@ def unit(nodeid: str) -> str:
 
 
 def order(nodeids: Sequence[str]) -> Callable[[str], tuple[int, int]]:
-    """The sort key of tests: what takes long comes first, then units by their number of tests."""
+    """The sort key of tests: the slowest first, then units by their number of tests."""
     tests = Counter(map(unit, nodeids))
     rank = {name: place for place, name in enumerate(LONG)}
 
@@ -79,7 +79,7 @@ def order(nodeids: Sequence[str]) -> Callable[[str], tuple[int, int]]:
 
 
 class Scheduling(LoadFileScheduling):
-    """xdist's scheduling by files, with units and an order of our own."""
+    """xdist's scheduling by files, with our own units and order."""
 
     def __init__(self, config, log=None) -> None:
         super().__init__(config, log)

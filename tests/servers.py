@@ -1,7 +1,7 @@
-"""Which tests need a server beside Python and Java: another broker, a browser, a Spark cluster.
+"""The tests that need a server in addition to Python and Java: a broker, browser or cluster.
 
-Invariant: `pytest` runs every other test, `pytest --servers` runs these and no other. One that
-misses its server is skipped with the remedy; where CI is `true` it fails.
+Invariant: `pytest` runs all other tests, `pytest --servers` runs only these. A test whose server is
+missing is skipped with the remedy; where CI is `true` it fails.
 """
 
 import os
@@ -22,7 +22,7 @@ FIXTURES = frozenset(
     )
 )
 
-# Fixtures whose parameter says which server they start, so that its fixture is not known before.
+# Fixtures whose parameter names the server that they start, so that its fixture is unknown before.
 PARAMETERS = (("bench", "rabbitmq"), ("peer", "artemis"), ("peer", "qpid"))
 
 
@@ -35,10 +35,10 @@ def needed_by(item: pytest.Item) -> bool:
 
 
 def absent(program: str, remedy: str) -> NoReturn:
-    """Skips the test that asks, because a server's program is not on this machine.
+    """Skips the calling test, because a server's program is not on this machine.
 
     Args:
-        program: What is missing, as the reason names it.
+        program: The missing program, as the reason names it.
         remedy: The command that installs it.
 
     Raises:

@@ -1,6 +1,6 @@
-"""The client without Spark, as it is used message by message.
+"""The client without Spark, used message by message.
 
-Invariant: what is counted was confirmed or settled, so synced, within the time counted.
+Invariant: counted messages were confirmed or settled, so synced, within the time counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PREFETCH = 1_000
 
 
 def commit_each(endpoint: str, count: int, body: bytes) -> Measurement:
-    """Publish and commit, one message at a time."""
+    """Publishes and commits, one message at a time."""
     with (
         harness.queue(endpoint) as queue,
         TransactionalPublisher(endpoint, routing_key=queue) as publisher,
@@ -32,7 +32,7 @@ def commit_each(endpoint: str, count: int, body: bytes) -> Measurement:
 
 
 def confirm_each(endpoint: str, count: int, body: bytes, times_s: list[float]) -> Measurement:
-    """Publish and wait for the confirm, one message at a time; the seconds of each are added."""
+    """Publishes and waits for each confirm, one message at a time; adds each one's seconds."""
     with harness.queue(endpoint) as queue, Publisher(endpoint, routing_key=queue) as publisher:
         publisher.publish(b"", ack_immediately=True).result()  # opens the stream
         with harness.clocked(count) as found:
@@ -44,7 +44,7 @@ def confirm_each(endpoint: str, count: int, body: bytes, times_s: list[float]) -
 
 
 def confirms_streamed(endpoint: str, count: int, body: bytes) -> Measurement:
-    """Publish one by one, and collect every confirm."""
+    """Publishes one by one, and collects every confirm."""
     with harness.queue(endpoint) as queue, Publisher(endpoint, routing_key=queue) as publisher:
         publisher.publish(b"", ack_immediately=True).result()  # opens the stream
         with harness.clocked(count) as found:
@@ -56,7 +56,7 @@ def confirms_streamed(endpoint: str, count: int, body: bytes) -> Measurement:
 
 
 def receive(endpoint: str, count: int, body: bytes, every: int) -> Measurement:
-    """`receive` each message, with an accept for each so many of them."""
+    """Receives message by message, with an accept for every `every` messages."""
     with harness.queue(endpoint) as queue, Channel(endpoint) as channel:
         harness.fill(endpoint, queue, rows=count, size=len(body))
         with harness.clocked(count) as found:
@@ -74,7 +74,7 @@ def receive(endpoint: str, count: int, body: bytes, every: int) -> Measurement:
 
 
 def callback(endpoint: str, count: int, body: bytes) -> Measurement:
-    """A callback that accepts each message."""
+    """Takes messages by a callback that accepts each."""
     done = threading.Event()
     taken = 0
 

@@ -1,8 +1,8 @@
 """The anchors of the Spark benchmarks: a source with its rows in memory, a sink that drops them.
 
-Invariant: both do the least that a Python Arrow source or sink can do, so their rate is the ceiling
-of any. The source's rows have the columns, types and batch sizes of the ackq source. The sink runs
-on Spark 4.0 and 4.1, too.
+Invariant: both do the least that a Python Arrow source or sink can do, so their rate is the upper
+bound of any. The source's rows have the columns, types and batch sizes of the ackq source. The sink
+runs on Spark 4.0 and 4.1, too.
 """
 
 # ruff: noqa: N802, N803 - the method names are Spark's
@@ -39,14 +39,14 @@ _tasks = itertools.count(1)
 
 
 def spare_collector() -> None:
-    """From a worker's second task on, what is imported by then is not walked after each task."""
+    """Freezes imported objects at a worker's second task, so that later collections skip them."""
     if next(_tasks) == 2:
         gc.freeze()
 
 
 @functools.cache
 def arrow_batch(schema: pa.Schema, rows: int, body_bytes: int) -> pa.RecordBatch:
-    """Rows as the ackq source yields them; made once per worker, so their making costs nothing."""
+    """Rows as the ackq source yields them; made once per worker, so that they cost nothing."""
     values: dict[str, Any] = {
         "body": [bytes(body_bytes)] * rows,
         "headers": [{}] * rows,
@@ -70,7 +70,7 @@ def arrow_batch(schema: pa.Schema, rows: int, body_bytes: int) -> pa.RecordBatch
 class Baseline(DataSource):
     """A read takes `batches`, `rowsPerBatch`, `rowsPerArrowBatch`, `bodyBytes` and `partitions`.
 
-    With `lean` a read or write does what ackq does against Spark's garbage collection per task.
+    With `lean` a read or write treats Spark's garbage collection per task as ackq does.
     """
 
     @classmethod
@@ -89,13 +89,13 @@ class Baseline(DataSource):
 
 @dataclass(frozen=True)
 class Rows(InputPartition):
-    """So many rows."""
+    """A partition of `count` rows."""
 
     count: int
 
 
 class MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Yields one prepared batch again and again."""
+    """Yields one prepared batch repeatedly."""
 
     def __init__(self, schema: StructType, options: dict[str, int]) -> None:
         self._schema = arrow_schema(schema)
@@ -108,7 +108,7 @@ class MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The end is known from the options."""
+        """Does nothing: the end is known from the options."""
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002
         return {"batch": min(start["batch"] + 1, self._options["batches"])}
@@ -141,7 +141,7 @@ class DiscardWriter(StreamArrowWriter):
         return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is kept."""
+        """Does nothing: no rows are kept."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is kept."""
+        """Does nothing: no rows are kept."""

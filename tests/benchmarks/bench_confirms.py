@@ -1,11 +1,11 @@
 """The classic comparison: persistent publishes one by one, in transactions and with confirms.
 
-Invariant: all sides publish the same messages to a durable queue, and what is counted was synced
-within the time counted. RabbitMQ's own two figures stand beside, when it is installed; they have no
+Invariant: all sides publish the same messages to a durable queue, and counted messages were synced
+within the time counted. RabbitMQ's own two figures are added if it is installed; they have no
 bound.
 
-What streaming gains is bounded against one synced round trip of this machine: against a commit for
-each the ratio falls when commits get faster, which is no loss.
+The gain of streaming is bounded against one synced round trip of this machine: against a commit for
+each message the ratio falls when commits get faster, which is no loss.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from harness import Comparison, Measurement, Pair
 HELP = "10,000 persistent publishes one by one: streamed with confirms against waiting for each"
 MESSAGES = 10_000
 TRANSACTIONS = 1_000
-# So many times one synced round trip, where that takes `ROUND_TRIP_S` or longer. A disk or a cache
-# that answers sooner would ask for more messages/s than one thread of Python hands over one by one,
+# Multiple of one synced round trip, where that takes `ROUND_TRIP_S` or longer. A disk or a cache
+# that answers sooner would require more messages/s than one thread of Python hands over one by one,
 # so there the floor is lower in proportion.
 FLOOR = 100
 ROUND_TRIP_S = 0.002
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How many of the publishes a repetition makes in transactions."""
+    """Options for the number of transactions in a repetition."""
     parser.set_defaults(sizes=[100])
     parser.add_argument(
         "--transactions",
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
-    """Comparisons for each body size; after them RabbitMQ's, if it is installed."""
+    """Comparisons for each body size; then RabbitMQ's, if it is installed."""
     if args.transactions < MESSAGES:
         print(
             f"The transactions of a repetition are {args.transactions:,} of the {MESSAGES:,}"
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
 
 
 def floor(round_trips: list[Measurement]) -> float:
-    """What streaming must gain over synced round trips of so long."""
+    """The least gain of streaming over synced round trips of this duration."""
     seconds = statistics.median(each.seconds["wall"] / each.rows for each in round_trips)
     return FLOOR * min(1.0, seconds / ROUND_TRIP_S)
 

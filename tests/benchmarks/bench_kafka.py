@@ -1,7 +1,7 @@
 """Spark's Kafka source and sink, and both in one query, as the anchors of ackq's.
 
 Invariant: all queries have the same session, columns, rows per micro-batch and tasks; ackq syncs
-what it confirms, and each comparison says whether Kafka did.
+confirmed messages, and each comparison says whether Kafka did.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
 
 
 def sources(kafka: Kafka, args: argparse.Namespace, size: int, endpoint: str) -> list[Comparison]:
-    """A queue and a topic into Spark's no-op sink."""
+    """Reads a queue and a topic into Spark's no-op sink."""
     rows = spark_harness.rows_per_batch(size)
     with kafka.topic() as topic:
         kafka.fill(topic, rows * (args.batches + 1), size)
@@ -66,7 +66,7 @@ def sources(kafka: Kafka, args: argparse.Namespace, size: int, endpoint: str) ->
 
 
 def sinks(kafka: Kafka, args: argparse.Namespace, size: int, endpoint: str) -> list[Comparison]:
-    """Rows that the JVM makes, to a queue and to topics."""
+    """Writes rows made by the JVM to a queue and to topics."""
     made = bench_sink.made_rows(kafka.spark, size)
     anchors = kafka_sides.sinks(kafka, made, args.batches)
     ours = functools.partial(bench_sink.to_queue, kafka.spark, args, size, endpoint)

@@ -1,8 +1,8 @@
 """Delays of a message: to its confirm, to a consumer, to its row in a Delta table.
 
 Invariant: publisher, consumer, broker and Spark are processes of their own, and load does not wait
-for what it measures. `idle` is a load that leaves all of them waiting; the others are parts of the
-rate that the same path reached flat out, in the same repetition.
+for the objects of measurement. `idle` is a load that leaves all of them waiting; the others are
+fractions of the rate that the same path reached flat out, in the same repetition.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _POLL_S = 0.05
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Parts and the length of a load."""
+    """Options for the parts and the length of a load."""
     parser.set_defaults(sizes=[100])
     parser.add_argument("--seconds", type=float, default=10.0, help="of each load (10)")
     parser.add_argument(
@@ -79,7 +79,7 @@ Repetition = Iterator[tuple[str, tuple[str, dict[str, float]]]]
 
 @contextlib.contextmanager
 def messages(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[functools.partial]:
-    """Single publishes, to their confirms and to a callback."""
+    """Single publishes, measured to their confirms and to a callback."""
     with synced_round_trip.running() as port:
         yield functools.partial(_messages, args, endpoint, size, port)
 
@@ -98,7 +98,7 @@ def _messages(args: argparse.Namespace, endpoint: str, size: int, port: int) -> 
 
 @contextlib.contextmanager
 def immediately(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[functools.partial]:
-    """Single publishes that ask for their answer at once."""
+    """Single publishes that ask for their confirm at once."""
     yield functools.partial(_immediately, args, endpoint, size)
 
 
@@ -111,7 +111,7 @@ def _immediately(args: argparse.Namespace, endpoint: str, size: int) -> Repetiti
 def singly(
     endpoint: str, size: int, rate: float, count: int, how: str = "shared"
 ) -> tuple[float, dict[str, float]]:
-    """So many single publishes; the rate to the consumer's end, and the percentiles."""
+    """Publishes `count` single messages; returns the rate until consumed, and the percentiles."""
     with harness.queue(endpoint) as queue, tempfile.TemporaryDirectory() as folder:
         confirms, arrivals = (str(Path(folder, name)) for name in ("confirms.npy", "arrivals.npy"))
         consumer = load.start("consume", endpoint, queue, arrivals, count)
@@ -136,7 +136,7 @@ def _wait(*children: subprocess.Popen[str]) -> None:
 
 @contextlib.contextmanager
 def delta(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[functools.partial]:
-    """Batches, to their rows in a Delta table that a query writes without a pause."""
+    """Batches, measured to their rows in a Delta table that a query writes without a pause."""
     with (
         spark_harness.session(spark_harness.DELTA) as spark,
         harness.queue(endpoint) as queue,
@@ -175,7 +175,7 @@ def _query(spark: SparkSession, endpoint: str, queue: str, folder: Path) -> Iter
 
 
 class _Path:
-    """From publishes to the rows of a table that has been written so far."""
+    """The path from publishes to the rows of a table, read up to its last known version."""
 
     def __init__(self, endpoint: str, queue: str, table: Path, size: int) -> None:
         self._endpoint = endpoint
@@ -186,7 +186,7 @@ class _Path:
         self.size = size
 
     def send(self, rate: float, count: int) -> tuple[float, dict[str, float]]:
-        """Publishes so many; the rate until all are rows, and the percentiles."""
+        """Publishes `count` messages; returns the rate until all are rows, and the percentiles."""
         with tempfile.TemporaryDirectory() as folder:
             file = str(Path(folder, "confirms.npy"))
             publisher = load.start(
@@ -200,7 +200,7 @@ class _Path:
         return len(delays) / seconds, found
 
     def _rows(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of so many rows more, once they are there: their times, and how long after they came."""
+        """The due times and delays of the next `count` rows, once they are in the table."""
         found: list[tuple[np.ndarray, np.ndarray]] = []
         deadline = time.monotonic() + _TIMEOUT_S
         while sum(len(due) for due, _ in found) < count:
@@ -215,7 +215,7 @@ class _Path:
         return np.concatenate([due for due, _ in found]), np.concatenate([at for _, at in found])
 
     def _due(self, commit: Path) -> np.ndarray:
-        """The times that the rows of a commit carry."""
+        """The due times in the rows of a commit."""
         found: list[bytes] = []
         for line in commit.read_text(encoding="utf-8").splitlines():
             if added := json.loads(line).get("add"):

@@ -1,9 +1,9 @@
-"""A link against its own client library: RabbitMQ to the edge and back, beside a bare consumer.
+"""A link against its own client library: RabbitMQ to the local broker and back.
 
 Invariant: both sides have the same window, the same messages and the same acknowledgements, over
-one connection; the queues are full before a clock starts, and it starts behind the first tenth,
-so that no side's start counts. With `ack=settled` a process of its own takes the messages at the
-edge and accepts them, as Spark's source does, and counts with the link's side.
+one connection; the queues are full before a clock starts, and it starts after the first tenth, so
+that no side's start counts. With `ack=settled` a separate process takes the messages at the local
+broker and accepts them, as Spark's source does, and counts with the link's side.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ HELP = "messages/s of a link with RabbitMQ, in and out, as ratios to its bare cl
 FLOOR: Final = 0.7
 MESSAGES: Final = 20_000
 PREFETCH: Final = 5_000
-# So many batches share a window, and so many deliveries have one acknowledgement.
+# Messages in a batch, a quarter of the window, and deliveries per acknowledgement.
 _SHARE: Final = PREFETCH // 4
 _POLL_S: Final = 0.02
 _LIMIT_S: Final = 300
 _CONSUMER: Final = Path(__file__).with_name("settling_consumer.py")
 _STORED: Final = ("--direction=in", "--ack=stored")
 _SETTLED: Final = ("--direction=in", "--ack=settled")
-# What the processes of a measurement are called, by their process ids.
+# The names of the processes in a measurement, with their process ids.
 _Parts = Mapping[str, int]
 
 
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[harness.Result]:
 
 
 def _backlog(args: argparse.Namespace, endpoint: str, port: int) -> harness.Figures:
-    """The memory of a link and its edge while they pass a backlog, with `ack=settled`."""
+    """The memory of a link and its local broker while they pass a backlog, with `ack=settled`."""
     kind, count, size = args.backlog_queue, args.backlog, args.sizes[0]
     with link_backlog.backlog(port, kind, count, size) as there, Admin(endpoint) as admin:
         here = _new_queue(admin)
@@ -116,7 +116,7 @@ def _backlog(args: argparse.Namespace, endpoint: str, port: int) -> harness.Figu
 
 
 def link_stored(endpoint: str, port: int, count: int, size: int) -> Measurement:
-    """A link from a full queue of RabbitMQ to an empty one of the edge, which keeps them."""
+    """A link from a full queue of RabbitMQ to an empty local one, which keeps the messages."""
     with (
         rabbitmq_sides.full_queue(port, count, bytes(size)) as there,
         Admin(endpoint) as admin,
@@ -126,7 +126,7 @@ def link_stored(endpoint: str, port: int, count: int, size: int) -> Measurement:
 
 
 def link_settled(endpoint: str, port: int, count: int, size: int) -> Measurement:
-    """The same through the edge to a consumer there, whose accepts acknowledge at RabbitMQ."""
+    """A link through the local broker to a consumer, whose accepts acknowledge at RabbitMQ."""
     with (
         rabbitmq_sides.full_queue(port, count, bytes(size)) as there,
         Admin(endpoint) as admin,
@@ -138,7 +138,7 @@ def link_settled(endpoint: str, port: int, count: int, size: int) -> Measurement
 
 
 def consume(_: str, port: int, count: int, size: int) -> Measurement:
-    """A consumer that counts, and acknowledges as the link does."""
+    """A consumer that counts messages, and acknowledges as the link does."""
     with rabbitmq_sides.full_queue(port, count, bytes(size)) as there:
         return asyncio.run(_consume(port, count, there))
 
@@ -169,7 +169,7 @@ async def _consume(port: int, count: int, queue: str) -> Measurement:
 
 
 def link_out(endpoint: str, port: int, count: int, size: int) -> Measurement:
-    """A link from a full queue of the edge to an empty one of RabbitMQ."""
+    """A link from a full local queue to an empty one of RabbitMQ."""
     with rabbitmq_sides.full_queue(port, 0, b"") as there, harness.queue(endpoint) as here:
         harness.fill(endpoint, here, rows=count, size=size)
         with (
@@ -216,7 +216,7 @@ async def _publish(port: int, count: int, body: bytes, queue: str) -> Measuremen
 
 
 class _Clock:
-    """From the first tenth of so many on to the last, by the wall and by the CPU of each part."""
+    """Measures from the first tenth of `count` to the last, by wall clock and CPU of each part."""
 
     def __init__(self, count: int, parts: _Parts) -> None:
         self._count = count
@@ -225,7 +225,7 @@ class _Clock:
         self._ended: tuple[float, cpu.Seconds] | None = None
 
     def note(self, done: int) -> None:
-        """So many are done."""
+        """Records that `done` messages are done."""
         if self._began is None:
             if done * 10 >= self._count:
                 self._began = done, time.perf_counter(), cpu.of_processes(self._parts)
@@ -233,7 +233,7 @@ class _Clock:
             self._ended = time.perf_counter(), cpu.of_processes(self._parts)
 
     def measured(self) -> Measurement:
-        """What was counted while it ran."""
+        """The measurement, once the count was reached."""
         assert self._began is not None
         assert self._ended is not None
         first, began_s, before = self._began
@@ -243,19 +243,19 @@ class _Clock:
 
 
 def _servers(**others: int) -> _Parts:
-    """The processes that move messages: both brokers, and others."""
+    """The processes that move messages: both brokers, and the given ones."""
     return {**others, "edge": cpu.SERVERS[cpu.ACKQ], "rabbitmq": cpu.SERVERS[rabbitmq_sides.NAME]}
 
 
 def _new_queue(admin: Admin) -> str:
-    """A durable queue of the edge; it stays, because a queue of a link cannot be deleted."""
+    """A durable local queue; it stays, because a link's queue cannot be deleted."""
     name = f"benchmark-{uuid.uuid4().hex[:8]}"
     admin.declare_queue(name)
     return name
 
 
 def _timed(count: int, done: Callable[[], int], parts: _Parts) -> Measurement:
-    """What a count that is asked for again and again did until it was reached."""
+    """Measures the progress of a polled count until it reaches `count`."""
     clock = _Clock(count, parts)
     deadline = time.monotonic() + _LIMIT_S
     while (now := done()) < count:
@@ -268,7 +268,7 @@ def _timed(count: int, done: Callable[[], int], parts: _Parts) -> Measurement:
 
 @contextlib.contextmanager
 def _link(endpoint: str, port: int, here: str, there: str, *flags: str) -> Iterator[int]:
-    """A link as a process, for as long as it takes; its process id."""
+    """Runs a link as a process within the context; yields its process id."""
     flags += (f"--queue={here}", f"--broker-queue={there}", f"--broker=amqp://127.0.0.1:{port}")
     flags += (f"--name={here}", f"--prefetch={PREFETCH}", f"--edge-endpoint={endpoint}")
     with tempfile.TemporaryFile() as log:
@@ -283,7 +283,7 @@ def _link(endpoint: str, port: int, here: str, there: str, *flags: str) -> Itera
 
 @contextlib.contextmanager
 def settling(endpoint: str, queue: str, count: int, limit_s: float = _LIMIT_S) -> Iterator[int]:
-    """A consumer of the edge as a process, for as long as it takes; its process id."""
+    """Runs a consumer of the local broker as a process; yields its process id."""
     command = [sys.executable, str(_CONSUMER), endpoint, queue, str(count)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
         try:

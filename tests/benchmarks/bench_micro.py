@@ -23,7 +23,7 @@ CEILING = 1.3
 WHOLE = "triggerExecution"
 # A query's first micro-batches start processes.
 SKIP = 3
-# What to put in the place of the anchor's source and sink.
+# The parts of the anchor that each subject replaces by ackq: source, sink.
 SUBJECTS = {"both": (True, True), "source": (True, False), "sink": (False, True)}
 
 
@@ -32,7 +32,7 @@ class FixedCost(Comparison):
 
     @property
     def clocks(self) -> list[str]:
-        """The whole micro-batch; a part of the anchor may take no time at all."""
+        """Only the whole micro-batch, as a part of the anchor may take no time at all."""
         return [WHOLE]
 
     @property
@@ -41,12 +41,12 @@ class FixedCost(Comparison):
         return self.floor is None or statistics.median(self.ratios(WHOLE)) <= self.floor
 
     def ratios(self, clock: str) -> list[float]:
-        """Time of the subject over that of the anchor, per repetition."""
+        """Time of the subject divided by that of the anchor, per repetition."""
         pairs = zip(self.subjects, self.anchors, strict=True)
         return [subject.seconds[clock] / anchor.seconds[clock] for subject, anchor in pairs]
 
     def raw(self) -> dict[str, Any]:
-        """As of every comparison."""
+        """As in every comparison."""
         return {**super().raw(), "lower_is_better": True}
 
     def lines(self) -> Iterator[str]:
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
-    """Queue to queue; if asked, also source and sink by themselves."""
+    """Measures queue to queue; if requested, also source and sink separately."""
     with spark_harness.session() as spark:
         for subject in SUBJECTS if args.split else ("both",):
             comparison = FixedCost(
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
 def measure(
     spark: SparkSession, args: argparse.Namespace, endpoint: str, ackq: tuple[bool, bool]
 ) -> Measurement:
-    """A query with our source, our sink, or both; medians over its micro-batches."""
+    """Runs a query with ackq's source, sink, or both; returns medians over its micro-batches."""
     reads, writes = ackq
     with harness.queue(endpoint) as source, harness.queue(endpoint) as target:
         rows = from_queue(spark, args, endpoint, source) if reads else in_memory(spark, args)
@@ -118,12 +118,12 @@ def measure(
 
 
 def anchor_options(args: argparse.Namespace) -> dict[str, str]:
-    """What source and sink of the anchor have in common."""
+    """The options that source and sink of the anchor share."""
     return {} if args.plain else {"lean": "1"}
 
 
 def in_memory(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
-    """Rows that are there already."""
+    """A stream of prepared rows in memory."""
     options = {
         "batches": args.batches + SKIP,
         "rowsPerBatch": args.rows,
@@ -138,7 +138,7 @@ def in_memory(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
 def from_queue(
     spark: SparkSession, args: argparse.Namespace, endpoint: str, queue: str
 ) -> DataFrame:
-    """A queue with exactly the rows of the run."""
+    """A stream of a queue with exactly the rows of the run."""
     rows = args.rows * (args.batches + SKIP)
     harness.fill(endpoint, queue, rows=rows, size=args.sizes[0])
     options = {

@@ -1,6 +1,6 @@
 """The client's ways to publish persistent messages, against waiting for the confirm of each.
 
-Invariant: every message that is counted was confirmed, so was synced, within the time counted.
+Invariant: every counted message was confirmed, so synced, within the time counted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SINGLE = 20_000
 BATCHED = 500_000
 SMALL = (10, 100)
 SMALL_BATCHES = 5_000
-# The floors are set by what streaming confirms gain elsewhere: a known broker with windowed
+# The floors are set by the gain of streaming confirms elsewhere: a known broker with windowed
 # confirms reached 10 times the rate of one at a time.
 SINGLE_FLOOR = 10
 BATCHED_FLOOR = 100
@@ -31,7 +31,7 @@ Publish = Callable[[Publisher, int], int]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """This benchmark has no options of its own."""
+    """Adds nothing: this benchmark has no options of its own."""
 
 
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
@@ -51,14 +51,14 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
 
 
 def one_at_a_time(publisher: Publisher, size: int) -> int:
-    """Wait for each confirm before the next publish."""
+    """Waits for each confirm before the next publish."""
     for _ in range(ONE_AT_A_TIME):
         publisher.publish(bytes(size), ack_immediately=True).result()
     return ONE_AT_A_TIME
 
 
 def single(publisher: Publisher, size: int) -> int:
-    """Publish one by one and collect the confirms as they come; the client makes the frames."""
+    """Publishes one by one and collects the confirms as they come; the client makes the frames."""
     answers = [publisher.publish(bytes(size)) for _ in range(SINGLE)]
     publisher.flush()
     for answer in answers:
@@ -67,7 +67,7 @@ def single(publisher: Publisher, size: int) -> int:
 
 
 def batched(publisher: Publisher, size: int) -> int:
-    """Publish frames that are ready made."""
+    """Publishes prepared frames."""
     frame = harness.bodies(harness.rows_per_frame(size), size)
     answers = [publisher.publish_batch(frame) for _ in range(BATCHED // frame.num_rows)]
     publisher.flush()
@@ -75,7 +75,7 @@ def batched(publisher: Publisher, size: int) -> int:
 
 
 def small(rows: int, publisher: Publisher, size: int) -> int:
-    """Publish small batches; the client makes the frames."""
+    """Publishes small batches; the client makes the frames."""
     batch = harness.bodies(rows, size)
     answers = [publisher.publish_batch(batch) for _ in range(SMALL_BATCHES)]
     publisher.flush()

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Result]:
 def streams(
     args: argparse.Namespace, endpoint: str, port: int, body: bytes
 ) -> Iterator[harness.Comparison]:
-    """Everything that does not wait for each answer; and a commit for each."""
+    """Comparisons that do not wait for each answer, and one of a commit for each message."""
     of = functools.partial
     ours, theirs = ackq_sides, rabbitmq_sides
     rows: dict[str, tuple[Callable[[], Measurement], Callable[[], Measurement]]] = {
@@ -73,7 +73,7 @@ def streams(
 def one_by_one(
     args: argparse.Namespace, endpoint: str, ports: tuple[int, int], body: bytes
 ) -> Iterator[Result]:
-    """Waiting for each confirm, and the least that a synced round trip takes; and their times."""
+    """Comparisons that wait for each confirm, with a synced round trip; and their durations."""
     port, sync_port = ports
     times = Figures(f"publish, waiting for each confirm, {len(body):,} B", "ms")
     sides = {
@@ -94,7 +94,7 @@ def one_by_one(
 
 
 def _timed(times: Figures, name: str, side: Callable[[list[float]], Measurement]) -> Measurement:
-    """Adds a repetition's percentiles."""
+    """Measures a side, and adds the percentiles of a repetition."""
     seconds: list[float] = []
     measured = side(seconds)
     cuts = statistics.quantiles(seconds, n=1000)

@@ -1,8 +1,8 @@
-"""A broker's start on what a killed one left, against reading the same files.
+"""A broker's start on the data of a killed one, against reading the same files.
 
-Invariant: the journal has a backlog of the size asked for, every message of it confirmed; after
-each start all of them are there, ready or leased as before. Each start behind a kill has the files
-of that kill: the snapshot of a clean stop would make the next one shorter.
+Invariant: the journal has a backlog of the requested size, with every message confirmed; after each
+start all messages are ready or leased as before. Each start after a kill has the files of that
+kill: the snapshot of a clean stop would make the next one shorter.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ QUEUE = "backlog"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How much there is to recover."""
+    """Options for the amount of data to recover."""
     parser.add_argument(
         "--gibibytes",
         type=lambda text: [float(part) for part in text.split(",")],
@@ -75,7 +75,7 @@ def recovery(
     unacked: int,
     repetitions: int,
 ) -> Iterator[Figures]:
-    """Starts brokers on copies of what a killed one left: the seconds, and the memory."""
+    """Starts brokers on copies of a killed one's data: the seconds, and the memory."""
     figures, memory = Figures(title, "s"), Figures(title, "MiB")
     with (
         tempfile.TemporaryDirectory(prefix="ackq-benchmark-") as folder,
@@ -105,7 +105,7 @@ def recovery(
 
 
 def publish_singly(endpoint: str, queue: str, *, rows: int, size: int) -> None:
-    """Publishes so many messages, each after the confirm of the one before: a record for each."""
+    """Publishes messages, each after the confirm of the previous one: a record for each."""
     body = bytes(size)
     with Publisher(endpoint, routing_key=queue) as publisher:
         for _ in range(rows):
@@ -113,7 +113,7 @@ def publish_singly(endpoint: str, queue: str, *, rows: int, size: int) -> None:
 
 
 def lease(endpoint: str, messages: int) -> None:
-    """Leases so many messages to a session, which keeps them whoever dies (S5)."""
+    """Leases messages to a session, which keeps them when a process dies (S5)."""
     request = sessions_pb2.AdvanceRequest(
         holder=holder("benchmark"), queues=[QUEUE], max_messages=messages, open_and_lease=True
     )
@@ -133,13 +133,13 @@ def start(broker: EmbeddedBroker, ready: int, unacked: int) -> float:
 
 
 def stop_and_start(broker: EmbeddedBroker, ready: int, unacked: int) -> float:
-    """The same after a clean stop, which is not counted."""
+    """Seconds until a broker serves again after a clean stop, which is not counted."""
     broker.stop()
     return start(broker, ready, unacked)
 
 
 def read(folder: Path) -> float:
-    """Seconds to read all files of a folder, once they are in the page cache or not as before."""
+    """Seconds to read all files of a folder, from the page cache or not, as they were before."""
     started = time.perf_counter()
     for path in sorted(folder.rglob("*")):
         if path.is_file():

@@ -1,6 +1,6 @@
 """Queue to Spark to queue, exactly once, against Kafka to Spark to Kafka, at least once.
 
-Invariant: as of `relays`.
+Invariant: as in `relays`.
 """
 
 from __future__ import annotations

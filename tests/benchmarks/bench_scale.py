@@ -1,4 +1,4 @@
-"""How rates change with partitions, queues, routes, message sizes, backlogs and channels.
+"""The change of rates with partitions, queues, routes, message sizes, backlogs and channels.
 
 Invariant: a comparison changes one of them, and both sides move the same number of messages; the
 first of each is the anchor.
@@ -29,7 +29,7 @@ Sides = dict[int, Callable[[], Measurement]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which, and the micro-batches of those with Spark."""
+    """Options for the parts, and the micro-batches of those with Spark."""
     parser.set_defaults(sizes=[100])
     spark_harness.add_batches(parser)
     parser.add_argument(
@@ -47,14 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
-    """Comparisons for each part and body size; that of sizes has its own."""
+    """Comparisons for each part and body size; the part `sizes` has its own sizes."""
     for part in args.parts:
         for size in args.sizes if part != "sizes" else (0,):
             yield from PARTS[part](args, endpoint, size)
 
 
 def partitions(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Comparison]:
-    """The Spark source with so many tasks."""
+    """The Spark source with different numbers of tasks."""
     with spark_harness.session() as spark:
         sides = {
             count: functools.partial(
@@ -72,7 +72,7 @@ def partitions(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[C
 
 
 def queues(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Comparison]:
-    """Batches that go to so many queues, row by row another."""
+    """Batches to different numbers of queues, each row to the next queue."""
     names = scale_sides.queues(endpoint, max(QUEUES))
     sides = {
         count: functools.partial(scale_sides.publish, endpoint, "", names[:count], size)
@@ -82,7 +82,7 @@ def queues(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Compa
 
 
 def routes(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Comparison]:
-    """Batches with so many routing keys, of which a topic exchange makes one queue."""
+    """Batches with different numbers of routing keys, routed by a topic exchange to one queue."""
     with scale_sides.topic(endpoint) as exchange:
         keys = [f"eu.{number}" for number in range(max(ROUTES))]
         sides = {
@@ -93,7 +93,7 @@ def routes(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Compa
 
 
 def sizes(args: argparse.Namespace, endpoint: str, _: int) -> Iterator[Comparison]:
-    """Publishing and consuming bodies of so many bytes; the rates are of bytes."""
+    """Publishing and consuming bodies of different sizes; the rates are of bytes."""
     for verb in ("publish_batch", "receive_batch"):
         move = scale_sides.BY_SIZE[verb]
         sides = {size: functools.partial(move, endpoint, size) for size in BODY_BYTES}
@@ -101,7 +101,7 @@ def sizes(args: argparse.Namespace, endpoint: str, _: int) -> Iterator[Compariso
 
 
 def backlogs(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Comparison]:
-    """Taking messages from a queue that holds so many."""
+    """Taking messages from queues of different lengths."""
     with scale_sides.backlogs(endpoint, BACKLOGS, size) as names:
         sides = {
             count: functools.partial(scale_sides.take, endpoint, names[count], size)
@@ -111,7 +111,7 @@ def backlogs(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Com
 
 
 def channels(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Comparison]:
-    """One queue to so many channels of one process."""
+    """One queue to different numbers of channels of one process."""
     sides = {
         count: functools.partial(many_channels.share, endpoint, count, size)
         for count in args.channels
@@ -130,7 +130,7 @@ PARTS = {
 
 
 def _compared(title: str, of: str, sides: Sides, repetitions: int) -> list[Comparison]:
-    """Each against the first."""
+    """Compares each side with the first."""
     names = {count: f"{count:,} {of}" for count in sides}
     anchor, *others = names.values()
     return harness.compare(

@@ -1,4 +1,4 @@
-"""Source and sink with a broker that has TLS, users and metrics, against one that has none of them.
+"""Source and sink with a broker that has TLS, users and metrics, against one without them.
 
 Invariant: both brokers run at once, on the same disk, and serve the same queries in turn.
 """
@@ -34,7 +34,7 @@ SCRAPE_S = 5.0
 
 
 class Server(NamedTuple):
-    """A broker that is measured, and how to get in."""
+    """A measured broker, and the security of its clients."""
 
     endpoint: str
     security: Security | None = None
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
 
 @contextlib.contextmanager
 def _secured() -> Iterator[Server]:
-    """The broker that has everything; its metrics are read all the while."""
+    """The broker with TLS, users and metrics; its metrics are read all the while."""
     with (
         tempfile.TemporaryDirectory(prefix="ackq-benchmark-") as folder,
         secured_broker(Path(folder), http=True) as secured,
@@ -96,12 +96,12 @@ def _secured() -> Iterator[Server]:
         finally:
             over.set()
             pool.shutdown()
-        # A reader that failed would have made the broker look better than it is.
+        # A scraper that failed would have made the broker look better than it is.
         assert scraped.result(), "the metrics were never read"
 
 
 def _scrape(request: urllib.request.Request, ca: str, over: threading.Event) -> int:
-    """Reads the metrics as Prometheus would, more often than it does; returns how often."""
+    """Reads the metrics as Prometheus does, but more often; returns the number of reads."""
     scrapes = 0
     trusting = ssl.create_default_context(cafile=ca)
     while not over.wait(SCRAPE_S):

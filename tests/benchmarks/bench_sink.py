@@ -51,7 +51,7 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
 
 
 def discard(spark: SparkSession, args: argparse.Namespace, size: int) -> Measurement:
-    """The ceiling: rows that go nowhere."""
+    """The ceiling: rows that are dropped."""
     return _measure(made_rows(spark, size), arrow_baseline.FORMAT, {}, args.batches)
 
 
@@ -65,14 +65,14 @@ def to_queue(
     security: Security | None = None,
     server: str = cpu.ACKQ,
 ) -> Measurement:
-    """To a durable queue; unless the settings say otherwise staged, synced and committed."""
+    """Writes to a durable queue; by default staged, synced and committed."""
     with harness.queue(endpoint, security) as queue:
         options = {**spark_harness.to_broker(endpoint, security), "queue": queue, **settings}
         return _measure(made_rows(spark, size), "ackq", options, args.batches, server)
 
 
 def made_rows(spark: SparkSession, size: int) -> DataFrame:
-    """Bodies of a counter and filler, with empty headers."""
+    """A stream of bodies of a counter and filler, with empty headers."""
     stream = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", spark_harness.rows_per_batch(size))

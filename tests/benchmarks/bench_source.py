@@ -54,7 +54,7 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
 
 
 def in_memory(spark: SparkSession, args: argparse.Namespace, size: int) -> Measurement:
-    """The ceiling: rows that are there already."""
+    """The ceiling: rows prepared in memory."""
     options = {
         "batches": args.batches + 1,
         "rowsPerBatch": spark_harness.rows_per_batch(size),
@@ -77,7 +77,7 @@ def from_queue(
     security: Security | None = None,
     server: str = cpu.ACKQ,
 ) -> Measurement:
-    """A queue with exactly the rows of the run; without columns, as `.load()` alone reads it."""
+    """Reads a queue with exactly the rows of the run; without columns, as `.load()` alone does."""
     rows = spark_harness.rows_per_batch(size)
     with harness.queue(endpoint, security) as queue:
         total = rows * (args.batches + 1)

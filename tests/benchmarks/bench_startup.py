@@ -1,4 +1,4 @@
-"""The first rows of a new query, cold: queue and in-memory source, into nothing and into Delta.
+"""The first rows of a new query, cold: queue and in-memory source, into no-op sink and Delta.
 
 Invariant: each measurement is a program of its own, started alone.
 """
@@ -24,7 +24,7 @@ _TIMEOUT_S = 600
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sinks."""
+    """Options for the sinks."""
     parser.add_argument(
         "--sinks",
         type=lambda text: text.split(","),
@@ -56,7 +56,7 @@ def cold(times: Figures, sink: str, name: str, endpoint: str) -> Measurement:
 
 
 def probe(times: Figures, name: str, source: str, sink: str, endpoint: str) -> Measurement:
-    """The program's own times."""
+    """Runs the program and adds the times that it reports."""
     done = subprocess.run(
         [sys.executable, str(Path(startup_probe.__file__)), source, sink, endpoint],
         check=False,

@@ -1,7 +1,7 @@
-"""A channel's rates and the broker's memory, by how many messages are unacked (C16).
+"""A channel's rates and the broker's memory, by the number of unacked messages (C16).
 
-Invariant: both sides deliver and settle the same number of messages, over channels that differ in
-nothing but their depth.
+Invariant: both sides deliver and settle the same number of messages, over channels that differ only
+in their depth.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ HELP = "rates of a channel with 100,000 and 1,000,000 unacked as a ratio to thos
 SHALLOW = 1_000
 DEPTHS = (100_000, 1_000_000)
 STRIDES = {"contiguous": 1, "every other one settled": 2}
-# A measurement is so many cycles: accept the oldest so many, one by one, and take as many new ones.
+# Cycles of a measurement: accept the oldest `MESSAGES`, one by one, and take as many new ones.
 CYCLES = 20
 MESSAGES = 500
 BODY_BYTES = 100
 RATE_FLOOR = 0.9
 MEMORY_CEILING_BYTES = 16
-# Memory is read at so many depths, so far apart. What sending leaves in the allocator goes up and
-# down by 20 MB meanwhile, so that only the slope over all of them says something.
+# Memory is read at this many depths, `MEMORY_STEP` apart. The allocator's remains of sending vary
+# by 20 MB meanwhile, so that only the slope over all of them is meaningful.
 MEMORY_READINGS = 9
 MEMORY_STEP = 500_000
 WINDOW = 8_000_000
 # Runs of tags in a settlement.
 _MOST_RUNS = 4096
-# A prefetch that the messages unacked already fill.
+# A prefetch that the present unacked messages already fill.
 _SHUT = 1
 
 Response = frame.Frame[pb.ConsumeHeader]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """This benchmark has no options of its own."""
+    """Adds nothing: this benchmark has no options of its own."""
 
 
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
 
 
 def memory(endpoint: str, shape: str, stride: int) -> Comparison:
-    """Broker memory per unacked message, as how often it fits the ceiling."""
+    """Broker memory per unacked message, as the number of times that it fits the ceiling."""
     depths = range(MEMORY_STEP, (MEMORY_READINGS + 1) * MEMORY_STEP, MEMORY_STEP)
     taken = []
     with Channel(endpoint, SHALLOW, stride) as it:
@@ -99,8 +99,8 @@ def memory(endpoint: str, shape: str, stride: int) -> Comparison:
 class Channel:
     """A consume stream that holds `depth` unacked messages; a context manager.
 
-    With a stride of 2, of those delivered every other one is settled at once, so that the unacked
-    ones are no range of tags.
+    With a stride of 2, every other delivered message is settled at once, so that the unacked ones
+    are no range of tags.
     """
 
     def __init__(self, endpoint: str, depth: int, stride: int) -> None:
@@ -132,12 +132,12 @@ class Channel:
         self._resources.close()
 
     def deepen(self, messages: int) -> None:
-        """Has so many more unacked messages."""
+        """Adds unacked messages."""
         self._publish(messages)
         self._deliver(messages)
 
     def measure(self) -> Measurement:
-        """Cycles at this depth: the seconds of either half, and of the broker's CPU in both."""
+        """Runs cycles at this depth: the seconds of either half, and the broker's CPU in both."""
         seconds = {"accept": 0.0, "deliver": 0.0}
         self._publish(CYCLES * MESSAGES)
         before = _broker_cpu_s()
@@ -148,12 +148,12 @@ class Channel:
         return Measurement(CYCLES * MESSAGES, seconds)
 
     def _publish(self, messages: int) -> None:
-        """What will be so many unacked messages."""
+        """Publishes the messages for a number of unacked ones."""
         rows = messages * self._stride
         harness.fill(self._endpoint, self._queue, rows=rows, size=BODY_BYTES)
 
     def _deliver(self, messages: int) -> float:
-        """Takes so many messages that stay unacked, and the others; the seconds that it took."""
+        """Takes messages that stay unacked, and the settled ones between; returns the seconds."""
         first, last = self._last_tag + 1, self._last_tag + messages * self._stride
         room = len(self._unacked) + messages * self._stride
         started = time.perf_counter()
@@ -172,7 +172,7 @@ class Channel:
         return seconds
 
     def _accept(self, tags: list[int]) -> float:
-        """Accepts tags one by one; the seconds until the last is answered."""
+        """Accepts tags one by one; returns the seconds until the last is answered."""
         started = time.perf_counter()
         for tag in tags:
             self._settle(delivery_tag=tag)
@@ -180,7 +180,7 @@ class Channel:
         return time.perf_counter() - started
 
     def _settle_runs(self, tags: list[int]) -> None:
-        """Accepts tags, no two of them in a row."""
+        """Accepts tags of which no two are consecutive."""
         for each in range(0, len(tags), _MOST_RUNS):
             part = tags[each : each + _MOST_RUNS]
             self._settle(first_tag=part, rows=[1] * len(part))
@@ -200,7 +200,7 @@ class Channel:
         self._requests.put(pb.ConsumeRequest(**kind))
 
     def _live(self, ended: threading.Event) -> None:
-        """Signs of life while another channel is measured."""
+        """Sends heartbeats while another channel is measured."""
         while not ended.wait(limits.HEARTBEAT_SEND_MS / 1000):
             self._ask(heartbeat=pb.ChannelHeartbeat())
 

@@ -1,4 +1,4 @@
-"""The benchmarks' modules import each other as programs do: by this folder."""
+"""The benchmarks' modules import each other as programs do: from this folder."""
 
 import sys
 from pathlib import Path

@@ -1,8 +1,8 @@
 """CPU seconds of the processes that a benchmark starts, by part, as the kernel counts them.
 
-Invariant: a process belongs to one part, by who started it: a server is one of `SERVERS`, the JVM
-is a child of this process, what the JVM started are Spark's Python workers. Processes that have
-ended count with the one that waited for them.
+Invariant: a process belongs to one part, by its parents: a server is one of `SERVERS`, the JVM is a
+child of this process, processes started by the JVM are Spark's Python workers. Ended processes
+count with the process that waited for them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Seconds = dict[str, float]
 
 @dataclass(frozen=True)
 class Process:
-    """What the kernel says of a process: who started it, and the seconds it took."""
+    """The kernel's figures of a process: its parent, and the CPU seconds that it took."""
 
     pid: int
     name: str
@@ -33,7 +33,7 @@ class Process:
 
     @classmethod
     def parsed(cls, stat: str) -> Process:
-        """From a line of /proc/PID/stat; the name may have blanks and parentheses."""
+        """Parses a line of /proc/PID/stat; the name may have blanks and parentheses."""
         pid, _, rest = stat.partition(" (")
         name, _, fields = rest.rpartition(") ")
         values = fields.split()
@@ -57,7 +57,7 @@ def processes() -> Iterator[Process]:
 
 
 def seconds(server: str = ACKQ) -> Seconds:
-    """CPU seconds so far by part; `broker` is one server, others are left out."""
+    """CPU seconds so far by part; `broker` is one server, other servers are left out."""
     return by_part(list(processes()), os.getpid(), SERVERS, server)
 
 
@@ -81,7 +81,7 @@ def by_part(found: list[Process], root: int, servers: Mapping[str, int], server:
 
 
 def _part(process: Process, known: dict[int, Process], root: int, places: dict[int, str]) -> str:
-    """The part of a process, or the name of the server that it belongs to; empty: a stranger."""
+    """The part of a process, or the name of its server; empty for an unrelated process."""
     line = [process]
     while line[-1].pid not in places and line[-1].pid != root:
         parent = known.get(line[-1].parent)
@@ -96,7 +96,7 @@ def _part(process: Process, known: dict[int, Process], root: int, places: dict[i
 
 
 def of_processes(parts: Mapping[str, int]) -> Seconds:
-    """CPU seconds so far of single processes, by name; one that has ended has taken none."""
+    """CPU seconds so far of single processes, by name; 0 for one that has ended."""
     known = {process.pid: process.own_s for process in processes()}
     return {name: known.get(pid, 0.0) for name, pid in parts.items()}
 
@@ -107,9 +107,9 @@ def per_row(before: Seconds, after: Seconds, rows: int) -> dict[str, float]:
 
 
 class Meter:
-    """Readings at the ends of micro-batches, as they are noticed.
+    """Readings of CPU at the ends of micro-batches, as they are noticed.
 
-    What lies between two readings is counted whole: a reading that comes late by a part of a
+    The difference of two readings is counted whole: a reading that is late by a part of a
     micro-batch moves that part from one side to the other.
     """
 
@@ -119,7 +119,7 @@ class Meter:
         self._readings: dict[int, Seconds] = {}
 
     def at(self, batches: int) -> None:
-        """So many micro-batches are done."""
+        """Takes a reading when `batches` micro-batches are done."""
         if batches >= self._skip and batches not in self._readings:
             self._readings[batches] = seconds(self._server)
 

@@ -1,8 +1,8 @@
-"""Results against what is expected of them, which is committed.
+"""Compares results with the committed expectations.
 
-Invariant: only ratios are compared, as rates are the machine's. An expectation is a median over all
-repetitions of the runs it was made of; its tolerance is half their range, and a tenth at least, so
-a result is only called worse when it is outside of what equal code gave.
+Invariant: only ratios are compared, as rates depend on the machine. An expectation is a median over
+all repetitions of the runs it was made of; its tolerance is half their range, and a tenth at least,
+so a result is only called worse if it is outside the range of equal code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Table = dict[str, dict[str, dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Expectation:
-    """A median ratio and how far another may be from it, as a part of it.
+    """A median ratio and its relative tolerance.
 
     Attributes:
         ratio: Median.
@@ -38,7 +38,7 @@ class Expectation:
 
     @classmethod
     def of(cls, values: Sequence[float], *, lower_is_better: bool) -> Expectation:
-        """From the ratios of all repetitions."""
+        """The expectation from the ratios of all repetitions."""
         ratio = statistics.median(values)
         half = (max(values) - min(values)) / 2 / ratio
         return cls(round(ratio, 3), round(max(LEAST_TOLERANCE, half), 3), lower_is_better)
@@ -52,14 +52,14 @@ class Expectation:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Files, expectations, and what to do."""
+    """Options for files, expectations, and the action."""
     parser.add_argument("files", nargs="+", type=Path, help="results, as --json wrote them")
     parser.add_argument("--expected", type=Path, default=EXPECTED, help="(expected.json here)")
     parser.add_argument("--update", action="store_true", help="expect these results from now on")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compares or updates; 1 when something is worse, or was not measured."""
+    """Compares or updates; returns 1 if a result is worse, or was not measured."""
     measured = ratios([json.loads(file.read_text(encoding="utf-8")) for file in args.files])
     table: Table = json.loads(args.expected.read_text("utf-8")) if args.expected.exists() else {}
     if args.update:
@@ -86,7 +86,7 @@ def ratios(
 
 
 def made(measured: Mapping[str, Mapping[str, tuple[list[float], bool]]]) -> Table:
-    """Expectations of what was measured."""
+    """Expectations from measured ratios."""
     return {
         benchmark: {
             name: asdict(Expectation.of(values, lower_is_better=lower))

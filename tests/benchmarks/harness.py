@@ -1,4 +1,4 @@
-"""What the benchmarks share: the comparison with an anchor, a broker to measure, the machine.
+"""The common parts of benchmarks: comparisons with an anchor, a broker, the machine.
 
 Invariant: a ratio is only ever made of two measurements of the same repetition.
 """
@@ -26,7 +26,7 @@ from ackq import limits
 from ackq.client import Admin, Publisher, Security
 
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "protobuf")
-# What a run says of the others that it measured: their versions, and when they sync.
+# Notes of a run on the other products that it measured: their versions, and when they sync.
 NOTES: dict[str, str] = {}
 
 Json = Any
@@ -37,8 +37,8 @@ class Measurement:
     """One run: rows, the seconds they took by each clock that was read, and the CPU they took.
 
     Attributes:
-        rows: How many.
-        seconds: By clock.
+        rows: Number of rows.
+        seconds: Seconds by clock.
         cpu_us: Microseconds of CPU for each row, by part (`cpu.PARTS`); empty: not read.
     """
 
@@ -56,10 +56,10 @@ class Comparison:
     """A subject against its anchor, over repetitions.
 
     Attributes:
-        title: What is compared, with its sizes.
-        anchor: What the ratio divides by.
-        subject: What is measured.
-        floor: What the median ratio must reach by the first clock; None: it is shown alone.
+        title: The compared subject, with its sizes.
+        anchor: The side that the ratio divides by.
+        subject: The measured side.
+        floor: The least median ratio by the first clock; None: no bound.
         anchors: A measurement per repetition.
         subjects: Likewise.
     """
@@ -83,12 +83,12 @@ class Comparison:
         return self.floor is None or ratio >= self.floor
 
     def ratios(self, clock: str) -> list[float]:
-        """Subject over anchor, per repetition."""
+        """Rate of the subject divided by that of the anchor, per repetition."""
         pairs = zip(self.subjects, self.anchors, strict=True)
         return [subject.rate(clock) / anchor.rate(clock) for subject, anchor in pairs]
 
     def only(self, *clocks: str) -> Comparison:
-        """The same by some of the clocks, whose first is judged."""
+        """The comparison by some of its clocks, of which the first is judged."""
 
         def part(runs: list[Measurement]) -> list[Measurement]:
             return [
@@ -117,7 +117,7 @@ class Comparison:
             yield f"  floor {self.floor:g} by {self.clocks[0]}: {verdict}"
 
     def raw(self) -> dict[str, Any]:
-        """Everything measured, for JSON."""
+        """All measurements, for JSON."""
         ratios = {clock: self.ratios(clock) for clock in self.clocks}
         return {**asdict(self), "ratios": ratios, "passed": self.passed}
 
@@ -128,7 +128,7 @@ def spread(values: list[float], form: str) -> str:
 
 
 def numbers(values: list[float]) -> str:
-    """Median [min..max], each as long as it says something."""
+    """Median [min..max], each with its significant digits."""
     low, median, high = (
         number(each) for each in (min(values), statistics.median(values), max(values))
     )
@@ -136,7 +136,7 @@ def numbers(values: list[float]) -> str:
 
 
 def number(value: float) -> str:
-    """A number of three or four digits that count: 1,152,000, 23.4, 0.861."""
+    """A number with three or four significant digits: 1,152,000, 23.4, 0.861."""
     if value >= 1000:
         digits = max(0, math.floor(math.log10(value)) - 3)
         return f"{round(value, -digits):,.0f}"
@@ -144,10 +144,10 @@ def number(value: float) -> str:
 
 
 def cpu_lines(sides: Mapping[str, list[Measurement]]) -> Iterator[str]:
-    """The medians of the CPU of each side that was read, without parts that took none.
+    """The median CPU of each side that was read, without parts that took none.
 
-    Cores is how many of them the parts kept busy, by the first clock: near the machine's, only less
-    CPU for a row makes it faster.
+    Cores is the number of them that the parts kept busy, by the first clock: near the machine's
+    number, only less CPU per row makes it faster.
     """
     for name, runs in sides.items():
         medians = {
@@ -163,17 +163,17 @@ def cpu_lines(sides: Mapping[str, list[Measurement]]) -> Iterator[str]:
 
 
 def _cores(run: Measurement) -> float:
-    """How many cores a measurement kept busy."""
+    """The number of cores that a measurement kept busy."""
     return sum(run.cpu_us.values()) * run.rate(next(iter(run.seconds))) / 1e6
 
 
 @dataclass
 class Figures:
-    """Values of one run and more that are no rates: percentiles, seconds to do a thing once.
+    """Values that are no rates, of one or more runs: percentiles, seconds of a single task.
 
     Attributes:
-        title: What was measured, with its sizes.
-        unit: Of the values.
+        title: The measured subject, with its sizes.
+        unit: The unit of the values.
         values: By name, a value per repetition.
     """
 
@@ -183,12 +183,12 @@ class Figures:
     passed: bool = True
 
     def add(self, values: Mapping[str, float]) -> None:
-        """Those of a repetition."""
+        """Adds the values of a repetition."""
         for name, value in values.items():
             self.values.setdefault(name, []).append(value)
 
     def without_warm_up(self) -> Figures:
-        """The same without the first repetition."""
+        """The figures without the first repetition."""
         return replace(self, values={name: values[1:] for name, values in self.values.items()})
 
     def lines(self) -> Iterator[str]:
@@ -199,7 +199,7 @@ class Figures:
             yield f"  {name:<40} {numbers(values)}"
 
     def raw(self) -> dict[str, Any]:
-        """Everything measured, for JSON."""
+        """All measurements, for JSON."""
         return asdict(self)
 
 
@@ -212,7 +212,7 @@ def interleave(
     anchor: Callable[[], Measurement],
     subject: Callable[[], Measurement],
 ) -> Comparison:
-    """Measure both sides in turn, which first alternating, after a warm-up of each."""
+    """Measures both sides in alternating order, after a warm-up of each."""
     runs = {"anchor": comparison.anchors, "subject": comparison.subjects}
     for results in rotate({"anchor": anchor, "subject": subject}, repetitions):
         for side, measured in results.items():
@@ -225,7 +225,7 @@ def interleave(
 def rotate(
     sides: Mapping[str, Callable[[], Measurement]], repetitions: int
 ) -> Iterator[dict[str, Measurement]]:
-    """Measure all sides in turn, the order turned round each time, after a warm-up of each."""
+    """Measures all sides in turn, in reversed order each time, after a warm-up of each."""
     for run in sides.values():
         run()
     for repetition in range(repetitions):
@@ -235,7 +235,7 @@ def rotate(
 
 @dataclass(frozen=True)
 class Pair:
-    """Which sides to compare, and the floor of their ratio."""
+    """Two sides to compare, and the floor of their ratio."""
 
     subject: str
     anchor: str
@@ -245,7 +245,7 @@ class Pair:
 def compare(
     sides: Mapping[str, Callable[[], Measurement]], pairs: Mapping[str, Pair], repetitions: int
 ) -> list[Comparison]:
-    """Measure many sides in turn, and compare pairs of them, by title."""
+    """Measures many sides in turn, and compares pairs of them, by title."""
     runs: dict[str, list[Measurement]] = {side: [] for side in sides}
     for number, results in enumerate(rotate(sides, repetitions), 1):
         for side, measured in results.items():
@@ -280,7 +280,7 @@ def clocked(rows: int, server: str = cpu.ACKQ) -> Iterator[list[Measurement]]:
 
 @contextlib.contextmanager
 def queue(endpoint: str, security: Security | None = None) -> Iterator[str]:
-    """A durable queue that nothing has used, gone afterwards; its name."""
+    """An unused durable queue, deleted afterwards; yields its name."""
     name = f"benchmark-{uuid.uuid4().hex[:8]}"
     with Admin(endpoint, security=security) as admin:
         admin.declare_queue(name)
@@ -289,7 +289,7 @@ def queue(endpoint: str, security: Security | None = None) -> Iterator[str]:
 
 
 def rows_per_frame(size: int) -> int:
-    """Messages of a body size in a frame of about the target size."""
+    """The number of messages of a body size in a frame of about the target size."""
     return max(1, min(limits.FRAME_TARGET_ROWS, limits.FRAME_TARGET_BYTES // size))
 
 
@@ -304,7 +304,7 @@ def bodies(rows: int, size: int) -> pa.RecordBatch:
 def fill(
     endpoint: str, queue: str, *, rows: int, size: int, security: Security | None = None
 ) -> None:
-    """Publish so many messages to a queue and wait for their confirms."""
+    """Publishes messages to a queue and waits for their confirms."""
     frame = bodies(rows_per_frame(size), size)
     with Publisher(endpoint, routing_key=queue, security=security) as publisher:
         answers = [
@@ -319,7 +319,7 @@ def fill(
 
 
 def machine() -> dict[str, str]:
-    """What figures depend on."""
+    """The properties of the machine that figures depend on."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return {

@@ -32,7 +32,7 @@ NAME = "kafka"
 _START_S = 60.0
 _STOP_S = 30.0
 _FOLDER_ID = "AAAAAAAAQACAAAAAAAAAAQ"
-# As Kafka's own start script has them.
+# As in Kafka's own start script.
 _JVM = ("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
 
@@ -46,7 +46,7 @@ class KafkaServer:
 
     @property
     def endpoint(self) -> str:
-        """`host:port`."""
+        """The broker's `host:port`."""
         return f"127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
@@ -74,7 +74,7 @@ class KafkaServer:
         self.stop()
 
     def stop(self) -> None:
-        """Ends it."""
+        """Stops the broker."""
         assert self._process is not None
         self._process.terminate()
         try:
@@ -143,5 +143,5 @@ class Topics:
         self._admin.deleteTopics(names).all().get()
 
     def close(self) -> None:
-        """Ends the client."""
+        """Closes the client."""
         self._admin.close()

@@ -1,6 +1,6 @@
 """Spark's Kafka connector with a broker of its own, as the other side of a comparison.
 
-Invariant: its queries have the session, columns, rows of a micro-batch and tasks of ackq's.
+Invariant: its queries have the same session, columns, rows per micro-batch and tasks as ackq's.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests import ivy
 
-# What Kafka's users set for throughput: batches of 256 KiB, for which a producer waits 5 ms.
+# Usual settings for throughput: batches of 256 KiB, for which a producer waits 5 ms.
 TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": str(256 * 1024)}
-# What `bench_source.COLUMNS` has, by Kafka's names.
+# The columns of `bench_source.COLUMNS`, by Kafka's names.
 COLUMNS = ("value", "headers", "timestamp", "offset")
 _NO_HEADERS = "cast(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers"
 _NEVER_ENDS = {"processingTime": "1 second"}
@@ -41,21 +41,21 @@ class Kafka:
 
     @contextlib.contextmanager
     def topic(self, *, flush: bool = False) -> Iterator[str]:
-        """A topic of as many partitions as there are cores, gone afterwards; its name."""
+        """A topic with one partition per core, deleted afterwards; yields its name."""
         name = f"benchmark-{uuid.uuid4().hex[:8]}"
         self.topics.create(name, partitions=os.cpu_count() or 1, flush=flush)
         yield name
         self.topics.delete(name)
 
     def fill(self, topic: str, rows: int, size: int) -> None:
-        """So many messages of a size."""
+        """Writes messages of a size to a topic."""
         made = self.spark.range(0, rows, 1, os.cpu_count() or 1)
         made.selectExpr(f"{spark_harness.body('id', size)} AS value").write.format("kafka").options(
             **{"kafka.bootstrap.servers": self.endpoint, **TUNED}, topic=topic
         ).save()
 
     def read(self, topic: str, rows: int) -> DataFrame:
-        """A topic from its begin, so many rows in a micro-batch."""
+        """A topic from its begin, with at most `rows` rows in a micro-batch."""
         options: dict[str, Any] = {
             "kafka.bootstrap.servers": self.endpoint,
             "subscribe": topic,
@@ -67,7 +67,7 @@ class Kafka:
         return self.spark.readStream.format("kafka").options(**options).load()
 
     def source(self, topic: str, rows: int, batches: int) -> Measurement:
-        """Reads a topic that is filled, into Spark's no-op sink."""
+        """Reads a filled topic into Spark's no-op sink."""
         return spark_harness.measure(
             self.read(topic, rows).select(*COLUMNS),
             sink="noop",
@@ -98,7 +98,7 @@ class Kafka:
             )
 
     def relay(self, topic: str, rows: int, batches: int, *, flush: bool = False) -> Measurement:
-        """Reads a topic that is filled, and writes its bodies to another, tuned."""
+        """Reads a filled topic, and writes its bodies to another, tuned."""
         return self.sink(
             self.read(topic, rows).selectExpr("value AS body"),
             batches,
@@ -126,7 +126,7 @@ def running() -> Iterator[Kafka]:
 
 
 def sinks(kafka: Kafka, rows: DataFrame, batches: int) -> dict[str, Any]:
-    """The sides of a comparison of sinks: name -> what measures it."""
+    """The sides of a comparison of sinks: name -> its measurement."""
     write = functools.partial(kafka.sink, rows, batches)
     return {
         "Kafka": functools.partial(write, {}),

@@ -1,8 +1,8 @@
-"""Memory of a link and its edge while they pass a backlog of many messages of RabbitMQ.
+"""Memory of a link and its local broker while they pass a large backlog of RabbitMQ.
 
-Invariant: what the edge remembers of a message ends a minute after its acknowledgement is proven
-(L10), and what a link holds is its window (L19), so neither grows with the backlog: from two of
-those minutes on, memory is held against its peak before.
+Invariant: the local broker's memory of a message ends a minute after its acknowledgement is proven
+(L10), and a link holds its window (L19), so neither grows with the backlog: from two of those
+minutes on, memory is compared with its peak before.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ackq import limits
 from ackq.client import Admin
 
 LIMIT_S: Final = 6 * 3600.0
-# What is remembered for a minute is as much as the rate makes of it: that goes up and down.
+# The memory of a minute's messages depends on the rate, which varies.
 _MOST_GROWTH: Final = 1.25
 _SETTLED_IN_S: Final = 2.0 * limits.LINK_ACK_GRACE_S
 _SAMPLE_S: Final = 1.0
 _SAY_S: Final = 15.0
-# Publishes that go out together, and the most that are not confirmed.
+# Publishes that are sent together, and the most that are unconfirmed.
 _TOGETHER: Final = 500
 _UNDER_WAY: Final = 20_000
 _ID_DIGITS: Final = 20
@@ -47,11 +47,11 @@ def measure(
     """Passes a backlog, and samples memory until all is settled and RabbitMQ's queue is empty.
 
     Args:
-        endpoint: The edge.
-        here: The edge's queue.
-        count: How many messages are there.
-        run: Runs the link and a consumer; the link's process id.
-        title: Of the result.
+        endpoint: The local broker.
+        here: The local broker's queue.
+        count: Number of messages in the backlog.
+        run: Runs the link and a consumer; yields the link's process id.
+        title: Title of the result.
     """
     found: dict[str, list[float]] = {"edge": [], "link": []}
     times: list[float] = []
@@ -89,7 +89,7 @@ def measure(
 
 @contextlib.contextmanager
 def backlog(port: int, kind: str, count: int, size: int) -> Iterator[str]:
-    """A queue of one of `QUEUE_KINDS` with so many persistent messages, each with an id."""
+    """A queue of one of `QUEUE_KINDS` with persistent messages, each with an id."""
     import pika
 
     parameters = pika.ConnectionParameters("127.0.0.1", port, heartbeat=0)
@@ -105,7 +105,7 @@ def backlog(port: int, kind: str, count: int, size: int) -> Iterator[str]:
 
 
 def _publish(connection: Any, channel: Any, queue: str, count: int, size: int) -> None:
-    """Publishes with confirms, by frames that are made once: of a message only its id changes."""
+    """Publishes with confirms, by frames that are made once: only a message's id changes."""
     from pika import frame, spec
 
     confirms = rabbitmq_sides.Confirms(channel._impl)

@@ -1,7 +1,7 @@
-"""An open-loop load, and a consumer of it, each a process of its own: `load.py publish ...`.
+"""An open-loop load, and its consumer, each a process of its own: `load.py publish ...`.
 
-Invariant: a message carries the time at which it was to be published, by the machine's clock, and
-every delay is counted from that time. A load that falls behind its schedule shows as delay.
+Invariant: a message carries the time at which it was due to be published, by the machine's clock,
+and every delay is counted from that time. A load that falls behind its schedule shows as delay.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BATCH_S = 0.01
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
-    """This program in a process of its own; it says `ready` on its output first."""
+    """Starts this program as a process, which first prints `ready`."""
     child = subprocess.Popen(
         [sys.executable, __file__, *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -48,7 +48,7 @@ def stamp(body: bytes) -> int:
 
 
 def schedule(rate: float, count: int) -> Iterator[int]:
-    """So many times from now on, each returned when it has come; rate 0: now, and now again."""
+    """Yields each due time of a schedule once it has come; at rate 0 the current time."""
     if not rate:
         for _ in range(count):
             yield time.time_ns()
@@ -64,7 +64,7 @@ def schedule(rate: float, count: int) -> Iterator[int]:
 def publish(
     endpoint: str, queue: str, file: str, rate: str, count: str, size: str, immediately: str
 ) -> None:
-    """Single publishes; writes when each was due, and its delay to the confirm."""
+    """Publishes single messages; writes each one's due time, and its delay to the confirm."""
     dues, delays = np.zeros((2, int(count)), np.int64)
     with Publisher(endpoint, routing_key=queue) as publisher:
         publisher.publish(b"", ack_immediately=True).result()  # opens the stream
@@ -84,12 +84,12 @@ def publish(
 
 
 def per_batch(rate: float) -> int:
-    """Messages of a batch each 10 ms; a thousand where there is no rate."""
+    """The number of messages of a batch each 10 ms; a thousand if there is no rate."""
     return max(1, int(rate * _BATCH_S)) if rate else 1000
 
 
 def publish_batches(endpoint: str, queue: str, file: str, rate: str, count: str, size: str) -> None:
-    """A batch each 10 ms, at a rate of messages; at rate 0 as fast as it goes."""
+    """Publishes a batch each 10 ms, at a rate of messages; at rate 0 as fast as it can."""
     rows = per_batch(float(rate))
     batches = int(count) // rows
     delays = np.zeros(batches, np.int64)
@@ -109,14 +109,14 @@ def publish_batches(endpoint: str, queue: str, file: str, rate: str, count: str,
 
 
 def consume(endpoint: str, queue: str, file: str, count: str) -> None:
-    """A callback in the default mode; writes when each was due, and its delay to the callback."""
+    """Consumes by a callback in the default mode; writes due times and delays."""
     dues, delays = np.zeros((2, int(count)), np.int64)
     taken, done = 0, threading.Event()
 
     def on_message(message: Message) -> None:
         nonlocal taken
         body = message.body
-        if not body:  # that which opened the publisher
+        if not body:  # the message that opened the publisher
             return
         due = stamp(body)
         dues[taken], delays[taken] = due, time.time_ns() - due

@@ -1,7 +1,7 @@
 """One queue to many channels, by the protocol's frames: thousands of clients' threads do not fit.
 
 Invariant: every channel has one consumer with the same prefetch, so that frames are of one size
-whatever the number of channels; what is counted was delivered once and accepted.
+whatever the number of channels; counted messages were delivered once and accepted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PER_CONNECTION = 100
 
 
 def share(endpoint: str, channels: int, size: int) -> Measurement:
-    """So many channels take what is published meanwhile."""
+    """Takes messages by many channels while they are published."""
     return asyncio.run(_share(endpoint, channels, size))
 
 
@@ -56,7 +56,7 @@ async def _share(endpoint: str, channels: int, size: int) -> Measurement:
 
 
 async def _first(done: Coroutine[Any, Any, Any], *tasks: asyncio.Task[None]) -> None:
-    """Waits for the end; raises what ended a channel before it."""
+    """Waits for the end; raises the error that ended a channel before it."""
     end = asyncio.create_task(done)
     ended, _ = await asyncio.wait([end, *tasks], return_when=asyncio.FIRST_COMPLETED)
     for task in ended:
@@ -69,7 +69,7 @@ def _connection(endpoint: str, number: int) -> grpc.aio.Channel:
 
 
 class _Count:
-    """Messages that are not accepted yet."""
+    """The number of messages that are not accepted yet."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -105,7 +105,7 @@ class _Consumer:
         await self._write(subscribe=subscribe)
 
     async def run(self) -> None:
-        """Accepts what comes, and gives signs of life; runs until it is cancelled."""
+        """Accepts deliveries, and sends heartbeats; runs until it is cancelled."""
         alive = asyncio.create_task(self._live())
         try:
             while True:
@@ -126,7 +126,7 @@ class _Consumer:
             self._call.cancel()
 
     async def _accept(self, runs: pb.DeliveryRuns) -> None:
-        """Settles the tags that are new: without a transport ack in time some come again (C11)."""
+        """Settles the new tags: without a transport ack in time some are delivered again (C11)."""
         ends = [first + rows for first, rows in zip(runs.first_tag, runs.rows, strict=True)]
         await self._write(transport_ack=pb.TransportAck(delivery_tag=ends[-1] - 1))
         new = [
@@ -149,7 +149,7 @@ class _Consumer:
         )
 
     def _answered(self, number: int) -> None:
-        """Settlements up to a number took effect."""
+        """Counts the settlements up to a number as done."""
         for each in [each for each in self._unanswered if each <= number]:
             self._count.accepted(self._unanswered.pop(each))
 

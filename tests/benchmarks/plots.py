@@ -1,7 +1,7 @@
 """Plots as SVG: points with their spread on an axis, and stacked bars.
 
 Invariant: pure functions of numbers and texts; every colour is a class of `report.STYLE`, so that a
-plot follows the page into the dark.
+plot follows the page's dark mode.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Point:
 
     Attributes:
         kind: The class that colours it.
-        low: The least.
+        low: The minimum.
         median: The median.
-        high: The most.
-        text: The numbers, as they stand beside it.
+        high: The maximum.
+        text: The numbers, as written next to it.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Scale:
-    """Where values stand on an axis."""
+    """The scale of an axis: the range of its values."""
 
     low: float
     high: float
@@ -60,7 +60,7 @@ class Scale:
 
     @classmethod
     def over(cls, values: Sequence[float]) -> Scale:
-        """One that has room for all: from zero, or logarithmic if they are far apart."""
+        """A scale with room for all values: from zero, or logarithmic if they are far apart."""
         positive = [value for value in values if value > 0]
         least, most = min(positive, default=1.0), max(positive, default=1.0)
         if most / least < _LOG_FROM:
@@ -77,7 +77,7 @@ class Scale:
         return _LEFT + part * (WIDTH - _LEFT - _RIGHT - _VALUES)
 
     def ticks(self) -> list[float]:
-        """Values to write at the axis."""
+        """The values to write at the axis."""
         if self.log:
             decades = range(round(math.log10(self.low)), math.floor(math.log10(self.high)) + 1)
             return [float(10**decade) for decade in decades]
@@ -113,7 +113,7 @@ def points(rows: Sequence[Row], *, unit: str, line: float | None = None) -> str:
 
 
 def bars(rows: Mapping[str, Mapping[str, float]], *, unit: str) -> str:
-    """A bar for each row, of its parts one after the other, coloured by their names."""
+    """A stacked bar for each row, of its parts, coloured by their names."""
     scale = Scale(0.0, max((sum(row.values()) for row in rows.values()), default=1.0) * 1.05, False)
     parts: list[str] = []
     y = 0.0

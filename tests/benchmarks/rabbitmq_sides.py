@@ -1,8 +1,8 @@
 """RabbitMQ by pika, with a node of its own, as the other side of a comparison.
 
-Invariant: messages are persistent, queues durable; the node syncs them as its defaults have it.
-pika is used by its fastest way: of the connection that its blocking channel drives, the channel
-below, which does not wait for each answer.
+Invariant: messages are persistent, queues durable; the node syncs them by its defaults. pika is
+used in its fastest way: the channel below the blocking channel of its connection, which does not
+wait for each answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PER_TURN = 100
 
 @contextlib.contextmanager
 def running() -> Iterator[int]:
-    """The port of a node; 0 when RabbitMQ or its client is not installed."""
+    """The port of a node; 0 if RabbitMQ or its client is not installed."""
     missing = rabbitmq_server.missing() or ("" if find_spec("pika") else "pika")
     if missing:
         print(f"RabbitMQ's figures are left out: {missing} is not installed.", flush=True)
@@ -57,7 +57,7 @@ def _server_version(port: int) -> str:
 
 @contextlib.contextmanager
 def _channel(port: int) -> Iterator[tuple[Any, Any, str]]:
-    """A connection, a channel, and a durable queue that is gone afterwards."""
+    """A connection, a channel, and a durable queue that is deleted afterwards."""
     import pika
 
     queue = f"benchmark-{uuid.uuid4().hex[:8]}"
@@ -80,7 +80,7 @@ def _persistent() -> Any:
 
 
 def commit_each(port: int, count: int, body: bytes) -> Measurement:
-    """Publish and tx.commit, one message at a time."""
+    """Publishes and commits by tx.commit, one message at a time."""
     properties = _persistent()
     with _channel(port) as (_, channel, queue):
         channel.tx_select()
@@ -92,7 +92,7 @@ def commit_each(port: int, count: int, body: bytes) -> Measurement:
 
 
 def confirm_each(port: int, count: int, body: bytes, times_s: list[float]) -> Measurement:
-    """Publish and wait for the confirm, one message at a time; the seconds of each are added."""
+    """Publishes and waits for each confirm, one message at a time; adds each one's seconds."""
     properties = _persistent()
     with _channel(port) as (_, channel, queue):
         channel.confirm_delivery()
@@ -105,14 +105,14 @@ def confirm_each(port: int, count: int, body: bytes, times_s: list[float]) -> Me
 
 
 def confirms_streamed(port: int, count: int, body: bytes) -> Measurement:
-    """Publish one by one, and collect every confirm."""
+    """Publishes one by one, and collects every confirm."""
     with _channel(port) as (connection, channel, queue), harness.clocked(count, NAME) as found:
         _stream(connection, channel._impl, queue, count, body)
     return found[0]
 
 
 def _stream(connection: Any, channel: Any, queue: str, count: int, body: bytes) -> None:
-    """Publishes so many messages, and returns when all are confirmed."""
+    """Publishes messages, and returns when all are confirmed."""
     properties = _persistent()
     confirms = Confirms(channel)
     for number in range(count):
@@ -125,7 +125,7 @@ def _stream(connection: Any, channel: Any, queue: str, count: int, body: bytes) 
 
 
 class Confirms:
-    """The confirms of a channel, which is in confirm mode from here on."""
+    """The confirms of a channel, which this puts into confirm mode."""
 
     def __init__(self, channel: Any) -> None:
         self._unconfirmed: set[int] = set()
@@ -135,11 +135,11 @@ class Confirms:
 
     @property
     def missing(self) -> int:
-        """How many there are to come."""
+        """The number of outstanding confirms."""
         return len(self._unconfirmed)
 
     def expect(self, publishes: int) -> None:
-        """So many more are published."""
+        """Records that more messages are published."""
         self._unconfirmed.update(range(self._last + 1, self._last + publishes + 1))
         self._last += publishes
 
@@ -160,7 +160,7 @@ class Confirms:
 
 @contextlib.contextmanager
 def full_queue(port: int, count: int, body: bytes) -> Iterator[str]:
-    """A durable queue with so many messages, gone afterwards; its name."""
+    """A durable queue with messages, deleted afterwards; yields its name."""
     with _channel(port) as (connection, _, queue):
         if count:
             _stream(connection, connection.channel()._impl, queue, count, body)
@@ -168,7 +168,7 @@ def full_queue(port: int, count: int, body: bytes) -> Iterator[str]:
 
 
 def consume(port: int, count: int, body: bytes, every: int) -> Measurement:
-    """Take so many messages, with an ack for each so many of them."""
+    """Takes messages, with an ack for every `every` of them."""
     with _channel(port) as (connection, channel, queue):
         _stream(connection, connection.channel()._impl, queue, count, body)
         with harness.clocked(count, NAME) as found:
@@ -178,7 +178,7 @@ def consume(port: int, count: int, body: bytes, every: int) -> Measurement:
 
 
 class _Consumer:
-    """A connection that takes so many messages, acks them and ends, by pika's callbacks."""
+    """A connection that takes messages, acks them and ends, by pika's callbacks."""
 
     def __init__(self, port: int, queue: str, count: int, every: int) -> None:
         import pika

@@ -1,6 +1,6 @@
 """A query from queue to queue, exactly once, and one from topic to topic.
 
-Invariant: both move bodies alone, in equal micro-batches.
+Invariant: both move only bodies, in equal micro-batches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 
 def compare(kafka: Kafka, args: argparse.Namespace, size: int, endpoint: str) -> list[Comparison]:
-    """Queue to queue against Kafka to Kafka, tuned, and against Kafka that syncs."""
+    """Compares queue to queue with Kafka to Kafka, tuned, and with Kafka that syncs."""
     rows = spark_harness.rows_per_batch(size)
     with kafka.topic() as topic:
         kafka.fill(topic, rows * (args.batches + 1), size)
@@ -34,7 +34,7 @@ def compare(kafka: Kafka, args: argparse.Namespace, size: int, endpoint: str) ->
 
 
 def relay(spark: SparkSession, args: argparse.Namespace, size: int, endpoint: str) -> Measurement:
-    """A queue with exactly the rows of the run, to another."""
+    """Moves a queue with exactly the rows of the run to another."""
     rows = spark_harness.rows_per_batch(size)
     with harness.queue(endpoint) as source, harness.queue(endpoint) as target:
         harness.fill(endpoint, source, rows=rows * (args.batches + 1), size=size)

@@ -1,7 +1,7 @@
-"""One page of the results of benchmarks, with plots: HTML that needs no server and no network.
+"""One page of the results of benchmarks, with plots: HTML without server and network.
 
-Invariant: the page shows nothing that is not in the files; a point is a median with its least and
-most over the repetitions.
+Invariant: the page shows only content of the files; a point is a median with its minimum and
+maximum over the repetitions.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ dt { color: var(--soft); } dd { margin: 0; }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Files and the page."""
+    """Options for the files and the page."""
     parser.add_argument("files", nargs="+", type=Path, help="results, as --json wrote them")
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="(report.html)")
 
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def page(results: Sequence[Mapping[str, Any]]) -> str:
-    """All results, a section for each."""
+    """The page of all results, a section for each."""
     names = [result["conditions"].get("benchmark", "benchmark") for result in results]
     links = "".join(f'<a href="#r{at}">{html.escape(name)}</a>' for at, name in enumerate(names))
     sections = "\n".join(
@@ -89,7 +89,7 @@ def page(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def section(anchor: str, name: str, result: Mapping[str, Any]) -> str:
-    """One result: ratios, rates, CPU, other figures, conditions."""
+    """The section of one result: ratios, rates, CPU, other figures, conditions."""
     comparisons = result.get("comparisons", [])
     parts = [f'<h2 id="{anchor}">{html.escape(name)}</h2>']
     if comparisons:
@@ -159,13 +159,13 @@ def cpu(comparisons: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]
 
 
 def others(figures: Mapping[str, Any]) -> Iterator[Row]:
-    """A row for each name."""
+    """A row for each figure, by its name."""
     for name, values in figures["values"].items():
         yield Row(name, [_spread("subject", values)])
 
 
 def conditions(values: Mapping[str, str]) -> str:
-    """What the figures depend on."""
+    """The conditions that the figures depend on."""
     rows = "".join(
         f"<dt>{html.escape(name)}</dt><dd>{html.escape(str(value))}</dd>"
         for name, value in values.items()
@@ -179,7 +179,7 @@ def _spread(kind: str, values: Sequence[float]) -> Point:
 
 
 def _key(names: Mapping[str, str]) -> str:
-    """What the colours mean."""
+    """The key of the colours."""
     marks = {
         "subject": 'class="round" style="background: var(--subject)"',
         "anchor": 'class="round" style="border: 2px solid var(--anchor)"',

@@ -1,4 +1,4 @@
-"""Runs a benchmark, shows results as a page, or compares them with what is expected.
+"""Runs a benchmark, shows results as a page, or compares them with the expectations.
 
 Invariant: exit status 0 means that every result reached its bound. A benchmark is a module with
 HELP, add_arguments(parser) and run(args, endpoint), listed in `BENCHMARKS`.
@@ -61,7 +61,7 @@ READERS = {"report": report, "check": expectations}
 
 
 def main() -> int:
-    """Run what the command line names; returns the exit status."""
+    """Runs the command of the command line; returns the exit status."""
     args = parse()
     if args.command in READERS:
         return READERS[args.command].run(args)
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def benchmark(args: argparse.Namespace) -> int:
-    """Run a benchmark; 1 when a result misses its bound."""
+    """Runs a benchmark; returns 1 if a result misses its bound."""
     conditions = {"benchmark": args.command, "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"}
     conditions |= harness.machine()
     with (
@@ -91,7 +91,7 @@ def benchmark(args: argparse.Namespace) -> int:
 
 
 def written(conditions: dict[str, str], results: list[harness.Result]) -> dict[str, harness.Json]:
-    """Everything measured, as the file has it."""
+    """All measurements, as written to the file."""
     return {
         "conditions": conditions,
         "comparisons": [each.raw() for each in results if isinstance(each, harness.Comparison)],

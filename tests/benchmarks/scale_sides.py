@@ -1,6 +1,6 @@
 """Batches over many queues and routes, bodies of many sizes, deep queues.
 
-Invariant: what is counted was confirmed or settled within the time counted.
+Invariant: counted messages were confirmed or settled within the time counted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ackq import limits
 from ackq.client import Admin, Channel, Publisher
 
 ROWS = 100_000
-# Calls of an operator that share the broker's syncs.
+# Concurrent calls of an operator, which share the broker's syncs.
 _AT_ONCE = 32
 BATCH_ROWS = 10_000
-# Properties count with a message's size.
+# Properties count towards a message's size.
 LARGEST_BYTES = limits.MAX_MESSAGE_BYTES - limits.KIB
 VOLUME_BYTES = 256 * limits.MIB
-# What a consumer without a bound takes ahead of its application.
+# The rows that a consumer without a bound takes ahead of its application.
 _AHEAD_ROWS = 10_000
 TAKEN = 500_000
 ROUND = 10_000
@@ -34,7 +34,7 @@ ROUND = 10_000
 
 
 def queues(endpoint: str, count: int) -> list[str]:
-    """So many durable queues, which stay as long as the benchmark's broker; their names."""
+    """Declares durable queues, which stay as long as the benchmark's broker; returns the names."""
     stem = f"benchmark-{uuid.uuid4().hex[:8]}"
     names = [f"{stem}-{number}" for number in range(count)]
     with Admin(endpoint) as admin, ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -44,7 +44,7 @@ def queues(endpoint: str, count: int) -> list[str]:
 
 @contextlib.contextmanager
 def topic(endpoint: str) -> Iterator[str]:
-    """A topic exchange all of whose messages go to one queue; its name."""
+    """A topic exchange that routes all messages to one queue; yields its name."""
     with harness.queue(endpoint) as queue, Admin(endpoint) as admin:
         admin.declare_exchange(queue, kind="topic")
         admin.bind(queue, queue, "eu.*")
@@ -53,7 +53,7 @@ def topic(endpoint: str) -> Iterator[str]:
 
 
 def publish(endpoint: str, exchange: str, keys: Sequence[str], size: int) -> Measurement:
-    """Batches whose rows have the keys in turn; they stay in their queues."""
+    """Publishes batches whose rows have the keys in turn; they stay in their queues."""
     bodies = harness.bodies(BATCH_ROWS, size)
     column = pa.array([keys[number % len(keys)] for number in range(BATCH_ROWS)])
     batch = bodies.append_column("routing_key", column)
@@ -70,13 +70,13 @@ def publish(endpoint: str, exchange: str, keys: Sequence[str], size: int) -> Mea
 
 
 def publish_size(endpoint: str, size: int) -> Measurement:
-    """Bodies of a size; the rows are bytes."""
+    """Publishes bodies of a size; the rows of the measurement are bytes."""
     with harness.queue(endpoint) as queue:
         return _publish(endpoint, queue, size)
 
 
 def receive_size(endpoint: str, size: int) -> Measurement:
-    """The same, to a consumer that settles each batch."""
+    """Publishes bodies of a size to a consumer that settles each batch."""
     with harness.queue(endpoint) as queue:
         published = _publish(endpoint, queue, size)
         with Channel(endpoint) as channel, harness.clocked(published.rows) as found:
@@ -113,7 +113,7 @@ BY_SIZE = {"publish_batch": publish_size, "receive_batch": receive_size}
 
 @contextlib.contextmanager
 def backlogs(endpoint: str, counts: Sequence[int], size: int) -> Iterator[dict[int, str]]:
-    """A queue for each count, which holds so many messages; their names by count."""
+    """A queue for each count, which holds that many messages; yields their names by count."""
     with contextlib.ExitStack() as stack:
         names = {count: stack.enter_context(harness.queue(endpoint)) for count in counts}
         for count, name in names.items():
@@ -122,7 +122,7 @@ def backlogs(endpoint: str, counts: Sequence[int], size: int) -> Iterator[dict[i
 
 
 def take(endpoint: str, queue: str, size: int) -> Measurement:
-    """Takes messages in rounds, each by a consumer of its own, and puts as many back untimed."""
+    """Takes messages in rounds, each by a consumer of its own, and refills the queue untimed."""
     parts = []
     with Channel(endpoint) as channel:
         for _ in range(TAKEN // ROUND):

@@ -1,7 +1,7 @@
-"""settling_consumer.py ENDPOINT QUEUE COUNT: takes so many messages as the Spark source does.
+"""settling_consumer.py ENDPOINT QUEUE COUNT: takes COUNT messages as the Spark source does.
 
-Its driver's and its tasks' calls, without Spark: each lease is fetched whole, and accepted by the
-call that leases the next one. Invariant: it ends when all that it was told to take is accepted.
+The calls of its driver and tasks, without Spark: each lease is fetched whole, and accepted by the
+call that leases the next one. Invariant: it ends when all COUNT messages are accepted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WAIT_MS: Final = 1_000
 
 
 def consume(endpoint: str, queue: str, count: int) -> int:
-    """Takes and accepts so many messages; returns how many batches that were."""
+    """Takes and accepts `count` messages; returns the number of batches."""
     session = Session(endpoint)
     with Admin(endpoint) as admin:
         given = options.source({"endpoint": endpoint, "queue": queue})
@@ -43,7 +43,7 @@ def consume(endpoint: str, queue: str, count: int) -> int:
 
 
 def _fetched(session: Session, lease: OutstandingLease) -> int:
-    """How many rows a lease has, all of which are read."""
+    """The number of rows in a lease, all of which are read."""
     request = pb.FetchRequest(
         session=lease.session,
         incarnation=lease.incarnation,

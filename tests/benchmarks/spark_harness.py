@@ -1,4 +1,4 @@
-"""What the Spark benchmarks share: a session, micro-batch sizes, and the timing of micro-batches.
+"""The common parts of the Spark benchmarks: session, micro-batch sizes, and timing.
 
 Invariant: a measurement covers whole micro-batches of equal row counts, and never the first.
 """
@@ -45,7 +45,7 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
-# What a session needs for Delta tables, as the jobs have it.
+# Settings of a session for Delta tables, as in the jobs.
 DELTA = {
     "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def to_broker(endpoint: str, security: Security | None = None) -> dict[str, str]:
-    """Options of `format("ackq")` that name a broker, and how to get in."""
+    """Options of `format("ackq")` that name a broker, and its security."""
     if security is None:
         return {"endpoint": endpoint}
     return {"endpoint": endpoint, "tlsCa": security.ca, "tokenFile": security.token_file}
@@ -110,15 +110,15 @@ def measure(
     batches: int,
     server: str = cpu.ACKQ,
 ) -> Measurement:
-    """Run a query and time micro-batches 2 to `batches` + 1 of those with rows.
+    """Runs a query and times micro-batches 2 to `batches` + 1 of those with rows.
 
     Args:
         rows: A stream of equal micro-batches.
         sink: A format.
-        options: Of the sink.
+        options: Options of the sink.
         trigger: As `DataStreamWriter.trigger` takes it; one that never ends is stopped.
         batches: Micro-batches to time.
-        server: Whose CPU is the broker's.
+        server: The server whose CPU is the broker's.
 
     Returns:
         Rows, seconds by `CLOCKS`, and CPU.
@@ -149,9 +149,9 @@ def follow(
     skip: int,
     meter: cpu.Meter | None = None,
 ) -> list[Any]:
-    """Run a query; Spark's progress of `batches` micro-batches with rows after the first `skip`.
+    """Runs a query; returns the progress of `batches` micro-batches with rows after `skip`.
 
-    Arguments and errors as of `measure`.
+    Arguments and errors as in `measure`.
     """
     with tempfile.TemporaryDirectory(prefix="ackq-benchmark-") as checkpoint:
         writer = rows.writeStream.format(sink).options(**options).trigger(**trigger)

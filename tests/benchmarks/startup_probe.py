@@ -1,7 +1,7 @@
 """A program of one query, whose start is measured: `startup_probe.py SOURCE SINK ENDPOINT`.
 
-Invariant: nothing of the JVM or of Python is warm but the machine's page cache. It prints seconds
-as JSON: until the session is there, and from `start()` to the end of the first micro-batch.
+Invariant: neither the JVM nor Python is warm, only the machine's page cache. It prints seconds as
+JSON: until the session exists, and from `start()` to the end of the first micro-batch.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(source: str, sink: str, endpoint: str) -> None:
 
 
 def read(spark: SparkSession, source: str, endpoint: str) -> DataFrame:
-    """The queue `source`, or rows that are in memory, with the same columns."""
+    """The queue `source`, or rows in memory, with the same columns."""
     if source != "memory":
         reader = spark.readStream.format("ackq").options(endpoint=endpoint, queue=source)
         return reader.load()

@@ -1,8 +1,8 @@
-"""The least that a synced request takes on this machine: a message, an append, a sync, an answer.
+"""The shortest synced request on this machine: a message, an append, a sync, an answer.
 
 Invariant: a request is answered after its bytes were appended to a file and `fdatasync` returned.
-The server is a process of its own, on loopback TCP, and nothing else: no broker can be faster for a
-request that waits for the one before.
+The server is a separate process on loopback TCP that does nothing else: no broker can be faster for
+a request that waits for the previous one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME = "synced round trip"
 
 @contextlib.contextmanager
 def running() -> Iterator[int]:
-    """The port of a server."""
+    """The port of a running server."""
     with tempfile.TemporaryDirectory(prefix="ackq-benchmark-sync-") as folder:
         command = [sys.executable, __file__, str(Path(folder, "log"))]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
@@ -40,7 +40,7 @@ def running() -> Iterator[int]:
 
 
 def each(port: int, count: int, body: bytes, times_s: list[float]) -> Measurement:
-    """So many round trips, one after the other; the seconds of each are added."""
+    """Makes round trips, one after another; adds the seconds of each."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(len(body).to_bytes(4))
@@ -54,7 +54,7 @@ def each(port: int, count: int, body: bytes, times_s: list[float]) -> Measuremen
 
 
 def serve(path: str) -> None:
-    """Answers one connection after the other, until it is ended."""
+    """Answers one connection after another, until it is ended."""
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with socket.create_server(("127.0.0.1", 0)) as server:
         print(server.getsockname()[1], flush=True)

@@ -1,4 +1,4 @@
-"""Which part of a benchmark a process belongs to."""
+"""The part of a benchmark that a process belongs to."""
 
 import cpu
 import pytest
@@ -12,7 +12,7 @@ def process(pid, parent, name, own_s=1.0, children_s=0.0):
 
 
 def test_a_line_of_the_kernel_is_read():
-    """The name may have blanks and parentheses."""
+    """A line of /proc/PID/stat is read, also if the name has blanks and parentheses."""
     read = Process.parsed(STAT)
     assert (read.pid, read.name, read.parent) == (7, "a (b) c", 3)
     assert read.own_s == pytest.approx(300 * cpu._TICK_S)
@@ -37,12 +37,12 @@ def test_each_process_has_one_part():
 
 
 def test_this_process_is_the_client():
-    """The kernel's figures of a live process."""
+    """The kernel's figures of this live process are read."""
     assert cpu.seconds()["client"] > 0
 
 
 def test_micro_batches_are_counted_between_the_first_and_the_last_reading(monkeypatch):
-    """The first micro-batch is not timed; one that was not seen by itself counts all the same."""
+    """The first micro-batch is not timed; one without a reading of its own counts all the same."""
     readings = iter([{"jvm": 1.0}, {"jvm": 4.0}])
     monkeypatch.setattr(cpu, "seconds", lambda _: next(readings))
     meter = Meter("ackq", skip=1)

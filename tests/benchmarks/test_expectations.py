@@ -1,4 +1,4 @@
-"""What is called worse, and what is not."""
+"""The verdicts on results: worse, as expected, or better."""
 
 import argparse
 import json
@@ -30,7 +30,7 @@ def result(*ratios, benchmark="source", title="t", **more):
 
 
 def test_the_tolerance_is_the_spread_that_was_measured():
-    """Half of the range, and a tenth at least."""
+    """The tolerance is half of the range, and a tenth at least."""
     assert Expectation.of([0.5, 1.0, 1.5], lower_is_better=False).tolerance == 0.5
     assert Expectation.of([1.0, 1.01], lower_is_better=False).tolerance == 0.1
 
@@ -51,7 +51,7 @@ def test_what_is_outside_of_the_tolerance_is_worse_or_better(ratio, lower_is_bet
 
 
 def test_what_was_measured_is_expected_from_then_on(check, capsys):
-    """All repetitions of all files; other benchmarks' expectations stay."""
+    """An update expects all repetitions of all files; other benchmarks' expectations stay."""
     check(result(2.0, 2.0, benchmark="sink"), update=True)
     check(result(1.0, 1.1), result(0.9, 1.0), update=True)
     assert check(result(0.95)) == 0

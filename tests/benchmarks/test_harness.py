@@ -1,4 +1,4 @@
-"""What a comparison says, and in which order its sides run."""
+"""The verdict of a comparison, and the order in which its sides run."""
 
 import os
 
@@ -12,7 +12,7 @@ def measured(seconds, rows=100, **cpu_us):
 
 
 def test_a_ratio_is_made_within_a_repetition():
-    """Rates of equal repetitions, so a slow machine slows both."""
+    """A ratio is of rates in one repetition, so that a slow machine slows both."""
     comparison = Comparison("t", "a", "s", 2.0, [measured(2.0), measured(8.0)], [measured(1.0)] * 2)
     assert comparison.ratios("wall") == [2.0, 8.0]
     assert comparison.passed
@@ -34,7 +34,7 @@ def test_a_part_of_the_clocks_keeps_the_cpu():
 
 
 def test_the_order_turns_round_after_a_warm_up():
-    """So that neither side always runs on what the other has left."""
+    """The order is reversed, so that neither side always runs on what the other has left."""
     ran = []
     sides = {name: lambda name=name: ran.append(name) or measured(1.0) for name in "abc"}
     results = list(harness.rotate(sides, 3))
@@ -53,7 +53,7 @@ def test_many_sides_make_a_comparison_for_each_pair():
 
 
 def test_cpu_is_shown_where_it_was_read():
-    """Medians, without parts that took nothing; 100 rows/s of 2 ms keep a fifth of a core busy."""
+    """CPU medians, without parts that took none; 100 rows/s of 2 ms keep a fifth of a core busy."""
     runs = [measured(1.0, jvm=1e3, worker=0.0), measured(1.0, jvm=3e3, worker=0.0)]
     (line,) = harness.cpu_lines({"s": runs, "a": [measured(1.0)]})
     assert "jvm 2000.00" in line

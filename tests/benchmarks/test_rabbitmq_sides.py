@@ -1,4 +1,4 @@
-"""What is counted at RabbitMQ's side of a comparison."""
+"""The counting of confirms at RabbitMQ's side of a comparison."""
 
 from unittest.mock import Mock
 
@@ -12,7 +12,7 @@ from pika import frame, spec  # noqa: E402
 
 
 def test_confirms_come_one_by_one_and_together():
-    """A confirm of several is of all up to its tag; others may come before it."""
+    """A confirm with `multiple` covers all up to its tag; others may come before it."""
     channel = Mock()
     confirms = rabbitmq_sides.Confirms(channel)
     (answer,) = channel.confirm_delivery.call_args.args

@@ -1,4 +1,4 @@
-"""The page of results: whole, and readable by a parser of XML."""
+"""The page of results: complete, and readable by a parser of XML."""
 
 import re
 from xml.etree import ElementTree as ET
@@ -31,7 +31,7 @@ def drawings(page):
 
 
 def test_a_page_has_every_figure():
-    """Ratio, rate, CPU and the others, each a drawing."""
+    """The page draws ratio, rate, CPU and the other figures."""
     page = report.page([RESULT])
     assert len(drawings(page)) == 4
     assert "1 [0.5..2]" in page
@@ -41,13 +41,13 @@ def test_a_page_has_every_figure():
 
 
 def test_a_page_needs_no_network():
-    """No address, no script."""
+    """The page has no address and no script."""
     page = report.page([RESULT])
     assert re.findall(r"https?:|<script|<link|@import|url\(", page) == []
 
 
 def test_what_has_no_figure_has_no_drawing():
-    """Results of one kind alone."""
+    """The page of results of one kind draws only that kind."""
     page = report.page([{"conditions": {}, "figures": RESULT["figures"]}])
     assert len(drawings(page)) == 1
     no_cpu = {**RUN, "cpu_us": {}}
@@ -74,7 +74,7 @@ def test_every_value_is_on_the_axis(values):
 
 
 def test_a_bound_is_marked():
-    """Where the value of the bound is."""
+    """The mark of a bound is at its value."""
     row = Row("r", [Point("subject", 1.0, 2.0, 3.0, "2")], bound=1.5)
     (bound,) = [
         line

@@ -1,6 +1,6 @@
 """A program that writes four rows to queue `q` in two tasks.
 
-With `--hang` the second task never comes to its last row, and a crash test kills the program.
+With `--hang` the second task never reaches its last row, and a crash test kills the program.
 """
 
 import sys
@@ -23,7 +23,7 @@ def bodies(*, hang):
 
 
 def main(endpoint, *, hang):
-    """Writes, and ends."""
+    """Writes the rows, and ends."""
     from pyspark.sql import SparkSession
 
     from ackq.spark import configure

@@ -1,7 +1,7 @@
-"""Publishers, consumers and disasters for the consuming crash test, all drawn from one seed.
+"""Publishers, consumers and faults for the consuming crash test, all drawn from one seed.
 
-Invariant: whoever decides something at random has a generator of its own, made of the seed and its
-name, so that a seed gives the same decisions again, if not the same instants.
+Invariant: every actor that decides at random has its own generator, seeded by the run's seed and
+its name, so that a seed gives the same decisions again, if not the same instants.
 """
 
 import random
@@ -25,13 +25,13 @@ from tests.fakes.relay import Relay
 DELIVERY_LIMIT = 2
 PUBLISHERS = 2
 CONSUMERS = 4
-# Publishers wait while so many messages have no end yet.
+# Publishers wait while this many messages are neither accepted nor rejected.
 ON_THE_WAY = 3_000
 CALM_S = 90
-# Longer than a run: disasters on a busy machine may keep a publisher from its broker for minutes.
+# Longer than a run: on a busy machine, faults may keep a publisher from its broker for minutes.
 PATIENT_MS = 3_600_000
 OUTCOMES = ["accepted"] * 6 + ["released"] * 2 + ["failed"] * 2 + ["rejected"]
-# Of the channel's end or renewal: what an application must expect of a broker that dies.
+# Errors of the channel's end or renewal, which an application must expect when a broker dies.
 ENDS = (ClosedError, BrokerUnavailableError, OutcomeUnknownError, StaleDeliveryTagError)
 AROUND_THE_SYNC = (
     "before_write_segment",
@@ -53,7 +53,7 @@ class Actor(threading.Thread):
     def run(self):
         try:
             self.act()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the ledger says so
+        except BaseException as error:  # noqa: BLE001 - the ledger reports any error
             self.ledger.report(f"{self.name} ended with {error!r}")
 
     @property
@@ -62,7 +62,7 @@ class Actor(threading.Thread):
 
 
 class Publishing(Actor):
-    """Publishes batches with confirms, on one publisher from the beginning to the end."""
+    """Publishes batches with confirms, on one publisher throughout the run."""
 
     def act(self):
         number = 0
@@ -87,7 +87,7 @@ class Publishing(Actor):
 
 
 class Consuming(Actor):
-    """Opens channels one after the other, and settles at random what they bring."""
+    """Opens channels one after another, and settles their messages at random."""
 
     def act(self):
         while not self.stopped:
@@ -112,12 +112,12 @@ class Consuming(Actor):
                 life.step()
             self.ledger.figures["renewed"] += len(renewed)
             if self.rng.random() < 0.3:
-                # It is closed as after a mistake of the application's: in a hurry.
+                # It is closed in a hurry, as after a mistake of the application.
                 raise ClosedError("enough")
 
 
 class Life:
-    """What a consumer does with one channel; `held` are its unsettled deliveries by tag."""
+    """A consumer's use of one channel; `held` has its unsettled deliveries by tag."""
 
     def __init__(self, actor, channel, number, begun_at):
         self.ledger = actor.ledger
@@ -135,7 +135,7 @@ class Life:
         )
 
     def step(self):
-        """Gets some, and settles some of what it has."""
+        """Receives some messages, and settles some that it holds."""
         self.rng.choice([self._receive, self._receive, self._receive_batch, self._pull])()
         self._forget_void()
         settle = self.rng.choice([self._one, self._up_to, self._scattered, self._nothing])
@@ -143,7 +143,7 @@ class Life:
             settle()
 
     def _forget_void(self):
-        """C17: what came before the channel was renewed is not this consumer's any more."""
+        """C17: deliveries from before a renewal of the channel are no longer this consumer's."""
         void = self.channel._state.unsettled.void
         for tag in [each for each in self.held if each <= void]:
             del self.held[tag]
@@ -186,10 +186,10 @@ class Life:
     # --- settling ---
 
     def _nothing(self):
-        """Is not settled now, maybe never."""
+        """Settles nothing now, maybe never."""
 
     def _one(self):
-        """A message, by its method."""
+        """Settles one message, by its own method."""
         known = self.messages.keys() & self.held.keys()
         if not known:
             return
@@ -205,7 +205,7 @@ class Life:
         self._settle([tag], outcome, methods[outcome])
 
     def _up_to(self):
-        """C3: everything up to a message."""
+        """C3: acknowledges everything up to a message."""
         known = sorted(self.messages.keys() & self.held.keys())
         if not known:
             return
@@ -215,7 +215,7 @@ class Life:
         self._settle(up_to, "accepted", lambda: self.channel.acknowledge(message))
 
     def _scattered(self):
-        """Any of them, in one call."""
+        """Settles a random subset of the held messages in one call."""
         share = self.rng.choice([0.1, 0.5, 0.9])
         tags = [each for each in self.held if self.rng.random() < share]
         if not tags:
@@ -248,10 +248,10 @@ class Life:
 
 
 class Disasters:
-    """Kills the broker, cuts and holds connections, and mends everything in its time.
+    """Kills the broker, cuts and holds connections, and repairs each after a time.
 
-    Between two of them something is answered: else, on a busy machine, the clients would not come
-    back from one before the next, and nothing would be under way.
+    A new fault waits until something was answered: otherwise, on a busy machine, the clients would
+    not recover from one fault before the next, and nothing would be in flight.
     """
 
     def __init__(self, run, relays):
@@ -260,10 +260,10 @@ class Disasters:
         self.figures = run.ledger.figures
         self.rng = random.Random(f"{run.seed} disasters")
         self.relays = relays
-        self.mends = []  # (when, what)
+        self.mends = []  # (time, action)
 
     def go_on(self, seconds):
-        """Disasters for so long; everything is mended at the end."""
+        """Injects faults for `seconds`; everything is repaired at the end."""
         end = time.monotonic() + seconds
         pause = threading.Event()
         answers = -1
@@ -291,7 +291,7 @@ class Disasters:
         self._restart("kill")
 
     def _arm(self):
-        """It will die by itself, around a sync."""
+        """Restarts the broker with a failpoint, at which it dies around a sync."""
         point = f"{self.rng.choice(AROUND_THE_SYNC)}:{self.rng.randint(1, 100)}"
         self.broker.kill()
         self._restart("kill", {"ACKQ_FAILPOINT": point})
@@ -300,7 +300,7 @@ class Disasters:
         self.figures[why] += 1
         try:
             self.broker.restart(env=env or {})
-        except BrokerUnavailableError:  # dead again before it served
+        except BrokerUnavailableError:  # it died again before it served
             self.figures["failpoint"] += 1
             self.broker.restart(env={})
 
@@ -309,7 +309,7 @@ class Disasters:
         self.mends.append((time.monotonic() + self.rng.uniform(0, 1), relay.heal))
 
     def _cut_long(self):
-        """For longer than the broker waits for a channel (C11)."""
+        """Cuts a connection for longer than the broker waits for a channel (C11)."""
         relay = self._cut_one()
         self.mends.append((time.monotonic() + self.rng.uniform(2, 4), relay.heal))
 
@@ -330,10 +330,10 @@ class Run:
     """One run against a broker.
 
     Args:
-        broker: An embedded one.
-        seed: Of all generators.
-        disasters: What befalls it, made of this run and the relays of its actors.
-        others: More actors, by class.
+        broker: An embedded broker.
+        seed: The seed of all generators.
+        disasters: The faults, made of this run and the relays of its actors.
+        others: Classes of additional actors.
     """
 
     def __init__(self, broker, seed, disasters=Disasters, others=()):
@@ -347,14 +347,14 @@ class Run:
         self._lock = threading.Lock()
 
     def next_channel(self):
-        """Numbers a channel."""
+        """The next channel number."""
         with self._lock:
             self._channels += 1
             self.ledger.figures["channels"] += 1
             return self._channels
 
     def go(self, seconds):
-        """Disasters for so long, then calm; gives what does not add up in the end."""
+        """Runs faults for `seconds`, then calm; returns the violations found at the end."""
         with Admin(self.broker.endpoint) as admin:
             admin.declare_queue("dead")
             admin.declare_queue(
@@ -386,7 +386,7 @@ class Run:
         return self.ledger.wrong()
 
     def _drain(self, queue, take):
-        """Everything that is left in a queue, once whoever held some of it is gone."""
+        """Takes all messages left in a queue, once their holders have ended."""
         deadline = time.monotonic() + CALM_S
         pause = threading.Event()
         begun_at = time.monotonic()
@@ -429,7 +429,7 @@ class Run:
 
 
 def crash(seed, seconds, data):
-    """A run on a broker of its own; returns (what is wrong, the ledger)."""
+    """A run on a broker of its own; returns (violations, ledger)."""
     from ackq_broker import embedded
 
     with embedded(data=data) as broker:

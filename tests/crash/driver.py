@@ -1,8 +1,8 @@
-"""A Spark driver program that a crash test starts, kills and starts again.
+"""A Spark driver program that a crash test starts, kills and restarts.
 
-It moves a queue into a second queue, then one into a Delta table, or only one of these, and can be
-slowed, or made to kill itself (JVM included) between the two logs of a micro-batch. The ledger it
-prints at the end is read back from the table.
+It moves a queue into a second queue, then one into a Delta table, or only one of these. It can be
+slowed down, or made to kill itself (JVM included) between the two logs of a micro-batch. The ledger
+that it prints at the end is read back from the table.
 """
 
 import argparse
@@ -42,14 +42,14 @@ def arguments():
 
 
 def session(args):
-    """A local Spark whose tasks may be retried."""
+    """A local Spark session whose tasks may be retried."""
     return configure(
         local_spark.builder("crash", "local[2,3]", {}, delta=bool(args.table))
     ).getOrCreate()
 
 
 def disturb(args, sink):
-    """A pass-through over Arrow batches: slow, noting what it saw."""
+    """A slow pass-through over Arrow batches that records the ids it saw."""
     delay_s, trace = args.row_delay_ms / 1000, args.trace
 
     def through(batches):
@@ -64,7 +64,7 @@ def disturb(args, sink):
 
 
 def die_in_batch(checkpoint, batch):
-    """Kill this process group the moment a batch is in the offset log and not in the commit log."""
+    """Kills this process group once a batch is in the offset log and not in the commit log."""
 
     def watch():
         offsets, commits = checkpoint / "offsets" / str(batch), checkpoint / "commits" / str(batch)
@@ -103,7 +103,7 @@ def move(spark, args, sink, queue, where):
 
 
 def main():
-    """Run until the queues are drained, then print the ledger."""
+    """Runs until the queues are drained, then prints the ledger."""
     args = arguments()
     spark = session(args)
     for sink in SINKS:

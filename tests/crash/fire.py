@@ -1,4 +1,4 @@
-"""Finds the processes of a Spark driver by what they do, and kills one of them with SIGKILL."""
+"""Finds the processes of a Spark driver by their roles, and kills one of them with SIGKILL."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ import signal
 import psutil
 
 DAEMON = "pyspark.daemon"
-# What a process of the driver's tree does, by a word of its command line.
+# Roles of the processes in the driver's tree, by a word of the command line.
 WORDS = {
     "executor": "CoarseGrainedExecutorBackend",
     "reader": "ackq.spark.reader_process",
@@ -16,7 +16,7 @@ WORDS = {
 
 
 def tree(pid):
-    """(process, command line) of everything below a process, as far as it lives."""
+    """(process, command line) of every descendant of a process that still runs."""
     found = []
     with contextlib.suppress(psutil.Error):
         for process in psutil.Process(pid).children(recursive=True):
@@ -28,7 +28,7 @@ def tree(pid):
 def targets(pid, kind):
     """The pids of one kind below the driver.
 
-    A `task` is a forked worker: Spark runs reads, writes and the sink's commit in such ones.
+    A `task` is a forked worker: Spark runs reads, writes and the sink's commit in such processes.
     """
     found = []
     for process, line in tree(pid):
@@ -42,7 +42,7 @@ def targets(pid, kind):
 
 
 def kill(pid):
-    """SIGKILL; False when it was gone already."""
+    """Sends SIGKILL; returns False if the process had already ended."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -51,6 +51,6 @@ def kill(pid):
 
 
 def kill_group(pid):
-    """SIGKILL to a driver, its JVM and its executors; Python workers see their parents go."""
+    """Sends SIGKILL to a driver, its JVM and executors; Python workers end with their parents."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)

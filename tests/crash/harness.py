@@ -1,4 +1,4 @@
-"""What crash tests share: filling a queue, running the driver program, the ledger of messages."""
+"""Shared parts of crash tests: fill a queue, run the driver program, count messages."""
 
 import json
 import os
@@ -16,7 +16,7 @@ SPARK_TIMEOUT_S = 150
 
 
 def ids(first, last):
-    """Message ids first..last."""
+    """The message ids first..last."""
     return [f"m-{number:06d}" for number in range(first, last + 1)]
 
 
@@ -29,7 +29,7 @@ def messages(names, body_bytes=100):
 
 
 def fill(endpoint, queue, names, frame=50):
-    """Declare a queue and publish these ids, confirmed, in small blocks."""
+    """Declares a queue and publishes these ids, confirmed, in small blocks."""
     with Admin(endpoint) as admin:
         admin.declare_queue(queue)
     with Publisher(endpoint, routing_key=queue, mandatory=True) as publisher:
@@ -39,21 +39,21 @@ def fill(endpoint, queue, names, frame=50):
 
 
 def in_queue(endpoint, queue):
-    """The ledger of a queue: id -> how often it stands there."""
+    """The messages in a queue: id -> number of copies."""
     with Admin(endpoint) as admin:
         batches = list(admin.browse(queue, columns=["message_id"]))
     return Counter(name for batch in batches for name in batch.column(0).to_pylist())
 
 
 def unacked(endpoint, queue):
-    """Messages of a queue that are ready, and those that are leased."""
+    """The numbers of ready and of unacked messages of a queue."""
     with Admin(endpoint) as admin:
         info = admin.queue(queue)
     return info.ready, info.unacked
 
 
 class Driver:
-    """The driver program as a process in a group of its own, so that SIGKILL takes its JVM too."""
+    """The driver program as a process in a group of its own, so that SIGKILL ends its JVM too."""
 
     def __init__(self, folder, endpoint, **options):
         self.folder = Path(folder)
@@ -63,7 +63,7 @@ class Driver:
         self.runs = 0
 
     def start(self, **more):
-        """Start it; options become flags."""
+        """Starts the driver; options become flags."""
         flags = []
         for name, value in {**self.options, **more}.items():
             flags += [f"--{name.replace('_', '-')}", str(value)]
@@ -81,7 +81,7 @@ class Driver:
             )
 
     def run(self, **more):
-        """Run it to its end; returns (exit status, ledger of the Delta table if it printed one)."""
+        """Runs the driver to its end; returns (exit status, ledger of the table if printed)."""
         process = self.start(**more)
         try:
             status = process.wait(SPARK_TIMEOUT_S)
@@ -94,7 +94,7 @@ class Driver:
         return status, Counter(json.loads(found[-1])) if found else None
 
     def output(self):
-        """What the last run printed, for assertion messages."""
+        """The end of the last run's output, for assertion messages."""
         return self.log.read_text(errors="replace")[-6000:]
 
     def log_of(self, sink, kind):
@@ -102,7 +102,7 @@ class Driver:
         return self.folder / "checkpoint" / sink / kind
 
     def committed(self, sink):
-        """Batch ids in the commit log of a sink."""
+        """The batch ids in the commit log of a sink."""
         return sorted(int(path.name) for path in self.log_of(sink, "commits").glob("[0-9]*"))
 
     def read_ids(self, run, sink, batch):
@@ -119,7 +119,7 @@ class Driver:
         )
 
     def forget_last_commit(self, sink):
-        """Delete the last file of a commit log, checksum included; returns its batch id."""
+        """Deletes the last file of a commit log, checksum included; returns its batch id."""
         last = self.committed(sink)[-1]
         commits = self.log_of(sink, "commits")
         (commits / str(last)).unlink()

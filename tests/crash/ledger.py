@@ -1,10 +1,10 @@
-"""The ledger under fire: every confirmed message arrives once, whoever is killed, whenever.
+"""The ledger under fire: every confirmed message arrives once, whichever processes are killed.
 
 A publisher with confirms fills a queue; one Spark moves it into a second queue and that one into a
 Delta table, exactly once each, while broker, driver, executors, the source's reader and Python
-workers die by SIGKILL, at random and at named points of the journal and of the micro-batch. Then
-everything is drained and counted. The seed decides who dies, how and after how long; the processes
-run as they like.
+workers are killed by SIGKILL, at random and at named points of the journal and of the micro-batch.
+Then everything is drained and counted. The seed decides which process is killed, how and after how
+long; the timing of the processes is not controlled.
 
     python -m tests.crash.ledger --minutes 30 --seed 7
 """
@@ -36,11 +36,11 @@ ROOT = Path(__file__).parents[2]
 DRIVER = "tests.crash.ledger_driver"
 QUEUES = ("in", "mid")
 DRAIN_TIMEOUT_S = 1800
-# How long a driver may be about its first batch before it counts as stuck.
+# A driver that works longer on its first batch counts as stuck.
 STUCK_S = 420
 FRAME = 20
 JOURNAL_POINTS = AROUND_THE_SYNC
-# Who dies how often, of a hundred.
+# Weights of the kinds of kills, in percent.
 WEIGHTS = {
     "broker": 30,
     "task": 24,
@@ -50,13 +50,13 @@ WEIGHTS = {
     "jvm": 5,
     "reader": 5,
 }
-# The same for a run that is about the named points.
+# The weights of a run that concentrates on the named points.
 AT_POINTS = {"broker": 8, "task": 8, "driver at": 78, "driver": 3, "jvm": 3}
 FATES = ("accepted",) * 16 + ("rejected", "rejected", "failed", "released")
 
 
 class Publishing(threading.Thread):
-    """Publishes a few messages at a time until told to stop, each with a fate in its body."""
+    """Publishes small batches until it is stopped; each message has its fate in its body."""
 
     def __init__(self, endpoint, rate, settle):
         super().__init__(daemon=True)
@@ -71,7 +71,7 @@ class Publishing(threading.Thread):
     def run(self):
         try:
             self._run()
-        except BaseException as error:  # noqa: BLE001 - told by the main thread
+        except BaseException as error:  # noqa: BLE001 - the main thread reports it
             self.failure = error
 
     def _run(self):
@@ -95,7 +95,7 @@ class Publishing(threading.Thread):
 
 
 class Run:
-    """One run: the processes, the schedule, the figures."""
+    """One run: its processes, schedule and figures."""
 
     def __init__(
         self,
@@ -134,13 +134,13 @@ class Run:
         self.arm = folder / "arm"
 
     def note(self, text):
-        """A line of the log."""
+        """Writes a line of the log."""
         self.say(f"{time.monotonic() - self.began:8.1f} s  {text}")
 
     # --- the driver ---
 
     def start_driver(self, *more):
-        """Starts it, in a process group of its own."""
+        """Starts a driver, in a process group of its own."""
         self.drivers += 1
         points.disarm(self.arm)
         self.armed = None
@@ -169,7 +169,7 @@ class Run:
         self.broker_died_at_start = False
 
     def batches(self):
-        """Batches in the commit logs."""
+        """The newest batch in each query's commit log."""
         return tuple(standing.newest(self.checkpoint(name) / "commits") for name in QUEUES)
 
     def checkpoint(self, name):
@@ -182,12 +182,12 @@ class Run:
         return all(after > before for after, before in zip(now, self.batches_before, strict=True))
 
     def end_driver(self):
-        """What is left of it goes."""
+        """Ends all processes of the driver."""
         fire.kill_group(self.driver.pid)
         self.driver.wait()
 
     def look_after_driver(self):
-        """Starts it again when it is dead; counts a death at a named point."""
+        """Restarts a driver that has ended; counts a death at a named point."""
         if self.driver.poll() is None:
             if not self.working() and time.monotonic() - self.started > STUCK_S:
                 raise AssertionError(f"the driver does not get to work: {self.log}")
@@ -200,7 +200,7 @@ class Run:
         self.replace_driver(at)
 
     def replace_driver(self, at=None):
-        """Starts another one; says where the queries of the last one stood, which died at `at`."""
+        """Restarts the driver; logs the state of the last one's queries, which died at `at`."""
         self.end_driver()
         for name in QUEUES:
             where = standing.of(self.checkpoint(name), self.broker.endpoint, name)
@@ -216,14 +216,14 @@ class Run:
     # --- the broker ---
 
     def look_after_broker(self):
-        """Starts it again when it died at a failpoint."""
+        """Restarts a broker that died at a failpoint."""
         if not self.broker.alive():
             assert self.failpoint, "the broker died by itself"
             self.count(f"broker at {self.failpoint}")
             self.restart_broker()
 
     def restart_broker(self):
-        """Starts it again after a moment, every other time with a failpoint armed."""
+        """Restarts the broker after a moment, sometimes with a failpoint armed."""
         time.sleep(self.random.choice((0, 0, 0.3, 1.5)))
         self.failpoint = self.random.choice((None, *JOURNAL_POINTS)) if self.working() else None
         hit = self.random.randint(2, 150)
@@ -234,16 +234,16 @@ class Run:
     # --- the schedule ---
 
     def count(self, kind):
-        """One more is dead."""
+        """Counts one more kill."""
         self.kills[kind] += 1
         self.note(f"kill {sum(self.kills.values())}: {kind}")
 
     def strike(self):
-        """Kills whom the dice choose, unless nobody of the kind is at work yet."""
+        """Kills a process of a drawn kind, unless that kind is not at work yet."""
         kind = self.random.choices(list(self.weights), list(self.weights.values()))[0]
         if kind == "broker":
             # After each of its starts the broker waits a heartbeat for the holder it knows (S3): a
-            # new driver gets a session only when the broker lives that long.
+            # new driver gets a session only if the broker lives that long.
             if not self.working():
                 if self.broker_died_at_start:
                     return
@@ -266,13 +266,13 @@ class Run:
             self.kill_one(kind)
 
     def kill_one(self, kind):
-        """One of the driver's processes of a kind, if there is any."""
+        """Kills one of the driver's processes of a kind, if there is any."""
         found = fire.targets(self.driver.pid, kind)
         if found and fire.kill(self.random.choice(found)):
             self.count(kind)
 
     def burn(self, seconds, pause_s, kills):
-        """Publishes and, once the first driver works, kills for so long, so many at least."""
+        """Publishes; once the first driver works, kills for `seconds`, at least `kills` times."""
         publishing = Publishing(self.broker.endpoint, self.rate, self.settle)
         publishing.start()
         self.start_driver()
@@ -298,7 +298,7 @@ class Run:
         return publishing
 
     def drain(self):
-        """Lets the queries finish in peace."""
+        """Lets the queries finish without faults."""
         self.start_driver("--drain", "--max-messages", "20000")
         try:
             status = self.driver.wait(DRAIN_TIMEOUT_S)
@@ -307,7 +307,7 @@ class Run:
         assert status == 0, f"the draining driver ended with {status}: {last_error(self.log)}"
 
     def go(self, seconds, pause_s, kills=0):
-        """The whole run; gives the figures."""
+        """Runs everything; returns the figures."""
         with embedded(data=self.folder / "data") as self.broker:
             with Admin(self.broker.endpoint) as admin:
                 admin.declare_queue("mid")
@@ -323,7 +323,7 @@ class Run:
                     self.end_driver()
 
     def figures(self, publishing):
-        """What was counted; every figure of `WRONG` must be 0."""
+        """The figures; each one in `WRONG` must be 0."""
         good = {name for name, fate in publishing.fates.items() if fate != "rejected"}
         bad = set(publishing.fates) - good
         table = Counter(json.loads((self.folder / "ledger.json").read_text()))
@@ -365,10 +365,10 @@ WRONG = (
 
 
 class Attempts:
-    """What all attempts of all tasks read: equal rows for an equal batch (K2).
+    """The rows that all attempts of all tasks read: equal for an equal batch (K2).
 
     An attempt whose JVM died may see its input end early, at a frame: then its rows are the first
-    of the others'. Its row counts, tags and delivery counts are compared all the same.
+    of the others'. Their number, tags and delivery counts are compared all the same.
     """
 
     def __init__(self, file):
@@ -394,7 +394,7 @@ class Attempts:
         self.rows[task] = long
 
     def rows_in_two_batches(self):
-        """Messages that one query had in two of its batches."""
+        """The number of messages that one query had in two of its batches."""
         where = defaultdict(set)
         for (query, batch, _), rows in self.rows.items():
             for name, *_ in rows:
@@ -408,7 +408,7 @@ def digest(rows):
 
 
 def last_error(log):
-    """The line of a driver's log that says most."""
+    """The most informative line of a driver's log: its last error."""
     lines = [
         line
         for line in log.read_text(errors="replace").splitlines()
@@ -418,7 +418,7 @@ def last_error(log):
 
 
 def main():
-    """The long form."""
+    """Runs the long form from the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))

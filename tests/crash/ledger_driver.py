@@ -1,8 +1,8 @@
-"""The driver program of the ledger: queue -> Spark -> queue -> Spark -> Delta, for ever or drained.
+"""The ledger's driver program: queue -> Spark -> queue -> Spark -> Delta, endless or drained.
 
-Both queries run in one Spark. Every task notes what it read, row by row with its delivery tag and
+Both queries run in one Spark. Every task records what it read, row by row with its delivery tag and
 counts, so that the test can compare all attempts of a batch. With `--settle` the first query
-decides the fate of each message from `foreachBatch`.
+decides the fate of each message in `foreachBatch`.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def arguments():
 
 
 def start_spark(args):
-    """Spark whose tasks are tried often and whose executors are replaced without end."""
+    """Starts a Spark that retries tasks often, and replaces executors without end."""
     settings = {
         "spark.executor.memory": "512m",
         "spark.task.maxFailures": "8",
@@ -49,7 +49,7 @@ def start_spark(args):
 
 
 def noting(trace, query):
-    """A pass-through over Arrow batches that notes what a task read, when it has read it all."""
+    """A pass-through over Arrow batches that records a task's rows once it has read them all."""
 
     def through(batches):
         task = TaskContext.get()
@@ -73,7 +73,7 @@ def noting(trace, query):
 
 
 class Hop:
-    """A query from a queue to somewhere."""
+    """A query from a queue to another queue or a table."""
 
     def __init__(self, spark, args, queue):
         self.args = args
@@ -85,12 +85,12 @@ class Hop:
             minPartitions="2",
         )
         if not SAYS_START:
-            source = source.option("session", f"ledger-{queue}")  # it is needed there (K13)
+            source = source.option("session", f"ledger-{queue}")  # required before Spark 4.2 (K13)
         rows = source.load().select(*COLUMNS)
         self.rows = rows.mapInArrow(noting(args.folder / "trace.jsonl", queue), rows.schema)
 
     def start(self, **trigger):
-        """Starts it."""
+        """Starts the query."""
         writer = self.write().trigger(**trigger)
         folder = self.args.folder / f"checkpoint-{self.queue}"
         writer = writer.option("checkpointLocation", str(folder)).queryName(self.queue)
@@ -99,7 +99,7 @@ class Hop:
         return writer.start()
 
     def write(self):
-        """Where the rows go."""
+        """The writer of the query's rows."""
         if self.queue == "mid":
             return self.rows.select("message_id", "body").writeStream.format("delta")
         if self.args.settle:
@@ -108,9 +108,9 @@ class Hop:
         return rows.options(endpoint=self.args.endpoint, queue="mid")
 
     def decide(self, rows, batch_id):
-        """Bad rows are rejected, some fail once, the rest goes on exactly once.
+        """Rejects bad rows, fails or releases some once, and passes all others on exactly once.
 
-        The body says what is to become of a message; it comes back with a higher delivery count.
+        The body names the fate of a message; after a requeue it has a higher delivery count.
         """
         from ackq.spark import settle
 
@@ -135,7 +135,7 @@ class Hop:
 
 
 def watch_table(folder):
-    """The driver passes a point as soon as the table has a new version."""
+    """Passes a point as soon as the table has a new version."""
     log = folder / "table" / "_delta_log"
     seen = len(list(log.glob("*.json")))
     while True:
@@ -147,7 +147,7 @@ def watch_table(folder):
 
 
 def watch_checkpoints(folder):
-    """The driver passes a point as soon as a file of `offsets` or of `commits` is there."""
+    """Passes a point as soon as a file of `offsets` or of `commits` exists."""
     awaited = {}
     while True:
         time.sleep(0.003)
@@ -164,7 +164,7 @@ def watch_checkpoints(folder):
 
 
 def left(endpoint):
-    """Messages that wait, or are unacked, in the two queues."""
+    """The number of messages in the two queues: ready, unacked or delayed."""
     with Admin(endpoint) as admin:
         infos = [admin.queue(name) for name in QUEUES]
     return sum(info.ready + info.unacked + info.delayed for info in infos)
@@ -182,7 +182,7 @@ def main():
             hop.start(processingTime="200 milliseconds")
         spark.streams.awaitAnyTermination()
         return
-    # Spark 4.0 and 4.1 have the last batch accepted by the next start (K13): until then it is left.
+    # On Spark 4.0 and 4.1 the next start accepts the last batch (K13): until then it is left.
     while True:
         for hop in hops:
             hop.start(availableNow=True).awaitTermination()

@@ -1,4 +1,4 @@
-"""The Spark sessions that the crash tests start in their own process."""
+"""The Spark sessions that crash tests start in their own process."""
 
 from importlib.metadata import version
 
@@ -10,7 +10,7 @@ LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
 }
-# Delta of the Spark that is installed.
+# The Delta package for the installed Spark.
 SPARK = ".".join(version("pyspark").split(".")[:2])
 DELTA = {
     "spark.jars.packages": f"io.delta:delta-spark_{SPARK}_2.13:4.4.0",
@@ -21,7 +21,7 @@ DELTA = {
 
 
 def builder(name, master, settings, *, delta=False):
-    """The builder of a session with these settings; PySpark is imported here, as it is slow."""
+    """The builder of a session with these settings; PySpark is imported lazily, as it is slow."""
     from pyspark.sql import SparkSession
 
     every = LOCAL | (DELTA if delta else {}) | settings

@@ -1,9 +1,9 @@
-"""Named points of the micro-batch protocol at which a driver under test dies, whole (SIGKILL).
+"""Named points of the micro-batch protocol where a whole driver under test is killed (SIGKILL).
 
 The points are passed in the processes of the driver's side: Spark's Python program, the source's
 reader and the sink's commit. A file that the test writes arms one of them; it names the process
-group of the driver, because Spark's workers leave that group. Who passes it leaves a file that says
-of which query, by its queue.
+group of the driver, because Spark's workers leave that group. The process that passes the point
+leaves a file with the queue of its query.
 """
 
 import os
@@ -23,14 +23,14 @@ from ackq.spark.source.reader import AckqStreamReader
 
 ARM = "ACKQ_LEDGER_ARM"
 
-# Of every query, of the one into a queue, of the one into Delta, of the one that settles.
+# Points of every query; of the one into a queue, into Delta, and the one that settles: below.
 SOURCE = ("proven", "accepted", "planned", "offset_written")
-# Where `proven` is: `commits/N` is there, and the source has not accepted batch N. Whoever counts
-# the death then takes `commits/N` away, as a power loss does.
+# At the place of `proven`: `commits/N` exists, and the source has not accepted batch N. The test
+# that counts the death then removes `commits/N`, as a power loss does.
 COMMIT_LOST = "commit_lost"
-# Of every query as well, behind `commits/N` and before the accept.
+# Points of every query as well, between `commits/N` and the accept.
 COMMITTED = ("commit_written", COMMIT_LOST)
-# Passed as soon as a file of this log of a checkpoint is there; the driver watches for it.
+# Passed as soon as a file of this log of a checkpoint exists; the driver watches for it.
 LOGS = {"offset_written": "offsets", "commit_written": "commits"}
 SINK = ("staged", "committed")
 TABLE = ("table_committed",)
@@ -38,7 +38,7 @@ SETTLING = ("batch_begun", "settled", "written")
 
 
 def arm(file, point, group):
-    """From now on the driver in this process group dies at a point, once."""
+    """Arms a point: the driver in this process group dies there, once."""
     _passed(file).unlink(missing_ok=True)
     new = file.with_suffix(".new")
     new.write_text(f"{point} {group}")
@@ -46,12 +46,12 @@ def arm(file, point, group):
 
 
 def disarm(file):
-    """No point is deadly any more."""
+    """Disarms every point."""
     file.unlink(missing_ok=True)
 
 
 def passed(file):
-    """The queue of the query that passed the deadly point; "" where it is not known."""
+    """The queue of the query that passed the armed point; "" if it is not known."""
     return _passed(file).read_text()
 
 
@@ -60,7 +60,7 @@ def _passed(file):
 
 
 def armed():
-    """The point that is deadly, and the process group that dies; nothing and 0 if none is."""
+    """The armed point, and the process group that dies; "" and 0 if none is armed."""
     try:
         wanted, group = Path(os.environ[ARM]).read_text().split()
     except FileNotFoundError:
@@ -69,7 +69,7 @@ def armed():
 
 
 def passing(point, queue=""):
-    """The driver is at a point, with the query of a queue: it dies when this one is armed."""
+    """Passes a point for a queue's query: the driver dies if this point is armed."""
     wanted, group = armed()
     if wanted == point:
         file = Path(os.environ[ARM])
@@ -82,7 +82,7 @@ def passing(point, queue=""):
 class Points:
     """The points of a source: before and after the accept, and when a batch is planned."""
 
-    # Whether there may be a batch to accept: a poll of an idle query has none.
+    # Whether a batch may be waiting for its accept: a poll of an idle query has none.
     _owes = True
 
     def _advance(self, start, latest):
@@ -114,14 +114,14 @@ class Reader(Points, AckqStreamReader):
 
 
 class OlderReader(Points, OlderStreamReader):
-    """The source with points, of Spark 4.0 and 4.1 (K13)."""
+    """The source with points, on Spark 4.0 and 4.1 (K13)."""
 
     def latestOffset(self):  # noqa: N802 - Spark's name
         return self._advance(self._place, super().latestOffset)
 
 
 class Writer(AckqStreamWriter):
-    """The sink with points: all stages are sealed, and the batch is visible."""
+    """The sink with points: when all stages are sealed, and when the batch is visible."""
 
     def commit(self, messages, batchId):  # noqa: N803 - Spark's name
         passing("staged")
@@ -130,7 +130,7 @@ class Writer(AckqStreamWriter):
 
 
 class Source(AckqDataSource):
-    """`ackq` with points."""
+    """The data source `ackq` with points."""
 
     @classmethod
     def name(cls):

@@ -1,14 +1,13 @@
-"""The ledger of a consuming crash test: what applications saw, and whether it adds up.
+"""The ledger of a consuming crash test: what applications observed, and its violations.
 
-Invariant: it blames the broker for nothing that the order of what applications saw leaves open. A
-frame may be read late, long after the stream that it came on was cut and its message was requeued,
-delivered to somebody else and settled. So a delivery is known to be later than an event only
+Invariant: it blames the broker for nothing that the order of observations leaves open. A frame may
+be read late, long after its stream was cut and its message was requeued, delivered to another
+consumer and settled. So a delivery is known to be later than an event only
 
-- when its channel was begun after the event was seen, or
+- when its channel was begun after the event was observed, or
 - when its delivery count is higher: each delivery of a message in a queue has the next count (C7).
 
-Whatever else may be early or late is not judged. The second is a rule of its own, and judged by the
-first.
+All other orders are not judged. The second is a rule of its own, and judged by the first.
 """
 
 import threading
@@ -17,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 
-# Settlements after which a message is not in its queue any more.
+# Outcomes after which a message is no longer in its queue.
 FINAL = ("accepted", "rejected")
 
 
@@ -26,12 +25,12 @@ class Delivery:
     """A message as an application received it.
 
     Attributes:
-        channel: Counts channels; `tag` is the delivery tag there.
-        begun_at: Before the channel was opened.
-        received_at: When the application had it.
-        outcome: What it was settled as; "": it was not.
-        told: What became of that: "done", "refused" (nothing happened), "unknown"; "": no word yet.
-        told_at: When the application was told.
+        channel: The channel's number; `tag` is the delivery tag on it.
+        begun_at: A time before the channel was opened.
+        received_at: When the application received it.
+        outcome: The outcome that it was settled with; "": it was not settled.
+        told: The result: "done", "refused" (no effect), "unknown"; "": no answer yet.
+        told_at: When the application learned the result.
     """
 
     name: str
@@ -50,11 +49,11 @@ class Delivery:
         return f"[channel {self.channel} tag {self.tag} count {self.count}{settled}]"
 
     def is_done(self, *outcomes):
-        """Whether it was settled so, and the settlement was answered."""
+        """Whether it was settled with one of the outcomes, and the settlement was answered."""
         return self.told == "done" and self.outcome in outcomes
 
     def may_be(self, outcome):
-        """Whether it was settled so, and nobody said that this came to nothing."""
+        """Whether it was settled with the outcome, and the settlement was not refused."""
         return self.outcome == outcome and self.told != "refused"
 
     def after(self, moment):
@@ -72,10 +71,10 @@ class DeadLetter:
 
 
 class Ledger:
-    """What became of every message; touched by many threads.
+    """The record of every message's deliveries and end; used by many threads.
 
     Args:
-        delivery_limit: Of the queue (C13).
+        delivery_limit: The queue's delivery limit (C13).
     """
 
     def __init__(self, delivery_limit):
@@ -90,25 +89,25 @@ class Ledger:
     # --- what applications saw ---
 
     def publish(self, names):
-        """About to be published."""
+        """Records messages that are about to be published."""
         with self._lock:
             self.published.update(dict.fromkeys(names, False))
             self.figures["published"] += len(names)
 
     def confirm(self, names):
-        """Confirmed."""
+        """Records confirms."""
         with self._lock:
             self.published.update(dict.fromkeys(names, True))
             self.figures["confirmed"] += len(names)
 
     def deliver(self, delivery):
-        """Received."""
+        """Records a delivery that was received."""
         with self._lock:
             self.deliveries.setdefault(delivery.name, []).append(delivery)
             self.figures["delivered"] += 1
 
     def tell(self, deliveries, outcome, told):
-        """Settled as `outcome`, and told what became of it."""
+        """Records the settlement of deliveries as `outcome`, and its result."""
         with self._lock:
             now = time.monotonic()
             for each in deliveries:
@@ -116,25 +115,25 @@ class Ledger:
             self.figures[f"{outcome} {told}".strip()] += len(deliveries)
 
     def bury(self, name, reason, count):
-        """Found in the dead-letter queue."""
+        """Records a message found in the dead-letter queue."""
         with self._lock:
             self.dead.append(DeadLetter(name, reason, count))
             self.figures["dead"] += 1
 
     def report(self, what):
-        """Something that must not happen, whatever the order."""
+        """Records an event that must not happen in any order."""
         with self._lock:
             self.unexpected.append(what)
 
     @property
     def on_the_way(self):
-        """About how many messages have no end yet."""
+        """The approximate number of messages that are neither accepted nor rejected."""
         settled = sum(self.figures[f"{outcome} done"] for outcome in FINAL)
         return self.figures["published"] - settled
 
     @property
     def answers(self):
-        """How many publishes and settlements were answered as done."""
+        """The number of publishes and settlements that were answered as done."""
         with self._lock:
             return sum(
                 count
@@ -145,7 +144,7 @@ class Ledger:
     # --- the verdict, when all queues are empty ---
 
     def wrong(self):
-        """What does not add up, a line each."""
+        """The violations, a line each."""
         found = list(self.unexpected)
         dead = {}
         for letter in self.dead:
@@ -178,7 +177,7 @@ class Ledger:
             yield "is lost"
 
     def _deaths(self, deliveries, letters):
-        """C13: who is dead was rejected, or failed once too often; and the other way round."""
+        """C13: a dead letter was rejected, or failed once too often; and such a message is dead."""
         failures = [each for each in deliveries if each.may_be("failed")]
         counted = sum(each.is_done("failed") for each in deliveries)
         if counted > self._limit + 1:
@@ -197,7 +196,7 @@ class Ledger:
 
 
 def _again(deliveries):
-    """C4, C15: what was answered as settled for good does not come again."""
+    """C4, C15: a message with an answered final settlement is not delivered again."""
     for final in deliveries:
         if not final.is_done(*FINAL):
             continue
@@ -207,9 +206,9 @@ def _again(deliveries):
 
 
 def _counts(deliveries):
-    """C7, Q7: counts grow from delivery to delivery, and say whether it is the first.
+    """C7, Q7: counts grow from delivery to delivery, and agree with the redelivered flag.
 
-    On one channel tags grow with time. Of two channels one is later when it was begun after the
+    On one channel tags grow with time. Of two channels, one is later if it was begun after the
     other's message was received.
     """
     for one, other in pairwise(deliveries):

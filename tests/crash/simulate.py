@@ -1,4 +1,4 @@
-"""The broker in simulated worlds, one for each seed: `python tests/crash/simulate.py --help`."""
+"""The broker in simulated worlds, one per seed: `python tests/crash/simulate.py --help`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where a query stands whose driver died: what its checkpoint has, and what the broker has."""
+"""The state of a query whose driver died: its checkpoint compared with the broker."""
 
 import json
 
@@ -11,7 +11,7 @@ ACCEPTED = "accepted"
 
 
 def of(folder, endpoint, queue):
-    """One of the three; "unknown" where the broker does not answer."""
+    """The state of the query; "unknown" if the broker does not answer."""
     offsets, commits = newest(folder / "offsets"), newest(folder / "commits")
     if offsets < 0:
         return "nothing"
@@ -35,7 +35,7 @@ def newest(log):
 
 
 def lose_commit(folder):
-    """Takes the last batch out of `commits`, as a power loss does; gives its number."""
+    """Removes the last batch from `commits`, as a power loss does; returns its number."""
     last = newest(folder / "commits")
     for name in (str(last), f".{last}.crc"):
         (folder / "commits" / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Consuming under kills and cuts: the ledger adds up; and a ledger that does not is told so.
+"""Consuming under kills and cuts: the ledger finds no violation; and it finds planted ones.
 
 The long form, over many seeds, each printed before it begins:
 
@@ -23,9 +23,10 @@ RUN_S = 40
 @pytest.mark.crash
 @pytest.mark.timeout(600)
 def test_the_ledger_adds_up(tmp_path):
-    """Q7, C4, C7, C11-C13, C15, C17: brokers killed, connections cut and held, random outcomes.
+    """Q7, C4, C7, C11-C13, C15, C17: no message is lost or doubled under kills and cuts.
 
-    Every confirmed message is in one place: accepted, in the queue, in the dead-letter queue.
+    Brokers are killed, connections are cut and held, outcomes are random. Every confirmed message
+    is in one place: accepted, in the queue, in the dead-letter queue.
     """
     seed = time.time_ns() % 1_000_000
     print("seed", seed)
@@ -38,7 +39,7 @@ def test_the_ledger_adds_up(tmp_path):
 
 
 def history(*deliveries, dead=(), confirmed=True):
-    """What a ledger finds wrong with message `m` and these deliveries.
+    """The violations that a ledger finds for message `m` with these deliveries.
 
     Each is (count, begun_at, outcome, told, told_at), on a channel of its own.
     """
@@ -75,7 +76,7 @@ ACCEPTED = (1, 1.0, "accepted", "done", 2.0)
     ],
 )
 def test_histories_that_add_up(fields):
-    """C15: what is unknown may be either, and what is read late is nobody's fault."""
+    """C15: an unknown settlement may have either result, and a late read is no violation."""
     assert history(*fields.pop("deliveries"), **fields) == []
 
 
@@ -98,12 +99,12 @@ def test_histories_that_add_up(fields):
     ],
 )
 def test_histories_that_do_not_add_up(deliveries, dead, wrong):
-    """C4, C7, C13, Q7: each is found, and named."""
+    """C4, C7, C13, Q7: each violation is found, and named."""
     assert any(each.startswith(wrong) for each in history(*deliveries, dead=dead))
 
 
 def main():
-    """The long form."""
+    """Runs the long form from the command line."""
     parser = argparse.ArgumentParser(description="Consuming under kills and cuts.")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, help="this seed, instead of new ones")
@@ -125,7 +126,7 @@ def main():
 
 
 def figures(counts):
-    """A line of all that was counted; `kill` and `failpoint` are the deaths of brokers."""
+    """All counts on one line; `kill` and `failpoint` are the deaths of brokers."""
     return ", ".join(f"{name} {n}" for name, n in sorted(counts.items()))
 
 

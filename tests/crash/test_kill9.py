@@ -1,4 +1,4 @@
-"""kill -9 of real processes at the worst moments; then the ledger shows every message once."""
+"""kill -9 of real processes at the worst moments; every message then arrives once."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ BATCH_WRITE = Path(__file__).with_name("batch_write.py")
 
 
 def once(names):
-    """The ledger in which every id stands once."""
+    """The counter in which every id occurs once."""
     return Counter(names)
 
 
@@ -56,7 +56,7 @@ def test_broker_killed_in_mid_publish(broker):
 
 @pytest.mark.parametrize("point", AROUND_THE_SYNC)
 def test_broker_killed_around_the_sync(tmp_path, point):
-    """Q7, P10: killed at a named point of the group commit, what was published is there, once."""
+    """Q7, P10: a broker killed at a named point of the group commit has every message once."""
     from ackq_broker import embedded
 
     names = ids(1, 400)
@@ -79,10 +79,11 @@ def test_broker_killed_around_the_sync(tmp_path, point):
 
 @pytest.mark.parametrize("sync", [4, 5])
 def test_broker_killed_after_the_sync_of_a_commit(tmp_path, sync):
-    """P7, P13: what no queue wanted is told, though all answers went with the broker.
+    """P7, P13: an unroutable message is returned, though its answers died with the broker.
 
     The syncs: the start, the queue, the publisher's open, the rows, the commit. Rows and commit may
-    share one; apart, a broker that died between them has rolled back, and they are published again.
+    share one; if they do not, a broker that died between them has rolled back, and they are
+    published again.
     """
     from ackq_broker import embedded
 
@@ -159,7 +160,7 @@ def test_broker_killed_in_mid_batch(broker, tmp_path):
 @pytest.mark.spark
 @pytest.mark.delta
 def test_driver_killed_between_offset_and_commit_log(broker, tmp_path):
-    """K2, K3: the driver dies in mid-batch; the next start runs it again, every row stands once.
+    """K2, K3: a batch whose driver died in it is run again, and every row is written once.
 
     Then the commit entries of the last batches are lost. They run again, though they were accepted,
     with the same rows, and no sink doubles them: Delta knows from its own log that it has its
@@ -200,7 +201,7 @@ def test_driver_killed_between_offset_and_commit_log(broker, tmp_path):
 
 @pytest.mark.spark
 def test_batch_write_killed_between_its_tasks(broker, admin, tmp_path):
-    """K3, Q3: what it had staged is seen and dropped, and the write can be made again at once."""
+    """K3, Q3: a killed write's stage is listed and dropped; the write can be repeated at once."""
     admin.declare_queue("q", max_length=4)
     with batch_write(broker.endpoint, tmp_path, "--hang") as process:
         pause = threading.Event()
@@ -221,7 +222,7 @@ def test_batch_write_killed_between_its_tasks(broker, admin, tmp_path):
 
 @contextmanager
 def batch_write(endpoint, folder, *flags):
-    """The program of a batch write, in a group of its own; nothing of it stays."""
+    """The program of a batch write, in a process group of its own, which is ended at exit."""
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, str(BATCH_WRITE), endpoint, *flags],

@@ -8,12 +8,12 @@ pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.delta, pytest.ma
 
 SEED = 20
 KILLS = 4
-# What is soon at work again; the long form kills everybody.
+# Kinds that are soon at work again; the long form kills every kind.
 WEIGHTS = {"broker": 4, "task": 4, "driver at": 2}
 
 
 def test_every_message_arrives_once_whoever_is_killed(tmp_path):
-    """K1-K4, Q7, P4, P10, S1-S4: queue -> Spark -> queue -> Spark -> Delta, under fire."""
+    """K1-K4, Q7, P4, P10, S1-S4: queue -> Spark -> queue -> Spark -> Delta, under kills."""
     run = Run(tmp_path, SEED, rate=50, master="local[4,8]", weights=WEIGHTS)
     figures = run.go(seconds=5, pause_s=3, kills=KILLS)
     print(figures, dict(run.kills))

@@ -1,4 +1,4 @@
-"""The oracle: what one message's history may be, with answers and without."""
+"""The oracle: which histories of one message are possible, with answers and without."""
 
 from itertools import count
 
@@ -12,7 +12,7 @@ CHANNEL, OTHER = Hold("channel", 1), Hold("other", 1)
 
 
 class History:
-    """Operations one after the other, each answered before the next; `ends` are of holders."""
+    """Operations one after another, each answered before the next; `ends` has the holders' ends."""
 
     def __init__(self, *, confirmed=True, gaps=False):
         self._instants = count(1)
@@ -26,47 +26,47 @@ class History:
         return Operation(kind, call, ret if must else NEVER, must, what)
 
     def deliver(self, hold, number, queue="orders", cause="", died_after=0):
-        """A delivery that arrived."""
+        """Adds a delivery that arrived."""
         what = (queue, hold, number, cause, died_after)
         self.message.operations.append(self._operation("deliver", what))
         return self
 
     def settle(self, hold, *outcomes, answered=True, kind="settle"):
-        """A settlement."""
+        """Adds a settlement."""
         self.message.operations.append(self._operation(kind, (hold, *outcomes), must=answered))
         return self
 
     def end(self, hold):
-        """The holder's channel ends here."""
+        """Ends the holder's channel at this point."""
         self._ends[hold] = next(self._instants)
         return self
 
     def redrive(self):
-        """All ready dead letters go home."""
+        """Adds a redrive of all ready dead letters."""
         self.message.operations.append(self._operation("redrive", True))
         return self
 
     def purge(self, *, answered=True):
-        """The queue is purged."""
+        """Adds a purge of the queue."""
         self.message.operations.append(self._operation("purge", "orders", must=answered))
         return self
 
     def is_possible(self, place, *, put=None, count=None):
-        """Whether it may be there at the end, before a delivery of this number."""
+        """Whether the message may be in this place at the end, before a delivery of this number."""
         self.message.operations.append(self._operation("final", (place, count)))
         judge = Judge(self.message, lambda hold: self._ends.get(hold, NEVER), gaps=self._gaps)
         return judge.explains(put=put)
 
 
 def test_what_was_confirmed_is_there():
-    """P4, I4: a confirmed message is in its queue, and nothing else took it."""
+    """P4, I4: a confirmed message is in its queue, if nothing took it from there."""
     assert History().is_possible(HOME)
     assert not History().is_possible(GONE)
     assert not History().is_possible(DEAD)
 
 
 def test_what_has_no_answer_may_be_there():
-    """P8, P10: an unanswered publish is there or not; a delivery proves that it is."""
+    """P8, P10: an unanswered publish may be in its queue or not; a delivery proves that it was."""
     assert History(confirmed=False).is_possible(HOME)
     assert History(confirmed=False).is_possible(GONE)
     assert not History(confirmed=False).is_possible(HOME, put=False)
@@ -86,7 +86,7 @@ def test_what_was_accepted_never_comes_again():
 
 
 def test_nobody_else_gets_what_is_held():
-    """C12: a message comes again only when its holder may have ended."""
+    """C12: a message is redelivered only when its holder may have ended."""
     held = History().deliver(CHANNEL, 1).deliver(OTHER, 2).settle(OTHER, "accepted")
     assert not held.is_possible(GONE)
     ended = History().deliver(CHANNEL, 1).end(CHANNEL).deliver(OTHER, 2)
@@ -95,13 +95,13 @@ def test_nobody_else_gets_what_is_held():
 
 @pytest.mark.parametrize(("second", "gaps", "possible"), [(2, False, True), (1, False, False)])
 def test_deliveries_are_counted(second, gaps, possible):
-    """C7: the next delivery has the next count; one that nobody saw counts, too."""
+    """C7: the next delivery has the next count; one that no client saw counts, too."""
     history = History(gaps=gaps).deliver(CHANNEL, 1).settle(CHANNEL, "released")
     assert history.deliver(OTHER, second).end(OTHER).is_possible(HOME) is possible
 
 
 def test_a_delivery_that_nobody_saw():
-    """C7: counts skip it, where deliveries may be lost on the way, and never go back."""
+    """C7: where deliveries may be lost on the way, counts skip them, and never go back."""
     assert not History().deliver(CHANNEL, 2).end(CHANNEL).is_possible(HOME)
     assert History(gaps=True).deliver(CHANNEL, 2).end(CHANNEL).is_possible(HOME)
     back = History(gaps=True).deliver(CHANNEL, 2).end(CHANNEL).deliver(OTHER, 2).end(OTHER)
@@ -109,7 +109,7 @@ def test_a_delivery_that_nobody_saw():
 
 
 def test_the_count_at_the_end():
-    """C7: what is left counts the deliveries that ended, and may count some that nobody saw."""
+    """C7: a message left at the end counts its ended deliveries, and may count unseen ones."""
 
     def released(*, gaps=False):
         return History(gaps=gaps).deliver(CHANNEL, 1).settle(CHANNEL, "released")
@@ -122,7 +122,7 @@ def test_the_count_at_the_end():
 
 
 def test_the_delivery_limit():
-    """C13: one FAILED too many moves it to the dead letters, and not one before."""
+    """C13: one FAILED too many dead-letters a message, and not one before."""
 
     def failed(times):
         history = History()
@@ -141,7 +141,7 @@ def test_the_delivery_limit():
 
 
 def test_a_dead_letter_that_is_redriven():
-    """Q6: it is at home again, and counts anew."""
+    """Q6: a redriven dead letter is in its original queue again, and counts from the start."""
     redriven = History().deliver(CHANNEL, 1).settle(CHANNEL, "rejected").redrive()
     assert redriven.is_possible(HOME)
     redriven = History().deliver(CHANNEL, 1).settle(CHANNEL, "rejected").redrive()
@@ -149,7 +149,7 @@ def test_a_dead_letter_that_is_redriven():
 
 
 def test_a_purge():
-    """Q4: what is ready goes, what is held stays."""
+    """Q4: a ready message is purged, a held one stays."""
     assert History().purge().is_possible(GONE)
     assert not History().purge().is_possible(HOME)
     assert History().purge(answered=False).is_possible(HOME)
@@ -157,7 +157,7 @@ def test_a_purge():
 
 
 def test_a_holder_that_nobody_saw():
-    """Q4, C7: one that a purge passed over may be the same one that the next passed over."""
+    """Q4, C7: an unseen holder that one purge passed over may be the one the next passed over."""
     assert History(gaps=True).purge().purge().is_possible(HOME, count=2)
     assert History(gaps=True).purge().purge().is_possible(HOME, count=3)
     assert not History(gaps=True).purge().purge().is_possible(HOME, count=1)
@@ -171,7 +171,7 @@ def test_one_of_several_outcomes():
 
 
 def test_what_an_operator_settles():
-    """S8: what is in the lease is settled, and accepted by no later accept."""
+    """S8: a message that an operator settles in the lease is accepted by no later accept."""
     lease = Hold("incarnation", 1)
     settled = History().deliver(lease, 1).settle(lease, "released", kind="operate")
     assert settled.is_possible(HOME)
@@ -184,7 +184,7 @@ def test_what_an_operator_settles():
 
 
 def test_a_lease_that_timed_out():
-    """S5: its accept takes what is still ready, and leaves alone what somebody else has or had."""
+    """S5: a timed-out lease's accept takes ready messages, and none that others have or had."""
     lease = Hold("incarnation", 1)
 
     def timed_out():

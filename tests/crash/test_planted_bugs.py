@@ -1,6 +1,6 @@
-"""The simulation has teeth: bugs that are planted in the product are found.
+"""The simulation finds bugs that are planted in the product.
 
-All of them, with the seeds that each takes: `python tests/crash/simulate.py --bugs`.
+All of them, with the number of seeds that each takes: `python tests/crash/simulate.py --bugs`.
 """
 
 import pytest
@@ -9,7 +9,7 @@ from tests.crash.simulation.bugs import BUGS
 from tests.crash.simulation.search import LINK_SECONDS, SECONDS, Choice, quiet, run
 
 LEAST, LEAST_OF_LINKS = 50, 20
-# Some that are found soon, and seeds that are enough by far.
+# Some bugs that are found soon, and far more seeds than they need.
 SOON = (
     "group_not_synced",
     "snapshot_not_synced",
@@ -27,7 +27,7 @@ MOST_SEEDS = 60
 
 
 def test_every_bug_can_be_planted():
-    """I1, I2: the lines that the bugs take away are all there, and come back."""
+    """I1, I2: every line that a bug removes exists, and is restored."""
     of_links = sum(bug.links for bug in BUGS.values())
     assert len(BUGS) - of_links >= LEAST
     assert of_links >= LEAST_OF_LINKS
@@ -42,7 +42,7 @@ def test_every_bug_can_be_planted():
 
 @pytest.mark.parametrize("name", SOON)
 def test_a_planted_bug_is_found(name):
-    """P4, P10, Q7, I1, I4, A10, S2, L1, L7, L9, L10: one of a few worlds fails with it."""
+    """P4, P10, Q7, I1, I4, A10, S2, L1, L7, L9, L10: one of a few worlds fails with the bug."""
     links = BUGS[name].links
     seconds = LINK_SECONDS if links else SECONDS
     choices = (Choice(seed, seconds, links=links) for seed in range(MOST_SEEDS))

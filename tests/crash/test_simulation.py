@@ -1,4 +1,4 @@
-"""Simulated worlds: a fixed set of seeds, and that a seed says everything.
+"""Simulated worlds: a fixed set of seeds, and the replay of a seed.
 
 `python tests/crash/simulate.py` runs as many as there is time for.
 """
@@ -22,9 +22,10 @@ MOST_SEEDS = 300
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_worlds(share):
-    """I1, I2, I4, A10, P4, P10, P13, C7, S3, K3, Q7: whatever ends, is cut or fails, and whatever
-    a stranger tries, nothing that was confirmed is lost, nothing is placed twice, and no answer is
-    taken back.
+    """I1, I2, I4, A10, P4, P10, P13, C7, S3, K3, Q7: no confirmed message is lost or doubled.
+
+    Whatever ends, is cut or fails, and whatever a stranger tries: no message is placed twice, and
+    no answer is taken back.
     """
     with quiet():
         results = [run(Choice(seed, SECONDS))[0] for seed in range(share, SEEDS, SHARES)]
@@ -34,9 +35,11 @@ def test_worlds(share):
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_worlds_with_links(share):
-    """L1, L5-L11, L17, L20: whatever ends, is cut or fails here, there or between them, nothing
-    that was confirmed there is lost, nothing that has an id is doubled, of other messages no more
-    than is counted, and nothing is acknowledged there that is held here.
+    """L1, L5-L11, L17, L20: links lose no confirmed message, and double none that has an id.
+
+    Whatever ends, is cut or fails, on the local broker, the remote one or between them: of messages
+    without ids no more are doubled than are counted, and no message is acknowledged at the remote
+    broker while it is held here.
     """
     with quiet():
         choices = (
@@ -49,7 +52,7 @@ def test_worlds_with_links(share):
 
 @pytest.mark.parametrize("links", [False, True])
 def test_a_seed_says_everything(links):
-    """I2: a world replays, whatever the hashes of the process are."""
+    """I2: a world replays identically, whatever the hashes of the process are."""
     with quiet():
         here = [run(Choice(seed, SECONDS, links=links))[0].digest for seed in range(REPLAYED)]
     program = (
@@ -69,9 +72,7 @@ def test_a_seed_says_everything(links):
 
 
 def test_a_planted_bug_is_found_and_shrunk():
-    """I1: a confirm that does not wait for the disk is found, and what is left of its world fails,
-    too.
-    """
+    """I1: a confirm that does not wait for the disk is found, and its shrunk world fails, too."""
     with quiet(), BUGS["confirm_before_sync"]():
         choices = (Choice(seed, SECONDS) for seed in range(MOST_SEEDS))
         found = next(choice for choice in choices if run(choice)[0].failure)

@@ -14,13 +14,13 @@ import pytest
 JOBS = Path(__file__).parents[2] / "jobs"
 sys.path.insert(0, str(JOBS))
 
-# A job's exit status, what it printed, and its errors.
+# A job's exit status, its output, and its errors.
 Ended = tuple[int, str, str]
 
 
 @pytest.fixture
 def scratch(tmp_path: Path) -> Path:
-    """Where a job makes its temporary files."""
+    """The folder for a job's temporary files."""
     folder = tmp_path / "scratch"
     folder.mkdir()
     return folder
@@ -62,7 +62,7 @@ def last_line(start: Callable[..., subprocess.Popen[str]]) -> Callable[..., str]
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
-    """A process that runs jobs one after the other: Spark is started for the first of them."""
+    """A process that runs jobs one after another: Spark is started for the first of them."""
     folder = tmp_path_factory.mktemp("host")
     with (
         (folder / "errors").open("wb") as errors,
@@ -81,7 +81,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[
 
 @pytest.fixture
 def next_line(host: subprocess.Popen[str]) -> Callable[..., str]:
-    """As `last_line`, in the process that ran the jobs before."""
+    """As `last_line`, in the process that ran the previous jobs."""
 
     def run(name: str, *arguments: object) -> str:
         assert host.stdin is not None
@@ -94,7 +94,7 @@ def next_line(host: subprocess.Popen[str]) -> Callable[..., str]:
 
 
 def last(ended: Ended) -> str:
-    """The last line that a job printed, which must have been a success."""
+    """The last line printed by a job that must have succeeded."""
     status, out, err = ended
     assert (status, err) == (0, ""), out + err
     lines: Sequence[str] = out.splitlines()[-1:]

@@ -1,7 +1,7 @@
-"""host.py LOG: runs jobs one after the other in this process, as in a notebook, with one JVM.
+"""host.py LOG: runs jobs one after another in this process, as in a notebook, with one JVM.
 
-A line of its input is a command line as JSON; a line of its output is what became of it: the exit
-status, what was printed, and the errors. Spark's log goes to LOG.
+A line of its input is a command line as JSON; a line of its output is the result: the exit status,
+the output, and the errors. Spark's log goes to LOG.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ JOBS = Path(__file__).parents[2] / "jobs"
 
 
 def run(name: str, arguments: list[str]) -> tuple[int, str, str]:
-    """Runs a job to its end."""
+    """Runs a job to its end; returns its exit status, output and errors."""
     sys.argv = [str(JOBS / name), *arguments]
     with (
         contextlib.redirect_stdout(io.StringIO()) as out,
@@ -33,9 +33,9 @@ def run(name: str, arguments: list[str]) -> tuple[int, str, str]:
 
 
 def main() -> None:
-    """Runs what comes until there is no more."""
+    """Runs the jobs of the input until it ends."""
     answers = os.fdopen(os.dup(1), "w")
-    # The JVM inherits this one.
+    # The JVM inherits this descriptor.
     os.dup2(2, 1)
     from kit.session import spark_session
 

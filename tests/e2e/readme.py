@@ -10,7 +10,7 @@ _README = Path(__file__).parents[2] / "connector/README.md"
 
 
 def job_lines(*having: str) -> list[list[str]]:
-    """A job's name and its arguments, of each command of a shell block that has these words."""
+    """The name and arguments of each job in the README's shell blocks that has these words."""
     blocks = re.findall(
         r"^```bash\n(.*?)^```$", _README.read_text("utf-8"), re.MULTILINE | re.DOTALL
     )
@@ -27,11 +27,11 @@ def job_lines(*having: str) -> list[list[str]]:
 
 
 def changed(line: list[str], **values: object) -> list[str]:
-    """A line whose arguments `--amqp` and so on have other values, and whose home is another.
+    """A command line with other values of arguments such as `--amqp`, and another home folder.
 
     Args:
         line: The job's name and arguments.
-        values: By the argument's name without dashes, `_` for `-`; `home` is what `~` stands for.
+        values: Values by the argument's name without dashes, `_` for `-`; `home` replaces `~`.
     """
     home = str(values.pop("home"))
     options = {"--" + name.replace("_", "-"): str(value) for name, value in values.items()}

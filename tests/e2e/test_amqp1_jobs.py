@@ -1,4 +1,4 @@
-"""Jobs whose queue is one of Artemis or Qpid, as processes, with a real broker, Spark and Delta."""
+"""Jobs that use a queue of Artemis or Qpid, as processes, with a real broker, Spark and Delta."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COUNT = 3_000
 def amqp1_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A broker of the module's own; without Maven Central it is left out, but for the gate."""
+    """A broker for the module; without Maven Central its tests are skipped, except in the gate."""
     folder = tmp_path_factory.mktemp(request.param.name)
     started: Server = request.param(folder / "node", Authority(folder / "ca"))
     try:
@@ -42,7 +42,7 @@ def amqp1_server(
 
 @pytest.fixture
 def password(tmp_path: Path) -> Path:
-    """The file with the password of the user there."""
+    """The file with the password of the remote broker's user."""
     file = tmp_path / "password"
     file.touch(0o600)
     file.write_text(PASSWORD)
@@ -52,7 +52,7 @@ def password(tmp_path: Path) -> Path:
 def test_a_queue_is_counted_and_stays(
     amqp1_server: Server, password: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Artemis says it; at Qpid copies are counted, up to what is asked for."""
+    """The depth of a queue: Artemis reports it; Qpid's messages are counted, up to a limit."""
     monkeypatch.delenv("ACKQ_LINK_PASSWORD", raising=False)
     peer = Peer(amqp1_server, QUEUES[1])
     queue = other_queues.other_queue("amqp1", peer.url, peer.queue, str(password))
@@ -64,7 +64,7 @@ def test_a_queue_is_counted_and_stays(
 
 
 def test_a_queue_that_is_not_there_is_told(amqp1_server: Server, password: Path):
-    """L17: in the words of a link."""
+    """L17: a missing remote queue is reported in the words of a link."""
     url = Peer(amqp1_server, "none").url
     queue = other_queues.other_queue("amqp1", url, "none", str(password))
     with pytest.raises(JobError, match="there is no 'none'"):
@@ -76,7 +76,7 @@ def test_a_queue_that_is_not_there_is_told(amqp1_server: Server, password: Path)
 def test_flights_go_there_and_from_there_to_a_table(
     next_line: LastLine, amqp1_server: Server, password: Path, tmp_path: Path
 ):
-    """L9, L22, L23, K1, K3: as the README says it; each is there once, and nothing is left."""
+    """L9, L22, L23, K1, K3: the README's jobs move flights out and back, each once, none left."""
     peer = Peer(amqp1_server, QUEUES[0])
     out, back = readme.job_lines("--amqp-protocol", "amqp1")
     where = {"amqp": peer.url, "amqp_queue": peer.queue, "home": tmp_path}

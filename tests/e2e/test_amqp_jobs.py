@@ -1,4 +1,4 @@
-"""Jobs whose queue is RabbitMQ's, as processes, with a real node, Spark and Delta."""
+"""Jobs that use a queue of RabbitMQ, as processes, with a real node, Spark and Delta."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture(scope="module")
 def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMqServer]:
-    """A node of the module's own."""
+    """A node for the module."""
     if missing := rabbitmq_server.missing():
         servers.absent(missing, rabbitmq_server.REMEDY)
     with RabbitMqServer(tmp_path_factory.mktemp("rabbitmq") / "node") as server:
@@ -32,7 +32,7 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMqServe
 def test_flights_go_to_rabbitmq_and_from_there_to_a_table(
     next_line: LastLine, rabbitmq: RabbitMqServer, tmp_path: Path
 ):
-    """L9, L22, L23, K1, K3: as the README says it; each is there once, and nothing is left."""
+    """L9, L22, L23, K1, K3: the README's jobs move flights out and back, each once, none left."""
     count = 3_000
     lines = [line for line in readme.job_lines("--amqp") if "--amqp-protocol" not in line]
     out, back = lines
@@ -59,7 +59,7 @@ def test_flights_go_to_rabbitmq_and_from_there_to_a_table(
 def test_a_temporary_directory_is_told_in_one_line(
     start: Start, rabbitmq: RabbitMqServer, tmp_path: Path
 ):
-    """L9: with the remedy, before anything is started."""
+    """L9: a temporary data directory is refused in one line with the remedy, before any start."""
     job = start(
         *("delta_to_queue.py", "--amqp", f"amqp://{rabbitmq.endpoint}", "--amqp-queue", "flights"),
         *("--amqp-data", tmp_path / "edge", "--limit", 10),

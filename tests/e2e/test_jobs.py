@@ -24,7 +24,7 @@ LastLine = Callable[..., str]
 
 
 def until(done: Callable[[], bool]) -> None:
-    """Waits until something is so, as it must be within seconds."""
+    """Waits until a condition holds, as it must within seconds."""
     deadline = time.monotonic() + 30
     while not done():
         assert time.monotonic() < deadline
@@ -32,7 +32,7 @@ def until(done: Callable[[], bool]) -> None:
 
 
 def test_the_main_job_accounts_for_every_flight(last_line: LastLine, scratch: Path):
-    """K1, K9: published, confirmed, accepted and stored agree, and nothing is left unacked."""
+    """K1, K9: published, confirmed, accepted and stored counts agree; nothing is left unacked."""
     line = last_line(
         "queue_to_delta.py", "--limit", 2_500, "--option", "maxMessagesPerTrigger=1000"
     )
@@ -43,7 +43,7 @@ def test_the_main_job_accounts_for_every_flight(last_line: LastLine, scratch: Pa
 
 
 def test_the_tour_sees_what_it_promises(last_line: LastLine, scratch: Path):
-    """P4, P7, P13, C13, C17, Q2, Q5, Q6, K1, K2, K3, K8: each is done, and the outcome compared."""
+    """P4, P7, P13, C13, C17, Q2, Q5, Q6, K1, K2, K3, K8: the tour's ten steps end as promised."""
     assert last_line("tour.py") == "10 of 10 answers were as promised. OK"
     assert list(scratch.iterdir()) == []
 
@@ -82,7 +82,7 @@ def test_broken_flights_are_dead_letters(last_line: LastLine, scratch: Path):
 
 
 def test_rejected_flights_come_back_repaired(last_line: LastLine, scratch: Path):
-    """K3, Q6: what was rejected is repaired, comes back once, and goes through."""
+    """K3, Q6: rejected flights are repaired, redriven once, and pass."""
     assert last_line("redrive.py", "--limit", 2_500) == (
         "rejected=25 repaired=25 published=2500 accepted=2500 enriched=2500 dead=0 ready=0"
         " unacked=0 duplicates=0 OK"
@@ -97,9 +97,9 @@ def test_load_is_confirmed(last_line: LastLine):
 
 
 def test_queues_of_a_running_broker_are_sorted_and_redriven(next_line: LastLine, tmp_path: Path):
-    """K8, Q6, A9: bad messages die; one comes back as it is and dies again, one is repaired.
+    """K8, Q6, A9: bad messages die; one is redriven unchanged and dies again, one is repaired.
 
-    By TLS, and as a user who may do no more than that.
+    Over TLS, and as a user with no further permissions.
     """
     with (
         secured_broker(tmp_path) as secured,
@@ -158,7 +158,7 @@ def test_queues_of_a_running_broker_are_sorted_and_redriven(next_line: LastLine,
 
 
 def test_a_queue_becomes_a_table_and_the_table_messages(next_line: LastLine, tmp_path: Path):
-    """K1, K3, K12, A9: every message is one row, and every row one message; by TLS, as a user."""
+    """K1, K3, K12, A9: every message is one row, and every row one message; over TLS, as a user."""
     table = tmp_path / "table"
     with (
         secured_broker(tmp_path) as secured,

@@ -82,7 +82,7 @@ def test_progress_knows_a_batch_that_an_earlier_run_began():
 
 
 def starting(*ends: str) -> Mock:
-    """A writer whose queries end one after another: with an error, or well, without text."""
+    """A writer whose queries end one after another: with an error, or without one for ""."""
     queries_ = [Mock(recentProgress=[]) for _ in ends]
     for query, end in zip(queries_, ends, strict=True):
         failed = StreamingQueryException(f"[STREAM_FAILED] Query terminated: {end}")
@@ -101,7 +101,7 @@ def test_a_query_whose_python_did_not_start_in_time_is_started_again(ends: tuple
 
 
 def test_available_now_runs_until_nothing_is_found_before_4_2(monkeypatch: pytest.MonkeyPatch):
-    """K13: a run is one batch there, which the next run accepts."""
+    """K13: before 4.2 a run is one batch, which the next run accepts."""
     monkeypatch.setattr(queries, "SAYS_START", False)
     took = {"durationMs": {"triggerExecution": 1}}
     found = [[progress(0, 3) | took], [progress(1, 2) | took], []]
@@ -131,7 +131,7 @@ def test_a_job_names_its_session_before_4_2(
     given: dict[str, str],
     session: str | None,
 ):
-    """K13: a query needs one there; an option of the user's is used as it is."""
+    """K13: before 4.2 a query needs a session name; one set by the user is used unchanged."""
     monkeypatch.setattr(queries, "SAYS_START", says_start)
     spark = Mock()
     spark.conf.get.return_value = "a job"
@@ -161,7 +161,7 @@ def test_a_query_that_fails_otherwise_or_again_and_again_is_not(ends: tuple[str,
 def test_a_run_on_a_queue_of_others_answers_for_its_own_rows(
     *, replayed: int, delta_rows: int, duplicates: int, expected: bool
 ):
-    """A replayed batch is in the table already, or is not; nothing between is right."""
+    """A replayed batch is in the table entirely or not at all; a part of it is a mismatch."""
     line, agree = queue_to_delta.settle_up(
         Streamed(rows=10, replayed=replayed),
         delta_rows=delta_rows,
@@ -176,7 +176,7 @@ def test_a_run_on_a_queue_of_others_answers_for_its_own_rows(
 
 
 def test_what_is_left_at_the_other_broker_is_a_mismatch():
-    """L9: rows that agree here prove nothing of a queue that is not empty there."""
+    """L9: agreeing rows here prove nothing while the remote queue is not empty."""
     line, agree = queue_to_delta.settle_up(
         Streamed(rows=10),
         delta_rows=10,
@@ -232,7 +232,7 @@ def test_an_error_is_told_in_one_line(scratch: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.usefixtures("any_java")
 def test_an_interrupt_leaves_nothing(scratch: Path, capsys: pytest.CaptureFixture[str]):
-    """It promises no checkpoint that it has just removed."""
+    """An interrupted job promises no checkpoint that it has just removed."""
 
     def interrupt(work: Workspace) -> int:
         (work.folder / "checkpoint").mkdir()
@@ -248,7 +248,7 @@ def test_an_interrupt_leaves_nothing(scratch: Path, capsys: pytest.CaptureFixtur
 def test_an_interrupt_that_also_ends_the_screen_leaves_nothing(
     scratch: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Ctrl-C ends spark-submit, through which the job's output goes, before the job itself."""
+    """Ctrl-C ends spark-submit, which forwards the job's output, before the job itself."""
 
     def interrupt(_: Workspace) -> int:
         monkeypatch.setattr(workspace, "say", gone)
@@ -365,7 +365,7 @@ def test_wrong_usage_names_the_option(
 
 @pytest.mark.parametrize("line", readme.job_lines(), ids=" ".join)
 def test_the_readme_says_what_jobs_take(line: list[str]):
-    """No command of it is refused for arguments that do not go together."""
+    """No command of the README is refused for arguments that do not fit together."""
     name, *arguments = line
     job = importlib.import_module(name.removesuffix(".py"))
     if name != "tour.py":
@@ -386,7 +386,7 @@ SECRET = "s3cr3t-t0ken"
 
 
 def test_a_job_says_who_it_is(monkeypatch: pytest.MonkeyPatch):
-    """Its arguments reach the client and each of its queries; the token itself is no argument."""
+    """A job's arguments reach its client and each of its queries; the token is no argument."""
     monkeypatch.setenv("ACKQ_CA", "/env/ca.pem")
     monkeypatch.setenv("ACKQ_TOKEN", SECRET)
     line = ["--endpoint", "h:1", "--queue", "q", "--server-name", "b"]

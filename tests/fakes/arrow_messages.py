@@ -1,6 +1,6 @@
-"""Arrow IPC messages built by hand, so that every number in them can be a lie.
+"""Arrow IPC messages built by hand, so that every number in them can be wrong.
 
-`Message.of` takes a sound batch apart; `Message.encode` writes its flatbuffer anew.
+`Message.of` takes a sound batch apart; `Message.encode` writes its flatbuffer again.
 """
 
 import struct
@@ -16,21 +16,21 @@ LZ4, ZSTD = 0, 1
 
 @dataclass
 class Message:
-    """A record batch message, of which each attribute is written as it stands.
+    """A record batch message whose attributes are written exactly as they are.
 
     Attributes:
-        rows: Of the batch.
+        rows: Number of rows in the batch.
         nodes: (length, nulls) of each column and of those within it.
         buffers: (offset, length) of each buffer.
         body: The buffers.
-        body_length: What the metadata says of the body; None: its true length.
+        body_length: The body's length in the metadata; None: its true length.
         version: Metadata version.
         kind: The type of the header.
         codec: A compression of the body.
         views: Counts of buffers of views.
         custom: Keys and values.
-        prefix: What stands before the metadata and its length.
-        after: What follows the message.
+        prefix: The bytes before the metadata and its length.
+        after: The bytes after the message.
     """
 
     rows: int
@@ -59,7 +59,7 @@ class Message:
         return made
 
     def but(self, **changes):
-        """The message with other attributes."""
+        """The message with some attributes changed."""
         return replace(self, **changes)
 
     def encode(self):
@@ -98,7 +98,7 @@ def _nodes(column):
     return found
 
 
-# --- flatbuffers: what refers to others is written before them, and filled in when they are ---
+# --- flatbuffers: an object is written before the ones it refers to, and then filled in ---
 
 
 @dataclass

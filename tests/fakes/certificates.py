@@ -22,7 +22,7 @@ class Authority:
     """An authority that tests trust, or do not.
 
     Args:
-        folder: Where its files go; made if it is not there.
+        folder: Folder for its files; created if it does not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,11 +34,11 @@ class Authority:
     def issue(
         self, *names: str, user: str | None = None, from_day: int = -1, to_day: int = 1
     ) -> Identity:
-        """A certificate of these names and its key; valid from and to so many days from now.
+        """A certificate of these names and its key; valid from and to a day relative to now.
 
         Args:
-            names: The machine's.
-            user: Who it is of instead, as its common name; Erlang wants a name of a machine, too.
+            names: The machine's names.
+            user: A user's name instead, as common name; Erlang requires a machine's name as well.
             from_day: Days from now.
             to_day: Days from now.
         """

@@ -1,11 +1,11 @@
-"""An event loop whose clock jumps to the next timer: hours of a stream's life in no time."""
+"""An event loop whose clock jumps to the next timer: hours of virtual time pass at once."""
 
 import asyncio
 import selectors
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Waits for nothing: where a loop would sleep, its clock moves on."""
+    """A selector that never waits: where a loop would sleep, its clock moves on."""
 
     def __init__(self):
         super().__init__()
@@ -29,6 +29,6 @@ class _VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 def run(main):
-    """`asyncio.run` on such a loop."""
+    """Runs a coroutine as `asyncio.run` does, on a loop in virtual time."""
     with asyncio.Runner(loop_factory=_VirtualTimeLoop) as runner:
         return runner.run(main)

@@ -1,10 +1,9 @@
-"""A disk that forgets: it records every change, and shows what a power cut at any point could have
-left.
+"""A disk that records every change, and shows what a power cut at any point could leave.
 
-Fault model. A power cut may come between any two changes, or during one. What was synced is there.
-Of what was written to a file since its last sync any set of 512-byte sectors may be there, some of
-them in part, and any of its changes of size. So may any of the changes of names since the last sync
-of the directory.
+Fault model. A power cut may come between any two changes, or during one. Synced data is kept. Of
+the writes to a file since its last sync any set of 512-byte sectors may be kept, some of them in
+part, and any of its size changes. So may any of the name changes since the last sync of the
+directory.
 """
 
 import os
@@ -12,13 +11,14 @@ import os
 from ackq_broker.journal.files.disk import Disk
 
 SECTOR = 512
-# So many of the sectors that are there at all are torn: some of their bytes are the new ones.
+# Share of torn sectors among those that are kept: some of their bytes are the new ones.
 TORN = 0.05
 
 
 class RecordingDisk(Disk):
-    """Does everything for real, and keeps a list of what was done; `note` adds what the journal
-    promised meanwhile.
+    """A real disk that also records its changes.
+
+    `note` adds promises that the journal made meanwhile.
     """
 
     def __init__(self):
@@ -73,10 +73,10 @@ class RecordingDisk(Disk):
 
 
 class Image:
-    """The disk after some changes: what is certain, and what is still under way.
+    """The disk after some changes: the durable content, and the pending changes.
 
     Args:
-        files: Content of the files there at the beginning, by name.
+        files: Content of the files at the beginning, by name.
     """
 
     def __init__(self, files=None):
@@ -93,13 +93,14 @@ class Image:
             self._pending[name] = []
 
     def apply(self, change):
-        """One step of a `RecordingDisk`."""
+        """Applies one change of a `RecordingDisk`."""
         kind, *what = change
         if kind == "note":
             self.notes.append(tuple(what))
         elif kind == "create":
             name, inode = what
-            # Not the inode itself: a new file may have that of a deleted one, which may come back.
+            # Not the inode itself: a new file may have the number of a deleted one, which may come
+            # back.
             file = self._by_inode[inode] = self._files
             self._files += 1
             self._synced[file], self._pending[file] = b"", []
@@ -120,8 +121,9 @@ class Image:
             self._pending_names.append((kind, *what))
 
     def after_power_cut(self, chance):
-        """File contents by name, as one power cut could leave them; `chance` decides (a
-        `random.Random`).
+        """File contents by name as one power cut could leave them.
+
+        `chance`, a `random.Random`, decides.
         """
         share = chance.choice((0, 1, chance.random()))
         kept = [change for change in self._pending_names if chance.random() < share]
@@ -133,7 +135,7 @@ class Image:
         }
 
     def after_kill(self):
-        """File contents by name as SIGKILL leaves them: all that was done is there."""
+        """File contents by name after SIGKILL: all changes are kept."""
         names = _renamed(self._names, self._pending_names)
         return {
             name: _apply_all(self._synced[file], self._pending[file])

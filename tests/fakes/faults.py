@@ -1,7 +1,7 @@
-"""Faults of a network by a seed: what each connection meets, and at which byte.
+"""Seeded faults of a network: which fault strikes each connection, and at which byte.
 
 Invariant: the same seed gives the connection of the same number the same faults, whatever became of
-the others, so that a schedule replays.
+the other connections, so that a schedule replays.
 """
 
 import random
@@ -18,14 +18,14 @@ KINDS = {
     "overtake": "what follows the byte reaches the broker when a newer connection's bytes have",
 }
 SLOW = {"delay", "throttle"}
-# A handshake of HTTP/2, an open, small frames; up to several blocks.
+# From a handshake of HTTP/2, an open and small frames up to several blocks.
 _MOST_BYTES = 200_000
-# How many connections are slow.
+# Share of slow connections.
 _SLOW = 0.3
 
 
 class Fault(NamedTuple):
-    """A fault of one connection: `at_bytes` have passed in the direction when it strikes."""
+    """A fault of one connection, which strikes after `at_bytes` bytes in its direction."""
 
     kind: str
     direction: str
@@ -34,11 +34,11 @@ class Fault(NamedTuple):
 
 
 class Schedule:
-    """The faults of the connections of one relay, from the first on.
+    """The faults of all connections of one relay.
 
     Args:
         seed: Printed where a run fails; any text or number.
-        kinds: Of `KINDS`, those that are drawn from.
+        kinds: The kinds of `KINDS` to draw from.
     """
 
     def __init__(self, seed, kinds=tuple(KINDS)):
@@ -46,7 +46,7 @@ class Schedule:
         self.kinds = tuple(kinds)
 
     def __call__(self, number):
-        """The faults of a connection, counted from 1: one that ends it, after one that slows it."""
+        """The faults of a connection, counted from 1: one that slows it, then one that ends it."""
         rng = random.Random(f"{self.seed} {number}")
         slow = [kind for kind in self.kinds if kind in SLOW]
         ends = [kind for kind in self.kinds if kind not in SLOW]

@@ -1,4 +1,4 @@
-"""A journal that syncs when the test says so."""
+"""A journal that syncs when the test asks for it."""
 
 from concurrent.futures import Future
 
@@ -14,7 +14,7 @@ from ackq_broker.engine.in_flight import InFlight
 
 
 class FakeJournal:
-    """Keeps entries in memory; `synced` moves by `sync` alone."""
+    """A journal in memory; `synced` moves only by `sync`."""
 
     def __init__(self):
         self.entries = []
@@ -50,7 +50,7 @@ class FakeJournal:
         return Future()
 
     def trim_spares(self):
-        """There are none."""
+        """Does nothing: there are no spares."""
 
     def free_blocks(self, block_ids):
         self.freed += block_ids
@@ -59,9 +59,9 @@ class FakeJournal:
 
 
 class HeldEngine(Engine):
-    """An engine on a fake journal, an ample disk and a clock that stands still unless told.
+    """An engine on a fake journal, an ample disk and a clock that the test moves.
 
-    `failures` has what ended it.
+    `failures` has the errors that ended it.
     """
 
     MEMORY_BYTES = 1 << 40
@@ -88,6 +88,6 @@ class HeldEngine(Engine):
         )
 
     def sync(self, up_to=None):
-        """The disk has caught up."""
+        """Lets the journal sync up to a sequence, or entirely."""
         self.journal.synced = self.core.sequence if up_to is None else up_to
         self.on_synced()

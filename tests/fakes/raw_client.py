@@ -25,7 +25,7 @@ from ackq.v1 import (
 from ackq.wire import block
 from tests.fakes.blocks import encoded, rows
 
-# Of calls and streams, on a machine that may do much else.
+# For calls and streams, on a machine that may be busy.
 TIMEOUT_S = 100
 # A queue that no test publishes to, and the number of a pull from it.
 _EMPTY = "empty"
@@ -40,14 +40,14 @@ _OPTIONS = (
 
 
 def error_of(call_error):
-    """The `AckqError` that a failed call carries, and its gRPC status name."""
+    """The `AckqError` of a failed call, and its gRPC status name."""
     metadata = dict(call_error.trailing_metadata() or ())
     detail = messages_pb2.ErrorDetail.FromString(metadata[DETAIL_KEY])
     return from_code(detail.code, detail.message, dict(detail.fields)), call_error.code().name
 
 
 def denial_in(answers):
-    """The first refusal in answers to publishes, of a publish or of a commit; None for none."""
+    """The first refusal of a publish or a commit in answers to publishes; None for none."""
     for answer in answers:
         kind = answer.header.WhichOneof("kind")
         if kind in {"nack", "transaction"} and getattr(answer.header, kind).HasField("reason"):
@@ -57,21 +57,21 @@ def denial_in(answers):
 
 
 def refused(call, *args, **fields):
-    """The error that a call must fail with, and its gRPC status name."""
+    """The error of a call that must fail, and its gRPC status name."""
     with pytest.raises(grpc.RpcError) as failed:
         call(*args, **fields)
     return error_of(failed.value)
 
 
 def refused_with(kind, call, *args, **fields):
-    """The error that a call must fail with, of this type."""
+    """The error of a call that must fail with this type."""
     error, _ = refused(call, *args, **fields)
     assert type(error) is kind
     return error
 
 
 def refused_with_status(kind, status, call, *args, **fields):
-    """The error that a call must fail with, of this type and with this gRPC status."""
+    """The error of a call that must fail with this type and gRPC status."""
     error, found = refused(call, *args, **fields)
     assert (type(error), found) == (kind, status)
     return error
@@ -112,7 +112,7 @@ class _Token(
 
 
 class Client:
-    """A channel to a broker with all stubs; with a token, as its user; with authorities, by TLS."""
+    """A channel to a broker with all stubs; with a token, as its user; with a CA, over TLS."""
 
     def __init__(self, endpoint, token=None, *, ca=None, cert=None):
         self.endpoint = endpoint
@@ -166,7 +166,7 @@ class Client:
 
     @contextmanager
     def publisher(self, publisher_id=None, **opening):
-        """A publish stream, opened; in confirm mode unless told."""
+        """Opens a publish stream; in confirm mode by default."""
         stream = PublishCall(self, publisher_id or secrets.token_bytes(16), **opening)
         try:
             yield stream
@@ -183,7 +183,7 @@ class Client:
 
     @contextmanager
     def consume(self, channel_id=None, **opening):
-        """A channel, opened."""
+        """Opens a channel."""
         stream = ConsumeCall(self, channel_id or secrets.token_bytes(16), **opening)
         try:
             yield stream
@@ -192,10 +192,10 @@ class Client:
 
     @contextmanager
     def resume(self, channel):
-        """A newer stream of a channel whose older one is lost (C11).
+        """Opens a newer stream of a channel whose older one is lost (C11).
 
-        It is there before the older one goes: who knows how long this machine takes, and a broker
-        does not wait long.
+        It is opened before the older one is cancelled: this machine may be slow, and the broker's
+        grace is short.
         """
         with self.consume(channel.channel_id) as stream:
             channel.call.cancel()
@@ -247,7 +247,7 @@ class Client:
         return info
 
     def stage_outcomes(self, stage_id, *groups, owner=None, seal=True, **fields):
-        """Stages (outcome, tags, fields) groups, a request each; the tags that were staged."""
+        """Stages groups (outcome, tags, fields), one request each; returns the staged tags."""
         owner = owner or sessions_pb2.LeaseOwner(session="s")
         requests = [
             sessions_pb2.StageOutcomesRequest(owner=owner, stage_id=stage_id, **fields),
@@ -297,7 +297,7 @@ class Client:
         queue="q",
         **opening,
     ):
-        """Uploads bodies, one frame each list, all to a queue; the answers of the stream."""
+        """Uploads lists of bodies to a queue, one frame each; returns the answers of the stream."""
         ttl = {"ttl_ms": opening.pop("ttl_ms")} if "ttl_ms" in opening else {}
         requests = [
             publishing_pb2.StageHeader(
@@ -345,7 +345,7 @@ class Client:
 
 
 class PublishCall:
-    """One publish stream: requests are sent as the test says, answers are read one by one."""
+    """One publish stream: the test sends requests, and reads answers one by one."""
 
     def __init__(self, client, publisher_id, *, mode=1, **fields):
         self.publisher_id = publisher_id
@@ -365,7 +365,7 @@ class PublishCall:
         self._requests.put(None)
 
     def publish(self, first, *messages, lowest=1, exchange="", mandatory=False, **columns):
-        """One frame of bodies, numbered from `first`."""
+        """Sends one frame of bodies, numbered from `first`."""
         self.send_data(
             first,
             len(messages),
@@ -395,7 +395,7 @@ class PublishCall:
     def confirmed(self, count, first=1):
         """Reads confirms until `count` numbers from `first` have one.
 
-        Nothing else may come but that the disk is behind, and that it is no more (P14).
+        No other answer may come, except that the disk is behind, and that it no longer is (P14).
         """
         numbers = set()
         while len(numbers) < count:
@@ -413,7 +413,7 @@ class PublishCall:
 
 
 class ConsumeCall:
-    """One channel stream: requests are sent as the test says, answers are read one by one."""
+    """One channel stream: the test sends requests, and reads answers one by one."""
 
     def __init__(self, client, channel_id, **opening):
         self.channel_id = channel_id
@@ -445,7 +445,7 @@ class ConsumeCall:
         self.send(unsubscribe=consuming_pb2.Unsubscribe(consumer=consumer))
 
     def settle(self, tag, outcome=1, **fields):
-        """Settles under the next number, which it gives."""
+        """Settles under the next number, and returns it."""
         self._number += 1
         fields = {"number": self._number, **fields}
         self.send(settle=consuming_pb2.Settle(delivery_tag=tag, outcome=outcome, **fields))
@@ -469,7 +469,7 @@ class ConsumeCall:
         return response
 
     def answer(self, kind):
-        """The next frame, which must be of this kind; its content."""
+        """The content of the next frame, which must be of this kind."""
         header = self.response().header
         assert header.WhichOneof("kind") == kind, header
         return getattr(header, kind)
@@ -485,7 +485,7 @@ class ConsumeCall:
         return found
 
     def pull(self, messages=1):
-        """Gets messages that are ready, and reads them."""
+        """Pulls ready messages, and reads them."""
         self.get(messages)
         return self.deliveries(messages)
 
@@ -495,18 +495,18 @@ class ConsumeCall:
         assert (answer.number, answer.settled) == (number, messages)
 
     def quiet(self):
-        """Nothing has been sent to this client: a pull that finds nothing is answered next."""
+        """Checks that nothing was sent to this client: the next answer is that of an empty pull."""
         self._client.declare(_EMPTY)
         self.get(queue=_EMPTY, number=_QUIET)
         assert self.answer("get_empty").number == _QUIET
 
     def ended(self):
-        """Reads the end of the stream, before which nothing more comes."""
+        """Reads the end of the stream, which must come next."""
         more = [each for each in self.call if not each.header.HasField("heartbeat")]
         assert more == [], more
 
     def refusal(self):
-        """Reads to the end of the stream: the error it ends with and its status name."""
+        """Reads to the end of the stream; returns its error and status name."""
         with pytest.raises(grpc.RpcError) as failed:
             list(self.call)
         return error_of(failed.value)
@@ -526,7 +526,7 @@ class Delivered(NamedTuple):
 
 
 def delivered(response):
-    """The messages of a delivery frame, with what its runs say of them."""
+    """The messages of a delivery frame, with the fields of its runs."""
     delivery, content = response.header.delivery, block.decode(response.block, validate=True)
     rows, runs = iter(content.batch.to_pylist()), delivery.runs
     for first, count, deliveries, index in zip(

@@ -15,7 +15,7 @@ SOURCE = "amqp://there/orders"
 
 
 def columns(ids):
-    """What the deliveries of these ids have: a body, and a key made of the id."""
+    """The columns of deliveries with these ids: a body, and a key made of the id."""
     return {
         "rows": batch(body=[b"%d" % each for each in ids]),
         "keys": b"".join(each.to_bytes(16, "little") for each in ids),
@@ -24,7 +24,7 @@ def columns(ids):
 
 
 class RawLink:
-    """A link's stream by raw stubs, opened."""
+    """An opened stream of a link, by raw stubs."""
 
     def __init__(self, client, *, token=None, **opening):
         self.token = token or secrets.token_bytes(16)

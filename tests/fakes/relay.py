@@ -1,7 +1,7 @@
-"""A network between clients and a broker: forwards, cuts and holds back, by hand or by a schedule.
+"""A network between clients and a broker: forwards, cuts and holds, on request or by schedule.
 
-Invariant: while nobody asks for anything and no fault has struck, it forwards every byte, in order,
-in both directions; a connection that was cut brings nothing more.
+Invariant: without a request and before any fault has struck, it forwards every byte, in order, in
+both directions; a connection that was cut brings nothing more.
 """
 
 import asyncio
@@ -17,27 +17,27 @@ _CHUNK_BYTES = 1 << 16
 # Closing sends a reset instead of the last bytes and an orderly end.
 _RESET = struct.pack("ii", 1, 0)
 _ENDS = {"reset", "end", "truncate"}
-# A throttled direction forwards so many pieces in a second.
+# Number of pieces that a throttled direction forwards in a second.
 _PIECES = 20
-# An overtaken connection is closed to its client so long after the fault, with what came until
-# then; it goes on when a newer one has brought the broker so much.
+# An overtaken connection is closed to its client this long after the fault, with the data received
+# until then; it goes on when a newer one has brought the broker this many bytes.
 _OVERTAKEN_S = 0.2
 _AHEAD_BYTES = 1_000
 _SOON_S = 10
 
 
 class Relay:
-    """Listens on a port of its own for as long as it lives, and forwards to `endpoint`.
+    """Listens on a port of its own until it is closed, and forwards to `endpoint`.
 
     Args:
         endpoint: The broker's `host:port`.
-        schedule: Gives the faults of a connection by its number, counted from 1 (`Schedule`).
+        schedule: Returns the faults of a connection by its number, counted from 1 (`Schedule`).
 
     Attributes:
-        endpoint: Where clients connect; `port` is its port.
-        accepted: How many connections there were.
-        passed: Bytes that came, by direction.
-        struck: The faults so far, each with its connection's number, as they struck.
+        endpoint: The address that clients connect to; `port` is its port.
+        accepted: Number of connections so far.
+        passed: Bytes received, by direction.
+        struck: The faults so far, each with its connection's number, in order.
     """
 
     def __init__(self, endpoint, schedule=None):
@@ -63,45 +63,45 @@ class Relay:
     # --- called by tests, from any thread ---
 
     def cut(self):
-        """Resets what is connected, and takes no connection until `heal`."""
+        """Resets all connections, and accepts none until `heal`."""
         self._do(self._cut())
 
     def heal(self):
-        """Takes connections again."""
+        """Accepts connections again."""
         self._healthy = True
 
     def lead_to(self, endpoint):
-        """From here on new connections go to another broker, as by a load balancer."""
+        """Leads new connections to another broker, as a load balancer does."""
         host, _, port = endpoint.rpartition(":")
         self._broker = (host, int(port))
 
     def hold(self, *directions):
-        """From here on nothing gets through "to_broker", "to_client"; none given: neither.
+        """Holds back the directions "to_broker", "to_client"; none given: both.
 
-        What comes is kept for `release`. So all connections are half-open, and new ones as well.
+        Held data is kept for `release`. So all connections are half-open, and new ones as well.
         """
         self._do(self._set_gates(directions or DIRECTIONS, is_open=False))
 
     def release(self):
-        """Everything gets through again, what was held back first."""
+        """Lets everything through again, the data that was held back first."""
         self._do(self._set_gates(DIRECTIONS, is_open=True))
 
     def half_open(self, *directions):
-        """What is connected loses its bytes "to_broker", "to_client", none given: both, for good.
+        """Makes present connections lose the bytes of a direction for good; none given: both.
 
-        Nobody is told, and new connections are sound.
+        No peer is notified, and new connections are sound.
         """
         self._do(self._swallow(directions or DIRECTIONS))
 
     def calm(self):
-        """No fault strikes any more, and those that slow a connection end.
+        """Ends all faults, also those that slow a connection.
 
-        One that is half-open stays so: it is for the peers to notice.
+        A half-open connection stays so: its peers have to notice.
         """
         self._do(self._end_faults())
 
     def close(self):
-        """The end: nothing is connected any more."""
+        """Ends all connections and the relay."""
         if not self._thread.is_alive():
             return
         self.cut()
@@ -154,11 +154,11 @@ class Relay:
 
     @property
     def healthy(self):
-        """Whether connections are taken."""
+        """Whether connections are accepted."""
         return self._healthy
 
     def faults_of(self, number):
-        """What a connection will meet."""
+        """The faults of a connection."""
         return self._schedule(number) if self._schedule is not None else []
 
     async def passable(self, direction):
@@ -167,11 +167,11 @@ class Relay:
 
     @property
     def is_calm(self):
-        """Whether no fault strikes any more."""
+        """Whether all faults have ended."""
         return self._calm.is_set()
 
     async def overtaken(self, number):
-        """Waits until a newer connection has brought the broker something, or for the calm."""
+        """Waits until a newer connection has brought the broker data, or for the calm."""
         while not self.is_calm:
             newer = (each for each in self._connections if each.number > number)
             if any(each.passed["to_broker"] > _AHEAD_BYTES for each in newer):
@@ -181,12 +181,12 @@ class Relay:
 
 
 class Connection:
-    """One connection of a client, and the one to the broker that it stands for.
+    """One connection of a client, and its counterpart to the broker.
 
     Attributes:
         number: Counted from 1.
-        passed: Bytes that came, by direction.
-        swallowed: Directions in which nothing gets through, without anybody's being told.
+        passed: Bytes received, by direction.
+        swallowed: Directions whose bytes are dropped without notice to any peer.
     """
 
     def __init__(self, relay, number, client):
@@ -231,7 +231,7 @@ class Connection:
                 end.close()
 
     async def _until_ended(self, both):
-        """Whether what ended the connection was orderly."""
+        """Whether the connection ended in an orderly way."""
         pending = both
         while pending:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -242,7 +242,7 @@ class Connection:
 
     async def _forward(self, source, sink, direction):
         """Forwards one direction to its end; returns the fault that ends both, if one does."""
-        # A reset ends the stream like any other end: the far side is told.
+        # A reset ends the stream like any other end, which the other side sees.
         with suppress(OSError):
             while data := await self._loop.sock_recv(source, _CHUNK_BYTES):
                 for fault in self._due(direction, len(data)):
@@ -268,7 +268,7 @@ class Connection:
         return None
 
     def _due(self, direction, size):
-        """The faults that strike in the next so many bytes, in the order of their bytes."""
+        """The faults that strike within the next `size` bytes, in the order of their bytes."""
         if self._relay.is_calm:
             return []
         end = self.passed[direction] + size
@@ -279,7 +279,7 @@ class Connection:
         return due
 
     async def _pass_on(self, sink, data, direction):
-        """Sends bytes as slowly as the faults ask; to an end that is gone they go nowhere."""
+        """Sends bytes as slowly as the faults demand; bytes to a closed end are dropped."""
         await self._relay.passable(direction)
         if direction in self.swallowed:
             return
@@ -300,7 +300,7 @@ class Connection:
                 return
 
     async def _be_overtaken(self, client, broker, data):
-        """Leaves the client, keeps what it sent, and brings that when it is too late."""
+        """Closes the client's end, keeps the data that it sent, and forwards it too late."""
         late = [data]
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_OVERTAKEN_S):

@@ -1,6 +1,7 @@
 """A scripted broker in this process: each stream follows the next script, so losses are exact.
 
-It keeps no messages; it records what it was sent. Scripts are generators over a stream's requests.
+It keeps no messages; it records the requests that it received. Scripts are generators over a
+stream's requests.
 """
 # ruff: noqa: N802, ARG002 - gRPC names the methods and calls them
 
@@ -42,7 +43,7 @@ def detail(error: errors.AckqError) -> messages_pb2.ErrorDetail:
 
 
 def abort(context: grpc.ServicerContext, error: errors.AckqError) -> None:
-    """Ends a call the way the broker does."""
+    """Ends a call as the broker does."""
     context.set_trailing_metadata((("ackq-error-bin", detail(error).SerializeToString()),))
     context.abort(getattr(grpc.StatusCode, errors.status_of(error)), error.message)
 
@@ -56,7 +57,7 @@ def opened(history_id: str = HISTORY, **fields: int) -> publishing_pb2.PublishRe
 
 
 def confirm(last: int, first: int = 0) -> publishing_pb2.PublishResponse:
-    """Of first..last, or with no first of everything up to last."""
+    """A confirm of first..last, or without `first` of everything up to last."""
     return answer(
         confirm=publishing_pb2.PublishConfirm(
             first_number=first, last_number=last, multiple=not first
@@ -86,7 +87,7 @@ def data_frames(
 
 
 def confirm_all(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator[object]:
-    """The well-behaved broker."""
+    """Confirms every publish, as a well-behaved broker does."""
     for request in requests:
         if request.header.HasField("open"):
             yield opened()
@@ -95,7 +96,7 @@ def confirm_all(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator[o
 
 
 def commit_all(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator[object]:
-    """The well-behaved broker in transaction mode."""
+    """Answers every commit and rollback, as a well-behaved broker in transaction mode does."""
     for request in requests:
         if request.header.HasField("open"):
             yield opened()
@@ -106,14 +107,14 @@ def commit_all(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator[ob
 
 
 def ignore_all(requests: Iterator[object]) -> Iterator[object]:
-    """A broker that answers nothing more."""
+    """Reads requests, and answers none."""
     for _ in requests:
         pass
     yield from ()
 
 
 def returned(*numbers: int, block: bytes = b"", why: str = "No queue.") -> object:
-    """The return of messages, with the reason that no queue wants them."""
+    """The return of messages that no queue takes, with the reason."""
     reason = detail(errors.UnroutableError(why))
     response = answer(returned=publishing_pb2.PublishReturn(numbers=numbers, reason=reason))
     response.block = block
@@ -127,7 +128,7 @@ def second_returned(request: publishing_pb2.PublishRequest) -> object:
 
 
 def blocked_until(release: threading.Event) -> tuple[object, ...]:
-    """Answers of a broker whose disk is full until the event is set."""
+    """The answers of a broker whose disk is full until the event is set."""
     blocked = answer(blocked=publishing_pb2.PublishBlocked(reason="disk 99 % full"))
     return blocked, held(release), answer(unblocked=publishing_pb2.PublishUnblocked())
 
@@ -151,9 +152,9 @@ def answering(
     """A script that opens, gives the answers to a first request, and then behaves well or ends.
 
     Args:
-        answers: Frames, or calls with the request that make a frame or none.
+        answers: Frames, or functions of the request that return a frame or None.
         opening: The answer to the open.
-        after: Finds the request that is answered.
+        after: Finds the request to answer.
         then: The rest of the script.
         end: The error that the stream ends with instead.
     """
@@ -191,7 +192,7 @@ def _well_behaved(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator
 
 
 class Publishing(publishing_pb2_grpc.PublishingServiceServicer):
-    """Streams follow `scripts` in turn, then behave well; `streams` holds what each was sent."""
+    """Streams follow `scripts` in turn, then behave well; `streams` has each one's requests."""
 
     def __init__(self) -> None:
         self.scripts: deque[Script] = deque()
@@ -251,7 +252,7 @@ def store_all(requests: Iterator[publishing_pb2.StageRequest]) -> Iterator[objec
 
 
 class Consuming(consuming_pb2_grpc.ConsumingServiceServicer):
-    """Streams follow `scripts` in turn, then `keep_open`; `streams` holds what each was sent."""
+    """Streams follow `scripts` in turn, then `keep_open`; `streams` has each one's requests."""
 
     def __init__(self) -> None:
         self.scripts: deque[Callable[[Iterator[object]], Iterator[object]]] = deque()
@@ -265,7 +266,7 @@ class Consuming(consuming_pb2_grpc.ConsumingServiceServicer):
 
 
 def keep_open(requests: Iterator[consuming_pb2.ConsumeRequest]) -> Iterator[object]:
-    """A channel on which nothing comes, until the client half-closes."""
+    """A channel without deliveries, until the client half-closes."""
     for request in requests:
         if request.HasField("open"):
             opened = consuming_pb2.ChannelOpened(outcomes=[1, 2, 3, 4])

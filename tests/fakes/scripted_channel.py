@@ -38,7 +38,7 @@ def frame(content=b"", **kind):
 
 
 def runs_of(*runs, counts=None):
-    """Runs (first tag, rows), each delivered for the first time unless counts say otherwise."""
+    """Runs (first tag, rows), each delivered for the first time unless `counts` differ."""
     return messages_pb2.DeliveryRuns(
         first_tag=[first for first, _ in runs],
         rows=[rows for _, rows in runs],
@@ -81,7 +81,7 @@ def tags_of(made):
 
 
 def settled(request, messages=1):
-    """The answer to a settlement of so many messages."""
+    """The answer to a settlement of `messages` messages."""
     return frame(settled=pb.Settled(number=request.settle.number, settled=messages))
 
 
@@ -94,6 +94,6 @@ def cancelled(consumer, error):
 
 
 def kinds(requests):
-    """What a stream was sent, signs of life apart."""
+    """The kinds of the requests that a stream received, heartbeats left out."""
     names = [each.WhichOneof("kind") for each in requests]
     return [each for each in names if each != "heartbeat"]

@@ -1,4 +1,4 @@
-"""A real broker process with TLS and users, and what its clients need."""
+"""A real broker process with TLS and users, and the material of its clients."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Secured:
 
     Attributes:
         broker: The process.
-        authority: That of its certificate, and of its clients' where it asks for one.
-        folder: Where tokens and the users file are.
+        authority: Issues its certificate, and its clients' if it requires them.
+        folder: Folder of the tokens and the users file.
     """
 
     def __init__(self, folder: Path, authority: Authority) -> None:
@@ -35,7 +35,7 @@ class Secured:
 
     @property
     def endpoint(self) -> str:
-        """By the name in the certificate."""
+        """The endpoint by the host name in the certificate."""
         assert self.broker is not None
         return f"localhost:{self.broker.endpoint.rpartition(':')[2]}"
 
@@ -48,14 +48,14 @@ class Secured:
         also: str = "",
         **permissions: str,
     ) -> str:
-        """A user as the broker reads it next; path of its token.
+        """Adds a user to the users file, or changes one; returns the path of its token.
 
         Args:
-            user: Its name; there may be one, who changes.
+            user: Its name; an existing user is changed.
             role: Its role.
             token: Its token; a new one, if empty.
             also: Another token, which is being replaced.
-            **permissions: All, if there are none.
+            **permissions: Its permissions; all, if none are given.
         """
         token = token or f"ackq_{secrets.token_urlsafe(32)}"
         hashes = [hashlib.sha256(each.encode()).hexdigest() for each in (token, also) if each]
@@ -74,7 +74,7 @@ class Secured:
         return str(file)
 
     def knows(self, token: str) -> bool:
-        """Whether the broker takes a token now; it reads a users file that has changed soon."""
+        """Whether the broker accepts a token now; it reads a changed users file soon."""
         security = Security(tls=True, ca=self.authority.ca, token=token)
         try:
             Admin(self.endpoint, security=security).info()
@@ -83,7 +83,7 @@ class Secured:
         return True
 
     def security(self, user: str = "all") -> Security:
-        """What a user connects with."""
+        """The `Security` that a user connects with."""
         token_file = self.folder / f"{user}.token"
         return Security(tls=True, ca=self.authority.ca, token_file=str(token_file))
 
@@ -97,13 +97,13 @@ def secured_broker(
     token: str = "",
     http: bool = False,
 ) -> Iterator[Secured]:
-    """A broker with a certificate and the user `all`, who may do everything.
+    """A broker with a certificate and the user `all`, who has all permissions.
 
     Args:
-        folder: For its data, certificates and users.
+        folder: Folder for its data, certificates and users.
         mutual: It asks its clients for a certificate of the same authority.
-        names: In its certificate.
-        token: Of the user.
+        names: The names in its certificate.
+        token: The user's token.
         http: It serves HTTP, too.
     """
     authority = Authority(folder / "authority")

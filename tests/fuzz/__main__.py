@@ -1,7 +1,7 @@
 """Hostile bytes by hand: `python -m tests.fuzz --minutes 9 --seed 7`; `--target publish` for one.
 
-Each target runs in a process of its own, so that a crash is seen: an example is a seed, noted with
-the figures so far before it runs, and `--replay publish:7:1234` runs it again.
+Each target runs in a process of its own, so that a crash is noticed: an example is a seed, recorded
+with the figures so far before it runs, and `--replay publish:7:1234` runs it again.
 """
 
 import argparse
@@ -22,19 +22,19 @@ from pathlib import Path
 from ackq_broker import embedding
 from tests.fuzz.targets import AROUND, TARGETS
 
-# A broker that is still not there then does not start: at a low priority, on a busy machine.
+# A broker that is not up after this time does not start: at a low priority, on a busy machine.
 STARTS_S = 600
-# An example that takes so long hangs: beside its calls it may start the broker again.
+# A longer example hangs: in addition to its calls it may restart the broker.
 HANGS_S = STARTS_S + 300
-# The exit status of a run in which examples failed; any other says that the process did.
+# The exit status of a run in which examples failed; any other means that the process failed.
 FAILED = 3
 MOST_FAILED = 20
-# Above what the process took when its first examples had run.
+# Growth above the memory of the process after its first examples.
 MOST_GROWTH_BYTES = 512 << 20
 
 
 def main():
-    """Runs targets, tells how many examples each had and what became of them."""
+    """Runs targets, and prints the number of examples and the outcomes of each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=1)
     parser.add_argument("--seed", type=int, default=0)
@@ -54,7 +54,7 @@ def main():
 
 
 def child(name, seed, seconds):
-    """Runs a target in a process of its own; `FAILED` when something was wrong."""
+    """Runs a target in a process of its own; returns `FAILED` if an example failed."""
     with tempfile.TemporaryDirectory() as folder:
         note = Path(folder, "note")
         note.touch()
@@ -71,7 +71,7 @@ def child(name, seed, seconds):
 
 
 def examples(name, seed, seconds, note):
-    """Runs examples of a target for a while, in this process."""
+    """Runs examples of a target for `seconds`, in this process."""
     faulthandler.enable()
     embedding._START_S = STARTS_S
     with AROUND.get(name, nullcontext)(), note.open("wb", buffering=0) as noted:
@@ -84,7 +84,7 @@ def examples(name, seed, seconds, note):
             faulthandler.dump_traceback_later(HANGS_S, exit=True)
             try:
                 figures.count(TARGETS[name](random.Random(which)))
-            except Exception:  # noqa: BLE001 - whatever it is, the others are run
+            except Exception:  # noqa: BLE001 - the other examples run, whatever the error
                 figures.count("")
                 print(f"{name}: FAILED; --replay {which}")
                 traceback.print_exc(file=sys.stdout)
@@ -94,7 +94,7 @@ def examples(name, seed, seconds, note):
 
 
 class Figures:
-    """How many examples there were, what they said, and what that took."""
+    """The counts of examples and of their outcomes, and their cost."""
 
     def __init__(self):
         self.examples = self.failed = 0
@@ -102,7 +102,7 @@ class Figures:
         self._began, self._first_peak = time.monotonic(), 0
 
     def count(self, said):
-        """Another example; one that failed says nothing."""
+        """Counts an example by its outcome; "" for one that failed."""
         self.examples += 1
         self.failed += not said
         self._said.update([said] if said else [])
@@ -110,11 +110,11 @@ class Figures:
             self._first_peak = _peak()
 
     def seconds(self):
-        """Since the first example."""
+        """Seconds since the first example."""
         return time.monotonic() - self._began
 
     def grown(self):
-        """Bytes above what the first examples took."""
+        """Growth in bytes above the memory of the first examples."""
         return _peak() - self._first_peak if self._first_peak else 0
 
     def __str__(self):

@@ -1,6 +1,6 @@
-"""Targets: a client whose broker is hostile: typed errors or sound results, no thread that fails.
+"""Targets: a client whose broker is hostile: typed errors or sound results, no failing thread.
 
-A server in this process answers each call with the bytes that an example made.
+A server in this process answers each call with the bytes of the example.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Hostile(grpc.GenericRpcHandler):
     def _streamed(self, requests, context):
         next(requests, None)
         if self.openings:
-            # The answers are to what the client asks for on the stream that it opened.
+            # The answers are for the requests that the client sends on the opened stream.
             yield from self.openings
             next(requests, None)
         yield from self.answers
@@ -88,7 +88,7 @@ def hostile():
 
 
 def scripted(rng, method, openings=()):
-    """A broker that answers a method so: sound openings, and then what its messages could be."""
+    """A broker that answers a method with sound openings and then with mutated messages."""
     broker, filler = hostile(), Filler(rng, GIVEN)
     made = []
     for _ in range(rng.randrange(1, 4) if method.server_streaming else 1):
@@ -108,7 +108,7 @@ def scripted(rng, method, openings=()):
 
 
 def framed(message, rng):
-    """A frame whose block is hostile or sound, with runs that are."""
+    """A frame whose block is hostile or sound, with hostile runs."""
     held = rng.choice((hostile_block, sound_block))(rng)
     with contextlib.suppress(AckqError):
         runs = hostile_runs(rng, min(block.split(held)[0].rows, 1_000_000))
@@ -126,7 +126,7 @@ def method_of(name):
 
 
 def outcome_of(call, broker):
-    """What a call of the client makes of it."""
+    """The outcome of a client's call, in a word; fails if one of its threads failed."""
     try:
         call()
     except AckqError as error:
@@ -140,7 +140,7 @@ def outcome_of(call, broker):
 
 
 def admin_answers(rng):
-    """Every answer that operators ask for."""
+    """All answers that operators ask for."""
     name, ask = rng.choice(
         (
             ("ServerInfo", Admin.info),
@@ -161,7 +161,7 @@ def admin_answers(rng):
 
 
 def browsed_answers(rng):
-    """Q5, S8: messages that operators look at."""
+    """Q5, S8: browsed messages of a queue or a lease."""
     name, ask = rng.choice(
         (
             ("Browse", lambda admin: admin.browse("q")),
@@ -217,7 +217,7 @@ def publisher_answers(rng):
     opening = frame.encode(publishing_pb2.PublishAnswer(opened=opened).SerializeToString())
     broker = scripted(rng, method_of("Publish"), (opening,))
     confirm = publishing_pb2.PublishConfirm(last_number=3, multiple=True)
-    if rng.random() < 0.4:  # hostile is then what comes before all is confirmed, or behind it
+    if rng.random() < 0.4:  # then the answers before or after the full confirm are hostile
         at = rng.randrange(len(broker.answers) + 1)
         sound = frame.encode(publishing_pb2.PublishAnswer(confirm=confirm).SerializeToString())
         broker.answers.insert(at, sound)
@@ -231,7 +231,7 @@ def publisher_answers(rng):
 
 
 def link_answers(rng):
-    """L5, L10: answers and permits of a link: none of what was not delivered, and each once."""
+    """L5, L10: answers and permits of a link: none for undelivered messages, and each once."""
     opened = links_pb2.LinkOpened(incarnation="i", epoch=1, history="h")
     subscribed = links_pb2.LinkSubscribed(subscription=1)
     stored = links_pb2.LinkStored(
@@ -242,7 +242,7 @@ def link_answers(rng):
         for name, answer in (("opened", opened), ("subscribed", subscribed))
     )
     broker = scripted(rng, method_of("Link"), openings)
-    if rng.random() < 0.5:  # hostile is then what comes before the answer, or behind it
+    if rng.random() < 0.5:  # then the answers before or after the sound one are hostile
         at = rng.randrange(len(broker.answers) + 1)
         sound = links_pb2.LinkResponse(stored=stored).SerializeToString()
         broker.answers.insert(at, sound)

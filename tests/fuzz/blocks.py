@@ -1,7 +1,7 @@
-"""Targets: frames and blocks, at the broker that takes them and at the client that gets them.
+"""Targets: frames and blocks, in the broker that takes them and the client that receives them.
 
-A target is a function of a random generator. It returns what became of its example, in a word, and
-fails when that is no typed error and no sound result.
+A target is a function of a random generator. It returns the outcome of its example, in a word, and
+fails if that is neither a typed error nor a sound result.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tests.fakes.blocks import batch
 from tests.fuzz.mutations import SIGNED, TEXTS, Filler, mutated, with_numbers
 
 NOW_US = 1_700_000_000_000_000
-# What Arrow may hold beside the bytes that came: the answers of its kernels, row by row.
+# Arrow's allowance in addition to the received bytes: the results of its kernels, row by row.
 ALLOWED_BYTES = 1 << 20
 SERVICES = (publishing_pb2, consuming_pb2, sessions_pb2, admin_pb2, links_pb2)
 
@@ -81,7 +81,7 @@ def hostile_block(rng):
 
 
 def _lie(header, field, rng):
-    """Gives a header another value of a field, mostly one that is close."""
+    """Gives a header another value of a field, mostly a close one."""
     if field == "routing_key":
         header.routing_key = rng.choice(TEXTS)
         return
@@ -94,7 +94,7 @@ def _lie(header, field, rng):
 
 
 def outcome_of(call, data):
-    """What a call makes of some bytes, with Arrow's memory watched."""
+    """The outcome of a call on some bytes, in a word, with Arrow's memory checked."""
     before = pa.total_allocated_bytes()
     try:
         found = call()
@@ -107,7 +107,7 @@ def outcome_of(call, data):
 
 
 def publish(rng):
-    """P8, I6: a publisher's frame; what is taken is sound, and each row is in one part."""
+    """P8, I6: a publisher's frame; a taken one is sound, and each of its rows is in one part."""
     data = hostile_block(rng)
     announced = rng.choice((1, 2, 3, 4, 100))
     with suppress(AckqError):
@@ -130,7 +130,7 @@ def publish(rng):
 
 
 def coalesced(rng):
-    """P8: frames of a publisher that came together, some of them hostile."""
+    """P8: frames of a publisher that arrived together, some of them hostile."""
     requests, number = [], 1
     for _ in range(rng.randrange(1, 4)):
         held = rng.choice((b"", hostile_block(rng), hostile_block(rng)))
@@ -207,7 +207,7 @@ def request(rng):
 
 
 def delivery(rng):
-    """C1, K7: a frame of a broker, at the client: a batch as promised, or a typed error."""
+    """C1, K7: a broker's frame, at the client: a batch as promised, or a typed error."""
     data = hostile_block(rng) if rng.random() < 0.7 else sound_block(rng)
     try:
         rows = block.split(data)[0].rows
@@ -232,7 +232,7 @@ def sound_block(rng):
 
 
 def hostile_runs(rng, rows):
-    """Runs that describe so many rows, mostly, and then a lie or two."""
+    """Runs that mostly describe `rows` rows, and then contain an error or two."""
     first = rng.randrange(rows + 1)
     parts = [part for part in (first, rows - first) if part] or [rows]
     runs = pb.DeliveryRuns(

@@ -1,7 +1,7 @@
-"""Targets: a broker process, by gRPC and HTTP: typed errors alone; it stays, and it opens again.
+"""Targets: a broker process, by gRPC and HTTP: typed errors only; it stays up, and reopens.
 
-The broker is the process's own and starts with the first example. It is started again now and then,
-so that what hostile requests left in its journal is read back.
+The broker belongs to this process and starts with the first example. It is restarted now and then,
+so that everything that hostile requests left in its journal is read back.
 """
 
 import atexit
@@ -32,7 +32,7 @@ from tests.fuzz.blocks import hostile_block, sound_block
 from tests.fuzz.mutations import TEXTS, Filler, changed_value, mutated, some_bytes
 
 SERVICES = (publishing_pb2, consuming_pb2, sessions_pb2, admin_pb2, links_pb2)
-# Drained or asked to copy itself it serves no more examples.
+# After a drain or a backup request it serves no more examples.
 LEFT_OUT = ("Drain", "Backup")
 TIMEOUT_S = 60
 WAITS_S = 0.5
@@ -69,7 +69,7 @@ GIVEN = {
 
 
 class Running:
-    """A broker with HTTP, and how many examples it had."""
+    """A broker with HTTP, and the number of its examples."""
 
     def __init__(self):
         self._folder = tempfile.TemporaryDirectory()
@@ -90,7 +90,7 @@ class Running:
             )
 
     def looked_at(self):
-        """Checks that the process is well, now and then starts it again."""
+        """Checks that the process is well, and restarts it now and then."""
         number = next(self.examples)
         if number % LOOK_EVERY == 0:
             assert self.broker.alive(), f"the broker ended: {self.log()}"
@@ -103,13 +103,13 @@ class Running:
             self.restart()
 
     def restart(self):
-        """Starts it again from what the examples left."""
+        """Restarts the broker on the data that the examples left."""
         self.client.channel.close()
         self.broker.restart()
         self.connect()
 
     def log(self):
-        """What was logged since the last look."""
+        """The log written since the last check."""
         with self.broker.log_file.open(errors="replace") as opened:
             opened.seek(self._logged)
             new = opened.read()
@@ -124,7 +124,7 @@ def running():
 
 @contextmanager
 def serving():
-    """Examples have a broker that is up, and at the end it opens once more what they left."""
+    """Runs examples on a broker that is up, which at the end reopens the data that they left."""
     now = running()
     yield
     now.restart()
@@ -177,7 +177,7 @@ def refusal(error, path):
 
 
 def requests(method, rng):
-    """Serialised requests of a call: an opening, mostly sound, and what follows."""
+    """Serialised requests of a call: an opening, mostly sound, and further requests."""
     filler, made = Filler(rng, GIVEN), []
     framed = "block" in method.input_type.fields_by_name
     for number in range(rng.randrange(1, 6) if method.client_streaming else 1):
@@ -198,7 +198,7 @@ def requests(method, rng):
 
 
 def announce(method, header, rng):
-    """Makes a frame say of its rows what could be so."""
+    """Makes a frame announce a plausible number of rows."""
     rows = rng.choice((1, 2, 3, 4, 100))
     if method.name != "Link":
         header.data.rows = rows
@@ -257,10 +257,10 @@ BODY = {"queue": "q", "confirm": "q", "session": "s1", "fence": True, "max_messa
 
 
 def http(rng):
-    """M1, M5: a request by HTTP: an answer that is no failure of the server, or a closed one."""
+    """M1, M5: a request by HTTP: an answer that is no server failure, or a closed connection."""
     now = running()
     host, _, port = now.broker.http_endpoint.rpartition(":")
-    # What is not the whole of a request by its own words is waited for by the server.
+    # The server waits for the rest of a request that is incomplete by its own headers.
     with socket.create_connection((host, int(port)), timeout=WAITS_S) as opened:
         opened.sendall(raw_request(now.broker.http_endpoint, rng))
         answer = b""
@@ -292,7 +292,7 @@ def raw_request(host, rng):
         "Connection": "close",
     }
     if rng.random() < 0.3:
-        # Not Expect: aiohttp fails to say in UTF-8 which one it does not know, and answers 500.
+        # Not Expect: aiohttp fails to name an unknown one in UTF-8, and answers 500.
         name = rng.choice((*headers, "Authorization", "Origin", "Sec-Fetch-Site"))
         value = rng.choice((*TEXTS, "-1", "9" * 30, "gzip", "null", "http://["))
         headers[name] = value.translate({10: None, 13: None})

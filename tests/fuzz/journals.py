@@ -1,7 +1,7 @@
-"""Targets: the files of a data directory, damaged, through every tool that reads them.
+"""Targets: damaged files of a data directory, through every tool that reads them.
 
-What the disk may do to them is in the fault model: flipped bits, sectors of zeros or of another
-time, files that end early, are gone, or are another's.
+The damage is that of the fault model: flipped bits, sectors of zeros or of another time, files that
+end early, are missing, or are another's.
 """
 
 import shutil
@@ -24,12 +24,12 @@ SEGMENT_BYTES = 6144
 
 @cache
 def folder():
-    """A folder of this process for the directories of examples; it goes with the process."""
+    """A folder of this process for the directories of examples, deleted at its end."""
     return tempfile.TemporaryDirectory()
 
 
 def damaged_directory(rng):
-    """A copy of a data directory with a file or two of it damaged."""
+    """A copy of a data directory with one to three acts of damage."""
     directory = Path(folder().name, "data")
     shutil.rmtree(directory, ignore_errors=True)
     shutil.copytree(rng.choice(sorted(GOLDEN.iterdir())), directory)
@@ -39,7 +39,7 @@ def damaged_directory(rng):
 
 
 def damage(path, rng):
-    """One act of a bad disk on a file."""
+    """Damages a file once, as a bad disk does."""
     if not path.exists():
         return
     data = bytearray(path.read_bytes())
@@ -70,7 +70,7 @@ def damage(path, rng):
 
 
 def opened(directory):
-    """Opens a journal as a broker does, up to its state; what that says, in a word."""
+    """The outcome of opening a journal as a broker does, up to its state, in a word."""
     failures = []
     try:
         journal, recovery = Journal.open(
@@ -99,13 +99,13 @@ def opened(directory):
 
 
 def data_directory(rng):
-    """Q7, I2: verify, dump, open and repair: each reads it or says why not."""
+    """Q7, I2: verify, dump, open and repair: each reads the directory or reports why not."""
     directory = damaged_directory(rng)
     for read in (
         lambda: verify(directory),
         lambda: list(dump(directory)),
     ):
-        # What the commands say in a line.
+        # Errors that the commands report in a line.
         with suppress(AckqError, OSError):
             read()
     said = opened(directory)

@@ -1,6 +1,7 @@
-"""Targets: messages of other brokers, and messages of the edge that go to them.
+"""Targets: messages of remote brokers, and local messages that go to them.
 
-Sound is the same message, or a refusal of that message alone: a `ValueError` on its way out.
+A sound result is the same message, or a refusal of that message alone: a `ValueError` on its way
+out.
 """
 
 import importlib.util

@@ -1,6 +1,6 @@
-"""What hostile bytes are made of: valid ones, changed a little, by a random generator.
+"""Hostile bytes: valid ones, changed a little, by a random generator.
 
-The generator is `random.Random`, or Hypothesis's own in its place, which shrinks what it drew.
+The generator is `random.Random`, or Hypothesis's own, which shrinks what it drew.
 """
 
 import struct
@@ -35,7 +35,7 @@ def some_bytes(rng, most):
 
 
 def mutated(data, rng, donors=()):
-    """Some bytes of `data` flipped, set, cut, doubled, or taken from elsewhere."""
+    """A copy of `data` with some bytes flipped, set, cut, doubled, or spliced from `donors`."""
     held = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4, 16))):
         rng.choice(_ACTS)(held, rng.randrange(len(held) + 1), rng, donors or (data,))
@@ -92,7 +92,7 @@ _ACTS = (_flip, _set, _number, _cut, _drop, _insert, _double, _splice, _reverse)
 
 
 def with_numbers(message, rng):
-    """An Arrow message in which some attributes are others."""
+    """A copy of an Arrow message with some attributes changed."""
     changed = deepcopy(message)
     for _ in range(rng.choice((1, 1, 2, 3))):
         kind = rng.randrange(12)
@@ -138,7 +138,7 @@ def _change_pair(pairs, rng):
 
 
 def _near(value, rng):
-    """A number close to one that is right, or far from all that are."""
+    """A number close to a right one, or far from all right ones."""
     if rng.randrange(2):
         near = value + rng.choice((-64, -8, -1, 1, 8, 64))
         return max(SIGNED[-1], min(near, -SIGNED[-1] - 1))
@@ -165,8 +165,8 @@ class Filler:
     """Fills messages by their descriptors.
 
     Args:
-        rng: Draws.
-        given: By a field's name, what it may have beside odd values: names that exist, ids.
+        rng: The random generator.
+        given: By a field's name, values in addition to odd ones: names that exist, ids.
     """
 
     def __init__(self, rng, given=None):
@@ -224,7 +224,7 @@ def odd_value(rng, depth=0):
 
 
 def changed_value(value, rng):
-    """A JSON document in which some values are others, or gone, or under another name."""
+    """A JSON document with some values changed, removed, or under another name."""
     if isinstance(value, dict) and value and rng.random() < 0.85:
         name = rng.choice(sorted(value))
         changed = dict(value)

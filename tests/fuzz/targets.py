@@ -1,4 +1,4 @@
-"""All targets by name, and what some need around their examples."""
+"""All targets by name, and the context that some need around their examples."""
 
 from tests.fuzz import answers, blocks, calls, journals, links, texts
 

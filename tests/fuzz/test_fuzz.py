@@ -9,7 +9,7 @@ from tests.fuzz import answers, blocks, calls, journals, links, texts
 from tests.fuzz.targets import AROUND, TARGETS
 
 SEED = 20
-# As many as take about half a second each.
+# Each takes about half a second.
 EXAMPLES = {
     **dict.fromkeys(blocks.TARGETS, 200),
     **dict.fromkeys(texts.TARGETS, 100),
@@ -24,7 +24,7 @@ EXAMPLES = {
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
 def test_hostile_bytes(name):
-    """P8, I6: typed errors and sound results alone. `--replay` takes what a failure names."""
+    """P8, I6: hostile bytes give typed errors or sound results. Run a failure by `--replay`."""
     said = set()
     with AROUND.get(name, nullcontext)():
         for number in range(1, EXAMPLES[name] + 1):
@@ -36,7 +36,7 @@ def test_hostile_bytes(name):
 
 @contextmanager
 def because(which):
-    """Adds how to run an example again to what it fails with."""
+    """Adds to a failure the command that runs its example again."""
     try:
         yield
     except BaseException as failure:

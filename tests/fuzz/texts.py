@@ -1,5 +1,6 @@
-"""Targets: texts that people write and programs keep: files of settings and users, definitions,
-lines to publish, checkpoints, options.
+"""Targets: texts that people write and programs keep.
+
+Files of settings and users, definitions, lines to publish, checkpoints, options.
 """
 
 import json
@@ -86,7 +87,7 @@ OF_A_SOURCE = ("session", "maxMessagesPerTrigger", "maxBytesPerTrigger", "sessio
 
 
 def json_of(document, rng):
-    """A document that is another one, or whose text is none."""
+    """A changed document, sometimes as text that is no JSON."""
     text = json.dumps(changed_value(document, rng) if rng.random() < 0.8 else document)
     if rng.random() < 0.2:
         return mutated(text.encode(), rng)
@@ -105,7 +106,7 @@ def outcome_of(call):
 
 @cache
 def folder():
-    """A folder of this process for the files of examples; it goes with the process."""
+    """A folder of this process for the files of examples, deleted at its end."""
     return tempfile.TemporaryDirectory()
 
 
@@ -134,7 +135,7 @@ def config_file(rng):
 
 
 class Deaf(Admin):
-    """An admin whose requests are made and not sent."""
+    """An admin that makes requests and does not send them."""
 
     def __init__(self):
         super().__init__("127.0.0.1:1")
@@ -164,7 +165,7 @@ def named(text):
 
 
 def published_line(rng):
-    """P8: a line of JSON to publish: named as bad, or a message that a block can hold."""
+    """P8: a line of JSON to publish: reported as bad, or a message that a block can hold."""
     line = json_of(LINE, rng)
     usual = Defaults(exchange="", routing_key="", mandatory=True, persistent=True)
 
@@ -177,7 +178,7 @@ def published_line(rng):
 
 
 def checkpoint(rng):
-    """K1: an offset in a checkpoint: of this source, and then the same again, or refused."""
+    """K1: an offset in a checkpoint: accepted and written identically, or refused."""
     try:
         raw = json.loads(json_of(OFFSET, rng))
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
 """Spark's cluster forms for tests: README commands, a standalone cluster, a Connect server.
 
-Invariant: every process that is started here is gone at the end of the `with` that started it.
+Invariant: every process started here has ended at the exit of the `with` that started it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 WORKER_PYTHON = Path(ackq.spark.__file__).with_name("worker_python")
 START_S = 90
 RUN_S = 360
-# Of a test: a program's run and what is started around it, on a machine that does much else.
+# Limit of a test: a program's run and the start of its cluster, on a busy machine.
 TEST_S = 540
 # Two host names on one machine: a speculative copy of a task only goes to another host.
 HOSTS = ("127.0.0.1", "127.0.0.2")
@@ -55,8 +55,8 @@ def readme_blocks(section: str, language: str) -> list[str]:
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """That of a shell in which this Python and its Spark are on the path."""
-    # What `configure` has set for a Spark in this very process is not for others.
+    """The environment of a shell in which this Python and its Spark are on the path."""
+    # Settings by `configure` for a Spark in this very process are not for others.
     own = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK_")}
     return {
         **own,
@@ -72,7 +72,7 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 def shell(script: str, folder: Path, env: Mapping[str, str]) -> str:
-    """What a script prints, run as a user runs it; it must succeed."""
+    """The output of a script, run as a user runs it; it must succeed."""
     process = subprocess.Popen(
         ["bash", "-euc", script],
         cwd=folder,
@@ -94,7 +94,7 @@ def shell(script: str, folder: Path, env: Mapping[str, str]) -> str:
 
 @contextlib.contextmanager
 def daemon(command: list[str], folder: Path, env: Mapping[str, str], ready: str) -> Iterator[str]:
-    """A process that runs as long as the `with`; what the group in `ready` matched in its log."""
+    """Runs a process within the `with`; yields the match of the group in `ready` in its log."""
     process = subprocess.Popen(
         command,
         cwd=folder,
@@ -154,7 +154,7 @@ class _Log:
 
 
 class Cluster(NamedTuple):
-    """A master and two workers of one core on two hosts; ackq is on neither.
+    """A master and two workers of one core on two hosts, without ackq installed.
 
     Attributes:
         master: Its address, `HOST:PORT`.
@@ -204,7 +204,7 @@ def standalone(folder: Path) -> Iterator[Cluster]:
 
 
 def _python_of_hosts(folder: Path, driver: Path) -> Path:
-    """This Python with all that is installed but ackq; in an executor, without the driver's files.
+    """This Python with all installed packages except ackq; in executors, without driver files.
 
     A development install is a path file in site-packages; a folder that a path file names is
     searched, but its own path files are not read.

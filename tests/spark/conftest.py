@@ -1,4 +1,4 @@
-"""One Spark and one broker for the whole run, and short names for what every test does with it."""
+"""One Spark and one broker for the whole run, and helpers for the common steps of tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMEOUT_S = 90
 
 
 def pytest_collection_modifyitems(items):
-    """Everything in this folder needs Java. PySpark before 4.2 leaves sockets to the collector."""
+    """Marks this folder's tests as needing Java. PySpark before 4.2 leaves sockets to the GC."""
     leaks = r"ignore:.*<socket\.socket fd=:pytest.PytestUnraisableExceptionWarning"
     for item in items:
         if "tests/spark/" in item.nodeid:
@@ -27,13 +27,13 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """Two tasks at once, each tried twice, so that a task may fail without its query."""
+    """A session with two tasks at once, each tried twice: a task may fail without its query."""
     from pyspark.sql import SparkSession
 
     from ackq.spark import configure
 
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
-        os.environ.pop(name, None)  # the helper's own choice is what is tested
+        os.environ.pop(name, None)  # the choice of `configure` is tested
     builder = configure(SparkSession.builder.master("local[2,2]").appName("ackq tests"))
     session = (
         builder.config("spark.ui.enabled", "false")
@@ -58,10 +58,10 @@ def shared_broker(tmp_path_factory):
 
 
 class Kit:
-    """A broker with Spark on it: publish, read, run, look.
+    """A broker with Spark on it: publish, read, run queries, look at queues.
 
     Attributes:
-        app: A `txnAppId` that no other test has: a writer is remembered after its test.
+        app: A `txnAppId` of this test only: a writer is remembered after its test.
     """
 
     def __init__(self, spark, broker, admin, folder):
@@ -83,7 +83,7 @@ class Kit:
 
     def source(self, queue, schema=None, **options):
         if not SAYS_START:
-            options = {"session": queue, **options}  # which a query needs there (K13)
+            options = {"session": queue, **options}  # required before Spark 4.2 (K13)
         reader = self.spark.readStream.format("ackq").options(
             endpoint=self.broker.endpoint, queue=queue, **options
         )
@@ -106,7 +106,7 @@ class Kit:
         )
 
     def run(self, writer):
-        """Runs a query to its end; raises what it raises."""
+        """Runs a query to its end; raises its error."""
         query = writer.start()
         try:
             assert query.awaitTermination(TIMEOUT_S), "the query did not end"
@@ -115,8 +115,11 @@ class Kit:
         return query
 
     def finish(self, writer):
-        """Runs a query until all that is ready is read and accepted: once, but before 4.2 once for
-        each batch, and once more, as its last batch is accepted at the next start (K13)."""
+        """Runs a query until all ready messages are read and accepted.
+
+        It runs once; before 4.2 once for each batch, and once more, as the last batch is accepted
+        at the next start (K13).
+        """
         query = self.run(writer)
         while not SAYS_START and any("addBatch" in p.durationMs for p in query.recentProgress):
             query = self.run(writer)
@@ -146,7 +149,7 @@ class Kit:
         return [(bytes(row.body), row.headers["ackq-dead-reason"]) for row in rows]
 
     def wait_for(self, query, done):
-        """Lets a query run until something is so; raises what it raises."""
+        """Lets a query run until a condition holds; raises the query's error."""
         until = time.monotonic() + TIMEOUT_S
         while not done():
             assert time.monotonic() < until, self.admin.queues()
@@ -162,7 +165,7 @@ class Kit:
         return json.loads(self.log(checkpoint, "offsets")[batch].splitlines()[2])
 
     def clear(self):
-        """Leaves neither queries nor what they worked with."""
+        """Removes queries, and the sessions, batches, exchanges and queues of the broker."""
         for query in self.spark.streams.active:
             query.stop()
         for info in self.admin.sessions():
@@ -175,7 +178,7 @@ class Kit:
             self.admin.delete_queue(info.queue, force=True)
 
     def forget(self, checkpoint, kind, batch):
-        """Takes an entry out of a checkpoint, as a crash before it was written would have."""
+        """Removes an entry from a checkpoint, as a crash before it was written does."""
         folder = self.folder / checkpoint / kind
         for name in (str(batch), f".{batch}.crc"):
             (folder / name).unlink(missing_ok=True)
@@ -198,7 +201,7 @@ class Kept:
 
 @pytest.fixture
 def kit(spark, shared_broker, tmp_path):
-    """The shared broker, of which a test finds nothing that was there before."""
+    """The shared broker, without objects of previous tests."""
     from ackq.client import Admin
 
     made = Kit(spark, shared_broker, Admin(shared_broker.endpoint), tmp_path)

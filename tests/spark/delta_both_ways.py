@@ -1,6 +1,6 @@
 """delta_both_ways.py ENDPOINT FOLDER: queue `in` -> Delta table -> queue `out`, every step twice.
 
-Invariant: before a step comes again, the last entry of its commit log is gone, as after a crash
+Invariant: before a step is repeated, the last entry of its commit log is deleted, as after a crash
 between the sink's commit and Spark's. The last line is the table's message ids as JSON.
 """
 
@@ -23,11 +23,11 @@ table = str(folder / "table")
 
 
 def run(writer: DataStreamWriter, name: str) -> None:
-    """Run a step, take its last commit entry away, and run it again, to its end."""
+    """Runs a step, deletes its last commit entry, and runs it again, to its end."""
     checkpoint = folder / name
     step = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    # Before Spark 4.2 a run has one batch, the second one only that which comes again, and the last
-    # one accepts what the third has read (K13).
+    # Before Spark 4.2 a run has one batch: the second run only the repeated one, and the last one
+    # accepts the batch of the third (K13).
     for attempt in range(2 if SAYS_START else 4):
         assert step.start().awaitTermination(120)
         if not attempt:

@@ -10,10 +10,10 @@ from datetime import datetime
 
 from ackq.client import Admin, Publisher
 
-# What a query carries from queue to queue.
+# The columns that a query carries from queue to queue.
 CARRIED = "body binary, message_id string"
 TIMED = f"{CARRIED}, published_at timestamp"
-# Ten bodies, for tests in which the messages are not named.
+# Ten bodies, for tests in which the messages have no names.
 N = [b"%d" % number for number in range(10)]
 
 
@@ -25,7 +25,7 @@ def ids(first: int, last: int, prefix: str = "m") -> list[str]:
 def publish(
     endpoint: str, queue: str, names: list[str], published_at: datetime | None = None
 ) -> None:
-    """Publish a message per id, all confirmed."""
+    """Publishes a message per id, all confirmed."""
     with Publisher(endpoint, routing_key=queue, mandatory=True) as publisher:
         sent = [
             publisher.publish(f"body of {name}", message_id=name, published_at=published_at)
@@ -49,5 +49,5 @@ def counted(admin: Admin, queue: str) -> Counter[str]:
 
 
 def once(*names: list[str]) -> Counter[str]:
-    """Each of these message ids once: what a queue holds when nothing is lost or doubled."""
+    """Each of these message ids once: the content of a queue when nothing is lost or doubled."""
     return Counter(name for some in names for name in some)

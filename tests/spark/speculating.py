@@ -1,6 +1,6 @@
 """speculating.py ENDPOINT SOURCE TARGET CHECKPOINT ATTEMPTS: two queries with a task that hangs.
 
-The first writes the messages of SOURCE to TARGET, the second rejects them there.
+The first writes the messages of SOURCE to TARGET, the second rejects them in TARGET.
 
 Invariant: the first attempt of partition 0 has sent all its rows before it hangs, and another
 attempt of partition 0 waits for that, so a query ends only by another attempt, and only once both
@@ -24,7 +24,7 @@ endpoint, source, target, checkpoint, attempts = sys.argv[1:]
 
 
 def slow(name: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a query does with its rows: hands them on, and then hangs in the first attempt."""
+    """A pass-through that hands rows on, and then hangs in the first attempt of partition 0."""
 
     def hand_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()

@@ -1,4 +1,4 @@
-"""telling.py ENDPOINT FOLDER CA TOKEN_FILE CERT KEY: queries with secrets, and what Spark tells.
+"""telling.py ENDPOINT FOLDER CA TOKEN_FILE CERT KEY: keeps Spark's output on queries with secrets.
 
 Everything goes into FOLDER: plans, progress, errors, event log, checkpoints, pickled partitions,
 the pages and the REST answers of Spark's UI. Standard output and error are the log, at level INFO.
@@ -88,13 +88,13 @@ def each(rows: DataFrame, batch_id: int) -> None:
 def fails(name: str, action) -> None:
     try:
         action()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+    except Exception as error:  # noqa: BLE001 - any error is kept
         keep(f"errors/{name}", f"{error!r}\n{error}")
     else:
         raise AssertionError(f"{name} did not fail")
 
 
-# --- what is pickled to tasks ---
+# --- the pickled input of tasks ---
 
 schema = StructType.fromDDL("body binary")
 few = {"queue": "in", "session": "pickled", "maxMessagesPerTrigger": "2"}
@@ -107,7 +107,7 @@ browser = AckqBrowser(parse.browse({**options, "queue": "in"}), schema)
 partitions = [*reader.partitions(end, opened), *browser.partitions()]
 assert len(partitions) == 2
 keep("pickled/partitions", pickle.dumps(partitions))
-# A reader goes to the tasks as well. Only a file keeps the token itself out of it.
+# A reader goes to the tasks as well. Only a token file keeps the token itself out of it.
 named = {"endpoint": endpoint, "tlsCa": ca, "tokenFile": token_file, "queue": "in"}
 keep("pickled/reader", pickle.dumps(AckqBrowser(parse.browse(named), schema)))
 

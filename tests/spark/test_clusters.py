@@ -1,4 +1,4 @@
-"""Where it runs (K9): program and commands of connector/README.md, but for names and paths.
+"""The environments of K9: commands of connector/README.md, with names and paths replaced.
 
 Each moves messages from queue to queue: source, sink, the sink's commit, and the last batch
 acknowledged.
@@ -25,7 +25,7 @@ SPECULATION = " ".join(
 
 
 def the(part):
-    """The one command of the README that has this part."""
+    """The one command of the README that contains this part."""
     (found,) = [command for command in COMMANDS if part in command]
     return found
 
@@ -38,7 +38,7 @@ def standalone(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def connect(tmp_path_factory):
-    """The README's command for a program, at a server that its command has started."""
+    """The README's command for a program, at a server that the README's command has started."""
     (port,) = map(str, free_ports(1))
     folder = tmp_path_factory.mktemp("connect")
     *_, client = the("SPARK_REMOTE").splitlines()
@@ -47,7 +47,7 @@ def connect(tmp_path_factory):
 
 
 class Bench:
-    """Two queues with a program to go from one to the other, and one for what it rejects."""
+    """Two queues with a program that moves one to the other, and a queue for rejected messages."""
 
     def __init__(self, broker, admin, folder):
         self.broker = broker
@@ -59,11 +59,11 @@ class Bench:
         publish(broker.endpoint, "orders", IDS)
 
     def run(self, command, **names):
-        """Runs a command of the README, with this test's names for the README's."""
+        """Runs a command of the README, with this test's names in place of the README's."""
         self._run(command, self.folder, cluster.environment(), names)
 
     def submit(self, command, standalone):
-        """The same on a standalone cluster, from its driver's folder."""
+        """Runs a command on a standalone cluster, from its driver's folder."""
         names = {"MASTER:7077": standalone.master, "connector/": f"{cluster.ROOT}/connector/"}
         env = cluster.environment(PYSPARK_PYTHON=str(standalone.python), PYTHONPATH="")
         self._run(command, standalone.driver, env, names)
@@ -76,7 +76,7 @@ class Bench:
         cluster.shell(command, folder, env)
 
     def check(self, refused=(), *, told=True):
-        """Nothing is lost or doubled, and nothing waits for an acknowledgement."""
+        """Checks that no message is lost or doubled, and none waits for an acknowledgement."""
         good = [name for name in IDS if name not in refused]
         assert counted(self.admin, "invoices") == once(good)
         assert counted(self.admin, "refused") == once(refused)
@@ -93,19 +93,19 @@ def bench(broker, admin, tmp_path):
 
 
 def test_local(bench):
-    """K9: all in one process."""
+    """K9: the README's program in one local process."""
     bench.run(the("'local[*]' relay.py"))
     bench.check()
 
 
 def test_local_cluster(bench):
-    """K9: executors in processes of their own."""
+    """K9: the README's program with executors in processes of their own."""
     bench.run(the("local-cluster["))
     bench.check()
 
 
 def test_standalone(bench, standalone):
-    """K9: two hosts without ackq, which gets there as a zip."""
+    """K9: the README's program on two hosts without ackq, which is sent as a zip."""
     bench.submit(the("--py-files"), standalone)
     bench.check()
 
@@ -122,7 +122,7 @@ def test_the_commands_of_a_standalone_cluster(standalone):
 
 
 def test_connect(bench, connect):
-    """K9: ackq at the server, the unchanged program at the client."""
+    """K9: Spark Connect with ackq at the server, and the unchanged program at the client."""
     bench.run(connect)
     bench.check()
 
@@ -130,13 +130,15 @@ def test_connect(bench, connect):
 def test_settling_through_connect(bench, connect):
     """K8, K9: `settle` in a foreachBatch that runs at the server, with the session named."""
     bench.run(connect.replace("relay.py", str(SORTING)))
-    # Spark Connect does not tell the tasks of a foreachBatch of which query and batch they are.
+    # With Spark Connect, the tasks of a foreachBatch do not know their query and batch.
     bench.check(IDS[1::2], told=False)
 
 
 def test_speculation(bench, standalone):
-    """K3, S6: of two attempts of a task that have both sent all rows, one counts: in a query that
-    writes, and in one that rejects what the first has written."""
+    """K3, S6: of two attempts of a task that have both sent all rows, only one counts.
+
+    In a query that writes, and in one that rejects the messages written by the first.
+    """
     bench.admin.declare_queue("checked", dead_letter_queue="refused")
     attempts = bench.folder / "attempts"
     attempts.mkdir()
@@ -148,7 +150,7 @@ def test_speculation(bench, standalone):
     # A busy machine may make Spark run the other partition twice as well.
     more = {"settle-1-1", "write-1-1"}
     assert {path.name for path in attempts.iterdir()} - more == each
-    # The dead letters are what was written: each message once.
+    # The dead letters are the written messages, each once.
     assert counted(bench.admin, "refused") == once(IDS)
     for queue, accepted in (("orders", len(IDS)), ("checked", 0)):
         info = bench.admin.queue(queue)

@@ -1,4 +1,4 @@
-"""Delta as sink and as source, with replays; the jobs move more of it in tests/e2e."""
+"""Delta as sink and as source, with replays; tests/e2e has more of it, by the jobs."""
 
 import json
 import sys
@@ -21,8 +21,7 @@ IDS = ids(0, 9)
 
 
 def test_queue_to_delta_to_queue(broker, admin, tmp_path):
-    """K1, K2, K3: with commit entries lost on the way, each message is in the table once, and in
-    the second queue once."""
+    """K1, K2, K3: with commit entries lost, each message is in the table and the queue once."""
     for queue in ("in", "out"):
         admin.declare_queue(queue)
     publish(broker.endpoint, "in", IDS)

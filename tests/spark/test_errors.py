@@ -1,4 +1,4 @@
-"""What a user sees in Spark's own exception when something is wrong: the thing and the remedy."""
+"""The errors that users see in Spark's own exceptions: the cause and the remedy."""
 
 import json
 import shutil
@@ -27,14 +27,14 @@ def test_wrong_value_at_load(kit):
 
 
 def test_path_at_load(kit):
-    """load("in") does not name a queue, and is not passed over."""
+    """load("in") does not name a queue, and is refused."""
     reader = kit.spark.readStream.format("ackq").option("endpoint", kit.broker.endpoint)
     with pytest.raises(PySparkException, match=r"no option 'path'\. Did you mean 'queue'"):
         reader.load("in")
 
 
 def test_missing_queue(kit, kept, fails):
-    """A queue that does not exist is named."""
+    """The error names a queue that does not exist."""
     text = fails(kit.each(kit.source("nowhere"), "cp", kept))
     assert "ackq.errors.QueueNotFoundError" in text
     assert "'nowhere'" in text
@@ -59,7 +59,7 @@ def test_browse_without_a_broker(kit):
 
 
 def test_row_without_body(kit, fails):
-    """K4: a null body fails the batch with column and row; nothing of it becomes visible."""
+    """K4: a null body fails the batch with column and row; no row of it becomes visible."""
     kit.declare("in", "out")
     kit.publish("in", *N)
     rows = kit.source("in").selectExpr("nullif(body, binary('3')) as body")
@@ -69,7 +69,7 @@ def test_row_without_body(kit, fails):
 
 
 def test_wrong_column_in_the_sink(kit, fails):
-    """A column that the sink does not have is named, with what it takes."""
+    """A column that the sink does not have is named, with the columns that it takes."""
     kit.declare("in", "out")
     rows = kit.source("in").selectExpr("body", "1 as colour")
     text = fails(kit.sink(rows, "cp", queue="out"))
@@ -77,7 +77,7 @@ def test_wrong_column_in_the_sink(kit, fails):
 
 
 def test_wrong_type_in_the_sink(kit, fails):
-    """A column of another type is named with what was expected and found."""
+    """A column of another type is named with the expected type and the one found."""
     kit.declare("in", "out")
     rows = kit.source("in").selectExpr("1L as body")
     text = fails(kit.sink(rows, "cp", queue="out"))
@@ -92,7 +92,7 @@ def test_wrong_column_in_the_source(kit, kept, fails):
 
 
 def test_complete_mode(kit, fails):
-    """A queue can not be replaced by a result."""
+    """Complete mode is refused, as a result cannot replace a queue's content."""
     kit.declare("in", "out")
     rows = kit.source("in").groupBy("body").count().select("body")
     text = fails(kit.sink(rows, "cp", queue="out").outputMode("complete"))
@@ -128,7 +128,7 @@ def test_checkpoint_of_another_queue(kit, kept, fails):
 
 
 def test_finished_checkpoint_of_another_queue(kit, kept, fails):
-    """S10: also when nothing is leased, or the first step is to run a batch again."""
+    """S10: the same without a lease, or when the first step is to run a batch again."""
     kit.declare("in", "other")
     kit.publish("in", *N)
     kit.run(kit.each(kit.source("in"), "cp", kept))
@@ -142,7 +142,7 @@ def test_finished_checkpoint_of_another_queue(kit, kept, fails):
 
 
 def test_queues_of_a_query_change(kit, kept):
-    """S10: a query goes from one queue to another by naming both for a while."""
+    """S10: a query changes from one queue to another by naming both for a while."""
     kit.declare("in", "other")
     kit.publish("in", b"1")
     kit.run(kit.each(kit.source("in"), "cp", kept))
@@ -163,7 +163,7 @@ def test_checkpoint_of_another_session(kit, kept, fails):
 
 
 def test_checkpoint_older_than_what_was_accepted(kit, kept, fails):
-    """S4: a restored older checkpoint is refused: its rows are acknowledged and gone."""
+    """S4: a restored older checkpoint is refused: its rows are acknowledged and deleted."""
     kit.declare("in")
     kit.publish("in", *N)
     query = kit.each(kit.source("in", maxMessagesPerTrigger=5), "cp", kept)
@@ -216,7 +216,7 @@ def test_released_session(kit, kept, fails):
 
 
 def test_lost_session_reopens_when_asked(kit, kept):
-    """failOnDataLoss off: the query goes on in a new session."""
+    """With failOnDataLoss off, a query whose session is lost goes on in a new one."""
     kit.declare("in")
     kit.publish("in", b"1")
     kit.run(kit.each(kit.source("in", session="job"), "cp", kept))
@@ -297,7 +297,7 @@ def test_triggers_without_a_replay(kit, trigger, sink, mode, part):
 
 @pytest.fixture
 def crashed(kit, fails):
-    """A query on the session `job` that crashed with ten messages leased; its function."""
+    """A query on the session `job` that crashed with ten messages leased."""
     kit.declare("in")
     kit.publish("in", *N)
 
@@ -325,7 +325,7 @@ def test_checkpoint_deleted_while_a_lease_is_open(kit, kept, fails):
 
 @pytest.mark.usefixtures("crashed")
 def test_released_lease_after_a_deleted_checkpoint(kit, kept):
-    """S9: once an operator released the lease, a new checkpoint starts as if nothing had been."""
+    """S9: once an operator released the lease, a new checkpoint starts from the beginning."""
     assert kit.admin.release_session("job", fence=True).released == 10
     kit.run(kit.each(kit.source("in", session="job"), "new", kept))
     assert kept.bodies == N
@@ -348,7 +348,7 @@ def test_two_brokers_behind_one_checkpoint(kit, kept, fails, tmp_path):
         text = fails(query)
         assert "ackq.errors.SessionNotFoundError" in text
         assert "'job'" in text
-        # Also where a session of this name is there, with a life of its own.
+        # Also where a session of this name exists, with an incarnation of its own.
         own = kit.each(reader.option("endpoint", other.endpoint).load(), "own", kept)
         kit.run(own)
         assert kept.bodies == [*N, b"theirs"]
@@ -358,7 +358,7 @@ def test_two_brokers_behind_one_checkpoint(kit, kept, fails, tmp_path):
 
 
 def test_async_progress_of_a_query_that_settles(kit):
-    """K8, K11: settling needs foreachBatch, which Spark itself keeps from asynchronous progress."""
+    """K8, K11: settling needs foreachBatch, for which Spark refuses asynchronous progress."""
     kit.declare("in")
     writer = kit.each(kit.source("in"), "cp", lambda *_: None, processingTime="0 seconds")
     with pytest.raises(PySparkException, match="does not support async progress tracking"):

@@ -1,4 +1,4 @@
-"""What an idle query costs, counted in calls and journal records; no JVM is needed to ask."""
+"""The cost of an idle query in calls and journal records, measured without a JVM."""
 
 from unittest.mock import Mock
 
@@ -17,7 +17,7 @@ POLLS = 5
 
 @pytest.fixture
 def session(broker, admin):
-    """The real client of a broker with an empty queue; it notes every call."""
+    """The real client of a broker with an empty queue, wrapped to record every call."""
     admin.declare_queue("in")
     connection = options.source({"endpoint": broker.endpoint, "queue": "in"}).broker
     return Mock(wraps=connections.session(connection))
@@ -26,7 +26,7 @@ def session(broker, admin):
 @pytest.fixture
 def reader(broker, session):
     found = AckqStreamReader(
-        # There is no task here to read a batch (S11).
+        # No task reads a batch in this test (S11).
         options.source({"endpoint": broker.endpoint, "queue": "in", "unreadBatch": "accept"}),
         schema.default(columns.DELIVERED),
         connect=lambda _: session,
@@ -36,8 +36,7 @@ def reader(broker, session):
 
 
 def test_an_idle_query_waits_at_the_broker(admin, session, reader):
-    """K6: each poll of an idle query is one call, which the broker holds until there is something;
-    nothing is written."""
+    """K6: each poll of an idle query is one call, which the broker holds, and writes no record."""
     limit = ReadMaxRows(limits.DEFAULT_MAX_MESSAGES_PER_TRIGGER)
     start = reader.latestOffset(reader.initialOffset(), limit)
     assert reader.latestOffset(start, limit) == start  # the session is proven by now (S9)

@@ -1,4 +1,4 @@
-"""Which bodies the jobs take for JSON, where Spark's own parser reads less than is there."""
+"""Which bodies the jobs accept as JSON, where Spark's own parser silently loses content."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ import enrich_queue
 import queue_to_delta
 from kit import json_bodies
 
-# Each loses something in `from_json`, which finds nothing wrong with it.
+# Each loses something in `from_json`, which reports no error.
 LOSSY = {
     b'{"id":2}\n{"id":3}': "no JSON: Extra data: line 2 column 1 (char 9)",
     b'{"id":2} garbage': "no JSON: Extra data: line 1 column 10 (char 9)",
@@ -44,21 +44,21 @@ def rows(spark):
 
 
 def test_spark_finds_nothing_wrong(rows):
-    """Why Spark's parser alone does not tell: the day that it does, the jobs need no other."""
+    """Spark's parser alone reports no error; once it does, the jobs need no other."""
     found = rows.select(json_bodies.parsed(rows.body, SCHEMA).alias("json"), "body").collect()
     silent = {bytes(row.body) for row in found if not (row.json and row.json[json_bodies.UNFIT])}
     assert silent >= LOSSY.keys()
 
 
 def test_what_spark_would_lose_is_a_problem(rows):
-    """K8: a body of which anything would get lost is not good, and it is said why."""
+    """K8: a body that would lose content is not good, and its problem is named."""
     plan = enrich_queue.Plan("h:1", "in", "out", SCHEMA, required=("id",))
     found = enrich_queue.judged(rows, plan).collect()
     assert {bytes(row.body): row.problem for row in found} == LOSSY | OTHERS
 
 
 def test_what_spark_would_lose_is_kept(rows):
-    """A body that does not fit is in the table byte for byte, and no part of it poses as a row."""
+    """A body that does not fit is in the table byte for byte, and no part of it becomes a row."""
     found = queue_to_delta.parse_json(rows, SCHEMA).collect()
     stored = [(row.id, row.name, row.unparsed and bytes(row.unparsed)) for row in found]
     assert stored[: len(LOSSY)] == [(None, None, body) for body in LOSSY]

@@ -1,4 +1,4 @@
-"""The READMEs' examples where a program has no `sparkContext` (K9), as through Spark Connect."""
+"""The READMEs' examples in a program without `sparkContext` (K9), as through Spark Connect."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ CONFIGURED = 'configure(SparkSession.builder.master("local[2]")).getOrCreate()'
 STARTED = 'embedded("ackq/broker").start()'
 SQL = "".join(cluster.readme_blocks(CONNECTOR, "sql"))
 
-# Whatever leads to Spark's JVM is refused to the program and to ackq, as managed runtimes do.
+# Every way to Spark's JVM is refused to the program and to ackq, as managed runtimes do.
 REFUSING = """
 import sys
 
@@ -37,7 +37,7 @@ def refused(name, field):
 for name, field in (("sparkContext", "_sc"), ("_jvm", "_jvm"), ("_jsparkSession",) * 2):
     setattr(SparkSession, name, refused(name, field))
 """
-# What the root README's last query has done; then the other examples, each with its messages.
+# After the root README's last query; then the other examples, each with its messages.
 REST = """
 query.processAllAvailable()
 query.stop()
@@ -83,7 +83,7 @@ EXPECTED = [
 
 
 def program(endpoint, session):
-    """All examples with Spark, with this test's broker and session for those of the READMEs."""
+    """All examples with Spark, with this test's broker and session in place of the READMEs'."""
     statements = [each.strip() for each in SQL.split(";") if each.strip()]
     late = LATE.replace("def sort(", "def late(")
     text = "".join([PROGRAM, late, DECODE, f"\nSTATEMENTS = {statements!r}\n", REST])
@@ -116,7 +116,7 @@ def printed(folder, text):
 
 
 def test_through_spark_connect(broker, tmp_path):
-    """The query's run is not known to its tasks there; its id is read from the checkpoint."""
+    """With Spark Connect tasks do not know the query's run; its id is read from the checkpoint."""
     (port,) = map(str, free_ports(1))
     commands = cluster.readme_blocks(cluster.readme_section("Where it runs"), "bash")
     (command,) = (each for each in commands if "SparkConnectServer" in each)
@@ -128,6 +128,6 @@ def test_through_spark_connect(broker, tmp_path):
 
 
 def test_a_session_that_refuses_its_context(broker, tmp_path):
-    """As a shared cluster refuses it, and what else leads to Spark's JVM."""
+    """A session that refuses its context and other ways to the JVM, as a shared cluster does."""
     text = REFUSING + program(broker.endpoint, CONFIGURED)
     assert printed(tmp_path / "program", text) == EXPECTED

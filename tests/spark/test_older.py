@@ -1,4 +1,4 @@
-"""K13: what a query does on Spark 4.0 and 4.1, which do not say where it stands."""
+"""K13: queries on Spark 4.0 and 4.1, which do not report a query's start offset."""
 
 from contextlib import suppress
 from threading import Event
@@ -28,7 +28,7 @@ def ten(kit):
 
 @pytest.fixture
 def wrapper(kit):
-    """Sets what gives availableNow to sources that do not know it."""
+    """Sets the conf that gives availableNow to sources without it."""
     yield lambda text: kit.spark.conf.set(WRAPPER, text)
     kit.spark.conf.unset(WRAPPER)
 
@@ -55,7 +55,7 @@ def test_the_first_batch_leases_with_the_opening(ten, kept):
 
 @RUNS_THAT_END
 def test_the_last_batch_is_accepted_at_the_next_start(ten, kept, trigger):
-    """K13, K1: no call of a run comes after its only batch; the next run needs no new message."""
+    """K13, K1: a run has no call after its only batch; the next run accepts it without new data."""
     query = ten.each(ten.source("in"), "cp", kept, **trigger)
     ten.run(query)
     assert ten.depth("in") == (0, 10, 0)
@@ -65,7 +65,7 @@ def test_the_last_batch_is_accepted_at_the_next_start(ten, kept, trigger):
 
 
 def test_available_now_ends_while_messages_come(ten):
-    """K13, K5: one batch with all that is ready; what comes during the run is for the next."""
+    """K13, K5: a run has one batch of all ready messages; later ones are left to the next run."""
     seen = []
 
     def act(rows, batch_id):
@@ -83,7 +83,7 @@ def test_available_now_ends_while_messages_come(ten):
 
 @RUNS_THAT_END
 def test_a_bound_is_one_of_each_run(ten, kept, trigger):
-    """K13, K6: a run has one batch, so it leaves what is beyond the bound."""
+    """K13, K6: a run has one batch, so it leaves the messages beyond the bound."""
     query = ten.each(ten.source("in", maxMessagesPerTrigger=4), "cp", kept, **trigger)
     ten.run(query)
     assert kept.runs == [(0, N[:4])]
@@ -95,7 +95,7 @@ def test_a_bound_is_one_of_each_run(ten, kept, trigger):
 
 @RUNS_THAT_END
 def test_a_minimum_applies_to_runs_that_end(ten, kept, trigger):
-    """K13, K6: the source is not told that the run ends; the batch of its opening has no rows."""
+    """K13, K6: the source does not learn that the run ends; its opening batch has no rows."""
     rows = ten.source("in", minMessagesPerTrigger=11, maxTriggerDelay="1h")
     query = ten.each(rows, "cp", kept, **trigger)
     ten.run(query)
@@ -109,7 +109,7 @@ def test_a_minimum_applies_to_runs_that_end(ten, kept, trigger):
 
 @RUNS_THAT_END
 def test_a_lost_commit_entry_brings_the_same_rows(ten, trigger):
-    """K13, K2, K3: a run that begins with a replay has that batch alone, and nothing is doubled."""
+    """K13, K2, K3: a run that begins with a replay has only that batch, and nothing is doubled."""
     ten.declare("out")
     rows = ten.source("in", "body binary")
     query = ten.sink(rows, "cp", queue="out").trigger(**trigger)
@@ -126,7 +126,7 @@ def test_a_lost_commit_entry_brings_the_same_rows(ten, trigger):
 
 
 def test_failed_rows_are_for_the_next_run(ten):
-    """K13, K5: a run ends whatever it puts back, as that is done at the next start."""
+    """K13, K5: a run ends whatever it requeues, as that happens at the next start."""
 
     def act(rows, _batch_id):
         settle(rows, "failed", delay="1ms", endpoint=ten.broker.endpoint)
@@ -141,7 +141,7 @@ def test_failed_rows_are_for_the_next_run(ten):
 
 @pytest.mark.parametrize("unread", ["fail", "accept"])
 def test_the_wrapper_of_available_now_loses_nothing(ten, kept, fails, wrapper, unread):
-    """K13: with it Spark asks twice before the first batch, and before it says where it stands."""
+    """K13: the wrapper makes Spark ask twice before the first batch, and before the start."""
     wrapper("true")
     query = ten.each(ten.source("in", unreadBatch=unread), "cp", kept)
     ten.run(query)
@@ -151,7 +151,7 @@ def test_the_wrapper_of_available_now_loses_nothing(ten, kept, fails, wrapper, u
 
 
 def test_a_batch_that_spark_empties(ten):
-    """K13, S11: while the query runs it is accepted; at the next start that has to be allowed."""
+    """K13, S11: an emptied batch is accepted while the query runs; a restart has to allow it."""
     taken = []
 
     def act(rows, batch_id):
@@ -168,7 +168,7 @@ def test_a_batch_that_spark_empties(ten):
 
 
 def test_a_batch_that_spark_empties_in_a_run_that_ends(ten, fails):
-    """K13, S11: the batch before it is of another run, which the next start knows nothing of."""
+    """K13, S11: the previous batch belongs to another run, which the next start does not know."""
 
     def run(**options):
         rows = ten.source("in", maxMessagesPerTrigger=5, **options)
@@ -183,7 +183,7 @@ def test_a_batch_that_spark_empties_in_a_run_that_ends(ten, fails):
 
 
 def test_batches_without_rows_between_batches_with_rows(kit):
-    """K13, S11: those of a watermark, which a query has that goes on; over restarts."""
+    """K13, S11: a watermark's batches without rows pass in a running query, over restarts."""
     taken = []
 
     def act(rows, batch_id):
@@ -206,7 +206,7 @@ def test_batches_without_rows_between_batches_with_rows(kit):
 
 @pytest.mark.parametrize("reads", [True, False])
 def test_a_batch_without_rows_is_a_batch(ten, fails, reads):
-    """K13, S11: the sink has that of a watermark, its files are lost; new rows would be skipped."""
+    """K13, S11: the sink has a watermark's batch, its files are lost; new rows would be skipped."""
     taken = {}
 
     def act(rows, batch_id):
@@ -237,7 +237,7 @@ def test_a_batch_without_rows_is_a_batch(ten, fails, reads):
 
 
 def test_batch_logger(ten, kept):
-    """K13: a line for each batch; the progress has no backlog."""
+    """K13: the log has a line for each batch; the progress has no backlog."""
     lines, one = [], Event()
 
     def log(_level, _format, line):

@@ -52,7 +52,7 @@ def test_every_action_of_a_batch_sees_the_same_rows(kit):
 
 
 def test_two_writes_of_a_batch_survive_a_crash_between_them(kit):
-    """K12: the write that was done is not repeated, the other one is not forgotten."""
+    """K12: the completed write is not repeated, the other one is not forgotten."""
     kit.declare("in", "first", "second")
     publish(kit.broker.endpoint, "in", IDS)
     runs = []
@@ -91,7 +91,7 @@ def test_union_of_two_queues(kit):
     assert counted(kit.admin, "out") == once(left, right)
     assert [kit.depth(queue) for queue in ("left", "right")] == [(0, 0, 0)] * 2
     assert [kit.admin.session(name).floor_tag for name in ("l", "r")] == [7, 3]
-    # One has more, the other is dry.
+    # One queue has more messages, the other is empty.
     more = ids(7, 9, "left")
     publish(kit.broker.endpoint, "left", more)
     kit.run(query)
@@ -175,7 +175,7 @@ def test_messages_published_twice_are_dropped(kit):
 
 
 def test_windows_on_the_time_of_publishing(kit):
-    """K1: a watermark closes windows, in a batch without data too, and each message counts once."""
+    """K1: a watermark closes windows, also in a batch without data; each message counts once."""
     kit.declare("in", "out")
     for minute in range(3):
         names = IDS[3 * minute : 3 * minute + 3]
@@ -189,7 +189,7 @@ def test_windows_on_the_time_of_publishing(kit):
     )
     query = kit.sink(windows, "cp", queue="out")
     progress = kit.run(query).recentProgress
-    # The opening, the data, and the batch without data that the new watermark asks for.
+    # The opening, the data, and the batch without data that the new watermark requires.
     assert [each.numInputRows for each in progress if "addBatch" in each.durationMs] == [0, 9, 0]
     assert counted(kit.admin, "out") == once(IDS[:6])
     assert kit.depth("in") == (0, 0, 0)
@@ -225,7 +225,7 @@ def test_replay_with_other_partitions(kit):
 
 
 def test_committed_batch_with_other_partitions_is_written_once(kit):
-    """K3: what was committed in one split is recognised when it comes again in another."""
+    """K3: a batch that was committed in one split is recognised when it is repeated in another."""
     kit.declare("in", "out")
     publish(kit.broker.endpoint, "in", IDS)
 

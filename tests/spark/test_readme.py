@@ -1,4 +1,4 @@
-"""The code of the READMEs runs as it stands, but for names and paths (K8, K9)."""
+"""The code of the READMEs runs unchanged, except for names and paths (K8, K9)."""
 
 import os
 import subprocess
@@ -18,14 +18,14 @@ SORT, DECODE = (text for text in cluster.readme_blocks(CONNECTOR, "python") if "
 
 
 class Reader:
-    """Runs the README's blocks as one program, with this test's names for the README's."""
+    """Runs the README's blocks as one program, with this test's names in place of the README's."""
 
     def __init__(self, kit):
         self.kit = kit
         self.names = {"spark": kit.spark}
 
     def run(self, block):
-        """Runs a block; what streams is drained and stopped."""
+        """Runs a block; its streaming queries are drained and stopped."""
         here = {"127.0.0.1:5775": self.kit.broker.endpoint, "/data/": f"{self.kit.folder}/"}
         for name, ours in here.items():
             block = block.replace(name, ours)
@@ -51,7 +51,7 @@ broker.stop()
 
 
 def found(printed):
-    """The lines of a program that are its own."""
+    """The lines of a program's output that are its own."""
     return [line for line in printed.splitlines() if line == "1" or line.startswith("good")]
 
 
@@ -59,7 +59,7 @@ EXPECTED = ["1", "good 1 refused 1"]
 
 
 def test_the_readme_as_a_program(tmp_path):
-    """K8, K9: from an empty folder, without a broker, in an environment that is not activated."""
+    """K8, K9: the README runs from an empty folder, without broker or activated environment."""
     (tmp_path / "program.py").write_text(PROGRAM + LOOK)
     done = subprocess.run(
         [sys.executable, "program.py"],
@@ -75,7 +75,7 @@ def test_the_readme_as_a_program(tmp_path):
 
 
 def test_the_readme_in_a_notebook(tmp_path):
-    """K9: a cell for each block, in a kernel of an environment that is not activated."""
+    """K9: the README runs as cells, in a kernel whose environment is not activated."""
     needs("ipykernel", "test")
     from jupyter_client.manager import start_new_kernel
 
@@ -99,7 +99,7 @@ def test_the_readme_in_a_notebook(tmp_path):
 
 
 def not_activated():
-    """The environment of a shell in which nobody activated anything."""
+    """The environment of a shell without an activated Python environment."""
     folder = str(Path(sys.executable).parent)
     path = [each for each in os.environ["PATH"].split(os.pathsep) if each != folder]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
@@ -107,7 +107,7 @@ def not_activated():
 
 
 def test_an_outcome_for_each_row(reader):
-    """K8: a row's own outcome, reason and delay."""
+    """K8: each row has its own outcome, reason and delay."""
     reader.kit.publish("orders", b"1")
     reader.run(SORT)
     rows = reader.kit.source("orders", session="late")
@@ -116,7 +116,7 @@ def test_an_outcome_for_each_row(reader):
 
 
 def test_json_bodies_with_the_bad_ones_aside(reader):
-    """K8: what does not parse is a dead letter with a reason, and the rest is written."""
+    """K8: a body that does not parse is a dead letter with a reason, and the others are written."""
     reader.kit.publish("orders", b'{"id": 1, "amount": 2.5}', b"not JSON")
     reader.run(DECODE)
     rows = reader.kit.source("orders", session="decode")

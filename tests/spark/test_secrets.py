@@ -1,4 +1,4 @@
-"""A9: no secret in what Spark tells of a query: plans, UI, event log, checkpoints, logs, errors."""
+"""A9: no secret in Spark's output on a query: plans, UI, event log, checkpoints, logs, errors."""
 
 import base64
 import subprocess
@@ -12,7 +12,7 @@ import pytest
 from tests.fakes.secured import secured_broker
 from tests.spark import cluster
 
-# Recognisable, whole and in its parts, and as whatever a writer of it may make of it.
+# Recognisable, whole and in its parts, and in every encoding that a writer may use.
 SECRET = "ackq_Zq7-tell-no-one_Xk9"
 FORMS = (
     SECRET.encode(),
@@ -67,7 +67,7 @@ def files(folder):
 
 
 def test_the_program_told_much(told):
-    """Else a search that finds nothing would mean nothing."""
+    """The program wrote enough output, without which a search that finds nothing proves nothing."""
     found = files(told)
     (events,) = [name for name in found if "/events_1_" in name]
     log = found["log"].decode(errors="replace")
@@ -85,12 +85,12 @@ def test_the_program_told_much(told):
 
 @pytest.mark.parametrize("form", FORMS, ids=range(len(FORMS)))
 def test_nothing_that_spark_tells_has_the_token(told, form):
-    """Plans, UI, event log, checkpoints, pickled partitions, progress, errors, logs."""
+    """No token in plans, UI, event log, checkpoints, pickled partitions, progress, errors, logs."""
     assert [name for name, content in files(told).items() if form in content] == []
 
 
 def test_nothing_that_spark_tells_has_the_key(told):
-    """Whose certificate is an option as well: each line of its key is looked for."""
+    """No line of the key whose certificate is an option is in Spark's output."""
     lines = [line for line in (told / "key").read_bytes().splitlines() if b"-----" not in line]
     assert len(lines) > 2
     found = {

@@ -1,4 +1,4 @@
-"""Queries with a broker that has TLS and users: who gets in, who stays in, who is told why not."""
+"""Queries with a broker that has TLS and users: admission, rotation, and reasons of refusals."""
 
 import time
 
@@ -41,7 +41,7 @@ def kit(spark, secured, tmp_path):
 
 @pytest.fixture
 def options(secured):
-    """How a query gets in."""
+    """The security options of a query."""
     security = secured.security()
     return {"tlsCa": security.ca, "tokenFile": security.token_file}
 
@@ -68,7 +68,7 @@ def relay(kit, options, **trigger):
     ],
 )
 def test_a_query_that_is_refused_fails_at_once(kit, fails, options, wrong, said):
-    """A9: not after `retryTimeout`, as when the broker is away; and it names the remedy."""
+    """A9: a refused query fails at once, not after `retryTimeout`, and names the remedy."""
     given = wrong if "tls" in wrong else {"tlsCa": options["tlsCa"], **wrong}
     started = time.monotonic()
     text = fails(relay(kit, given))
@@ -78,7 +78,7 @@ def test_a_query_that_is_refused_fails_at_once(kit, fails, options, wrong, said)
 
 
 def test_a_query_goes_on_over_a_rotation(kit, secured, options):
-    """A9: its file is replaced while it runs, and the broker forgets the old token."""
+    """A9: a query goes on when its token file is replaced and the broker forgets the old token."""
     publish(secured, b"1")
     query = relay(kit, options, processingTime="200 milliseconds").start()
     try:
@@ -94,7 +94,7 @@ def test_a_query_goes_on_over_a_rotation(kit, secured, options):
 
 
 def test_executors_get_the_files_with_the_program(secured, tmp_path):
-    """`--files` puts them where a name without a path finds them, in each executor's folder."""
+    """`--files` puts token and CA where a name without a path finds them, in each executor."""
     publish(secured, *(b"%d" % number for number in range(10)))
     (tmp_path / "relay.py").write_text(RELAY)
     security = secured.security()

@@ -1,4 +1,4 @@
-"""Sessions with a real Spark and a real broker: what they wait for, who has a say, what is seen."""
+"""Sessions with a real Spark and broker: admission, lost files, absence, operators, progress."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ TIMEOUT_S = 90
 
 
 def test_minimum_is_waited_for(kit, kept):
-    """K6: a batch waits for its minimum, and takes everything then."""
+    """K6: a batch waits for its minimum, and then takes everything."""
     kit.declare("in")
     kit.publish("in", *N[:3])
     rows = kit.source("in", minMessagesPerTrigger=4, maxTriggerDelay="1h")
@@ -43,7 +43,7 @@ def test_minimum_is_waited_for(kit, kept):
 
 
 def test_minimum_is_not_waited_for_longer_than_its_delay(kit, kept):
-    """K6: when the oldest message has waited for the delay, a batch takes what there is."""
+    """K6: when the oldest message has waited for the delay, a batch takes all ready messages."""
     kit.declare("in")
     kit.publish("in", *N[:3])
     rows = kit.source("in", minMessagesPerTrigger=4, maxTriggerDelay="1ms")
@@ -66,7 +66,7 @@ def test_minimum_does_not_hold_up_a_run_that_ends(kit, kept, trigger):
 
 
 def test_available_now_reads_what_its_opening_puts_back(kit, kept):
-    """K5, S9: what a run before leased, that no checkpoint came of, is inside of the bound."""
+    """K5, S9: messages leased by an earlier run without a checkpoint are within the bound."""
     kit.declare("in")
     kit.publish("in", *N)
     killed = holder("killed")
@@ -77,7 +77,7 @@ def test_available_now_reads_what_its_opening_puts_back(kit, kept):
         )
         stream = client.sessions.Hold(iter([held]))
         next(stream)
-        # A holder whose stream is cut is waited for a moment; without one it is a heartbeat.
+        # A holder whose stream is cut is waited for a moment; one without a stream for a heartbeat.
         stream.cancel()
     assert kit.depth("in") == (0, 10, 0)
     kit.finish(kit.each(kit.source("in", session="job"), "cp", kept))
@@ -86,7 +86,7 @@ def test_available_now_reads_what_its_opening_puts_back(kit, kept):
 
 
 def test_once_starts_days_after_it_found_nothing(own, kept, monkeypatch):
-    """S9: the broker forgets the session, and takes the checkpoint that stands at its tag 0."""
+    """S9: the broker forgets the session, and accepts a checkpoint that is at its tag 0."""
     own.declare("in")
 
     def once():
@@ -113,7 +113,7 @@ def test_once_starts_days_after_it_found_nothing(own, kept, monkeypatch):
 
 
 def loses_its_files(kit):
-    """As a power loss leaves a young checkpoint: Spark syncs none of it."""
+    """Deletes a young checkpoint's files as a power loss does: Spark syncs none of them."""
     for kind in ("offsets", "commits"):
         shutil.rmtree(kit.folder / "cp" / kind)
 
@@ -145,7 +145,7 @@ class Skipping:
     ],
 )
 def test_a_batch_id_never_stands_for_other_rows(kit, fails, remedy, reads):
-    """S11: 5 of 15 messages were lost: batch 0 came again with them, and its sink had a batch 0."""
+    """S11: 5 of 15 messages were lost: they came again as batch 0, which the sink already had."""
     another = remedy == "another session"
     named = {} if another and SAYS_START else {"session": "job"}
     sink = Skipping(reads=reads)
@@ -188,7 +188,7 @@ def test_a_batch_id_never_stands_for_other_rows(kit, fails, remedy, reads):
 
 
 def loses_batch(kit, last):
-    """A power loss takes the newest batch: Spark syncs neither of its files."""
+    """Deletes the newest batch as a power loss does: Spark syncs neither of its files."""
     for kind in ("offsets", "commits"):
         for name in (str(last), f".{last}.crc"):
             (kit.folder / "cp" / kind / name).unlink(missing_ok=True)
@@ -201,7 +201,7 @@ def planned(kit):
 
 @pytest.mark.parametrize("reads", [True, False])
 def test_an_empty_opening_is_a_batch(kit, fails, reads):
-    """S11: its sink has batch 0; all files are lost, and Trigger.Once leases rows as batch 0."""
+    """S11: the sink has batch 0; all files are lost, and Trigger.Once leases rows as batch 0."""
     sink = Skipping(reads=True)
     kit.declare("in")
     kit.run(kit.each(kit.source("in", "body binary"), "cp", sink))
@@ -221,7 +221,7 @@ def test_an_empty_opening_is_a_batch(kit, fails, reads):
 
 
 def watermarked(rows, folder):
-    """Spark runs a batch without rows to drop the state that the watermark has passed."""
+    """A query in which Spark runs a batch without rows to drop state passed by the watermark."""
     del folder
     return rows.withWatermark("published_at", "1 second").dropDuplicatesWithinWatermark(
         ["delivery_tag"]
@@ -229,7 +229,7 @@ def watermarked(rows, folder):
 
 
 def united(rows, folder):
-    """Another source of the query has rows."""
+    """A query in which another source has rows."""
     return rows.select("body").union(
         rows.sparkSession.readStream.text(str(folder)).selectExpr("cast(value as binary)")
     )
@@ -237,7 +237,7 @@ def united(rows, folder):
 
 @pytest.mark.parametrize("query", [pytest.param(watermarked, marks=needs_start), united])
 def test_a_batch_without_rows_is_a_batch(kit, fails, query):
-    """S11: the sink has it, its files are lost, and the next rows would come under its id."""
+    """S11: the sink has the empty batch, its files are lost, and new rows would get its id."""
     sink = Skipping(reads=True)
     other = kit.folder / "other"
     other.mkdir()
@@ -263,7 +263,7 @@ def test_a_batch_without_rows_is_a_batch(kit, fails, query):
 
 @needs_start
 def test_batches_without_rows_between_batches_with_rows(kit):
-    """S11: their ids are counted: nothing is refused in an intact checkpoint, over restarts."""
+    """S11: ids of empty batches count: an intact checkpoint is not refused, over restarts."""
     sink = Skipping(reads=True)
     kit.declare("in")
     for row in N:
@@ -286,7 +286,7 @@ EMPTIED = {
 @needs_start
 @pytest.mark.parametrize("how", EMPTIED)
 def test_a_batch_that_spark_empties(kit, how):
-    """S11: no sink has a batch of its id, as an earlier one of this run was read."""
+    """S11: an emptied batch is accepted where an earlier one of this run was read."""
     kit.declare("in")
     kit.publish("in", *N)
     none = kit.spark.createDataFrame([], "message_id string")
@@ -303,7 +303,7 @@ def test_a_batch_that_spark_empties(kit, how):
 
 
 def test_a_query_that_spark_empties_from_the_start(kit, fails):
-    """S11: whether its sink skipped a batch cannot be known; the likely cause comes first."""
+    """S11: if nothing was read, a skipped batch cannot be excluded; the likely cause is first."""
     kit.declare("in")
     kit.publish("in", *N)
 
@@ -321,7 +321,7 @@ def test_a_query_that_spark_empties_from_the_start(kit, fails):
 
 
 def test_a_batch_that_is_left_unread_on_purpose(kit, fails):
-    """S11: a query that drains a queue says so."""
+    """S11: a query that drains a queue unread has to allow it by an option."""
     kit.declare("in")
     kit.publish("in", *N)
 
@@ -345,7 +345,7 @@ def pattern_source(kit, pattern, **options):
 
 
 def test_new_queues_join_a_running_query(kit, kept):
-    """S10: a queue that is declared while the query runs is read, when its name fits."""
+    """S10: a queue that is declared while the query runs is read if its name matches."""
     kit.declare("orders.eu")
     kit.publish("orders.eu", b"1")
     rows = pattern_source(kit, "orders.*", session="job")
@@ -363,7 +363,7 @@ def test_new_queues_join_a_running_query(kit, kept):
 
 
 def test_batch_of_a_deleted_queue_is_accepted_once_it_is_declared_again(kit):
-    """K1, Q4: its outcomes take effect then, as the refusal before explains."""
+    """K1, Q4: the outcomes of a deleted queue's batch take effect once it is declared again."""
 
     def act(rows, _batch_id):
         settle(rows, "rejected", reason="no", endpoint=kit.broker.endpoint)
@@ -384,7 +384,7 @@ def test_batch_of_a_deleted_queue_is_accepted_once_it_is_declared_again(kit):
 
 
 def test_messages_of_an_absent_query_go_to_others(kit, kept):
-    """S5: what a query that stays away held goes to others; back again, it reads what they left."""
+    """S5: an absent query's messages go to others; when it is back, it reads what they left."""
     kit.declare("in")
     kit.publish("in", *N)
     crash = {"now": True}
@@ -446,7 +446,7 @@ def test_progress_names_a_lease_that_is_attached_again_and_again(settled):
     for _ in range(2):
         with pytest.raises(StreamingQueryException, match="not yet"):
             settled.run(query)
-        settled.forget("cp", "offsets", 1)  # so that the next run asks for the offset anew
+        settled.forget("cp", "offsets", 1)  # so that the next run asks for the offset again
     done = settled.run(query)
     (shown,) = [p.sources[0].latestOffset for p in done.recentProgress if p.numInputRows]
     report = json.loads(shown)
@@ -457,7 +457,7 @@ def test_progress_names_a_lease_that_is_attached_again_and_again(settled):
 
 @needs_start
 def test_batch_logger(kit, kept):
-    """A line for each batch, with the backlog as the progress of a real query has it."""
+    """The log has a line for each batch, with the backlog of a real query's progress."""
     kit.declare("in")
     kit.publish("in", *N)
     lines, three = [], Event()

@@ -1,4 +1,4 @@
-"""Settling from a query with a real Spark and a real broker: which message ends where, and when."""
+"""Settling from a query with a real Spark and broker: where each message ends, and when."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -28,14 +28,14 @@ def settling(kit, *given, where=ODD, **options):
 
 
 def write(kit, rows, queue, batch_id):
-    """A guarded write: skipped when its batch comes again."""
+    """A guarded write: skipped when its batch is repeated."""
     rows.select("body").write.format("ackq").mode("append").options(
         endpoint=kit.broker.endpoint, queue=queue, txnAppId=kit.app, txnVersion=batch_id
     ).save()
 
 
 def total(kit, queue):
-    """Messages of a queue, whatever state they are in."""
+    """The number of messages in a queue, in any state."""
     info = kit.admin.queue(queue)
     return info.ready + info.unacked + info.delayed
 
@@ -54,7 +54,7 @@ def test_rejected_rows_are_dead_letters(settled):
 
 
 def test_outcomes_by_column(settled):
-    """S6: each row has its own outcome and reason; what is not settled is accepted."""
+    """S6: each row has its own outcome and reason; rows without one are accepted."""
 
     def act(rows, _batch_id):
         number = "cast(cast(body as string) as int)"
@@ -74,7 +74,7 @@ def test_outcomes_by_column(settled):
 
 
 def test_plain_write(settled):
-    """K8: the format's own way to say the same."""
+    """K8: a plain write of the format with the option `settle` rejects rows."""
 
     def act(rows, _batch_id):
         rows.filter(ODD).select("delivery_tag").write.format("ackq").mode("append").options(
@@ -120,7 +120,7 @@ def test_newest_run_counts(settled):
 
 
 def test_run_that_settles_nothing_takes_back(settled):
-    """S6: a run that finds no bad row has said so, and what an older one said is gone."""
+    """S6: a run that settles no row counts, and takes back the outcomes of an older run."""
     runs = []
 
     def act(rows, batch_id):
@@ -142,7 +142,7 @@ def test_run_that_settles_nothing_takes_back(settled):
 
 @pytest.mark.parametrize("crash_at", ["settled", "written"])
 def test_settle_before_a_guarded_write(settled, crash_at):
-    """S6, K12: whatever crashes where, each row is written once or dead once, and never both."""
+    """S6, K12: after a crash at either point, each row is written once or dead once, never both."""
     settled.declare("out")
     runs = []
 
@@ -183,7 +183,7 @@ def test_replay_after_a_lost_commit_entry(settled):
 
 
 def test_last_call_of_a_batch_wins(settled):
-    """S6: within a run the last outcome of a tag wins; accepted takes back what was said."""
+    """S6: within a run the last outcome of a tag wins; accepted takes an earlier one back."""
 
     def act(rows, batch_id):
         settling(settled, "rejected")(rows, batch_id)
@@ -195,7 +195,7 @@ def test_last_call_of_a_batch_wins(settled):
 
 @WITHOUT_PANDAS
 def test_retried_task_settles_once(settled):
-    """S6: the stage of an attempt that failed is never named, so what it said does not count."""
+    """S6: the stage of a failed attempt is never committed, so its outcomes do not count."""
 
     def first_attempt_fails(batches):
         from pyspark import TaskContext
@@ -215,7 +215,7 @@ def test_retried_task_settles_once(settled):
 
 
 def test_failed_rows_meet_the_delivery_limit(kit):
-    """C13, C4: a row that fails once too often is a dead letter; its count is the broker's."""
+    """C13, C4: a row that fails once too often is a dead letter; the broker counts."""
     kit.declare("dead")
     kit.declare("in", dead_letter_queue="dead", delivery_limit=1, redelivery_delay_ms=1)
     kit.publish("in", *N[:2])
@@ -236,7 +236,7 @@ def test_failed_rows_meet_the_delivery_limit(kit):
 
 @needs_start
 def test_available_now_ends_with_failed_rows(settled):
-    """K5: rows that the run itself puts back do not keep it alive."""
+    """K5: rows that the run itself requeues do not keep it alive."""
     rows = settled.source("in", maxMessagesPerTrigger=3)
     settled.run(settled.each(rows, "cp", settling(settled, "failed", where="true", delay="1ms")))
     assert total(settled, "in") == 10
@@ -244,8 +244,10 @@ def test_available_now_ends_with_failed_rows(settled):
 
 
 def test_once_with_released_rows(settled):
-    """K5, C14: Trigger.Once settles its batch at the next start, which ends although rows came
-    back; a released row is not ready before its delay is over."""
+    """K5, C14: Trigger.Once settles at the next start, which ends although rows were requeued.
+
+    A released row is not ready before its delay is over.
+    """
     query = settled.each(
         settled.source("in"), "cp", settling(settled, "released", delay="10m"), once=True
     )
@@ -280,7 +282,7 @@ def test_released_lease_in_a_batch_job(settled):
 
 
 def test_job_group_in_foreach_batch(settled, fails):
-    """S6: it hides the run, so the call is refused in the first batch, cached rows or not."""
+    """S6: a job group hides the run, so settling is refused in the first batch, cached or not."""
     groups = ["counting", "settling"]
 
     def act(rows, batch_id):
@@ -394,7 +396,7 @@ def test_two_sessions_in_one_query(settled, fails):
 
 @pytest.mark.parametrize("inherits", [True, False], ids=["inheriting", "plain"])
 def test_settle_in_a_thread(settled, inherits):
-    """K9, S6: in a thread the format is found; its query is too where it inherits, or is named."""
+    """K9, S6: a thread finds the format; its query too if it inherits it, or names the session."""
     active = []
 
     def act(rows, _batch_id):
@@ -408,7 +410,7 @@ def test_settle_in_a_thread(settled, inherits):
         with ThreadPoolExecutor(1) as pool:
             pool.submit(target).result()
 
-    # Which session a batch is of is known once it has rows.
+    # The session of a batch is known once it has rows.
     rows = settled.source("in", session="job")
     settled.finish(
         settled.each(rows, "cp", lambda r, batch_id: batch_id >= FIRST and act(r, batch_id))

@@ -1,4 +1,4 @@
-"""The sink with a real Spark and a real broker: what becomes visible, when, and how often."""
+"""The sink with a real Spark and broker: which rows become visible, when, and how often."""
 
 import shutil
 
@@ -15,7 +15,7 @@ WITHOUT_PANDAS = pytest.mark.filterwarnings("ignore:PySpark does not yet fully s
 
 
 def first_attempt_fails(batches):
-    """Rows pass, then the first attempt of partition 0 dies."""
+    """Passes rows on, then fails the first attempt of partition 0."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -25,7 +25,7 @@ def first_attempt_fails(batches):
 
 
 def first_attempts_fail(batches):
-    """The first attempt of every partition dies before its rows."""
+    """Fails the first attempt of every partition before its rows."""
     from pyspark import TaskContext
 
     if TaskContext.get().attemptNumber() == 0:
@@ -34,7 +34,7 @@ def first_attempts_fail(batches):
 
 
 def always_fails(batches):
-    """Every attempt dies after its rows; that of the opening batch has none."""
+    """Fails every attempt after its rows; the opening batch has none."""
     rows = 0
     for batch in batches:
         rows += batch.num_rows
@@ -54,7 +54,7 @@ def test_queue_to_queue(kit):
 
 
 def test_replayed_batch_is_not_written_twice(kit):
-    """K3: with its last commit entry gone, a batch runs again and the target stays as it is."""
+    """K3: a batch whose last commit entry is lost runs again, and the target is unchanged."""
     kit.declare("in", "out")
     kit.publish("in", *N)
     rows = kit.source("in", "body binary", **since_start(maxMessagesPerTrigger=5))
@@ -95,7 +95,7 @@ def test_failed_batch_leaves_nothing_and_comes_again(kit):
 
 
 def test_full_queue_fails_the_batch_with_the_reason(kit):
-    """K4, P8: rows that the broker can not take fail the query with its reason."""
+    """K4, P8: rows that the broker cannot take fail the query with its reason."""
     kit.declare("in")
     kit.declare("out", max_length=5)
     kit.publish("in", *N)
@@ -107,7 +107,7 @@ def test_full_queue_fails_the_batch_with_the_reason(kit):
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
 def test_unroutable_row_fails_the_batch(kit, guarantee):
-    """K4, P7: with mandatory on, a row that no queue wants fails the query with the reason."""
+    """K4, P7: with mandatory on, a row that no queue takes fails the query with the reason."""
     kit.declare("in")
     kit.publish("in", *N)
     rows = kit.source("in", "body binary")
@@ -116,7 +116,7 @@ def test_unroutable_row_fails_the_batch(kit, guarantee):
 
 
 def test_unroutable_rows_go_to_their_queue(kit):
-    """P7: with `unroutableQueue` they are kept there, with the others' batch, and nothing fails."""
+    """P7: unroutable rows go to `unroutableQueue`, with the others' batch, and nothing fails."""
     kit.declare("in", "out", "lost")
     kit.publish("in", *N)
     rows = kit.source("in", "body binary").selectExpr(
@@ -129,7 +129,7 @@ def test_unroutable_rows_go_to_their_queue(kit):
 
 
 def test_unroutable_rows_may_be_dropped(kit):
-    """P7: without mandatory, rows that no queue wants go nowhere."""
+    """P7: without mandatory, rows that no queue takes are dropped."""
     kit.declare("in")
     kit.publish("in", *N)
     rows = kit.source("in", "body binary")
@@ -148,7 +148,7 @@ def test_at_least_once(kit):
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
 def test_text_that_is_not_utf8_is_named(kit, fails, guarantee):
-    """P8: of bytes that were cast to a string; a body may be any bytes."""
+    """P8: bytes cast to a string column are refused if not UTF-8; a body may be any bytes."""
     kit.declare("in", "more", "out")
     for queue in ("in", "more"):
         kit.publish(queue, b"fine", b"\xff\xfe")
@@ -161,7 +161,7 @@ def test_text_that_is_not_utf8_is_named(kit, fails, guarantee):
 
 
 def test_exchange_and_routing_key_columns(kit):
-    """Rows find their queues through an exchange by the columns that say so."""
+    """Rows are routed through an exchange by their columns `exchange` and `routing_key`."""
     kit.declare("in", "even", "odd")
     kit.admin.declare_exchange("parity", "direct")
     kit.admin.bind("parity", "even", "0")
@@ -178,7 +178,7 @@ def test_exchange_and_routing_key_columns(kit):
 
 
 def test_forwarded_message_keeps_its_columns(kit):
-    """A message goes from queue to queue as it is; the option `queue` beats the column."""
+    """A forwarded message keeps its columns; the option `queue` overrides the column."""
     from ackq.client import Publisher
 
     kit.declare("in", "out")
@@ -251,7 +251,7 @@ def test_version_used_twice_in_one_run(kit):
 
 
 def test_version_used_twice_is_refused_in_every_run(kit):
-    """K12: the run that comes after the refusal repeats the first write, and must lose nothing."""
+    """K12: a run after the refusal repeats the first write, is refused too, and loses nothing."""
     kit.declare("in", "out")
     kit.publish("in", *N)
     apps = ["", ""]
@@ -272,7 +272,7 @@ def test_version_used_twice_is_refused_in_every_run(kit):
 
 
 def test_job_group_in_foreach_batch(kit):
-    """K12: it hides the run, so a guarded write is refused at once; a plain one needs no run."""
+    """K12: a job group hides the run, so a guarded write is refused; a plain one needs no run."""
     kit.declare("in", "out")
     kit.publish("in", *N)
     guarded = [True]
@@ -299,7 +299,7 @@ def test_job_group_in_foreach_batch(kit):
 
 
 def test_job_description_and_tag_in_foreach_batch(kit):
-    """K12: the two ways to mark jobs that leave the run as it is."""
+    """K12: a job description and a job tag leave the run visible, and nothing is doubled."""
     kit.declare("in", "out")
     kit.publish("in", *N)
 
@@ -316,7 +316,7 @@ def test_job_description_and_tag_in_foreach_batch(kit):
 
 
 def test_batch_write_is_run_again_after_a_kill(kit):
-    """K3: what a program that is gone left staged is no obstacle for its next run."""
+    """K3: stages that a killed program left are no obstacle for its next run."""
     from ackq.client import StageWriter
 
     kit.declare("out", max_length=3)
@@ -346,7 +346,7 @@ def test_foreach_batch_write_survives_a_replay(kit):
 
 
 def test_copies_of_a_checkpoint(kit, fails):
-    """K3: two queries of one id write in turn to two queues; what one would lose is refused."""
+    """K3: two queries of one id write in turn to two queues; a write that would be lost fails."""
 
     def comes(name, *lines):
         (kit.folder / "files" / name).write_text("".join(f"{line}\n" for line in lines))

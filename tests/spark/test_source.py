@@ -1,4 +1,4 @@
-"""The source with a real Spark and a real broker: what is read, acknowledged, and read again."""
+"""The source with a real Spark and broker: what is read, acknowledged, and read again."""
 
 import json
 
@@ -10,7 +10,7 @@ from tests.spark.versions import FIRST, batches, needs_start, since_start
 
 
 def test_round_trip_of_every_column(kit):
-    """K9, K7: without a registration call, each column of a message comes out as it went in."""
+    """K9, K7: without a registration call, each column of a message is read as it was published."""
     from ackq.client import Publisher
 
     kit.declare("in")
@@ -109,7 +109,7 @@ def test_replay_reads_the_same_rows(kit, kept):
 
 
 def test_finished_batch_is_not_lost_by_its_commit_entry(kit, kept):
-    """K2: a batch that was acknowledged and then forgotten is run again with the same rows."""
+    """K2: an acknowledged batch whose commit entry is lost is run again with the same rows."""
     kit.declare("in")
     kit.publish("in", *N)
     query = kit.each(kit.source("in"), "cp", kept)
@@ -123,7 +123,7 @@ def test_finished_batch_is_not_lost_by_its_commit_entry(kit, kept):
 
 @needs_start
 def test_available_now_ends_while_messages_come(kit):
-    """K5: what is published during the run is left to the next, so the run ends."""
+    """K5: messages published during the run are left to the next, so the run ends."""
     kit.declare("in")
     kit.publish("in", *N)
     seen = []
@@ -174,7 +174,7 @@ def test_batches_are_bounded_in_bytes(kit, kept):
 
 
 def test_schema_prunes_columns(kit):
-    """A schema of some columns in any order reads just those."""
+    """A schema of some columns in any order reads only those."""
     kit.declare("in")
     kit.publish("in", *N)
     rows = []
@@ -223,7 +223,7 @@ def test_progress_tells_what_waits(kit, kept):
 
 
 def test_query_outlives_a_broker_restart(own, kept):
-    """Q7: a broker that is killed and comes back costs a running query nothing but time."""
+    """Q7: a broker that is killed and restarted only delays a running query."""
     own.declare("in")
     query = own.each(own.source("in"), "cp", kept, processingTime="0 seconds").start()
     try:

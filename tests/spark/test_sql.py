@@ -1,4 +1,4 @@
-"""SQL: the README's statements as they stand, and what Spark's own keys and tables do (K9, Q5)."""
+"""SQL: the README's statements unchanged, and Spark's own keys and tables (K9, Q5)."""
 
 import pytest
 from pyspark.errors.exceptions.base import PySparkException
@@ -12,7 +12,7 @@ VIEWS, TABLE = cluster.readme_blocks(README, "sql")
 
 @pytest.fixture
 def sql(kit):
-    """Runs statements, with this test's broker for the README's; the last one's rows."""
+    """Runs statements with this test's broker in place of the README's; returns the last rows."""
     kit.declare("orders", "invoices")
 
     def run(text):
@@ -34,14 +34,14 @@ def given(kit, queue, **options):
 
 
 def test_a_temporary_view_keeps_its_options(kit, sql):
-    """Both ways."""
+    """A temporary view keeps its options for reading and for writing."""
     kit.publish("orders", b"1", b"2")
     sql(VIEWS)
     assert kit.bodies("invoices") == [b"1", b"2"]
 
 
 def test_a_table_takes_the_options_of_each_statement(kit, sql):
-    """Batch and stream, in SQL and from Python."""
+    """A table takes the options of each statement, batch and stream, in SQL and from Python."""
     assert [tuple(row) for row in sql(TABLE)] == [("id-1", 1)]
     rows = kit.spark.createDataFrame([(b"two", "id-2")], "body binary, message_id string")
     options = {"endpoint": kit.broker.endpoint, "queue": "invoices"}
@@ -67,7 +67,7 @@ def test_a_table_takes_the_options_of_each_statement(kit, sql):
 
 
 def test_a_table_with_every_clause_of_spark(kit, sql, tmp_path):
-    """No key that is Spark's own is taken for an option."""
+    """No key of Spark's own is taken for an option."""
     kit.publish("orders", b"1")
     sql(
         f"CREATE TABLE described USING ackq COMMENT 'c' LOCATION '{tmp_path}'"
@@ -78,14 +78,14 @@ def test_a_table_with_every_clause_of_spark(kit, sql, tmp_path):
 
 
 def test_options_of_a_table_are_refused(sql):
-    """The error says what works instead."""
+    """The error for options of a table names the alternatives."""
     with pytest.raises(PySparkException, match=r"options endpoint, queue, .* temporary\s+view"):
         sql("CREATE TABLE kept USING ackq OPTIONS (endpoint '127.0.0.1:5775', queue 'orders')")
 
 
 @pytest.mark.parametrize("statement", ["SELECT * FROM kept", "INSERT INTO kept VALUES (X'31')"])
 def test_options_of_a_table_with_columns_are_missed(sql, statement):
-    """Spark makes such a table without asking; a statement on it says how to give them."""
+    """Spark makes such a table without asking; a statement on it says how to give the options."""
     sql("CREATE TABLE kept (body binary) USING ackq OPTIONS (endpoint 'b:1', queue 'orders')")
     with pytest.raises(PySparkException, match=r"'endpoint' is missing.* WITH \(endpoint="):
         sql(statement)

@@ -1,4 +1,4 @@
-"""Queries as users of a broker: let in with their permissions, refused without (A2, A4)."""
+"""Queries as users of a broker: admitted with their permissions, refused without (A2, A4)."""
 
 import pytest
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.timeout(cluster.TEST_S)
 
 @pytest.fixture
 def guarded(tmp_path):
-    """A broker with users, queues `in` with ten messages and `out`; the token of one for both."""
+    """A broker with users, queues `in` with ten messages and `out`; a token for both."""
     import ackq_broker
 
     path = tmp_path / "users.toml"
@@ -28,7 +28,7 @@ def guarded(tmp_path):
 
 
 def copied(spark, endpoint, token, source, target, folder):
-    """Runs a query from queue to queue until there is no more."""
+    """Runs a query from queue to queue until the source is drained."""
     options = {"endpoint": endpoint, "token": token}
     rows = spark.readStream.format("ackq").options(**options, queue=source).load()
     writer = rows.select("body").writeStream.format("ackq").options(**options, queue=target)
@@ -37,7 +37,7 @@ def copied(spark, endpoint, token, source, target, folder):
 
 
 def test_a_query_with_its_permissions(spark, guarded, tmp_path):
-    """A4, K1, K3: its tasks fetch by the holder's key; rows come once, and are accepted."""
+    """A4, K1, K3: a query's tasks fetch by the holder's key; rows come once, and are accepted."""
     endpoint, token, client = guarded
     copied(spark, endpoint, token, "in", "out", tmp_path / "checkpoint")
     assert sorted(client.browse("out")[0]) == [b"%d" % n for n in range(10)]
@@ -49,7 +49,7 @@ def test_a_query_with_its_permissions(spark, guarded, tmp_path):
     [("out", "out", "read on queue 'out'"), ("in", "in", "write on queue 'in'")],
 )
 def test_a_query_without_a_permission(spark, guarded, tmp_path, source, target, missing):
-    """A2, A3: it fails with what it lacks, and neither takes nor leaves a message."""
+    """A2, A3: a query fails with the missing permission, and neither takes nor leaves a message."""
     from pyspark.errors import StreamingQueryException
 
     endpoint, token, client = guarded

@@ -66,12 +66,12 @@ sys.exit("pandas" in sys.modules)
 
 
 def test_a_reader_imports_no_pandas():
-    """It would take 0.2 s of CPU in each of the processes of a query, which does not need it."""
+    """Pandas would take 0.2 s of CPU in each process of a query, which does not need it."""
     assert subprocess.run([sys.executable, "-c", READS], check=False).returncode == 0
 
 
 def test_workers_import_the_installed_pyspark(spark):
-    """`configure` spares local workers the zip that each of them would compile anew."""
+    """`configure` spares local workers the zip that each of them would compile again."""
     import pyspark
 
     found = spark.sparkContext.parallelize([0], 1).map(lambda _: pyspark.__file__).collect()

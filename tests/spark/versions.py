@@ -1,4 +1,4 @@
-"""What a query does otherwise on Spark 4.0 and 4.1, which do not say where a query stands (K13)."""
+"""Differences of a query on Spark 4.0 and 4.1, which do not report its start offset (K13)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from ackq.spark.engine import SAYS_START
 
-# The id of the first batch with rows: since 4.2 that of the opening comes before it.
+# The id of the first batch with rows: since 4.2 the opening batch comes before it.
 FIRST = 1 if SAYS_START else 0
 
 needs_start = pytest.mark.skipif(
@@ -19,7 +19,7 @@ needs_no_start = pytest.mark.skipif(
 
 
 def batches(*bodies: list[bytes]) -> list[tuple[int, list[bytes]]]:
-    """The batches of a query by their ids, with that of the opening where there is one."""
+    """The batches of a query by their ids, with the opening batch where there is one."""
     return list(enumerate([[]] * FIRST + [*bodies]))
 
 

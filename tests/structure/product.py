@@ -26,7 +26,7 @@ def modules():
 
 
 def code_lines(source):
-    """Lines of a module that are neither blank, nor comment, nor docstring."""
+    """The number of lines of a module that are neither blank, nor comment, nor docstring."""
     documented = set()
     for node in ast.walk(ast.parse(source)):
         body = getattr(node, "body", None)
@@ -47,5 +47,5 @@ def _is_text(statement):
 
 
 def unjustified(found, table):
-    """What is in one of both alone: a break of the rule that is not in its table, or is no more."""
+    """The entries of one side only: violations without entry, and entries without violation."""
     return sorted(set(found) ^ set(table))

@@ -11,7 +11,7 @@ from tests.structure.test_tools import run
 
 
 def cycle(imports):
-    """A circle of modules that import each other, or none; `imports`: module -> what it imports."""
+    """A cycle of modules that import each other, or None; `imports`: module -> its imports."""
     try:
         graphlib.TopologicalSorter(imports).prepare()
     except graphlib.CycleError as error:
@@ -20,12 +20,12 @@ def cycle(imports):
 
 
 def test_imports_go_one_way():
-    """The contracts of pyproject.toml: layers, rooms, the purity of the core."""
+    """Imports keep the contracts of pyproject.toml: layers, rooms, the purity of the core."""
     run("lint-imports")
 
 
 def test_the_command_line_imports_little():
-    """Help, version and a shell's completion answer at once: a command imports what it needs."""
+    """Help, version and shell completion answer at once: a command imports what it needs."""
     loaded = run(
         "python",
         "-c",
@@ -37,7 +37,7 @@ def test_the_command_line_imports_little():
 
 
 def test_a_command_that_is_imported_later_is_there():
-    """Its line in the help is that of its own help."""
+    """A lazily imported command exists, and its line in the help is that of its own help."""
     later = [each for each in ackq.commands.values() if isinstance(each, LaterCommand)]
     assert "why" in [each.name for each in later]
     for each in later:
@@ -46,7 +46,7 @@ def test_a_command_that_is_imported_later_is_there():
 
 
 def test_no_module_imports_itself_in_a_circle():
-    """Imports for types alone, and imports within functions, included."""
+    """No module imports itself in a cycle, including imports for types and within functions."""
     graph = grimp.build_graph("ackq", "ackq_link", "pyspark_ackq", "ackq_broker", cache_dir=None)
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     assert cycle(imports) is None
@@ -61,5 +61,5 @@ def test_no_module_imports_itself_in_a_circle():
     ],
 )
 def test_a_circle_is_found(imports, found):
-    """The check can fail."""
+    """The check finds a cycle."""
     assert (None if found is None else set(cycle(imports))) == found

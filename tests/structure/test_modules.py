@@ -1,4 +1,4 @@
-"""Modules and folders of a size that can be read: 20 to 450 lines of code, 3 to 13 modules."""
+"""The size of modules and folders: 20 to 450 lines of code, 3 to 13 modules."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from tests.structure.product import FOLDERS, GENERATED, code_lines, unjustified
 MOST_LINES, FEWEST_LINES = 450, 20
 MOST_MODULES, FEWEST_MODULES = 13, 3
 
-# Modules below the fewest lines that are a thing of their own.
+# Modules below the minimum of lines that stand for a concept of their own.
 SMALL = {
     "ackq/info.py": "the names of generated classes",
     "ackq/outcomes.py": "enums of client, Spark and broker",
@@ -42,19 +42,19 @@ def lines_by_module():
 
 
 def test_no_module_is_too_long():
-    """A module that grows out of a few screens is two."""
+    """A module that exceeds a few screens has to be split."""
     too_long = {name: lines for name, lines in lines_by_module().items() if lines > MOST_LINES}
     assert too_long == {}
 
 
 def test_a_short_module_is_a_thing_of_its_own():
-    """Others are part of the module that uses them."""
+    """A short module stands for a concept of its own; others are merged into their user."""
     small = {name for name, count in lines_by_module().items() if count < FEWEST_LINES}
     assert unjustified(small, SMALL) == []
 
 
 def test_folders_hold_a_handful():
-    """So that a folder is read at a glance."""
+    """A folder has a number of modules that is read at a glance."""
     modules = Counter(name.rpartition("/")[0] for name in lines_by_module())
     odd = {name for name, count in modules.items() if not FEWEST_MODULES <= count <= MOST_MODULES}
     assert unjustified(odd, FOLDER_SIZES) == []
@@ -70,11 +70,11 @@ def test_folders_hold_a_handful():
     ],
 )
 def test_what_counts_as_code(source, lines):
-    """The check counts statements, not words about them."""
+    """The check counts statements, not comments and docstrings."""
     assert code_lines(source) == lines
 
 
 def test_a_table_may_name_nothing_else():
-    """A break that is not in the table fails, and so does an entry that is no break any more."""
+    """A violation without a table entry fails, and so does an entry without a violation."""
     assert unjustified({"a", "b"}, {"a": "why", "c": "why"}) == ["b", "c"]
     assert unjustified({"a"}, {"a": "why"}) == []

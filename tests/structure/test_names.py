@@ -1,4 +1,4 @@
-"""One class name, one meaning; and words that were given up stay away."""
+"""One class name, one meaning; and retired names are not used."""
 
 import ast
 from collections import defaultdict
@@ -19,7 +19,7 @@ SHARED = {
     "Started": _REPLY,
     "Ticked": _REPLY,
 }
-# Names of the parts of code that have better ones now.
+# Names of code parts that have better names now.
 RETIRED = frozenset(
     (
         *("How", "how_of", "Fold", "Teller", "Notices", "told_below", "Bell", "_nobody"),
@@ -34,7 +34,7 @@ RETIRED_MODULES = frozenset(
 
 
 def class_names(trees):
-    """The modules of each class name, of those that stand in more than one."""
+    """The modules of each class name that is in more than one."""
     found = defaultdict(set)
     for module, tree in trees.items():
         for node in ast.walk(tree):
@@ -52,12 +52,12 @@ def identifiers(tree):
 
 
 def test_a_class_name_has_one_meaning():
-    """The exceptions are a command's reply and its record, always written with their module."""
+    """A class name has one meaning, except a command's reply and its record."""
     assert unjustified(class_names(modules()), SHARED) == []
 
 
 def test_retired_words_stay_away():
-    """Names that riddle do not come back."""
+    """Names that were hard to understand are not used again."""
     found = {
         (module, name)
         for module, tree in modules().items()
@@ -68,7 +68,7 @@ def test_retired_words_stay_away():
 
 
 def test_the_checks_find_what_they_look_for():
-    """In a class, a function, an argument, an attribute and an import."""
+    """The checks find a name in a class, a function, an argument, an attribute and an import."""
     tree = ast.parse(
         "from a import b as c\nclass D:\n    def e(self, f):\n        self.g = h(i=1)\n"
     )

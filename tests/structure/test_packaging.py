@@ -1,4 +1,4 @@
-"""The wheel: what it holds, what it asks for, and what is said where an extra is missing."""
+"""The wheel: its content, its requirements, and the errors where an extra is missing."""
 
 import configparser
 import email
@@ -33,7 +33,7 @@ def wheel(tmp_path_factory):
 
 
 def requirements(wheel, extra):
-    """The names of the packages that an extra asks for; None: the package alone."""
+    """The names of the packages that an extra requires; None: those of the package alone."""
     (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
     found = set()
     for line in email.message_from_bytes(wheel.read(name)).get_all("Requires-Dist"):
@@ -45,13 +45,13 @@ def requirements(wheel, extra):
 
 
 def test_a_client_pulls_no_spark(wheel):
-    """A program that publishes and consumes needs gRPC, protobuf and Arrow, and nothing else."""
+    """A program that publishes and consumes needs only gRPC, protobuf and Arrow."""
     assert requirements(wheel, None) == {"grpcio", "protobuf", "pyarrow"}
     assert requirements(wheel, "spark") == {"pyspark"}
 
 
 def test_the_wheel_is_typed_and_has_the_protocol(wheel):
-    """Type checkers look for `py.typed`; other languages for the protocol."""
+    """The wheel has `py.typed` for type checkers, and the protocol for other languages."""
     names = set(wheel.namelist())
     assert {
         f"{package}/py.typed" for package in ("ackq", "ackq_link", "ackq_broker", "pyspark_ackq")
@@ -63,7 +63,7 @@ def test_the_wheel_is_typed_and_has_the_protocol(wheel):
 
 
 def test_the_wheel_has_each_file_of_the_packages(wheel):
-    """The dashboard's files and the program of Spark's workers, which is executable, as well."""
+    """The wheel has the dashboard's files, and the executable program of Spark's workers."""
     files = {
         path.relative_to((ROOT / package).parent).as_posix(): path
         for package in PACKAGES
@@ -80,7 +80,7 @@ def test_the_wheel_has_each_file_of_the_packages(wheel):
 
 
 def test_the_wheel_has_the_commands(wheel):
-    """`ackq` and `ackq-broker`, by names that can be imported."""
+    """The wheel has `ackq` and `ackq-broker`, by names that can be imported."""
     (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt"))
     entries = configparser.ConfigParser()
     entries.read_string(wheel.read(name).decode())
@@ -114,7 +114,7 @@ def test_the_lowest_protobuf_is_that_of_the_generated_code(wheel):
 
 @pytest.mark.parametrize("version", ["3.20.3", "4.25.8", "5.28.3"])
 def test_an_old_protobuf_is_named(version):
-    """Where ackq came as a zip, no pip has looked at it: the last line says what is needed."""
+    """Where ackq is a zip, without pip, the error's last line names the required protobuf."""
     program = f"import google.protobuf as p; p.__version__ = {version!r}; import ackq.client.admin"
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
@@ -135,7 +135,7 @@ def test_an_old_protobuf_is_named(version):
         ),
         (
             "rich",
-            # Help does without it: the bar of a publisher on a terminal needs it.
+            # Help does without it: a publisher's progress bar on a terminal needs it.
             (
                 "import click, sys; sys.argv[1:] = ['bar'];"
                 "from ackq.cli import commands, main, progress;"
@@ -157,7 +157,7 @@ def test_an_old_protobuf_is_named(version):
     ],
 )
 def test_a_missing_extra_is_named(missing, use, line):
-    """The last line says what to install."""
+    """The error's last line names the extra to install."""
     program = f"import sys; sys.modules[{missing!r}] = None; {use}"
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60

@@ -1,4 +1,4 @@
-"""What the READMEs say is so: links, commands, code, tables, the drawing of the rooms."""
+"""The READMEs agree with the code: links, commands, code, tables, the drawing of the rooms."""
 
 import ast
 import functools
@@ -50,7 +50,7 @@ USES = {
     "batch write": {Use.BATCH},
 }
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# Programs whose own options are not ours to check.
+# Programs whose own options are not checked here.
 OTHERS = {"export", "pip", "spark-submit", "spark-class", "mvn", "tar"}
 OTHERS |= {"artemis", "artemis-service"}
 
@@ -80,7 +80,7 @@ def test_the_options_table_is_whole():
 
 @pytest.mark.parametrize("row", [row for row in OPTION_ROWS if row[1]], ids=lambda row: row[0])
 def test_the_options_table_says_who_takes_an_option(row):
-    """The second column is where the connector takes it."""
+    """The second column names the uses in which the connector takes an option."""
     for name in re.findall(r"\w+", row[0]):
         assert OPTIONS[name.lower()].uses == USES[row[1]]
 
@@ -100,7 +100,7 @@ def test_the_options_table_says_the_defaults():
 
 
 def test_the_columns_table_is_whole():
-    """Every column with its type, and where it is read or written."""
+    """The table has every column with its type, and where it is read or written."""
     here = {}
     for names, kind, *where in table(CONNECTOR, "Columns"):
         known = (html.unescape(kind), *map(bool, where))
@@ -119,7 +119,7 @@ def test_the_columns_table_is_whole():
 
 
 def test_the_queue_properties_table_is_whole():
-    """Every option of `ackq queue declare`, but those that all commands have."""
+    """The table has every option of `ackq queue declare`, except those of all commands."""
     named = {name for row in table(BROKER, "Queue properties") for name in flags(row[0])}
     common = {"--endpoint", "--json"}
     assert named == set(known_options(command_of(ackq, ["queue", "declare"]))) - common
@@ -140,7 +140,7 @@ def test_the_configuration_table_is_whole():
 
 
 def test_the_drawing_of_the_rooms_is_that_of_the_contracts():
-    """A layer's boxes, from above, are the layers of its import-linter contract."""
+    """The boxes of a layer, from above, are the layers of its import-linter contract."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = {each["name"]: each for each in config["tool"]["importlinter"]["contracts"]}
     (drawing,) = blocks(BROKER, "mermaid")
@@ -159,13 +159,13 @@ def test_the_drawing_of_the_rooms_is_that_of_the_contracts():
 
 
 def targets(readme):
-    """What a README links to, outside of code."""
+    """The link targets of a README, outside of code."""
     prose = re.sub(r"`[^`\n]*`", "", FENCE.sub("", readme))
     return re.findall(r"\]\(([^)\s]+)\)", prose)
 
 
 def anchors(text):
-    """The anchors of a Markdown file: those that it sets, and those of its headings."""
+    """The anchors of a Markdown file: explicit ones, and those of its headings."""
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE)
     slugs = {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
     return slugs | set(re.findall(r'<a id="([^"]+)"></a>', text))
@@ -173,7 +173,7 @@ def anchors(text):
 
 @pytest.mark.parametrize("name", READMES)
 def test_links_lead_somewhere(name):
-    """Every file and every anchor that a README links to is there."""
+    """Every file and every anchor that a README links to exists."""
     broken = []
     for link in targets(READMES[name]):
         if link.startswith(("http://", "https://")):
@@ -186,7 +186,7 @@ def test_links_lead_somewhere(name):
 
 
 def test_the_readme_links_to_every_readme():
-    """From the root README each other one is one or two steps away."""
+    """Every README is one or two links away from the root README."""
     near = {"README.md"}
     for _ in range(2):
         for name in sorted(near):
@@ -208,7 +208,7 @@ PYTHON = [
 
 @pytest.mark.parametrize("text", PYTHON)
 def test_python_blocks_import_what_there_is(text):
-    """A block is valid Python, and what it imports of ackq exists."""
+    """A Python block is valid, and its imports from ackq exist."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and node.module.startswith("ackq"):
             module = importlib.import_module(node.module)
@@ -222,7 +222,7 @@ CLIENT = [text for text in blocks(CONNECTOR, "python") if "Channel(" in text]
     ("text", "published"), [(CLIENT[0], 1), (CLIENT[2], 2001)], ids=["threads", "asyncio"]
 )
 def test_the_client_publishes_and_consumes(broker, admin, text, published):
-    """The blocks of the client without Spark run as they stand, but for the endpoint."""
+    """The client's blocks without Spark run unchanged, except for the endpoint."""
     admin.declare_queue("orders")
     exec(text.replace("127.0.0.1:5775", broker.endpoint), {})  # noqa: S102 - our own text
     info = admin.queue("orders")
@@ -230,7 +230,7 @@ def test_the_client_publishes_and_consumes(broker, admin, text, published):
 
 
 def test_the_loop_of_a_consumer_outlives_the_broker(broker, admin):
-    """C17: as it stands, but for the endpoint: it says on reconnect what happened, and goes on."""
+    """C17: the README's consumer loop reports the reconnect to a restarted broker, and goes on."""
     admin.declare_queue("orders")
     program = CLIENT[1].replace("127.0.0.1:5775", broker.endpoint)
     command = [sys.executable, "-u", "-c", program]
@@ -247,7 +247,7 @@ def test_the_loop_of_a_consumer_outlives_the_broker(broker, admin):
     finally:
         loop.kill()
         loop.communicate()
-    # What it was accepting when the broker was killed may come again.
+    # A message that was being accepted when the broker was killed may come again.
     assert [line for line in said if line != "b'before'\n"] == [
         line for line in said if line.startswith("Reconnected(cause=")
     ]
@@ -255,7 +255,7 @@ def test_the_loop_of_a_consumer_outlives_the_broker(broker, admin):
 
 
 def commands(readme):
-    """The commands of a README: of its shell blocks, and those of ours that its text names."""
+    """The commands of a README's shell blocks, and our own commands in its text."""
     for text in blocks(readme, "bash"):
         for line in text.replace("\\\n", " ").splitlines():
             yield from line.split(" && ")
@@ -266,7 +266,7 @@ def commands(readme):
 
 @pytest.mark.parametrize("name", READMES)
 def test_commands_are_there(name):
-    """Every subcommand, program, module and option that a README names is there."""
+    """Every subcommand, program, module and option that a README names exists."""
     for command in commands(READMES[name]):
         words = [
             word for word in shlex.split(command, comments=True) if not re.match(r"[A-Z_]+=", word)
@@ -275,11 +275,11 @@ def test_commands_are_there(name):
 
 
 def check(words, command):
-    """Fails when a command is none of a program that this test knows, or has unknown options."""
+    """Fails if a command has an unknown program or unknown options."""
     program, *rest = words
     program = program.rpartition("/")[2]
     if program in OTHERS:
-        # The program that is submitted is ours.
+        # The submitted program is ours.
         scripts = [place for place, word in enumerate(rest) if (ROOT / word).is_file()]
         for place in scripts[:1]:
             check(["python", *rest[place:]], command)
@@ -295,7 +295,7 @@ def check(words, command):
 
 
 def check_python(words, command):
-    """A program of this tree and its options, or a module."""
+    """Checks a program of this tree and its options, or a module."""
     if words[0] == "-m" and not words[1].startswith("tests."):
         importlib.import_module(words[1])
         paths = [word for word in words[2:] if word.startswith("tests/")]
@@ -306,7 +306,7 @@ def check_python(words, command):
 
 
 def command_of(group, words):
-    """The click command that words lead to; None when there is no such subcommand."""
+    """The click command that words lead to; fails when there is no such subcommand."""
     for word in words:
         if isinstance(group, click.Group) and not word.startswith("-"):
             assert word in group.commands, f"{group.name} has no command {word}"
@@ -332,7 +332,7 @@ def flags(text):
 
 @functools.cache
 def help_of(*program):
-    """What a Python program of this tree prints with `--help`."""
+    """The output of a Python program of this tree with `--help`."""
     command = [sys.executable, *program, "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The rules stand in proto/README.md, and what the tree says of them is so."""
+"""The rules are defined in proto/README.md, and citations in the tree agree with them."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from tests import rules
 
 ROOT = rules.ROOT
 
-# What is not read for citations, with the reason. Everything else is.
+# Files that are not read for citations, with the reason.
 NOT_READ = {
     "connector/ackq/v1/": "generated: the comments that it comes from are in proto/",
     "tests/structure/test_rules.py": "its texts are made up",
@@ -21,7 +21,7 @@ NOT_READ = {
 
 
 def tree():
-    """The project's text files, by path: what is committed, and what would be."""
+    """The project's text files, by path: committed ones, and new ones that are not ignored."""
     git = shutil.which("git")
     if git is not None and (ROOT / ".git").exists():
         command = [git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -51,7 +51,7 @@ def untested(texts, defined):
 
 
 def flaws(text):
-    """What is wrong with the definitions of a text: anchors, headings, gaps."""
+    """The flaws in the definitions of a text: anchors, headings, gaps."""
     found = []
     definitions = rules.definitions(text)
     for each in definitions:
@@ -82,12 +82,12 @@ def dead_links(texts, text):
 
 
 def test_every_rule_that_is_cited_is_defined():
-    """Code, protocol, tests, jobs and READMEs: a number leads to a text."""
+    """A rule number cited in code, protocol, tests, jobs or READMEs leads to a definition."""
     assert undefined(tree(), set(rules.defined())) == []
 
 
 def test_every_rule_is_tested():
-    """A rule without a test is a wish."""
+    """Every rule is cited by a test."""
     assert untested(tree(), set(rules.defined())) == []
 
 
@@ -97,13 +97,13 @@ def test_definitions_are_whole():
 
 
 def test_links_to_rules_lead_somewhere():
-    """Those of the contents, and those of the other READMEs."""
+    """The links of the contents and of other READMEs lead to existing anchors."""
     text = (ROOT / rules.DEFINITIONS).read_text(encoding="utf-8")
     assert dead_links(tree(), text) == []
 
 
 def test_what_is_not_read_is_there():
-    """A reason for a file that moved would hide another one."""
+    """Every path in the list of unread files exists, as a stale one could hide another file."""
     assert [name for name in NOT_READ if not (ROOT / name).exists()] == []
 
 
@@ -134,19 +134,19 @@ MADE_UP = "\n\n".join(
     ],
 )
 def test_citations(text, expected):
-    """Words of their own, and ranges with both ends in full."""
+    """A citation is a word of its own, or a range with both ends in full."""
     assert rules.cited(text) == expected
 
 
 def test_an_undefined_rule_is_found():
-    """By path and number; between the ends of a range too."""
+    """An undefined rule is found by path and number, also between the ends of a range."""
     texts = [("a.py", "# S1, S2 (K1)"), ("b.md", "P1-P3"), ("c.proto", "nothing")]
     defined = {"S1", "K1", "P1", "P3"}
     assert undefined(texts, defined) == [("a.py", "S2"), ("b.md", "P2")]
 
 
 def test_an_untested_rule_is_found():
-    """What only a helper, a comment, a module's docstring or a range cites is not tested."""
+    """A rule that only a helper, a comment, a module's docstring or a range cites is not tested."""
     module = '''"""S1."""
 def test_first():
     """S2: it is so."""
@@ -165,7 +165,7 @@ class TestAll:
 
 
 def test_sound_definitions_have_no_flaw():
-    """The text that the next test spoils."""
+    """The sound text that the next test changes has no flaw."""
     assert flaws(MADE_UP) == []
     assert [each.rule for each in rules.definitions(MADE_UP)] == [f"{x}1" for x in rules.HEADINGS]
 
@@ -191,7 +191,7 @@ def test_flaws_of_definitions(before, after, flaw):
 
 
 def test_a_dead_link_is_found():
-    """In the text with the rules, and towards it."""
+    """A dead link is found, in the text with the rules and in links to it."""
     texts = [("README.md", "[S1](proto/README.md#s1) [S2](proto/README.md#s2)")]
     links = MADE_UP + "\n[S1](#s1) [Sessions](#sessions) [x](#x)"
     assert dead_links(texts, links) == [(rules.DEFINITIONS, "x"), ("README.md", "s2")]
@@ -219,7 +219,7 @@ LETTER = {"S1": "a", "S2": "b", "S3": "c", "K1": "d"}
     ],
 )
 def test_which_rules_a_test_carries(places, expected):
-    """Its own, else its class's, else its module's; a range over a whole letter tells nothing."""
+    """A test's own rules, else its class's or module's; a range of a whole letter is ignored."""
     name, *docstrings = places
     assert rules.carried(name, *docstrings, rules=LETTER) == expected
 
@@ -235,7 +235,7 @@ def test_which_rules_a_test_carries(places, expected):
     ],
 )
 def test_rules_asked_for(given, expected):
-    """In any case, several times, in lists and ranges."""
+    """`--rule` takes rules in any case, several times, in lists and ranges."""
     assert rules.wanted(given, LETTER) == expected
 
 
@@ -252,7 +252,7 @@ def test_rules_asked_for(given, expected):
     ],
 )
 def test_a_rule_that_is_none(given, part):
-    """It is named, with the nearest one and where all of them stand."""
+    """An unknown rule is reported, with the nearest one and where all are defined."""
     with pytest.raises(ValueError, match=re.escape(part)):
         rules.wanted([given], LETTER)
 
@@ -262,12 +262,12 @@ def test_a_rule_that_is_none(given, part):
     [("S1, K1: it is so.", ["S1", "K1"]), ("It is so: S1", []), ("S1", []), (None, [])],
 )
 def test_the_rules_that_a_docstring_opens_with(docstring, expected):
-    """As scenarios have them."""
+    """The rules that open a scenario's docstring are found."""
     assert rules.opening(docstring) == expected
 
 
 def collected(folder, *arguments):
-    """What pytest collects in a project: the status, the names of the tests, all that it said."""
+    """The collection of pytest in a project: the status, the names of the tests, the output."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     names = re.findall(r"::(\w+(?:\[.*\])?)(?: |$)", done.stdout, re.MULTILINE)
@@ -335,13 +335,13 @@ def test_s2_in_the_name():
     ],
 )
 def test_collection_by_rule(project, arguments, expected):
-    """With a path and without one, which is the folder of `testpaths`."""
+    """`--rule` selects with a path and without one, in the folder of `testpaths`."""
     status, names, said = collected(project, "--collect-only", "-q", *arguments)
     assert (status, names) == (0, expected), said
 
 
 def test_rules_with_workers(project):
-    """The workers of xdist leave out what the command leaves out."""
+    """The workers of xdist deselect the same tests as the command."""
     status, names, said = collected(project, "-n", "2", "-v", "--rule", "S2")
     assert (status, names) == (0, ["test_of_the_class", "test_range", "test_s2_in_the_name"]), said
     assert "3 passed" in said
@@ -349,7 +349,7 @@ def test_rules_with_workers(project):
 
 
 def test_servers_are_for_the_tests_that_need_one(project):
-    """`--servers` runs what has the mark, a server's fixture or its parameter; else all others."""
+    """`--servers` runs tests with the mark, a server fixture or its parameter; else all others."""
     (project / "tests/test_c.py").write_text(
         '''"""S1."""
 import pytest
@@ -381,14 +381,14 @@ def test_either(bench):
 
 
 def test_an_unknown_rule_is_a_usage_error(project):
-    """Before anything is collected, in a line."""
+    """An unknown rule is a usage error in a line, before anything is collected."""
     status, _, said = collected(project, "--rule", "S4")
     assert status == pytest.ExitCode.USAGE_ERROR
     assert "ERROR: --rule: There is no rule 'S4'. The nearest is S" in said
 
 
 def test_a_rule_of_this_tree_selects_its_tests():
-    """The smallest module with tests of a rule and others, collected as a user would."""
+    """`--rule` on the smallest module with tests of a rule and others, as a user collects it."""
     modules = sorted(
         (len(text), name, list(rules.of_tests(text)))
         for name, text in tree()

@@ -1,4 +1,4 @@
-"""The order of the tests, and what stays with one worker."""
+"""The order of the tests, and the units that stay with one worker."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.rules import ROOT
 
 
 def test_what_is_named_is_there():
-    """Else a file that was renamed comes last again."""
+    """Every file that the schedule names exists: a renamed one would come last again."""
     places = {place for each in schedule.SHARED.values() for place in each}
     named = places | schedule.APART | {*schedule.LONG} - schedule.SHARED.keys()
     assert [name for name in named if not (ROOT / name).exists()] == []
@@ -26,12 +26,12 @@ def test_what_is_named_is_there():
     ],
 )
 def test_units(nodeid, unit):
-    """A file is one, and so are all that share something."""
+    """A file is a unit, and so are all files that share a server."""
     assert schedule.unit(nodeid) == unit
 
 
 def test_order():
-    """The long ones as they are listed, the others by their number of tests, each in its order."""
+    """Long units come as listed, others by their number of tests, tests in their own order."""
     expected = [
         "tests/spark/test_sink.py::b",
         "tests/spark/test_errors.py::a",

@@ -1,4 +1,4 @@
-"""Threads and tasks: no executor blocks a loop, and no task dies without a word."""
+"""Threads and tasks: no executor blocks a loop, and no task fails silently."""
 
 import ast
 
@@ -25,7 +25,7 @@ AWAITED = {
 
 
 def functions():
-    """(module, function, whether it is async) of the product; an inner one by itself."""
+    """(module, function) of every function of the product; an inner one by itself."""
     for name, tree in modules().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -33,7 +33,7 @@ def functions():
 
 
 def calls(node):
-    """Calls in a function, by the name of what is called."""
+    """The calls in a function, by the name of the called object."""
     for each in ast.walk(node):
         if isinstance(each, ast.Call):
             called = each.func
@@ -41,7 +41,7 @@ def calls(node):
 
 
 def test_no_executor_is_a_context_in_async_code():
-    """Its end waits for its threads: a cancelled coroutine would hold the loop as long."""
+    """An executor's exit waits for its threads: a cancelled coroutine would block the loop."""
     found = [
         f"{module}:{node.name}"
         for module, node in functions()

@@ -18,7 +18,7 @@ BIN = Path(sys.executable).parent
 
 
 def run(*command, cwd=ROOT):
-    """Run a tool of this environment; its output is the assertion message."""
+    """Runs a tool of this environment; its output is the assertion message."""
     done = subprocess.run(
         [str(BIN / command[0]), *command[1:]], cwd=cwd, capture_output=True, text=True, check=False
     )
@@ -32,27 +32,27 @@ def test_ruff_check():
 
 
 def test_ruff_format():
-    """The formatter has nothing to say."""
+    """The formatter finds nothing to change."""
     run("ruff", "format", "--check", ".")
 
 
 def test_mypy_strict():
-    """Types are a test."""
+    """The product's packages pass mypy in strict mode."""
     run("mypy")
 
 
 def test_mypy_strict_of_a_users_program():
-    """What the client takes and returns has types, and a wrong word is an error before it runs."""
+    """The client's API is typed, so that a wrong word in a program is an error before it runs."""
     run("mypy", "--strict", "tests/structure/typed_client.py")
 
 
 def test_protocol_lint():
-    """The protocol keeps buf's standard rules, comments on everything included."""
+    """The protocol keeps buf's standard rules, including comments on everything."""
     run("buf", "lint", cwd=ROOT / "proto")
 
 
 def test_generated_code_is_current(tmp_path):
-    """The committed classes are what the oldest supported generators make of proto/."""
+    """The committed classes are the output of the oldest supported generators for proto/."""
     files = sorted(str(path) for path in (ROOT / "proto/ackq/v1").glob("*.proto"))
     messages = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi")]
     run("protoc", f"-I{ROOT / 'proto'}", *messages, *files)
@@ -70,7 +70,7 @@ def test_generated_code_is_current(tmp_path):
 
 
 def test_ci_runs_the_readme_test_command():
-    """The gate is the command the README gives."""
+    """CI runs the test command that the README gives."""
     readme = (ROOT / "README.md").read_text()
     command = re.search(r"^python3 -m venv .* -m pytest -n 3$", readme, re.MULTILINE)
     assert command is not None
@@ -92,14 +92,14 @@ def test_pyspark_ackq_imports_in_milliseconds():
 
 @pytest.mark.parametrize("job", sorted(p.name for p in (ROOT / "jobs").glob("*_*.py")))
 def test_job_help_needs_no_spark(job):
-    """`--help` of every job answers at once."""
+    """`--help` of every job answers without Spark."""
     started = time.monotonic()
     assert "usage" in run("python", f"jobs/{job}", "--help").lower()
     assert time.monotonic() - started < 30
 
 
 def test_no_path_or_name_of_a_machine():
-    """The tree speaks of the project alone."""
+    """No file of the tree contains a path or name of this machine."""
     git = shutil.which("git")
     if git is None or not (ROOT / ".git").exists():
         files = [path for path in ROOT.rglob("*") if path.is_file() and ".venv" not in path.parts]

@@ -1,4 +1,4 @@
-"""tests/unit mirrors the product, and asks one process alone."""
+"""tests/unit mirrors the product, and starts no other process."""
 
 import ast
 from pathlib import Path
@@ -26,7 +26,7 @@ LAYERS = {
 }
 STARTS = {"subprocess", "multiprocessing", "embedded", "EmbeddedBroker", "os.kill", "os.fork"}
 
-# Tests of more than a module, with what they are of.
+# Tests of more than one module, with their subject.
 WHOLE = {
     "client/test_public_names.py": "the lazy names of the package",
     "core/test_model.py": "queues and channels against a model",
@@ -63,7 +63,7 @@ def product_module(test):
 
 
 def starts(source):
-    """What of a source could start a process, or end one."""
+    """The names in a source that could start a process, or end one."""
     tree = ast.parse(source)
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     names |= {
@@ -81,7 +81,7 @@ def starts(source):
 
 
 def test_the_tree_mirrors_the_product():
-    """Who looks for the test of a module finds it where the module is."""
+    """The test of a module is at the module's place."""
     others = {
         path.relative_to(UNIT).as_posix()
         for path in UNIT.rglob("test_*.py")
@@ -91,7 +91,7 @@ def test_the_tree_mirrors_the_product():
 
 
 def test_no_process_is_started():
-    """What needs one is a test of another suite."""
+    """A test that needs another process belongs to another suite."""
     found = {
         path.relative_to(UNIT).as_posix() for path in UNIT.rglob("*.py") if starts(path.read_text())
     }
@@ -110,7 +110,7 @@ def test_no_process_is_started():
     ],
 )
 def test_a_test_without_its_module_is_found(test, module):
-    """The check can fail."""
+    """The check finds a test without its module."""
     found = product_module(UNIT / Path(test))
     assert (found and f"{found.name}.py") == module
 
@@ -125,5 +125,5 @@ def test_a_test_without_its_module_is_found(test, module):
     ],
 )
 def test_a_started_process_is_found(source, found):
-    """The check can fail."""
+    """The check finds a started process."""
     assert starts(source) == found

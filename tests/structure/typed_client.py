@@ -1,6 +1,6 @@
 """A program of a user that `mypy --strict` checks; it is not run.
 
-A line with `type: ignore` is wrong, and mypy fails where it finds nothing wrong in it.
+A line with `type: ignore` is wrong, and mypy fails if it finds no error in it.
 """
 
 from concurrent.futures import Future
@@ -33,7 +33,7 @@ OUTCOMES: list[Outcome | OutcomeName] = ["rejected", Outcome.FAILED]
 
 
 def words(admin: Admin, channel: Channel, rows: pa.RecordBatch) -> None:
-    """Texts that have few values."""
+    """Text arguments with few values."""
     admin.declare_exchange("e", KIND)
     admin.declare_exchange("e", "topics")  # type: ignore[arg-type]
     admin.declare_queue("q", overflow=OVERFLOW)
@@ -50,7 +50,7 @@ def words(admin: Admin, channel: Channel, rows: pa.RecordBatch) -> None:
 
 
 def publishes(publisher: Publisher, block: TransactionalPublisher, rows: pa.RecordBatch) -> None:
-    """A queue is named as everywhere else."""
+    """A queue is named as in all other calls."""
     confirmed: Future[Confirmation] = publisher.publish(b"a", queue="q")
     confirmed.result()
     publisher.publish_batch(rows, queue="q").result()
@@ -59,7 +59,7 @@ def publishes(publisher: Publisher, block: TransactionalPublisher, rows: pa.Reco
 
 
 async def alike(publisher: AsyncPublisher, channel: AsyncChannel, rows: pa.RecordBatch) -> bytes:
-    """The same under asyncio."""
+    """The same calls under asyncio."""
     await publisher.publish(b"a", queue="q")
     publisher.publish_nowait(b"a", queue="q")
     await publisher.publish_batch(rows, queue="q")
@@ -74,7 +74,7 @@ def body(message: Message | None) -> bytes:
 
 
 def listed(admin: Admin) -> tuple[int, int, int, bool]:
-    """What Admin returns has types, and the words of the dashboard."""
+    """The results of Admin have types, and the words of the dashboard."""
     queue, session = admin.queue("q"), admin.session("s")
     names: list[str] = [each.queue for each in admin.queues()]
     names += [each.link for each in admin.links()]

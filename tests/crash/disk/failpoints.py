@@ -1,7 +1,8 @@
-"""Every failpoint of the journal: a broker under load dies there, and the ledger adds up.
+"""Every failpoint of the journal: a broker under load is killed there, and loses no message.
 
-Publishers, consumers with random outcomes, transient messages and backups go on through all deaths
-(`tests.crash.consuming`); the files of the broker are small, so that each life meets everything.
+Publishers, consumers with random outcomes, transient messages and backups go on through all kills
+(`tests.crash.consuming`); the files of the broker are small, so that each process lifetime reaches
+every step.
 
     python -m tests.crash.disk.failpoints --rounds 3 [--seed N]
 """
@@ -25,19 +26,19 @@ from tests.crash.consuming import PATIENT_MS, Actor, Run
 from tests.crash.harness import fill, ids, in_queue
 
 SMALL_FILES = Path(__file__).with_name("small_files")
-# Where a broker can die before it has a journal; it is given a directory whose parent is there.
+# Points before there is a journal; the broker gets a directory whose parent exists.
 AT_BIRTH = POINTS[
     POINTS.index("before_make_directory_data") : POINTS.index("after_rename_format") + 1
 ]
-# Where one can that has a journal.
+# Points of a broker that has a journal.
 IN_LIFE = tuple(point for point in POINTS if "make_directory_" not in point or "backup" in point)
-# A point that is met only where another process died before; and where.
+# A point that is reached only where another process died before; and where.
 LEFT_BY = {"before_unlink_format": "before_rename_format"}
-# A life that does not come to its point is stopped, which meets others: after so many seconds,
-# answers, backups, snapshots and dead segments (each becomes a spare or is deleted). A busy machine
-# needs longer for those: up to the last.
+# A broker that does not reach its point is stopped, as the stop reaches other points: after this
+# many seconds, answers, backups, snapshots and dead segments (each becomes a spare or is deleted).
+# A busy machine needs longer for those: up to the last value.
 LIFE_S, ANSWERS, BACKUPS, SNAPSHOTS, DEAD_SEGMENTS, LONGEST_S = 6, 2_000, 2, 3, 4, 300
-# A dead segment is certain to be deleted only where a backup has it, too: two spares are kept.
+# A dead segment is certainly deleted only if a backup has it, too: two spares are kept.
 DELETES_SEGMENT = "unlink_segment"
 LOOK_S = 0.1
 OFTEN = ("write_segment", "sync_data_segment", "write_transient")
@@ -46,7 +47,7 @@ BACKUP_EVERY = 5
 
 
 def environment(folder, failpoint=""):
-    """Of a broker with small files, that makes backups in a folder."""
+    """The environment of a broker with small files that makes backups in a folder."""
     armed = {"ACKQ_FAILPOINT": failpoint} if failpoint else {}
     path = os.pathsep.join([str(SMALL_FILES), *filter(None, sys.path)])
     return {"PYTHONPATH": path, "ACKQ_BROKER_BACKUP_DIR": str(folder / "backups"), **armed}
@@ -75,17 +76,17 @@ class Operating(Actor):
                     admin.declare_queue("volatile", durable=False)
                     admin.purge_queue("volatile")
                     if not turn % BACKUP_EVERY:
-                        # It would keep the segments that it shares from being written over.
+                        # It would keep the segments that it shares from being overwritten.
                         shutil.rmtree(admin.backup(f"b-{turn}").directory)
                         self.ledger.figures["backups"] += 1
 
 
 class Deaths:
-    """The broker dies at one point after the other; `figures["killed"]` has at how many.
+    """Kills the broker at one point after another; `figures["killed"]` counts the points.
 
     Args:
-        folder: Of the run.
-        points: Where, of `IN_LIFE`.
+        folder: The folder of the run.
+        points: The points, of `IN_LIFE`.
     """
 
     def __init__(self, folder, points, run, _relays):
@@ -96,7 +97,7 @@ class Deaths:
         self.rng = random.Random(f"{run.seed} deaths")
 
     def go_on(self, _seconds):
-        """All deaths; the broker serves again at the end."""
+        """Kills the broker at every point; it serves again at the end."""
         for point in self.points:
             if point in LEFT_BY:
                 self._die_at(LEFT_BY[point], 1)
@@ -108,7 +109,7 @@ class Deaths:
         self.broker.restart(env=environment(self.folder))
 
     def _die_at(self, point, hit):
-        """Whether a broker started with this point armed died of it."""
+        """Whether a broker started with this point armed was killed there."""
         self.broker.kill()
         try:
             self.broker.restart(env=environment(self.folder, f"{point}:{hit}"))
@@ -147,7 +148,7 @@ class Deaths:
 
 
 def deaths_at_birth(folder):
-    """A data directory whose first brokers die one step later each is one that works in the end."""
+    """A data directory whose first brokers each die one step later works in the end."""
     data = folder / "new"
     for point in AT_BIRTH:
         broker = embedded(data, env=environment(folder, point))
@@ -163,14 +164,14 @@ def deaths_at_birth(folder):
 
 
 def crash(folder, seed, points):
-    """A run of deaths at those points; returns (what is wrong, the ledger)."""
+    """A run of kills at those points; returns (violations, the ledger)."""
     with embedded(folder / "data", env=environment(folder)) as broker:
         run = Run(broker, seed, partial(Deaths, folder, points), (Operating,))
         return run.go(0), run.ledger
 
 
 def main():
-    """The long form."""
+    """Runs the long form from the command line."""
     parser = argparse.ArgumentParser(description="A broker under load dies at every failpoint.")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)

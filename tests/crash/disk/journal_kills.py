@@ -2,8 +2,8 @@
 
     python -m tests.crash.disk.journal_kills FOLDER
 
-Each life is a fork of this process and has a folder of its own, `POINT-HIT`, with the data
-directory and the file `notes`: what the process promised until then.
+Each run is a fork of this process and has a folder of its own, `POINT-HIT`, with the data directory
+and the file `notes`: the promises that the process made before it died.
 """
 
 import contextlib
@@ -19,26 +19,26 @@ from tests.unit.journal.notes import NotingDisk
 
 
 def data_of(folder):
-    """The data directory of a life, whose parent has to be made as well."""
+    """The data directory of a run, whose parent does not exist either."""
     return folder / "new" / "data"
 
 
 def live_and_die(folder, failpoint):
-    """A life in a folder; a fork that survives it says so by its exit status."""
+    """Runs a journal in a folder; a fork that survives it ends with an exit status."""
     folder.mkdir()
     live_twice(data_of(folder), NotingDisk(folder / "notes"), failpoint=failpoint)
 
 
 def hits(met):
-    """The first time that a point is met, and one in the middle of many.
+    """The first time that a point is reached, and one in the middle of many.
 
-    How often depends on what the threads of a life do at once: the second may come to nothing.
+    The number depends on the concurrency of a run's threads: the second may not be reached.
     """
     return sorted({1, met // 2 + 1})
 
 
 def kill(folder, point, hit):
-    """A life that ends there; whether it was SIGKILL that ended it."""
+    """Kills a fork at a failpoint; returns whether SIGKILL ended it."""
     pid = os.fork()
     if not pid:
         with contextlib.suppress(BaseException):
@@ -49,7 +49,7 @@ def kill(folder, point, hit):
 
 
 def main(folder):
-    """Prints the points at which no life ended; none is success."""
+    """Prints the points at which no process died; none is success."""
     met = []
     live_and_die(folder / "whole", met.append)
     times = Counter(met)

@@ -1,7 +1,7 @@
-"""Power cuts under a broker on a real ext4, with publishers and consumers, and the ledger adds up.
+"""Power cuts under a broker on a real ext4, with publishers and consumers; no message is lost.
 
-The broker meets them as a failing disk: it ends by itself, without another answer. Some come while
-it recovers from the one before.
+The broker sees a power cut as a failing disk: it ends by itself, without another answer. Some cuts
+come while it recovers from the previous one.
 
     python -m tests.crash.disk.power_loss --cuts 50 [--seed N]
 """
@@ -23,23 +23,24 @@ from tests.crash.disk.volumes import Volume
 
 # The exit status of a broker whose disk fails, and of one that cannot read its journal.
 FAILED, REFUSED = 70, (1, 2)
-# A broker that nobody asks for anything has nothing to write, and cannot notice.
+# A broker without requests has nothing to write, and cannot notice the cut.
 NOTICED_S = 90
-# Of the cuts, those that do not wait until clients had answers from this life of the broker.
+# Share of the cuts that do not wait until this broker process has answered clients.
 AT_ONCE = 0.25
-# Of the starts, those that are cut off, at most so long after the first file was opened.
+# Share of the starts that are cut, at most this long after the first file was opened.
 IN_RECOVERY, RECOVERY_S = 0.3, 0.5
 POLL_S = 0.01
 
 
 class PowerCuts:
-    """Cuts the power of a broker's volume, again and again.
+    """Cuts the power of a broker's volume repeatedly.
 
-    `figures["cut"]` counts, and those of them that met a broker before it served.
+    `figures["cut"]` counts the cuts; another figure counts those that hit a broker before it
+    served.
 
     Args:
         volume: Has the data directory.
-        cuts: How many.
+        cuts: Number of cuts.
     """
 
     def __init__(self, volume, cuts, run, _relays):
@@ -50,7 +51,7 @@ class PowerCuts:
         self.rng = random.Random(f"{run.seed} power")
 
     def go_on(self, _seconds):
-        """All cuts; the broker serves again at the end."""
+        """Makes all cuts; the broker serves again at the end."""
         pause = threading.Event()
         while self._cuts_are_left():
             if self.rng.random() >= AT_ONCE:
@@ -66,7 +67,7 @@ class PowerCuts:
         return self.ledger.figures["cut"] < self.cuts
 
     def _end(self, statuses=(FAILED,)):
-        """The broker ends by itself, and the machine starts again."""
+        """Waits until the broker ends by itself, and mounts the volume as at a machine's start."""
         if not self.broker.wait_dead(NOTICED_S):
             self.ledger.report("the broker did not notice")
             self.broker.kill()
@@ -76,7 +77,7 @@ class PowerCuts:
         self.ledger.figures["cut"] += 1
 
     def _cut_recovery(self, after_s):
-        """Starts the broker, and cuts the power so long after it has opened a file."""
+        """Starts the broker, and cuts the power `after_s` after it has opened a file."""
         cut = threading.Thread(target=self._cut_once_open, args=(self.broker.pid, after_s))
         cut.start()
         try:
@@ -87,7 +88,7 @@ class PowerCuts:
         self._end((FAILED, *REFUSED))
 
     def _cut_once_open(self, before, after_s):
-        """Cuts the power of the process that follows another."""
+        """Cuts the power once the process that follows `before` has opened a file."""
         pause = threading.Event()
         deadline = time.monotonic() + CALM_S
         while self.broker.pid == before or not self.volume.is_open_in(self.broker.pid):
@@ -97,7 +98,7 @@ class PowerCuts:
         self.volume.cut_power()
 
     def _wait_for_answers(self, pause):
-        """Until something was answered: clients take long to come back to a busy machine."""
+        """Waits until something was answered: clients recover slowly on a busy machine."""
         before = self.ledger.answers
         deadline = time.monotonic() + CALM_S
         while self.ledger.answers == before:
@@ -108,7 +109,7 @@ class PowerCuts:
 
 
 def crash(folder, seed, cuts):
-    """A run of power cuts; returns (what is wrong, the ledger)."""
+    """A run of power cuts; returns (violations, the ledger)."""
     with (
         Volume(folder / "volume") as volume,
         embedded(volume.mount_point, env=environment(folder)) as broker,
@@ -118,7 +119,7 @@ def crash(folder, seed, cuts):
 
 
 def main():
-    """The long form."""
+    """Runs the long form from the command line."""
     parser = argparse.ArgumentParser(description="Power cuts under a broker on a real ext4.")
     parser.add_argument("--cuts", type=int, default=20)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)

@@ -1,4 +1,4 @@
-"""The short form of `tests.crash.disk.failpoints`: some of the points, others each time."""
+"""The short form of `tests.crash.disk.failpoints`: a random choice of the points each time."""
 
 import random
 import time
@@ -12,7 +12,7 @@ DEATHS = 3
 
 @pytest.mark.crash
 def test_a_broker_that_dies_at_a_failpoint_loses_nothing(tmp_path):
-    """Q7, P4, P10, C4, C15, O5: under load, in whatever step of its journal."""
+    """Q7, P4, P10, C4, C15, O5: a broker killed under load in any step of its journal."""
     seed = time.time_ns() % 1_000_000
     points = random.Random(seed).sample(IN_LIFE, DEATHS)
     print("seed", seed, points)

@@ -1,4 +1,4 @@
-"""A process with an open journal is killed: what it reported is there, its lock is not."""
+"""A process with an open journal is killed: what it reported is on disk, its lock is released."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from tests.unit.journal.running_journal import recovered
 
 
 def test_the_lock_dies_with_its_process(tmp_path):
-    """A lock is of a process, not a file that a crash leaves behind."""
+    """A journal's lock belongs to a process; it is not a file that a crash leaves behind."""
     data = tmp_path / "data"
     program = (
         "import sys, pathlib\n"
@@ -42,7 +42,7 @@ def test_the_lock_dies_with_its_process(tmp_path):
 
 @pytest.fixture(scope="module")
 def lives(tmp_path_factory):
-    """A folder with a life for each point, killed there."""
+    """A folder with a run for each failpoint, killed there."""
     folder = tmp_path_factory.mktemp("lives")
     done = subprocess.run(
         [sys.executable, "-m", "tests.crash.disk.journal_kills", str(folder)],
@@ -59,8 +59,10 @@ def lives(tmp_path_factory):
 @pytest.mark.crash
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_killed_there_loses_nothing(lives, point):
-    """Q7, O5: SIGKILL at each point, when it is met first and in the middle of a life: what the
-    process reported is there, with its blocks, and a backup that has its name is whole.
+    """Q7, O5: a process killed at a failpoint loses nothing that it reported.
+
+    SIGKILL at each point, when it is reached first and in the middle of a run: reported records are
+    on disk, with their blocks, and a backup that has its final name is whole.
     """
     killed = sorted(lives.glob(f"{point}-*"))
     assert killed

@@ -44,7 +44,7 @@ def permitted(tmp_path_factory):
 
 
 def test_what_was_answered_outlives_power_cuts(tmp_path):
-    """I1, P4, P8, P10, Q7: the kernel drops what was not synced; the broker meets EIO, and ends."""
+    """I1, P4, P8, P10, Q7: a power cut drops unsynced data; the broker meets EIO, and ends."""
     seed = time.time_ns() % 1_000_000
     print("seed", seed)
 
@@ -57,7 +57,7 @@ def test_what_was_answered_outlives_power_cuts(tmp_path):
 
 
 def test_the_cut_takes_what_was_not_synced(tmp_path):
-    """I1: a broker that only writes loses what it confirmed: the test above can fail."""
+    """I1: a broker that does not sync loses confirmed messages: the test above can fail."""
     names = ids(1, 100)
     with (
         Volume(tmp_path) as volume,
@@ -76,8 +76,10 @@ def test_the_cut_takes_what_was_not_synced(tmp_path):
 
 
 def test_a_device_that_fails_ends_the_broker(tmp_path):
-    """P8, P10, I2: after a sync that failed nothing is confirmed any more. What was confirmed is
-    there when the disk works again, and what was not comes again, once.
+    """P8, P10, I2: after a failed sync no message is confirmed, and none is lost or doubled.
+
+    Confirmed messages are on disk when it works again, and unconfirmed ones are published again,
+    once.
     """
     names = ids(1, 400)
     with (
@@ -107,7 +109,7 @@ def test_a_device_that_fails_ends_the_broker(tmp_path):
 
 
 def test_a_sector_that_cannot_be_read(tmp_path):
-    """Q5, Q7: who reads is told the file and the byte, and gets it when the disk reads again."""
+    """Q5, Q7: a reader learns the damaged file and byte, and gets the rows once it reads again."""
     old = [b"%020000d" % number for number in range(OLD)]
     with (
         Volume(tmp_path) as volume,
@@ -118,7 +120,7 @@ def test_a_sector_that_cannot_be_read(tmp_path):
         client.declare("new")
         client.publish(*old)
         client.publish(b"new", queue="new")
-        # Nothing is written any more.
+        # From here on nothing is written.
         until(lambda: " 0 records" in list(dump(volume.mount_point))[-1])
         segment = volume.mount_point / segment_name(1)
         drop_cache(segment)
@@ -132,8 +134,9 @@ def test_a_sector_that_cannot_be_read(tmp_path):
 
 
 def test_a_disk_that_others_fill(tmp_path):
-    """P8, P14: publishers are blocked at the reserve, and what drains goes on; without a byte left
-    the journal waits for room, and then everything is answered, once.
+    """P8, P14: a disk at the reserve blocks publishers only; a full one delays answers, once each.
+
+    At the reserve, draining goes on; without a free byte the journal waits for room.
     """
     data = tmp_path / "data"
     filler = data / "lost+found"
@@ -159,7 +162,8 @@ def test_a_disk_that_others_fill(tmp_path):
             assert taken == Counter(name for names in confirmed for name in names)
             assert len(answers) - len(confirmed) <= 1
             if len(confirmed) < len(answers):
-                # One that was on its way when the broker saw the disk is refused, not blocked.
+                # A publish that was on its way when the broker checked the disk is refused, not
+                # blocked.
                 with pytest.raises(DiskFullError):
                     out.flush()
     finally:
@@ -167,9 +171,9 @@ def test_a_disk_that_others_fill(tmp_path):
 
 
 def fill_to_the_reserve(out):
-    """Publishes until that is not answered; the names and the answer of each batch.
+    """Publishes until a batch is not answered; the names and the answer of each batch.
 
-    Slowly: the broker looks at its disk once a second.
+    Slowly: the broker checks its disk once a second.
     """
     answers = []
     pause = threading.Event()
@@ -182,14 +186,14 @@ def fill_to_the_reserve(out):
 
 
 def fill(path):
-    """A file that takes all the room there is."""
+    """Writes a file that takes all free space."""
     with path.open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(4096))
 
 
 def churn(channel, log):
-    """Takes messages and gives them back until the journal has no room for that."""
+    """Takes messages and requeues them until the journal has no room for that."""
     reasons = (str(number) * 1000 for number in range(10**6))
     with suppress(BrokerUnavailableError, TimeoutError):
         while True:
@@ -200,7 +204,7 @@ def churn(channel, log):
 
 
 def drain(channel):
-    """Accepts everything that is ready; the names."""
+    """Accepts everything that is ready; returns the names."""
     taken = Counter()
     while got := channel.get("in", 100):
         taken.update(message.message_id for message in got)

@@ -1,15 +1,15 @@
-"""Real file systems that fill up, whose disk fails, and whose power goes.
+"""Real file systems that fill up, whose disk fails, and whose power is cut.
 
-A `Volume` is an ext4 in a file, by a loop device. The power goes by ext4's own ioctl for that: from
-one instant on nothing more reaches the device, not even what the page cache has. The device fails
-by becoming shorter than its file system: whatever is behind its end cannot be read or written, and
-of what is written the kernel tells at the sync, as of a dying disk.
+A `Volume` is an ext4 in a file, by a loop device. The power is cut by ext4's own ioctl for that:
+from one instant on nothing reaches the device, not even pages of the page cache. The device fails
+by becoming shorter than its file system: blocks after its end cannot be read or written, and the
+kernel reports lost writes at the sync, as for a dying disk.
 
 (A file system with less room for the file than it needs would fail as well, but the loop driver
 takes a short write for a whole one: that disk would lie.)
 
-What needs device-mapper (`dm-flakey`, `dm-log-writes`) is left to `tests.fakes.disk`: few machines
-that run tests have it.
+Faults that need device-mapper (`dm-flakey`, `dm-log-writes`) are left to `tests.fakes.disk`: few
+machines that run tests have it.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ import pytest
 MIB = 1 << 20
 # EXT4_IOC_SHUTDOWN, _IOR('X', 125, __u32); without a flush of ext4's own journal.
 _SHUTDOWN, _NO_LOG_FLUSH = 0x8004587D, struct.pack("I", 2)
-# FIBMAP: from a block of a file to that of the device.
+# FIBMAP: maps a block of a file to a block of the device.
 _FIBMAP = 1
 # struct loop_info64 of <linux/loop.h>: `lo_sizelimit` at byte 32.
 _LOOP_SET_STATUS64, _LOOP_GET_STATUS64, _STATUS_BYTES = 0x4C04, 0x4C05, 232
@@ -34,14 +34,14 @@ _PROGRAMS = ("mount", "umount", "losetup", "mkfs.ext4")
 
 
 def run(*command):
-    """A command that succeeds; what it printed."""
+    """Runs a command that must succeed; returns its output."""
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     assert done.returncode == 0, (command, done.stderr)
     return done.stdout.strip()
 
 
 def drop_cache(path):
-    """The next read of a file that is on the disk comes from there."""
+    """Drops a file from the page cache, so that its next read comes from the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -60,8 +60,8 @@ class Volume:
         mount_point: Where it is mounted, the directory `data` in its folder.
 
     Args:
-        folder: For its files.
-        size_bytes: Of the file system.
+        folder: Folder for its files.
+        size_bytes: Size of the file system.
     """
 
     def __init__(self, folder, size_bytes=256 * MIB):
@@ -93,7 +93,7 @@ class Volume:
         run("umount", self._memory)
 
     def cut_power(self):
-        """Nothing that is written from now on reaches the device; calls fail with EIO."""
+        """Lets nothing that is written from now on reach the device; calls fail with EIO."""
         fd = os.open(self.mount_point, os.O_RDONLY)
         try:
             fcntl.ioctl(fd, _SHUTDOWN, _NO_LOG_FLUSH)
@@ -101,7 +101,7 @@ class Volume:
             os.close(fd)
 
     def mount_again(self):
-        """As after a start of the machine: no process may have a file of it open."""
+        """Mounts again, as after a start of the machine: no process may have a file of it open."""
         run("umount", self.mount_point)
         self._mount()
 
@@ -114,14 +114,14 @@ class Volume:
         return False
 
     def fail(self, path):
-        """From now on the device fails for this file, and whatever is behind its begin.
+        """Makes the device fail for this file, and for everything after its begin.
 
-        Pages of the file that are in memory stay there.
+        Pages of the file that are in memory stay readable.
         """
         self._end_at(self._begin_of(path))
 
     def work_again(self):
-        """The device is whole."""
+        """Makes the whole device work again."""
         self._end_at(0)
 
     def _begin_of(self, path):
@@ -132,7 +132,7 @@ class Volume:
             return struct.unpack("I", block)[0] * os.fstatvfs(file.fileno()).f_bsize
 
     def _end_at(self, size_bytes):
-        """Where the device ends; 0: with its file."""
+        """Sets the end of the device; 0: the end of its file."""
         fd = os.open(self._device, os.O_RDWR)
         try:
             status = bytearray(_STATUS_BYTES)
@@ -147,7 +147,7 @@ class Volume:
 
 
 def require_tmpfs(folder):
-    """Skips a test where nothing can be mounted; but not in the gate, where it can."""
+    """Skips a test where nothing can be mounted; fails it in the gate, where mounts must work."""
     folder.mkdir()
     try:
         mount_tmpfs(folder, MIB)

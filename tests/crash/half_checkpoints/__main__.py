@@ -1,11 +1,11 @@
-"""A ledger of queries whose checkpoints lose their newest files; status 1 if it does not add up.
+"""A ledger of queries whose checkpoints lose their newest files; status 1 on any violation.
 
     python -m tests.crash.half_checkpoints --sequences 500 --seed 7
 
-Each sequence has a queue and a query of its own, by the seed: batches with rows and without, some
-of them from a second source alone, stops, a sink that dies, and power losses, each of which takes
-the newest offsets and commits. The sink records the id of each batch, and skips what it has. A
-query that is refused goes on as the refusal says (S2, S9, S11, K1, K5).
+Each sequence has a queue and a query of its own, drawn from the seed: batches with rows and
+without, some of them from a second source alone, stops, a sink that dies, and power losses, each of
+which removes the newest offsets and commits. The sink records the id of each batch, and skips
+batches that it has. A query that is refused goes on as the refusal says (S2, S9, S11, K1, K5).
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tests.crash import local_spark
 from tests.crash.half_checkpoints.sequence import REFUSALS, Sequence
 from tests.fakes import machine
 
-# A query starts again sooner: the broker waits less for the process that went.
+# A query restarts sooner: the broker waits less for the process that ended.
 LIMITS = {"HOLDER_CUT_GRACE_MS": 200, "UPTIME_TICK_MS": 100}
 # Without S11 a batch id may read any lease, and an unread lease is accepted.
 PLANTED = """
@@ -35,7 +35,7 @@ WRONG = ("lost", "doubled", "failed")
 
 
 def start_spark(folder, *, delta):
-    """Spark of this process."""
+    """The Spark session of this process."""
     from ackq.spark import configure
 
     settings = {
@@ -51,7 +51,7 @@ def start_spark(folder, *, delta):
 
 
 def run(spark, folder, args, say):
-    """All sequences; gives the totals."""
+    """Runs all sequences; returns the totals."""
     totals = Counter()
     env = machine.with_limits(folder, LIMITS)
     if args.planted:
@@ -69,7 +69,7 @@ def run(spark, folder, args, say):
             )
             try:
                 sequence.go()
-            except Exception as error:  # noqa: BLE001 - the others go on
+            except Exception as error:  # noqa: BLE001 - the other sequences go on
                 sequence.figures["failed"] = 1
                 sequence.trace.append(f"{type(error).__name__}: {error}")
             if any(sequence.figures[name] for name in WRONG):
@@ -95,7 +95,7 @@ def line(seed, totals):
 
 
 def main():
-    """The long form."""
+    """Runs the long form from the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sequences", type=int, default=500)
     parser.add_argument("--first", type=int, default=1, help="number of the first")

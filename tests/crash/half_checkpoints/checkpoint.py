@@ -1,14 +1,14 @@
-"""The files of a query's checkpoint, of which a power loss takes the newest.
+"""The files of a query's checkpoint, of which a power loss removes the newest.
 
-Spark syncs neither `offsets` nor `commits`, so any number of the newest of each may be gone, while
-the broker and the sink have synced all that they had. What is older has reached the disk.
+Spark syncs neither `offsets` nor `commits`, so any number of the newest files of each may be lost,
+while the broker and the sink have synced everything. Older files have reached the disk.
 """
 
 import json
 import shutil
 
 KINDS = ("offsets", "commits")
-# How many of the newest offsets and commits go, with a weight; None: all of both.
+# How many of the newest offsets and commits are lost, with a weight; None: all of both.
 LOSSES = {
     (1, 1): 6,
     (0, 1): 4,
@@ -25,23 +25,23 @@ LOSSES = {
 
 
 class Checkpoint:
-    """A checkpoint on the disk of this machine."""
+    """A checkpoint on this machine's disk."""
 
     def __init__(self, folder):
         self.folder = folder
 
     @property
     def query(self):
-        """The query's id, which stays when offsets and commits are lost."""
+        """The query's id, which survives the loss of offsets and commits."""
         return json.loads((self.folder / "metadata").read_text())["id"]
 
     def batches(self, kind):
-        """The batches in one of its logs, in order."""
+        """The batch ids in one of its logs, in order."""
         found = (self.folder / kind).glob("[0-9]*")
         return sorted(int(file.name) for file in found if file.name.isdecimal())
 
     def lose(self, random):
-        """The power goes; gives what is lost, in words."""
+        """Removes the newest files, as a power loss does; returns the lost batch ids by log."""
         chosen = random.choices(list(LOSSES), list(LOSSES.values()))[0]
         lost = {}
         for kind, count in zip(KINDS, chosen or (None, None), strict=True):
@@ -51,7 +51,7 @@ class Checkpoint:
         return lost
 
     def forget_uncovered(self):
-        """Takes away what Spark would write again: commits from its last offsets on, and state."""
+        """Removes files that Spark would rewrite: commits from the last offsets on, and state."""
         last = max(self.batches("offsets"), default=0)
         self._forget("commits", [batch for batch in self.batches("commits") if batch >= last])
         if not last:

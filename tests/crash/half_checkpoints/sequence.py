@@ -1,8 +1,8 @@
-"""One query that loses the newest files of its checkpoint again and again; and its messages.
+"""One query that repeatedly loses the newest files of its checkpoint, and its messages.
 
-A random source decides what is published, how the query runs, where its sink dies, what a power
-loss takes, and which of the documented remedies is taken when the query is refused. The query's
-shape is its own from the start.
+A random source decides what is published, how the query runs, where its sink dies, which files a
+power loss removes, and which of the documented remedies is used when the query is refused. The
+query's shape is fixed from the start.
 
 Invariant: whenever no query runs, each confirmed message is in the sink or in the broker (S11, K1).
 """
@@ -19,7 +19,7 @@ from tests.crash.half_checkpoints.checkpoint import Checkpoint
 from tests.crash.half_checkpoints.sinks import DeltaSink, ListSink
 from tests.crash.harness import fill, in_queue
 
-# How the query runs, with a weight.
+# Weights of the ways to run the query.
 WEIGHTS = {"once": 4, "available": 2, "processed": 2, "stopped": 3}
 TRIGGERS = {
     "once": {"once": True},
@@ -30,15 +30,15 @@ TRIGGERS = {
 RUN_S = 120
 STOP_S = 3
 MOST_DRAINS = 20
-# Spark's own refusals: it would write again what is there, the commit of a batch or state of batch
-# 0. The last two name no cause.
+# Spark's own refusals to overwrite an existing file: the commit of a batch, or state of batch 0.
+# The last two name no cause.
 SPARKS = (
     "CONCURRENT_STREAM_LOG_UPDATE",
     "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
     "Exception thrown in awaitResult",
     "assertion failed",
 )
-# What a refused query may be told; anything else is a failure of the ledger.
+# Errors that may refuse a query; any other error is a failure of the ledger.
 REFUSALS = (
     "BatchChangedError",
     "UnreadLeaseError",
@@ -50,11 +50,11 @@ REFUSALS = (
 
 
 class Sequence:
-    """Steps of one query.
+    """The steps of one query.
 
     Attributes:
-        figures: What happened, counted.
-        trace: What happened, in order.
+        figures: Counts of what happened.
+        trace: Descriptions of what happened, in order.
         lost: Confirmed messages that were neither in the sink nor in the broker.
     """
 
@@ -82,7 +82,7 @@ class Sequence:
         self._begin_anew()
 
     def go(self):
-        """All steps; then everything is drained."""
+        """Runs all steps, then drains the queues."""
         for _ in range(self.random.randint(2, 3)):
             self._publish()
             if self.random.random() < 0.15:
@@ -120,7 +120,7 @@ class Sequence:
             self.trace.append("a line of text")
 
     def _run(self, kind):
-        """Starts the query; gives whether it ran to its end."""
+        """Runs the query once; returns whether it ran to its end."""
         if self.checkpoint is not self.sink.checkpoint:
             self.sink.checkpoint = self.checkpoint
         began = time.monotonic()
@@ -148,7 +148,7 @@ class Sequence:
         return not refusal
 
     def _stop_soon(self, query):
-        """Lets it run some batches, and stops it in the midst of what comes then."""
+        """Lets the query run some batches, then stops it in the middle of the next."""
         until = time.monotonic() + STOP_S
         batches = self.sink.figures["batches"] + self.random.randint(1, 3)
         while time.monotonic() < until and self.sink.figures["batches"] < batches:
@@ -156,7 +156,7 @@ class Sequence:
         query.awaitTermination(self.random.choice((0.01, 0.1, 0.3)))
 
     def _check(self):
-        """K1, S11: what the broker has accepted is in the sink."""
+        """K1, S11: every message that the broker has accepted is in the sink."""
         left = self._left()
         missing = set(self.published) - left.keys() - self.sink.written().keys()
         if missing - self.lost:
@@ -164,9 +164,9 @@ class Sequence:
         self.lost |= missing
 
     def _drain(self):
-        """Runs the query until the broker has nothing, and releases what nobody comes back to."""
+        """Runs the query until the broker is empty; releases leases that no query returns to."""
         if not SAYS_START:
-            self.most = 1000  # a run is one batch there
+            self.most = 1000  # before Spark 4.2 a run is one batch
         for _ in range(MOST_DRAINS):
             batches = self.sink.figures["batches"]
             if self._run("available"):
@@ -181,7 +181,7 @@ class Sequence:
     # --- what an operator does ---
 
     def _remedy(self, error, text, why):
-        """One of the remedies that the error names."""
+        """Applies one of the remedies that the error names."""
         assert error in REFUSALS, "\n".join([text[:2000], *why])
         self.figures[error] += 1
         if error in SPARKS and self.random.random() < 0.6:
@@ -198,13 +198,14 @@ class Sequence:
             self.sessions += 1
 
     def _give_back(self, session):
-        """S9: the messages that a session holds for another checkpoint."""
+        """S9: frees the messages that a session holds for another checkpoint."""
         how = self.random.choice(("release", "takeover", "another name"))
         self.trace.append(f"remedy: {how}")
         if how == "release":
             self._release(session)
         elif how == "takeover":
-            # Each source of the query has the option: what the other one holds comes again, too.
+            # Each source of the query has the option: the other one's leased messages come again,
+            # too.
             taken = {f"{queue}-{self.sessions}" for queue in self.queues}
             for each in taken.intersection(self._holding()):
                 self._note_held(each)
@@ -213,13 +214,13 @@ class Sequence:
             self.sessions += 1
 
     def _begin_anew(self):
-        """A new, empty checkpoint."""
+        """Begins a new, empty checkpoint."""
         self.checkpoints += 1
         self.trace.append("a new checkpoint")
         self.checkpoint = Checkpoint(self.folder / f"checkpoint-{self.checkpoints}")
 
     def _release(self, session):
-        """The messages may already have been processed; they come once more."""
+        """Releases a session's lease; its messages, perhaps processed, are delivered once more."""
         self.trace.append(f"released {session}, which held {self._note_held(session)}")
         self.figures["released"] += 1
         self.admin.release_session(session, fence=True)
@@ -267,7 +268,7 @@ class Sequence:
             self.loaded[key] = self.spark.readStream.format("ackq").options(**options).load()
         rows = self.loaded[key]
         if self.watermark:
-            # A watermark that no row is late for, and that runs a batch without rows all the same.
+            # A watermark for which no row is late, and which still runs a batch without rows.
             rows = rows.withWatermark("published_at", "1 hour")
             rows = rows.dropDuplicatesWithinWatermark(["delivery_tag"])
         return rows.select("message_id")

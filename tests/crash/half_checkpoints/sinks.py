@@ -1,21 +1,21 @@
-"""Sinks that write each batch of a query once: they record the id of each, and skip what they have.
+"""Sinks that write each batch of a query once: they record its id, and skip known batches.
 
-Invariant: rows and id of a batch are recorded together, for batches without rows too, as Delta does
-with `txnAppId` and `txnVersion`.
+Invariant: rows and id of a batch are recorded together, also for batches without rows, as Delta
+does with `txnAppId` and `txnVersion`.
 """
 
 from collections import Counter
 
 
 class SinkDiedError(Exception):
-    """The sink ends its query, before or after it wrote."""
+    """The sink's failure that ends its query, before or after the write."""
 
 
 class ListSink:
-    """A sink in memory, which no power loss takes.
+    """A sink in memory, which power losses do not affect.
 
     Args:
-        reads: It reads the rows also of a batch that it skips.
+        reads: It reads the rows also of batches that it skips.
     """
 
     def __init__(self, *, reads):
@@ -27,7 +27,7 @@ class ListSink:
         self.dies = ""
 
     def __call__(self, rows, batch):
-        """`foreachBatch`."""
+        """Processes one batch as `foreachBatch` calls it."""
         self.figures["batches"] += 1
         query = self.checkpoint.query
         known = batch <= self.latest.get(query, -1)
@@ -48,18 +48,18 @@ class ListSink:
             raise SinkDiedError(when)
 
     def _write(self, rows, _query, _batch, *, known):
-        """Writes the rows unless they are known; gives whether there are none."""
+        """Writes the rows unless they are known; returns whether there are none."""
         names = [] if known else [row.message_id for row in rows.collect()]
         self.rows.update(names)
         return not names
 
     def written(self):
-        """How often each message is there."""
+        """The number of times that each message was written."""
         return self.rows
 
 
 class DeltaSink(ListSink):
-    """A Delta table, which knows by itself what it has."""
+    """A Delta table, which recognises the batches that it has."""
 
     def __init__(self, spark, folder, *, reads):
         super().__init__(reads=reads)
@@ -73,7 +73,7 @@ class DeltaSink(ListSink):
         return not known and self.written().total() == before
 
     def written(self):
-        """How often each message is in the table."""
+        """The number of times that each message is in the table."""
         from delta.tables import DeltaTable
 
         if not DeltaTable.isDeltaTable(self.spark, self.table):

@@ -1,4 +1,4 @@
-"""A few sequences of the ledger of half checkpoints, in a process of their own; also with a bug."""
+"""A few sequences of the ledger of half checkpoints, in their own process; also with a bug."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ SEQUENCES, SEED = 8, 3
 
 
 def figures(*more):
-    """The exit status of a run, and its last line's figures."""
+    """The exit status of a run, and the figures of its last line."""
     command = [sys.executable, "-m", "tests.crash.half_checkpoints", "--delta", "0"]
     command += ["--sequences", str(SEQUENCES), "--seed", str(SEED), *more]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -24,7 +24,7 @@ def figures(*more):
 
 
 def test_half_a_checkpoint_loses_and_doubles_nothing():
-    """S2, S9, S11, K1, K5: batches with rows and without; what is refused is not lost."""
+    """S2, S9, S11, K1, K5: lost checkpoint files and refusals lose and double no messages."""
     status, told = figures()
     assert (status, told["lost"], told["doubled"], told["failed"]) == (0, 0, 0, 0)
     assert told["sequences"] == SEQUENCES
@@ -34,7 +34,7 @@ def test_half_a_checkpoint_loses_and_doubles_nothing():
 
 
 def test_the_ledger_finds_the_rule_missing():
-    """S11: without it batches come again with other rows, and the sink skips them."""
+    """S11: without the rule, batch ids come again with other rows, which the sink skips."""
     status, told = figures("--planted")
     assert status == 1
     assert told["lost"] > 0

@@ -1,4 +1,4 @@
-"""RabbitMQ, a link, the edge, Spark, the edge, a link, Artemis: a chain, and what befalls it."""
+"""A chain under faults: RabbitMQ, a link, the local broker, Spark, a second link, Artemis."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -20,19 +20,19 @@ from tests.wire.links.amqp1.servers import DEAD_LETTERS, PASSWORD, QUEUES, USER
 
 QUEUE = "orders"
 IN, OUT = "in", "out"
-# Of either link; what is under way is far less than what Artemis remembers (L23).
+# Of either link; far fewer messages are in flight than Artemis remembers (L23).
 PREFETCH = 500
 PAUSE_S = 0.03
-# Artemis's queue is empty when so often nothing came for a second.
+# Artemis's queue is empty when this many takes of a second each brought nothing.
 IDLE = 5
 
 
 class Delivered(NamedTuple):
-    """What stands in Artemis's queue.
+    """The content of Artemis's queue, compared with the confirmed messages.
 
     Attributes:
-        confirmed: What RabbitMQ had confirmed.
-        strange: What nobody had published, or with another body.
+        confirmed: Messages that RabbitMQ had confirmed.
+        strange: Messages that were never published, or have another body.
     """
 
     confirmed: int
@@ -43,12 +43,12 @@ class Delivered(NamedTuple):
 
     @property
     def wrong(self):
-        """Whether it is anything but each once."""
+        """Whether any message is lost, doubled or strange."""
         return bool(self.lost or self.doubled or self.strange)
 
 
 def delivered(rows, confirmed):
-    """Compares rows, (id, body), with the numbers that were confirmed; the next may be there."""
+    """Compares rows, (id, body), with the confirmed numbers; the next number may be there."""
     times = Counter(name for name, _ in rows)
     known = {str(number) for number in confirmed}
     strange = set(times) - known - {str(len(confirmed))}
@@ -62,8 +62,8 @@ class Chain(FaultRun):
     """Messages with ids from RabbitMQ to Artemis, each exactly once.
 
     Args:
-        seed: Of all decisions.
-        folder: For data and logs.
+        seed: Seed of all decisions.
+        folder: Folder for data and logs.
     """
 
     def build(self, stack):
@@ -90,7 +90,7 @@ class Chain(FaultRun):
         self.spark = SparkSide(self, process)
 
     def run(self, seconds):
-        """Faults for so long, from when Spark works; then calm; returns what was delivered."""
+        """Runs faults for `seconds` once Spark works, then calm; returns the result in Artemis."""
         self.publishing = NumberedPublishing(
             [self.rabbit.port], QUEUE, PAUSE_S, lambda: self.figures["written"]
         )
@@ -115,7 +115,7 @@ class Chain(FaultRun):
 
     @property
     def accepted(self):
-        """How many Spark has written."""
+        """The number of messages that Spark has written."""
         with Admin(self.edge.endpoint) as admin:
             self.figures["written"] = admin.queue(OUT).published
         return self.figures["written"]
@@ -130,7 +130,7 @@ class Chain(FaultRun):
         info = links[IN]
         if not info.live or info.held or info.settled:
             return f"the link: {info}"
-        # What RabbitMQ has delivered and the link not yet stored is in no queue's count.
+        # Messages delivered by RabbitMQ and not yet stored by the link are in no queue's count.
         known = len(self.publishing.confirmed)
         if self.accepted < known:
             return f"{self.accepted} of {known} written"
@@ -139,7 +139,7 @@ class Chain(FaultRun):
     # --- inside ---
 
     def _kinds(self):
-        """The faults by their name."""
+        """The faults by name."""
         return {
             "kill link": self.kill_link,
             "kill edge": self.kill_edge,
@@ -156,7 +156,7 @@ class Chain(FaultRun):
                 QUEUE, durable=True, arguments={"x-queue-type": "quorum"}
             )
         )
-        # A queue is declared before it is on disk: a killed node would not have it.
+        # A queue is declared before it is on disk: a killed node could lose it.
         self.rabbit.control("eval", "mnesia:sync_log().")
         with Admin(self.edge.endpoint) as admin:
             for name in (IN, OUT):
@@ -167,7 +167,7 @@ class Chain(FaultRun):
         return found.method.message_count
 
     def _rows_there(self):
-        """What is in Artemis's queue, (id, body), taken until nothing comes any more."""
+        """The rows in Artemis's queue, (id, body), taken until no more arrive."""
         rows, idle = [], 0
         while idle < IDLE:
             taken = self.peer.take()
@@ -176,14 +176,14 @@ class Chain(FaultRun):
         return rows
 
     def _call(self, work):
-        """What something on a channel of RabbitMQ returns."""
+        """The result of `work` on a channel of RabbitMQ."""
         with pika.BlockingConnection(
             pika.ConnectionParameters("127.0.0.1", self.rabbit.port)
         ) as connection:
             return work(connection.channel())
 
     def _count(self):
-        """What the chain did beside passing each message on once."""
+        """Counts repeated publishes, stored messages, and the link's figures of its cuts."""
         with Admin(self.edge.endpoint) as admin:
             (info,) = (each for each in admin.links() if each.link == IN)
         for name in COUNTS:

@@ -1,4 +1,4 @@
-"""The Spark driver of [query.py](query.py) as a process that is killed and started again."""
+"""The Spark driver of [query.py](query.py) as a process that is killed and restarted."""
 
 import itertools
 import os
@@ -12,16 +12,16 @@ _ROOT = Path(__file__).parents[3]
 
 
 class DriverProcess:
-    """A driver in a process group of its own, so that SIGKILL takes its JVM too.
+    """A driver in a process group of its own, so that SIGKILL ends its JVM too.
 
     Args:
-        folder: For checkpoints, tables and logs.
-        endpoint: The edge, or a relay to it.
+        folder: Folder for checkpoints, tables and logs.
+        endpoint: The local broker, or a relay to it.
         to_table: Queues that go to a Delta table each.
         to_queue: Queues that go to another queue each, as pairs.
 
     Attributes:
-        ended: Why it ended by itself, each time.
+        ended: The reason of each end that was no kill.
     """
 
     def __init__(self, folder, endpoint, *, to_table=(), to_queue=()):
@@ -39,7 +39,7 @@ class DriverProcess:
         self.ended = []
 
     def start(self):
-        """Starts it, from its checkpoints."""
+        """Starts the driver, from its checkpoints."""
         self._runs += 1
         self._before = self._batches()
         with self._log.open("wb") as out:
@@ -59,20 +59,20 @@ class DriverProcess:
 
     @property
     def working(self):
-        """Whether it lives and has finished a batch of each of its queries since it was started."""
+        """Whether it runs, and has finished a batch of each of its queries since its start."""
         if self._process is None or self._process.poll() is not None:
             return False
         now = self._batches()
         return all(now[queue] > self._before[queue] for queue in self._queues)
 
     def kill(self):
-        """SIGKILL to the driver, its JVM and its workers."""
+        """Sends SIGKILL to the driver, its JVM and its workers."""
         if self._process is not None:
             fire.kill_group(self._process.pid)
             self._process.wait()
 
     def look_after(self):
-        """Starts it again when it has ended by itself, and notes why."""
+        """Restarts the driver if it has ended by itself, and records the reason."""
         if self._process.poll() is not None:
             self.ended.append(f"exit status {self._process.returncode}: {self._reason()}")
             self.kill()
@@ -83,7 +83,7 @@ class DriverProcess:
         return self.folder / f"driver-{self._runs:03d}.log"
 
     def _reason(self):
-        """Why the first query that failed did so, or the last error of its log."""
+        """The error of the first query that failed, or the last error of its log."""
         lines = self._log.read_text(errors="replace").splitlines()
         for line, after in itertools.pairwise(lines):
             if "terminated with error" in line:

@@ -1,4 +1,4 @@
-"""What runs under fire have in common: an edge, a process of links, relays, and the faults."""
+"""The common parts of link runs: the local broker, the links' process, relays and faults."""
 
 import abc
 import random
@@ -16,25 +16,25 @@ from tests.wire.operations.processes import command, environment
 
 CALM_S = 600
 STOP_S = 60
-# A machine that is starved, or a log of some 100,000 records: a tenth of a millisecond of CPU each.
+# For a starved machine, or a log of some 100,000 records: a tenth of a millisecond of CPU each.
 START_S = 300.0
-# Of the connections, those that are reset at a byte of their own.
+# Share of the connections that are reset, each at a byte of its own.
 RESETS = 0.5
 
 
 class FaultRun(abc.ABC):
-    """A context manager; what is started in `build` ends with it.
+    """A run of links under faults, as a context manager; ends all that `build` starts.
 
     Args:
-        seed: Of all decisions.
-        folder: For data and logs.
+        seed: Seed of all decisions.
+        folder: Folder for data and logs.
 
     Attributes:
-        figures: What was counted, the faults among it.
-        problems: What is wrong; the first one ends the run.
+        figures: Counts, the faults among them.
+        problems: Violations; the first one ends the run.
         stopping: Set when all is done.
         spark: The side of Spark's driver; None: there is none.
-        relays: By what they lead to.
+        relays: Relays by the name of their target.
     """
 
     def __init__(self, seed, folder):
@@ -65,17 +65,17 @@ class FaultRun(abc.ABC):
 
     @abc.abstractmethod
     def build(self, stack):
-        """Starts the other brokers, and makes queues and relays."""
+        """Starts the remote brokers, and makes queues and relays."""
 
     def report(self, problem):
-        """Notes what is wrong; the run ends."""
+        """Records a violation, which ends the run."""
         print(f"{time.strftime('%X')} {problem}", flush=True)
         self.problems.append(problem)
 
     # --- for those that build ---
 
     def relay(self, stack, name, endpoint):
-        """A relay to somebody, which resets half of its connections at a byte of their own."""
+        """A relay to an endpoint, which resets half of its connections at a byte of their own."""
         schedule = Schedule(f"{self.seed} {name}", ("reset",))
 
         def faults(number):
@@ -87,7 +87,7 @@ class FaultRun(abc.ABC):
         return relay
 
     def write_links(self, endpoint, links):
-        """The configuration of the process of links: the edge's endpoint, and keys of each link."""
+        """Writes the configuration of the links' process: the endpoint, and each link's keys."""
         lines = ["[edge]", f'endpoint = "{endpoint}"']
         for keys in links:
             lines.append("[[link]]")
@@ -110,14 +110,14 @@ class FaultRun(abc.ABC):
             )
 
     def kill_link(self):
-        """SIGKILL, and another one."""
+        """Kills the links' process with SIGKILL, and starts another one."""
         if self._link.poll() is not None:
             self.report(f"the link's process ended by itself: {self._link.returncode}")
         self._end_link()
         self.start_link()
 
     def kill_edge(self):
-        """SIGKILL, and a start on its data; False: Spark's driver would not get to work."""
+        """Kills and restarts the local broker; False if Spark's driver would not get to work."""
         if not self._may_go():
             return False
         self.edge.kill()
@@ -125,9 +125,9 @@ class FaultRun(abc.ABC):
         return True
 
     def restart_edge(self):
-        """A stop, which leaves a snapshot, and a start; False as for a kill.
+        """Stops the local broker, which leaves a snapshot, and starts it; False as for a kill.
 
-        Without one each start reads the log of the whole run.
+        Without a snapshot each start reads the log of the whole run.
         """
         if not self._may_go():
             return False
@@ -135,10 +135,10 @@ class FaultRun(abc.ABC):
         return True
 
     def _may_go(self):
-        """Whether the edge may; while a driver starts, once.
+        """Whether the local broker may be ended; while a driver starts, only once.
 
-        The edge waits a heartbeat after its start for the holder that it knew (S3): a driver gets
-        to work only when the edge lives that long.
+        After its start the broker waits a heartbeat for the holder that it knew (S3): a driver gets
+        to work only if the broker lives that long.
         """
         if self.spark is None or self.spark.driver.working:
             return True
@@ -146,14 +146,14 @@ class FaultRun(abc.ABC):
         return not before
 
     def kill_driver(self):
-        """SIGKILL to Spark's driver, and another one; False: it was not at work."""
+        """Kills Spark's driver with SIGKILL and starts another; False: it was not at work."""
         if not self.spark.kill():
             return False
         self._edge_ended_at_start = False
         return True
 
     def kill_and_start(self, server):
-        """A fault: SIGKILL to another broker, and a start on its data."""
+        """A fault that kills another broker with SIGKILL and starts it on its data."""
 
         def fault():
             server.kill()
@@ -162,7 +162,7 @@ class FaultRun(abc.ABC):
         return fault
 
     def reset(self, name):
-        """A fault: everything over a relay, at once."""
+        """A fault that cuts all connections over a relay at once."""
 
         def fault():
             self.relays[name].cut()
@@ -173,13 +173,13 @@ class FaultRun(abc.ABC):
     # --- the end ---
 
     def calm(self):
-        """No connection is reset any more; how many were is counted."""
+        """Ends the resets of connections; counts those that happened."""
         for name, relay in self.relays.items():
             relay.calm()
             self.figures[f"reset at a byte {name}"] = len(relay.struck)
 
     def settle_down(self):
-        """Waits until nothing is unfinished; raises AssertionError with the problems of the run."""
+        """Waits until everything is finished; raises AssertionError with the run's problems."""
         deadline = time.monotonic() + CALM_S
         pause = threading.Event()
         waits = ""
@@ -194,16 +194,16 @@ class FaultRun(abc.ABC):
 
     @abc.abstractmethod
     def unfinished(self):
-        """What is not finished, in words; empty: everything is."""
+        """Describes work that is not finished; empty when everything is."""
 
     @property
     def link_ended(self):
-        """Whether the process of links has ended, in words."""
+        """Describes the end of the links' process; empty while it runs."""
         ended = self._link.poll()
         return "" if ended is None else f"the link's process ended by itself: {ended}"
 
     def stop_link(self):
-        """SIGTERM; another exit status than 0 is wrong."""
+        """Stops the links' process by SIGTERM; an exit status other than 0 is a violation."""
         self._link.terminate()
         if (status := self._link.wait(STOP_S)) != 0:
             self.report(f"the link's process ended with {status}")

@@ -1,10 +1,10 @@
-"""What befalls a world: by a seed somebody is killed, or a side's connections are reset."""
+"""The faults of a world, by a seed: a process is killed, or a side's connections are reset."""
 
 import random
 import threading
 import time
 
-# How often, of the sum.
+# Relative frequencies.
 WEIGHTS = {
     "kill link": 6,
     "kill edge": 4,
@@ -21,11 +21,11 @@ PAUSE_S = (0.2, 3)
 
 
 class Faults:
-    """Faults by hand; between two of them something is accepted.
+    """Injects faults; between two of them some message is accepted.
 
     Args:
-        world: What they befall; its `figures` count them.
-        kinds: The faults by their name, one of `WEIGHTS`; one that returns False could not strike.
+        world: The run under faults; its `figures` count them.
+        kinds: The faults by name, as in `WEIGHTS`; one that returns False could not strike.
     """
 
     def __init__(self, world, kinds):
@@ -35,7 +35,7 @@ class Faults:
         self._rng = random.Random(f"{world.seed} faults")
 
     def go_on(self, seconds):
-        """Faults for so long."""
+        """Injects faults for `seconds`."""
         end = time.monotonic() + seconds
         pause = threading.Event()
         before = -1

@@ -1,4 +1,4 @@
-"""The ledger of links under fire: who moves, keeps or takes is killed, and connections are reset.
+"""The ledger of links under fire: every process on the way is killed, connections are reset.
 
 Run it for as long as wanted:
 
@@ -16,7 +16,7 @@ from tests.crash.links.world import ALL, TWELVE, World
 
 
 def burn(seed, seconds, folder, combinations=ALL):
-    """A run; returns (what is wrong, the verdicts, the world)."""
+    """A run; returns (violations, the verdicts, the world)."""
     with World(seed, Path(folder), combinations) as world:
         verdicts = world.run(seconds)
     wrong = [f"{each.name}: {verdict}" for each, verdict in verdicts.items() if verdict.wrong]
@@ -24,7 +24,7 @@ def burn(seed, seconds, folder, combinations=ALL):
 
 
 def main(arguments=None):
-    """Runs from the command line; the status is 1 when something does not add up."""
+    """Runs from the command line; the status is 1 on any violation."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)

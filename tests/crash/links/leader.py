@@ -1,15 +1,15 @@
-"""The leader of a quorum queue is killed under a link and Spark; the ledger must add up.
+"""Kills the leader of a quorum queue under a link and Spark; no message is lost or doubled.
 
     python -m tests.crash.links.leader                     # a few kills: some minutes
     python -m tests.crash.links.leader --messages 600 --kills 1 --ack stored    # the short form
 
-Three RabbitMQ nodes, one queue with a member on each, an edge, an inbound link by a relay that
-leads to one of the nodes, as a load balancer would, and a Spark query that appends what comes to a
-Delta table. A publisher with confirms and ids goes on all the while, by a node that lives. Each
+Three RabbitMQ nodes, one queue with a member on each, a local broker, an inbound link by a relay
+that leads to one of the nodes, as a load balancer would, and a Spark query that appends messages to
+a Delta table. A publisher with confirms and ids goes on all the while, by a node that lives. Each
 time the leader is killed: in turn it is a node that the link is not connected to, and its own; and
-every other time, the first among them, Spark's driver is killed with it. At the end each message
-that was confirmed stands in the table, and each publish once (L9, L17, K1): an id that RabbitMQ has
-twice, as its publisher had no answer and sent again, is told beside it.
+every other time, beginning with the first, Spark's driver is killed with it. At the end each
+confirmed message is in the table, and each publish once (L9, L17, K1): ids that RabbitMQ has twice,
+as their publisher had no answer and sent again, are counted separately.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from tests.wire.links.conftest import LinkProcess
 
 QUEUE, HERE = "ledger", "q"
 PREFETCH = 1_000
-# Between two publishes: what Spark can keep pace with on a busy machine.
+# Between two publishes: a rate that Spark can keep pace with on a busy machine.
 PAUSE_S = 0.01
 _LIMIT_S = 600
 
@@ -41,9 +41,9 @@ class Transfer:
     """The way from the cluster to the table.
 
     Args:
-        folder: For data and logs.
-        cluster: Of RabbitMQ; its first node leads the queue.
-        ack: Of the link.
+        folder: Folder for data and logs.
+        cluster: The RabbitMQ cluster; its first node leads the queue.
+        ack: The link's acknowledgement mode.
     """
 
     def __init__(self, folder, cluster, edge, ack):
@@ -87,20 +87,20 @@ class Transfer:
         what = "leader, and Spark's driver" if with_driver else "leader"
         _say(f"kill {number}: {leader.node}, {what}, with {at:,} in the table")
         self._relay.lead_to(self._other(leader).endpoint)
-        # Without the leader that was: by the two nodes that are left.
+        # Without the former leader, by the two nodes that are left.
         self.come(between // 2)
         self.leader = self._cluster.leader(QUEUE, self._other(leader))
         _say(f"  {self.leader.node} leads, the transfer goes on")
         leader.start()
 
     def come(self, more):
-        """Waits until so many more are in the table; how many are then."""
+        """Waits until `more` rows are added to the table; returns their total."""
         least = self.table.read() + more
         self._wait(lambda: self.table.read() >= least)
         return len(self.table.rows)
 
     def finish(self, confirmed):
-        """Waits until everything is in the table and acknowledged; what is left, and a status."""
+        """Waits until all rows are in the table and acknowledged; returns (left, exit status)."""
         self._wait(lambda: self.table.read() and self._ids >= confirmed)
         self._wait(lambda: self._left() == 0)
         status = self.link.stop()
@@ -109,7 +109,7 @@ class Transfer:
         return self._left(), status
 
     def end(self):
-        """Ends what still runs."""
+        """Ends the processes that still run."""
         self.driver.kill()
         self.link.end()
         self._relay.close()
@@ -119,7 +119,7 @@ class Transfer:
         return {int(name) for name, _ in self.table.rows}
 
     def _move(self, node):
-        """The link goes on by a node."""
+        """Moves the link's connection to a node."""
         self._relay.lead_to(node.endpoint)
         self._relay.cut()
         self._relay.heal()
@@ -144,7 +144,7 @@ class Transfer:
 
 
 def run(folder, *, messages, kills, ack="settled"):
-    """Runs it in a folder; the figures, and what is wrong."""
+    """Runs a transfer in a folder; returns the figures and the violations."""
     with RabbitMqCluster(folder / "rabbitmq") as cluster, embedded(folder / "edge") as edge:
         cluster.declare_quorum(QUEUE, cluster.nodes[0])
         transfer = Transfer(folder, cluster, edge, ack)
@@ -174,12 +174,12 @@ def run(folder, *, messages, kills, ack="settled"):
 
 
 def judge(rows, confirmed, left, status):
-    """The figures of a run, and what of it is wrong (L6, L9).
+    """The figures of a run, and its violations (L6, L9).
 
     Args:
-        rows: (id, body) of what is in the table; the body says which publish it was.
+        rows: (id, body) of each row of the table; the body says which publish it was.
         confirmed: The numbers that RabbitMQ has confirmed.
-        left: How many are left in RabbitMQ.
+        left: Number of messages left in RabbitMQ.
         status: The exit status of the link.
     """
     publishes = Counter(rows)
@@ -203,7 +203,7 @@ def _say(line):
 
 
 def main():
-    """Runs it in a temporary folder; exit status 1 when the ledger does not add up."""
+    """Runs it in a temporary folder; exit status 1 on any violation."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--messages", type=int, default=5_000, help="about so many")
     parser.add_argument("--kills", type=int, default=4)

@@ -9,19 +9,20 @@ AHEAD = 2_000
 
 
 class NumberedPublishing(threading.Thread):
-    """Publishes one message after the other, by whichever node confirms it.
+    """Publishes one message after another, by any node that confirms it.
 
     Args:
-        ports: Of the nodes.
-        queue: Where they go.
-        pause_s: Between two.
-        arrived: Says how many have arrived where they go; it waits while `AHEAD` have not.
-        tell_attempts: The body says at which attempt it was sent, too; so two that RabbitMQ has
-            under one id can be told apart.
+        ports: The ports of the nodes.
+        queue: The queue that they are published to.
+        pause_s: Pause between two messages.
+        arrived: Returns how many have arrived at the target; the publisher waits while `AHEAD` have
+            not.
+        tell_attempts: The body includes the attempt, so that two messages that RabbitMQ has under
+            one id can be distinguished.
 
     Attributes:
-        confirmed: The numbers that are: 0 to the last one; the next may have been sent.
-        sent: How many publishes there were; one without an answer is sent again.
+        confirmed: The confirmed numbers: 0 to the last one; the next may have been sent.
+        sent: Number of publishes; one without an answer is sent again.
         over: Set to end it.
     """
 

@@ -1,4 +1,4 @@
-"""A Spark driver whose streaming queries read queues of an edge, until it is killed.
+"""A Spark driver whose streaming queries read queues of a local broker, until it is killed.
 
     python -m tests.crash.links.query --endpoint HOST:PORT --folder FOLDER \\
         --to-table orders --to-queue in:out
@@ -27,7 +27,7 @@ def arguments():
 
 
 def start_spark(folder, *, delta):
-    """Spark of this process: two tasks at once, each tried eight times."""
+    """The Spark session of this process: two tasks at once, each tried eight times."""
     settings = {"spark.driver.memory": "768m", "spark.local.dir": str(folder / "local")}
     made = local_spark.builder("links", "local[2,8]", settings, delta=delta)
     return configure(made, fast_workers=True).getOrCreate()

@@ -1,4 +1,4 @@
-"""What was published to one queue of RabbitMQ, and what a consumer of the edge's queue accepted."""
+"""The ledger of one RabbitMQ queue: messages published, and accepted from the local broker."""
 
 import random
 from collections import Counter
@@ -8,7 +8,7 @@ SESSION, SPARK = "session", "spark"
 
 
 class Combination(NamedTuple):
-    """A queue, its link, and who consumes it at the edge."""
+    """A queue, its link, and the kind of its consumer at the local broker."""
 
     kind: str  # classic, quorum
     content: str  # ids, unique, identical
@@ -17,15 +17,15 @@ class Combination(NamedTuple):
 
     @property
     def name(self):
-        """Of the queues on both sides, and of the link."""
+        """The name of the queues on both sides, and of the link."""
         return "-".join(self[:3] if self.consumer == SESSION else self)
 
 
 class Verdict(NamedTuple):
-    """What a ledger finds.
+    """The verdict of a ledger.
 
     Attributes:
-        published: What was confirmed; `unknown`: what was sent beside that, and not answered.
+        published: Confirmed messages; `unknown`: messages sent without an answer.
         allowed: Doubles that the rules allow: none with ids.
     """
 
@@ -39,7 +39,7 @@ class Verdict(NamedTuple):
 
     @property
     def wrong(self):
-        """Whether it does not add up."""
+        """Whether messages are lost, strange, or doubled more than is allowed."""
         return bool(self.lost or self.strange or self.doubled > self.allowed)
 
 
@@ -59,22 +59,22 @@ class QueueLedger:
         self._next = 0
 
     def next(self):
-        """The number of the next message, its id (None: it gets none), and its body."""
+        """The number of the next message, its id (None: it has none), and its body."""
         number, self._next = self._next, self._next + 1
         body = b"same" if self.combination.content == "identical" else body_of(number)
         return number, str(number) if self.combination.content == "ids" else None, body
 
     @property
     def sent(self):
-        """How many messages there are at most."""
+        """The highest possible number of messages."""
         return self._next
 
     def verdict(self, rows, ambiguous):
-        """What is wrong with these rows, (message_id, body) of everything accepted.
+        """The verdict on these rows, (message_id, body) of everything accepted.
 
         Args:
             rows: The rows.
-            ambiguous: How many the edge stored though they may have been acknowledged (L7).
+            ambiguous: Messages that were stored though they may have been acknowledged (L7).
         """
         identical = self.combination.content == "identical"
         allowed = 0 if self.combination.content == "ids" else ambiguous

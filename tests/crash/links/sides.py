@@ -1,4 +1,4 @@
-"""Who works while a world burns: a publisher, and the consumers of its queues, a thread each."""
+"""The threads of a world under fire: a publisher, and the consumers of its queues."""
 
 import random
 import threading
@@ -12,12 +12,12 @@ import pika.exceptions
 
 from tests.wire.links.accepting import Accepting
 
-# A publisher waits while so many messages of a queue are on their way.
+# A publisher waits while this many messages of a queue are on their way.
 ON_THE_WAY = 200
 BATCH = 20
 
 
-# Of each type that RabbitMQ's own clients send.
+# A value of each type that RabbitMQ's own clients send.
 VALUES = (
     "text", "", 5, -(2**40), True, None, 1.5, Decimal("1.5"), datetime(2026, 11, 22, tzinfo=UTC),
     b"\xff\x00", [1, "a", {"b": 2}], {"x": {"z": "w", "y": 1}, "a": []},
@@ -26,7 +26,7 @@ MORE = {"priority": 3, "type": "t", "app_id": "a", "correlation_id": "c", "conte
 
 
 def drawn(rng):
-    """Properties beside the id: none, or some, with headers of each type (L3)."""
+    """Properties in addition to the id: none, or some, with headers of each type (L3)."""
     names = rng.sample("abcdef", rng.choice((0, 0, 1, 2, 6)))
     more = {name: value for name, value in MORE.items() if rng.random() < 0.2}
     return {"headers": {name: rng.choice(VALUES) for name in names} or None, **more}
@@ -43,7 +43,7 @@ class Side(threading.Thread):
     def run(self):
         try:
             self.act()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the world says so
+        except BaseException as error:  # noqa: BLE001 - the world reports any error
             self.world.report(f"{self.name} ended with {error!r}")
 
 
@@ -56,7 +56,7 @@ class Publishing(Side):
 
     def act(self):
         while not self.done.is_set():
-            # A node that is down, or goes down.
+            # Errors of a node that is down, or goes down.
             with suppress(pika.exceptions.AMQPError, OSError):
                 connection = self.world.connect()
                 try:
@@ -87,7 +87,7 @@ class Publishing(Side):
 
 
 class AcceptingSide(Side):
-    """Consumers of some queues of the edge."""
+    """Consumers of some queues of the local broker."""
 
     def __init__(self, world, combinations):
         super().__init__(world, f"accepting {combinations[0].name}")
@@ -95,7 +95,7 @@ class AcceptingSide(Side):
 
     @property
     def rows(self):
-        """What was accepted, by combination."""
+        """The accepted rows, by combination."""
         return {each: consumer.rows for each, consumer in self._consumers.items()}
 
     def act(self):
@@ -106,10 +106,10 @@ class AcceptingSide(Side):
 
 
 class SparkSide(Side):
-    """A Spark driver that is started again whenever it ends.
+    """A Spark driver that is restarted whenever it ends.
 
     Args:
-        world: What it is part of.
+        world: The run that it belongs to.
         driver: Its process.
         tables: The tables it writes, by combination.
     """
@@ -122,11 +122,11 @@ class SparkSide(Side):
 
     @property
     def rows(self):
-        """What stands in the tables, by combination."""
+        """The rows in the tables, by combination."""
         return {each: table.rows for each, table in self._tables.items()}
 
     def kill(self):
-        """SIGKILL, and another one, from the checkpoints of this one; False: it was not at work."""
+        """Kills the driver and starts another on its checkpoints; False: it was not at work."""
         with self._lock:
             if not self.driver.working:
                 return False

@@ -1,14 +1,14 @@
-"""What a run under fire comes to, in lines."""
+"""The result of a run under fire, as lines of text."""
 
 from collections import Counter
 
 FAULTS = ("kill", "restart", "reset")
-# Of a link's own counts those that say what its cuts came to (L26).
+# A link's own counts that describe the effect of its cuts (L26).
 COUNTS = ("taken", "matched_held", "matched_settled", "ambiguous")
 
 
 def lines(verdicts, figures):
-    """A line for each combination, and what they come to in all."""
+    """A line for each combination, and the totals."""
     yield from (_line(each.name, verdict) for each, verdict in verdicts.items())
     yield from fault_lines(figures)
     with_ids = [verdict for each, verdict in verdicts.items() if each.content == "ids"]
@@ -19,7 +19,7 @@ def lines(verdicts, figures):
 
 
 def fault_lines(figures):
-    """What was done, and what the links made of it."""
+    """Lines with the counts of faults, and the links' counts of their effect."""
     kinds = {name: n for name, n in figures.items() if name.startswith(FAULTS)}
     yield f"faults {sum(kinds.values())}: {_listed(kinds)}"
     yield f"links {_listed({name: figures[name] for name in COUNTS})}"
@@ -29,7 +29,7 @@ def fault_lines(figures):
 
 
 def status(wrong, folder):
-    """The exit status of a run; prints what is wrong, and how the links' log ends then."""
+    """The exit status of a run; prints the violations, and then the end of the links' log."""
     for each in wrong:
         print(f"WRONG {each}")
     if wrong:
@@ -46,7 +46,7 @@ def _line(name, verdict):
 
 
 def _sum(verdicts):
-    """A verdict over several."""
+    """The sum of several verdicts."""
     first, *others = verdicts
     for each in others:
         first = type(first)(*map(sum, zip(first, each, strict=True)))

@@ -10,10 +10,10 @@ COLUMNS = ("message_id", "body")
 
 
 class TableRows:
-    """What stands in a table so far.
+    """The rows in a table so far.
 
     Args:
-        folder: The table's, which may not be there yet.
+        folder: The table's folder, which may not exist yet.
 
     Attributes:
         rows: (message_id, body) of each row, in the order of the table's versions.
@@ -25,7 +25,7 @@ class TableRows:
         self.rows = []
 
     def read(self):
-        """Adds what was committed since; how many rows there are."""
+        """Adds the rows committed since the last read; returns the number of all rows."""
         while (log := self._folder / "_delta_log" / f"{self._version:020}.json").exists():
             for line in log.read_text().splitlines():
                 action = json.loads(line)
@@ -42,5 +42,5 @@ class TableRows:
 
 
 def table_folder(folder, queue):
-    """Where a driver has the table of a queue."""
+    """The folder in which a driver has the table of a queue."""
     return Path(folder) / f"table-{queue}"

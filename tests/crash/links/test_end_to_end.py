@@ -1,4 +1,4 @@
-"""A chain from RabbitMQ to Artemis, in short; and a ledger that does not add up is told so."""
+"""A short chain from RabbitMQ to Artemis; and a ledger that finds each kind of violation."""
 
 import time
 
@@ -20,7 +20,7 @@ from tests.wire.links.amqp1.artemis import Artemis  # noqa: E402
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 def test_each_message_arrives_once(tmp_path):
-    """L5, L6, L9, L22, L23, K1, K3: in Artemis, whoever was killed on the way."""
+    """L5, L6, L9, L22, L23, K1, K3: each message is in Artemis once, whatever was killed."""
     if missing := rabbitmq_server.missing():
         servers.absent(missing, rabbitmq_server.REMEDY)
     try:
@@ -46,12 +46,12 @@ def test_each_message_arrives_once(tmp_path):
     ],
 )
 def test_what_is_wrong(names, lost, doubled, strange):
-    """L22: each that was confirmed is there once, and nothing else but the one under way."""
+    """L22: each confirmed message arrives once, and no other except the one in flight."""
     found = delivered([(name, name.encode()) for name in names], {0, 1, 2})
     assert (found.lost, found.doubled, found.strange) == (lost, doubled, strange)
     assert found.wrong == any((lost, doubled, strange))
 
 
 def test_another_body_is_wrong():
-    """L22: a message is there with what it says."""
+    """L22: a message that arrives with another body is a violation."""
     assert delivered([("0", b"1")], {0}).strange == 1

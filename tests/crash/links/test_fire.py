@@ -1,4 +1,4 @@
-"""The ledger of links under fire, in short; and a ledger that does not add up is told so."""
+"""The ledger of links under fire, in short; and a ledger that finds each kind of violation."""
 
 import time
 from collections import Counter
@@ -38,7 +38,7 @@ def test_the_ledger_adds_up(tmp_path):
 
 @pytest.mark.timeout(60)
 def test_faults_end_with_the_links_process():
-    """A run whose link has ended says so, and does not wait its time out."""
+    """A run whose link process has ended reports it, and does not wait until its time is over."""
     problems = []
     world = SimpleNamespace(
         seed=1, figures=Counter(), accepted=0, problems=problems, report=problems.append
@@ -49,7 +49,7 @@ def test_faults_end_with_the_links_process():
 
 
 def ledger(combination, confirmed=3, unknown=0):
-    """One with so many messages."""
+    """A ledger with this many confirmed and unknown messages."""
     made = QueueLedger(combination)
     for _ in range(confirmed):
         made.confirmed.append(made.next()[0])
@@ -76,20 +76,20 @@ def rows(*numbers, ids=True):
     ],
 )
 def test_messages_with_ids(found, lost, doubled, wrong):
-    """L6: each once, whatever the edge says of acknowledgements in doubt."""
+    """L6: messages with ids arrive once each, whatever number of acknowledgements is in doubt."""
     verdict = ledger(IDS, unknown=1).verdict(found, 9)
     assert (verdict.lost, verdict.doubled, verdict.wrong) == (lost, doubled, wrong)
 
 
 def test_messages_without_ids():
-    """L7: as many doubles as acknowledgements in doubt, and no more."""
+    """L7: as many doubles are allowed as acknowledgements are in doubt, and no more."""
     found = rows(0, 1, 2, 2, ids=False)
     assert not ledger(UNIQUE).verdict(found, 1).wrong
     assert ledger(UNIQUE).verdict(found, 0).wrong
 
 
 def test_identical_messages():
-    """L7: their number counts."""
+    """L7: identical messages are compared by their number."""
     same = [(None, b"same")]
     assert not ledger(IDENTICAL, unknown=1).verdict(4 * same, 0).wrong
     assert ledger(IDENTICAL, unknown=1).verdict(5 * same, 0).wrong
@@ -98,7 +98,7 @@ def test_identical_messages():
 
 
 def test_the_lines_sum_up():
-    """L7: what was done, and what came of it with ids and without."""
+    """L7: the summary has the faults, and the totals with ids and without."""
     verdicts = {
         IDS: ledger(IDS).verdict(rows(0, 1, 2), 5),
         UNIQUE: ledger(UNIQUE, 4).verdict(rows(0, 1, 2, 3, 3, ids=False), 2),

@@ -1,4 +1,4 @@
-"""What ledgers of links rest on: the rows of a Delta table, and the verdict on a killed leader."""
+"""The basis of the link ledgers: the rows of a Delta table, and the verdict on a killed leader."""
 
 import json
 
@@ -12,7 +12,7 @@ from tests.crash.links.table import TableRows
 
 @pytest.fixture
 def table(tmp_path):
-    """Commits one version after the other: rows of (message_id, body)."""
+    """Commits one version after another: rows of (message_id, body)."""
     log = tmp_path / "_delta_log"
     log.mkdir()
 
@@ -30,7 +30,7 @@ def table(tmp_path):
 
 
 def test_the_rows_of_a_table(table):
-    """K1: each version's, once, whenever they are asked for."""
+    """K1: each version's rows are read once, however often the table is read."""
     rows = TableRows(table.folder)
     assert rows.read() == 0
     table([("1", b"one"), ("2", b"two")])
@@ -42,7 +42,7 @@ def test_the_rows_of_a_table(table):
 
 
 def test_a_table_that_removes_rows_is_no_ledger(table):
-    """K1: what it had would be counted for what it has."""
+    """K1: a table that removes rows is refused, as removed rows would be counted."""
     table([("1", b"one")], remove={"path": "x"})
     with pytest.raises(AssertionError, match="removes rows"):
         TableRows(table.folder).read()
@@ -61,7 +61,7 @@ def test_a_table_that_removes_rows_is_no_ledger(table):
     ],
 )
 def test_the_verdict_on_a_killed_leader(rows, left, status, wrong):
-    """L6, L9: each number that was confirmed is there, and each publish once."""
+    """L6, L9: each confirmed number is in the table, and each publish once."""
     figures, found = judge(rows, {0, 1}, left, status)
     assert found == wrong
     assert figures["published_twice"] == len(set(rows)) - len({name for name, _ in rows})

@@ -1,4 +1,4 @@
-"""RabbitMQ, an edge, a process with a link of every combination, and what befalls them."""
+"""RabbitMQ, a local broker, a process with a link of every combination, and their faults."""
 
 import itertools
 
@@ -30,15 +30,15 @@ WINDOW = 40
 
 
 class World(FaultRun):
-    """Everything that runs, for the combinations given.
+    """All processes of a run, for the given combinations.
 
     Args:
-        seed: Of all decisions.
-        folder: For data and logs.
-        combinations: Of a queue there, a link and a queue here each.
+        seed: Seed of all decisions.
+        folder: Folder for data and logs.
+        combinations: Each is a remote queue, a link and a local queue.
 
     Attributes:
-        ledgers: By combination.
+        ledgers: The ledgers by combination.
     """
 
     def __init__(self, seed, folder, combinations=ALL):
@@ -54,7 +54,7 @@ class World(FaultRun):
         self.write_links(here.endpoint, [self._keys(each, there) for each in self.ledgers])
 
     def run(self, seconds):
-        """Faults for so long once all are at work, then calm; returns verdicts by combination."""
+        """Runs faults for `seconds` once all work, then calm; returns verdicts by combination."""
         self.start_link()
         publishing = Publishing(self)
         self._accepting = [AcceptingSide(self, each) for each in self._shares()]
@@ -85,14 +85,14 @@ class World(FaultRun):
         }
 
     def connect(self):
-        """A connection to RabbitMQ, not over the relay."""
+        """A direct connection to RabbitMQ, not over the relay."""
         return pika.BlockingConnection(
             pika.ConnectionParameters("127.0.0.1", self.rabbit.port, heartbeat=600)
         )
 
     @property
     def accepted(self):
-        """How many rows were accepted so far."""
+        """The number of rows accepted so far."""
         return sum(map(len, self._taken().values()))
 
     def unfinished(self):
@@ -112,7 +112,7 @@ class World(FaultRun):
     # --- inside ---
 
     def _kinds(self):
-        """The faults by their name."""
+        """The faults by name."""
         kinds = {
             "kill link": self.kill_link,
             "kill edge": self.kill_edge,
@@ -133,11 +133,11 @@ class World(FaultRun):
                 )
                 admin.declare_queue(each.name)
         connection.close()
-        # A queue is declared before it is on disk: a killed node would not have it.
+        # A queue is declared before it is on disk: a killed node could lose it.
         self.rabbit.control("eval", "mnesia:sync_log().")
 
     def _keys(self, each, there):
-        """Of a link."""
+        """The configuration keys of a link."""
         return {
             "name": each.name,
             "direction": "in",
@@ -149,7 +149,7 @@ class World(FaultRun):
         }
 
     def _shares(self):
-        """Who consumes what by a session, in two parts."""
+        """The combinations consumed by sessions, in two parts."""
         names = [each for each in self.ledgers if each.consumer != SPARK]
         return [share for share in (names[0::2], names[1::2]) if share]
 

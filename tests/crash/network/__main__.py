@@ -1,11 +1,11 @@
-"""Round after round of clients behind a network with faults; exit status 1 if anything was wrong.
+"""Rounds of clients over a network with faults; exit status 1 on any violation.
 
     python -m tests.crash.network --minutes 10 --seed 1
     python -m tests.crash.network --rounds 1 --seed 17 --clients sink --faults half-open
 
-A round has one broker, one client of each kind, and its own seed, counted up from the one given.
-What a client does and which faults its connections meet follows from the seed; a failing round says
-which struck.
+A round has one broker, one client of each kind, and its own seed, counted up from the one given. A
+client's actions and the faults of its connections follow from the seed; a failing round prints the
+faults that struck.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def arguments():
 
 
 def main():
-    """Runs rounds, each told as it ends, and sums them up."""
+    """Runs rounds, prints each one's result, and sums them up."""
     options = arguments()
     timeouts.lower()  # before anything reads them
     from ackq_broker import embedded

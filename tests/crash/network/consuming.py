@@ -1,4 +1,4 @@
-"""Consumers of each kind behind a network with faults: what was accepted never comes again.
+"""Consumers of each kind over a network with faults: no accepted message comes again.
 
 Rules C7, C10-C12, C15, C17.
 """
@@ -17,7 +17,7 @@ from ackq.errors import (
 from tests.crash.harness import messages
 from tests.crash.network.rounds import MARGIN_S, Actor
 
-# A settlement of before a renewal.
+# Errors of a settlement from before a renewal.
 WITHOUT_EFFECT = (StaleDeliveryTagError, OutcomeUnknownError)
 PATIENT_MS = 600_000
 RECEIVE_S = 0.2
@@ -28,8 +28,8 @@ class Taking(Actor):
     """Takes messages, accepts them in a mode of its own, and empties the queue in the end.
 
     Attributes:
-        came: How often each message came.
-        gone: Accepted, with an answer.
+        came: How often each message was delivered.
+        gone: Messages whose accept was answered.
     """
 
     modes = ("client", "auto", "dups_ok", "pre", "none")
@@ -41,7 +41,7 @@ class Taking(Actor):
         self.filled = []
 
     def options(self):
-        """Of the channel."""
+        """The options of the channel."""
         return {
             "window_messages": self.rng.choice([3, 100, 10_000]),
             "retry_total_ms": PATIENT_MS,
@@ -50,7 +50,7 @@ class Taking(Actor):
         }
 
     def fill(self):
-        """More messages, published without faults."""
+        """Publishes more messages, without faults."""
         first = len(self.filled)
         names = [f"{self.kind}-{number:07d}" for number in range(first, first + FILL)]
         with Publisher(self.direct, routing_key=self.queue) as publisher:
@@ -58,13 +58,13 @@ class Taking(Actor):
         self.filled += names
 
     def take(self, name):
-        """A message came."""
+        """Records a delivery of a message."""
         self.came[name] += 1
         if name in self.gone:
             self.report(f"{name} came again after its accept was answered")
 
     def is_over(self, got):
-        """Whether nothing is left; more is published while the faults last."""
+        """Whether the queue is empty at the end; more is published while the faults last."""
         if got:
             return False
         with Admin(self.direct) as admin:
@@ -77,7 +77,7 @@ class Taking(Actor):
         return stopping
 
     def check(self):
-        """C10: at least once; in PRE and NONE at most once, and of PRE few are missing."""
+        """C10: every message at least once; in PRE and NONE at most once, few of PRE missing."""
         lost = [name for name in self.filled if not self.came[name]]
         again = [name for name, times in self.came.items() if times > 1]
         self.figures.update(messages=len(self.filled), redelivered=len(again))
@@ -128,7 +128,7 @@ class Consuming(Taking):
                 else:
                     message = consumer.receive(RECEIVE_S)
                     got = [message] if message is not None else []
-        except BrokerUnavailableError:  # the pull came to nothing
+        except BrokerUnavailableError:  # the pull had no effect
             return True
         except OutcomeUnknownError:  # of the accept before delivery, in PRE
             return True
@@ -140,7 +140,7 @@ class Consuming(Taking):
 
     @property
     def _accept_s(self):
-        """In AUTO and PRE an accept is waited for as well, through every cut."""
+        """Additional wait in AUTO and PRE, where an accept is waited for through every cut."""
         return self.patience_s if self.mode in {"auto", "pre"} else 0
 
     def _accept(self, got):

@@ -1,4 +1,4 @@
-"""Publishers of each kind behind a network with faults: every answer is true, nothing is doubled.
+"""Publishers of each kind over a network with faults: true answers, and no doubles.
 
 Rules P3, P4, P9, P10, P13.
 """
@@ -19,12 +19,12 @@ from tests.crash.harness import in_queue, messages
 from tests.crash.network.rounds import Actor
 
 PATIENT_MS = 600_000
-# Of a publisher that gives up: those that may end it, with the futures of what it had.
+# Errors that may end a publisher that gives up, with the futures of its messages.
 ENDS = (BrokerUnavailableError, OutcomeUnknownError, ClosedError)
 
 
 class Books:
-    """What a publisher was told of each message: by id, None for a confirm, else the error."""
+    """The answers of a publisher: None for a confirm, else the error, by message id."""
 
     def __init__(self, actor):
         self._actor = actor
@@ -32,18 +32,18 @@ class Books:
         self._published = 0
 
     def next_names(self, most):
-        """New ids."""
+        """New message ids."""
         first = self._published + 1
         self._published += self._actor.rng.randint(1, most)
         return [f"{self._actor.kind}-{number:07d}" for number in range(first, self._published + 1)]
 
     def published(self, names, future):
-        """Notes what becomes of the messages; a future is resolved once."""
+        """Records the outcome of the messages from a future, which is resolved once."""
         self._told.update(dict.fromkeys(names, "nothing"))
         future.add_done_callback(partial(self._note, names))
 
     def may_stand(self, names):
-        """Notes a batch whose call raised: the first rows may have been published."""
+        """Records a batch whose call raised: its first rows may have been published."""
         self._told.update(dict.fromkeys(names, OutcomeUnknownError("The call raised.")))
 
     def _note(self, names, future):
@@ -56,7 +56,7 @@ class Books:
             self._told[name] = None if error is None else error
 
     def balance(self):
-        """P3, P4: told everything; confirmed exactly once, unknown once at most, others never."""
+        """P3, P4: all publishes are answered; confirmed are placed once, unknown at most once."""
         by = Counter(type(each).__name__ if each else "confirmed" for each in self._told.values())
         self._actor.figures.update({name: times for name, times in by.items() if name != "str"})
         if by["str"]:
@@ -122,7 +122,7 @@ class Publishing(Actor):
 
 
 class ImpatientPublishing(Publishing):
-    """One that gives up after a second, and is followed by another."""
+    """A publisher that gives up after a second, and is followed by another."""
 
     kind = "impatient"
     retry_total_ms = 1_000
@@ -162,7 +162,7 @@ class AsyncPublishing(Actor):
 
 
 class Transacting(Actor):
-    """Transactions, each run again until it is committed; a commit that is late is asked again."""
+    """Transactions, each run again until it is committed; a late commit is asked for again."""
 
     kind = "transactional"
     commit_s = 1.0
@@ -208,7 +208,7 @@ class Transacting(Actor):
                 return
 
     def check(self):
-        """P13: each committed one whole, of the others nothing."""
+        """P13: each committed transaction is whole, and of the others nothing is placed."""
         self.compare(in_queue(self.direct, self.queue), self.committed)
 
 

@@ -1,7 +1,7 @@
-"""A round: clients of every kind at once, each behind a relay with faults of its own, then calm.
+"""A round: clients of every kind at once, each behind a relay with its own faults, then calm.
 
-Invariant: every call that may wait is made under `Guard.within`, so that one which never ends is
-told with the line where it waits, and the run ends.
+Invariant: every call that may wait is made under `Guard.within`, so that one that never ends is
+reported with the line where it waits, and the run ends.
 """
 
 import abc
@@ -20,20 +20,20 @@ from tests.crash.network.timeouts import notice_s
 from tests.fakes.faults import KINDS, Schedule
 from tests.fakes.relay import Relay
 
-# For a machine on which much else runs.
+# For a machine with much other load.
 MARGIN_S = 60.0
 
 
 class Guard:
-    """The calls that are under way, and when each has to be over."""
+    """The calls in progress, and the deadline of each."""
 
     def __init__(self):
-        self._calls = {}  # (thread, what): until when
+        self._calls = {}  # (thread, call): deadline
         self._longest = Counter()
 
     @contextmanager
     def within(self, what, seconds):
-        """A call that has to be over in so many seconds, as documented, and the margin."""
+        """Runs a call that must end within `seconds`, as documented, plus the margin."""
         begun = time.monotonic()
         call = threading.current_thread().name, what
         self._calls[call] = begun + seconds + MARGIN_S
@@ -55,18 +55,18 @@ class Guard:
 
     @property
     def longest(self):
-        """The most seconds that each call took."""
+        """The longest duration of each call in seconds."""
         return dict(self._longest)
 
 
 class Actor(threading.Thread, abc.ABC):
-    """A client of one kind: acts until `stopping`, ends in order, and then its books are right.
+    """A client of one kind: acts until `stopping`, ends in order, and then checks its books.
 
     Attributes:
-        rng: Of its own, from the seed and its kind.
+        rng: Its own generator, from the seed and its kind.
         queue: A queue of its own.
-        patience_s: In which a call that waits for the network gets through: when the faults end.
-        wrong: What is not as it should be.
+        patience_s: Time in which a call that waits for the network succeeds: when the faults end.
+        wrong: Violations.
         figures: Counts for the summary.
     """
 
@@ -90,29 +90,29 @@ class Actor(threading.Thread, abc.ABC):
         begun = time.monotonic()
         try:
             self.act()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the summary says so
+        except BaseException as error:  # noqa: BLE001 - the summary reports any error
             self.report(f"ended with {error!r}")
             traceback.print_exception(error, file=sys.stdout)
         self.figures["seconds"] = round(time.monotonic() - begun)
 
     @abc.abstractmethod
     def act(self):
-        """What the client does until `stopping`, and its orderly end."""
+        """Runs the client until `stopping`, and ends it in order."""
 
     @abc.abstractmethod
     def check(self):
         """Compares the books with the broker; called when the thread has ended."""
 
     def report(self, what):
-        """Notes something that is wrong."""
+        """Records a violation."""
         self.wrong.append(f"{self.name}: {what}")
 
     def pause(self):
-        """A moment between two things it does."""
+        """Waits a moment between two actions."""
         threading.Event().wait(self.rng.uniform(0, 0.05))
 
     def compare(self, found, once, *, maybe=()):
-        """Reports what is not in `found` exactly once, or is there and should not be."""
+        """Reports names of `once` that are not in `found` exactly once, and unexpected ones."""
         lost = [name for name in once if not found[name]]
         doubled = [name for name, times in found.items() if times > 1]
         strays = found.keys() - set(once) - set(maybe)
@@ -124,7 +124,7 @@ class Actor(threading.Thread, abc.ABC):
 
 
 def play(endpoint, actors, guard, seconds):
-    """Lets actors act under faults for so long, and then in calm; returns what was wrong."""
+    """Runs actors under faults for `seconds`, and then in calm; returns the violations."""
     with Admin(endpoint) as admin:
         for each in actors:
             admin.declare_queue(each.queue)
@@ -151,7 +151,7 @@ def play(endpoint, actors, guard, seconds):
 
 
 def told(actors):
-    """A line of figures for each actor, and the faults that each of those met that are wrong."""
+    """A line of figures for each actor, and the faults that struck those with violations."""
     for each in actors:
         struck = Counter(fault.kind for _, fault in each.relay.struck)
         faults = ", ".join(f"{kind} {times}" for kind, times in sorted(struck.items()))

@@ -1,6 +1,6 @@
-"""A model of a streaming query behind a network with faults: the source's calls and the sink's.
+"""A model of a streaming query over a network with faults: the source's and the sink's calls.
 
-Rules K1-K3, S1-S4, A4. The checkpoint is two lists: what was planned, and what is committed.
+Rules K1-K3, S1-S4, A4. The checkpoint is two lists: planned and committed batches.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -39,14 +39,14 @@ class Reading(Actor):
             self.figures["drivers"] += 1
 
     def fill(self):
-        """More messages, published without faults."""
+        """Publishes more messages, without faults."""
         first = len(self.filled)
         names = [f"source-{number:07d}" for number in range(first, first + FILL)]
         fill(self.direct, self.queue, names)
         self.filled += names
 
     def check(self):
-        """K1, K2: every row in one batch, once, and all of it accepted."""
+        """K1, K2: every row is in one batch, once, and all rows are accepted."""
         rows = [name for batch in self.table for name in batch]
         self.figures["batches"] += len(self.table)
         doubled = len(rows) - len(set(rows))
@@ -60,7 +60,7 @@ class Reading(Actor):
 
 
 class Driver:
-    """One life of a query's driver; `planned` is the batch in its offset log, if any."""
+    """One process lifetime of a query's driver; `planned` is its offset log's batch, if any."""
 
     def __init__(self, actor):
         self.actor = actor
@@ -71,7 +71,7 @@ class Driver:
         self.stream = self.held = None
 
     def live(self, planned):
-        """Batches, until it dies or the run stops; returns what it leaves planned."""
+        """Runs batches until it dies or the run stops; returns the batch that it leaves planned."""
         lives = self.rng.randint(1, 30)
         while lives or (planned is None and self.actor.stopping.is_set()):
             lives = max(0, lives - 1)
@@ -119,7 +119,7 @@ class Driver:
         return answer.session, answer.incarnation, answer.end_tag
 
     def _read(self, end):
-        """The rows of the lease, by two tasks; some ranges are read twice, and give the same."""
+        """The rows of the lease, by two tasks; some ranges are read twice, with equal rows."""
         first, last = self.actor.offset[2], end[2]
         middle = (first + last) // 2
         ranges = [(first, middle), (middle, last)]
@@ -188,7 +188,7 @@ class Writing(Actor):
             return list(pool.map(lambda rows: self._stage(batch_id, rows), tasks))
 
     def _stage(self, batch_id, rows):
-        """One task: run again under a new stage while its stream is cut."""
+        """Runs one task; it is run again under a new stage when its stream is cut."""
         while True:
             self.figures["attempts"] += 1
             try:
@@ -214,7 +214,7 @@ class Writing(Actor):
             )
 
     def check(self):
-        """K3: the rows of each batch once, of tasks that were cut nothing."""
+        """K3: the rows of each batch are placed once, and of tasks that were cut nothing is."""
         self.compare(in_queue(self.direct, self.queue), self.rows)
 
 

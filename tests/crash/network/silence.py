@@ -1,11 +1,11 @@
-"""How long each client needs to notice that its connection is dead, in either direction.
+"""Measures how long each client takes to notice a dead connection, in either direction.
 
     python -m tests.crash.network.silence          # the time-outs as they are: a minute
     python -m tests.crash.network.silence --low
 
 A probe brings a client to where it waits, its connection loses all bytes of one direction for good
-(new connections are sound), and the time counts until the client has what it waits for. No probe
-may fail, but for the task of a sink: that is run again, by Spark.
+(new connections are sound), and the time is measured until the client has the answer that it waits
+for. No probe may fail, except the task of a sink: Spark runs that again.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tests.crash.network import timeouts
 from tests.fakes import machine
 from tests.fakes.faults import DIRECTIONS
 
-# Several frames of a fetch, of which the first has come.
+# Several frames of a fetch, of which the first has arrived.
 ROWS = 40_000
 
 
@@ -31,7 +31,7 @@ class Probe:
 
     Attributes:
         queue: A queue of its own, with messages.
-        silence: Makes the connections that there are half-open, and starts the clock.
+        silence: Makes the existing connections half-open, and starts the clock.
     """
 
     def __init__(self, broker, name, direction):
@@ -47,18 +47,18 @@ class Probe:
         fill(self.direct, self.queue, ids(1, ROWS if name == "fetch" else 10), frame=1_000)
 
     def silence(self):
-        """From here on it counts."""
+        """Makes the connections half-open, and starts the clock."""
         self.relay.half_open(self._direction)
         self._silent_at = time.monotonic()
 
     @property
     def seconds(self):
-        """Since the silence."""
+        """The seconds since the silence began."""
         return time.monotonic() - self._silent_at
 
 
 def publisher(probe):
-    """A publish, until its confirm."""
+    """Measures a publish, until its confirm."""
     from ackq.client import Publisher
 
     with Publisher(probe.endpoint, routing_key=probe.queue) as out:
@@ -69,7 +69,7 @@ def publisher(probe):
 
 
 def transactional(probe):
-    """A transaction, until it is committed, run again if it is rolled back."""
+    """Measures a transaction, until it is committed; it is run again if it is rolled back."""
     from ackq.client import TransactionalPublisher
     from ackq.errors import TransactionRolledBackError
 
@@ -88,7 +88,7 @@ def transactional(probe):
 
 
 def receive(probe):
-    """A consumer that waits, until it has accepted what was published after the silence began."""
+    """Measures a waiting consumer, until it has accepted a message published in the silence."""
     from ackq.client import Admin, Channel, Publisher
 
     with Admin(probe.direct) as admin, Channel(probe.endpoint) as channel:
@@ -104,7 +104,7 @@ def receive(probe):
 
 
 def accept(probe):
-    """An accept, until its outcome is known."""
+    """Measures an accept, until its outcome is known."""
     from ackq.client import Channel
 
     with Channel(probe.endpoint) as channel:
@@ -116,7 +116,7 @@ def accept(probe):
 
 
 def pull(probe):
-    """A pull, until it has its message."""
+    """Measures a pull, until it has its message."""
     from ackq.client import Channel
 
     with Channel(probe.endpoint) as channel:
@@ -127,7 +127,7 @@ def pull(probe):
 
 
 def administration(probe):
-    """A call that may be repeated, until its answer."""
+    """Measures an administrative call that may be repeated, until its answer."""
     from ackq.client import Admin
     from ackq.errors import BrokerUnavailableError
 
@@ -157,7 +157,7 @@ def _session(probe):
 
 
 def advance(probe):
-    """A step of a session, until its answer."""
+    """Measures a step of a session, until its answer."""
     session, request, _ = _session(probe)
     probe.silence()
     session.advance(request)
@@ -165,7 +165,7 @@ def advance(probe):
 
 
 def fetch(probe):
-    """The rows of a lease whose first frame has come, until all have."""
+    """Measures a fetch whose first frame has arrived, until all rows have."""
     from ackq.v1 import sessions_pb2 as pb
     from ackq.wire.fetch_key import fetch_key
 
@@ -188,7 +188,7 @@ def fetch(probe):
 
 
 def liveness(probe):
-    """The stream that holds a session, until there is another."""
+    """Measures the stream that holds a session, until there is another."""
     session, request, opened = _session(probe)
     with session.hold(opened.session, opened.incarnation, opened.epoch, request.holder.token):
         threading.Event().wait(2)
@@ -200,7 +200,7 @@ def liveness(probe):
 
 
 def stage(probe):
-    """A stage that is sealed, until its error (Spark runs the task again) or its end."""
+    """Measures the seal of a stage, until its error (Spark runs the task again) or its end."""
     from ackq.client import StageWriter
     from ackq.errors import BrokerUnavailableError
     from tests.crash.harness import ids, messages
@@ -217,7 +217,7 @@ def stage(probe):
 
 
 def commit(probe):
-    """The commit of a batch, until its answer."""
+    """Measures the commit of a batch, until its answer."""
     from ackq.client import StageWriter, commit_batch
     from tests.crash.harness import ids, messages
 
@@ -245,7 +245,7 @@ PROBES = (
 
 
 def measure(broker, names=None):
-    """Seconds by (probe, direction); all of them at once."""
+    """The seconds by (probe, direction); all probes run at once."""
 
     def one(pair):
         run, direction = pair

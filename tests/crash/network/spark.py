@@ -1,11 +1,11 @@
-"""A streaming query behind a network with faults, from queue to queue; status 1 if it was wrong.
+"""A streaming query over a network with faults, queue to queue; status 1 on any violation.
 
     python -m tests.crash.network.spark --minutes 10 --seed 1
 
 Its source and its sink have a relay each, whose faults follow from the seed. A query that fails is
-started again from its checkpoint, and one that goes on is stopped now and then. In the end the
-network is calm and the queue is drained: then each row stands in the target once, and nothing is
-left in the source (K1-K3). No call of the source or the sink may pass its time-out.
+restarted from its checkpoint, and one that goes on is stopped now and then. In the end the network
+is calm and the queue is drained: then each row is in the target once, and nothing is left in the
+source (K1-K3). No call of the source or the sink may exceed its time-out.
 """
 
 import argparse
@@ -27,16 +27,16 @@ from tests.fakes.faults import KINDS, Schedule
 from tests.fakes.relay import Relay
 
 SIDES = ("source", "sink")
-# What a query may fail with while the network does: the time of its retries has passed.
+# Errors that a query may fail with under faults: the time of its retries is over.
 EXPECTED = {"BrokerUnavailableError"}
-# A drain that meets a connection that is still half-open from before the calm may fail.
+# A drain may fail on a connection that is half-open from before the calm.
 DRAINS = 3
-# Behind the faults: what is left to strike, a stop of the query, and the drains.
+# Time after the faults: for the last ones to strike, a stop of the query, and the drains.
 OVER_S = 900
 AHEAD = 1_000
 FRAME = 100
 MAX_MESSAGES = (50, 200, 500)
-# Of a query, until it is stopped.
+# Batches of a query until it is stopped.
 BATCHES = (1, 40)
 
 
@@ -50,7 +50,7 @@ def arguments():
 
 
 class Run:
-    """One queue that a query moves to another one, and what became of its messages."""
+    """One queue that a query moves to another one, and the record of its messages."""
 
     def __init__(self, spark, endpoint, relays, folder, seed):
         self.spark = spark
@@ -64,7 +64,7 @@ class Run:
         self.wrong = []
 
     def go(self, seconds):
-        """Faults for so long, and until each side has met one; then calm, until all is drained."""
+        """Runs faults for `seconds` and until each side met one; then calm until all is drained."""
         faulthandler.dump_traceback_later(seconds + OVER_S, exit=True)
         self._end = time.monotonic() + seconds
         while self._under_faults():
@@ -84,7 +84,7 @@ class Run:
         return time.monotonic() < self._end or not struck
 
     def _live(self):
-        """One start of the query: until it fails, has had so many batches, or the run ends."""
+        """Runs the query once: until it fails, has run a number of batches, or the run ends."""
         last = self._committed() + self.rng.randint(*BATCHES)
         with self._failing():
             query = self._start(processingTime="100 milliseconds")
@@ -96,7 +96,7 @@ class Run:
 
     @contextmanager
     def _failing(self):
-        """What the query failed with, if it did, is counted; or is wrong."""
+        """Counts the error of a query that failed; an unexpected one is a violation."""
         from pyspark.errors import StreamingQueryException
 
         try:
@@ -108,7 +108,7 @@ class Run:
                 self.wrong.append(f"the query failed: {failure}")
 
     def _tell(self, how):
-        """A query has ended so."""
+        """Counts and prints the way in which a query has ended."""
         self.ended[how] += 1
         took_s = time.monotonic() - self.begun
         print(f"{took_s:.0f} s: {how}, {self._committed()} batches in all", flush=True)
@@ -135,7 +135,7 @@ class Run:
         return writer.trigger(**trigger).start()
 
     def _fill(self):
-        """More messages when there are few, published without faults."""
+        """Publishes more messages when there are few, without faults."""
         from tests.crash.harness import fill
 
         if sum(self._left()) < AHEAD:
@@ -150,7 +150,7 @@ class Run:
         return unacked(self.direct, "in")
 
     def check(self):
-        """Compares the books with the broker; returns what is wrong."""
+        """Compares the books with the broker; returns the violations."""
         from tests.crash.harness import in_queue
 
         found, left = in_queue(self.direct, "out"), self._left()
@@ -164,7 +164,7 @@ class Run:
         return self.wrong
 
     def told(self):
-        """Lines of figures."""
+        """The figures, as lines."""
         yield f"batches {self._committed()}"
         yield f"queries {', '.join(f'{how} {n}' for how, n in sorted(self.ended.items()))}"
         for name, relay in self.relays.items():
@@ -181,7 +181,7 @@ class Run:
 
 
 def start_spark(folder):
-    """Spark of this process: two tasks at once, each tried four times."""
+    """The Spark session of this process: two tasks at once, each tried four times."""
     from ackq.spark import configure
     from tests.crash.network.timed import Source
 
@@ -192,7 +192,7 @@ def start_spark(folder):
 
 
 def main():
-    """Runs a query, and tells what it met."""
+    """Runs a query, and prints its figures and violations."""
     options = arguments()
     timeouts.lower()  # before anything reads them
     from ackq.client import Admin
@@ -202,7 +202,7 @@ def main():
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         low = machine.with_limits(folder, timeouts.LOW)
-        os.environ.update(low, **{FOLDER: made})  # of Spark's processes
+        os.environ.update(low, **{FOLDER: made})  # for Spark's processes
         with embedded(folder / "data", env=low) as broker:
             with Admin(broker.endpoint) as admin:
                 for queue in ("in", "out"):

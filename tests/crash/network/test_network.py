@@ -1,4 +1,4 @@
-"""One short round of clients behind a network with faults; the long form is a command."""
+"""One short round of clients over a network with faults; the long form is a command."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.timeout(300)
 def test_a_round_loses_and_doubles_nothing():
-    """P3, P4, P10, P13, C10-C12, C15, C17, S1-S4, K2, K3: and no call hangs.
+    """P3, P4, P10, P13, C10-C12, C15, C17, S1-S4, K2, K3: no message is lost, and no call hangs.
 
     In a process of its own, because its time-outs are low.
     """

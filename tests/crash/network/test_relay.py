@@ -1,4 +1,4 @@
-"""The network itself: each fault does what it says, at its byte, and a seed replays."""
+"""The relay itself: each fault strikes as specified, at its byte, and a seed replays."""
 
 import socket
 import threading
@@ -14,7 +14,7 @@ SOON_S = 20
 
 
 class Server:
-    """Keeps what each connection brings, in their order, and sends what it is told to."""
+    """A server that keeps the bytes of each connection, in order, and sends on request."""
 
     def __init__(self):
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -45,7 +45,7 @@ class Server:
 
 
 class Accepted:
-    """A connection at the server; `end_of` is how it ended, if it has."""
+    """A connection at the server; `ended` is how it ended, if it has."""
 
     def __init__(self, end, changed):
         self.end, self._changed = end, changed
@@ -74,7 +74,7 @@ def server():
 
 @pytest.fixture
 def network(server):
-    """Makes a relay whose connections have these faults, each one's in a list."""
+    """Makes a relay whose connections have these faults, a list for each."""
     made = []
 
     def make(*faults):
@@ -94,7 +94,7 @@ def connect(relay):
 
 
 def read_to_end(end):
-    """What comes until the end, and whether that is a reset."""
+    """The bytes until the end, and whether that is a reset."""
     came = b""
     try:
         while data := end.recv(1 << 16):
@@ -105,7 +105,7 @@ def read_to_end(end):
 
 
 def test_without_faults_every_byte_passes_in_order(server, network):
-    """Both directions, and the end of one leaves the other alone."""
+    """A relay without faults passes both directions, and the end of one leaves the other open."""
     sent = bytes(range(256)) * 4_000
     with connect(network()) as end:
         end.sendall(sent)
@@ -121,7 +121,7 @@ def test_without_faults_every_byte_passes_in_order(server, network):
     [("reset", b"", "reset"), ("end", b"", "end"), ("truncate", b"ab", "end")],
 )
 def test_a_cut_strikes_at_its_byte(server, network, kind, came, ended):
-    """Between chunks, or in the middle of one; both ends see it."""
+    """A cut strikes between chunks, or in the middle of one; both ends see it."""
     relay = network([Fault(kind, "to_broker", 2)])
     with connect(relay) as end:
         end.sendall(b"abcd")
@@ -135,7 +135,7 @@ def test_a_cut_strikes_at_its_byte(server, network, kind, came, ended):
 
 
 def test_half_open_swallows_one_direction_and_its_end(server, network):
-    """Nobody is told, not even when the client goes; the other direction is sound."""
+    """A half-open connection hides even the client's end; the other direction is sound."""
     relay = network([Fault("half-open", "to_broker", 2)])
     with connect(relay) as end:
         end.sendall(b"abcd")
@@ -149,7 +149,7 @@ def test_half_open_swallows_one_direction_and_its_end(server, network):
 
 
 def test_an_older_connection_brings_its_bytes_after_a_newer_one(server, network):
-    """Its client has been told long ago; what it sent comes once."""
+    """Bytes of an overtaken connection arrive once, after its client has seen its end."""
     relay = network([Fault("overtake", "to_broker", 2)], [])
     with connect(relay) as old:
         old.sendall(b"ab")
@@ -169,7 +169,7 @@ def test_an_older_connection_brings_its_bytes_after_a_newer_one(server, network)
     [(Fault("delay", "to_client", 0, 0.4), 0.2), (Fault("throttle", "to_client", 0, 1_000), 0.2)],
 )
 def test_a_slow_network_is_slow_and_whole(server, network, fault, least_s):
-    """And no slower once it is calm."""
+    """A slow relay delays bytes and loses none, and is no slower once it is calm."""
     relay = network([fault])
     with connect(relay) as end:
         end.sendall(b"x")
@@ -187,7 +187,7 @@ def test_a_slow_network_is_slow_and_whole(server, network, fault, least_s):
 
 
 def test_the_same_seed_is_the_same_schedule():
-    """Whatever the other connections met; another seed is another one."""
+    """A seed's schedule does not depend on other connections; another seed has another one."""
     first, again = Schedule(7), Schedule(7)
     plans = [first(number) for number in range(1, 400)]
     assert [again(number) for number in reversed(range(1, 400))] == plans[::-1]

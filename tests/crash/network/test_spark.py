@@ -1,4 +1,4 @@
-"""A short run of a query behind a network with faults; the long form is a command."""
+"""A short run of a query over a network with faults; the long form is a command."""
 
 import re
 import subprocess

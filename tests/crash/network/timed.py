@@ -1,6 +1,6 @@
-"""The data source with a watch on each of its calls: one that is overdue ends its process, noted.
+"""The data source with a timer on each of its calls: an overdue call ends its process, noted.
 
-Invariant: what is timed is ackq's: not what a task waits for the rows of another.
+Invariant: only ackq's own calls are timed, not a task's wait for the rows of another.
 """
 
 import faulthandler
@@ -21,13 +21,13 @@ from tests.crash.network.timeouts import LOW, notice_s
 FOLDER = "ACKQ_TEST_CALLS"
 # The option `retryTimeout` of both sides.
 RETRY_S = 10
-# A part of what a task writes needs, at 3 kB/s.
+# Time that a part of a task's writes needs, at 3 kB/s.
 THROTTLED_S = 15
 
 
 @contextmanager
 def within(what, seconds):
-    """A call that has to be over in so many seconds, as documented, and the margin."""
+    """Times a call that must end within `seconds`, as documented, plus the margin."""
     folder = Path(os.environ[FOLDER])
     begun = time.monotonic()
     with (folder / f"overdue-{what}-{os.getpid()}").open("w") as overdue:
@@ -42,7 +42,7 @@ def within(what, seconds):
 
 
 def retried_s():
-    """Seconds in which a call has its answer, or has given up: two, one after the other."""
+    """Seconds in which a call is answered or has given up: two requests, one after another."""
     return 2 * (RETRY_S + notice_s())
 
 
@@ -69,7 +69,7 @@ class Reader(AckqStreamReader):
 
 
 class Writer(AckqStreamWriter):
-    """The sink: what a task does with its rows when it has them all, commit and abort."""
+    """The sink: a task's write of its rows once it has all of them, commit and abort."""
 
     def write(self, iterator):
         rows = list(iterator)
@@ -86,7 +86,7 @@ class Writer(AckqStreamWriter):
 
 
 class Source(AckqDataSource):
-    """`ackq`, timed."""
+    """The data source `ackq`, timed."""
 
     @classmethod
     def name(cls):

@@ -1,6 +1,6 @@
-"""Time-outs that are low, so that a dead connection is noticed in seconds; and how soon it is.
+"""Low time-outs, so that a dead connection is noticed in seconds; and the resulting bound.
 
-Invariant: imports nothing that reads a limit, so that they can be lowered first.
+Invariant: imports nothing that reads a limit, so that limits can be lowered first.
 """
 
 from ackq import limits
@@ -25,7 +25,7 @@ def lower():
 def notice_s():
     """Seconds in which any client has noticed that its connection is dead, and made another.
 
-    The quiet before a ping and the wait for its answer, or the heartbeat; then a call that meets
+    The silence before a ping and the wait for its answer, or the heartbeat; then a call that meets
     the same connection, and one that cannot be made.
     """
     ping_ms = limits.KEEPALIVE_MS + 2 * limits.KEEPALIVE_TIMEOUT_MS

@@ -1,4 +1,4 @@
-"""`python -m tests.crash.overload PART`: more than a machine can take, and what must hold then."""
+"""`python -m tests.crash.overload PART`: overloads a broker, and checks what must still hold."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ PARTS = {"channels": channels, "disk": disk, "queues": queues, "readers": reader
 
 
 def main():
-    """Runs the part that is named; the exit status is 1 when something did not hold."""
+    """Runs the named part; the exit status is 1 if a check failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash.overload", description=__doc__)
     parts = parser.add_subparsers(dest="part", required=True)
     for name, part in PARTS.items():

@@ -1,7 +1,7 @@
-"""Thousands of idle channels, opened by a few processes on one machine, and whether they live.
+"""Thousands of idle channels, opened by a few processes on one machine, and their survival.
 
-A channel counts as alive when it was never renewed (C17) and at the end gets one message of its own
-and has its accept answered. What a broker gave up is in its log.
+A channel counts as alive if it was never renewed (C17) and at the end gets one message of its own
+and the answer to its accept. Channels that the broker gave up are in its log.
 """
 
 import argparse
@@ -23,7 +23,7 @@ SILENT = "no sign of life"
 
 
 def add_arguments(parser):
-    """How many, and how long."""
+    """Options for the number of channels and the duration."""
     parser.add_argument("--channels", type=int, default=2000)
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=60)
@@ -35,7 +35,7 @@ def add_arguments(parser):
 
 
 def run(args):
-    """Opens, waits, takes a message on each; prints the figures. Whether all are alive."""
+    """Opens channels, waits, takes a message on each; returns whether all are alive."""
     if args.client:
         return hold(args)
     with (
@@ -84,7 +84,7 @@ def run(args):
 
 
 def _stopped(pids, seconds):
-    """Processes that do not run for a while, as on a machine that is starved or suspended."""
+    """Stops processes for a while, as on a machine that is starved or suspended."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -108,7 +108,7 @@ def _client(args, endpoint, number):
 
 
 def hold(args):
-    """One process with so many channels: opens them, and takes a message on each when told to."""
+    """Runs one process that opens channels, and takes a message on each when asked to."""
     endpoint, queue = args.client.split(" ")
     renewed, taken, failed = [], [], []
     channels = [Channel(endpoint, on_reconnect=renewed.append) for _ in range(args.channels)]

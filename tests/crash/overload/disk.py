@@ -1,8 +1,8 @@
-"""Publishers offer more than the disk takes: memory stays bounded, and what drains goes on.
+"""Publishers offer more than the disk takes: memory stays bounded, and draining goes on.
 
-A broker with a disk of so many bytes a second; publishers that offer so many more, each message
-confirmed or not; beside them a channel that takes and accepts one message at a time, an idle
-channel, and a publisher of one message at a time.
+A broker with a disk of limited bandwidth; publishers that offer much more, each message confirmed
+or not; next to them a channel that takes and accepts one message at a time, an idle channel, and a
+publisher of one message at a time.
 """
 
 import argparse
@@ -30,7 +30,7 @@ ROWS = 1000
 
 
 def add_arguments(parser):
-    """How slow, how much, and how long."""
+    """Options for the disk's speed, the offered load and the duration."""
     parser.add_argument("--disk", type=float, default=20, help="MB/s that the disk takes (20)")
     parser.add_argument("--offered", type=float, default=200, help="MB/s in all (200)")
     parser.add_argument("--publishers", type=int, default=4, help="each a process (4)")
@@ -40,7 +40,7 @@ def add_arguments(parser):
 
 
 def run(args):
-    """Floods; prints the figures. Whether everything held."""
+    """Floods the broker; prints the figures and returns whether all checks held."""
     if args.flood:
         return flood(args)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -99,7 +99,7 @@ def run(args):
 
 
 class _Beside:
-    """One call after the other in a thread: the seconds that each took."""
+    """Repeats a call in a thread and records the seconds that each took."""
 
     def __init__(self):
         self._taken = []
@@ -116,7 +116,7 @@ class _Beside:
         self._thread.start()
 
     def take(self):
-        """What it took since the last time."""
+        """The durations recorded since the last call."""
         taken, self._taken = self._taken, []
         return taken
 
@@ -149,7 +149,7 @@ def _flood(args, endpoint):
 
 
 def flood(args):
-    """One process that offers so many MB/s: what it is kept from giving is not given later."""
+    """Offers a rate of MB/s from one process; backpressure lowers the total and is not made up."""
     batch = pa.record_batch({"body": pa.array([os.urandom(BODY) for _ in range(ROWS)])})
     offered, failed = 0, []
     each_s = ROWS * BODY / (args.offered * 1e6)

@@ -1,6 +1,6 @@
-"""What the kernel says of a process: CPU seconds, memory, threads.
+"""The kernel's figures of a process: CPU seconds, memory, threads.
 
-Invariant: read from /proc alone, so that a process that is starved can be measured from outside.
+Invariant: read from /proc alone, so that a starved process can be measured from outside.
 """
 
 import os
@@ -15,17 +15,17 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_s(pid):
-    """CPU seconds that a process has taken."""
+    """The CPU seconds that a process has used."""
     return Process.parsed(Path(f"/proc/{pid}/stat").read_text()).own_s
 
 
 def resident_bytes(pid):
-    """Memory that a process uses."""
+    """The memory that a process uses."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
 
 
 def peak_bytes(pid):
-    """The most memory that a process has used."""
+    """The peak memory of a process."""
     return _status(pid, "VmHWM") * 1024
 
 
@@ -39,14 +39,14 @@ def _status(pid, field):
 
 
 class Meter:
-    """What a process takes from now on."""
+    """Measures what a process uses from now on."""
 
     def __init__(self, pid):
         self._pid = pid
         self._began_s, self._cpu_s = time.monotonic(), cpu_s(pid)
 
     def said(self):
-        """CPU since the begin, memory and threads now."""
+        """The CPU share since the begin, and the current memory and threads, as text."""
         part = (cpu_s(self._pid) - self._cpu_s) / (time.monotonic() - self._began_s)
         memory = resident_bytes(self._pid) / MIB
         return f"{100 * part:.1f} % CPU, {memory:.0f} MiB, {threads(self._pid)} threads"

@@ -1,7 +1,7 @@
-"""Ten thousand queues: how long the broker keeps others waiting while all of them are used.
+"""Ten thousand queues: the broker's longest pause while all of them are in use.
 
 One publisher spreads batches over all queues, another publishes one message at a time to a queue of
-its own: the longest that one of these waits is the longest pause of the event loop, or the disk's.
+its own: its longest wait is the longest pause of the event loop, or the disk's.
 """
 
 import argparse
@@ -24,7 +24,7 @@ ROWS = 1000
 
 
 def add_arguments(parser):
-    """How many, and how long."""
+    """Options for the number of queues and the duration."""
     parser.add_argument("--queues", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=40)
     parser.add_argument("--most-ms", type=float, default=500, help="the longest pause allowed")
@@ -35,7 +35,7 @@ def add_arguments(parser):
 
 
 def run(args):
-    """Declares, publishes, scrapes; prints the figures. Whether no pause was too long."""
+    """Declares, publishes, scrapes; prints the figures, returns whether no pause was too long."""
     with (
         tempfile.TemporaryDirectory() as folder,
         ackq_broker.embedded(Path(folder) / "data", http=True) as broker,
@@ -76,7 +76,7 @@ def run(args):
 
 
 def _spread(args, endpoint, stop):
-    """Batches whose rows go to queues at random, paced."""
+    """Publishes paced batches whose rows go to random queues."""
     rng = random.Random(args.seed)
     bodies = pa.array([os.urandom(100) for _ in range(ROWS)])
     with Publisher(endpoint) as publisher:
@@ -87,7 +87,7 @@ def _spread(args, endpoint, stop):
 
 
 def _scrape(endpoint, stop):
-    """What a monitoring system asks for every five seconds."""
+    """Scrapes metrics every five seconds, as a monitoring system does."""
     while not stop.wait(5):
         with urllib.request.urlopen(f"http://{endpoint}/metrics", timeout=30) as answer:
             answer.read()

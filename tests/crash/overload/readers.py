@@ -1,7 +1,7 @@
-"""Readers that do not read: what each pins in the broker, and that the others are served.
+"""Clients that do not read answers: the memory that each pins, and service for the others.
 
 Channels with a large window, fetches of a lease, browses, scrapes of `/metrics/queues`: all are
-asked for and not read. The broker must stay below its memory limit, and a channel that reads and a
+requested and not read. The broker must stay below its memory limit, and a channel that reads and a
 publisher must go on.
 """
 
@@ -26,7 +26,7 @@ ROWS = 1000
 
 
 def add_arguments(parser):
-    """How many of each, and how long."""
+    """Options for the number of readers of each kind and the duration."""
     parser.add_argument("--readers", type=int, default=50, help="of each kind (50)")
     parser.add_argument("--seconds", type=float, default=25)
     parser.add_argument("--messages", type=int, default=50_000, help="of 10 KiB (50000)")
@@ -35,7 +35,7 @@ def add_arguments(parser):
 
 
 def run(args):
-    """Asks for everything, reads nothing; prints the figures. Whether everything held."""
+    """Requests everything, reads nothing; prints the figures, returns whether all checks held."""
     env = {"ACKQ_BROKER_MEMORY_LIMIT": f"{int(args.memory * measured.MIB)}"}
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -93,7 +93,7 @@ def _ended(calls):
 
 
 def _channels(args, broker, stack):
-    """They give signs of life."""
+    """Opens channels that send heartbeats and never read."""
     calls = []
     for _ in range(args.readers):
         client = stack.enter_context(Client(broker.endpoint))
@@ -145,7 +145,7 @@ def _scrapes(args, broker, stack):
 
 
 def _reset(each):
-    """Whether the other side has aborted a connection whose answer was not read."""
+    """Whether the broker has aborted a connection whose answer was not read."""
     each.settimeout(5)
     try:
         while each.recv(1 << 16):
@@ -158,7 +158,7 @@ def _reset(each):
 
 
 def _kept_open(*requests):
-    """Requests of a channel, and then signs of life."""
+    """A channel's requests, then heartbeats without end."""
     yield from requests
     while True:
         time.sleep(limits.HEARTBEAT_SEND_MS / 1000)

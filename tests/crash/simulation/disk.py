@@ -1,10 +1,10 @@
-"""A file system in memory that forgets, and fails when it is told to.
+"""An in-memory file system that loses unsynced data at power cuts and fails on request.
 
-Fault model. A process that dies leaves all that it wrote. A power cut leaves what was synced, and
-of what was written to a file since its last sync any set of 512-byte sectors and any of its changes
-of size; of the changes of names since the last sync of their directory any set. A sync that failed
-may have written any part, and the next one does not try again: what was read from the cache until
-then may be gone after a power cut.
+Fault model. When a process dies, everything that it wrote stays. After a power cut, synced data
+stays; of the writes to a file since its last sync, any set of 512-byte sectors and any of its size
+changes stay; of the name changes since the last sync of their directory, any set stays. A failed
+sync may have written any part, and the next sync does not try again: data that was read from the
+cache until then may be lost after a power cut.
 """
 
 import errno
@@ -13,13 +13,13 @@ import os
 from collections import Counter
 
 SECTOR = 512
-# No number is given twice, in no world: what is collected late closes nothing of another.
+# No number is reused, in any world: a descriptor collected late closes none of another world.
 _descriptors = itertools.count(1000)
 _KINDS = ("write", "read", "sync", "room", "short")
 
 
 class _File:
-    """An inode: what processes see, what is on the disk, and the changes between the two."""
+    """An inode: the content processes see, the durable content, and the changes between them."""
 
     __slots__ = ("data", "durable", "links", "number", "pending")
 
@@ -44,10 +44,10 @@ class _Open:
 
 
 class SimulatedDisk:
-    """Files by path, and the descriptors that a life has open.
+    """Files by path, and the descriptors that a process lifetime has open.
 
     Args:
-        random: A `random.Random` for power cuts and for where a fault hits.
+        random: A `random.Random` for power cuts and for the place where a fault hits.
         note: Takes the bytes of each change, for the digest of the run.
     """
 
@@ -62,7 +62,7 @@ class SimulatedDisk:
         self._fds = {}
         self._locks = {}
         self.free_bytes = 1 << 40
-        # Calls until a fault of a kind, and how many follow each other.
+        # Calls left until a fault of each kind strikes.
         self._armed = {}
         self.faults = Counter()
         # Called with the kind of each change: write, resize, syncing (a sync begins), sync, lost
@@ -72,16 +72,16 @@ class SimulatedDisk:
     # --- faults ---
 
     def arm(self, kind, calls):
-        """Makes the call of a kind after so many others fail: write, read, sync, room or short."""
+        """Makes a call of one kind fail after `calls` others: write, read, sync, room or short."""
         assert kind in _KINDS, kind
         self._armed[kind] = calls
 
     def disarm(self):
-        """No fault is due any more."""
+        """Cancels every armed fault."""
         self._armed.clear()
 
     def strikes(self, kind):
-        """Whether the fault of a kind is due at this call."""
+        """Whether the armed fault of a kind strikes at this call; counts the call."""
         left = self._armed.get(kind)
         if left is None:
             return False
@@ -93,12 +93,12 @@ class SimulatedDisk:
         return True
 
     def close_all(self, life):
-        """What the end of a process does to its descriptors."""
+        """Closes the descriptors of a process that has ended."""
         for fd in [fd for fd, each in self._fds.items() if each.life is life]:
             self.close(fd)
 
     def cut_power(self):
-        """Keeps what was synced, and any subset of the rest."""
+        """Keeps the synced changes, and any subset of the others."""
         random = self._random
         kept = random.choice((_none, _all, _some, _late))(self._pending_names, random)
         names = _renamed(self._durable_names, kept)
@@ -117,13 +117,13 @@ class SimulatedDisk:
         self._note(b"power")
 
     def unsynced(self):
-        """Whether a power cut could take anything away now."""
+        """Whether a power cut now could lose any change."""
         return bool(self._pending_names) or any(file.pending for file in self.files.values())
 
     # --- names ---
 
     def create(self, path):
-        """A new empty file under a name."""
+        """Creates an empty file under a name."""
         self._require_directory(path)
         self._numbers += 1
         file = _File(self._numbers)
@@ -155,7 +155,7 @@ class SimulatedDisk:
     def make_directory(self, path):
         if path in self.directories:
             raise _error(errno.EEXIST, path)
-        # Directories are durable at once: the product makes them before there is anything in them.
+        # Directories are durable at once: the product makes them before it puts files into them.
         self.directories.add(path)
 
     def find(self, path):
@@ -165,7 +165,7 @@ class SimulatedDisk:
         return file
 
     def listing(self, directory):
-        """The names in a directory, in the order in which they came."""
+        """The names in a directory, in their order of creation."""
         prefix = directory.rstrip("/") + "/"
         depth = prefix.count("/")
         files = [path for path in self.files if path.startswith(prefix)]
@@ -226,7 +226,7 @@ class SimulatedDisk:
     # --- content ---
 
     def write(self, file, data, offset):
-        """Writes bytes; a full disk takes none that would make the file longer."""
+        """Writes bytes to the file and adds them to its pending changes."""
         end = offset + len(data)
         if end > len(file.data):
             file.data.extend(bytes(end - len(file.data)))
@@ -252,7 +252,7 @@ class SimulatedDisk:
         self.on_change("sync")
 
     def lose(self, file):
-        """A sync that fails: any part is on the disk, and no later sync brings the rest."""
+        """A failed sync: any part of the changes is durable, and no later sync writes the rest."""
         file.durable = _with_some(file.durable, file.pending, self._random.random(), self._random)
         file.pending = []
         self.on_change("lost")
@@ -295,7 +295,7 @@ def _some(changes, random):
 
 
 def _late(changes, random):
-    """The last of them without those before."""
+    """The last changes without the earlier ones."""
     return changes[random.randrange(len(changes)) :] if changes else []
 
 
@@ -309,7 +309,7 @@ def _renamed(names, changes):
         if kind == "name":
             names[path] = what[0]
         elif kind == "rename":
-            # The new name may reach the disk without the old one's end, never the other way round.
+            # The new name may reach the disk without the removal of the old one, never the reverse.
             if names.get(path) is what[1]:
                 del names[path]
             names[what[0]] = what[1]

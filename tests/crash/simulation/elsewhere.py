@@ -1,10 +1,10 @@
-"""The other broker of links: a queue of AMQP 0-9-1's kind, with consumers that have a prefetch.
+"""The remote broker of links: a queue like those of AMQP 0-9-1, with prefetching consumers.
 
-What it promises is what RabbitMQ does: a message that was confirmed stays until it is acknowledged;
-what a connection held when it ended is ready again at its place, marked as redelivered; a consumer
-has at most its prefetch unacknowledged. What it does not promise is drawn: acknowledgements apply
-late, a connection that is gone is noticed late, and a node that dies takes back acknowledgements
-that it had not synced, and forgets which messages it had delivered.
+It promises what RabbitMQ does: a confirmed message stays until it is acknowledged; the messages
+that a connection held when it ended are ready again at their places, marked as redelivered; a
+consumer has at most its prefetch unacknowledged. Everything else is drawn at random:
+acknowledgements apply late, the end of a connection is noticed late, and a node that dies takes
+back acknowledgements that it had not synced and forgets which messages it had delivered.
 """
 
 from bisect import insort
@@ -15,17 +15,16 @@ READY, UNACKED, ACKED, DEAD, LOST = "ready", "unacked", "acked", "dead", "lost"
 
 
 class ElsewhereRules(NamedTuple):
-    """How the other broker behaves; times are seconds.
+    """How the remote broker behaves; times are in seconds.
 
     Attributes:
-        delay_s: Of what is on its way, at most.
-        apply_s: An acknowledgement waits so long at most until it is applied.
-        sync_s: One that is applied is safe from a death of the node after so long at most.
-        noticed_s: A connection that one side has left is noticed by the other after so long at
-            most.
-        overlaps: A new consumer is served while an older one's end is not noticed yet.
-        forgets_marks: A death forgets which messages were delivered.
-        limit: A message that has been given back by a cut more often is dead-lettered; 0: none is.
+        delay_s: Longest delay of a message on its way.
+        apply_s: Longest time until an acknowledgement is applied.
+        sync_s: Longest time until an applied acknowledgement survives a death of the node.
+        noticed_s: Longest time until one side notices that the other has left the connection.
+        overlaps: A new consumer is served before the end of an older one is noticed.
+        forgets_marks: A death of the node forgets which messages were delivered.
+        limit: A message that cuts have requeued more often is dead-lettered; 0: no limit.
     """
 
     delay_s: float = 0.0
@@ -38,18 +37,18 @@ class ElsewhereRules(NamedTuple):
 
 
 class ForeignMessage:
-    """A message of the other broker.
+    """A message of the remote broker.
 
     Attributes:
-        number: Its place in the queue.
+        number: Its position in the queue.
         message_id: Its id; "" for none.
         state: `READY`, `UNACKED`, `ACKED`, `DEAD` (rejected, or at its limit), or `LOST` (not
             confirmed).
-        confirmed: Its publisher knows that it is there.
+        confirmed: Its publisher has the confirm.
         safe: Its acknowledgement survives a death of the node.
-        mark: It is told as redelivered.
-        deliveries: How often it was given back by a cut.
-        delivered: How often it was delivered, whatever was forgotten of that.
+        mark: It is delivered as redelivered.
+        deliveries: How often a cut requeued it.
+        delivered: How often it was delivered, including deliveries that the node forgot.
     """
 
     def __init__(self, number, name, body, message_id):
@@ -69,17 +68,17 @@ class ForeignMessage:
 
 
 class Elsewhere:
-    """The queue.
+    """The remote broker's queue.
 
     Args:
-        world: Gives time and chance.
+        world: Provides time and random numbers.
         rules: How it behaves.
 
     Attributes:
-        messages: All that were published.
+        messages: All messages that were published.
         up: Whether the node runs.
-        unmarked: Deliveries of messages that were delivered before and are not told so.
-        again: Deliveries of messages that were delivered before.
+        unmarked: Redeliveries that are not marked as redelivered.
+        again: Redeliveries.
     """
 
     def __init__(self, world, rules):
@@ -98,7 +97,7 @@ class Elsewhere:
     # --- publishing ---
 
     def publish(self, name, body, message_id):
-        """A message comes in; it may be lost until it is confirmed."""
+        """Adds a published message, which may be lost until it is confirmed."""
         message = ForeignMessage(len(self.messages), name, body, message_id)
         self.messages.append(message)
         if not self.up:
@@ -116,7 +115,7 @@ class Elsewhere:
     # --- consuming ---
 
     def connect(self, client_loop, prefetch):
-        """A channel with a consumer, or None: nobody is there."""
+        """A channel with a consumer, or None if the node is down."""
         if not self.up:
             return None
         channel = ForeignChannel(self, client_loop, prefetch)
@@ -146,7 +145,7 @@ class Elsewhere:
             takers[self.rng.randrange(len(takers))].deliver(message)
 
     def acknowledge(self, channel, frame):
-        """Applies a frame of acknowledgements of a channel."""
+        """Applies one acknowledgement frame of a channel."""
         tags = [frame.tag]
         if frame.multiple:
             tags = [tag for tag in channel.unacked if tag <= frame.tag]
@@ -169,7 +168,7 @@ class Elsewhere:
             message.safe = True
 
     def give_back(self, channel, *, counts):
-        """A channel is over: what it held is ready again, at its place."""
+        """Ends a channel: the messages that it held are ready again, at their places."""
         if channel in self._channels:
             self._channels.remove(channel)
         for message in channel.unacked.values():
@@ -186,18 +185,18 @@ class Elsewhere:
     # --- faults ---
 
     def cut(self):
-        """A connection breaks; either side may notice it later."""
+        """Breaks a connection; either side may notice it later."""
         if self._channels:
             channel = self._channels[self.rng.randrange(len(self._channels))]
             late = self.rng.random() * self.rules.noticed_s
             channel.cut(*self.rng.choice(((0, 0), (late, 0), (0, late))))
 
     def die_at(self, count, down_s):
-        """The node is killed soon after so many more acknowledgements were applied."""
+        """Kills the node soon after `count` more acknowledgement frames were applied."""
         self._fatal = [count, down_s]
 
     def die(self, down_s):
-        """The node is killed, and starts again after a time."""
+        """Kills the node, which starts again after `down_s`."""
         if not self.up or self.calm():
             return
         self.trace("elsewhere dies for", f"{down_s:.3f}")
@@ -220,17 +219,17 @@ class Elsewhere:
         self.trace("elsewhere starts")
         self.up = True
         for message in self._ready:
-            message.confirmed = True  # what a start reads is on the disk
+            message.confirmed = True  # messages read at the start are on the disk
         self._deliver()
 
     def count(self):
-        """How many messages are ready, and how many consumers there are."""
+        """The number of ready messages and of consumers."""
         return len(self._ready), len(self._channels)
 
     # --- the end ---
 
     def left(self):
-        """The messages that are still there; in a calm world nothing of them is on its way."""
+        """The messages still in the queue; in a calm world none of them is in flight."""
         return [each for each in self.messages if each.state in (READY, UNACKED)]
 
     def _later(self, longest_s, callback, *args):
@@ -242,12 +241,12 @@ class Elsewhere:
 
 
 class ForeignChannel:
-    """A consumer on a connection of its own; both sides.
+    """A consumer on a connection of its own; both sides of it.
 
     Attributes:
-        arrived: Deliveries that the client has not taken: tag, message, mark, count.
-        unacked: At the broker: messages by tag.
-        client_cut: The client has noticed the end.
+        arrived: Deliveries that the client has not taken yet: tag, message, mark, count.
+        unacked: The broker's unacknowledged messages by tag.
+        client_cut: The client has noticed the end of the connection.
     """
 
     def __init__(self, elsewhere, client_loop, prefetch):
@@ -265,18 +264,18 @@ class ForeignChannel:
     # --- the client's side ---
 
     async def arrival(self):
-        """Returns when something came, or the end was noticed."""
+        """Returns when a delivery has arrived, or the end of the connection was noticed."""
         while not self.arrived and not self.client_cut:
             self._arrival = self._loop.create_future()
             await self._arrival
 
     def send(self, frames):
-        """Frames of acknowledgements, in their order."""
+        """Sends frames of acknowledgements, in their order."""
         for frame in frames:
             self._there(self._acknowledge, frame)
 
     async def ask(self):
-        """What the queue has left, behind what it has sent; None: it was not told."""
+        """The queue's counts, asked for after everything sent before; None: no answer came."""
         if self.client_cut:
             return None
         self._there(self._count)
@@ -284,7 +283,7 @@ class ForeignChannel:
         return await self._counted
 
     def close(self):
-        """Gives back what is held, behind what was acknowledged."""
+        """Ends the channel after the acknowledgements sent before; held messages are requeued."""
         self._there(self._end, False)
         self.client_cut = True
         self._wake()
@@ -301,12 +300,12 @@ class ForeignChannel:
         self._kernel.at(self._here_at, self._arrive, what)
 
     def end_server(self):
-        """The broker's side is over."""
+        """Ends the broker's side of the connection."""
         self._end(True)
         self.cut()
 
     def cut(self, client_after_s=0.0, server_after_s=0.0):
-        """Ends it, for each side after a time; what was on its way is lost."""
+        """Ends the connection, for each side after a time; messages on their way are lost."""
         now_s = self._kernel.now_s
         if server_after_s:
             self._kernel.at(now_s + server_after_s, self._end, True)

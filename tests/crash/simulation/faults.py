@@ -1,11 +1,11 @@
-"""The faults of a world: when, and which; drawn from its seed before it begins.
+"""The faults of a world, their kinds and times; drawn from its seed before it begins.
 
-Invariant: the list of a seed is always the same, so that a fault can be left out by its index.
+Invariant: a seed always gives the same list, so that a fault can be left out by its index.
 """
 
 from typing import NamedTuple
 
-# Kinds, and how often each is drawn. The first three end the broker.
+# Kinds of faults and their weights. The first three end the broker.
 _ENDS = {"kill": 5, "power": 5, "stop": 1}
 _OTHERS = {
     "cut": 6,
@@ -21,29 +21,29 @@ _OTHERS = {
 }
 _MOST_ENDS = 4
 _MOST_OTHERS = 4
-# A life may end at any of so many scheduling steps after the instant of its fault, or after a
-# change of the disk that follows: what is not synced is lost between two changes.
+# The broker may end up to one of these numbers of scheduling steps after the instant of the fault,
+# or after a change of the disk that follows: unsynced data is lost between two changes.
 _STEPS = (0, 3, 20, 100, 400)
 _CHANGES = (
     *("rename", "rename", "unlink", "names", "name", "sync", "write", "resize"),
     *("syncing", "syncing", "answer", "answer", "answer"),
 )
-# While a sync is under way answers that do not wait for it have time to arrive; and what was
-# answered is to be there when the power goes at once.
+# During a sync, answers that do not wait for it have time to arrive; and what was answered must be
+# on disk when the power is cut right after.
 _STEPS_BEHIND = {"syncing": 60}
 _FEW_STEPS = 6
 _MOST_CHANGES = 4
 _MOST_ANSWERS = 16
-# After a sync that failed the power may be cut while nobody has read the files again.
+# After a failed sync the power may be cut before anybody has read the files again.
 _STEPS_OF_A_LOSS = 200
-# So many steps after a start it is over again, if it is to be; or after a change that it makes.
+# A new start may end again within one of these numbers of steps, or after a change that it makes.
 _TWICE = 0.4
 _STEPS_OF_A_START = (10, 60, 300, 1500)
 _CHANGES_OF_A_START = ("rename", "unlink", "names", "sync")
 
 
 class Fault(NamedTuple):
-    """A fault: seconds after the begin, its kind, and numbers from 0 to 1 that say more."""
+    """A fault: seconds after the begin, its kind, and three parameters between 0 and 1."""
 
     at_s: float
     kind: str
@@ -56,7 +56,7 @@ class Fault(NamedTuple):
 
 
 def draw(random, seconds):
-    """The faults of a world that is as long as that."""
+    """The faults of a world that lasts `seconds`."""
     kinds = [_choice(random, _ENDS) for _ in range(random.randrange(1, _MOST_ENDS + 1))]
     kinds += [_choice(random, _OTHERS) for _ in range(random.randrange(_MOST_OTHERS + 1))]
     found = [
@@ -67,7 +67,7 @@ def draw(random, seconds):
 
 
 def perform(fault, world):
-    """Makes it happen."""
+    """Makes the fault happen in the world."""
     world.trace("fault", fault)
     _PERFORM[fault.kind](fault, world)
 
@@ -87,7 +87,7 @@ def _end(fault, world):
 
 
 def _end_the_next(number, world):
-    """A power cut, or a kill, soon after the next start."""
+    """Plans a power cut, or a kill, soon after the next start."""
     number, rest = _pick(number, (0, 1))
     if number:
         change, rest = _pick(rest, _CHANGES_OF_A_START)
@@ -108,7 +108,7 @@ def _cut(fault, world):
     if not connections:
         return
     connection = connections[int(fault.a * len(connections))]
-    # Both at once, or one side learns of it later: at most when its keepalive asks in vain.
+    # Both sides at once, or one side learns of it later: at most when its keepalive times out.
     late = fault.c * 20
     client, server = ((0, 0), (late, 0), (0, late))[int(fault.b * 3)]
     connection.cut(client, server)
@@ -128,10 +128,10 @@ def _slow(fault, world):
 
 
 def _arm(fault, world):
-    # Most of the operations of a broker are few.
+    # A broker does few operations of most kinds.
     world.disk.arm(fault.kind, int(fault.a * 10))
     if fault.kind == "sync":
-        # What it did not bring to the disk is in the page cache until then.
+        # Data that it did not bring to the disk is in the page cache until then.
         if fault.c < 1 / 2:
             world.process.plan_at("power", "lost", 0, int(fault.b * _STEPS_OF_A_LOSS))
         else:
@@ -157,7 +157,7 @@ _PERFORM = {
 
 
 def _pick(number, options):
-    """One of the options by a number from 0 to 1, and another number from what is left of it."""
+    """One option chosen by a number from 0 to 1, and the remaining fraction as another number."""
     at = number * len(options)
     return options[int(at)], at - int(at)
 

@@ -1,13 +1,13 @@
-"""The scheduler: one thing runs at a time, and a seed says which.
+"""The scheduler: one actor runs at a time, and a seed decides which one.
 
-Actors are the event loops (one of the clients, one of each life of the broker), of which a turn
-runs one callback, and the fibers of `tests.crash.simulation.threads`, which are the broker's
-threads and run up to their next scheduling point: a call of the operating system, a lock, a wait.
-Time is virtual, and moves on only when no actor can run.
+Actors are the event loops (one for the clients, one for each process lifetime of the broker), of
+which a turn runs one callback, and the fibers of `tests.crash.simulation.threads`, which are the
+broker's threads and run up to their next scheduling point: a call of the operating system, a lock,
+a wait. Time is virtual, and advances only when no actor can run.
 
-A fiber is an operating system's thread that waits for the baton. Generators would need other
+A fiber is a thread of the operating system that waits for the baton. Generators would need other
 product code, and greenlets another dependency; the switch costs 10 us, and the baton changes hands
-only where the seed says so.
+only where the seed decides so.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from contextvars import copy_context
 
 
 class EndedError(BaseException):
-    """The broker's process is dead: whatever runs in it ends here, and reaches nothing any more."""
+    """The broker's process is dead: code that runs in it ends at once and has no further effect."""
 
 
 class StuckError(Exception):
-    """Nothing can ever run again, or everything runs for ever."""
+    """No actor can ever run again, or the run does not end."""
 
 
 class _Handle:
-    """A callback that waits for its turn; what `asyncio` needs of its own class, at a third."""
+    """A scheduled callback; what `asyncio` needs of its own handle, at a third of the cost."""
 
     __slots__ = ("_when", "args", "callback", "cancelled", "context")
 
@@ -48,7 +48,7 @@ class _Handle:
 
 
 class _NumberedTask(asyncio.Task):
-    """A task whose hash is no address."""
+    """A task whose hash is its number and not its address, so that sets have a fixed order."""
 
     def __init__(self, coro, number, *, loop, context):
         self._number = number
@@ -64,7 +64,7 @@ class _NumberedTask(asyncio.Task):
 class Loop(asyncio.AbstractEventLoop):
     """An event loop without sockets, in virtual time; `life` is the process that it belongs to.
 
-    Where `numbered`, sets of its tasks have the order in which these were made.
+    Where `numbered`, sets of its tasks are ordered by creation.
     """
 
     def __init__(self, kernel, life=None, *, numbered=False):
@@ -124,19 +124,19 @@ class Loop(asyncio.AbstractEventLoop):
             self._kernel.fail(error)
 
     def close(self):
-        """Runs nothing any more, and drops what waits."""
+        """Stops the loop, and drops the callbacks that wait."""
         self.closed = True
         self.ready.clear()
 
 
 class Kernel:
-    """Runs actors until `finish` is called or something fails.
+    """Runs actors until `finish` is called or one of them fails.
 
     Args:
-        seed: Decides the order of everything.
-        switch_chance: Of a scheduling point to hand over the baton.
-        step_s: What a turn takes; with 0 the clock moves only when nothing can run.
-        most_steps: Beyond it the run counts as stuck.
+        seed: Decides the order of all turns.
+        switch_chance: Chance that a scheduling point hands over the baton.
+        step_s: Duration of a turn; with 0 the clock advances only when nothing can run.
+        most_steps: A run with more steps counts as stuck.
     """
 
     def __init__(self, seed, switch_chance=0.3, step_s=0.0, most_steps=400_000):
@@ -154,16 +154,16 @@ class Kernel:
         self.failure = None
         self.loops = []
         self.runnable = []
-        # Work of thread pools that runs in one step, without a thread of its own.
+        # Work of thread pools that runs in one step, without a fiber of its own.
         self.jobs = []
         self.fiber = None
-        # The life whose code runs; None for the clients.
+        # The process lifetime whose code runs; None for the clients.
         self.life = None
-        # Set when a life ends, which is then buried between two steps.
+        # Set when a process lifetime ends; it is then buried between two steps.
         self.life_ended = False
-        # A life that is stopped for a while.
+        # A process lifetime that is stalled for a while.
         self.frozen = None
-        # Called at a step: a life may end there.
+        # Called at a step where a process lifetime may end.
         self.alarm_step = most_steps
         self.alarm = None
         # Called when a client has read an answer.
@@ -174,11 +174,11 @@ class Kernel:
     # --- time and choice ---
 
     def random(self):
-        """A number from 0 to 1, of the schedule."""
+        """A number from 0 to 1, from the generator of the schedule."""
         return self._random()
 
     def at(self, when, callback, *args):
-        """Calls back at a time, outside of all actors."""
+        """Calls back at a virtual time, outside of all actors."""
         self.add_timer(when, None, (callback, args))
 
     def add_timer(self, when, loop, handle):
@@ -190,7 +190,7 @@ class Kernel:
         self.digest = zlib.crc32(data, self.digest)
 
     def fail(self, error):
-        """Ends the run with an error."""
+        """Ends the run with an error, unless one was set before."""
         if self.failure is None:
             self.failure = error
 
@@ -201,7 +201,7 @@ class Kernel:
     # --- the schedule ---
 
     def run(self, on_end):
-        """Runs until the end, and calls back when a life has ended; raises what failed."""
+        """Runs to the end, calling back after each end of a process; raises what failed."""
         try:
             while not self._finished and self.failure is None:
                 self.step()
@@ -214,7 +214,7 @@ class Kernel:
             raise self.failure
 
     def step(self):
-        """One turn of one actor, or the clock moves on."""
+        """Runs one turn of one actor, or advances the clock."""
         actors = [loop for loop in self.loops if loop.ready]
         if self.runnable:
             actors += self.runnable
@@ -240,7 +240,7 @@ class Kernel:
             self.resume(actor)
 
     def run_until(self, done):
-        """Runs fibers alone, and the clock, for a main thread that waits for one."""
+        """Runs fibers and the clock alone until `done()`, for a main thread that waits for one."""
         while not done():
             if self.life is not None and self.life.ended:
                 raise EndedError
@@ -252,7 +252,7 @@ class Kernel:
                 self._advance()
 
     def point(self):
-        """A scheduling point of the code that runs: a fiber may hand over, and a life may end."""
+        """A scheduling point: the running fiber may hand over, and its process may end."""
         fiber, life = self.fiber, self.life
         if life is not None:
             if life.ended:
@@ -265,7 +265,7 @@ class Kernel:
             fiber.hand_over()
 
     def _others_ready(self):
-        """Whether anything but the fiber that runs could go on."""
+        """Whether any actor but the running fiber could go on."""
         return (
             self.runnable
             or self.jobs
@@ -274,7 +274,7 @@ class Kernel:
         )
 
     def resume(self, fiber):
-        """Gives the baton to a fiber until it hands over."""
+        """Gives the baton to a fiber until the fiber hands it back."""
         self.runnable.remove(fiber)
         before, self.life = self.life, fiber.life
         self.fiber = fiber
@@ -283,7 +283,7 @@ class Kernel:
         self.fiber, self.life = None, before
 
     def wake(self, fiber):
-        """Makes a fiber that waits runnable."""
+        """Makes a waiting fiber runnable."""
         if fiber.waits:
             fiber.waits = False
             self.runnable.append(fiber)
@@ -323,7 +323,7 @@ class Kernel:
             self.life = None
 
     def _advance(self):
-        """Runs the next timer, and moves the clock to it."""
+        """Runs the next timer, and moves the clock to its time."""
         if not self._timers:
             raise StuckError("nothing will ever happen any more")
         when, _, loop, handle = heapq.heappop(self._timers)

@@ -1,8 +1,8 @@
-"""What a world with links changes: the machine below their processes, how long the edge remembers.
+"""Changes of a world with links: the machine below link processes, and the link memory.
 
-A real edge remembers what it acknowledged for a minute, and what is in doubt for a day; here it is
-two seconds, and what the other broker may be late by is less (`clients.link_cast`). Where somebody
-sets the clock both stay as long as they are, because a step of it may be believed.
+A real local broker remembers acknowledged messages for a minute and doubtful ones for a day. In a
+world it is two seconds, and the remote broker's delays are shorter (`clients.link_cast`). Where a
+fault sets the clock both stay at their real values, because a clock step may be believed.
 """
 
 from types import SimpleNamespace
@@ -20,15 +20,15 @@ _STANDSTILLS = 0.2
 
 
 def stands_still(world):
-    """Whether the disk of this world stands still now and then while the link is cut off."""
-    # Of a generator of its own: the other worlds of all seeds stay what they were.
+    """Whether the disk of this world stalls now and then while the link is cut off."""
+    # From a generator of its own, so that the worlds of all other seeds stay as they were.
     return world.random("standstill").random() < _STANDSTILLS
 
 
 def patches(world):
-    """The limits by name, and (module, name, value) of what links see instead of the machine."""
+    """The limits by name, and (module, name, value) replacements that links see of the machine."""
     chance = world.random("link machine")
-    # So few that streams wait for a slow disk, as they do for 16 MiB of a real one.
+    # So small that streams wait for a slow disk, as they do for 16 MiB on a real one.
     least = chance.choice((1_000, 4_000, MIN_UNSYNCED_BYTES))
     if stands_still(world):
         least = 500

@@ -1,9 +1,9 @@
-"""Connections in memory between clients and the real handlers of the gRPC services.
+"""In-memory connections between clients and the real handlers of the gRPC services.
 
-`Server` is what the product takes for gRPC's: it gets the handlers, and runs each call as a task of
-the broker's event loop, with a context that reads and writes bytes. A connection delays messages,
-keeps their order within a call, and may be cut for both sides at once, for the client first or for
-the broker first. What was on its way at a cut is lost.
+`Server` replaces gRPC's: it takes the handlers, and runs each call as a task of the broker's event
+loop, with a context that reads and writes bytes. A connection delays messages, keeps their order
+within a call, and may be cut for both sides at once, for the client first or for the broker first.
+Messages on their way at a cut are lost.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from ackq.v1 import (
 
 _ERROR_KEY = "ackq-error-bin"
 _FILES = (admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2)
-# How a client that meets nobody spends its time.
+# How long an attempt to connect takes when no broker serves.
 _REFUSED_S = 0.05
 
 
 class Refused(Exception):  # noqa: N818 - an answer
-    """The broker refused: the status's name, the error's code, its message and fields."""
+    """A refusal by the broker: the status's name, the error's code, its message and fields."""
 
     def __init__(self, status, code, message, fields):
         super().__init__(f"{status} {code}: {message}")
@@ -37,7 +37,7 @@ class Refused(Exception):  # noqa: N818 - an answer
 
 
 class Cut(Exception):  # noqa: N818 - an event
-    """The connection ended: what was asked may have been done, or not."""
+    """The connection ended: the outcome of the request is unknown."""
 
 
 class _Method:
@@ -55,7 +55,7 @@ METHODS = {
 
 
 class Server:
-    """What `grpc.aio.server` is to the broker."""
+    """The simulated `grpc.aio.server` of the broker."""
 
     def __init__(self, life):
         self.life = life
@@ -93,11 +93,11 @@ class Server:
 
 
 class _Ended(Exception):  # noqa: N818 - gRPC's abort never returns
-    """What `context.abort` raises."""
+    """The exception that `context.abort` raises."""
 
 
 class Context:
-    """The server's side of a call; the names are those of `grpc.aio.ServicerContext`."""
+    """The server's side of a call; its names are those of `grpc.aio.ServicerContext`."""
 
     def __init__(self, call):
         self._call = call
@@ -140,7 +140,7 @@ class Context:
 
 
 class Call:
-    """One call of a connection, and the bytes on their way in both directions."""
+    """One call of a connection, and the messages on their way in both directions."""
 
     def __init__(self, connection, method):
         server = connection.server
@@ -171,7 +171,7 @@ class Call:
         self._send(self._arrive, aio.EOF)
 
     async def receive(self):
-        """The next response's bytes; None at the end of a call without an error."""
+        """The next response's bytes; None at the end of a call that has no error."""
         connection = self.connection
         while not self.responses:
             if connection.client_cut:
@@ -222,14 +222,14 @@ class Call:
         if self.connection.server_cut:
             return
         if request is not aio.EOF:
-            # The length alone: the order of a map's entries on the wire is chance.
+            # The length alone: the order of a map's entries on the wire is random.
             self.connection.kernel.note(b"%d" % len(request))
         self.requests.append(request)
         if self.reads is not None and not self.reads.done():
             self.reads.set_result(None)
 
     def taken(self):
-        """The server has read a request: there is room for the next."""
+        """Counts a request that the server has read, which makes room for the next."""
         self.unsent -= 1
         if self.writable is not None and not self.writable.done():
             self.writable.set_result(None)
@@ -257,29 +257,30 @@ class Call:
             self.connection.kernel.fail(error)
         finally:
             self.over = True
-        # Not after a cancellation: the client of that is gone, or told by its end.
+        # Not after a cancellation: its client is away, or learns of it by the end of the
+        # connection.
         connection = self.connection
         self._response_at = connection.deliver(self._response_at, self._land, "end", self.status)
         if self in connection.calls:
             connection.calls.remove(self)
 
     def end_server(self):
-        """The server learns that the client is gone: gRPC cancels the handler."""
+        """Cancels the handler, as gRPC does when the client has disconnected."""
         if self.task is not None and not self.over:
             self.over = True
             self.task.cancel()
 
 
 class Connection:
-    """A client's connection; `Cut` for good once it ended.
+    """A client's connection; raises `Cut` for good once it has ended.
 
     Args:
         kernel: The scheduler.
-        client_loop: Of the client.
-        server: Of the life that it reaches, None: nobody is there.
+        client_loop: The client's event loop.
+        server: The server that it reaches; None: no broker serves.
         delay: Returns the seconds that a message takes.
         window: Messages that a call holds for a slow reader, in each direction.
-        metadata: Of its calls.
+        metadata: The metadata of its calls.
     """
 
     def __init__(self, kernel, client_loop, server, delay, window, metadata=()):
@@ -305,7 +306,7 @@ class Connection:
         return response
 
     def open(self, method):
-        """A stream of a method."""
+        """Opens a stream of a method."""
         if self.client_cut:
             raise Cut
         call = Call(self, METHODS[method])
@@ -319,7 +320,7 @@ class Connection:
         return self.open(method)
 
     def deliver(self, not_before, callback, *args):
-        """Delivers after the delay of now, behind what was sent before; returns when."""
+        """Delivers after the current delay, in the order of sending; returns the delivery time."""
         kernel = self.kernel
         at = max(not_before, kernel.now_s + self._delay())
         kernel.at(at, callback, *args)
@@ -338,7 +339,7 @@ class Connection:
                 end()
 
     def broken(self, client_after_s):
-        """The broker is gone; the client learns it after a time."""
+        """Ends the connection at the broker's side; the client notices it after a time."""
         self.server_cut = True
         self.cut(client_after_s)
 

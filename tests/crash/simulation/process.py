@@ -1,8 +1,8 @@
-"""The broker's process in the simulation: lives of `server.serve` on one disk.
+"""The broker's process in the simulation: process lifetimes of `server.serve` on one disk.
 
 A life is one run of the real broker, with an event loop of its own. It ends by a kill at any
-scheduling point, by a power cut, by a clean stop, or by itself after an error of the disk; then its
-loop never runs again, its threads unwind, and its connections break.
+scheduling point, by a power cut, by a clean stop, or by itself after a disk error; then its loop
+never runs again, its threads unwind, and its connections break.
 """
 
 import asyncio
@@ -32,22 +32,22 @@ class Life:
         self.error = None
 
     def end(self, kind, error=None):
-        """Nothing of it runs any more; of two ends the first counts."""
+        """Ends the run, so that none of its code runs again; the first of two ends counts."""
         if not self.ended:
             self.ended, self.error = kind, error
             self._kernel.life_ended = True
 
 
 class Process:
-    """Starts and ends lives.
+    """Starts and ends runs of the broker.
 
     Args:
         kernel: The scheduler.
         system: The machine.
         disk: Its disk.
-        segment_bytes: Of the journal's segments.
-        noticed_s: Returns after how long a client notices an end of this kind.
-        security: Stands for the broker's `SecurityOptions`; None: those by default.
+        segment_bytes: Size of the journal's segments.
+        noticed_s: Returns the time until a client notices an end of a given kind.
+        security: Replaces the broker's `SecurityOptions`; None: the defaults.
     """
 
     def __init__(self, kernel, system, disk, segment_bytes, noticed_s, security=None):
@@ -63,20 +63,20 @@ class Process:
         kernel.on_answer = partial(self._changed, "answer")
         self.life = None
         self.lives = 0
-        # Kept: what is collected runs its `finally`.
+        # Kept: an object that is collected runs its `finally`.
         self._past = []
         kernel.alarm = self._alarm
         self._most_steps = kernel.alarm_step
 
     @property
     def server(self):
-        """The server that takes connections now; None: there is none."""
+        """The server that takes connections now; None: no broker serves."""
         life = self.life
         found = life is not None and not life.ended and life.server
         return found if found and found.serving and life.ready else None
 
     def start(self):
-        """Begins a life."""
+        """Begins a run of the broker."""
         assert self.life is None
         kernel = self._kernel
         life = self.life = Life(kernel)
@@ -111,31 +111,31 @@ class Process:
             life.end("refused", error)
 
     def make_server(self, **_):
-        """Stands for `grpc.aio.server`."""
+        """Replaces `grpc.aio.server`."""
         life = self._kernel.life
         life.server = Server(life)
         return life.server
 
     def plan(self, kind, steps):
-        """Ends the life that runs after so many more steps: "kill" or "power"."""
+        """Plans the end of the current run after `steps` more steps: "kill" or "power"."""
         self._planned = kind
         self._kernel.alarm_step = self._kernel.steps + 1 + steps
 
     def plan_at(self, kind, change, count, steps):
-        """As `plan`, so many steps after the n-th change of the disk of a kind, or "answer"."""
+        """As `plan`, `steps` steps after the n-th change of the disk of one kind, or "answer"."""
         self._watched, self._left = change, count
         self._strike = partial(self.plan, kind, steps)
 
     def plan_next(self, kind, steps):
-        """As `plan`, from the begin of the next life."""
+        """As `plan`, counted from the begin of the next run."""
         self._next = partial(self.plan, kind, steps)
 
     def plan_next_at(self, kind, change, count, steps):
-        """As `plan_at`, from the begin of the next life."""
+        """As `plan_at`, counted from the begin of the next run."""
         self._next = partial(self.plan_at, kind, change, count, steps)
 
     def calm(self):
-        """Ends no life by plan any more."""
+        """Cancels the planned ends."""
         self._watched = self._next = None
         self._kernel.alarm_step = self._most_steps
 
@@ -151,17 +151,17 @@ class Process:
         self.end(self._planned)
 
     def end(self, kind):
-        """Ends the life at once."""
+        """Ends the current run at once."""
         if self.life is not None:
             self.life.end(kind)
 
     def stop(self):
-        """Asks the life to stop, as SIGTERM does."""
+        """Asks the current run to stop, as SIGTERM does."""
         if self.life is not None:
             self.life.stop.set()
 
     def reap(self):
-        """Removes a life that has ended; returns it, or None."""
+        """Removes a run that has ended; returns it, or None."""
         life, kernel = self.life, self._kernel
         if life is None or not life.ended:
             return None

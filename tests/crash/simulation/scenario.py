@@ -1,4 +1,4 @@
-"""What happens in a world: its clients live, the broker ends once more, and the oracle judges."""
+"""The course of a world: clients run, the broker ends once more, and the oracle judges."""
 
 import asyncio
 from collections import Counter
@@ -10,7 +10,7 @@ from tests.crash.simulation.oracle.drain import drain
 _ENDS = ("stop", "stop", "kill", "power")
 _MOST_WRONGS = 8
 _LOOK_S = 0.25
-# More than all jumps of a world together.
+# More than the sum of all clock jumps of a world.
 _AHEAD_US = 1_000_000_000_000
 
 
@@ -18,8 +18,8 @@ class Scenario:
     """A world's clients and its end; called once, as a coroutine function.
 
     Args:
-        world: Where they live.
-        clients: Names of those that are there; None: all that the seed draws.
+        world: The world.
+        clients: Names of the clients to keep; None: all that the seed draws.
     """
 
     cast = Cast
@@ -35,11 +35,11 @@ class Scenario:
         return tuple(client.name for client in self._cast.clients)
 
     def counts(self):
-        """What happened, for the totals of a search."""
+        """The figures of the run, for the totals of a search."""
         return Counter(self._cast.oracle.figures)
 
     async def __call__(self, world):
-        """Runs them; raises AssertionError with what is wrong."""
+        """Runs the clients; raises AssertionError with the violations."""
         cast = self._cast
         await world.wait_served()
         await cast.declare()
@@ -60,16 +60,16 @@ class Scenario:
         assert not wrong, text
 
     async def _before_close(self, world):
-        """What happens while clients still live."""
+        """Runs while clients are still active; a link scenario overrides it."""
 
     def _verdict(self, restarts):
-        """What is wrong, a line each."""
+        """The violations, a line each."""
         return self._cast.oracle.verdict(restarts)
 
     def _end_jumps(self, world):
-        """Where clocks have jumped: the machine's is ahead of all that the journal may have.
+        """After clock jumps, sets the machine's clock ahead of every time in the journal.
 
-        Else what waits by the broker's clock would wait as long as that is ahead (Q8).
+        Otherwise, waits by the broker's clock would last as long as that clock is ahead (Q8).
         """
         if world.clock_jumps:
             world.system.wall_offset_us += _AHEAD_US
@@ -84,7 +84,7 @@ class LinkScenario(Scenario):
         await world.calm_down()
         if world.clock_jumps:
             self._end_jumps(world)
-            await world.end_broker("stop")  # a start believes it
+            await world.end_broker("stop")  # the next start believes the clock
         await world.wait_served()
         await self._cast.move_all()
 

@@ -1,4 +1,4 @@
-"""The search for a seed that fails: many worlds, in processes; replay and shrinking of one."""
+"""Searches a seed that fails, over many worlds in several processes; replays and shrinks one."""
 
 import argparse
 import gc
@@ -20,26 +20,26 @@ from tests.crash.simulation.world import World
 
 SECONDS = 4.0
 LINK_SECONDS = 8.0
-# The garbage of so many worlds is collected at once.
+# The garbage of this many worlds is collected at once.
 _COLLECT_EVERY = 20
 _CHUNK = 20
 _MOST_SHOWN = 3
 _REPORT_S = 30.0
 _LEAST_SECONDS = 0.1
-# Where the seeds begin that look for planted bugs.
+# The first seeds of the searches for planted bugs.
 _FIRSTS = (10_000, 20_000, 30_000, 50_000)
 
 _entered = []
 
 
 class Choice(NamedTuple):
-    """What of a seed's world is run: all of it, or less when it is shrunk.
+    """The part of a seed's world that is run: all of it, or less when it is shrunk.
 
     Attributes:
         seed: The seed.
         seconds: Until the world closes.
         without: Faults that are left out, by index.
-        clients: Names of the clients that are there; None: those of the seed.
+        clients: Names of the clients to keep; None: those of the seed.
         links: It is a world with a link.
     """
 
@@ -65,7 +65,7 @@ class Choice(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of a world: its digest, its failure as text ("" for none), what happened in it."""
+    """Outcome of a world: its digest, its failure as text ("" for none), and its counts."""
 
     choice: Choice
     digest: str
@@ -86,7 +86,7 @@ def run(choice, *, keep_trace=False):
     failure = ""
     try:
         world.run(scenario)
-    except Exception:  # noqa: BLE001 - whatever it is, the seed failed
+    except Exception:  # noqa: BLE001 - the seed failed, by any exception
         failure = traceback.format_exc()
     counts = Counter({"lives": world.process.lives, "steps": world.kernel.steps})
     counts.update({f"fault {fault.kind}": 1 for _, fault in world.faults})
@@ -102,15 +102,15 @@ def _scenario(choice, world):
 
 
 def search(choices, *, jobs, bug=None, until_failures=None, minutes=None, report=print):
-    """Runs worlds in so many processes; returns their counts and the results that failed.
+    """Runs worlds in several processes; returns their counts and the failed results.
 
     Args:
         choices: The worlds.
-        jobs: Processes.
+        jobs: Number of processes.
         bug: Name of a planted bug.
-        until_failures: Ends after so many failures.
-        minutes: Ends after so long.
-        report: Called with a line now and then.
+        until_failures: Ends after this many failures.
+        minutes: Ends after this many minutes.
+        report: Called with a progress line now and then.
     """
     counts, failed = Counter(), []
     began_s = reported_s = time.monotonic()
@@ -138,9 +138,10 @@ def search(choices, *, jobs, bug=None, until_failures=None, minutes=None, report
 
 @contextmanager
 def quiet():
-    """For worlds: no log, no word about what a kill left half done, no collection of garbage.
+    """Context for worlds: no log, no warnings about work that a kill left, no garbage collection.
 
-    What a world leaves has to be collected here: a collection within another one would be chance.
+    The garbage of a world has to be collected here: a collection within another world would be
+    random.
     """
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     logging.disable(logging.CRITICAL)
@@ -160,9 +161,9 @@ def quiet():
 
 
 def _begin(bug):
-    # Kept, and never left: the process ends with them.
+    # Kept, and never exited: the process ends with them.
     _entered.append(quiet())
-    # Fibers hand over to each other: on one processor that is cheaper.
+    # Fibers hand over to each other: on one processor the switch is cheaper.
     processors = sorted(os.sched_getaffinity(0))
     index = multiprocessing.current_process()._identity[0]
     os.sched_setaffinity(0, {processors[index % len(processors)]})
@@ -183,7 +184,7 @@ def _run_one(choice):
 
 
 def shrink(choice, report=print):
-    """A choice that fails as well with less: less time, fewer faults, fewer clients."""
+    """A reduced choice that still fails: less time, fewer faults, fewer clients."""
     result, world = run(choice)
     assert result.failure, "that world does not fail"
     clients = choice.clients or tuple(_scenario(choice, world).names)
@@ -201,7 +202,7 @@ def shrink(choice, report=print):
 
 
 def _smaller(choice, faults, clients):
-    """Choices with a little less, those that spare most first."""
+    """Slightly reduced choices, the largest reductions first."""
     if choice.seconds > _LEAST_SECONDS:
         yield choice._replace(seconds=round(choice.seconds * 0.5, 2))
     for client in clients if len(clients) > 1 else ():
@@ -211,7 +212,7 @@ def _smaller(choice, faults, clients):
 
 
 def replay(choice, *, log=False):
-    """Runs a world with its trace printed; whether it fails."""
+    """Runs a world with its trace printed; returns whether it fails."""
     if log:
         logging.disable(logging.NOTSET)
         logging.basicConfig(level=logging.DEBUG)
@@ -261,7 +262,7 @@ def _seeds(options):
 
 
 def _find_bugs(options):
-    """Prints, for each planted bug, the seeds until it was found, from several first seeds."""
+    """Prints, per planted bug, how many seeds it took to find it, for several first seeds."""
     names = options.bugs.split(",") if options.bugs else list(BUGS)
     firsts = [int(each) for each in options.firsts.split(",")]
     hunts = [
@@ -288,7 +289,7 @@ def _find_bugs(options):
 
 
 def _hunt(what):
-    """How many worlds it takes until one fails with a bug; None: more than these."""
+    """The number of worlds until one fails with a bug; None: none of the given seeds failed."""
     name, seeds, seconds = what
     bug = BUGS[name]
     seconds = seconds or (LINK_SECONDS if bug.links else SECONDS)

@@ -1,8 +1,8 @@
-"""The operating system as one process of the simulation sees it: calls, clocks, random numbers.
+"""The operating system as seen by a simulated process: calls, clocks, random numbers.
 
-The product is not changed for it: while a world is installed, the names `os`, `time`, `threading`
-and so on of the product's modules are those of this module. So the real `Disk` runs, with its loops
-around short writes, and each call below it is a scheduling point at which the process may end.
+The product is not changed: while a world is installed, the names `os`, `time`, `threading` and so
+on in the product's modules refer to this module. So the real `Disk` runs, with its loops around
+short writes, and each call below it is a scheduling point at which the process may end.
 """
 
 import errno
@@ -79,14 +79,14 @@ _SEEN = [
 
 
 class System:
-    """The calls that lives make.
+    """The system calls of the broker's processes.
 
     Args:
         kernel: The scheduler.
         disk: The file system.
-        seed: Of what is random in the product: ids, salts.
+        seed: Seed of the product's random ids and salts.
         sync_s: Returns the seconds that a sync takes now.
-        inline_chance: As of `Threads`.
+        inline_chance: As in `Threads`.
     """
 
     def __init__(self, kernel, disk, seed, sync_s, inline_chance):
@@ -104,7 +104,7 @@ class System:
         return self.wall_offset_us + int(self.kernel.now_s * 1_000_000)
 
     def die(self, error):
-        """The process ends itself after an error."""
+        """Ends the process that runs, after an error."""
         self.kernel.life.end("failed", error)
         raise EndedError
 
@@ -145,7 +145,7 @@ class _Time:
 
 
 class _Os:
-    """`os`, as far as the broker uses it on files; the rest is the real one."""
+    """`os`, as far as the broker uses it on files; all else is the real module."""
 
     def __init__(self, system, sync_s):
         self._kernel = system.kernel
@@ -199,7 +199,7 @@ class _Os:
         try:
             self._kernel.point()
         except EndedError:
-            if alive and data:  # killed in the middle of the call
+            if alive and data:  # killed during the call
                 disk.write(file, data[: int(self._kernel.random() * len(data))], offset)
             raise
         if disk.strikes("write"):
@@ -367,10 +367,10 @@ class _Fcntl:
 
 
 class _NoCollector:
-    """In the place of the broker's `GarbageCollector`."""
+    """Replaces the broker's `GarbageCollector` and does nothing."""
 
     def __init__(self, done, ended):
-        """Takes what the broker's does."""
+        """Accepts the arguments of the broker's collector."""
 
     def start(self):
         """Does nothing."""
@@ -379,7 +379,7 @@ class _NoCollector:
 
 
 def patches(system):
-    """(module, name, value) of what the product's modules see instead of the real machine."""
+    """(module, name, value) of what replaces the real machine in the product's modules."""
     threads = system.threads
     secrets = _Secrets(system.random)
     uuid = SimpleNamespace(
@@ -405,10 +405,10 @@ def patches(system):
         "BrokerClock": partial(
             BrokerClock, wall_ns=system.time.time_ns, steady_ns=system.time.monotonic_ns
         ),
-        # What has a clock by default has the real one.
+        # Objects with a clock as default argument have the real one.
         "Uptime": partial(Uptime, clock=system.time.monotonic),
         "ConsumerDispatcher": partial(ConsumerDispatcher, clock=system.time.monotonic),
-        # The collector is the process's, which has more worlds than this one.
+        # The collector belongs to the process, which runs more worlds than this one.
         "GarbageCollector": _NoCollector,
     }
     return [(module, name, by_name[name]) for module, name in _SEEN]

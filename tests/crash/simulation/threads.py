@@ -1,5 +1,6 @@
-"""The broker's threads as fibers, of which the scheduler runs one at a time: what `threading`,
-`queue` and `concurrent.futures` offer.
+"""The broker's threads as fibers, of which the scheduler runs one at a time.
+
+It replaces what `threading`, `queue` and `concurrent.futures` offer.
 
 A main thread that waits (the event loop of the broker, for a lock) runs the fibers meanwhile. In a
 process that has ended every wait raises `EndedError`, so that its threads unwind.
@@ -39,14 +40,14 @@ class _Worker:
                     fiber.kernel.fail(error)
             fiber.end()
             main = fiber.kernel.main
-            # Nothing of a world stays here when it is over.
+            # No reference to a world stays here after its end.
             fiber = self.fiber = None
             self.idle.append(self)
             main.release()
 
 
 class Fiber:
-    """A thread of a life."""
+    """A thread of a simulated process."""
 
     __slots__ = ("done", "kernel", "life", "on_end", "run", "waits", "worker")
 
@@ -62,7 +63,7 @@ class Fiber:
         kernel.runnable.append(self)
 
     def hand_over(self):
-        """Gives the baton back, and returns when it comes again."""
+        """Gives the baton back, and returns when this fiber gets it again."""
         worker = self.worker
         self.kernel.main.release()
         worker.lock.acquire()
@@ -84,18 +85,19 @@ class Fiber:
 
 
 class _Job(NamedTuple):
-    """Work that runs in one step."""
+    """Pool work that runs in one step."""
 
     life: object
     run: object
 
 
 class Threads:
-    """The three modules' names that the product uses, in one world.
+    """The names of the three modules that the product uses, for one world.
 
     Args:
         kernel: The scheduler.
-        inline_chance: Of a job of a pool of many threads to run in one step: a fiber costs more.
+        inline_chance: Chance that a job of a pool of several threads runs in one step, as a fiber
+        costs more.
     """
 
     def __init__(self, kernel, inline_chance):
@@ -156,7 +158,7 @@ class _Condition:
         self._lock.release()
 
     def wait(self, timeout=None):
-        """Whether it was notified in time; of a fiber alone."""
+        """Whether the condition was notified in time; only fibers may wait."""
         fiber, kernel = self.kernel.fiber, self.kernel
         assert fiber is not None, "the main thread does not wait for conditions"
         token = [fiber]
@@ -332,7 +334,7 @@ class _Executor:
 
 
 def _run(future, work, args):
-    """Resolves a future with what the work gives, unless it was cancelled."""
+    """Resolves a future with the result of its work, unless it was cancelled."""
     if not future.set_running_or_notify_cancel():
         return
     try:

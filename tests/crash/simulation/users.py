@@ -1,4 +1,4 @@
-"""The users of a world: one whose everything is, and a stranger with fewer rights (A1, A2, A10)."""
+"""The users of a world: an owner with all rights, a stranger with few (A1, A2, A10)."""
 
 from types import SimpleNamespace
 
@@ -6,17 +6,17 @@ from ackq_broker.security.name_pattern import NamePattern
 from ackq_broker.security.users import User, Users, hash_of
 
 OWNER, STRANGER = "alice", "mallory"
-# The one queue that the stranger may make, read and, as any other one in some worlds, write to.
+# The one queue that the stranger may make, read and write to; in some worlds it writes to any.
 OWN = "own"
-# How many worlds have users.
+# The share of worlds that have users.
 _SHARE = 0.2
 
 
 class Security:
-    """In the place of the broker's `SecurityOptions`: users who are there without a file.
+    """Replaces the broker's `SecurityOptions`: users without a users file.
 
     Args:
-        write: Where the stranger may write, a pattern.
+        write: Pattern of the names that the stranger may write to.
     """
 
     def __init__(self, write):
@@ -26,18 +26,18 @@ class Security:
         self._users = Users({each.name: each for each in (owner, stranger)})
 
     def users_file(self):
-        """As of `SecurityOptions`; it never changes."""
+        """As in `SecurityOptions`; the users never change."""
         return SimpleNamespace(users=self._users, changed=lambda: False)
 
     def credentials(self):
-        """As of `SecurityOptions`: without TLS."""
+        """As in `SecurityOptions`: no TLS."""
 
 
 def drawn(chance):
-    """The security of a world; None in most: anybody may do anything."""
+    """The security of a world; None in most: any caller may do anything."""
     return Security(chance.choice((OWN, ".*"))) if chance.random() < _SHARE else None
 
 
 def metadata(user):
-    """What a call of a user carries: as its token, its name; "": nothing."""
+    """The metadata of a user's calls: its name as its token; "": none."""
     return (("authorization", f"Bearer {user}"),) if user else ()

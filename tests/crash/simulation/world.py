@@ -1,7 +1,7 @@
-"""A world: the real broker, its simulated machine, and the clients and faults that a seed draws.
+"""A world: the real broker, its simulated machine, and the clients and faults drawn from a seed.
 
-`run` makes one from a seed, lets it go on until its clients are done, ends the broker once more,
-and asks the oracle.
+`run` makes a world from a seed, runs it until its clients are done, ends the broker once more, and
+asks the oracle for its verdict.
 """
 
 import asyncio
@@ -21,29 +21,29 @@ from tests.crash.simulation.kernel import Kernel, Loop
 from tests.crash.simulation.network import Connection
 from tests.crash.simulation.process import Life, Process
 
-# What the clients take to end once the world closes, in virtual time: more is a hang.
+# Limit of the clients' end after the world closes, in virtual time: longer is a hang.
 PATIENCE_S = 300.0
-# Where a window of one message is to pass all that another broker has.
+# The same where a window of one message has to pass all messages of the remote broker.
 _LINK_PATIENCE_S = 1500.0
-# Between an end of the broker and its next start, at most.
+# Longest pauses between an end of the broker and its next start.
 _PAUSES_S = (0.0, 0.0, 0.1, 0.1, 0.5, 0.5, 1.0, 20.0)
 
 
 class World:
-    """What clients live in.
+    """A simulated world, in which clients run.
 
     Args:
-        seed: Says everything.
-        seconds: Until it closes.
+        seed: Determines the whole world.
+        seconds: Time until it closes.
         without: Indices of faults that are left out.
         keep_trace: Keep the lines of the trace.
-        links: It has links, whose memory is shorter than in life.
+        links: It has links, whose memory is shorter than in production.
 
     Attributes:
-        calm: No fault comes any more.
-        closing: Clients shall come to an end.
+        calm: No further fault is injected.
+        closing: Clients are to end.
         lines: The trace.
-        users: The broker's, in the place of its `SecurityOptions`; None: it has none.
+        users: Replaces the broker's `SecurityOptions`; None: there are no users.
     """
 
     def __init__(self, seed, seconds, *, without=(), keep_trace=False, links=False):
@@ -89,7 +89,7 @@ class World:
             (in_flight, "_POLL_S", 2.0),
             (snapshot, "_SLICE_S", chance.choice((-1.0, 0.003))),
         )
-        # Readers of sessions are away sooner than in life, so that others replace them.
+        # Readers of sessions time out sooner than in production, so that others replace them.
         away_ms = chance.choice((500, 500, 2000, 15_000))
         holders = SimpleNamespace(HEARTBEAT_MS=away_ms, HOLDER_CUT_GRACE_MS=away_ms // 8)
         self._others += ((liveness, "limits", holders),)
@@ -107,7 +107,7 @@ class World:
     # --- for clients ---
 
     def random(self, name):
-        """The generator of a name: another client does not change its numbers."""
+        """A random generator per name, so that another client does not change its numbers."""
         return random.Random(f"{self.seed}/{name}")
 
     def now_us(self):
@@ -115,7 +115,7 @@ class World:
         return self.system.wall_us()
 
     def now_s(self):
-        """Seconds since the world began, which nobody sets."""
+        """Virtual seconds, on a clock that nobody sets."""
         return self.kernel.now_s
 
     async def sleep(self, seconds):
@@ -127,7 +127,7 @@ class World:
         return self._loop.create_task(self._guard(name, run))
 
     def connect(self, loop=None, user=users.OWNER):
-        """A connection to the broker that serves now; every use of it is `Cut` if there is none."""
+        """A connection to the broker that serves now; if none serves, each use raises `Cut`."""
         connection = Connection(
             self.kernel,
             loop or self._loop,
@@ -140,16 +140,16 @@ class World:
         return connection
 
     def add_loop(self, loop):
-        """Another process runs, or goes on."""
+        """Schedules the event loop of another process, or resumes it."""
         self.kernel.loops.append(loop)
 
     def remove_loop(self, loop):
-        """It does not run any more, or for a while."""
+        """Takes an event loop off the schedule, for good or for a while."""
         self.kernel.loops.remove(loop)
 
     @property
     def clock_jumps(self):
-        """Whether anybody sets the machine's clock."""
+        """Whether a fault of this world sets the machine's clock."""
         return any(fault.kind == "clock" for _, fault in self.faults)
 
     def trace(self, *what):
@@ -161,30 +161,30 @@ class World:
 
     @property
     def digest(self):
-        """Of everything that happened."""
+        """The digest of the whole run, which is equal for equal runs."""
         return f"{self._digest:08x}{self.kernel.digest:08x}-{self.kernel.steps}"
 
     # --- for faults ---
 
     def connections(self):
-        """Those that are open."""
+        """The open connections."""
         self._connections = [each for each in self._connections if not each.client_cut]
         return self._connections
 
     def stall(self, seconds):
-        """The broker's process stands still."""
+        """Stalls the broker's process for some seconds."""
         kernel, life = self.kernel, self.process.life
         if life is not None and kernel.frozen is None:
             kernel.frozen = life
             kernel.at(kernel.now_s + seconds, self._thaw)
 
     def slow_disk(self, sync_s, seconds):
-        """Syncs take long for a while."""
+        """Makes syncs slow for a while."""
         self._sync_s = sync_s
         self.kernel.at(self.kernel.now_s + seconds, self._disk_is_usual)
 
     def give_room(self):
-        """The disk is not full any more."""
+        """Gives the disk its free space back."""
         self.disk.free_bytes = 1 << 40
 
     # --- its course ---
@@ -204,14 +204,14 @@ class World:
             await asyncio.sleep(0.05)
 
     async def calm_down(self):
-        """No fault comes any more."""
+        """Ends all faults, also those that are armed or planned."""
         self.calm = True
         self.disk.disarm()
         self.process.calm()
         self.give_room()
 
     async def close(self):
-        """No fault comes any more; clients are to end."""
+        """Ends all faults, and asks clients to end."""
         self.closing = True
         await self.calm_down()
 
@@ -270,11 +270,11 @@ class World:
         self.process.start()
 
     def _bury(self):
-        """Ends what is left, so that nothing of it can run when it is collected."""
+        """Ends the broker and the clients' loop, so that none of their code runs when collected."""
         self.process.end("kill")
         self.process.reap()
         self._loop.close()
-        # Whose code runs when it is collected is dead.
+        # Code that runs at its collection finds its process dead.
         self.kernel.life = Life(self.kernel)
         self.kernel.life.end("buried")
 
@@ -321,7 +321,7 @@ class _Aio:
 
 
 def _of_disk(error):
-    """Whether an error is, or comes from, one of the disk's."""
+    """Whether an error is, or was caused by, an error of the disk."""
     while error is not None:
         if isinstance(error, OSError):
             return True

@@ -1,7 +1,7 @@
-"""A machine with faults for a broker process: Python runs this at its start, found on PYTHONPATH.
+"""A machine with faults for a broker process: Python runs this at its start, from PYTHONPATH.
 
-Invariant: disk, clock, limits and code are its own unless a file in the folder that the environment
-names says otherwise.
+Invariant: disk, clock, limits and code are the real ones unless a file says otherwise; the
+environment names the folder of these files.
 """
 
 import json
@@ -15,17 +15,17 @@ _statvfs, _time_ns = os.statvfs, time.time_ns
 
 
 def _full_disk(path):
-    """`full-disk`: nothing is free."""
+    """`full-disk`: reports no free blocks."""
     status = _statvfs(path)
     if not (_faults / "full-disk").exists():
         return status
     fields = list(status)
-    fields[4] = 0  # f_bavail: blocks free for whoever is not root
+    fields[4] = 0  # f_bavail: blocks free for users other than root
     return os.statvfs_result(fields)
 
 
 def _wrong_clock():
-    """`clock`: seconds that the wall clock is ahead."""
+    """`clock`: the seconds by which the wall clock is ahead."""
     try:
         ahead_s = int((_faults / "clock").read_text())
     except FileNotFoundError:
@@ -34,7 +34,7 @@ def _wrong_clock():
 
 
 def _set_limits():
-    """`limits`: values of `ackq.limits` by name, before anything reads them."""
+    """`limits`: values of `ackq.limits` by name, set before anything reads them."""
     file = _faults / "limits"
     if not file.exists():
         return
@@ -45,7 +45,7 @@ def _set_limits():
 
 
 def _slow_down():
-    """`slow-disk`: bytes a second that the journal's disk takes, whatever the machine's takes."""
+    """`slow-disk`: bytes a second that the journal's disk takes, whatever the real one takes."""
     file = _faults / "slow-disk"
     if not file.exists():
         return

@@ -1,6 +1,6 @@
 """A broker process with small files: Python runs this at its start, found on PYTHONPATH.
 
-So a life of seconds meets new segments, snapshots, compaction and all else that takes gigabytes.
+So a run of seconds reaches new segments, snapshots, compaction and all else that takes gigabytes.
 """
 
 from ackq import limits

@@ -1,4 +1,4 @@
-"""Planted bugs: safety lines of the product that are taken away, for the simulation to find."""
+"""Planted bugs: safety lines of the product that are removed, for the simulation to find."""
 
 from tests.crash.simulation.bugs.answers import ANSWERS
 from tests.crash.simulation.bugs.disk import DISK

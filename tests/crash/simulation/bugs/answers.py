@@ -1,4 +1,4 @@
-"""Bugs between a decision and its answer: waits that are missing, answers that are not kept."""
+"""Bugs between a decision and its answer: missing waits, and answers that are not kept."""
 
 from ackq_broker.engine.engine import Engine
 from ackq_broker.service.admin import AdminService

@@ -1,4 +1,4 @@
-"""Bugs between the journal and the disk: syncs that are missing, orders that are wrong."""
+"""Bugs between the journal and the disk: missing syncs and wrong orders."""
 
 from ackq_broker.journal import recovery
 from ackq_broker.journal.files.directory import DataDirectory

@@ -1,4 +1,4 @@
-"""Bugs of links: what is remembered of a message, and what is acknowledged when."""
+"""Bugs of links: errors in what is remembered of a message, and when it is acknowledged."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Bugs in who owns what: a stranger is let in, or what it claims counts for others (A10)."""
+"""Bugs in ownership: a stranger is admitted, or its claim counts for other users (A10)."""
 
 from ackq_broker.core.links import holder as link_holder
 from ackq_broker.core.publishing import publishers, writers

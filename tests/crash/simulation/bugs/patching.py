@@ -1,8 +1,8 @@
-"""A line of the product, changed for a while.
+"""Temporarily changes a line of the product.
 
-The code object of the function is replaced by one of its source with other text in one place. So
-whoever has the function already runs the changed line, too; and a line that is not there any more
-is an error at once, not a bug that is never found.
+The code object of the function is replaced by one compiled from its source with one text changed.
+So callers that hold the function run the changed line, too; and a line that no longer exists is an
+error at once, not a bug that is never found.
 """
 
 import __future__
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 
 class Line(NamedTuple):
-    """A text of a function's source that occurs once, and what stands there instead."""
+    """A text that occurs once in a function's source, and its replacement."""
 
     function: Callable
     text: str
@@ -27,9 +27,9 @@ class Bug(NamedTuple):
     """A planted bug.
 
     Attributes:
-        name: As the command line has it.
+        name: Its name on the command line.
         rule: The rule of proto/README.md that it breaks.
-        what: What is wrong with it, in one line.
+        what: The defect, in one line.
         lines: The lines that are changed.
         links: It is found in worlds with links.
     """
@@ -42,7 +42,7 @@ class Bug(NamedTuple):
 
     @contextmanager
     def __call__(self):
-        """The product has the bug inside."""
+        """Runs the product with the bug inside the context."""
         functions = dict.fromkeys(line.function for line in self.lines)
         changed = [(each, _changed(each, self.lines)) for each in functions]
         with ExitStack() as stack:
@@ -53,7 +53,7 @@ class Bug(NamedTuple):
 
 
 def _changed(function, lines):
-    """A function's code with the text of its lines replaced; AssertionError when it has no such."""
+    """A function's code with its lines replaced; AssertionError if a text does not occur once."""
     source = textwrap.dedent(inspect.getsource(function))
     where = f"{function.__module__}.{function.__qualname__}"
     for line in lines:

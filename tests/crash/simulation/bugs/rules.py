@@ -1,4 +1,4 @@
-"""Bugs in the rules themselves: what is decided, applied, kept in a snapshot and at a restart."""
+"""Bugs in the rules themselves: in decisions, in the state, in a snapshot and at a restart."""
 
 from ackq_broker.core import holders, lifecycle, views
 from ackq_broker.core.consuming import channels

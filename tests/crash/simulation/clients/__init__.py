@@ -1,1 +1,1 @@
-"""Virtual clients: they speak the protocol's messages, each by a seeded generator of its own."""
+"""Virtual clients: they speak the protocol's messages, each with its own seeded generator."""

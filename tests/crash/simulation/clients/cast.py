@@ -1,4 +1,4 @@
-"""Who lives in a world: queues and clients, few of each, chosen by the seed."""
+"""The cast of a world: a few queues and clients, chosen by the seed."""
 
 from ackq.v1 import admin_pb2
 from tests.crash.simulation.clients.channel import Consumer
@@ -18,7 +18,7 @@ _OUTCOMES = (
     {"accepted": 2, "failed": 5, "rejected": 1, "released": 2},
 )
 _FANOUT = 2
-# How often the second of two publishers is a copy of the first.
+# Share of second publishers that are a copy of the first.
 _COPIES = 1 / 2
 
 
@@ -26,7 +26,7 @@ class Cast:
     """The clients of one world.
 
     Attributes:
-        oracle: What they tell.
+        oracle: The oracle that they report to.
         clients: Each has a `name`, and `run` until its work is done or the world closes.
     """
 
@@ -42,7 +42,7 @@ class Cast:
             self._add_stranger()
 
     def _prepare(self):
-        """Draws the queues, and makes the oracle."""
+        """Draws the queues, and creates the oracle."""
         rng = self._rng
         delay_ms = rng.choice((0, 0, 200))
         self._queues = [
@@ -70,9 +70,9 @@ class Cast:
         kinds = ["consumer", "query", "writer", "transactions", "operator"]
         chosen = [kind for kind in kinds if rng.random() < (0.7 if kind == "query" else 0.55)]
         if rng.random() < (0.2 if world.users is None else 0.5):
-            # What queries do takes many steps: now and then nobody is beside them.
+            # A query takes many steps: now and then it runs without other clients.
             chosen = ["query", rng.choice(kinds[2:])]
-        # The rows of a batch are the same only as far as they are persistent (K2).
+        # The rows of a batch are the same only if they are persistent (K2).
         transient = 0.0 if "query" in chosen else rng.choice((0.0, 0.2))
         publishers = [
             Publisher(
@@ -86,7 +86,7 @@ class Cast:
             )
             for number in range(rng.choice((1, 1, 2)))
         ]
-        # Of a generator of its own: the other worlds of all seeds stay what they were.
+        # From a generator of its own, so that the worlds of all other seeds stay as they were.
         if len(publishers) > 1 and world.random("copies").random() < _COPIES:
             publishers[1].copy_of(publishers[0])
         for client in publishers:
@@ -114,7 +114,7 @@ class Cast:
     def _add_query(self):
         rng = self._rng
         target = rng.choice(("out", ""))
-        # What a sink has cannot be compared with a batch that has holes: that is at least once.
+        # A sink's content cannot be compared with a batch that has holes: that is at least once.
         timeout_ms = 0 if target else rng.choice((0, 100, 300))
         self._query = Query(
             self._world,
@@ -167,17 +167,17 @@ class Cast:
         self._add(Stranger(self._world, self.oracle, "stranger", self.clients))
 
     def keep(self, names):
-        """Leaves all clients out but these."""
+        """Keeps only the clients with these names."""
         self.clients = [each for each in self.clients if each.name in names]
 
     def done(self):
-        """Whether everybody is through with his work, or has none."""
+        """Whether every client has finished its work, or has none."""
         return all(client.finished for client in self.clients)
 
     # --- topology ---
 
     async def declare(self):
-        """Makes the queues, whatever happens to the broker meanwhile."""
+        """Declares the queues, and retries through faults of the broker."""
         client = Client(self._world, self.oracle, "declare")
         for each in self._queues:
             await client.call("DeclareQueue", self._declaration(each), tries=1000)

@@ -10,7 +10,7 @@ OUTCOMES = {"accepted": 1, "failed": 2, "rejected": 3, "released": 4}
 
 
 class Settlement:
-    """One that has no answer yet."""
+    """A settlement that has no answer yet."""
 
     def __init__(self, request, operations, messages):
         self.request = request
@@ -32,12 +32,12 @@ class Consumer(Client):
     """Consumes until the world closes.
 
     Args:
-        queues: Subscribed to.
-        weights: Of outcomes, by name.
-        no_ack: Without acks (C10).
+        queues: The queues that it subscribes to.
+        weights: Weights of the outcomes, by name.
+        no_ack: Consume without acks (C10).
     """
 
-    # It looks at what it holds, and gives a sign of life, when nothing came for so long.
+    # After this time without a delivery it settles some of what it holds, and sends a heartbeat.
     quiet_s = 3.0
 
     def __init__(self, world, oracle, name, queues, weights, *, no_ack=False):
@@ -49,7 +49,7 @@ class Consumer(Client):
         self._begin()
 
     def _begin(self):
-        """Another channel: what the one before held is not this client's any more."""
+        """Begins another channel; this client no longer holds the previous one's messages."""
         self._channels += 1
         self._channel_id = self.token()
         self._owner = Owner(f"{self.name}#{self._channels}")
@@ -68,16 +68,16 @@ class Consumer(Client):
 
     @property
     def channel_id(self):
-        """Its channel, as others may learn it."""
+        """Its channel's id, as other users may learn it."""
         return self._channel_id
 
     @property
     def last_tag(self):
-        """What it got last, likewise."""
+        """Its last delivery tag, as other users may learn it."""
         return self._last_tag
 
     def _forget(self):
-        """The channel is gone, or may be: it may have given back everything after `_alive`."""
+        """Gives the channel up: the broker may have requeued its messages after `_alive`."""
         self.oracle.may_release(self._owner, self._alive)
         self._begin()
 
@@ -107,7 +107,8 @@ class Consumer(Client):
         await self._write(open=opening)
         opened = await self._opened(stream)
         if self._instance and opened.instance != self._instance:
-            # Another channel under the same id (C17): what the one before held was given back.
+            # Another channel under the same id (C17): the messages of the previous one were
+            # requeued.
             channel_id = self._channel_id
             self._forget()
             self._channel_id = channel_id
@@ -132,7 +133,7 @@ class Consumer(Client):
                 return response.header.opened
 
     async def _again(self):
-        """Subscriptions, and what has no answer."""
+        """Sends the subscriptions, and the unanswered settlements again."""
         for number, queue in enumerate(self._queues):
             prefetch = self._prefetch(number)
             await self._write(
@@ -178,7 +179,7 @@ class Consumer(Client):
         await self._close(stream)
 
     async def _close(self, stream):
-        """Half-closes: the broker answers what it has, and requeues what is unacked."""
+        """Half-closes: the broker sends its remaining answers, and requeues unacked messages."""
         asked = self.oracle.now()
         await stream.close_writes()
         while (response := await self.patiently(stream.read())) is not None:
@@ -191,7 +192,7 @@ class Consumer(Client):
             raise Ended
 
     async def _busy(self):
-        """Settles some of what it holds."""
+        """Settles some of the messages that it holds."""
         self.trip(0.03)
         if self.sometimes(0.3):
             await self.world.sleep(self.rng.random() * self.pace_s / 2)
@@ -254,7 +255,7 @@ class Consumer(Client):
     def _deliver(self, row):
         known = self._arrived.get(row.tag)
         if known is not None:
-            # Without a transport ack it comes again, under the same tag (C11).
+            # Without a transport ack a delivery is repeated, under the same tag (C11).
             self.oracle.check(
                 known == (row.name, row.count), f"C11: tag {row.tag} was {known}, and is {row}"
             )

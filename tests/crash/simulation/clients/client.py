@@ -1,16 +1,16 @@
-"""What virtual clients have in common: a generator of their own, connections, patience."""
+"""The common parts of virtual clients: a random generator, connections, patience."""
 
 import asyncio
 
 from tests.crash.simulation.network import Cut, Refused
 from tests.crash.simulation.users import OWNER
 
-# What a client waits for a word before it takes its connection for dead.
+# How long a client waits for an answer before it takes its connection for dead.
 PATIENCE_S = 20.0
 
 
 class Silent(Cut):
-    """Nothing came for so long that the connection counts as dead; it may not be."""
+    """No answer came for so long that the connection counts as dead; it may still be alive."""
 
 
 class Ended(Exception):  # noqa: N818 - an event
@@ -18,17 +18,17 @@ class Ended(Exception):  # noqa: N818 - an event
 
 
 class Client:
-    """A process beside the broker.
+    """A simulated client process.
 
     Args:
-        world: Where it lives.
-        oracle: Is told everything.
+        world: The world that it runs in.
+        oracle: Records what it does and observes.
         name: Unique; seeds the generator.
     """
 
-    # Whether it comes to an end when the world closes.
+    # Whether it ends when the world closes.
     ends = True
-    # Whose token its calls have, where the broker has users.
+    # The user of its calls, where the broker has users.
     user = OWNER
 
     def __init__(self, world, oracle, name):
@@ -36,13 +36,13 @@ class Client:
         self.oracle = oracle
         self.name = name
         self.rng = world.random(name)
-        # Seconds at most between two things that it does: faults shall meet it at work.
+        # Longest pause between two of its actions: faults should hit it at work.
         self.pace_s = self.rng.choice((0.1, 0.5, 1.5))
         self.finished = False
         self._connection = None
 
     async def run(self):
-        """Lives until its work is done or the world closes."""
+        """Runs until its work is done or the world closes."""
         try:
             await self.work()
         except Ended:
@@ -51,7 +51,7 @@ class Client:
             self.finished = True
 
     async def work(self):
-        """Does its work."""
+        """Does the client's work."""
         raise NotImplementedError
 
     # --- chance and time ---
@@ -63,7 +63,7 @@ class Client:
         return self.rng.randbytes(16)
 
     async def pause(self, longest=0.2):
-        """A little later."""
+        """Sleeps for a random time up to `longest`; raises Ended if the world is closing."""
         await self.world.sleep(self.rng.random() * longest)
         if self.ends and self.world.closing:
             raise Ended
@@ -71,7 +71,7 @@ class Client:
     # --- the broker ---
 
     async def patiently(self, awaitable, seconds=PATIENCE_S):
-        """An answer; Silent when none comes for so long."""
+        """The result of an awaitable; raises Silent after `seconds` without one."""
         try:
             async with asyncio.timeout(seconds):
                 return await awaitable
@@ -79,33 +79,33 @@ class Client:
             raise Silent(f"no word for {seconds} s") from None
 
     async def send(self, stream, request):
-        """Sends a request; Silent when there is no room for it for long."""
+        """Sends a request; raises Silent when there is no room for it for long."""
         await self.patiently(stream.write(request))
 
     def connect(self):
-        """A connection of its user."""
+        """A connection as its user."""
         return self.world.connect(user=self.user)
 
     def open(self, method):
-        """A stream on a connection of its own; the one before is given up."""
+        """A stream on a connection of its own; the client's previous connection is cut."""
         if self._connection is not None:
             self._connection.cut(server_after_s=self.rng.choice((0.0, 0.0, 1.0, 5.0)))
         self._connection = self.connect()
         return self._connection.open(method)
 
     def trip(self, chance):
-        """Its own connection breaks now and then, for the broker maybe later."""
+        """Cuts its own connection with this chance; the broker may notice it later."""
         if self._connection is not None and self.sometimes(chance):
             self._connection.cut(server_after_s=self.rng.choice((0.0, 0.0, 0.5, 3.0)))
 
     def excuses(self, refusal):
-        """Whether a refusal is no fault of the broker's: it stops, its disk is full or broken."""
+        """Whether a refusal is no bug: the broker stops, or its disk is full or damaged."""
         if refusal.code == "damaged" and "the disk cannot read" in refusal.message:
             return any(fault.kind == "read" for _, fault in self.world.faults)
         return refusal.code in ("unavailable", "disk_full")
 
     async def call(self, method, request, *, tries=1):
-        """An answer; asks again on another connection after a cut, so many times in all."""
+        """The answer to a call, which is repeated on another connection after a cut."""
         while True:
             try:
                 return await self.patiently(self.connect().call(method, request))
@@ -119,7 +119,7 @@ class Client:
             await self.pause()
 
     async def stream_rows(self, method, request, decode):
-        """The rows of a call that is answered by frames."""
+        """The rows of a call that is answered by a stream of frames."""
         stream = self.connect().open(method)
         await self.send(stream, request)
         await stream.close_writes()
@@ -130,7 +130,7 @@ class Client:
 
 
 class Troublemaker(Client):
-    """One who ends before the world closes, so that what is there can be moved."""
+    """A client that ends before the world closes, so that the remaining messages can be moved."""
 
     async def pause(self, longest=0.2):
         """As `Client.pause`."""

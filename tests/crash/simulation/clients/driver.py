@@ -1,4 +1,4 @@
-"""One driver process of a query, step by step as Spark's engine goes."""
+"""One driver process of a query, step by step as in Spark's engine."""
 
 import random
 
@@ -12,7 +12,7 @@ OUTCOMES = {"accepted": 1, "failed": 2, "rejected": 3, "released": 4}
 
 
 class Killed(Exception):  # noqa: N818 - an event
-    """The driver's process is gone."""
+    """The driver's process was killed."""
 
 
 class Stuck(Exception):  # noqa: N818 - an event
@@ -20,7 +20,7 @@ class Stuck(Exception):  # noqa: N818 - an event
 
 
 class Driver:
-    """One process; asks the broker under a token of its own."""
+    """One driver process; calls the broker under a holder token of its own."""
 
     def __init__(self, query):
         self.query = query
@@ -39,25 +39,25 @@ class Driver:
         self._rng = random.Random(self.token)
 
     async def run(self):
-        """Goes from step to step until it ends."""
+        """Runs step after step until the driver ends."""
         while True:
             if self.query.world.closing:
                 raise Ended
-            # Its lease is there already, and no file tells of it.
+            # Its lease already exists, and no file records it.
             chance = 0.25 if self._step in (self._offsets, self._run_empty) else 0.08
             if self._step == self._report and self.batch:
-                chance = 0  # the limit that S11 names: nothing tells that Spark runs it again
+                chance = 0  # the limit that S11 names: nothing shows that Spark runs it again
             if self.mortal and self._rng.random() < chance:
                 raise Killed
             if self.query.timeout_ms and self._rng.random() < 0.1:
-                # Long enough for its lease to be given back (S5).
+                # Long enough for its lease to be requeued (S5).
                 await self.query.pause(6.0)
             elif self._rng.random() < 0.3:
                 await self.query.pause(self.query.pace_s)
             await self._next()
 
     async def linger(self):
-        """A zombie takes some more steps, some of them late."""
+        """Lets a zombie driver take some more steps, some of them late."""
         self.mortal = False
         try:
             for _ in range(self._rng.randrange(1, 8)):
@@ -119,7 +119,7 @@ class Driver:
         return self._attach
 
     async def _open(self):
-        """`initialOffset`: an incarnation (S9)."""
+        """`initialOffset`: opens an incarnation (S9)."""
         query = self.query
         begun = query.oracle.opening(query.session)
         answer = await query.call(
@@ -151,7 +151,7 @@ class Driver:
         )
 
     async def _advance(self):
-        """`latestOffset(start)`: accepts up to the start, and leases (S4)."""
+        """`latestOffset(start)`: accepts up to the start, and leases again (S4)."""
         query = self.query
         begun = self.oracle.now()
         accepting = self._accepting()
@@ -189,7 +189,7 @@ class Driver:
             self._opened(answer.incarnation, begun)
 
     def _accepting(self):
-        """The operations of the accept that this call may be; None for none."""
+        """The operations of the accept that this call may imply; None for none."""
         if not self.start:
             return None
         lease = self.query.leases.get((self.incarnation, self.start))
@@ -198,7 +198,7 @@ class Driver:
         return self.query.accept(lease)
 
     async def _offsets(self):
-        """Writes offsets/N, which must not be there."""
+        """Writes offsets/N, which must not exist."""
         query = self.query
         files = query.files
         if self.query_id != query.query_id or len(files.offsets) != self.batch:
@@ -207,7 +207,7 @@ class Driver:
         return self._fetch if self.start < self.end else self._report
 
     async def _report(self):
-        """The batch has no rows: a task of the opening, or the source, says so (S11)."""
+        """Reports a batch without rows, by a task of the opening or by the source (S11)."""
         query = self.query
         if self.batch:
             self.planned += 1
@@ -220,7 +220,7 @@ class Driver:
         return self._run_empty
 
     async def _run_empty(self):
-        """The sink takes a batch without rows: another time it would skip rows under that id."""
+        """The sink takes a batch without rows: later it would skip rows under that id."""
         if (self.query_id, self.batch) in self.query.reported:
             self.oracle.rows((self.query_id, self.batch), ())
         return self._commit
@@ -244,7 +244,7 @@ class Driver:
         )
 
     async def _attached(self, answer, called):
-        """Notes the epoch, and opens the stream of heartbeats that says who is live (S3)."""
+        """Records the epoch, and opens the heartbeat stream that keeps the holder live (S3)."""
         self.epoch = answer.epoch
         self.attached = self.oracle.attached(self.incarnation, self.token, self.epoch, called)
         if self._life is not None and not self._life.client_cut:
@@ -260,20 +260,20 @@ class Driver:
         )
 
     def is_about_to_read(self):
-        """Whether a zombie of it would be fenced."""
+        """Whether the next steps would fence a zombie of this driver."""
         return self._step in (self._offsets, self._fetch)
 
     def is_behind_its_accept(self):
-        """Whether it has accepted a batch, and no file tells of it; drawn, half of the time."""
+        """Whether it has accepted a batch that no file records; drawn, half of the time."""
         return self._step == self._offsets and self._rng.random() < 0.5
 
     def die(self, *, silently=False):
-        """Its process ends, and so do its connections; or they only fall silent."""
+        """Ends its process and its connections; `silently`: the connections only fall silent."""
         if self._life is not None and not silently:
             self._life.cut()
 
     async def _fetch(self):
-        """Tasks read ranges of the batch, some of them twice."""
+        """Reads ranges of the batch by tasks, some of them twice."""
         query = self.query
         begun = self.oracle.now()
         cut = self._rng.randrange(self.start, self.end + 1)
@@ -314,12 +314,12 @@ class Driver:
         return rows
 
     def _key(self):
-        """A4: shows that its holder gave a task its range; without users nobody asks for it."""
+        """A4: proof that a task's range came from its holder; without users none is required."""
         users = self.query.world.users
         return fetch_key(self.token, self.incarnation, self.epoch) if users else b""
 
     def _read(self, rows, begun):
-        """The rows of a lease, which are held from then on, or have been."""
+        """Records the rows of a lease, which are held from now on, or have been before."""
         query = self.query
         lease = query.lease(self.incarnation, self.end)
         seen = tuple((row.tag, row.name, row.count) for row in rows)
@@ -343,9 +343,9 @@ class Driver:
         query.read(lease)
 
     def _with_holes(self, lease, seen, begun):
-        """S5, S8: the rows as they were read first, where what is left out may be a hole.
+        """S5, S8: the rows of the first read; rows that are missing now may be holes.
 
-        A fetch that began before that one ended may have read what was a hole for it.
+        A fetch that began before the first read ended may have read rows that were holes for it.
         """
         if begun < lease.begun:
             first = dict.fromkeys(lease.rows)
@@ -359,7 +359,7 @@ class Driver:
         return tuple(sorted((*seen, *left_out)))
 
     async def _settle(self):
-        """A settle call: outcomes of some rows, staged by tasks and committed (S6)."""
+        """Stages outcomes of some rows by tasks, and commits them as a settle call (S6)."""
         query = self.query
         lease = query.lease(self.incarnation, self.end)
         chosen = {}
@@ -367,7 +367,8 @@ class Driver:
             outcome = self._rng.choices(tuple(OUTCOMES), (6, 1, 1, 1))[0]
             if outcome != "accepted":
                 chosen.setdefault(outcome, []).append(row.tag)
-        # With users it settles by query, run and batch alone, as Spark does: they may be claimed.
+        # With users it settles by query, run and batch alone, as Spark does: a stranger may claim
+        # them.
         owner = sessions_pb2.LeaseOwner(
             session="" if query.world.users else query.session,
             query_id=self.query_id,
@@ -375,9 +376,9 @@ class Driver:
             batch_id=self.batch,
         )
         stages = []
-        # Once accepted it stays as it was; and an epoch does not change what a later one said.
+        # An accepted lease keeps its outcomes; and an epoch does not change those of a later one.
         counts = not lease.accepted and self.epoch >= lease.settled_epoch
-        # An accept that had no answer may have come before: then what was said first counts.
+        # An accept without an answer may have taken effect: then the earlier outcomes count.
         asked = lease.accept is not None
         if chosen:
             stages.append(await self._stage_outcomes(owner, chosen))
@@ -417,12 +418,12 @@ class Driver:
         return sessions_pb2.OutcomeStage(stage_id=stage_id, tags=answer.tags)
 
     async def _write(self):
-        """The sink."""
+        """Writes the rows of the batch to the sink."""
         query = self.query
         if self.query_id != query.query_id:
             raise Cut("its checkpoint is gone")
         if query.target and self.rows:
-            # What was given back comes again, in another batch.
+            # A released row is delivered again, in another batch.
             again = f"{self.batch}:" if query.settles else ""
             names = [f"{again}{row.name}" for row in self.rows]
             messages = query.sink.messages(self.batch, names)
@@ -433,7 +434,7 @@ class Driver:
         return self._commit
 
     async def _commit(self):
-        """Writes commits/N, which must not be there."""
+        """Writes commits/N, which must not exist."""
         query = self.query
         files = query.files
         if self.query_id != query.query_id or self.batch in files.commits:

@@ -1,4 +1,4 @@
-"""Who lives in a world with links: another broker, processes, and who reads the inbox here."""
+"""The cast of a world with links: the remote broker, link processes, readers of the inbox."""
 
 import asyncio
 from functools import partial
@@ -28,9 +28,9 @@ from tests.crash.simulation.oracle.history import QueueRules
 from tests.crash.simulation.oracle.ledger import Oracle
 from tests.crash.simulation.oracle.link_books import INBOX, LinkBooks, TallyBooks, TallyOracle
 
-# What is late at the other broker is so by less than half of what the edge remembers.
+# Delays of the remote broker are less than half of the local broker's link memory.
 _LATE_S = 0.4 * MEMORY_S
-# Nothing is moved for so long: it never will be.
+# When no message was moved for this time, none ever will be.
 _IDLE_S = 120.0
 _LOOK_S = 0.25
 _STOP_S = 20.0
@@ -39,7 +39,7 @@ _OUTCOMES = (
     {"accepted": 3, "failed": 4, "rejected": 1, "released": 2},
 )
 _TALLIED = {"accepted": 4, "released": 1}
-# What the messages are: each with an id, each with a content of its own, or alike.
+# Kinds of messages: each with an id, each with a content of its own, or alike.
 _KINDS = {"ids": 5, "unique": 2, "alike": 3}
 
 
@@ -86,7 +86,7 @@ class LinkCast(Cast):
             on_max_hold=rng.choice((None, OnMaxHold.RENEW, OnMaxHold.STORE)),
         )
         if stands_still(world):
-            holding = HoldRules()  # an age of less than a standstill has nothing ever done
+            holding = HoldRules()  # an age below that of a standstill has no effect
         early = bool(limit) or (
             holding.max_hold_s is not None and holding.on_max_hold is OnMaxHold.STORE
         )
@@ -166,7 +166,7 @@ class LinkCast(Cast):
             self._add(Publisher(world, oracle, "p0", routes, rng.choice((4, 10)), transient=0.0))
 
     def _add_stranger(self):
-        # A link that an operator has removed is nobody's.
+        # A link that an operator has removed has no owner.
         stranger = Stranger(
             self._world, self.oracle, "stranger", self.clients, links=not self._removes
         )
@@ -175,11 +175,12 @@ class LinkCast(Cast):
     # --- the end ---
 
     async def move_all(self):
-        """Everything that is there comes here, and is acknowledged there; then the link ends.
+        """Moves all messages here and has them acknowledged there; then the link ends.
 
-        No fault comes any more, and whoever reads the inbox goes on meanwhile. A new process does
-        it; where the disk stood still, the one that runs: it is never told again a permit that was
-        lost (L10). In another subscription the delivery would come again, and have another one.
+        No further fault is injected, and the readers of the inbox go on meanwhile. A new process
+        does it; after a standstill of the disk, the process that runs does: it never receives a
+        lost permit again (L10). In another subscription the message would be delivered again, and
+        have another permit.
         """
         if self.standstill in self.clients:
             await self.standstill.last()

@@ -1,7 +1,7 @@
-"""A process that runs a link: the real `Inbound` between the edge and `Elsewhere`.
+"""A process that runs a link: the real `Inbound` between the local broker and `Elsewhere`.
 
-It has an event loop of its own, as a life of the broker has: killed, that never runs again; frozen,
-it does not for a while, and what happened meanwhile meets it all at once.
+It has an event loop of its own, as a broker process has. After a kill that loop never runs again;
+while frozen it stands still, and then receives everything that happened meanwhile at once.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ class LinkProcess:
     """One process, from its start to its end.
 
     Args:
-        world: Where it lives.
-        elsewhere: The other broker.
-        books: Are told of answers and acknowledgements.
-        rules: The link's, an `InboundRules`.
-        rng: Its chance.
+        world: The world that it runs in.
+        elsewhere: The remote broker.
+        books: Record its answers and acknowledgements.
+        rules: The link's rules, an `InboundRules`.
+        rng: Its random generator.
         prefetch: Its window.
 
     Attributes:
-        ended: What ended it; "" while it runs. `error`: its own failure.
+        ended: How it ended; "" while it runs. `error`: its own failure.
     """
 
     def __init__(self, world, elsewhere, books, rules, rng, prefetch):
@@ -68,7 +68,7 @@ class LinkProcess:
 
     @property
     def idle(self):
-        """Whether it consumes, and the edge has answered all that it has taken."""
+        """Whether it consumes, and the local broker has answered everything that it took."""
         counters = self._link.counters
         consumes = any(not channel.client_cut for channel in self._channels)
         return consumes and counters.taken == counters.stored
@@ -76,28 +76,28 @@ class LinkProcess:
     # --- what befalls it ---
 
     def stop(self):
-        """Asks it to stop, as SIGTERM does."""
+        """Asks the process to stop, as SIGTERM does."""
         self._loop.call_soon(self._stop.set)
 
     def kill(self):
-        """Ends it at once: what it has sent may arrive."""
+        """Ends the process at once; requests that it has sent may still arrive."""
         self._over("killed")
 
     def freeze(self, seconds):
-        """It stands still for a while."""
+        """Freezes the process for a while."""
         if not self._frozen and not self.ended:
             self._frozen = True
             self._world.remove_loop(self._loop)
             self._world.kernel.at(self._world.kernel.now_s + seconds, self._thaw)
 
     def expel(self):
-        """The other broker ends its connections, as they are silent, and takes no more of it."""
+        """The remote broker ends the process's silent connections, and refuses new ones."""
         self._expelled = True
         for channel in self._channels:
             channel.cut()
 
     def cut_edge(self, late_s=None):
-        """Its connections to the edge break; the edge notices so much later (None: by chance)."""
+        """Cuts its connections to the local broker, which notices after `late_s` (None: drawn)."""
         for connection in self._connections:
             connection.cut(server_after_s=self.late_s() if late_s is None else late_s)
 
@@ -122,22 +122,22 @@ class LinkProcess:
     # --- for its streams ---
 
     def now_s(self):
-        """Seconds that nobody sets."""
+        """Seconds on a clock that nobody sets."""
         return self._world.kernel.now_s
 
     def late_s(self):
-        """How long the edge does not notice that a connection is gone."""
+        """A drawn delay until the local broker notices that a connection has ended."""
         return self.rng.choice((0.0, 0.0, 0.3, 2.0))
 
     def connect(self):
-        """A connection to the edge."""
+        """A connection to the local broker."""
         connection = self._world.connect(self._loop)
         self._connections = [each for each in self._connections if not each.client_cut]
         self._connections.append(connection)
         return connection
 
     def connect_there(self, elsewhere, prefetch):
-        """A channel of the other broker; None: there is none for it."""
+        """A channel of the remote broker; None if it refuses the process or is down."""
         if self._expelled:
             return None
         channel = elsewhere.connect(self._loop, prefetch)
@@ -148,7 +148,7 @@ class LinkProcess:
 
 
 class SimulatedSource:
-    """The adapter of `Elsewhere`."""
+    """A link source that consumes from `Elsewhere`."""
 
     def __init__(self, process, elsewhere, prefetch):
         self.limits = Limits(prefetch, _BYTES)
@@ -170,12 +170,12 @@ class SimulatedSource:
         return SimulatedSubscription(self._process, channel, 2 * self._elsewhere.rules.noticed_s)
 
     def late_s(self):
-        """How long the other broker does not notice that a connection is gone."""
+        """A drawn delay until the remote broker notices that a connection has ended."""
         return self._process.rng.random() * self._elsewhere.rules.noticed_s
 
 
 class SimulatedSubscription:
-    """One consumer of `Elsewhere`: the adapter's acknowledgements and proofs are the real ones."""
+    """One consumer of `Elsewhere`, with the adapter's real acknowledgements and proofs."""
 
     def __init__(self, process, channel, alone_s):
         self._process = process
@@ -239,7 +239,7 @@ class SimulatedSubscription:
         return None if found is None else Remaining(*found, self._last_tag)
 
     async def close(self, *, requeue=False):
-        """As `SourceSubscription.close`; both ends give everything back."""
+        """As `SourceSubscription.close`; with or without `requeue`, everything is given back."""
         del requeue
         self._flush()
         self._channel.close()

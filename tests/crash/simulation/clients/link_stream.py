@@ -1,7 +1,7 @@
 """The real `AsyncLink` on the simulated network: its stream's threads are tasks of a virtual loop.
 
-Whatever the connector decides about a link's stream stays what it is: the opening, the state
-machine, what may be tried again. Only how bytes travel, and what waits for them, is replaced.
+All decisions of the connector about a link's stream stay real: the opening, the state machine,
+which errors may be retried. Only the transport of bytes, and the waits for it, are replaced.
 """
 
 import asyncio
@@ -16,7 +16,8 @@ from ackq_link.edge.stream import LinkStream
 from tests.crash.simulation.network import Cut, Refused
 
 _END_S = 5.0
-# It gives up soon that another process runs the link, as others remember what it holds for less.
+# It soon stops waiting while another process runs the link, as others remember its messages for
+# less.
 _HELD_MS = 300
 
 
@@ -24,7 +25,7 @@ class SimulatedLinkStream(LinkStream):
     """The stream of a link's process.
 
     Args:
-        broker: Its endpoint is the process whose loop, connections and chance it uses.
+        broker: Its endpoint is the process whose loop, connections and random generator it uses.
         opening: The first request of each call.
     """
 
@@ -43,10 +44,10 @@ class SimulatedLinkStream(LinkStream):
         self._task = asyncio.get_running_loop().create_task(self._live())
 
     def _end(self, *, answered):
-        """Waits for nothing; `gone` does."""
+        """Waits for nothing; `gone` waits."""
 
     async def gone(self):
-        """Returns when it has ended, or leaves it."""
+        """Returns when the stream has ended; abandons it after a time."""
         if self._task is not None:
             await asyncio.wait((self._task,), timeout=_END_S)
             self.abandon()
@@ -95,7 +96,7 @@ class SimulatedLinkStream(LinkStream):
             if sender is not None:
                 sender.cancel()
             late_s = self._process.late_s()
-            if not connection.client_cut:  # else the edge notices when it was to
+            if not connection.client_cut:  # else the local broker notices when it was to
                 connection.cut(server_after_s=late_s)
             self._call = None
             done = self._state.done
@@ -121,10 +122,10 @@ class SimulatedLinkStream(LinkStream):
                     continue
                 await stream.write(pb.LinkRequest.FromString(self._encode(action)))
         except Cut:
-            pass  # the reader meets it, too
+            pass  # the reader raises the same error
 
     async def _wait(self, seconds):
-        """Until something changed, or so long."""
+        """Waits until something changed, or for `seconds`."""
         self._work.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -134,7 +135,7 @@ class SimulatedLinkStream(LinkStream):
 
 
 class _Wakers(dict):
-    """A set in the order in which its members came."""
+    """A set whose members keep their order of insertion."""
 
     def add(self, wake):
         self[wake] = None
@@ -150,15 +151,15 @@ def _error_of(refusal):
 
 
 class WatchedLink(AsyncLink):
-    """An `AsyncLink` whose answers are told to the books of its process."""
+    """An `AsyncLink` that reports its answers to the books of its process."""
 
     def __init__(self, broker, **options):
         super().__init__(broker, **options)
-        self._finalizer.detach()  # it would keep the whole world, for good
+        self._finalizer.detach()  # it would keep the whole world alive for good
         self._process = broker.endpoint
 
     async def __aenter__(self):
-        """As of `AsyncLink`."""
+        """As in `AsyncLink`."""
         await super().__aenter__()
         self._process.books.opened(self.incarnation, self.epoch, self._process)
         return self
@@ -179,6 +180,6 @@ class WatchedLink(AsyncLink):
 
 
 async def in_loop(work):
-    """In the place of `in_thread`: the end of a stream."""
+    """Replaces `in_thread` for the end of a stream."""
     work()
     await work.__self__.gone()

@@ -1,4 +1,4 @@
-"""Who lives beside links: publishers of the other broker, its weather, runners, operators."""
+"""The clients around links: remote publishers, remote faults, runners, operators."""
 
 from contextlib import suppress
 
@@ -11,28 +11,29 @@ from tests.crash.simulation.clients.wire import body_of
 from tests.crash.simulation.network import Cut, Refused
 
 LINK = "link"
-# How a process of a link may end by itself: another one runs it, an operator removed it.
+# How often the removal of a link in use is tried.
 _REMOVALS = 30
-# How many messages have the id of the one before, with another content.
+# Share of messages that have the id of the previous one, with another content.
 _SAME_ID = 0.1
-# The disk stands still when a consumer holds so many messages.
+# The disk is made to stand still when a consumer holds this many messages.
 _HOARD = 6
-# So often it is looked whether it does, before the last time is given up.
+# How often the conditions are checked before the last standstill is given up.
 _LOOKS = 200
-# So long at most a process goes on that another one was started beside.
+# Longest time that a process runs on after another one was started.
 _ZOMBIE_S = 4.0
+# Errors with which a link's process ends by itself: another one runs the link, or it was removed.
 _ENDS = ("fenced", "already_held", "link_not_found", "closed")
 
 
 class ForeignPublisher(Troublemaker):
-    """Publishes to the other broker, each message once.
+    """Publishes to the remote broker, each message once.
 
     Args:
-        elsewhere: It.
-        books: Are told before.
+        elsewhere: The remote broker.
+        books: Record each message before it is published.
         count: Messages in all.
-        names: How many different contents they have; 0: each its own.
-        ids: They have ids, each its own; some use the id of the one before with another content.
+        names: Number of different contents; 0: each has its own.
+        ids: Messages have ids, each its own; some use the previous id with another content.
     """
 
     def __init__(self, world, oracle, name, elsewhere, books, count, *, names, ids):
@@ -53,11 +54,11 @@ class ForeignPublisher(Troublemaker):
 
     @property
     def undelivered(self):
-        """Whether the other broker has messages that no consumer holds."""
+        """Whether the remote broker has messages that no consumer holds."""
         return bool(self._elsewhere.count()[0])
 
     def publish(self, rng, sizes=(0, 20, 100, 800)):
-        """Publishes a message whose body has one of these sizes, if it has a content of its own."""
+        """Publishes a message, with a body of one of these sizes if it has a content of its own."""
         name = f"m{rng.randrange(self._names) if self._names else self._made}"
         body = body_of(name, 0 if self._names else rng.choice(sizes))
         if self._ids and not (self._message_id and rng.random() < _SAME_ID):
@@ -68,10 +69,10 @@ class ForeignPublisher(Troublemaker):
 
 
 class Weather(Troublemaker):
-    """What befalls the other broker.
+    """Injects faults into the remote broker.
 
     Args:
-        elsewhere: It.
+        elsewhere: The remote broker.
         deaths: Whether its node dies.
     """
 
@@ -96,7 +97,7 @@ class Weather(Troublemaker):
 
 
 class Lightning(Client):
-    """Cuts the power of the edge right after a link was told something.
+    """Cuts the power of the local broker right after a link received an answer.
 
     Args:
         books: Call it at each answer that promises something.
@@ -120,13 +121,13 @@ class Lightning(Client):
 
 
 class Runner(Troublemaker):
-    """Runs a link's processes: kills them, freezes them, stops them, starts others beside them.
+    """Runs a link's processes: kills, freezes and stops them, and starts others next to them.
 
     Args:
-        elsewhere: The other broker.
-        books: Of the processes.
+        elsewhere: The remote broker.
+        books: The books of the processes.
         rules: Returns the link's rules.
-        prefetch: Its window.
+        prefetch: The link's window.
     """
 
     def __init__(self, world, oracle, name, elsewhere, books, rules, prefetch):
@@ -141,7 +142,7 @@ class Runner(Troublemaker):
         self.processes = []
 
     def start(self):
-        """Another process."""
+        """Starts another process of the link."""
         process = LinkProcess(
             self.world, self._elsewhere, self._books, self._rules(), self.rng, self._prefetch
         )
@@ -160,7 +161,7 @@ class Runner(Troublemaker):
             process = await getattr(self, f"_{self.rng.choice(self._fates)}")(process)
 
     def _look(self):
-        """A process that ended by itself says why."""
+        """Checks why a process has ended by itself."""
         for process in self.processes:
             error = process.error
             if isinstance(error, AckqError) and error.code not in _ENDS:
@@ -184,7 +185,7 @@ class Runner(Troublemaker):
         return process
 
     async def _freeze(self, process):
-        """Nobody hears of it: another one is started, and meets it when it goes on."""
+        """Freezes a process unnoticed: another one is started, which it meets when it goes on."""
         process.freeze(self.rng.choice((0.2, 1.0, 3.0)))
         await self.pause(0.5)
         new = self.start()
@@ -195,7 +196,7 @@ class Runner(Troublemaker):
         return new
 
     async def running(self):
-        """The newest process alone, or another one when that has ended."""
+        """The newest process, with all others killed; a new one if it has ended."""
         if not self.processes or self.processes[-1].ended:
             return await self.end_all()
         for process in self.processes[:-1]:
@@ -203,7 +204,7 @@ class Runner(Troublemaker):
         return self.processes[-1]
 
     async def end_all(self):
-        """All processes are killed but one, which is new."""
+        """Kills all processes, and starts a new one."""
         self._look()
         for process in self.processes:
             process.kill()
@@ -211,18 +212,20 @@ class Runner(Troublemaker):
 
 
 class Hoarder(Consumer):
-    """Holds up to 12 messages; accepts them one by one while `settles`, the rest in a calm world.
+    """Holds up to 12 messages; accepts one at a time while `settles`, all in a calm world.
 
-    Not while it `holds`: then somebody has not yet let the disk stand still for the last time.
+    It accepts none in a calm world while it `holds`: the last standstill of the disk is still to
+    come.
     """
 
-    # Less than the edge waits between two permits, so that both streams of a link look in turn.
+    # Less than the local broker waits between two permits, so that both streams of a link look in
+    # turn.
     quiet_s = 0.04
     settles = holds = False
 
     @property
     def held(self):
-        """How many messages it has."""
+        """The number of messages that it holds."""
         return len(self._held)
 
     async def _busy(self):
@@ -236,14 +239,14 @@ class Hoarder(Consumer):
 
 
 class Standstill(Troublemaker):
-    """Lets the edge's disk stand still, and cuts the link's side of its connection meanwhile.
+    """Stalls the local broker's disk, and cuts the link's side of its connection meanwhile.
 
-    The link connects again while its old stream at the edge still waits for the disk.
+    The link reconnects while its old stream at the local broker still waits for the disk.
 
     Args:
-        publisher: Fills what may wait for the disk.
-        runner: Whose newest process is cut off.
-        hoarder: Accepts what it has while both streams of the link run.
+        publisher: Fills the bytes that may wait for the disk.
+        runner: Its newest process is cut off.
+        hoarder: Accepts its messages while both streams of the link run.
     """
 
     def __init__(self, world, oracle, name, publisher, runner, hoarder):
@@ -261,7 +264,7 @@ class Standstill(Troublemaker):
                 await self._stand_still()
 
     async def last(self):
-        """Once more, in a calm world: no later subscription makes up for permits that were lost."""
+        """Stalls the disk once more, in a calm world: no later subscription brings lost permits."""
         for _ in range(_LOOKS):
             await self.world.sleep(0.2)
             process = await self._runner.running()
@@ -289,7 +292,7 @@ class Standstill(Troublemaker):
 
 
 class LinkWatcher(Client):
-    """Asks for the link's figures, again and again: what one tells is on the disk (I1, L10)."""
+    """Asks for the link's figures repeatedly: what an answer reports is on disk (I1, L10)."""
 
     def __init__(self, world, oracle, name, books):
         super().__init__(world, oracle, name)
@@ -303,7 +306,7 @@ class LinkWatcher(Client):
                 await self.look()
 
     async def look(self):
-        """Once; the links' figures."""
+        """Asks once for the links' figures, checks and returns them."""
         told = dict(self._books.told)
         listed = await self.call("ListLinks", links_pb2.ListLinksRequest(), tries=3)
         for info in listed.links:
@@ -311,7 +314,7 @@ class LinkWatcher(Client):
         return listed.links
 
     async def remove(self):
-        """Ends the link, of which nothing is left there."""
+        """Removes the link once the remote broker has none of its messages."""
         for info in await self.look():
             self._books.ending(info)
             request = links_pb2.RemoveLinkRequest(link=info.link, forget=True)
@@ -326,7 +329,7 @@ class LinkWatcher(Client):
 
 
 class LinkResumption(Client):
-    """Lets a paused link go on, whatever happens meanwhile."""
+    """Resumes a paused link, and retries through faults."""
 
     ends = False
 
@@ -340,12 +343,12 @@ class LinkResumption(Client):
 
 
 class LinkOperator(Troublemaker):
-    """Pauses the link, lets it go on, and removes it.
+    """Pauses the link, resumes it, and removes it.
 
     Args:
-        books: Are told of a removal.
-        removes: Whether it removes links that hold something.
-        runner: Whose processes are killed before.
+        books: Record a removal.
+        removes: Whether it removes links that hold messages.
+        runner: Its processes are killed before a removal.
     """
 
     def __init__(self, world, oracle, name, books, runner, *, removes):
@@ -378,11 +381,11 @@ class LinkOperator(Troublemaker):
             self.world.spawn(self.name, again.run)
 
     async def _remove(self):
-        """L25: whatever it holds."""
+        """L25: removes the link, whatever it holds."""
         for process in self._runner.processes:
             process.kill()
         request = links_pb2.RemoveLinkRequest(link=LINK, forget=True)
-        # Without an answer nobody knows how much it was.
+        # Without an answer the number of copies is unknown.
         self._books.removing()
         info = await self.call("RemoveLink", request)
         self._books.removed(info)

@@ -1,4 +1,4 @@
-"""Operators: purge, redrive, delete and declare again, release, settle, import, look at figures."""
+"""Operators: purge, redrive, delete and declare again, release, settle, import, read figures."""
 
 from contextlib import suppress
 
@@ -7,12 +7,12 @@ from tests.crash.simulation.clients.channel import OUTCOMES
 from tests.crash.simulation.clients.client import Client
 from tests.crash.simulation.network import Cut, Refused
 
-# For a lease that somebody has read.
+# How often it looks for a lease that the query has read.
 _LOOKS = 12
 
 
 class Watcher(Client):
-    """Asks for figures, again and again: what one tells is on disk (I1)."""
+    """Asks for figures repeatedly: what an answer reports is on disk (I1)."""
 
     async def work(self):
         self.finished = True
@@ -30,14 +30,14 @@ class Watcher(Client):
 
 
 class Operator(Client):
-    """Does one thing after the other, now and then.
+    """Does one task after another, with pauses.
 
     Args:
         tasks: Names of methods, each without its underscore.
-        queues: What may be purged.
+        queues: The queues that may be purged.
         count: Tasks in all.
-        definitions: As `declarations` gives them, of what is deleted and declared again.
-        query: Whose leases are settled; None: nobody's.
+        definitions: Declarations by queue name, for queues that are deleted and declared again.
+        query: The query whose leases are settled; None: none.
     """
 
     def __init__(self, world, oracle, name, tasks, queues, count, definitions, query=None):
@@ -88,7 +88,7 @@ class Operator(Client):
         operation.done(self.oracle.now())
 
     async def _delete(self):
-        """A forced delete, and the queue again: another one of the same name (Q1)."""
+        """Deletes a queue by force and declares it again: another queue of the same name (Q1)."""
         name = "scratch"
         operation = self.oracle.everywhere("delete", name, name)
         try:
@@ -101,7 +101,7 @@ class Operator(Client):
         await self.call("DeclareQueue", self._definitions[name], tries=50)
 
     async def _release(self):
-        """S8: a session's lease goes back, whoever holds it."""
+        """S8: releases a session's lease, also one with a live holder."""
         listed = await self.call("ListSessions", sessions_pb2.ListSessionsRequest())
         if not listed.sessions:
             return
@@ -112,7 +112,7 @@ class Operator(Client):
         await self.call("ReleaseSession", request)
 
     async def _settle(self):
-        """S8: some tags of the lease of a query, which ends its reader."""
+        """S8: settles some tags of a query's lease, which ends its reader."""
         query = self._query
         for _ in range(_LOOKS):
             listed = await self.call("ListSessions", sessions_pb2.ListSessionsRequest())
@@ -147,7 +147,7 @@ class Operator(Client):
         self.oracle.ended(info.session, info.incarnation, answer.epoch)
 
     async def _drop(self):
-        """K3: a batch that is staged and not committed."""
+        """K3: drops a batch that is staged and not committed."""
         listed = await self.call("ListBatches", publishing_pb2.ListBatchesRequest())
         if listed.batches:
             info = self.rng.choice(list(listed.batches))
@@ -157,11 +157,11 @@ class Operator(Client):
 
 
 class Importer(Client):
-    """Imports definitions, as `ackq definitions import` does, until all of them are there (O7).
+    """Imports definitions, as `ackq definitions import` does, until all of them exist (O7).
 
     Args:
-        queues: Requests to declare them, dead-letter queues first.
-        exchange: A request to declare one.
+        queues: Requests to declare queues, dead-letter queues first.
+        exchange: A request to declare an exchange.
         bindings: Requests to bind queues to it.
     """
 
@@ -187,7 +187,7 @@ class Importer(Client):
                 await self.pause()
 
     async def _import(self):
-        """Declares what is missing; what was made."""
+        """Declares the missing definitions; returns their names."""
         listed = (await self.call("ListQueues", admin_pb2.ListQueuesRequest())).queues
         queues = {info.queue for info in listed}
         exchanges = (await self.call("ListExchanges", admin_pb2.ListExchangesRequest())).exchanges
@@ -210,7 +210,7 @@ class Importer(Client):
         return made
 
     async def _differ(self):
-        """Q1: a queue that is there keeps its properties, whatever is declared."""
+        """Q1: an existing queue keeps its properties, whatever is declared."""
         request = admin_pb2.DeclareQueueRequest()
         request.CopyFrom(self._queues[-1])
         request.properties.max_length += 1

@@ -1,9 +1,9 @@
 """A query with its checkpoint, as Spark's engine runs it: drivers that die, and zombies.
 
 A driver plans a batch (`Advance`), writes offsets/N, fetches, writes to the sink, writes commits/N,
-and accepts with the next plan. One that starts reads the checkpoint, and runs the last batch again
-when commits has it not. A machine that dies takes files with it that Spark did not sync: the last
-one of commits, of offsets, or of both, as `tests.model.world.losses` has it.
+and accepts with the next plan. A driver that starts reads the checkpoint, and runs the last batch
+again if commits does not have it. A machine that dies loses files that Spark did not sync: the last
+one of commits, of offsets, or of both, as in `tests.model.world.losses`.
 """
 
 from tests.crash.simulation.clients.client import Client
@@ -15,14 +15,14 @@ from tests.model.world import Checkpoint, losses
 
 
 class Lease:
-    """What the client side knows of one lease: tags up to `end` under an incarnation.
+    """The client's knowledge of one lease: tags up to `end` under an incarnation.
 
     Attributes:
         rows: As read; None before the first complete fetch.
         holds: The hold and message of each row.
-        accept: Operations of its accept; None before one is asked for.
-        outcomes: What each tag may have been settled as, if anything, in `settled_epoch`.
-        begun: When the fetch began that read it first.
+        accept: Operations of its accept; None before one is requested.
+        outcomes: The outcomes that each tag may have been settled with in `settled_epoch`, if any.
+        begun: The instant at which its first read ended.
     """
 
     def __init__(self, end):
@@ -36,11 +36,11 @@ class Lease:
 
     @property
     def accepted(self):
-        """Whether an accept was answered: nothing changes its outcomes any more."""
+        """Whether an accept was answered: from then on its outcomes never change."""
         return any(operation.must for operation in self.accept or ())
 
     def tell(self, tag, *outcomes):
-        """What a tag may have been settled as; also by an accept that was asked for before."""
+        """Sets the possible outcomes of a tag, also for an accept that was requested before."""
         self.outcomes[tag] = outcomes
         if self.accept is not None:
             for operation, (hold, _, held) in zip(self.accept, self.holds, strict=True):
@@ -49,12 +49,12 @@ class Lease:
 
 
 class Query(Client):
-    """A streaming query that is started again whenever its driver ends.
+    """A streaming query that is restarted whenever its driver ends.
 
     Args:
         session: Its session's name.
-        queue: What it reads.
-        target: Where its sink writes; "" for a sink of another system.
+        queue: The queue that it reads.
+        target: The queue of its sink; "" for a sink of another system.
         limit: Messages of a batch.
         settles: Whether it gives rows other outcomes than accepted (S6).
         timeout_ms: Its session timeout (S5); 0: none.
@@ -80,7 +80,7 @@ class Query(Client):
         self.limit = limit
         self.settles = settles
         self.timeout_ms = timeout_ms
-        # What operators settled: incarnation, tags, outcome, and the instant of the call.
+        # Settlements by operators: incarnation, tags, outcome, and the instant of the call.
         self.operated = []
         self.leases = {}
         self.pace_s = min(self.pace_s, 0.2)
@@ -88,7 +88,7 @@ class Query(Client):
         self.zombies = 0
         self.lingering = []
         self.polls = 0
-        # Batches without rows of which the broker knows: (query id, batch id).
+        # Batches without rows that the broker knows of: (query id, batch id).
         self.reported = set()
         self._number = 0
         self.lost = False
@@ -113,7 +113,7 @@ class Query(Client):
                 chance = 0.6 if driver.is_about_to_read() else 0.2
                 silently = self.sometimes(chance) and self.zombies < 2
                 if silently:
-                    # It goes on while another begins.
+                    # The silent driver goes on as a zombie while another begins.
                     self.zombies += 1
                     self.oracle.figures["zombies"] += 1
                     self.lingering.append(
@@ -131,7 +131,7 @@ class Query(Client):
             await self.pause(0.5)
 
     async def run(self):
-        """As any client's; zombies end with it."""
+        """Runs as any client; its zombies end with it."""
         await super().run()
         for zombie in self.lingering:
             await zombie
@@ -140,7 +140,8 @@ class Query(Client):
         ways = list(losses(self.files))
         _, left = ways[0] if self.sometimes(0.4) else self.rng.choice(ways)
         if driver.is_behind_its_accept():
-            # The one file that proves it, if any: the batch is run again from the kept lease (K2).
+            # The one file that proves the accept, if any: the batch is run again from the kept
+            # lease (K2).
             left = next((way for _, way in ways if way.commits != self.files.commits), left)
         self.lost |= len(left.offsets) < len(self.files.offsets)
         self.files = left._replace(
@@ -178,13 +179,13 @@ class Query(Client):
         return lease.accept
 
     def operate(self, incarnation, tags, outcome):
-        """An operator is about to settle tags of an incarnation; the operations, to be `done`."""
+        """Records that an operator will settle tags; returns the operations, to be `done`."""
         operated = (incarnation, tags, outcome, self.oracle.now())
         self.operated.append(operated)
         return [each for lease in self.leases.values() for each in self._operate(lease, *operated)]
 
     def read(self, lease):
-        """The rows of a lease are known: what operators settled of it, too."""
+        """Applies settlements by operators to a lease whose rows have just become known."""
         for operated in self.operated:
             self._operate(lease, *operated)
 

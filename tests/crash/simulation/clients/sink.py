@@ -1,7 +1,7 @@
 """A writer's batches (K3): stages, and commits that make them visible once.
 
 `Sink` is what a query's sink does for one batch; `Writer` is a client that writes batches of its
-own, in runs of which a newer one writes the last batch again.
+own, in runs, where a newer run writes the last batch again.
 """
 
 from contextlib import suppress
@@ -13,12 +13,12 @@ from tests.crash.simulation.network import Cut, Refused
 
 
 class Sink:
-    """Writes batches to one queue; rows that come again under a writer are the same message.
+    """Writes batches to one queue; a repeated row of a writer is the same message.
 
     Args:
-        client: Whose generator and connections are used.
+        client: The client whose generator and connections are used.
         queue: The target.
-        writer: Its name.
+        writer: The writer's name.
     """
 
     def __init__(self, client, queue, writer):
@@ -26,13 +26,13 @@ class Sink:
         self._oracle = client.oracle
         self._queue = queue
         self.writer = writer
-        # Rows by batch, as messages.
+        # The messages of each batch.
         self._batches = {}
         self._committed = {}
         self.last = -1
 
     def messages(self, batch, names):
-        """The messages that a batch becomes."""
+        """The messages that the rows of a batch become."""
         if batch not in self._batches:
             self._batches[batch] = [
                 self._oracle.publish(
@@ -45,12 +45,12 @@ class Sink:
                 for number, name in enumerate(names)
             ]
             for message in self._batches[batch]:
-                # Until a commit is sent it is certainly nowhere.
+                # Until a commit is sent the message is certainly in no queue.
                 message.put.call = 1 << 59
         return self._batches[batch]
 
     async def stage(self, batch, run, messages):
-        """Stages rows as one or two tasks do, some of which fail first; the references."""
+        """Stages rows by one or two tasks, some of which fail first; returns their references."""
         cut = self._client.rng.randrange(len(messages) + 1)
         parts = [part for part in (messages[:cut], messages[cut:]) if part]
         return [await self._task(batch, run, part) for part in parts]
@@ -103,7 +103,7 @@ class Sink:
                 )
 
     async def commit(self, batch, run, stages, messages):
-        """Commits until there is an answer; whether it was a repetition."""
+        """Commits until there is an answer; returns whether it was a repetition."""
         instant = self._oracle.now()
         for message in messages:
             if message.put is not None:
@@ -128,11 +128,11 @@ class Sink:
 
 
 class Writer(Client):
-    """Writes batches of a job that is killed and started again.
+    """Writes the batches of a job that is killed and restarted.
 
     Args:
         queue: The target.
-        count: Batches.
+        count: Number of batches.
     """
 
     def __init__(self, world, oracle, name, queue, count):
@@ -170,7 +170,8 @@ class Writer(Client):
         try:
             stages = await sink.stage(batch, run, messages)
             if self.sometimes(0.15):
-                # Another attempt of each task staged the same rows, and nobody aborts them.
+                # Another attempt of each task staged the same rows, and its stages are never
+                # aborted.
                 await sink.stage(batch, run, messages)
             if self.sometimes(0.12):
                 await self._replace(sink, batch, run, stages, messages)
@@ -194,7 +195,7 @@ class Writer(Client):
         raise Cut("a newer run took over")
 
     async def _be_forgotten(self, sink, run):
-        """K3: whatever comes under the name of a writer that was forgotten is refused."""
+        """K3: every request under the name of a forgotten writer is refused."""
         forget = publishing_pb2.ForgetWriterRequest(writer=self.name, force=True)
         request = publishing_pb2.CommitBatchRequest(
             writer=self.name, batch_id=sink.last + 1, run_id=run, target=self._queue

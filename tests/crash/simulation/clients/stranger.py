@@ -1,7 +1,7 @@
-"""A stranger: a user with fewer rights who tries what is others', whose names and ids it knows.
+"""A stranger: a user with few rights who attacks other users' objects, knowing names and ids.
 
-Each try must be refused (A10, P10, K3, S6, S11, L1), and nothing that the others do or have may
-change, which the oracle judges. So whoever is let in goes on to do what harm it can.
+Each try must be refused (A10, P10, K3, S6, S11, L1), and nothing that other users do or have may
+change, which the oracle judges. So where the stranger is admitted it goes on to do harm.
 """
 
 from ackq.v1 import consuming_pb2, links_pb2, messages_pb2, publishing_pb2, sessions_pb2
@@ -16,14 +16,14 @@ from tests.crash.simulation.network import Cut, Refused
 from tests.crash.simulation.oracle.history import Hold
 from tests.crash.simulation.users import OWN, STRANGER
 
-# A number, or batch, that nobody comes to.
+# A number, or batch id, that no client reaches.
 FAR = 1 << 61
 _SESSION = "strange"
 _LONGEST_S = 0.1
 
 
 class Lease:
-    """Its own lease of one message: incarnation, epoch, and whether it was read."""
+    """The stranger's own lease of one message: incarnation, epoch, and whether it was read."""
 
     def __init__(self, answer):
         self.incarnation, self.epoch, self.end = answer.incarnation, answer.epoch, answer.end_tag
@@ -31,11 +31,11 @@ class Lease:
 
 
 class Stranger(Troublemaker):
-    """Tries one thing after the other until the world closes.
+    """Tries one attack after another until the world closes.
 
     Args:
         others: The clients of the world.
-        links: Whether it opens links of others.
+        links: Whether it opens other users' links.
     """
 
     user = STRANGER
@@ -71,11 +71,11 @@ class Stranger(Troublemaker):
                 self.world.trace(self.name, tried.__name__, refusal.code)
 
     def _let_in(self, what):
-        """A10: it was not refused."""
+        """A10: records that an attack was not refused."""
         self.oracle.wrong(f"A10: a stranger {what}")
 
     def _message(self):
-        """A message of its own, about to be published to its queue."""
+        """A message of the stranger, about to be published to its queue."""
         self._made += 1
         name = f"{self.name}.{self._made}"
         return self.oracle.publish(name, body_of(name, 20), OWN)
@@ -83,9 +83,10 @@ class Stranger(Troublemaker):
     # --- publishers ---
 
     async def _publish(self, other):
-        """P10: under another's publisher, with a number far ahead or one that comes next.
+        """P10: publishes under another user's publisher, with a number far ahead or a coming one.
 
-        Far ahead the owner is refused from then on; else its publish of that number is lost.
+        If admitted far ahead, the owner would be refused from then on; otherwise its publish of
+        that number would be lost.
         """
         opening = other.opening()
         numbers = [FAR] if self._goes_far else getattr(other, "coming", (FAR,))
@@ -103,7 +104,7 @@ class Stranger(Troublemaker):
     async def _count_too_far(self):
         """P10: calls numbers of its own publisher answered that its stream has not shown.
 
-        Whoever gets away with it has later numbers confirmed that are in no queue.
+        If that is not refused, later numbers are confirmed that are in no queue.
         """
         opening = publishing_pb2.PublishOpen(publisher_id=self.token(), mode=CONFIRM)
         stream = await self._open_publisher(opening, 1)
@@ -135,7 +136,7 @@ class Stranger(Troublemaker):
     # --- writers ---
 
     async def _write(self):
-        """K3: under the name of another's writer, of a batch that it has not written yet."""
+        """K3: writes an unwritten batch under the name of another user's writer."""
         listed = await self.call("ListWriters", publishing_pb2.ListWritersRequest())
         if not listed.writers:
             return
@@ -162,13 +163,13 @@ class Stranger(Troublemaker):
     # --- sessions ---
 
     async def _another_session(self):
-        """A session of somebody else; None: there is none."""
+        """A session of another user; None if there is none."""
         listed = await self.call("ListSessions", sessions_pb2.ListSessionsRequest())
         found = [info for info in listed.sessions if info.session != _SESSION]
         return self.rng.choice(found) if found else None
 
     async def _read(self):
-        """S3, A4: attaches, leases and fetches by the incarnation of another."""
+        """S3, A4: attaches, leases and fetches by another user's incarnation."""
         info = await self._another_session()
         if info is None:
             return
@@ -188,7 +189,7 @@ class Stranger(Troublemaker):
         self._let_in(f"read session {info.session}: {kind}")
 
     async def _release(self):
-        """S8: ends the session of another."""
+        """S8: releases another user's session."""
         info = await self._another_session()
         if info is not None:
             request = sessions_pb2.ReleaseSessionRequest(session=info.session, fence=True)
@@ -196,7 +197,7 @@ class Stranger(Troublemaker):
             self._let_in(f"released session {info.session}")
 
     async def _settle(self, query):
-        """S6: rejects what a query of another has read."""
+        """S6: rejects rows that another user's query has read."""
         if query.driver is None:
             return
         stage_id = self.token()
@@ -215,7 +216,7 @@ class Stranger(Troublemaker):
             await self.call("CommitOutcomes", commit)
 
     async def _claim(self, query):
-        """S6, S11: reads its own lease as the query and run of another, which is no matter."""
+        """S6, S11: fetches its own lease as another user's query and run, which has no effect."""
         if query.driver is None:
             return
         if self._lease is None:
@@ -243,12 +244,12 @@ class Stranger(Troublemaker):
         lease.read = True
 
     def _run_of(self, driver):
-        """A batch of a driver, the next one, or one that it never comes to."""
+        """The ids of a driver's batch, of its next one, or of one that it never reaches."""
         batch = self.rng.choice((driver.batch, driver.batch + 1, FAR))
         return {"query_id": driver.query_id, "run_id": driver.run_id, "batch_id": batch}
 
     async def _own_lease(self):
-        """Opens its session anew, and leases a message."""
+        """Opens its session again, and leases a message."""
         opening = publishing_pb2.PublishOpen(publisher_id=self.token(), mode=CONFIRM)
         await self._publish_one(await self._open_publisher(opening, 1), 1, 1)
         begun = self.oracle.opening(_SESSION)
@@ -261,9 +262,9 @@ class Stranger(Troublemaker):
     # --- channels and links ---
 
     async def _consume(self, other):
-        """C11: resumes another's channel, to accept what it got last.
+        """C11: resumes another user's channel, to accept its last message.
 
-        One that has ended is nobody's: whoever has its id may open it (A10).
+        A channel that has ended has no owner: any user with its id may open it (A10).
         """
         channel_id = other.channel_id
         self.oracle.taken.add(channel_id)
@@ -285,7 +286,7 @@ class Stranger(Troublemaker):
         await self.patiently(stream.read())
 
     async def _link(self):
-        """L1: runs the link of another in its place."""
+        """L1: runs another user's link in its place."""
         listed = await self.call("ListLinks", links_pb2.ListLinksRequest())
         for info in listed.links:
             stream = self.open("Link")
@@ -299,7 +300,7 @@ class Stranger(Troublemaker):
                 await self._store(stream)
 
     async def _store(self, stream):
-        """Stores a message by a link: nobody else publishes it."""
+        """Stores a message by a link that no other client publishes."""
         subscribe = links_pb2.LinkHeader(subscribe=links_pb2.LinkSubscribe())
         await self.send(stream, links_pb2.LinkRequest(header=subscribe))
         while (answer := await self.patiently(stream.read())) is not None:

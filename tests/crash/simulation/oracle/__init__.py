@@ -1,1 +1,1 @@
-"""What may and must be true of the messages of a simulated world."""
+"""The oracle: checks which states of a simulated world's messages the rules allow."""

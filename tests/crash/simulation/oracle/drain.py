@@ -1,4 +1,4 @@
-"""The end of a world: everybody gives back what he has, and everything is counted."""
+"""The end of a world: clients give back all that they hold, and all messages are counted."""
 
 import asyncio
 from collections import defaultdict
@@ -8,21 +8,21 @@ from tests.crash.simulation.clients.client import Client
 from tests.crash.simulation.clients.wire import rows_of
 from tests.crash.simulation.network import Cut
 
-# The longest redelivery delays of a world are minutes; they are waited for in pieces.
+# The longest redelivery delays of a world are minutes; the wait is divided into pieces.
 _PIECE_S = 5.0
 _PIECES = 50
 
 
 async def drain(world, oracle):
-    """Ends sessions and stages, waits for delays, and tells the oracle what is where.
+    """Ends sessions and stages, waits for delays, and reports each message's place to the oracle.
 
-    The figures of queues must be those of the messages; afterwards the queues are empty, and
-    nothing refers to anything any more.
+    The figures of queues must agree with their messages; afterwards the queues are empty, and
+    nothing refers to a message.
     """
     client = _Counter(world, oracle, "drain")
     await client.release_sessions()
     await client.drop_stages()
-    await asyncio.sleep(_PIECE_S)  # what has expired meanwhile is on its way
+    await asyncio.sleep(_PIECE_S)  # messages that have expired meanwhile are still being moved
     queues = await client.settled_queues()
     await client.find_imported(queues)
     places = defaultdict(list)
@@ -41,7 +41,7 @@ class _Counter(Client):
     ends = False
 
     async def call(self, method, request, *, tries=5):
-        """A fault may be under way still; what is asked here may be done twice."""
+        """Repeats a call that fails while a fault is under way; it may take effect twice."""
         return await super().call(method, request, tries=tries)
 
     async def release_sessions(self):
@@ -60,7 +60,7 @@ class _Counter(Client):
             await self.call("DropBatch", request)
 
     async def settled_queues(self):
-        """The queues when nothing is delayed any more; channels of before the restart are gone."""
+        """The queues once no message is delayed, without channels from before the restart."""
         for _ in range(_PIECES):
             queues = (await self.call("ListQueues", admin_pb2.ListQueuesRequest())).queues
             if not any(info.delayed for info in queues):
@@ -79,7 +79,7 @@ class _Counter(Client):
         return queues
 
     async def find_imported(self, queues):
-        """O7: what was imported is there, as it was imported."""
+        """O7: the imported queues and bindings exist, with their imported properties."""
         there = {info.queue: info.properties for info in queues}
         for name, properties in self.oracle.imported.items():
             found = there.get(name)

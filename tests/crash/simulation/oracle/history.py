@@ -1,8 +1,8 @@
-"""The history of one message in one queue: what clients did to it and saw of it, and when.
+"""The history of one message in one queue: what clients did with it and observed, and when.
 
-An operation takes effect at one instant between its call and its return. One without an answer
-returns never, and may have had no effect; one that was refused is no operation. What is observed
-(a delivery, a place at the end) is an operation that must have had its effect by then.
+An operation takes effect at one instant between its call and its return. An operation without an
+answer never returns, and may have had no effect; a refused one is no operation. An observation (a
+delivery, a place at the end) is an operation that must have taken effect by then.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ NEVER = 1 << 60
 
 
 class Hold(NamedTuple):
-    """Who has a message unacked: a channel under a tag, or a lease (`tag` is its end)."""
+    """The holder of an unacked message: a channel under a tag, or a lease (`tag` is its end)."""
 
     owner: object
     tag: int
@@ -20,13 +20,13 @@ class Hold(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """What somebody did, or saw.
+    """An operation of a client, or its observation, on one message.
 
     Attributes:
         kind: A method of `judge.Judge`.
         call: Instant of the request.
         ret: Instant of the answer; `NEVER` without one.
-        must: Whether it took effect; else it may have.
+        must: Whether it certainly took effect; otherwise it may have.
         what: The details that its kind needs.
     """
 
@@ -37,7 +37,7 @@ class Operation:
     what: object = None
 
     def done(self, instant):
-        """It was answered as done."""
+        """Marks the operation as answered and done."""
         self.ret, self.must = instant, True
 
     def __str__(self):
@@ -47,7 +47,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class QueueRules:
-    """The properties of a queue that decide what becomes of a message.
+    """The properties of a queue that decide what becomes of its messages.
 
     Attributes:
         name: Of the queue.
@@ -55,7 +55,7 @@ class QueueRules:
         dead: Its dead-letter queue; "" for none.
         limit: FAILED deliveries allowed; 0: no limit.
         delay_ms: First redelivery delay.
-        max_length: Bound; 0: none.
+        max_length: Bound on its length; 0: none.
         loose: Consumers without acks take from it (C10).
     """
 
@@ -70,20 +70,20 @@ class QueueRules:
 
 @dataclass(eq=False, slots=True)
 class Message:
-    """A message that was meant for a queue.
+    """A message that was published to a queue.
 
     Attributes:
         name: Unique among all that were published.
         body: As published.
         queue: The queue.
-        order: (publisher, number): in a queue those of one publisher stand in this order; None when
-            nothing is promised.
+        order: (publisher, number): in a queue, messages of one publisher stand in this order; None
+            when no order is promised.
         persistent: Its mode.
         ttl_ms: Its time to live; 0: none.
         put: Its publish; None when it was refused for good, and is in no queue.
-        operations: Everything else.
+        operations: All its other operations.
         group: Messages that are placed all or none.
-        foreign: It is another broker's as well, and may be a dead letter there instead (L28).
+        foreign: It came from a remote broker, and may be a dead letter there instead (L28).
     """
 
     name: str
@@ -99,7 +99,7 @@ class Message:
 
     @property
     def survives(self):
-        """Whether a restart keeps it (Q7)."""
+        """Whether the message survives a restart (Q7)."""
         return self.persistent and self.queue.durable
 
     def __str__(self):

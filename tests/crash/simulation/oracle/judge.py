@@ -1,8 +1,8 @@
-"""Whether a message's history has an explanation: an order of instants in which the rules hold.
+"""Searches an explanation of a message's history: an order of instants that satisfies the rules.
 
-A depth-first search over the operations of one message. Operations that were answered are in it,
-those that were not may be: that is where it forks. A message has few, and the order of their
-answers is nearly always right, so the first way down ends well.
+A depth-first search over the operations of one message. Operations with an answer are part of it,
+those without may be: there the search forks. A message has few operations, and the order of their
+answers is nearly always right, so the first path usually succeeds.
 """
 
 from typing import NamedTuple
@@ -10,22 +10,22 @@ from typing import NamedTuple
 from tests.crash.simulation.oracle.history import NEVER, Hold, Operation
 
 NOWHERE, HOME, ORPHAN, DEAD, GONE = "nowhere", "home", "orphan", "dead", "gone"
-# A message with more ways than this is not judged to be wrong; none was seen with a hundredth.
+# A message with more paths than this is not reported as wrong; none was seen with a hundredth.
 _MOST_WAYS = 20_000
 
 
 class State(NamedTuple):
-    """A message between two operations.
+    """The state of a message between two operations.
 
     Attributes:
-        place: Where it is; `ORPHAN` is held, and its queue was deleted.
-        deliveries: Those that ended by a requeue.
-        failures: Those of them that FAILED.
-        hold: Who has it.
+        place: Where it is; `ORPHAN`: it is held, and its queue was deleted.
+        deliveries: Deliveries that ended by a requeue.
+        failures: The requeues by FAILED.
+        hold: Its holder.
         waits: Whether it may be delayed, and not ready.
-        cause: What it died of.
+        cause: Its cause of death as a dead letter.
         died_after: Deliveries when it died.
-        unseen: Somebody may have it still who never saw it; that delivery is counted.
+        unseen: A holder that never saw it may still have it; that delivery is counted.
     """
 
     place: str = NOWHERE
@@ -39,11 +39,11 @@ class State(NamedTuple):
 
 
 class Judge:
-    """The rules of one message.
+    """The rules of one message, as transitions between its states.
 
     Args:
-        message: With its history.
-        released_from: The first instant at which a holder may have given back what it had.
+        message: The message, with its history.
+        released_from: The first instant at which a holder may have given back its messages.
         gaps: Whether deliveries may have been lost on the way: then counts may skip some.
         expires_from: The first instant at which the message may have expired.
     """
@@ -56,7 +56,7 @@ class Judge:
         self._expires_from = expires_from
 
     def explains(self, *, put):
-        """Whether there is an order in which everything holds.
+        """Whether an order of the operations exists that satisfies the rules.
 
         Args:
             put: True: it was placed; False: it was not; None: either.
@@ -73,7 +73,7 @@ class Judge:
         return _search(self, operations)
 
     def after(self, state, operation):
-        """The states that an operation may lead to; none where it cannot take effect."""
+        """The states that an operation may lead to; none if it cannot take effect."""
         return getattr(self, f"_{operation.kind}")(state, operation)
 
     # --- operations ---
@@ -82,7 +82,7 @@ class Judge:
         return (State(HOME),) if state.place == NOWHERE else ()
 
     def _deliver(self, state, operation):
-        """C1, C7: the next delivery of what is ready."""
+        """C1, C7: the next delivery of a ready message."""
         queue, hold, count, cause, died_after = operation.what
         place = HOME if queue == self._queue.name else DEAD
         found = []
@@ -103,14 +103,14 @@ class Judge:
         return state._replace(deliveries=count - 1, hold=hold, waits=False, unseen=False)
 
     def _settle(self, state, operation):
-        """C4, C13: its holder settles it; one outcome of several that are possible."""
+        """C4, C13: its holder settles the message with one of several possible outcomes."""
         hold, *outcomes = operation.what
         if state.hold != hold:
             return ()
         return [after for outcome in outcomes for after in self._settled(state, outcome)]
 
     def _operate(self, state, operation):
-        """S8: as a settlement, of what is still in the lease; else its tag is a hole."""
+        """S8: a settlement of a message that is still in the lease; else its tag is a hole."""
         hold = operation.what[0]
         found = list(self._settle(state, operation))
         return found + [free for free in self._free(state, operation) if free.hold != hold]
@@ -118,7 +118,8 @@ class Judge:
     def _resume(self, state, operation):
         """S5: an accept of a lease that may have timed out.
 
-        What is ready is in it again, and accepted; what another reader has, or had, is a hole.
+        A ready message is in the lease again, and accepted; one that another reader has, or had, is
+        a hole.
         """
         found = []
         for after in self._operate(state, operation):
@@ -130,7 +131,7 @@ class Judge:
         return found
 
     def _resume_settled(self, state, operation):
-        """S5, S8: as `resume`, of a tag that an operator may have settled: then it is a hole."""
+        """S5, S8: as `resume`, for a tag that may be a hole because an operator settled it."""
         return self._resume(state, operation) + self._operate(state, operation)
 
     def _settled(self, state, outcome):
@@ -143,13 +144,13 @@ class Judge:
         if outcome == "failed" and limited and failures > self._queue.limit:
             return self._given_up(state, "delivery_limit")
         back = self._requeued(state)
-        # From a query each of them waits (C14); its holds are named by the incarnation.
+        # From a query each of them is delayed (C14); its holds are named by the incarnation.
         delayed = self._queue.delay_ms > 0 or isinstance(state.hold.owner, str)
         waits = outcome == "later" or (outcome == "failed" and delayed)
         return (back._replace(failures=failures, waits=waits) if back.place != GONE else back,)
 
     def _purge(self, state, operation):
-        """Q4: what is ready goes; what is held or delayed stays."""
+        """Q4: a ready message is purged; a held or delayed one stays."""
         queue = operation.what
         place = HOME if queue == self._queue.name else DEAD
         found = []
@@ -162,19 +163,19 @@ class Judge:
         return found
 
     def _delete(self, state, operation):
-        """Q4: the queue goes; what is held stays with its holder."""
+        """Q4: the queue is deleted; a held message stays with its holder."""
         found = []
         for free in self._free(state, operation):
             if free.place != HOME:
                 found.append(free)
             elif free.hold is None:
-                found.append(State(GONE))  # also what is delayed, or held unseen
+                found.append(State(GONE))  # also a message that is delayed, or held unseen
             else:
                 found.append(free._replace(place=ORPHAN))
         return found
 
     def _redrive(self, state, operation):
-        """Q6: what is ready among the dead letters may go home, or must."""
+        """Q6: a ready dead letter may return to its original queue, or must if all are redriven."""
         everything = operation.what
         found = []
         for free in self._free(state, operation):
@@ -188,7 +189,7 @@ class Judge:
         return found
 
     def _expire(self, state, operation):
-        """Q3: what is overdue and not held."""
+        """Q3: an overdue message that is not held expires."""
         return [
             self._dead(free, "expired")
             for free in self._free(state, operation)
@@ -196,16 +197,16 @@ class Judge:
         ]
 
     def _acknowledged(self, state, _):
-        """L9, L28: acknowledged at another broker: it is settled here, and no dead letter there."""
+        """L9, L28: acknowledged at the remote broker: settled here, and no dead letter there."""
         gone = state.place == GONE and not state.cause
         return (state,) if gone or state.place == DEAD else ()
 
     def _rejected_there(self, state, _):
-        """L28: rejected at another broker: as it was here, where it is in no queue."""
+        """L28: rejected at the remote broker: rejected here too, and in no queue here."""
         return (state,) if state.place == GONE and state.cause else ()
 
     def _final(self, state, operation):
-        """Where it was found when everything had ended, and its next delivery (C7)."""
+        """The message's place when everything had ended, and its next delivery number (C7)."""
         place, count = operation.what
         for free in self._free(state, operation):
             if free.hold is not None:
@@ -221,7 +222,7 @@ class Judge:
     # --- parts ---
 
     def _free(self, state, operation):
-        """The state, and that after its holder gave it back, if it may have done so by then."""
+        """The state, and the state after its holder's requeue if that may have happened by then."""
         if state.hold is None:
             return (state,)
         if self._released_from(state.hold) <= operation.ret:
@@ -229,12 +230,12 @@ class Judge:
         return (state,)
 
     def _counts(self, state, count):
-        """C7: whether its next delivery may have this number."""
+        """C7: whether the message's next delivery may have this number."""
         before = count - 1
         return before == state.deliveries or (self._gaps and before > state.deliveries)
 
     def _is_of(self, state, cause, died_after):
-        """C13: whether a dead letter tells of its death what is known of it."""
+        """C13: whether a dead letter's cause and delivery count agree with the message's state."""
         if self._gaps:
             return cause == state.cause and died_after >= state.died_after
         return (cause, died_after) == (state.cause, state.died_after)
@@ -242,7 +243,7 @@ class Judge:
     def _passed_over(self, state):
         """The states of a message that was not ready after all.
 
-        It was delayed, or held by somebody who never saw it: then it is one delivery older.
+        It was delayed, or held by a client that never saw it: then it has one more delivery.
         """
         if state.waits:
             yield state
@@ -256,7 +257,7 @@ class Judge:
         return state._replace(deliveries=state.deliveries + 1, hold=None, waits=False)
 
     def _given_up(self, state, cause):
-        """C13, L28: a dead letter here, or of the broker that it came from."""
+        """C13, L28: a dead letter in the local broker, or in the one that it came from."""
         dead = self._dead(state, cause)
         if not self._message.foreign or state.place == DEAD:
             return (dead,)
@@ -270,7 +271,7 @@ class Judge:
 
 
 def _search(judge, operations):
-    """Depth first. Operations come by their return, the last first: so the first is tried first."""
+    """Depth-first search; operations come in reverse order of return, taken from the end."""
     musts = sum(1 << index for index, each in enumerate(operations) if each.must)
     ways = [(0, State())]
     seen = set()
@@ -285,7 +286,7 @@ def _search(judge, operations):
             return True
         if len(seen) > _MOST_WAYS:
             return True
-        # The operation that returned first bounds what can come before it.
+        # The operation that returned first bounds which ones can precede it.
         bound = operations[left.bit_length() - 1].ret
         for index, each in enumerate(operations):
             if not done >> index & 1 and each.call <= bound:

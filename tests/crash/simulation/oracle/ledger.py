@@ -1,8 +1,8 @@
-"""The oracle: every message with its history, and what is wrong by itself when it is seen.
+"""The oracle: records every message's history, and reports observations that break a rule.
 
-Clients tell it what they ask for and what they are answered, in the order in which it happens; the
-whole world has one thread, so instants are counted. What depends on the order of unknown outcomes
-is judged at the end, message by message (`judge`), and then by groups that are placed all or none.
+Clients report their requests and answers, in the order in which they happen; the whole world has
+one thread, so instants are counted. What depends on the order of unknown outcomes is judged at the
+end, message by message (`judge`), and then by groups that are placed all or none.
 """
 
 import heapq
@@ -15,10 +15,10 @@ _US = 1000
 
 
 class Oracle:
-    """What is known of a world's messages.
+    """The recorded histories of a world's messages.
 
     Args:
-        world: Gives the time.
+        world: Provides the time.
         queues: The rules of each queue, by name.
     """
 
@@ -43,14 +43,14 @@ class Oracle:
         self._incarnations = defaultdict(list)
         self._openings = Counter()
         self._begun = {}
-        # (when, message) for those with a time to live, the first first.
+        # (time, instant, message) of messages with a time to live, as a heap.
         self._expiries = []
         self._expires_from = {}
         # Batches that an operator dropped: (writer, batch).
         self.dropped = set()
-        # Channels of others that a stranger may have opened, as they had ended.
+        # Ended channels of other users whose ids a stranger may have opened again.
         self.taken = set()
-        # What an import made: properties of queues by name, and bindings.
+        # The imported definitions: properties of queues by name, and bindings.
         self.imported = {}
         self.bound = set()
 
@@ -65,19 +65,19 @@ class Oracle:
         return self._instant
 
     def wrong(self, what):
-        """Something that no order explains."""
+        """Records a violation that no order of events explains."""
         self.wrongs.append(what)
         self._world.trace("WRONG", what)
 
     def check(self, holds, what):
-        """Notes that something is wrong unless it holds."""
+        """Records `what` as a violation unless `holds`."""
         if not holds:
             self.wrong(what)
 
     # --- publishes ---
 
     def publish(self, name, body, queue, **fields):
-        """A message about to be published to a queue; `fields` as of `Message`."""
+        """Records a message about to be published to a queue; `fields` are those of `Message`."""
         message = Message(name, body, self.queues[queue], **fields)
         message.put = Operation("put", self.now())
         self.check((queue, name) not in self._messages, f"K3: {name} goes to {queue} twice")
@@ -90,7 +90,7 @@ class Oracle:
         return message
 
     def confirmed(self, message):
-        """P4: it is in its queue, or was."""
+        """P4: the message is in its queue, or was."""
         if message.put is None:
             self.wrong(f"P8: {message} was confirmed after it was refused")
         elif not message.put.must:
@@ -98,7 +98,7 @@ class Oracle:
             self.figures["confirmed"] += 1
 
     def refused(self, message):
-        """P8, P13: it is in no queue, and will not be."""
+        """P8, P13: the message is in no queue, and will not be."""
         if message.put is not None and message.put.must:
             self.wrong(f"P8: {message} was refused after it was confirmed")
         message.put = None
@@ -107,7 +107,7 @@ class Oracle:
     # --- consumers ---
 
     def message(self, queue, name, headers=None):
-        """The message that a consumer, or a browse, found in a queue; None: nobody published it."""
+        """The published message that a client found in a queue; None: it was never published."""
         home = (headers or {}).get("ackq-dead-queue", queue)
         found = self._messages.get((home, name))
         if found is None:
@@ -115,12 +115,12 @@ class Oracle:
         return found
 
     def delivered(self, row, queue, hold, begun):
-        """A delivery that a client read.
+        """Records a delivery that a client read.
 
         Args:
             row: As `wire.Row`.
-            queue: Where it came from.
-            hold: Who has it; None: nobody, as no acks were asked for (C10).
+            queue: The queue that it came from.
+            hold: Its holder; None: none, as no acks were requested (C10).
             begun: An instant before it was delivered.
         """
         message = self.message(queue, row.name, row.headers)
@@ -149,16 +149,16 @@ class Oracle:
         self._firsts[where, publisher] = (number, row.name)
 
     def _ordered(self, message):
-        """Whether a message stands where it was published: no redrive has moved it."""
+        """Whether a message still stands at its published place: no redrive has moved it."""
         return message.order is not None and not (message.queue.dead and self.figures["redrives"])
 
     def settle(self, messages, hold_of, *outcomes, kind="settle"):
-        """Messages about to be settled as one of the outcomes; the operations, to be `done`.
+        """Records that messages are about to be settled; returns the operations, to be `done`.
 
         Args:
-            messages: What is settled.
+            messages: The messages to be settled.
             hold_of: The hold of each.
-            outcomes: Names of outcomes; `later` is a release with a delay.
+            outcomes: Names of possible outcomes; `later` is a release with a delay.
             kind: `operate` or `resume` where tags may be holes.
         """
         found = []
@@ -169,17 +169,17 @@ class Oracle:
         return found
 
     def undo(self, operations):
-        """A settlement had no effect after all."""
+        """Removes the operations of a settlement that had no effect."""
         gone = set(map(id, operations))
         for message in self._messages.values():
             message.operations = [each for each in message.operations if id(each) not in gone]
 
     def may_release(self, owner, instant, *, lost=True):
-        """From an instant on an owner may have given back what it holds.
+        """Records the first instant at which an owner may have given back its messages.
 
         Args:
-            owner: Of holds.
-            instant: The first.
+            owner: The owner of holds.
+            instant: The first such instant.
             lost: Deliveries to it may never have arrived, so that counts skip some.
         """
         self._released_from[owner] = min(instant, self._released_from.get(owner, NEVER))
@@ -188,18 +188,18 @@ class Oracle:
     # --- operators ---
 
     def everywhere(self, kind, queue, what):
-        """Something done to a whole queue: a purge, a delete, a redrive; to be `done`."""
+        """Records an operation on a whole queue: a purge, delete or redrive; to be `done`."""
         operation = Operation(kind, self.now(), what=what)
         self._everywhere[queue].append(operation)
         self.figures[f"{kind}s"] += 1
         return operation
 
     def nothing(self, queue, operation):
-        """It had no effect."""
+        """Removes an operation on a whole queue that had no effect."""
         self._everywhere[queue].remove(operation)
 
     def sequence(self, sequence):
-        """I1: a journal sequence that was answered is on disk: none that comes later is lower."""
+        """I1: a journal sequence that was answered is on disk: no later one is lower."""
         self.check(
             sequence >= self._sequence,
             f"I1: the journal has sequence {sequence}, and {self._sequence} was answered before",
@@ -226,7 +226,7 @@ class Oracle:
             lasts[row.queue, publisher] = (number, row.name)
 
     def opening(self, session):
-        """A session is about to be opened or released: whoever had it may have to give back."""
+        """Records that a session is about to be opened or released: its owner may lose a lease."""
         instant = self.now()
         self._openings[session] += 1
         for incarnation in self._incarnations[session]:
@@ -234,16 +234,16 @@ class Oracle:
         return instant
 
     def opened(self, session, incarnation, begun):
-        """S9: a session has an incarnation, which was asked for at `begun` or later."""
+        """S9: a session has an incarnation, which was requested at `begun` or later."""
         self._begun.setdefault(incarnation, begun)
         self._incarnations[session].append(incarnation)
 
     def begun(self, incarnation):
-        """An instant before anything was leased under an incarnation."""
+        """An instant before any lease of an incarnation."""
         return self._begun.get(incarnation, 0)
 
     def attached(self, incarnation, token, epoch, called):
-        """S3: a holder attached, as it was asked after an instant; the instant of the answer."""
+        """S3: records that a holder attached after `called`; returns the instant of the answer."""
         answered = self.now()
         self.check(
             self._epochs.setdefault((incarnation, epoch), token) == token,
@@ -253,16 +253,16 @@ class Oracle:
         return answered
 
     def ended(self, session, incarnation, epoch):
-        """S8: an operator ended a holder, and with it began an epoch that nobody has."""
+        """S8: an operator ended a holder, which began an epoch that nobody holds."""
         if self._openings[session] > 1:
-            return  # it may be that of another incarnation
+            return  # the epoch may be another incarnation's
         self.check(
             self._epochs.setdefault((incarnation, epoch), b"") == b"",
             f"S8: epoch {epoch} of {incarnation} has a reader, and an operator began it",
         )
 
     def fenced(self, incarnation, token, attached):
-        """S3: whether another holder certainly attached after this one had its last answer."""
+        """S3: whether another holder certainly attached after this holder had its last answer."""
         return any(
             other != token and called > attached for other, called, _ in self._attaches[incarnation]
         )
@@ -270,7 +270,7 @@ class Oracle:
     # --- the end ---
 
     def found(self, places):
-        """When everything has ended: queue and next delivery count, by (home queue, name)."""
+        """Records, at the end, each message's queue and next count, by (original queue, name)."""
         instant = self.now()
         for key, message in self._messages.items():
             seen = places.pop(key, [])
@@ -282,16 +282,16 @@ class Oracle:
             self.wrong(f"I4: {name} is left, and was never published to {home}")
 
     def verdict(self, restarts):
-        """What is wrong, a line each; `found` was told before.
+        """The violations, a line each; `found` must have been called before.
 
         Args:
-            restarts: How often the broker began again.
+            restarts: How often the broker restarted.
         """
         wrong = list(self.wrongs)
         groups = defaultdict(list)
         for message in self._messages.values():
             if restarts and not message.survives:
-                continue  # gone with a restart, and placed anew when it is published again (P10)
+                continue  # lost by a restart, and placed again when it is published again (P10)
             judge = self._judge(message)
             if message.group is not None:
                 groups[message.group].append((message, judge))
@@ -314,7 +314,7 @@ class Oracle:
         )
 
     def _expires(self, message):
-        """The first instant at which it may expire (Q3); where clocks jump, any (Q8)."""
+        """The first instant at which the message may expire (Q3); where clocks jump, any (Q8)."""
         if not message.ttl_ms or message.put is None:
             return NEVER
         if self._clock_jumps:
@@ -326,7 +326,7 @@ class Oracle:
 
 
 def _torn(group, members):
-    """P8, P13, K3: whether a group that is placed all or none was placed in part."""
+    """P8, P13, K3: reports a group that must be placed all or none, and was placed in part."""
     if all(message.put is None or message.put.must for message, _ in members):
         some = {message.put is None for message, _ in members}
         if len(some) > 1:

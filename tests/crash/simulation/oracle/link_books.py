@@ -1,8 +1,8 @@
-"""The books of links: what was published there, what became of it here.
+"""The books of links: messages published at the remote broker, and their fate in the local one.
 
-`LinkBooks` judges each message by its history, as those of publishers: where each has an id, it is
-stored once. `TallyBooks` counts, where the other broker cannot tell equal messages from one
-another: nothing is lost, and no more is doubled than was counted as ambiguous.
+`LinkBooks` judges each message by its history, as it does for publishers: where each has an id, it
+is stored once. `TallyBooks` counts, where the remote broker cannot distinguish equal messages:
+nothing is lost, and no more copies are stored than were counted as ambiguous.
 """
 
 from collections import Counter, defaultdict
@@ -21,18 +21,18 @@ def name_of(body):
 
 
 class LinkBooks:
-    """What links and the other broker tell, in a world whose messages have ids.
+    """Reports of links and the remote broker, in a world whose messages have ids.
 
     Args:
-        oracle: Judges.
-        settled: What is acknowledged there must be settled here (L9).
-        rejects_there: What is rejected here may be rejected there (L28).
+        oracle: Judges the histories.
+        settled: A message acknowledged at the remote broker must be settled here (L9).
+        rejects_there: A message rejected here may be rejected at the remote broker (L28).
 
     Attributes:
-        elsewhere: The other broker, once it is there.
-        on_told: Called when a link was told what is to be on the disk.
-        allowed: Copies that an operator took into account (L25); `unanswered` are removals of
-            which nobody knows how many.
+        elsewhere: The remote broker, once it exists.
+        on_told: Called when a link has received an answer whose effect must be on disk.
+        allowed: Copies that an operator accepted (L25); `unanswered` counts removals whose answer,
+            with the number of copies, never came.
     """
 
     def __init__(self, oracle, *, settled, rejects_there=False):
@@ -47,19 +47,19 @@ class LinkBooks:
         self.allowed = self.unanswered = 0
 
     def published(self, name, body, number):
-        """A message is about to be published there."""
+        """Records a message about to be published at the remote broker."""
         order = ("there", number) if not self.elsewhere.rules.overlaps else None
         self.oracle.publish(name, body, INBOX, order=order, foreign=self.rejects_there)
 
     def opened(self, incarnation, epoch, process):
-        """L1: a process runs the link in an epoch."""
+        """L1: one process runs the link in an epoch."""
         self.oracle.check(
             self.epochs.setdefault((incarnation, epoch), process) is process,
             f"L1: two processes have epoch {epoch} of a link",
         )
 
     def stored(self, bodies):
-        """L5: deliveries were answered: they are here, or were."""
+        """L5: answered deliveries: their messages are in the local broker, or were."""
         for body in bodies:
             message = self.oracle.message(INBOX, name_of(body))
             if message is not None:
@@ -68,7 +68,7 @@ class LinkBooks:
         self.on_told()
 
     def acknowledging(self, message, *, rejected):
-        """L9, L28: a delivery is about to be acknowledged, or rejected, there."""
+        """L9, L28: a delivery is about to be acknowledged, or rejected, at the remote broker."""
         self.oracle.figures["link acknowledgements"] += 1
         if self.settled:
             found = self.oracle.message(INBOX, message.name)
@@ -78,12 +78,12 @@ class LinkBooks:
             self.oracle.figures["link rejections"] += rejected
 
     def permitted(self, incarnation, count):
-        """L10: so many more permits were told."""
+        """L10: the link received `count` more permits."""
         self.told[incarnation] += count
         self.on_told()
 
     def look(self, info, told_before):
-        """Figures of a link, which were asked for when permits had been told so often."""
+        """Checks a link's figures, requested when `told_before` permits had been received."""
         self.oracle.check(
             info.permitted >= told_before,
             f"L10: {told_before} permits were told, and {info.permitted} are on the disk",
@@ -101,12 +101,12 @@ class LinkBooks:
         self.unanswered += 1
 
     def removed(self, answer):
-        """L25: it was told how many may be doubled."""
+        """L25: the answer to a removal says how many messages may be doubled."""
         self.unanswered -= 1
         self.allowed += answer.held + answer.unproven
 
     def ending(self, info):
-        """L9: nothing is left there: nothing is held for it, but what it has removed itself."""
+        """L9: with the remote queue empty, the link holds only messages that the remote removed."""
         gone = sum(each.state in (DEAD, LOST) for each in self.elsewhere.messages)
         self.oracle.check(
             info.held <= gone or not self.settled,
@@ -114,7 +114,7 @@ class LinkBooks:
         )
 
     def close(self):
-        """The other broker is empty: what it was told is there must be here, or was."""
+        """Checks that messages confirmed and acknowledged at the remote broker are or were here."""
         left = self.elsewhere.left()
         self.oracle.check(not left, f"L9, L10: {left} are not acknowledged there")
         for message in self.elsewhere.messages:
@@ -127,12 +127,12 @@ class LinkBooks:
             found.put.done(self.oracle.now())
 
     def verdict(self):
-        """What is wrong beside what the oracle finds."""
+        """The violations that the oracle does not find."""
         return []
 
 
 class TallyOracle(Oracle):
-    """An oracle that counts the messages of the inbox by their names."""
+    """An oracle that counts the inbox's messages by name."""
 
     def __init__(self, world, queues):
         super().__init__(world, queues)
@@ -140,20 +140,20 @@ class TallyOracle(Oracle):
         self.left = Counter()
 
     def message(self, queue, name, headers=None):
-        """As of `Oracle`; a message of the inbox has no history."""
+        """As `Oracle.message`; a message of the inbox has no history."""
         if queue == INBOX:
             return None
         return super().message(queue, name, headers)
 
     def delivered(self, row, queue, hold, begun):
-        """As of `Oracle`."""
+        """As `Oracle.delivered`."""
         if queue != INBOX:
             return super().delivered(row, queue, hold, begun)
         self.figures["delivered"] += 1
         return row.name
 
     def settle(self, messages, hold_of, *outcomes, kind="settle"):
-        """As of `Oracle`; for the inbox the messages are names."""
+        """As `Oracle.settle`; the inbox's messages are names."""
         if not messages or not isinstance(messages[0], str):
             return super().settle(messages, hold_of, *outcomes, kind=kind)
         found = [Operation(kind, self.now(), what=outcomes) for _ in messages]
@@ -163,19 +163,19 @@ class TallyOracle(Oracle):
         return found
 
     def found(self, places):
-        """As of `Oracle`."""
+        """As `Oracle.found`."""
         for key in [key for key in places if key[0] == INBOX]:
             self.left[key[1]] = len(places.pop(key))
         super().found(places)
 
 
 class TallyBooks(LinkBooks):
-    """What links and the other broker tell, in a world of messages that are alike.
+    """Reports of links and the remote broker, in a world of equal messages.
 
     Args:
         oracle: A `TallyOracle`.
         settled: As in `LinkBooks`.
-        by_content: Keys are of contents; else of ids, or there are none.
+        by_content: Origin keys are made of contents; otherwise of ids, or there are none.
         keyless: No message is recognised (L2).
     """
 
@@ -192,7 +192,7 @@ class TallyBooks(LinkBooks):
         self.names[name] += 1
 
     def ending(self, info):
-        """A copy of what is acknowledged may be held."""
+        """Checks nothing: a copy of an acknowledged message may be held."""
 
     def stored(self, bodies):
         """As in `LinkBooks`."""
@@ -200,7 +200,7 @@ class TallyBooks(LinkBooks):
         self.on_told()
 
     def acknowledging(self, message, *, rejected):
-        """L9: no more are acknowledged there than may be settled here."""
+        """L9: no more copies are acknowledged at the remote broker than may be settled here."""
         self.oracle.figures["link acknowledgements"] += 1
         self.oracle.check(not rejected, f"L28: {message} is rejected there")
         self.acknowledged[message.name] += 1
@@ -217,7 +217,7 @@ class TallyBooks(LinkBooks):
         self.oracle.check(not left, f"L9, L10: {left} are not acknowledged there")
 
     def verdict(self):
-        """L7: what is lost, and whether more is doubled than is allowed."""
+        """L7: reports lost messages, and more doubled messages than are allowed."""
         there, dead = Counter(), Counter()
         for message in self.elsewhere.messages:
             there[message.name] += message.confirmed
