@@ -14,7 +14,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, InvalidStateError, wait
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
@@ -103,6 +103,26 @@ class _Observers:
         self.callbacks: list[Callable[[Any], object]] = []
 
 
+class _WaitingThread:
+    """The waiter of a thread for one future; `concurrent.futures.wait` takes 25 us more."""
+
+    __slots__ = ("_woken",)
+
+    def __init__(self) -> None:
+        self._woken = threading.Lock()
+        self._woken.acquire()
+
+    def add_result(self, _: object) -> None:
+        """Wakes the thread; called once, with the future."""
+        self._woken.release()
+
+    add_exception = add_result
+
+    def wait(self, timeout: float | None) -> bool:
+        """Waits until the thread is woken; False: `timeout` seconds have passed."""
+        return self._woken.acquire(timeout=-1 if timeout is None else max(timeout, 0))
+
+
 class LightFuture(Future[T], Generic[T]):
     """A `Future` that works with `wait`, `as_completed` and asyncio, and can be awaited.
 
@@ -144,9 +164,21 @@ class LightFuture(Future[T], Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Waits for the exception, None if there is none; see `Future.exception`."""
-        if self._state != FINISHED and not wait((self,), timeout).done:
-            raise TimeoutError
+        if self._state != FINISHED:
+            self._wait(timeout)
         return self._exception
+
+    def _wait(self, timeout: float | None) -> None:
+        thread = _WaitingThread()
+        with self._condition:
+            if self._state == FINISHED:
+                return
+            self._waiters.append(thread)
+        if not thread.wait(timeout):
+            with self._condition:
+                if self._state != FINISHED:
+                    self._waiters.remove(thread)
+                    raise TimeoutError
 
     def set_result(self, result: T) -> None:
         """Resolves the future with a result; see `Future.set_result`."""

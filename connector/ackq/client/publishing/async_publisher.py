@@ -88,7 +88,7 @@ class AsyncPublisher(ConfirmingPublisher):
             AckqError: As `Publisher.publish`, or as its future.
         """
         most = self._stream.max_message_bytes
-        prepared = self._defaults.prepare(body, most, ack_immediately, **message)
+        prepared = self._defaults.prepare(body, most, message, ack_immediately=ack_immediately)
         return await (await self._admitted(partial(self._stream.publish_nowait, *prepared)))
 
     def publish_nowait(
@@ -110,7 +110,7 @@ class AsyncPublisher(ConfirmingPublisher):
         """
         self._bind()
         most = self._stream.max_message_bytes
-        prepared = self._defaults.prepare(body, most, ack_immediately, **message)
+        prepared = self._defaults.prepare(body, most, message, ack_immediately=ack_immediately)
         future = None if self._turn.locked() else self._stream.publish_nowait(*prepared)
         if future is None:
             raise WindowFullError(

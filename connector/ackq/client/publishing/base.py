@@ -111,7 +111,27 @@ class Defaults:
         self,
         body: bytes | str,
         message_bytes: int,
-        ack_immediately: bool = False,  # noqa: FBT001, FBT002 - no name in a transaction
+        message: MessageArguments,
+        *,
+        ack_immediately: bool = False,
+    ) -> Prepared:
+        """A checked message with its destination and size, which `message_bytes` limits.
+
+        Raises:
+            InvalidArgumentError: An argument of a wrong type, or over its limit.
+            MessageTooLargeError: The message is over the limit.
+        """
+        if message or ack_immediately is not False or type(body) is not bytes:
+            return self._prepare(body, message_bytes, ack_immediately, **message)
+        size = len(body) + self._key_bytes
+        encoding.check_message_size(size, message_bytes)
+        return self._destination, body, size
+
+    def _prepare(
+        self,
+        body: bytes | str,
+        message_bytes: int,
+        ack_immediately: bool,  # noqa: FBT001 - no name in a transaction
         /,
         *,
         exchange: str | None = None,
@@ -127,12 +147,7 @@ class Defaults:
         ttl_ms: int | None = None,
         queue: str | None = None,
     ) -> Prepared:
-        """A checked message with its destination and size, which `message_bytes` limits.
-
-        Raises:
-            InvalidArgumentError: An argument of a wrong type, or over its limit.
-            MessageTooLargeError: The message is over the limit.
-        """
+        """Checks a message that has more than a body in bytes; see `prepare`."""
         exchange, routing_key = target(queue, exchange, routing_key)
         texts = (message_id, correlation_id, reply_to, content_type)
         message: encoding.Message

@@ -89,7 +89,7 @@ class Publisher(ConfirmingPublisher, WithBlock):
             ClosedError: The publisher is closed, or ended because of an error.
         """
         most = self._stream.max_message_bytes
-        prepared = self._defaults.prepare(body, most, ack_immediately, **message)
+        prepared = self._defaults.prepare(body, most, message, ack_immediately=ack_immediately)
         return self._stream.publish(*prepared)
 
     def publish_batch(

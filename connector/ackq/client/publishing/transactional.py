@@ -129,7 +129,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
             PreconditionFailedError: The outcome of a commit is not known yet.
             ClosedError: The publisher is closed, or ended because of an error.
         """
-        prepared = self._defaults.prepare(body, self._stream.max_message_bytes, **message)
+        prepared = self._defaults.prepare(body, self._stream.max_message_bytes, message)
         return self._stream.publish(*prepared)
 
     def publish_batch(
