@@ -30,10 +30,11 @@ from ackq_broker.cli.options import OPTIONS as SERVE_OPTIONS
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (".", "proto", "connector", "broker_stub", "tests")
+PAGES = {".": ("README.md", "CONTRIBUTING.md", "SECURITY.md")}
 READMES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
     for folder in FOLDERS
-    for pattern in (("README.md",) if folder == "." else ("**/README.md", "docs/*.md"))
+    for pattern in PAGES.get(folder, ("**/README.md", "docs/*.md", "design/*.md"))
     for path in sorted((ROOT / folder).glob(pattern))
 }
 CONNECTOR = READMES["connector/README.md"]
