@@ -1,12 +1,13 @@
 """Planted bugs: safety lines of the product that are removed, for the simulation to find."""
 
 from tests.crash.simulation.bugs.answers import ANSWERS
+from tests.crash.simulation.bugs.clients import CLIENTS
 from tests.crash.simulation.bugs.disk import DISK
 from tests.crash.simulation.bugs.links import LINKS
 from tests.crash.simulation.bugs.owners import OWNERS
 from tests.crash.simulation.bugs.patching import Bug
 from tests.crash.simulation.bugs.rules import RULES
 
-_ALL = (*DISK, *ANSWERS, *RULES, *OWNERS, *LINKS)
+_ALL = (*DISK, *ANSWERS, *RULES, *OWNERS, *CLIENTS, *LINKS)
 BUGS: dict[str, Bug] = {bug.name: bug for bug in _ALL}
 assert len(BUGS) == len(_ALL), "names are unique"

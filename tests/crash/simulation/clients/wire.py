@@ -23,6 +23,15 @@ class Row(NamedTuple):
     leased: bool = False
 
 
+class Encoded(NamedTuple):
+    """A frame that the product's client has encoded, as a request."""
+
+    data: bytes
+
+    def SerializeToString(self):  # noqa: N802 - protobuf's name
+        return self.data
+
+
 def body_of(name, padding):
     """A body that begins with the message's name and cannot be that of another message."""
     fill = zlib.crc32(name.encode()).to_bytes(4, "little")

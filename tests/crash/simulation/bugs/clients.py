@@ -1,0 +1,61 @@
+"""Bugs of the client's state machines, which the virtual publishers run."""
+
+from ackq.client.publishing.transaction_state import TransactionState
+from ackq.client.publishing.unconfirmed import Unconfirmed
+from tests.crash.simulation.bugs.patching import Bug, Line
+
+CLIENTS = (
+    Bug(
+        "answer_forgotten",
+        "P3",
+        "the client forgets the last number of an answer for several publishes",
+        (
+            Line(
+                Unconfirmed.answer,
+                "return self._answer(first, last)",
+                "return self._answer(first, last - (last > first))",
+            ),
+        ),
+    ),
+    Bug(
+        "number_used_twice",
+        "P2",
+        "two frames of a publisher share a number",
+        (
+            Line(
+                Unconfirmed.add,
+                "self.next_number += frame.rows",
+                "self.next_number += max(frame.rows - 1, 1)",
+            ),
+        ),
+    ),
+    Bug(
+        "answered_sent_again",
+        "P10",
+        "the client sends rows again that were answered while they were queued",
+        (
+            Line(
+                Unconfirmed.next_part,
+                "still = frame.open_among(*numbers)",
+                "still = [numbers]",
+            ),
+            Line(
+                Unconfirmed.on_disconnect,
+                "deque(self._open_parts(1, self.next_number - 1))",
+                "deque(Part(f, Range(f.first, f.last)) for f in self._frames[self._head :])",
+            ),
+        ),
+    ),
+    Bug(
+        "answer_of_another_transaction",
+        "P13",
+        "the answer to a rollback counts as that to the next commit",
+        (
+            Line(
+                TransactionState.on_transaction,
+                "if transaction_id != transaction.transaction_id:",
+                "if False:",
+            ),
+        ),
+    ),
+)
