@@ -102,6 +102,6 @@ def test_which_proxy_calls_go_through(endpoint, tls, environment, variable):
     ],
 )
 def test_what_a_process_was_given(given, expected, monkeypatch):
-    """A3: a server name turns TLS on; `ACKQ_TOKEN` counts when there is no token file."""
+    """A9: a server name turns TLS on; `ACKQ_TOKEN` counts when there is no token file."""
     monkeypatch.setenv("ACKQ_TOKEN", "t")
     assert Security.of_settings(given) == expected

@@ -97,7 +97,7 @@ def test_destinations_do_not_share_a_frame(broker):
 
 
 def test_batch_is_cut_into_frames_with_one_future(broker):
-    """K3-sized batches: one future, frames of at most 10,000 rows, order kept."""
+    """P2, P9: a large batch has one future, frames of at most 10,000 rows, order kept."""
     table = pa.table({"body": [f"m{i}" for i in range(25_000)]})
     with publisher(broker) as out:
         assert out.publish_batch(table).result(SOON_S) == 25_000
@@ -269,7 +269,7 @@ def targets(requests):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_queue_is_named_as_everywhere_else(broker, kind):
-    """P2: `queue` overrides the publisher's exchange and routing key."""
+    """Q2: `queue` overrides the publisher's exchange and routing key."""
     with publisher(broker, kind=KINDS[kind], exchange="events") as out:
         out.publish(b"a", queue="bills")
         out.publish_batch(pa.record_batch({"body": [b"b"]}), queue="bills").result(SOON_S)

@@ -176,7 +176,7 @@ def test_giving_back():
 
 
 def test_a_rejection():
-    """L13: nacked without requeue, so that the remote dead-letter exchange gets the message."""
+    """L28: nacked without requeue, so that the remote dead-letter exchange gets the message."""
 
     async def test():
         channel, subscription = await subscribed(window=4)
