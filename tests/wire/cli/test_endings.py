@@ -30,13 +30,13 @@ def ended(endpoint, *arguments, **options):
 
 
 @pytest.fixture
-def orders(admin, request):
+def orders(admin, endpoint, request):
     """A queue of the test's own with two messages."""
     from ackq.client import Publisher
 
     name = request.node.name
     admin.declare_queue(name)
-    with Publisher(admin._endpoint, routing_key=name) as publisher:
+    with Publisher(endpoint, routing_key=name) as publisher:
         publisher.publish(b"a")
         publisher.publish(b"b")
     return name
