@@ -58,7 +58,7 @@ class Need(NamedTuple):
 
 
 Needs = Iterable[Need]
-# Decoding a smaller frame costs no more than reading its header.
+# Decoding a smaller frame costs as little as reading its header.
 _SMALL_BYTES: Final = 64 * limits.KIB
 _UNKNOWN: Final = Need("", shown="a permission for this call")
 _WRITE_SOMETHING: Final = Need("write", SOMETHING, shown="write on any queue or exchange")

@@ -39,7 +39,8 @@ def admin(broker: Broker) -> Admin:
 
 def wait_ready(broker: Broker) -> None:
     """Waits for the broker, up to `retry_ms`; then BrokerUnavailableError with the cause."""
-    client.wait_ready(broker, (broker.retry_ms or 0) / 1000)
+    assert broker.retry_ms is not None, "an option of Spark is a bound"
+    client.wait_ready(broker, broker.retry_ms / 1000)
 
 
 def find_session(broker: Broker, name: str) -> SessionInfo:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import cache, partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from google.protobuf import descriptor_pool, message_factory
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 T = TypeVar("T")
+# Fields that `copied` leaves out.
+_SECRET: Final = frozenset({"token"})
 
 
 def decoded(kind: Callable[..., T], message: Message) -> T:
@@ -42,13 +44,15 @@ def decoded(kind: Callable[..., T], message: Message) -> T:
 def copied(kind: Callable[..., T], source: object, **others: Any) -> T:
     """Makes a protocol message from a view, or a command from a request, by field names.
 
+    A token is never copied: who may read a view must not learn it (S3).
+
     Args:
         kind: The class to make: a message, a named tuple, a dataclass, a struct.
         source: An object of such a class; the fields that `kind` has as well are copied.
         others: The other fields of `kind`, and fields whose value is converted.
     """
     given: Callable[..., object] = type(source)
-    names = _names(kind) & _names(given) - others.keys()
+    names = (_names(kind) & _names(given)) - others.keys() - _SECRET
     return kind(**{name: getattr(source, name) for name in names}, **others)
 
 

@@ -163,3 +163,32 @@ def test_a_struct_from_a_message():
     request = admin_pb2.QueueProperties(durable=True, max_length=5)
     found = copied(commands.QueueProperties, request, overflow="drop-head")
     assert found == commands.QueueProperties(max_length=5, overflow="drop-head")
+
+
+def test_a_token_is_never_copied():
+    """S3: who may read a view of a session or a link does not learn its holder's token."""
+    holder = commands.HolderInfo(b"secret", "host", 7, "app")
+    found = copied(sessions_pb2.Holder, holder)
+    assert (found.host, found.pid, found.application, found.token) == ("host", 7, "app", b"")
+
+
+# What the broker says of a caller, and no caller of itself.
+BY_THE_BROKER = {"user", "incumbent_live", "new_incarnation", "stream"}
+
+
+def test_no_request_has_a_field_that_the_broker_fills():
+    """A10, S3: `copied` would let a caller say who it is, or that its rival is gone."""
+    requests = [
+        message
+        for file in ANSWERS
+        for message in file.DESCRIPTOR.message_types_by_name.values()
+        if message.name.endswith(("Request", "Open", "Owner"))
+    ]
+    found = {
+        (message.name, field.name)
+        for message in requests
+        for field in message.fields
+        if field.name in BY_THE_BROKER
+    }
+    # An operator gives a writer to a user: the command has the same word for that.
+    assert found == {("AssignWriterRequest", "user")}

@@ -37,7 +37,7 @@ _MODES: Final = {
 }
 
 
-# Maximum routing keys of a part; frames of a client that keeps to the row target have no more.
+# Maximum routing keys of a part; a frame of a client that keeps to the row target fits into one.
 _PART_KEYS: Final = limits.FRAME_TARGET_ROWS
 
 

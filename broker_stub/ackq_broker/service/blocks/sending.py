@@ -1,7 +1,7 @@
 """Sends pieces to a reader: frames are built in a worker thread, one ahead of the wire.
 
 Invariant: no frame leaves before everything that the pieces depend on is on disk (I1). For a slow
-reader no more than one slice of pieces is kept: a message that was published alone is a piece, of
+reader at most one slice of pieces is kept: a message that was published alone is a piece, of
 8 us and 340 bytes (I6).
 """
 

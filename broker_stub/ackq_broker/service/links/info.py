@@ -49,7 +49,7 @@ def link_info(
     return copied(
         pb.LinkInfo,
         link,
-        holder=link.holder and copied(sessions_pb2.Holder, link.holder, token=b""),
+        holder=link.holder and copied(sessions_pb2.Holder, link.holder),
         live=live,
         ack=_ACK_TO_WIRE[link.ack],
         held_oldest_age_ms=age_ms(link.oldest_held_us, now_us),

@@ -78,9 +78,7 @@ def session_info(
         live: Whether its holder counts as live.
         away_ms: How long its holder has not counted as live.
     """
-    holder = session.holder and copied(
-        pb.Holder, session.holder, token=b"", since_us=session.since_us
-    )
+    holder = session.holder and copied(pb.Holder, session.holder, since_us=session.since_us)
     return copied(
         pb.SessionInfo,
         session,

@@ -90,7 +90,7 @@ class Pull(Inbox):
     Attributes:
         request: The `Get` sent to the broker.
         left: Number of messages that may still arrive.
-        complete: Whether no more messages will arrive; some may still be unread.
+        complete: Whether every message of the pull has arrived; some may still be unread.
     """
 
     def __init__(self, request: pb.Get) -> None:
@@ -430,7 +430,7 @@ class ChannelState:
         return self.unsettled.on_settled(settled.number, settled.settled)
 
     def on_get_empty(self, number: int) -> Pull | None:
-        """Completes a pull whose queue has no more ready messages (C9)."""
+        """Completes a pull whose queue has run out of ready messages (C9)."""
         pull = self._pulls.get(number)
         if pull is not None:
             pull.left = 0

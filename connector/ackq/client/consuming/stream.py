@@ -164,7 +164,7 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
             visible: Whether the application sees a raised error.
 
         Raises:
-            AckqError: Why no more messages will arrive.
+            AckqError: The channel or its consumer ended; the class says why.
         """
         if self._closing or (self._failure is not None and not inbox.no_ack):
             self.check(visible=visible)  # the tags are no longer valid
