@@ -171,7 +171,7 @@ def published_line(rng):
 
     def published():
         given = json_lines.properties(line)
-        _, message, _ = usual.prepare(given.pop("body"), limits.MAX_MESSAGE_BYTES, **given)
+        _, message, _ = usual.prepare(given.pop("body"), limits.MAX_MESSAGE_BYTES, given)
         encoding.encode_messages([message], routing_key="", persistent=True)
 
     return outcome_of(published)
