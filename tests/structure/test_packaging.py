@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ackq import extras
+from ackq import __version__, extras
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
@@ -96,6 +96,13 @@ def test_the_readme_names_the_wheel(wheel):
         text = (ROOT / readme).read_text()
         assert "pip wheel --no-deps -w dist ." in text
         assert f"pip install 'dist/{Path(wheel.filename).name}[" in text
+
+
+def test_the_changelog_has_this_version(wheel):
+    """The newest release in the changelog, with its date, is the version of package and wheel."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    newest = re.search(r"^## (\d\S*) - \d{4}-\d\d-\d\d$", text, re.MULTILINE)[1]
+    assert newest == __version__ == Path(wheel.filename).name.split("-")[1]
 
 
 def test_the_lowest_protobuf_is_that_of_the_generated_code(wheel):
