@@ -40,6 +40,7 @@ LONG = (
     "tests/crash/test_kill9.py",
     "tests/e2e/test_jobs.py",
     "tests/e2e/test_amqp_jobs.py",
+    "tests/e2e/test_examples.py",
     "tests/spark/test_clusters.py",
     "RabbitMQ",
     "Artemis and Qpid",

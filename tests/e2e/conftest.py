@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import servers
+from tests.wire.brokers import rabbitmq_server
+from tests.wire.brokers.rabbitmq_server import RabbitMqServer
+
 JOBS = Path(__file__).parents[2] / "jobs"
 sys.path.insert(0, str(JOBS))
 
@@ -91,6 +95,15 @@ def next_line(host: subprocess.Popen[str]) -> Callable[..., str]:
         return last(ended)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMqServer]:
+    """A node of RabbitMQ for the module."""
+    if missing := rabbitmq_server.missing():
+        servers.absent(missing, rabbitmq_server.REMEDY)
+    with RabbitMqServer(tmp_path_factory.mktemp("rabbitmq") / "node") as server:
+        yield server
 
 
 def last(ended: Ended) -> str:

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kit import flights
-from tests import servers
 from tests.e2e import readme
-from tests.wire.brokers import rabbitmq_server
 from tests.wire.brokers.rabbitmq_server import RabbitMqServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.delta]
 
 LastLine = Callable[..., str]
 Start = Callable[..., subprocess.Popen[str]]
-
-
-@pytest.fixture(scope="module")
-def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMqServer]:
-    """A node for the module."""
-    if missing := rabbitmq_server.missing():
-        servers.absent(missing, rabbitmq_server.REMEDY)
-    with RabbitMqServer(tmp_path_factory.mktemp("rabbitmq") / "node") as server:
-        yield server
 
 
 def test_flights_go_to_rabbitmq_and_from_there_to_a_table(
