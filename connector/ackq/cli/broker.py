@@ -19,7 +19,7 @@ _POLL_S: Final = 0.5
 
 @click.group(cls=Group)
 def broker() -> None:
-    """Decide for the broker as a whole."""
+    """Back up and drain the broker, and accept its history after a restore or repair."""
 
 
 @broker.command("accept-history")
@@ -27,9 +27,9 @@ def broker() -> None:
 def accept_history(target: Target) -> None:
     """Let publishers, sessions, writers and links from before a restore or repair go on.
 
-    The broker refuses them, because the journal that it serves now may lack what it had answered
-    for: messages that were confirmed, batches that were accepted or committed. `ackq info` shows
-    how many they are, and why the history changed.
+    The broker refuses these clients, because the journal that it serves now may lack messages that
+    were confirmed to them, and batches that were accepted or committed. `ackq info` shows how many
+    clients are refused, and why the history changed.
     """
     with target.admin() as admin:
         accepted = admin.accept_history()
@@ -47,9 +47,9 @@ def accept_history(target: Target) -> None:
 def backup(target: Target, name: str) -> None:
     """Make a backup of the broker, on its machine, while it serves.
 
-    It is a directory NAME (the time, unless given) in the one that `ackq-broker serve
-    --backup-dir` names, and has everything that was confirmed before. To restore it, copy it to be
-    the data directory of a broker that is stopped.
+    The backup is the directory NAME (default: the current time) in the directory that `ackq-broker
+    serve --backup-dir` names. It contains everything that was confirmed before the command. To
+    restore it, stop the broker and put a copy of the backup in place of its data directory.
     """
     with target.admin() as admin:
         made = admin.backup(name)
@@ -62,15 +62,19 @@ def backup(target: Target, name: str) -> None:
 
 @broker.command()
 @click.option(
-    "--wait", "wait_ms", type=DURATION, default=0, help="Wait until it is quiet, so long at most."
+    "--wait",
+    "wait_ms",
+    type=DURATION,
+    default=0,
+    help="Maximum time to wait until no work is in flight, such as 30s.",
 )
-@click.option("--resume", is_flag=True, help="Take in everything again, instead.")
+@click.option("--resume", is_flag=True, help="End the drain: take in new work again.")
 @connected
 def drain(target: Target, *, wait_ms: int, resume: bool) -> None:
-    """Make the broker take in nothing new, before a restart. It lasts until the restart.
+    """Make the broker take in no new work, before a restart. A drain lasts until the restart.
 
-    Publishers are blocked, consumers get nothing more, and batches do not begin: their clients wait
-    and try again. What is under way is finished, and is printed. Exit status 1 while something is.
+    Publishers are blocked, consumers get no more messages, and no batch begins: the clients wait
+    and retry. Work in flight is finished; its counts are printed. Exit status 1 while there is any.
     """
     with target.admin() as admin:
         deadline = time.monotonic() + wait_ms / 1000
@@ -82,7 +86,7 @@ def drain(target: Target, *, wait_ms: int, resume: bool) -> None:
         f"{'quiet' if quiet else 'under way'}: unacked={found.unacked}"
         f" transactions={found.transactions} stages={found.stages} bytes={found.bytes}"
     )
-    target.answer(as_dict(found), "the broker takes in everything again" if resume else left)
+    target.answer(as_dict(found), "the broker takes in new work again" if resume else left)
     if not (quiet or resume):
         raise SystemExit(1)
 

@@ -32,9 +32,9 @@ from ackq.limits import DEFAULT_ENDPOINT
     default=DEFAULT_ENDPOINT,
     show_default=True,
     show_envvar=True,
-    help="The broker.",
+    help="Address of the broker.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the output as JSON.")
 @security_options
 @click.version_option(__version__, prog_name="ackq")
 @click.pass_context
@@ -70,7 +70,7 @@ for each in (
     ackq.add_command(each)
 for name, first_sentence in {
     "why": "Say why the queue QUEUE stands still: who holds what, since when, and what to do.",
-    "trace": "Say where the message MESSAGE_ID is: in which queue, who holds it, why it died.",
-    "doctor": "Check Java, Python, Spark, Arrow, and the way to the broker, each with its remedy.",
+    "trace": "Show where message MESSAGE_ID is: its queue, its holder, why it is a dead letter.",
+    "doctor": "Check Java, Python, Spark, Arrow and the connection to the broker; print remedies.",
 }.items():
     ackq.add_command(LaterCommand(name, f"ackq.cli.diagnosis.{name}:{name}", first_sentence))

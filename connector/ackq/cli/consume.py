@@ -28,23 +28,29 @@ _REQUEUES = (Outcome.FAILED.value, Outcome.RELEASED.value)
 
 @click.command()
 @click.argument("queue")
-@click.option("-n", "--count", type=click.IntRange(1), help="Stop after so many messages.")
+@click.option("-n", "--count", type=click.IntRange(1), help="Stop after this number of messages.")
 @click.option(
     "--timeout",
     "timeout_ms",
     type=DURATION,
-    help="Stop when no message came for so long: 30s, 5m. Without it: wait for ever.",
+    help="Stop when no message arrives for this time, such as 30s; default: wait for ever.",
 )
 @click.option(
     "--outcome",
     type=click.Choice(list(_SETTLES)),
     default=Outcome.ACCEPTED.value,
     show_default=True,
-    help="What becomes of a message once it is printed.",
+    help="Outcome with which a message is settled after it was printed.",
 )
-@click.option("--reason", default="", help="Why, for failed and rejected.")
+@click.option("--reason", default="", help="Reason of the outcome, for failed and rejected.")
 @click.option("--jsonl", is_flag=True, help="Print each message as a line of JSON, as --json does.")
-@click.option("--prefetch", type=click.IntRange(1), default=100, show_default=True)
+@click.option(
+    "--prefetch",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Maximum number of unsettled messages in flight.",
+)
 @connected
 def consume(
     target: Target,
@@ -57,13 +63,13 @@ def consume(
     jsonl: bool,
     prefetch: int,
 ) -> None:
-    """Take messages off QUEUE; print each body on a line, or with --jsonl each message as JSON.
+    """Consume QUEUE; print each body on a line, or with --jsonl each message as JSON.
 
-    A message is settled after it was printed: what a broken pipe did not take stays in QUEUE. The
-    lines of --jsonl are what `ackq publish --jsonl` takes.
+    A message is settled after it was printed: a message that a broken pipe did not take stays in
+    QUEUE. `ackq publish --jsonl` takes the lines that --jsonl prints.
     """
     if reason and outcome not in _WITH_REASON:
-        raise click.UsageError("--reason goes with --outcome failed or rejected.")
+        raise click.UsageError("--reason needs --outcome failed or rejected.")
     if count is None and outcome in _REQUEUES:
         raise click.UsageError(f"--outcome {outcome} puts messages back: give --count as well.")
     with target.admin() as admin:

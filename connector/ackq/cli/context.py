@@ -111,8 +111,12 @@ def connected(command: Callable[..., R]) -> Callable[..., R]:
     Both may also stand before the command's name.
     """
 
-    @click.option("--endpoint", metavar="HOST:PORT", help="The broker, instead of the group's.")
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @click.option(
+        "--endpoint",
+        metavar="HOST:PORT",
+        help="Address of the broker; overrides `ackq --endpoint`.",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="Print the output as JSON.")
     @click.pass_context
     @functools.wraps(command)
     def run(

@@ -37,13 +37,19 @@ _SHOWN: Final = (
 
 @click.command()
 @click.argument("name")
-@click.option("-n", "--count", type=click.IntRange(1), help="At most so many, from the head.")
-@click.option("--first-position", type=click.IntRange(1), help="From this position on.")
-@click.option("--last-position", type=click.IntRange(1), help="Up to this position.")
-@click.option("--cause", type=click.Choice(_CAUSES), help="Only what died of this.")
-@click.option("--reason", default="", metavar="TEXT", help="Only what died for this reason.")
 @click.option(
-    "--to", "to_queue", default="", metavar="QUEUE", help="There, instead of where they came from."
+    "-n", "--count", type=click.IntRange(1), help="Maximum number of messages, from the head."
+)
+@click.option("--first-position", type=click.IntRange(1), help="First position to redrive.")
+@click.option("--last-position", type=click.IntRange(1), help="Last position to redrive.")
+@click.option("--cause", type=click.Choice(_CAUSES), help="Only dead letters with this cause.")
+@click.option("--reason", default="", metavar="TEXT", help="Only dead letters with this reason.")
+@click.option(
+    "--to",
+    "to_queue",
+    default="",
+    metavar="QUEUE",
+    help="Queue to move the messages to, instead of those that they came from.",
 )
 @connected
 def redrive(
@@ -59,7 +65,7 @@ def redrive(
 ) -> None:
     """Move the messages of the dead-letter queue NAME back to the queues they came from.
 
-    What dies again while this goes on stays.
+    A message that is dead-lettered again while the command runs stays.
     """
     with target.admin() as admin:
         moved = admin.redrive(
@@ -77,14 +83,21 @@ def redrive(
 
 @click.command()
 @click.argument("name")
-@click.option("-n", "--count", type=click.IntRange(1), default=20, show_default=True)
-@click.option("--position", type=click.IntRange(1), default=1, help="From this position on.")
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="Maximum number of messages.",
+)
+@click.option("--position", type=click.IntRange(1), default=1, help="First position to show.")
 @connected
 def peek(target: Target, *, name: str, count: int, position: int) -> None:
-    """Show messages of the queue NAME without consuming them, and why dead letters died.
+    """Show messages of the queue NAME without consuming them; for dead letters also the cause.
 
-    DELIVERIES is how often a message was delivered so far. The JSON has whole bodies; the table
-    fetches what it shows.
+    DELIVERIES is the number of deliveries so far. With --json bodies are whole; the table fetches
+    only the start of each.
     """
     with target.admin() as admin:
         batches = admin.browse(

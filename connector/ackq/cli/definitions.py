@@ -46,14 +46,14 @@ Definition = dict[str, Any]
 
 @click.group(cls=Group)
 def definitions() -> None:
-    """Export queues, exchanges and bindings, and import them elsewhere; messages stay."""
+    """Export and import the definitions of queues, exchanges and bindings, without messages."""
 
 
 @definitions.command("export")
 @click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
 @connected
 def export(target: Target, *, file: TextIO) -> None:
-    """Write what is declared to FILE, as JSON; to standard output unless given."""
+    """Write all queues, exchanges and bindings to FILE as JSON; default: standard output."""
     with target.admin() as admin:
         found = _declared(admin)
     document = {"format": _FORMAT, **{kind: list(found[kind].values()) for kind in _KEYS}}
@@ -63,12 +63,17 @@ def export(target: Target, *, file: TextIO) -> None:
 
 @definitions.command("import")
 @click.argument("file", type=click.File("r", encoding="utf-8"))
-@click.option("--dry-run", is_flag=True, help="Only say what would be made, and what differs.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Change nothing; print what would be declared, and what differs.",
+)
 @connected
 def import_(target: Target, *, file: TextIO, dry_run: bool) -> None:
-    """Declare what FILE has and the broker has not; again, it changes nothing.
+    """Declare the queues, exchanges and bindings of FILE that the broker does not have.
 
-    When something is there with other properties, every difference is named, and nothing is made.
+    A second import changes nothing. If a queue or exchange exists with other properties, the error
+    names every difference, and nothing is declared.
     """
     wanted = _read(file)
     with target.admin() as admin:
@@ -78,7 +83,8 @@ def import_(target: Target, *, file: TextIO, dry_run: bool) -> None:
             more = len(differences) - _SHOWN
             shown = differences[:_SHOWN] + ([f"and {more} more"] if more > 0 else [])
             raise PropertiesDifferError(
-                f"Nothing was made. {'; '.join(shown)}. Change the file, or delete what is there."
+                f"Nothing was made. {'; '.join(shown)}. Change the file,"
+                " or delete the queues and exchanges that differ."
             )
         missing = {
             kind: [each for key, each in wanted[kind].items() if key not in there[kind]]
@@ -117,23 +123,25 @@ def _read(file: TextIO) -> dict[str, dict[Key, Definition]]:
     try:
         document = json.load(file)
     except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, long number, deep nesting
-        raise InvalidArgumentError(f"{file.name} is no JSON: {error}") from error
+        raise InvalidArgumentError(f"{file.name} is not JSON: {error}") from error
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise InvalidArgumentError(
-            f"{file.name} is no file of `ackq definitions export` that this version reads: its"
-            f" format has to be {_FORMAT}."
+            f"{file.name} is not a file of `ackq definitions export` that this version reads: its"
+            f" format must be {_FORMAT}."
         )
     unknown = sorted(set(document) - {"format", *_KEYS})
     if unknown:
-        raise InvalidArgumentError(f"{file.name} has {unknown[0]!r}, which is no kind of thing.")
+        raise InvalidArgumentError(
+            f"{file.name} has the unknown key {unknown[0]!r}. Known are format, {', '.join(_KEYS)}."
+        )
     found: dict[str, dict[Key, Definition]] = {}
     for kind in _KEYS:
         try:
             found[kind] = {_key(kind, each): each for each in document.get(kind, [])}
         except (KeyError, TypeError) as error:
             raise InvalidArgumentError(
-                f"{file.name}: each of {kind} needs {', '.join(_KEYS[kind])}, which are texts, and"
-                " its properties, if any, are an object."
+                f"{file.name}: each entry of {kind} needs {', '.join(_KEYS[kind])} as strings; its"
+                " properties, if any, must be an object."
             ) from error
     return found
 
@@ -158,8 +166,8 @@ def _differences(
             for name in sorted(file):
                 if here.get(name) != file[name]:
                     yield (
-                        f"{_KEYS[kind][0]} '{key[0]}': {name} is {here.get(name)!r} here and"
-                        f" {file[name]!r} in the file"
+                        f"{_KEYS[kind][0]} '{key[0]}': {name} is {here.get(name)!r} at the broker"
+                        f" and {file[name]!r} in the file"
                     )
 
 
@@ -225,5 +233,5 @@ def _known(what: str) -> Iterator[None]:
         yield
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(
-            f"{what} has a property, or a value of one, that this version does not know: {error}"
+            f"{what} has a property, or a property value, that this version does not know: {error}"
         ) from error

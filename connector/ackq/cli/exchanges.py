@@ -22,12 +22,17 @@ def exchange() -> None:
     type=click.Choice(["direct", "fanout", "topic"]),
     default="topic",
     show_default=True,
-    help="How it matches routing keys.",
+    help="How the exchange matches routing keys.",
 )
-@click.option("--durable/--no-durable", default=True, show_default=True, help="Survives a restart.")
+@click.option(
+    "--durable/--no-durable",
+    default=True,
+    show_default=True,
+    help="Whether the exchange survives a restart of the broker.",
+)
 @connected
 def declare(target: Target, *, name: str, kind: client.ExchangeKind, durable: bool) -> None:
-    """Make the exchange NAME, or confirm that one of this kind exists."""
+    """Create the exchange NAME, or check that it exists with this kind."""
     with target.admin() as admin:
         created = admin.declare_exchange(name, kind, durable=durable).created
     text = f"exchange '{name}' {'created' if created else 'exists'}"
@@ -60,7 +65,7 @@ def list_exchanges(target: Target) -> None:
 def delete(target: Target, *, name: str, yes: bool) -> None:
     """Remove the exchange NAME and its bindings.
 
-    It asks first: what is published to it from then on is refused.
+    Asks for confirmation: messages published to the exchange from then on are refused.
     """
     with target.admin() as admin:
         there = sum(len(each.bindings) for each in admin.exchanges() if each.exchange == name)

@@ -54,17 +54,17 @@ def properties(line: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, long number, deep nesting
-        raise InvalidArgumentError(f"It is no JSON: {error}.") from error
+        raise InvalidArgumentError(f"The line is not JSON: {error}.") from error
     if not isinstance(fields, dict):
         raise InvalidArgumentError(
-            'It is no object; write {"body": "...", "message_id": "..."}.', field=""
+            'The line is not a JSON object; write {"body": "...", "message_id": "..."}.', field=""
         )
     found: dict[str, Any] = {"body": _body(fields)}
     for name, value in fields.items():
         if value is None or name in _BODIES or name in _OF_A_DELIVERY:
             continue
         if name not in _READERS:
-            raise _wrong(name, f"is not known; a line has {', '.join(('body', *_READERS))}")
+            raise _wrong(name, f"is unknown; a line may have {', '.join(('body', *_READERS))}")
         found[name] = _READERS[name](name, value)
     return found
 
@@ -72,20 +72,20 @@ def properties(line: bytes) -> dict[str, Any]:
 def _body(fields: Mapping[str, Any]) -> bytes:
     text, encoded = fields.get("body"), fields.get("body_base64")
     if text is not None and encoded is not None:
-        raise _wrong("body_base64", "stands beside 'body'; give one of them")
+        raise _wrong("body_base64", "was given together with 'body'; give one of the two")
     if fields.get("body_encoding") == "base64":
         text, encoded = None, text
     if encoded is not None:
         try:
             return base64.b64decode(_text("body_base64", encoded), validate=True)
         except binascii.Error as error:
-            raise _wrong("body_base64", f"is no base64: {error}") from error
+            raise _wrong("body_base64", f"is not base64: {error}") from error
     if text is None:
         raise _wrong("body", "is missing; give it, or 'body_base64' for bytes")
     try:
         return _text("body", text).encode()
     except UnicodeEncodeError as error:
-        raise _wrong("body", f"is no text: {error.reason}; give bytes as 'body_base64'") from error
+        raise _wrong("body", f"is not text: {error.reason}; give bytes as 'body_base64'") from error
 
 
 def _text(name: str, value: object) -> str:
@@ -116,14 +116,14 @@ def _time(name: str, value: object) -> datetime:
     try:
         found = datetime.fromisoformat(_text(name, value))
     except ValueError as error:
-        raise _wrong(name, f"is no time: {error}") from error
+        raise _wrong(name, f"is not a time: {error}") from error
     if found.tzinfo is None:
         raise _wrong(name, "has no time zone; write 2013-01-01T05:15:00+00:00")
     return found
 
 
 def _wrong(field: str, problem: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"Its field '{field}' {problem}.", field=field)
+    return InvalidArgumentError(f"The field '{field}' {problem}.", field=field)
 
 
 _READERS: Final[dict[str, Callable[[str, object], object]]] = {

@@ -34,7 +34,7 @@ _NO_FIGURES: Final = ("-",) * 7
 
 @click.group(cls=Group)
 def link() -> None:
-    """Show the links with other brokers; pause, drain and remove those that bring messages."""
+    """Show the links with remote brokers; pause, drain and remove inbound links."""
 
 
 @link.command("list")
@@ -97,7 +97,7 @@ def show(target: Target, *, name: str) -> None:
             }
         )
         click.echo()
-    for reason in reasons or ["Nothing holds it up."]:
+    for reason in reasons or ["Nothing holds the link up."]:
         click.echo(printable(reason))
 
 
@@ -105,7 +105,7 @@ def show(target: Target, *, name: str) -> None:
 @click.argument("name")
 @connected
 def pause(target: Target, *, name: str) -> None:
-    """Pause the link NAME: it takes nothing more, and goes on to acknowledge what is settled."""
+    """Pause the link NAME: it takes no more messages, but still acknowledges settled ones."""
     _pause(target, name, paused=True)
 
 
@@ -113,19 +113,19 @@ def pause(target: Target, *, name: str) -> None:
 @click.argument("name")
 @connected
 def resume(target: Target, *, name: str) -> None:
-    """Let the paused link NAME go on."""
+    """Resume the paused link NAME."""
     _pause(target, name, paused=False)
 
 
 @link.command()
 @click.argument("name")
-@click.option("--timeout", type=DURATION, help="Give up after this time.")
+@click.option("--timeout", type=DURATION, help="Maximum time to wait; default: no limit.")
 @connected
 def drain(target: Target, *, name: str, timeout: int | None) -> None:
     """Pause the link NAME, and wait until none of its messages is held.
 
-    They are held until whoever reads the queue has settled them. The link stays paused; the other
-    broker keeps what it has.
+    A message is held until the reader of its queue has settled it. The link stays paused; the
+    remote broker keeps the messages that it has not delivered.
     """
     with target.admin() as admin:
         with _of_inbound(admin, name):
@@ -143,16 +143,16 @@ def drain(target: Target, *, name: str, timeout: int | None) -> None:
 @click.option(
     "--forget",
     is_flag=True,
-    help="Though it holds messages, or acknowledgements are not proven: what the other broker"
-    " delivers again then, is new here.",
+    help="Remove the link although it holds messages or acknowledgements are not proven; messages"
+    " that the remote broker delivers again are then stored as new ones.",
 )
 @connected
 def remove(target: Target, *, name: str, forget: bool) -> None:
-    """Remove the link NAME, which nobody runs. Its messages stay in their queue."""
+    """Remove the link NAME, which no process may be running. Its messages stay in their queue."""
     with target.admin() as admin, _of_inbound(admin, name):
         done = admin.remove_link(name, forget=forget)
     again = done.held + done.unproven
-    doubled = f"; {count(again, 'message')} may come again as new ones" if again else ""
+    doubled = f"; {count(again, 'message')} may be delivered again as new ones" if again else ""
     target.answer({"link": name, **as_dict(done)}, f"link '{name}' removed{doubled}")
 
 
@@ -177,7 +177,10 @@ def _drained(look: Callable[[], LinkInfo], timeout_ms: int | None, *, as_json: b
             )
         if now_s >= said_s + _SAY_S:
             said_s = now_s
-            text = f"{found.held} held, the oldest for {age(found.held_oldest_age_ms)}"
+            text = (
+                f"link '{found.link}': {found.held} held, the oldest for"
+                f" {age(found.held_oldest_age_ms)}"
+            )
             say(text, {"link": found.link, "held": found.held}, as_json=as_json)
         time.sleep(_POLL_S)
 
@@ -193,8 +196,9 @@ def _of_inbound(admin: Admin, name: str) -> Iterator[None]:
         except (LinkNotFoundError, ValueError):
             raise error from None
         raise PreconditionFailedError(
-            f"The link '{name}' is outbound, and this is for inbound links: it runs as long as its"
-            f" process. Stop that with Ctrl-C or SIGTERM: {link.holder.host} ({link.holder.pid}).",
+            f"The link '{name}' is outbound, and this command is for inbound links. An outbound"
+            " link runs as long as its process; stop the process with Ctrl-C or SIGTERM:"
+            f" {link.holder.host} ({link.holder.pid}).",
             link=name,
         ) from None
 
@@ -202,7 +206,8 @@ def _of_inbound(admin: Admin, name: str) -> Iterator[None]:
 def _pause(target: Target, name: str, *, paused: bool) -> None:
     with target.admin() as admin, _of_inbound(admin, name):
         changed = admin.pause_link(name, paused=paused)
-    text = f"link '{name}' {'is paused' if paused else 'goes on'}{'' if changed else ', as before'}"
+    state = "paused" if paused else "not paused"
+    text = f"link '{name}' is {state}{'' if changed else ', as before'}"
     target.answer({"link": name, "paused": paused, "changed": changed}, text)
 
 

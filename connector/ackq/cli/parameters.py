@@ -83,7 +83,7 @@ DURATION: Final = Duration()
 SIZE: Final = Size()
 RATE: Final = Rate()
 
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -96,7 +96,9 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Nobody can be asked here: say --yes to go on.")
+        raise click.UsageError(
+            f"{question} Standard input is not a terminal, so nobody can be asked: give --yes."
+        )
     if not click.confirm(question, err=True):
         raise Failure("Nothing was changed.", ExitStatus.FAILED, "declined")
 

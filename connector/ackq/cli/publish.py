@@ -130,7 +130,7 @@ class Tally:
         refused = ""
         if self._refused is not None:
             refused = (
-                f"Message {self._refused_number} and what follows it were not published:"
+                f"Message {self._refused_number} and the messages after it were not published:"
                 f" {self._refused}"
             )
         if self.first_failure is None:
@@ -144,7 +144,7 @@ class Tally:
 @click.command()
 @click.argument("routing_key", required=False)
 @click.argument("body", required=False)
-@click.option("--exchange", help="Without it, ROUTING_KEY names the queue.")
+@click.option("--exchange", help="Exchange; without it, ROUTING_KEY is the queue's name.")
 @click.option(
     "--file",
     "file",
@@ -155,17 +155,34 @@ class Tally:
     "--jsonl",
     is_flag=True,
     help="Each line is a message with its properties as JSON, as `ackq consume --jsonl` prints"
-    " them. A bad line is named, and those after it are published.",
+    " them. A bad line is reported, and the lines after it are published.",
 )
-@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
-@click.option("--message-id", help="For the application.")
-@click.option("--content-type", help="For the application.")
-@click.option("--persistent/--no-persistent", default=None, help="Persistent unless a line says.")
 @click.option(
-    "--ttl", "ttl_ms", type=Duration(least_ms=1), help="Expire after so long unconsumed: 5m, 2h."
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Header of the messages; repeatable.",
 )
-@click.option("--transaction", is_flag=True, help="All messages become visible together, or none.")
-@click.option("--rate", "per_second", type=RATE, help="At most so many messages in a second.")
+@click.option("--message-id", help="Message id, for the application.")
+@click.option("--content-type", help="Content type of the bodies, for the application.")
+@click.option(
+    "--persistent/--no-persistent",
+    default=None,
+    help="Whether messages survive a restart of the broker; default: yes, or as a JSON line says.",
+)
+@click.option(
+    "--ttl",
+    "ttl_ms",
+    type=Duration(least_ms=1),
+    help="Time after which a message expires if it was not consumed: 5m, 2h.",
+)
+@click.option(
+    "--transaction",
+    is_flag=True,
+    help="Publish in one transaction: all messages become visible together, or none.",
+)
+@click.option("--rate", "per_second", type=RATE, help="Maximum number of messages per second.")
 @connected
 def publish(
     target: Target,
@@ -181,8 +198,8 @@ def publish(
 ) -> None:
     """Publish BODY, or with neither BODY nor --file each line of stdin, and wait for the confirms.
 
-    A message that no queue wants is an error. With --jsonl an option, or ROUTING_KEY, beats the
-    field of the same name.
+    A message that is routed to no queue is an error. With --jsonl an option, or ROUTING_KEY,
+    overrides the field of the same name.
     """
     if body is not None and file is not None:
         raise click.UsageError("Give BODY or --file, not both.")
@@ -260,7 +277,11 @@ def _settings(target: Target, source: _Source) -> dict[str, Any]:
 
     def say_blocked(reason: str | None) -> None:
         """Reports that publishes are blocked, with the reason, or that they go on (P14)."""
-        said = f"The broker takes no publishes: {reason}" if reason else "Going on."
+        said = (
+            f"The broker blocks publishers: {reason}"
+            if reason
+            else "The broker takes publishes again."
+        )
         say(said, {"blocked": reason or ""}, as_json=target.as_json)
 
     return {

@@ -45,69 +45,80 @@ def queue() -> None:
 
 @queue.command()
 @click.argument("name")
-@click.option("--durable/--no-durable", default=True, show_default=True, help="Survives a restart.")
+@click.option(
+    "--durable/--no-durable",
+    default=True,
+    show_default=True,
+    help="Whether the queue survives a restart of the broker.",
+)
 @click.option(
     "--max-length",
     type=click.IntRange(0),
     default=0,
-    help="Bound on messages: all, staged ones too, or with drop-head the ready ones.",
+    help="Maximum number of messages: all, staged ones included; with drop-head the ready ones.",
 )
 @click.option(
     "--max-bytes",
     type=SIZE,
     default=0,
-    help="Bound on payload bytes, of the same: 64m is 64 MiB.",
+    help="Maximum payload bytes of the messages that --max-length counts: 64m is 64 MiB.",
 )
 @click.option(
     "--overflow",
     type=click.Choice(["reject-publish", "drop-head"]),
     default="reject-publish",
     show_default=True,
-    help="What happens at the bound.",
+    help="Behaviour at the bound: refuse publishes, or drop the oldest ready messages.",
 )
 @click.option(
     "--message-ttl",
     "message_ttl_ms",
     type=DURATION,
     default=0,
-    help="Messages expire so long after publish, to the dead-letter queue if there is one: 5m is"
-    " five minutes, 500ms half a second.",
+    help="Time from publish to expiry of a message, which then moves to the dead-letter queue if"
+    " there is one: 5m is five minutes, 500ms half a second.",
 )
 @click.option(
     "--expires",
     "expires_ms",
     type=DURATION,
     default=0,
-    help="The queue goes when unused so long.",
+    help="Time without use after which the queue is deleted.",
 )
 @click.option(
     "--delivery-limit",
     type=click.IntRange(0),
     default=0,
-    help="FAILED deliveries allowed, with --dead-letter-queue or --drop-on-limit.",
+    help="Number of FAILED deliveries allowed; needs --dead-letter-queue or --drop-on-limit.",
 )
 @click.option(
-    "--dead-letter-queue", default="", help="Takes rejected, expired and over-limit messages."
+    "--dead-letter-queue",
+    default="",
+    help="Queue for rejected and expired messages, and those beyond the delivery limit.",
 )
 @click.option(
     "--redelivery-delay",
     "redelivery_delay_ms",
     type=DURATION,
     default=0,
-    help="A FAILED message waits so long at first, then twice as long each time.",
+    help="Delay before a FAILED message is ready again; doubles with each failure.",
 )
 @click.option(
     "--redelivery-delay-max",
     "redelivery_delay_max_ms",
     type=DURATION,
     default=0,
-    help="... and never longer.",
+    help="Maximum redelivery delay.",
 )
-@click.option("--drop-on-limit", is_flag=True, help="Drop at the limit, with no dead-letter queue.")
+@click.option(
+    "--drop-on-limit",
+    is_flag=True,
+    help="Drop messages at the delivery limit if there is no dead-letter queue.",
+)
 @click.option("--passive", is_flag=True, help="Only check that the queue exists.")
 @connected
 def declare(target: Target, *, name: str, **properties: object) -> None:
-    """Make the queue NAME, or confirm that it exists with these properties."""
+    """Create the queue NAME, or check that it exists with these properties."""
     with target.admin() as admin:
         done = admin.declare_queue(name, **properties)  # type: ignore[arg-type]
     text = f"queue '{name}' {'created' if done.created else 'exists'}"
@@ -116,7 +127,11 @@ def declare(target: Target, *, name: str, **properties: object) -> None:
 
 @queue.command("list")
 @click.option(
-    "--name", "pattern", default="", metavar="PATTERN", help="Only these: * any characters, ? one."
+    "--name",
+    "pattern",
+    default="",
+    metavar="PATTERN",
+    help="Only queues with such a name: * stands for any characters, ? for one.",
 )
 @click.option("--not-empty", is_flag=True, help="Only queues that hold messages.")
 @click.option(
@@ -124,11 +139,14 @@ def declare(target: Target, *, name: str, **properties: object) -> None:
     type=click.Choice(["name", *_SORTS]),
     default="name",
     show_default=True,
-    help="Names ascending, or the largest first.",
+    help="Order: by name ascending, by any other key the largest first.",
 )
-@click.option("-n", "--limit", type=click.IntRange(1), help="At most so many.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="Maximum number of queues.")
 @click.option(
-    "--after", default="", metavar="NAME", help="The names after this one: the last of a page."
+    "--after",
+    default="",
+    metavar="NAME",
+    help="Only queues with a name after this one, such as the last one of the previous page.",
 )
 @connected
 def list_queues(
@@ -136,7 +154,7 @@ def list_queues(
 ) -> None:
     """List the queues."""
     if after and sort != "name":
-        raise click.UsageError("--after goes with --sort name.")
+        raise click.UsageError("--after needs --sort name.")
     by_name = sort == "name"
     with target.admin() as admin:
         found = admin.queues(
@@ -163,14 +181,20 @@ def show(target: Target, *, name: str) -> None:
 
 @queue.command()
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Also when sessions, stages or messages use it.")
-@click.option("--if-empty", is_flag=True, help="Refuse unless it holds no message; does not ask.")
+@click.option(
+    "--force", is_flag=True, help="Delete the queue although sessions, stages or messages use it."
+)
+@click.option(
+    "--if-empty",
+    is_flag=True,
+    help="Refuse if the queue holds messages; does not ask for confirmation.",
+)
 @yes_option
 @connected
 def delete(target: Target, *, name: str, force: bool, if_empty: bool, yes: bool) -> None:
     """Remove the queue NAME with its messages.
 
-    It asks first, and says how many they are.
+    Asks for confirmation, with the number of messages.
     """
     with target.admin() as admin:
         found = admin.queue(name)
@@ -190,7 +214,7 @@ def delete(target: Target, *, name: str, force: bool, if_empty: bool, yes: bool)
 def purge(target: Target, *, name: str, yes: bool) -> None:
     """Remove the ready messages of the queue NAME.
 
-    It asks first, and says how many they are.
+    Asks for confirmation, with the number of messages.
     """
     with target.admin() as admin:
         ready = admin.queue(name).ready

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 _RANGE: Final = re.compile(r"\s*([0-9]+)\s*(?:-\s*([0-9]+)\s*)?")
 _MAX_TAG: Final = 2**63 - 1
 _DELETED: Final = "their queue was deleted"
-_FENCE: Final = "Also when a live reader holds it: that one is ended."
+_FENCE: Final = "End the live reader of the session, if there is one, instead of refusing."
 
 _INCARNATION: Final = (
-    "Only if the session still has this one, as `ackq session show` tells it: the tags of one that"
-    " was opened anew begin at 1 again."
+    "Refuse unless the session still has this incarnation, which `ackq session show` prints: the"
+    " tags of a session that was opened again begin at 1 again."
 )
 
 Tags = tuple[tuple[int, int], ...]
@@ -51,10 +51,12 @@ def _tags(_: click.Context, __: click.Parameter, value: str | None) -> Tags | No
     for part in value.split(","):
         found = _RANGE.fullmatch(part)
         if found is None:
-            raise click.BadParameter(f"'{part}' is no tag and no range of tags; write 5,7-9.")
+            raise click.BadParameter(f"'{part}' is not a tag or a range of tags; write 5,7-9.")
         first, last = int(found[1]), int(found[2] or found[1])
         if not 1 <= first <= last <= _MAX_TAG:
-            raise click.BadParameter(f"there are no tags '{part.strip()}'; tags begin at 1.")
+            raise click.BadParameter(
+                f"there are no tags '{part.strip()}'; tags begin at 1, ranges with the lower tag."
+            )
         ranges.append((first, last))
     return tuple(_joined(sorted(ranges)))
 
@@ -98,13 +100,18 @@ def session() -> None:
 
 
 @session.command("list")
-@click.option("--all", "finished", is_flag=True, help="Also finished ones that have no name.")
+@click.option(
+    "--all",
+    "finished",
+    is_flag=True,
+    help="List also finished sessions of queries without the option `session`.",
+)
 @connected
 def list_sessions(target: Target, *, finished: bool) -> None:
     """List the sessions.
 
-    Those of queries without the option `session` are left out a day after their end, when they hold
-    nothing; the query's checkpoint may still go on.
+    A session of a query without the option `session` is left out a day after its end if it holds
+    no messages; the query can still go on with its checkpoint.
     """
     with target.admin() as admin:
         found = admin.sessions(finished=finished)
@@ -127,20 +134,26 @@ def show(target: Target, *, name: str) -> None:
 
 @session.command()
 @click.argument("name")
-@click.option("--tags", metavar="TAGS", callback=_tags, help="Only these, for instance 5,7-9.")
+@click.option(
+    "--tags",
+    metavar="TAGS",
+    callback=_tags,
+    help="Only messages with these delivery tags, for instance 5,7-9.",
+)
 @click.option(
     "-n",
     "--limit",
     type=click.IntRange(1),
     default=100,
     show_default=True,
-    help="At most so many messages.",
+    help="Maximum number of messages.",
 )
 @connected
 def lease(target: Target, *, name: str, tags: Tags | None, limit: int) -> None:
     """Show the messages that the session NAME has leased, without touching them.
 
-    Tags that are missing are holes: settled, or gone while the session had no reader.
+    Missing tags are holes: the message was settled, or left the lease while the session had no
+    reader.
     """
     with target.admin() as admin:
         rows = list(islice(_leased(admin, name, tags or ((0, 0),), limit), limit))
@@ -166,11 +179,17 @@ def lease(target: Target, *, name: str, tags: Tags | None, limit: int) -> None:
 @session.command()
 @click.argument("name")
 @click.option(
-    "--tags", metavar="TAGS", callback=_tags, required=True, help="Which, for instance 5,7-9."
+    "--tags",
+    metavar="TAGS",
+    callback=_tags,
+    required=True,
+    help="Delivery tags of the messages, for instance 5,7-9.",
 )
-@click.option("--reason", default="", help="Why: the dead letters tell it.")
+@click.option("--reason", default="", help="Reason of the rejection, which dead letters carry.")
 @click.option("--fence", is_flag=True, help=_FENCE)
-@click.option("--discard", is_flag=True, help="Drop messages of a queue with no dead-letter queue.")
+@click.option(
+    "--discard", is_flag=True, help="Drop the messages of queues that have no dead-letter queue."
+)
 @click.option("--incarnation", default="", help=_INCARNATION)
 @connected
 def reject(
@@ -207,12 +226,17 @@ def reject(
     "--tags",
     metavar="TAGS",
     callback=_tags,
-    help="Only these, for instance 5,7-9: the session and its query go on.",
+    help="Put back only messages with these delivery tags, for instance 5,7-9; the session and its"
+    " query go on.",
 )
 @click.option("--fence", is_flag=True, help=_FENCE)
 @click.option("--incarnation", default="", help=f"With --tags: {_INCARNATION}")
-@click.option("--finished", is_flag=True, help="All that are finished, in place of NAME; asks.")
-@click.option("--dry-run", is_flag=True, help="With --finished: only list them.")
+@click.option(
+    "--finished",
+    is_flag=True,
+    help="Release all finished sessions, in place of NAME; asks for confirmation.",
+)
+@click.option("--dry-run", is_flag=True, help="With --finished: only list the sessions.")
 @yes_option
 @connected
 def release(
@@ -220,16 +244,16 @@ def release(
 ) -> None:
     """Put what the session NAME has leased back into its queues; without --tags, end the session.
 
-    The messages are delivered again, to whoever reads next: without --tags, release only what no
-    query will resume.
+    The messages are delivered again, to the next reader. Without --tags, release only a session
+    that no query will resume.
 
-    Finished are the sessions of queries without the option `session` that hold nothing and whose
-    query was heard of last over a day ago. One that comes back with its checkpoint later is
-    refused; one that comes back meanwhile keeps its session.
+    A finished session is one of a query without the option `session` that holds no messages and
+    whose query was last heard of over a day ago. A query that comes back with its checkpoint after
+    the release is refused; one that comes back before it keeps its session.
     """
     of_one = name or any(settling.values())
     if of_one if finished else not name or dry_run or yes:
-        raise click.UsageError("Say NAME; or --finished alone, or with --dry-run or --yes.")
+        raise click.UsageError("Give NAME; or give --finished alone, or with --dry-run or --yes.")
     with target.admin() as admin:
         if name is None:
             _release_finished(target, admin, dry_run=dry_run, yes=yes)
@@ -250,7 +274,10 @@ def _release_finished(target: Target, admin: Admin, *, dry_run: bool, yes: bool)
     found = [each for each in every if each.session not in others]
     if not dry_run and found:
         sessions = count(len(found), "finished session")
-        confirm(f"Release {sessions}? A checkpoint that comes back is refused then.", yes=yes)
+        confirm(
+            f"Release {sessions}? A query that comes back with its checkpoint is refused then.",
+            yes=yes,
+        )
         found = [each for each in found if _release_idle(admin, each)]
     if target.as_json:
         print_json({"sessions": [each.session for each in found], "released": not dry_run})

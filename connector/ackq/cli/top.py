@@ -42,9 +42,9 @@ _QUIT: Final = frozenset({"q", "Q", _CLOSED})
     type=Duration(least_ms=100),
     default="2s",
     show_default=True,
-    help="Time between two looks, which rates are taken over.",
+    help="Time between two updates, over which rates are measured.",
 )
-@click.option("-n", "--count", type=click.IntRange(1), help="Show so many queues at most.")
+@click.option("-n", "--count", type=click.IntRange(1), help="Maximum number of queues to show.")
 @click.option("--once", is_flag=True, help="Print once, after one interval, and end.")
 @connected
 def top(target: Target, *, interval_ms: int, count: int | None, once: bool) -> None:

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def batch() -> None:
-    """Show the batches of writers that are staged and not committed, and drop dead ones."""
+    """Show batches of writers that are staged and not committed; drop those of dead writes."""
 
 
 @batch.command("list")
-@click.option("--queue", default="", metavar="NAME", help="Only those with rows for this queue.")
+@click.option("--queue", default="", metavar="NAME", help="Only batches with rows for this queue.")
 @connected
 def list_batches(target: Target, *, queue: str) -> None:
-    """List the batches that are staged. They hold room in their queues until they are committed."""
+    """List the staged batches, which take up room in their queues until they are committed."""
     with target.admin() as admin:
         found = admin.batches(queue)
     print_infos(
@@ -48,7 +48,7 @@ def list_batches(target: Target, *, queue: str) -> None:
 @click.argument("batch_id", metavar="BATCH", type=click.IntRange(0))
 @connected
 def show(target: Target, *, writer: str, batch_id: int) -> None:
-    """Show the batch BATCH of WRITER with its stages, one a task."""
+    """Show the batch BATCH of WRITER with its stages, one for each task."""
     with target.admin() as admin:
         found = admin.batch(writer, batch_id)
     fields = as_dict(found)
@@ -75,13 +75,13 @@ def show(target: Target, *, writer: str, batch_id: int) -> None:
 @batch.command()
 @click.argument("writer")
 @click.argument("batch_id", metavar="BATCH", type=click.IntRange(0))
-@click.option("--force", is_flag=True, help="Also while a task is writing to it.")
+@click.option("--force", is_flag=True, help="Drop the batch although a task is writing to it.")
 @connected
 def drop(target: Target, *, writer: str, batch_id: int, force: bool) -> None:
-    """Drop what is staged of the batch BATCH of WRITER, and give back the room that it held.
+    """Drop the staged rows of the batch BATCH of WRITER, and free the room that they took up.
 
-    For a write that is dead. If it is not, its commit is refused and none of its rows is visible: a
-    query fails and runs the batch again at its next start, a batch write fails.
+    Use it for a write that is dead. The commit of a live write is refused, and none of its rows
+    becomes visible: a query fails and runs the batch again at its next start, a batch write fails.
     """
     with target.admin() as admin:
         done = admin.drop_batch(writer, batch_id, force=force)
@@ -103,12 +103,12 @@ def writer() -> None:
     "idle_ms",
     type=DURATION,
     default=0,
-    help="Only those that were not heard of for so long: 12h, 3d.",
+    help="Only writers that were not heard of for this time: 12h, 3d.",
 )
-@click.option("--user", metavar="NAME", help="Only those that belong to this user.")
+@click.option("--user", metavar="NAME", help="Only writers that belong to this user.")
 @connected
 def list_writers(target: Target, *, idle_ms: int, user: str | None) -> None:
-    """List the writers, with the batch that each committed last, and whose they are."""
+    """List the writers with their last committed batch and the user that owns them."""
     with target.admin() as admin:
         found = admin.writers(idle_s=idle_ms / 1000)
     if user is not None:
@@ -129,13 +129,15 @@ def list_writers(target: Target, *, idle_ms: int, user: str | None) -> None:
 
 @writer.command()
 @click.argument("names", metavar="WRITER...", nargs=-1, required=True)
-@click.option("--force", is_flag=True, help="Also those that were heard of within the last day.")
+@click.option(
+    "--force", is_flag=True, help="Forget also writers that were heard of within the last day."
+)
 @connected
 def forget(target: Target, *, names: tuple[str, ...], force: bool) -> None:
-    """Forget each WRITER: a query that is gone for good, or a txnAppId that is not used any more.
+    """Forget each WRITER: of a query that will not run again, or a txnAppId no longer in use.
 
-    The broker forgets which batch it committed last, and refuses whatever comes under its name from
-    then on. There is no way back: a query that goes on needs a new checkpoint.
+    The broker forgets which batch the writer committed last, and refuses every write under its name
+    from then on. This cannot be undone: a query that goes on needs a new checkpoint.
     """
     with target.admin() as admin:
         done = {name: admin.forget_writer(name, force=force) for name in names}
@@ -148,13 +150,13 @@ def forget(target: Target, *, names: tuple[str, ...], force: bool) -> None:
 
 @writer.command()
 @click.argument("names", metavar="WRITER...", nargs=-1, required=True)
-@click.option("--to", "user", required=True, metavar="USER", help="The user.")
+@click.option("--to", "user", required=True, metavar="USER", help="The new owner.")
 @connected
 def assign(target: Target, *, names: tuple[str, ...], user: str) -> None:
     """Give each WRITER to another user of the broker, whose query goes on with its checkpoint.
 
-    A writer belongs to the user that wrote under its name first, and nobody else may. What it has
-    committed and staged stays.
+    A writer belongs to the user that wrote under its name first; no other user may write under it.
+    The batches that it has committed and staged stay.
     """
     with target.admin() as admin:
         done = {name: admin.assign_writer(name, user) for name in names}
@@ -162,8 +164,8 @@ def assign(target: Target, *, names: tuple[str, ...], user: str) -> None:
         print_json([{"writer": n, "user": user, "before": was} for n, was in done.items()])
         return
     for name, was in done.items():
-        before = f"'{was}'s" if was else "nobody's"
-        click.echo(f"writer '{name}' given to '{user}', before {before}")
+        before = f"user '{was}'" if was else "no user"
+        click.echo(f"writer '{name}' given to user '{user}', belonged to {before}")
 
 
 def _age(each: BatchInfo | StageInfo | WriterInfo) -> str:

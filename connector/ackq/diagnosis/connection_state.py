@@ -23,11 +23,11 @@ _SOON_DAYS: Final = 14
 _TLS_REMEDIES: Final = (
     (
         ("expired", "not yet valid"),
-        "Renew the broker's certificate, or set the clock of this machine right.",
+        "Renew the broker's certificate, or correct the clock of this machine.",
     ),
     (
         ("hostname mismatch", "ip address mismatch", "doesn't match", "is not valid for"),
-        "Use the name in the broker's certificate, or tell it: --server-name NAME",
+        "Use the name in the broker's certificate, or give that name: --server-name NAME",
     ),
     (
         ("self-signed", "self signed", "unable to get", "verify failed"),
@@ -75,10 +75,10 @@ def _way_ends(facts: BrokerFacts) -> Finding | None:
         (
             bool(facts.connect_error),
             "endpoint-closed",
-            f"{where} cannot be connected to: {facts.connect_error}.",
+            f"{where} cannot be reached: {facts.connect_error}.",
             (
-                "Is the broker running there, and listening on that address? On its machine: "
-                "ackq-broker serve --data DIR --listen HOST:PORT; else look for a firewall."
+                "Check that the broker runs and listens on that address (on its machine: "
+                "ackq-broker serve --data DIR --listen HOST:PORT), and that no firewall is between."
             ),
         ),
         (
@@ -91,7 +91,7 @@ def _way_ends(facts: BrokerFacts) -> Finding | None:
             facts.speaks_tls and not facts.tls and facts.info is None,
             "tls-needed",
             f"{where} speaks TLS, and this client does not.",
-            "Turn it on: --tls, with --ca FILE for an authority of your own",
+            "Turn TLS on: --tls, with --ca FILE for an authority of your own",
         ),
         (
             facts.unauthenticated,
@@ -102,23 +102,23 @@ def _way_ends(facts: BrokerFacts) -> Finding | None:
         (
             facts.denied,
             "permission",
-            f"The token is known, and this is not allowed to its user: {facts.info_error}",
-            "Ask for the role observer.",
+            f"The token is valid, but its user may not do this: {facts.info_error}",
+            "Ask the broker's operator for the role observer.",
         ),
         (
             bool(facts.health_error) and facts.info is None,
             "not-a-broker",
             (
-                f"{where} is reached, but what listens there does not answer as a broker: "
+                f"{where} is reached, but its server does not answer as a broker: "
                 f"{facts.health_error}."
             ),
-            "Is it the broker's port? A proxy in between has to pass HTTP/2 on.",
+            "Check that it is the broker's port. A proxy in between has to pass HTTP/2 on.",
         ),
         (
             facts.info is None,
             "broker-answer",
-            f"The broker at {facts.endpoint} does not tell of itself: {facts.info_error}",
-            "See its log.",
+            f"The broker at {facts.endpoint} does not report its state: {facts.info_error}",
+            "See the broker's log.",
         ),
     )
     return next((_problem(*rest) for failed, *rest in steps if failed), None)
@@ -131,7 +131,7 @@ def _proxy(facts: BrokerFacts) -> Iterator[Finding]:
             Severity.NOTE,
             f"Calls to {facts.endpoint} go through the proxy that the variable {facts.proxy} names;"
             " doctor's own steps for name, TCP and TLS do not.",
-            "Around it: name the host in the variable no_proxy.",
+            "To bypass the proxy: name the host in the variable no_proxy.",
         )
 
 
@@ -165,7 +165,7 @@ def _serving(facts: BrokerFacts) -> Iterator[Finding]:
     if not facts.serving:
         yield _warning(
             "not-serving",
-            "The broker says that it does not serve: it starts, or drains before it stops.",
+            "The broker reports that it does not serve: it starts, or drains before it stops.",
             "Wait; clients reconnect by themselves.",
         )
 
@@ -177,7 +177,7 @@ def _version(facts: BrokerFacts, info: ServerInfo) -> Iterator[Finding]:
     yield _warning(
         "version",
         f"The broker has version {info.version}, this client {facts.client_version}. An older "
-        "broker refuses what it does not know.",
+        "broker refuses calls that it does not know.",
         f"Install version {info.version} of the client, or upgrade the broker.",
     )
 
@@ -195,16 +195,17 @@ def _clock(facts: BrokerFacts, info: ServerInfo) -> Iterator[Finding]:
         yield make(
             "clock",
             f"The broker's time is {duration(skew)} {side} this machine's: publish times, expiries "
-            "and the validity of certificates do not fit.",
-            "Set both clocks by NTP: timedatectl set-ntp true. A broker's time never goes back: one"
-            " that was ahead waits until the clock has caught up.",
+            "and the validity of certificates are wrong by that much.",
+            "Set both clocks by NTP: timedatectl set-ntp true. A broker's time never goes back: if"
+            " it was ahead, it waits until the clock has caught up.",
         )
     if info.clock_jump_ms:
         yield _warning(
             "clock-jump",
-            f"The clock of the broker's machine jumped {duration(info.clock_jump_ms)} ahead; it is "
-            "believed 10 minutes later, and what is due by it expires then.",
-            "Set that machine's clock right before.",
+            f"The clock of the broker's machine jumped {duration(info.clock_jump_ms)} ahead. "
+            "After 10 minutes the broker uses the new time, and messages that it makes overdue "
+            "expire.",
+            "Correct that machine's clock before then.",
         )
 
 
@@ -218,9 +219,9 @@ def _alarms(info: ServerInfo) -> Iterator[Finding]:
     if info.held_back:
         yield _problem(
             "history",
-            f"{info.held_back:,} publishers, sessions and writers from before the journal was "
-            "restored or repaired are refused.",
-            "When nothing that matters is missing: ackq broker accept-history",
+            f"{info.held_back:,} publishers, sessions and writers of the time before the journal "
+            "was restored or repaired are refused.",
+            "If nothing important is missing: ackq broker accept-history",
         )
 
 
@@ -230,8 +231,8 @@ def _queue(facts: BrokerFacts) -> Iterator[Finding]:
     if facts.queue_denied:
         yield _problem(
             "queue-permission",
-            f"Queue '{facts.queue}' is not open to this user: {facts.queue_error}",
-            "Ask for that permission.",
+            f"This user may not look at queue '{facts.queue}': {facts.queue_error}",
+            "Ask the broker's operator for that permission.",
         )
     elif facts.queue_error:
         yield _problem(
@@ -240,7 +241,7 @@ def _queue(facts: BrokerFacts) -> Iterator[Finding]:
             f"ackq queue declare {argument(facts.queue)}",
         )
     else:
-        yield _ok("queue", f"Queue '{facts.queue}' is there, and may be looked at.")
+        yield _ok("queue", f"Queue '{facts.queue}' exists, and this user may look at it.")
 
 
 def _ok(code: str, sentence: str) -> Finding:

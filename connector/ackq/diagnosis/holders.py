@@ -43,7 +43,9 @@ def more(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
     rest = facts.holdings.holding_count - min(_SHOWN, len(facts.holdings.holdings))
     if rest > 0:
         yield Finding(
-            "more-holders", Severity.NOTE, f"{count(rest, 'more session or channel')} hold some."
+            "more-holders",
+            Severity.NOTE,
+            f"{count(rest, 'more session or channel')} hold messages of the queue.",
         )
 
 
@@ -65,8 +67,8 @@ def unread(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
         yield Finding(
             "readers-gone",
             Severity.PROBLEM,
-            f"{ready}, the oldest for {age}, and nobody reads: the queue belongs to "
-            f"{names}, and no query is connected to it.",
+            f"{ready}, the oldest for {age}, and nobody reads the queue: its sessions are "
+            f"{names}, and no query is connected.",
             "Start the query with its checkpoint again.",
         )
     elif facts.sources:
@@ -75,8 +77,8 @@ def unread(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
             "dead-letters-wait",
             Severity.NOTE,
             f"{ready}, the oldest for {age}: dead letters of {names}, which wait for an operator. "
-            "Nobody reads the queue, and nobody has to.",
-            f"See why they died: ackq queue peek {argument(queue.queue)}; to bring them back: "
+            "The queue has no reader and needs none.",
+            f"See the causes: ackq queue peek {argument(queue.queue)}; to bring them back: "
             f"ackq queue redrive {argument(queue.queue)}",
         )
     else:
@@ -85,7 +87,8 @@ def unread(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
             Severity.PROBLEM,
             f"{ready}, the oldest for {age}, and nobody reads the queue: it has no "
             "consumer and no session.",
-            f"Start what should read it; to look: ackq queue peek {argument(queue.queue)}",
+            "Start the program that reads it; to look at the messages: ackq queue peek "
+            f"{argument(queue.queue)}",
         )
 
 
@@ -96,7 +99,7 @@ def _between_batches(ready: str, readers: list[SessionInfo]) -> Finding:
         return Finding(
             "behind-a-batch",
             Severity.NOTE,
-            f"{ready}, for the next micro-batch of {names}, which is busy with the one before.",
+            f"{ready}, for the next micro-batch of {names}, which works on the previous one.",
         )
     return Finding(
         "between-triggers",
@@ -117,16 +120,18 @@ def _no_room(facts: QueueFacts, ready: str) -> Finding:
         return Finding(
             "prefetch-full",
             severity,
-            f"{ready}, but {_all(consumers)} full: it has as many unacked as its prefetch allows "
-            f"({limit}), and gets more only when it settles some.",
-            "See who holds them." if stuck else "",
+            f"{ready}, but {_all(consumers)} full: it has as many unacked messages as its prefetch "
+            f"allows ({limit}), and gets more only when it settles some.",
+            "See the findings about the clients that hold them." if stuck else "",
         )
     return Finding(
         "client-does-not-read",
         severity,
         f"{ready}, but {_all(consumers)} without room: its prefetch is used up, or its client does "
-        "not take what was sent to it.",
-        "Look at that process: it is stopped, blocked in a callback, or cut off." if stuck else "",
+        "not take the messages that were sent to it.",
+        "Check the client's process: it is stopped, blocked in a callback, or cut off."
+        if stuck
+        else "",
     )
 
 
@@ -158,15 +163,17 @@ def _channel(facts: QueueFacts, holding: Holding) -> Finding:
     if full:
         sentence += f" Its prefetch of {full[0].prefetch:,} is used up: it gets no more."
     if not holding.connected:
-        sentence += " Its connection is cut: unless it is back within 2 s they are ready again."
+        sentence += (
+            " Its connection is cut: unless it reconnects within 2 s, the messages are ready again."
+        )
     elif not mine:
-        sentence += " It has no consumer on this queue any more, and may settle them all the same."
+        sentence += " It no longer has a consumer on this queue, but may still settle the messages."
     return Finding(
         "consumer-quiet" if quiet else "unacked-at-consumer",
         Severity.PROBLEM if quiet else Severity.NOTE,
         sentence,
-        "Look at that process (host:pid). When it is stopped, they are ready again at once, as "
-        "redelivered."
+        "Check that process (host:pid). When it is stopped, the messages are ready again at once, "
+        "as redelivered."
         if quiet
         else "",
     )
@@ -182,7 +189,7 @@ def _lease(facts: QueueFacts, holding: Holding, session: SessionInfo) -> Finding
             "lease-of-older-history",
             Severity.PROBLEM,
             f"{what} It began before the journal was restored or repaired, and is refused until "
-            "that is accepted.",
+            "an operator accepts the new history.",
             "ackq broker accept-history",
         )
     if not session.live:
@@ -194,22 +201,23 @@ def _lease(facts: QueueFacts, holding: Holding, session: SessionInfo) -> Finding
             Severity.PROBLEM,
             f"{what} {holder} is at attempt {session.attaches} of this batch: a message may break "
             "the query each time.",
-            f"Find it: ackq session lease {argument(session.session)}; stop the query, then take "
-            f"it out: ackq session reject {argument(session.session)} --tags TAG --reason WHY",
+            f"Find the message: ackq session lease {argument(session.session)}; stop the query, "
+            "then take the message out: ackq session reject "
+            f"{argument(session.session)} --tags TAG --reason WHY",
         )
     if holding.age_ms >= _LONG_BATCH_MS:
         return Finding(
             "lease-long",
             Severity.WARNING,
-            f"{what} {holder} is connected and works on it, at attempt {session.attaches}.",
-            "Look at that query in the Spark UI: they are accepted once its checkpoint has the "
-            "batch, and not before.",
+            f"{what} {holder} is connected and works on the batch, at attempt {session.attaches}.",
+            "Look at the query in the Spark UI: the messages are accepted only when its checkpoint "
+            "has the batch.",
         )
     return Finding(
         "lease-live",
         Severity.NOTE,
-        f"{what} {holder} is connected, at attempt {session.attaches}. They are accepted once its "
-        "checkpoint has the batch.",
+        f"{what} {holder} is connected, at attempt {session.attaches}. The messages are accepted "
+        "once its checkpoint has the batch.",
     )
 
 
@@ -219,15 +227,15 @@ def _absent(what: str, session: SessionInfo) -> Finding:
     gone = f"for {duration(session.away_ms)}" if session.away_ms else "now"
     who = f" {_holder(session)} held it." if session.holder.host else ""
     remedy = (
-        "Start the query with its checkpoint: it reads the same rows again. If there is none any "
-        f"more: ackq session release {name}"
+        "Start the query with its checkpoint: it reads the same rows again. If the query will not "
+        f"run again: ackq session release {name}"
     )
     if not session.session_timeout_ms:
         return Finding(
             "lease-without-holder",
             Severity.PROBLEM,
             f"{what} No query is connected to the session {gone}.{who} It has no sessionTimeout: "
-            "they wait for their query for ever, and nobody else gets them.",
+            "the messages wait for the query for ever, and no other reader gets them.",
             remedy,
         )
     left = session.session_timeout_ms - session.away_ms
@@ -236,8 +244,8 @@ def _absent(what: str, session: SessionInfo) -> Finding:
         "lease-times-out",
         Severity.WARNING,
         f"{what} No query is connected to the session {gone}.{who} Its sessionTimeout is "
-        f"{duration(session.session_timeout_ms)}: {when} they are ready again, and whoever reads "
-        "next gets them, as redelivered.",
+        f"{duration(session.session_timeout_ms)}: {when} the messages are ready again, and the "
+        "next reader gets them, as redelivered.",
         remedy,
     )
 
@@ -253,16 +261,17 @@ def detached(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
                 "session-detached",
                 Severity.NOTE,
                 f"The session '{session.session}' was away for longer than its sessionTimeout of "
-                f"{duration(session.session_timeout_ms)}, and what it had leased is ready again. "
-                "When its query is back, it gets what is still there.",
+                f"{duration(session.session_timeout_ms)}, and its messages are ready again. When "
+                "its query is back, it gets the messages that are still in the queue.",
             )
         else:
             yield Finding(
                 "session-idle",
                 Severity.NOTE,
                 f"The session '{session.session}' reads this queue and holds nothing; no query is "
-                "connected to it. A finished query leaves it, so that its next run goes on.",
-                "When its query will not run again: ackq session release "
+                "connected to it. A finished query leaves its session, so that the next run "
+                "goes on.",
+                "If the query will not run again: ackq session release "
                 f"{argument(session.session)}",
             )
 

@@ -18,8 +18,8 @@ _FEW_LIVES: Final = 5
 # By the reason for which an outbound link waits: the code of the finding, and the link's state.
 _OUTBOUND: Final = {
     "": ("works", ""),
-    "connection": ("cut", " and is not connected there"),
-    "alarm": ("blocked", ", which takes nothing now"),
+    "connection": ("cut", " and is not connected to it"),
+    "alarm": ("blocked", ", which blocks publishers now"),
     "refusals": ("refused", ", which refuses some of its messages"),
 }
 
@@ -34,30 +34,33 @@ def held_up(link: LinkInfo) -> Iterator[Finding]:
             "link-holds",
             Severity.NOTE,
             f"{name} holds {count(link.held, 'message')}, the oldest for "
-            f"{duration(link.held_oldest_age_ms)}: they are acknowledged at the other broker when "
-            "they are settled here.",
+            f"{duration(link.held_oldest_age_ms)}: they are acknowledged at the remote broker "
+            "when they are settled at this one.",
         )
     if link.in_doubt:
         yield Finding(
             "link-in-doubt",
             Severity.NOTE,
             f"{name} has {count(link.in_doubt, 'acknowledgement')} of broken connections in doubt:"
-            " what the other broker delivers again of these is matched, and acknowledged again.",
+            " if the remote broker delivers such a message again, it is matched and acknowledged"
+            " again.",
         )
 
 
 def outbound_held_up(link: OutboundReport) -> Iterator[Finding]:
     """A warning if something keeps an outbound link from publishing, a note if something did."""
     code, state = _OUTBOUND.get(link.limited_by, ("limited", f" and waits: {link.limited_by}"))
-    counts = f"{count(link.refused, 'refusal')}, {count(link.unfit, 'message')} that can never go"
+    unfit = f"{count(link.unfit, 'message')} that can never be published"
+    counts = f"{count(link.refused, 'refusal')}, {unfit}"
     words = f"; the last reason: {link.reason.rstrip('.')}" if link.reason else ""
     if link.refused or link.unfit or link.cuts or link.limited_by:
         yield Finding(
             f"link-out-{code}",
             Severity.WARNING if link.limited_by else Severity.NOTE,
             f"The link '{link.link}' publishes queue '{link.queue}' to {link.target}{state}. Since"
-            f" it started it had {counts} out, {count(link.cuts, 'cut')}{words}.",
-            "What can never go out leaves the queue if that has a dead-letter queue."
+            f" it started it had {counts}, {count(link.cuts, 'cut')}{words}.",
+            "A message that can never be published becomes a dead letter; without a dead-letter"
+            " queue it stays in its queue and is tried again."
             if link.unfit
             else "",
         )
@@ -83,16 +86,16 @@ def _process(link: LinkInfo, name: str) -> Iterator[Finding]:
         yield Finding(
             "link-absent",
             Severity.WARNING,
-            f"{name} brings nothing from {link.source}: nobody runs it{last}. What it holds is "
-            "delivered again when it starts, and matched.",
-            "Start `ackq-broker link` with it.",
+            f"{name} brings no messages from {link.source}: no process runs it{last}. The messages "
+            "that it holds are delivered again when it starts, and are matched.",
+            "Start `ackq-broker link` with this link.",
         )
     if link.paused:
         yield Finding(
             "link-paused",
             Severity.NOTE,
-            f"{name} takes nothing, because an operator paused it; it goes on to acknowledge.",
-            f"When that shall end: ackq link resume {argument(link.link)}",
+            f"{name} takes no messages, because an operator paused it; it still acknowledges.",
+            f"To resume it: ackq link resume {argument(link.link)}",
         )
 
 
@@ -102,17 +105,17 @@ def _flow(link: LinkInfo, name: str) -> Iterator[Finding]:
         yield Finding(
             "link-refused",
             Severity.WARNING,
-            f"{name} waits, and {link.source} keeps the rest: this broker takes nothing from it. "
-            f"{link.refusal}",
-            f"See what its queue waits for: ackq why {argument(link.queue)}",
+            f"{name} waits, because this broker takes no messages from it; {link.source} keeps the "
+            f"rest. {link.refusal}",
+            f"See why its queue stands still: ackq why {argument(link.queue)}",
         )
     if window and link.held >= window:
         yield Finding(
             "link-window-full",
             Severity.WARNING,
-            f"{name} takes nothing more: it holds {count(link.held, 'message')}, and {window:,} is "
-            "its window. They wait for whoever reads the queue.",
-            f"ackq why {argument(link.queue)}",
+            f"{name} takes no more messages: it holds {count(link.held, 'message')}, and its "
+            f"window is {window:,}. They wait for the reader of the queue.",
+            f"See why its queue stands still: ackq why {argument(link.queue)}",
         )
     elif link.report.limited_by:
         yield Finding(
@@ -123,7 +126,7 @@ def _flow(link: LinkInfo, name: str) -> Iterator[Finding]:
             "link-set-aside",
             Severity.WARNING,
             f"{name} cannot bring a message of {link.source}: {link.report.set_aside_reason}.",
-            "The link's log says what became of it.",
+            "The link's log says what was done with the message.",
         )
     lives = link.report.lives_left
     if lives is not None:
@@ -131,6 +134,6 @@ def _flow(link: LinkInfo, name: str) -> Iterator[Finding]:
             "link-lives",
             Severity.WARNING if lives <= _FEW_LIVES else Severity.NOTE,
             f"{name} holds a message that {link.source} may deliver {count(lives, 'more time')}"
-            " before it drops or dead-letters it; each cut is one of these.",
-            "Raise the delivery limit there." if lives <= _FEW_LIVES else "",
+            " before it drops or dead-letters it; each cut uses up one delivery.",
+            "Raise the delivery limit at the remote broker." if lives <= _FEW_LIVES else "",
         )

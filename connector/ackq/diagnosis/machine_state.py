@@ -38,7 +38,7 @@ def _python(facts: MachineFacts) -> Iterator[Finding]:
         yield _problem(
             "python-old",
             f"This Python is {python.version} ({python.path}); ackq needs 3.11 or newer.",
-            "Make the environment with a newer one: python3.11 -m venv .venv",
+            "Make the environment with a newer Python: python3.11 -m venv .venv",
         )
     else:
         yield _ok("python", f"Python {python.version} ({python.path}).")
@@ -91,7 +91,7 @@ def _delta(facts: MachineFacts) -> Iterator[Finding]:
             "pip install 'pyspark==4.2.0'",
         )
     elif version:
-        yield _ok("delta", f"delta-spark {delta} goes with it.")
+        yield _ok("delta", f"delta-spark {delta} supports this PySpark.")
 
 
 def _java(facts: MachineFacts) -> Iterator[Finding]:
@@ -116,7 +116,8 @@ def _java(facts: MachineFacts) -> Iterator[Finding]:
     elif java.error or not java.major:
         yield _problem(
             "java-broken",
-            f"{java.program} does not say its version: {java.error or 'no version in its answer'}.",
+            f"{java.program} does not report its version: "
+            f"{java.error or 'no version in its answer'}.",
             install,
         )
     elif java.major < _LOWEST_JAVA:
@@ -124,7 +125,7 @@ def _java(facts: MachineFacts) -> Iterator[Finding]:
         yield _problem(
             "java-old",
             f"Java is {java.version} ({java.program}; {named}); Spark 4 needs 17 or newer.",
-            "Set JAVA_HOME to a newer one. " + install,
+            "Set JAVA_HOME to a newer Java. " + install,
         )
     elif not java.incubator:
         yield _warning(
@@ -168,7 +169,9 @@ def _worker(facts: MachineFacts) -> Iterator[Finding]:
             f"{here}; or: {worker.path} -m pip install CHECKOUT (CHECKOUT: {SOURCES})",
         )
     else:
-        yield _ok("worker-python", f"{who}: Python {worker.version} with what workers need.")
+        yield _ok(
+            "worker-python", f"{who}: Python {worker.version} with the packages that workers need."
+        )
 
 
 def _unnamed(worker: PythonFacts) -> str:
@@ -197,7 +200,7 @@ def _arrow(facts: MachineFacts) -> Iterator[Finding]:
             "arrow-batches",
             f"spark-defaults.conf sets {_ROWS} to {rows}: Arrow batches then have no bound in "
             "rows, and one of 2 GiB ends the query.",
-            "Leave it out; `ackq.spark.configure` sets a good one.",
+            "Remove the setting; `ackq.spark.configure` sets a suitable one.",
         )
 
 

@@ -73,8 +73,8 @@ def not_found(message_id: str, looked_at: int, queues: Sequence[str]) -> str:
     where = f"queue '{queues[0]}'" if len(queues) == 1 else count(len(queues), "queue")
     return (
         f"No message with the id '{message_id}' is in a queue now: {count(looked_at, 'message')} in"
-        f" {where} were looked at. It was never published here, or it has left: accepted, dropped "
-        "or expired."
+        f" {where} were searched. It was never published, or it has left its queue: accepted, "
+        "dropped or expired."
     )
 
 
@@ -83,9 +83,9 @@ def _state(hit: Hit) -> str:
     times = f"; it was delivered {count(before, 'time')} before" if before else ""
     holding, session = hit.holding, hit.session
     if not hit.row["leased"]:
-        return f"it waits there{times}"
+        return f"it waits for delivery{times}"
     if holding is None:
-        return f"unacked{times}; who held it has just let it go"
+        return f"unacked{times}; its holder has just released it"
     since = duration(holding.age_ms)
     if session is None:
         return f"unacked at the client '{holding.channel}' for {since}{times}"
@@ -112,9 +112,9 @@ def _death(headers: Mapping[str, str]) -> str:
     batch = f" in batch {get('batch')}" if f"{_DEAD}batch" in headers else ""
     return (
         f"It is a dead letter: {get('cause')}{reason}{settled}{batch}, at {get('at')}, from queue "
-        f"'{get('queue')}' position {get('position')}, at delivery {get('deliveries')}. It has "
-        f"died of this there {_times(get('count'))}; its first death was in queue "
-        f"'{get('first-queue')}'."
+        f"'{get('queue')}' position {get('position')}, at delivery {get('deliveries')}. It was "
+        f"dead-lettered from that queue for this cause {_times(get('count'))}; the first time was "
+        f"from queue '{get('first-queue')}'."
     )
 
 

@@ -36,7 +36,7 @@ def summary(facts: QueueFacts) -> str:
     """Summarizes the state of a queue in one line."""
     queue = facts.queue
     if queue is None:
-        return f"queue '{facts.name}': there is none"
+        return f"queue '{facts.name}' does not exist"
     counts = f"{queue.ready:,} ready, {queue.unacked:,} unacked"
     for number, what in ((queue.delayed, "delayed"), (queue.staged, "staged")):
         counts += f", {number:,} {what}" if number else ""
@@ -56,15 +56,15 @@ def _draining(facts: QueueFacts) -> Iterator[Finding]:
         yield Finding(
             "broker-draining",
             Severity.PROBLEM,
-            f"Nothing new is taken in by the whole broker. {facts.broker.blocked}",
-            "Restart it; or, when that is not meant to be: ackq broker drain --resume",
+            f"The broker takes in no new work for any queue. {facts.broker.blocked}",
+            "Restart the broker; or, to end the drain: ackq broker drain --resume",
         )
     elif not facts.serving:
         yield Finding(
             "broker-stopping",
             Severity.PROBLEM,
-            "The broker starts or is about to stop: it takes nothing new.",
-            "Wait until it is started again; clients reconnect by themselves.",
+            "The broker is starting or about to stop: it takes in no new work.",
+            "Wait until it has started; clients reconnect by themselves.",
         )
 
 
@@ -78,7 +78,8 @@ def _alarm(facts: QueueFacts) -> Iterator[Finding]:
         Severity.PROBLEM,
         f"Publishers to all queues are {'refused' if disk else 'made to wait'}. {reason} Consumers "
         "and acks go on.",
-        "Make room on the disk of its data directory, or drain a long queue: ackq queue list"
+        "Make room on the disk of the broker's data directory, or empty a long queue: ackq queue "
+        "list"
         if disk
         else "See which queue is long: ackq queue list",
     )
@@ -91,9 +92,10 @@ def _history(facts: QueueFacts) -> Iterator[Finding]:
             "history-not-accepted",
             Severity.PROBLEM,
             f"The broker's journal was restored or repaired (cause: {cause}), and "
-            f"{facts.broker.held_back:,} publishers, sessions and writers from before are refused "
-            "until an operator accepts that: the journal may lack what they were told.",
-            "When nothing that matters is missing: ackq broker accept-history",
+            f"{facts.broker.held_back:,} publishers, sessions and writers of the previous history "
+            "are refused until an operator accepts the new one: the journal may lack messages that "
+            "were confirmed or accepted.",
+            "If nothing important is missing: ackq broker accept-history",
         )
 
 
@@ -103,8 +105,8 @@ def _clock_jump(facts: QueueFacts) -> Iterator[Finding]:
             "clock-jump",
             Severity.WARNING,
             f"The clock of the broker's machine jumped {duration(facts.broker.clock_jump_ms)} "
-            "ahead. Nothing expires by it for 10 minutes; then it is believed.",
-            "Set that machine's clock right before.",
+            "ahead. For 10 minutes nothing expires by the new time; then the broker uses it.",
+            "Correct that machine's clock before then.",
         )
 
 
@@ -120,13 +122,13 @@ _BROKER_RULES: Final[tuple[Callable[[QueueFacts], Iterator[Finding]], ...]] = (
 
 
 def _missing(facts: QueueFacts) -> Finding:
-    up = f" This one started {duration(facts.broker.uptime_ms)} ago." if facts.now_us else ""
+    up = f" The broker started {duration(facts.broker.uptime_ms)} ago." if facts.now_us else ""
     return Finding(
         "queue-missing",
         Severity.PROBLEM,
-        f"There is no queue '{facts.name}'. It was never declared here, was deleted, expired "
-        "without use (expires), or was declared as not durable, which a restart of the broker "
-        f"takes away with its messages.{up}",
+        f"There is no queue '{facts.name}'. It was never declared, was deleted, expired without "
+        "use (expires), or was declared as not durable: a restart of the broker deletes such a "
+        f"queue with its messages.{up}",
         f"ackq queue declare {argument(facts.name)}",
     )
 
@@ -135,7 +137,7 @@ def _nothing_stuck(facts: QueueFacts, queue: QueueInfo) -> Finding:
     if facts.messages:
         return Finding("nothing-stuck", Severity.OK, "Nothing is stuck.")
     if not queue.published:
-        sentence = "The queue is empty, and nothing was ever put in."
+        sentence = "The queue is empty, and no message was ever published to it."
     else:
         ends = {
             "accepted": queue.accepted,
@@ -165,7 +167,7 @@ def _bound(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
         yield Finding(
             "queue-full-drops",
             Severity.WARNING,
-            f"The queue is at its bound of {bound}: each new message pushes out the oldest ready "
+            f"The queue is at its bound of {bound}: each new message displaces the oldest ready "
             f"one, which is lost. {are(queue.dropped, 'message')} dropped so far.",
             "Consume faster, or declare a queue with a larger bound and move the publishers to it.",
         )
@@ -175,20 +177,21 @@ def _bound(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
         "queue-full-refuses",
         Severity.PROBLEM,
         f"The queue is at its bound of {bound} ({parts}, {queue.staged:,} staged): publishers are "
-        "refused until some are accepted.",
-        f"Get it drained; what is not needed any more: ackq queue purge {argument(queue.queue)}",
+        "refused until some of its messages are settled.",
+        "Start or speed up its consumers; if the messages are not needed: ackq queue purge "
+        f"{argument(queue.queue)}",
     )
 
 
 def _delayed(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
     if queue.delayed:
         first = facts.holdings.next_ready_ms
-        when = f"in {duration(first)}" if first else "in an instant"
+        when = f"in {duration(first)}" if first else "in a moment"
         yield Finding(
             "redelivery-delay",
             Severity.NOTE,
-            f"{are(queue.delayed, 'message')} delayed after a failure, and nobody gets what is "
-            f"delayed. The first is ready {when}.",
+            f"{are(queue.delayed, 'message')} delayed after a failure; no reader gets a "
+            f"delayed message. The first is ready {when}.",
         )
 
 
@@ -204,7 +207,7 @@ def _limit(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
             Severity.PROBLEM,
             f"A message has failed {count(failures, 'time')}, and the delivery limit is "
             f"{properties.delivery_limit}; but the queue has neither a dead-letter queue nor "
-            "drop-on-limit, so that the limit has no effect: the message comes again for ever.",
+            "drop-on-limit, so that the limit has no effect: it is redelivered for ever.",
             _redeclare(queue.queue),
         )
     elif properties.delivery_limit:
@@ -220,8 +223,8 @@ def _limit(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
             "message-fails-again-and-again",
             Severity.WARNING,
             f"A message has failed {count(failures, 'time')}, and the queue has no delivery limit: "
-            "it comes again for ever.",
-            f"See what it is: ackq queue peek {argument(queue.queue)}",
+            "it is redelivered for ever.",
+            f"Look at the message: ackq queue peek {argument(queue.queue)}",
         )
 
 
@@ -240,8 +243,9 @@ def _dead_letters(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
             "dead-letter-queue-missing",
             Severity.WARNING,
             f"The dead-letter queue '{target}' does not exist: dead letters go to the built-in "
-            f"queue '{_BUILT_IN_DEAD}', where nobody may look for them.",
-            f"ackq queue declare {argument(target)}; and: ackq queue peek {_BUILT_IN_DEAD}",
+            f"queue '{_BUILT_IN_DEAD}', where they may not be noticed.",
+            f"Declare it: ackq queue declare {argument(target)}; see the dead letters so far: "
+            f"ackq queue peek {_BUILT_IN_DEAD}",
         )
     if dead is None:
         return
@@ -253,24 +257,25 @@ def _dead_letters(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
         yield Finding(
             "dead-letter-queue-full",
             Severity.WARNING,
-            f"The dead-letter queue '{target}' is at its bound: each new dead letter pushes out "
+            f"The dead-letter queue '{target}' is at its bound: each new dead letter displaces "
             f"the oldest, which is lost. {are(dead.dropped, 'message')} dropped so far.",
-            f"ackq queue peek {argument(target)}; and: ackq queue redrive {argument(target)}",
+            f"See the causes: ackq queue peek {argument(target)}; to bring them back: ackq queue "
+            f"redrive {argument(target)}",
         )
     elif full:
         yield Finding(
             "dead-letter-queue-full",
             Severity.NOTE,
-            f"The dead-letter queue '{target}' is at its bound. Dead letters still get in; only "
-            "what is published to it directly is refused.",
+            f"The dead-letter queue '{target}' is at its bound. It still takes dead letters; "
+            "only messages that are published to it directly are refused.",
         )
     if dead.ready:
         yield Finding(
             "dead-letters",
             Severity.NOTE,
             f"The dead-letter queue '{target}' has {count(dead.ready, 'message')}.",
-            f"See why: ackq queue peek {argument(target)}; to bring them back: ackq queue redrive "
-            f"{argument(target)}",
+            f"See the causes: ackq queue peek {argument(target)}; to bring them back: ackq queue "
+            f"redrive {argument(target)}",
         )
 
 
@@ -291,18 +296,18 @@ def _batch(batch: BatchInfo, rows: int, used: int) -> Finding:
         return Finding(
             "staging",
             Severity.NOTE,
-            f"{what}, and {are(batch.open_stages, 'task')} writing on. They are visible when the "
-            "batch is committed, and hold room until then.",
+            f"{what}, and {are(batch.open_stages, 'task')} still writing. The rows become visible "
+            "when the batch is committed, and take up room until then.",
         )
     gone = batch.age_ms >= _OLD_STAGE_MS
     goes = "a day" if batch.single else "7 days"
     return Finding(
         "staged-and-silent" if gone else "staging",
         Severity.WARNING if gone else Severity.NOTE,
-        f"{what} and not committed; nothing was heard of that write for "
-        f"{duration(batch.age_ms)}. They are not visible and hold room until it commits, its query "
-        f"runs the batch again, or {goes} are over.",
-        f"When that write is dead: ackq batch drop {argument(batch.writer)} {batch.batch_id}"
+        f"{what} and not committed them; the write was last heard of {duration(batch.age_ms)} ago. "
+        "The rows are not visible and take up room until the write commits, its query runs the "
+        f"batch again, or {goes} {'has' if batch.single else 'have'} passed.",
+        f"If the write is dead: ackq batch drop {argument(batch.writer)} {batch.batch_id}"
         if gone
         else "",
     )
@@ -311,19 +316,19 @@ def _batch(batch: BatchInfo, rows: int, used: int) -> Finding:
 def _expiry(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
     first = facts.holdings.next_expiry_ms
     goes = queue.properties.dead_letter_queue
-    where = f"to the dead-letter queue '{goes}'" if goes else "for good"
+    become = f"move to the dead-letter queue '{goes}'" if goes else "are deleted"
     if first:
         yield Finding(
             "expiry-ahead",
             Severity.NOTE,
-            f"Messages expire here and go {where}: the next in {duration(first)}.",
+            f"Messages of the queue expire and {become}: the next in {duration(first)}.",
         )
     if queue.expired:
         yield Finding(
             "expired",
             Severity.NOTE,
-            f"{count(queue.expired, 'message')} expired here so far: not taken in time, and gone "
-            f"{where}.",
+            f"{count(queue.expired, 'message')} expired so far before being consumed. Expired "
+            f"messages {become}.",
         )
 
 
@@ -332,7 +337,7 @@ def _transient(_: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
         yield Finding(
             "not-durable",
             Severity.NOTE,
-            "The queue is not durable: a restart of the broker takes it away with its messages.",
+            "The queue is not durable: a restart of the broker deletes it with its messages.",
         )
 
 

@@ -64,7 +64,7 @@ def test_a_wrong_value_names_its_option_and_has_examples(kind, text, said):
         (True, [], "\n", 1, "Nothing was changed."),
         (True, ["--yes"], "", 0, ""),
         (False, ["-y"], "", 0, ""),
-        (False, [], "y\n", 2, "Drop 3 messages? Nobody can be asked here: say --yes to go on."),
+        (False, [], "y\n", 2, "not a terminal, so nobody can be asked: give --yes."),
     ],
 )
 def test_a_loss_is_confirmed(terminal, arguments, typed, status, said, monkeypatch):

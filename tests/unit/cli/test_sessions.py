@@ -87,7 +87,7 @@ def test_what_does_not_go_together(run, arguments):
     """S8: contradictory arguments are a usage error, and nothing is released."""
     admin = Admin()
     refused = run(admin, *arguments)
-    assert (refused.exit_code, "Say NAME" in refused.output) == (2, True)
+    assert (refused.exit_code, "Give NAME" in refused.output) == (2, True)
     assert admin.released == []
 
 

@@ -24,15 +24,15 @@ def test_a_link_at_work():
 @pytest.mark.parametrize(
     ("fields", "code", "said"),
     [
-        ({}, "link-absent", "nobody runs it. What it holds"),
+        ({}, "link-absent", "no process runs it. The messages"),
         ({"holder": Holder(host="h", pid=7)}, "link-absent", "the last was h (7)"),
         ({"live": True, "paused": True}, "link-paused", "an operator paused it"),
         (
             {"live": True, "refusal": "'q' is full."},
             "link-refused",
-            "takes nothing from it. 'q' is",
+            "keeps the rest. 'q' is",
         ),
-        ({"held": 5, **report(window_messages=5)}, "link-window-full", "and 5 is its window"),
+        ({"held": 5, **report(window_messages=5)}, "link-window-full", "and its window is 5"),
         (report(limited_by="broker"), "link-limited", "limited by its broker"),
         ({"live": True, "held": 1}, "link-holds", "holds 1 message, the oldest for"),
         ({"live": True, "in_doubt": 1}, "link-in-doubt", "1 acknowledgement of broken"),
@@ -72,8 +72,8 @@ def test_an_outbound_link_at_work():
 @pytest.mark.parametrize(
     ("fields", "code", "said"),
     [
-        ({"limited_by": "connection"}, "link-out-cut", "to there and is not connected there. Si"),
-        ({"limited_by": "alarm"}, "link-out-blocked", "to there, which takes nothing now. Si"),
+        ({"limited_by": "connection"}, "link-out-cut", "to there and is not connected to it. Si"),
+        ({"limited_by": "alarm"}, "link-out-blocked", "to there, which blocks publishers now. Si"),
         ({"limited_by": "refusals"}, "link-out-refused", "which refuses some of its messages. Si"),
         ({"limited_by": "new"}, "link-out-limited", "to there and waits: new. Since"),
     ],
@@ -85,8 +85,8 @@ def test_what_holds_an_outbound_link_up(fields, code, said):
     assert finding.sentence.startswith("The link 'l' publishes queue 'q' to there")
     assert said in finding.sentence
     assert finding.sentence.endswith(
-        "Since it started it had 1 refusal, 2 messages that can never go out, 3 cuts;"
-        " the last reason: no queue takes it."
+        "Since it started it had 1 refusal, 2 messages that can never be published, 3"
+        " cuts; the last reason: no queue takes it."
     )
 
 

@@ -15,10 +15,10 @@ def row(**fields):
 def test_a_message_that_waits():
     """Q9, C7: a ready message, with the number of earlier deliveries."""
     assert path_of(Hit("q", row())) == [
-        "In queue 'q' at position 3, published at 2013-01-01 10:00:00 UTC: it waits there."
+        "In queue 'q' at position 3, published at 2013-01-01 10:00:00 UTC: it waits for delivery."
     ]
     (again,) = path_of(Hit("q", row(delivery_count=3)))
-    assert again.endswith("it waits there; it was delivered 2 times before.")
+    assert again.endswith("it waits for delivery; it was delivered 2 times before.")
 
 
 def test_a_message_that_a_session_leases():
@@ -44,7 +44,7 @@ def test_a_message_at_a_client():
     (sentence,) = path_of(Hit("q", row(leased=True), holding))
     assert sentence.endswith("unacked at the client 'h:9' for 1 s.")
     (sentence,) = path_of(Hit("q", row(leased=True)))
-    assert sentence.endswith("has just let it go.")
+    assert sentence.endswith("its holder has just released it.")
 
 
 def test_a_dead_letter():
@@ -64,13 +64,13 @@ def test_a_dead_letter():
     hit = Hit("dead", row(headers=[(f"ackq-dead-{name}", value) for name, value in names.items()]))
     assert path_of(hit)[1] == (
         "It is a dead letter: rejected, reason 'no id' by session 's' in batch 4, at "
-        "2013-01-01T10:00:00Z, from queue 'orders' position 7, at delivery 2. It has died of this "
-        "there once; its first death was in queue 'orders'."
+        "2013-01-01T10:00:00Z, from queue 'orders' position 7, at delivery 2. It was "
+        "dead-lettered from that queue for this cause once; the first time was from queue 'orders'."
     )
     assert hit.as_dict()["dead_letter"] == names
 
 
 def test_a_message_that_is_nowhere():
     """Q9: a message that was not found, with the number of messages examined."""
-    assert "2 messages in queue 'q' were looked at" in not_found("m", 2, ["q"])
+    assert "2 messages in queue 'q' were searched" in not_found("m", 2, ["q"])
     assert "in 3 queues" in not_found("m", 2, ["a", "b", "c"])

@@ -107,7 +107,7 @@ def test_a_queue_that_does_not_exist():
     (finding,) = diagnose(QueueFacts("it's gone", broker))
     assert (finding.code, finding.severity) == ("queue-missing", PROBLEM)
     assert "declared as not durable" in finding.sentence
-    assert "This one started 1.5 min ago." in finding.sentence
+    assert "The broker started 1.5 min ago." in finding.sentence
     # The name in the command must be one argument of the shell.
     assert finding.remedy == "ackq queue declare 'it'\"'\"'s gone'"
 
@@ -117,7 +117,7 @@ def test_an_empty_queue():
     (finding,) = diagnose(facts())
     assert (finding.severity, finding.sentence) == (
         OK,
-        "The queue is empty, and nothing was ever put in.",
+        "The queue is empty, and no message was ever published to it.",
     )
     (finding,) = diagnose(facts(published=7, accepted=5, dropped=2))
     assert finding.sentence.endswith("It had 7 messages so far: 5 accepted, 2 dropped.")
@@ -140,10 +140,10 @@ def test_a_dead_letter_queue_waits_for_an_operator():
     assert (ok.code, note.code, note.severity) == ("nothing-stuck", "dead-letters-wait", NOTE)
     assert note.sentence == (
         "3 messages are ready, the oldest for 2.0 min: dead letters of 'orders', 'bills', which "
-        "wait for an operator. Nobody reads the queue, and nobody has to."
+        "wait for an operator. The queue has no reader and needs none."
     )
     assert note.remedy == (
-        "See why they died: ackq queue peek q; to bring them back: ackq queue redrive q"
+        "See the causes: ackq queue peek q; to bring them back: ackq queue redrive q"
     )
 
 
@@ -224,7 +224,10 @@ def test_a_channel_that_is_cut_and_one_without_a_consumer():
     cut = facts(unacked=5, holdings={"holdings": [channel(connected=False)]})
     assert "Its connection is cut" in found(cut, "unacked-at-consumer").sentence
     unsubscribed = facts(unacked=5, holdings={"holdings": [channel()]})
-    assert "no consumer on this queue" in found(unsubscribed, "unacked-at-consumer").sentence
+    assert (
+        "no longer has a consumer on this queue"
+        in found(unsubscribed, "unacked-at-consumer").sentence
+    )
 
 
 # --- sessions ---
@@ -245,8 +248,8 @@ def test_a_lease_of_a_live_query():
     assert finding.sentence == (
         "The session 's' has leased 5 messages (515 bytes, positions 3 to 7; they keep 4.0 KiB of "
         "the journal) for 10 s (since 2013-01-01 09:59:50 UTC), for batch 4 of query Q. Its rows "
-        "were read. Process 7 on h (app) is connected, at attempt 1. They are accepted once its "
-        "checkpoint has the batch."
+        "were read. Process 7 on h (app) is connected, at attempt 1. The messages are accepted "
+        "once its checkpoint has the batch."
     )
 
 
@@ -286,7 +289,9 @@ def test_a_lease_without_holder_times_out():
     given = leased(session(live=False, away_ms=60_000, session_timeout_ms=900_000))
     finding = found(given, "lease-times-out")
     assert finding.severity is WARNING
-    assert "sessionTimeout is 15.0 min: in 14.0 min they are ready again" in finding.sentence
+    assert (
+        "sessionTimeout is 15.0 min: in 14.0 min the messages are ready again" in finding.sentence
+    )
 
 
 def test_a_lease_from_before_a_restore():
@@ -427,7 +432,9 @@ def test_staged_rows_of_a_write_under_way():
 def test_messages_that_expire():
     """Q9, Q3: when messages expire, and where they go."""
     given = facts(ready=1, expired=4, holdings={"next_expiry_ms": 60_000})
-    assert found(given, "expiry-ahead").sentence.endswith("go for good: the next in 1.0 min.")
+    assert found(given, "expiry-ahead").sentence.endswith(
+        "expire and are deleted: the next in 1.0 min."
+    )
     assert "4 messages expired" in found(given, "expired").sentence
 
 
@@ -513,4 +520,4 @@ def test_the_summary():
         "position 9"
     )
     assert summary(facts()) == "queue 'q': 0 ready, 0 unacked"
-    assert summary(QueueFacts("q", ServerInfo())) == "queue 'q': there is none"
+    assert summary(QueueFacts("q", ServerInfo())) == "queue 'q' does not exist"

@@ -197,7 +197,9 @@ def test_line_over_the_limit_ends_publishing_and_is_named(run, orders, admin, mo
     result = run("publish", orders, input=b"\n".join(lines))
     assert result.exit_code == ExitStatus.NOT_CONFIRMED
     assert result.stdout == "confirmed=2\n"
-    assert "Message 3 and what follows it were not published: The message has" in result.stderr
+    assert (
+        "Message 3 and the messages after it were not published: The message has" in result.stderr
+    )
     assert admin.queue(orders).ready == 2
 
 
@@ -230,7 +232,7 @@ def test_interrupted_publish_says_how_far_it_came(run, orders, monkeypatch):
         (("queue", "declare", "q", "--overflow", "explode"), "drop-head"),
         (("queue", "vanish"), "No such command"),
         (("queue", "redrive", "q", "--count", "0"), "--count"),
-        (("consume", "q", "--reason", "late"), "--reason goes with"),
+        (("consume", "q", "--reason", "late"), "--reason needs"),
         (("consume", "q", "--outcome", "failed"), "give --count as well"),
         (("consume", "q", "--outcome", "lost"), "rejected"),
     ],

@@ -67,9 +67,9 @@ def test_differences_are_named_and_nothing_is_made(run, other, tmp_path):
         assert told.exit_code != 0
         for part in (
             "Nothing was made. ",
-            "queue 'd-work': dead_letter_queue is '' here and 'd-dead' in the file",
-            "queue 'd-work': message_ttl_ms is 1 here and 5000 in the file",
-            "exchange 'd-events': type is 'direct' here and 'topic' in the file",
+            "queue 'd-work': dead_letter_queue is '' at the broker and 'd-dead' in the file",
+            "queue 'd-work': message_ttl_ms is 1 at the broker and 5000 in the file",
+            "exchange 'd-events': type is 'direct' at the broker and 'topic' in the file",
         ):
             assert part in told.output
         assert [each.queue for each in admin.queues()] == ["d-work"]
@@ -78,29 +78,29 @@ def test_differences_are_named_and_nothing_is_made(run, other, tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("{", "is no JSON"),
-        ("[]", "its format has to be 1"),
-        ('{"format": 2}', "its format has to be 1"),
-        ('{"format": 1, "users": []}', "has 'users', which is no kind of thing"),
-        ('{"format": 1, "queues": [{"name": "q"}]}', "each of queues needs queue"),
+        ("{", "is not JSON"),
+        ("[]", "its format must be 1"),
+        ('{"format": 2}', "its format must be 1"),
+        ('{"format": 1, "users": []}', "has the unknown key 'users'"),
+        ('{"format": 1, "queues": [{"name": "q"}]}', "each entry of queues needs queue"),
         ('{"format": 1, "queues": [{"queue": "q", "properties": {"color": 1}}]}', "does not know"),
         ('{"format": 1, "queues": [{"queue": "q", "properties": 5}]}', "properties, if any"),
-        ('{"format": 1, "queues": [{"queue": 5}]}', "which are texts"),
-        ('{"format": 1, "queues": ["q"]}', "each of queues needs queue"),
+        ('{"format": 1, "queues": [{"queue": 5}]}', "as strings"),
+        ('{"format": 1, "queues": ["q"]}', "each entry of queues needs queue"),
         (
             '{"format": 1, "queues": [{"queue": "q", "properties": {"max_length": -1}}]}',
-            "a value of one",
+            "a property value",
         ),
         (
             '{"format": 1, "queues": [{"queue": "q", "properties": {"dead_letter_queue": []}}]}',
-            "a value of one",
+            "a property value",
         ),
-        ('{"format": 1, "exchanges": [{"exchange": "x", "type": []}]}', "a value of one"),
+        ('{"format": 1, "exchanges": [{"exchange": "x", "type": []}]}', "a property value"),
         (
             '{"format": 1, "exchanges": [{"exchange": "x", "durable": 1' + "0" * 30 + "}]}",
-            "a value",
+            "a property value",
         ),
-        ("[" * 100_000, "is no JSON"),
+        ("[" * 100_000, "is not JSON"),
     ],
 )
 def test_a_file_that_is_none(run, admin, tmp_path, text, told):

@@ -58,7 +58,7 @@ def test_pause_and_resume(run, link):
     assert said == [
         f"link '{link.name}' is paused\n",
         f"link '{link.name}' is paused, as before\n",
-        f"link '{link.name}' goes on\n",
+        f"link '{link.name}' is not paused\n",
     ]
     changed = read(run("link", "pause", link.name, "--json"))
     assert changed == {"link": link.name, "paused": True, "changed": True}
@@ -90,7 +90,7 @@ def test_remove(run, link, admin):
     link.close()
     assert "--forget" in failed(run("link", "remove", link.name))
     said = run("link", "remove", link.name, "--forget").stdout
-    assert said == f"link '{link.name}' removed; 3 messages may come again as new ones\n"
+    assert said == f"link '{link.name}' removed; 3 messages may be delivered again as new ones\n"
     missing = failed(run("link", "show", link.name), ExitStatus.NOT_FOUND)
     assert "ackq link list" in missing
     assert until(lambda: admin.queue(link.name).ready) == 3
@@ -109,7 +109,7 @@ def test_why_a_queue_waits_for_a_link(run, link):
     link.close()
     found = why(run, link.name)["findings"]
     (absent,) = [each for each in found if each["code"] == "link-absent"]
-    assert f"'{link.name}' brings nothing from {SOURCE}" in absent["sentence"]
+    assert f"'{link.name}' brings no messages from {SOURCE}" in absent["sentence"]
 
 
 def why(run, queue):
@@ -131,7 +131,7 @@ def outbound(endpoint, admin, request):
         published=7,
         refused=2,
         limited_by="refusals",
-        reason="returned: no queue there takes it",
+        reason="returned: no queue of the remote broker takes it",
     )
     request = pb.ReportOutboundRequest(report=report)
     with OutboundReporter(Broker(endpoint), lambda: request) as reporter:
@@ -160,8 +160,8 @@ def test_an_outbound_link_is_shown_while_it_runs(run, outbound, admin):
         f"The link '{name}' publishes queue '{name}' to amqp://there, queue t,"
     )
     assert reason.endswith(
-        "2 refusals, 0 messages that can never go out, 0 cuts; the last reason:"
-        " returned: no queue there takes it."
+        "2 refusals, 0 messages that can never be published, 0 cuts; the last reason:"
+        " returned: no queue of the remote broker takes it."
     )
     assert shown["outbound"][0]["refused"] == 2
     text = run("link", "show", name).stdout
@@ -177,7 +177,7 @@ def test_an_outbound_link_is_stopped_where_it_runs(run, outbound):
     for verb in ("pause", "resume", "drain", "remove"):
         said = failed(run("link", verb, outbound.link))
         assert f"The link '{outbound.link}' is outbound" in said
-        assert f"Stop that with Ctrl-C or SIGTERM: {socket.gethostname()}" in said
+        assert f"stop the process with Ctrl-C or SIGTERM: {socket.gethostname()}" in said
 
 
 def test_why_a_queue_waits_for_an_outbound_link(run, outbound):
@@ -186,4 +186,4 @@ def test_why_a_queue_waits_for_an_outbound_link(run, outbound):
         each for each in why(run, outbound.link)["findings"] if each["code"] == "link-out-refused"
     ]
     assert found["severity"] == "warning"
-    assert "no queue there takes it" in found["sentence"]
+    assert "no queue of the remote broker takes it" in found["sentence"]

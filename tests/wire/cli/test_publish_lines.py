@@ -76,7 +76,7 @@ def test_a_bad_line_is_named_and_those_after_it_are_published(run, orders, admin
     assert named[-1]["error"]["exit_status"] == 7
     # Without ROUTING_KEY each line has its own, and an unroutable one is named too.
     said = failed(run("publish", "--jsonl", input=given), ExitStatus.NOT_CONFIRMED)
-    assert "line 2: It is no JSON" in said
+    assert "line 2: The line is not JSON" in said
     assert "line 4: " in said
     assert "Error: 6 messages" in said
 
@@ -86,7 +86,7 @@ def test_a_bad_line_of_a_transaction_publishes_nothing(run, orders, admin):
     given = lines({"body": "a"}) + "{\n"
     result = run("publish", orders, "--jsonl", "--transaction", input=given)
     said = failed(result, ExitStatus.NOT_CONFIRMED)
-    assert "Nothing was published, because of message 2: It is no JSON" in said
+    assert "Nothing was published, because of message 2: The line is not JSON" in said
     assert admin.queue(orders).ready == 0
 
 

@@ -121,7 +121,9 @@ def test_a_lease_of_a_live_reader_and_of_one_that_is_gone(run, endpoint, admin, 
     session.advance(timed)
     session.hold(queue, reply.incarnation, reply.epoch, request.holder.token).close()
     wait_until(lambda: not admin.session(queue).live)
-    assert "1.0 h: in 60.0 min they are" in findings(run, queue)["lease-times-out"]["sentence"]
+    assert (
+        "1.0 h: in 60.0 min the messages are" in findings(run, queue)["lease-times-out"]["sentence"]
+    )
 
 
 def test_a_full_queue_and_its_dead_letter_queue(run, endpoint, admin, queue, fill):

@@ -150,7 +150,7 @@ def test_a_writer_is_given_to_a_user(run, endpoint, request):
     name = request.node.name
     commit_batch(endpoint, writer=name, batch_id=0, run_id="run", stages=[])
     assert run("writer", "assign", name, "--to", "alice").stdout == (
-        f"writer '{name}' given to 'alice', before nobody's\n"
+        f"writer '{name}' given to user 'alice', belonged to no user\n"
     )
     again = read(run("writer", "assign", name, "--to", "bob", "--json"))
     assert again == [{"writer": name, "user": "bob", "before": "alice"}]

@@ -150,7 +150,7 @@ def test_links(page, live_link):
     page.until(lambda: len(page.rows(caption)) == 1)
     page.click("tbody a")
     page.until(lambda: page.texts("h1") == ["gone"])
-    page.says(".note", "nobody runs it")
+    page.says(".note", "no process runs it")
 
 
 def test_a_link(page, live_link):

@@ -117,7 +117,7 @@ def test_a_user_sees_links_of_its_own_queues(guarded):
     _, links = ask(guarded, "watcher", "/api/links?name=hidden")
     (row,) = links["rows"]
     assert (row["queue"], "token" in row["holder"], "report" in row) == ("other", False, False)
-    assert "nobody runs it" in row["held_up"][0]
+    assert "no process runs it" in row["held_up"][0]
 
 
 @pytest.mark.parametrize("user", ["master", "watcher", "tenant", "writer", "keeper"])

@@ -72,7 +72,7 @@ def test_messages_that_amqp_cannot_carry(rabbit, edge, links):
     (shown,) = reported(edge, lambda each: each.unfit >= len(POISON))
     assert (shown.published, shown.refused, shown.limited_by) == (len(good), 0, "refusals")
     assert "AMQP cannot carry it" in shown.reason
-    assert "can never go out" in outbound_sentences(shown)[0]
+    assert "can never be published" in outbound_sentences(shown)[0]
     assert link.stop() == 0
     assert shown_now(edge) == []
     assert sorted(int(properties.message_id) for properties, _ in rabbit.take()) == good

@@ -105,7 +105,9 @@ def _handshake(where: Any, context: ssl.SSLContext, name: str) -> _Handshake:
             secured.settimeout(_TIMEOUT_S)
             with suppress(TimeoutError):
                 if not secured.recv(1):
-                    return _Handshake("it hung up after it (client certificate required?)")
+                    return _Handshake(
+                        "the broker closed the connection after it (client certificate required?)"
+                    )
             ends = certificate.get("notAfter")
             seconds = ssl.cert_time_to_seconds(ends) if isinstance(ends, str) else 0
             return _Handshake("", int(seconds * 1_000_000))

@@ -16,13 +16,15 @@ from ackq.diagnosis.machine_state import check_machine
 
 
 @click.command()
-@click.option("--queue", default="", metavar="NAME", help="Also whether this queue is open to me.")
-@click.option("--no-broker", is_flag=True, help="Only this machine.")
+@click.option(
+    "--queue", default="", metavar="NAME", help="Also check that this user may look at this queue."
+)
+@click.option("--no-broker", is_flag=True, help="Check only this machine, not the broker.")
 @connected
 def doctor(target: Target, *, queue: str, no_broker: bool) -> None:
-    """Check Java, Python, Spark, Arrow, and the way to the broker, each with its remedy.
+    """Check Java, Python, Spark, Arrow and the connection to the broker; print remedies.
 
-    Exit status 1 when something is broken.
+    Exit status 1 if there is a problem.
     """
     findings = _machine()
     if not no_broker:

@@ -27,7 +27,11 @@ _SHOWN: Final = 20
 @click.command()
 @click.argument("message_id", metavar="MESSAGE_ID")
 @click.option(
-    "--queue", "queues", multiple=True, metavar="NAME", help="Look only here; repeatable."
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="NAME",
+    help="Queue to search; repeatable. Default: all queues.",
 )
 @connected
 def trace(
@@ -36,9 +40,9 @@ def trace(
     message_id: str,
     queues: tuple[str, ...],
 ) -> None:
-    """Say where the message MESSAGE_ID is: in which queue, who holds it, why it died.
+    """Show where message MESSAGE_ID is: its queue, its holder, why it is a dead letter.
 
-    All messages of the queues are looked at; none is touched. Several may have one id.
+    Searches all messages of the queues and changes none. Several messages may have the same id.
     """
     with target.admin() as admin:
         names = queues or tuple(each.queue for each in admin.queues())
@@ -60,7 +64,8 @@ def trace(
         click.echo(printable(not_found(message_id, looked_at, names)))
     if closed:
         some = ", ".join(f"'{name}'" for name in closed[:_SHOWN])
-        click.echo(printable(f"Not open to this user: {count(len(closed), 'queue')} ({some})."))
+        skipped = count(len(closed), "queue")
+        click.echo(printable(f"Not searched, as this user may not read them: {skipped} ({some})."))
 
 
 class _Searched(NamedTuple):

@@ -32,7 +32,7 @@ _MOST_SESSIONS = 50
 def why(target: Target, *, name: str) -> None:
     """Say why the queue QUEUE stands still: who holds what, since when, and what to do.
 
-    Exit status 1 when nothing goes on without somebody's doing, 3 when there is no such queue.
+    Exit status 1 if a problem needs action, 3 if the queue does not exist.
     """
     with target.admin() as admin:
         facts = gather(admin, name)
