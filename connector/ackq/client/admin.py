@@ -316,7 +316,7 @@ class Admin:
             if page.queues:
                 request.after = _behind(request.after, page.queues[-1].queue)
             elif not request.page_size:
-                raise _no_answer("It has more queues, and lists none.")
+                raise _no_answer("it announces more queues and lists none.")
             else:  # this user may see no queue of the page: fetch the rest in one answer
                 request.page_size = 0
 
@@ -409,7 +409,7 @@ class Admin:
         found = self._sessions(sessions_pb2.ListSessionsRequest(session=name))
         if not found:
             raise SessionNotFoundError(
-                f"There is no session '{name}'. `ackq session list` shows those there are.",
+                f"There is no session '{name}'. `ackq session list` lists the sessions.",
                 session=name,
             )
         return found[0]
@@ -792,19 +792,20 @@ def _choice(choices: dict[str, T], name: str, value: str) -> T:
 def _some(found: Sequence[T]) -> Sequence[T]:
     """The items that an answer lists; raises InternalError for an empty list."""
     if not found:
-        raise _no_answer("It lists nothing.")
+        raise _no_answer("it lists nothing.")
     return found
 
 
 def _behind(after: K, last: K) -> K:
     """The key after which the next page begins; raises InternalError if it does not advance."""
     if not last > after:
-        raise _no_answer("Its list does not go on.")
+        raise _no_answer("its next page does not follow the previous one.")
     return last
 
 
 def _no_answer(what: str) -> InternalError:
-    return InternalError(f"The broker's answer is none of the protocol: {what}")
+    remedy = "Check that client and broker have the same version."
+    return InternalError(f"The broker's answer violates the protocol: {what} {remedy}")
 
 
 def _uint64(name: str, value: int) -> int:

@@ -79,6 +79,6 @@ def refuse_coroutine(callback: object, name: str, remedy: str) -> None:
     called = getattr(inner, "__call__", None)  # noqa: B004 - an instance may have an async one
     if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(called):
         raise InvalidArgumentError(
-            f"'{name}' is a coroutine function, which nobody would await here; {remedy}.",
+            f"'{name}' is a coroutine function, which would never be awaited; {remedy}.",
             argument=name,
         )

@@ -345,7 +345,7 @@ def _check_names(names: Sequence[str]) -> None:
         )
     twice = [name for name in names if list(names).count(name) > 1]
     if twice:
-        raise SchemaError(f"Column '{twice[0]}' is there twice.", column=twice[0])
+        raise SchemaError(f"Column '{twice[0]}' is given twice.", column=twice[0])
 
 
 def _conform(name: str, column: pa.Array, expected: pa.DataType) -> pa.Array:

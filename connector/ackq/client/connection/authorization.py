@@ -69,7 +69,7 @@ class TokenFile:
         try:
             check_token(token, "It")
         except InvalidArgumentError:
-            raise _NoTokenError("does not hold one token alone, without spaces") from None
+            raise _NoTokenError("does not hold exactly one token, without spaces") from None
         return token
 
     def _miss(self, problem: str, error: Exception) -> None:
@@ -77,7 +77,7 @@ class TokenFile:
             raise InvalidArgumentError(
                 f"The token file '{self.path}' {problem}.", path=self.path
             ) from error
-        _log.warning("The token file '%s' %s; its last token stays in use.", self.path, problem)
+        _log.warning("The token file '%s' %s; its previous token stays in use.", self.path, problem)
 
 
 class _NoTokenError(Exception):

@@ -43,21 +43,25 @@ class Setting(NamedTuple):
 
 
 SETTINGS: Final = (
-    Setting("tls", "tls", "", "Encrypt; on with a file or name below."),
-    Setting("ca", "tlsCa", help="PEM file to trust."),
-    Setting("cert", "tlsCert", help="Client's PEM file."),
-    Setting("key", "tlsKey", help="Its key's PEM file."),
+    Setting("tls", "tls", "", "Use TLS; implied by --ca, --cert, --key and --server-name."),
+    Setting("ca", "tlsCa", help="PEM file with the authority of the broker's certificate."),
+    Setting("cert", "tlsCert", help="PEM file with the client's certificate."),
+    Setting("key", "tlsKey", help="PEM file with the key of the client's certificate."),
     Setting("ca_pem", "tlsCaPem"),
     Setting("cert_pem", "tlsCertPem"),
     Setting("key_pem", "tlsKeyPem"),
-    Setting("server_name", "tlsServerName", help="Name in the broker's certificate."),
+    Setting(
+        "server_name",
+        "tlsServerName",
+        help="Expected name in the broker's certificate, if not the host.",
+    ),
     Setting("token", "token"),
     Setting(
         "token_file",
         "tokenFile",
         "FILE",
-        "File with the token that says who you are. Or put the token itself into the environment,"
-        " as ACKQ_TOKEN: on the command line every user of this machine would see it (ps).",
+        "File with the token of the user. The token itself may be in the environment as ACKQ_TOKEN,"
+        " but not on the command line, where every user of this machine would see it (ps).",
     ),
     Setting(
         "insecure",
@@ -100,7 +104,8 @@ class Broker:
         if isinstance(endpoint, Broker):
             if security is not None or retry_ms != limits.RETRY_TOTAL_MS:
                 raise InvalidArgumentError(
-                    "A Broker has its security and its retries; give these to it instead."
+                    "'security' and 'retry_total_ms' have no effect next to a Broker, which has its"
+                    " own; give them to the Broker."
                 )
             return endpoint
         return cls(endpoint, security or _PLAIN, retry_ms)

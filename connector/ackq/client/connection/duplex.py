@@ -173,8 +173,8 @@ class DuplexStream(ABC, Generic[S, Q, A]):
         """Raises ClosedError in a fork; not under the lock."""
         if self._forks != _Forks.before_this:
             raise ClosedError(
-                f"The {self.name} to {self.endpoint} was made in process {self._pid}, of which "
-                f"this one is a fork; {self.renew} a new one here.",
+                f"The {self.name} to {self.endpoint} was made in process {self._pid}, and this "
+                f"process is a fork of it; {self.renew} a new one in this process.",
                 endpoint=self.endpoint,
             )
 

@@ -173,7 +173,7 @@ def exhausted(endpoint: str, error: AckqError, total_ms: int) -> BrokerUnavailab
     """The error after the last attempt: names the endpoint, the cause and the time of trying."""
     said, tried_s = error.message, f"{total_ms / 1000:g} s"
     if "cause" not in error.fields:  # a broker's own words: it was reached, and drains or stops
-        answered = f"The broker at {endpoint} took in nothing for {tried_s}: {said}"
+        answered = f"The broker at {endpoint} accepted no work for {tried_s}: {said}"
         return BrokerUnavailableError(answered, endpoint=endpoint, cause=said)
     cause = error.fields["cause"]
     return BrokerUnavailableError(

@@ -117,9 +117,9 @@ class Security:
         named = self.token or self.token_file
         if named and not self.tls and not self.insecure and not is_local(endpoint):
             raise InvalidArgumentError(
-                f"The token would go to {endpoint} in plain text, where who listens can read it."
+                f"The token would go to {endpoint} in plain text, where others can read it."
                 " Turn TLS on (tls, or the authority's file: tlsCa in Spark, --ca on a command"
-                " line); 'insecure' sends it all the same.",
+                " line), or set 'insecure' to send it in plain text.",
                 endpoint=endpoint,
             )
 

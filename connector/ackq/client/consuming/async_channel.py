@@ -140,7 +140,7 @@ class AsyncChannel(ChannelBase):
         if asyncio.current_task() in self._tasks:
             raise PreconditionFailedError(
                 "close() of a channel ends the task that runs this callback; call it from another "
-                "one. A callback may close its consumer."
+                "task. A callback may close its consumer."
             )
         self._finalizer.detach()
         if not self._stream.begin_close():
@@ -258,7 +258,10 @@ class AsyncConsumer(ConsumerBase):
 
     async def _take(self, limit: int, timeout_s: float | None) -> RowSlice | None:
         if self.task is not None:
-            raise PreconditionFailedError("The consumer has a callback, which gets its messages.")
+            raise PreconditionFailedError(
+                "The consumer has a callback, which gets its messages; consume without a callback "
+                "to receive them."
+            )
         deadline = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
         while True:
             try:

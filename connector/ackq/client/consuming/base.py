@@ -181,8 +181,8 @@ class ChannelBase:
     def _settlements_unanswered(self, timeout_s: float | None) -> BrokerUnavailableError:
         return BrokerUnavailableError(
             f"The broker at {self._stream.endpoint} left settlements unanswered for "
-            f"{timeout_s:g} s. What it did not settle is delivered again. Wait longer, or check "
-            "its disk and load.",
+            f"{timeout_s:g} s. Messages that it did not settle are delivered again. Wait longer, "
+            "or check its disk and load.",
             endpoint=self._stream.endpoint,
             cause="no answer",
         )

@@ -42,7 +42,7 @@ def settle_raised(receiver: Receiver, message: Message, error: BaseException) ->
     """Logs the exception of a callback and settles its message as the mode requires (C10)."""
     settler = receiver.settler
     _log.error(
-        "The callback of a consumer of queue '%s' raised on message %d",
+        "The callback of a consumer of queue '%s' raised an exception for message %d",
         receiver.inbox.request.queue,
         message.delivery_tag,
         exc_info=error,

@@ -258,7 +258,7 @@ class Channel(ChannelBase):
         if any(callback_thread.is_current for callback_thread in self._callback_threads):
             raise PreconditionFailedError(
                 "close() of a channel waits for the thread that runs this callback; call it from "
-                "another one. A callback may close its consumer."
+                "another thread. A callback may close its consumer."
             )
 
     def _wait(
@@ -368,7 +368,10 @@ class Consumer(ConsumerBase):
     def _take(self, limit: int, timeout_s: float | None) -> RowSlice | None:
         """Waits for messages, and for their accept if the mode requires it (C10)."""
         if self._callback_thread is not None:
-            raise PreconditionFailedError("The consumer has a callback, which gets its messages.")
+            raise PreconditionFailedError(
+                "The consumer has a callback, which gets its messages; consume without a callback "
+                "to receive them."
+            )
         self._receiver.settler.stream.refuse_own_thread()
         deadline = Deadline(timeout_s)
         while True:

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 # A future logs an `Exception` of its callbacks itself; any other BaseException, for instance from
 # `sys.exit()`, would end the thread that resolves the future.
-_RAISED = "A callback of a settlement's future raised"
+_RAISED = "A callback of a settlement's future raised an exception"
 
 
 class Settlement(LightFuture[int]):
@@ -105,8 +105,8 @@ class PendingSettlement:
         if self.mismatched:
             self._fail_all(
                 OutcomeUnknownError(
-                    "The broker settled another number of messages than it was asked for. Check "
-                    "that client and broker are of one version.",
+                    "The broker settled a different number of messages than requested. Check that "
+                    "client and broker have the same version.",
                     messages=self.messages,
                 )
             )
@@ -169,7 +169,7 @@ class SettleDraft:
 
 def _outcome_unknown(error: AckqError) -> OutcomeUnknownError:
     return OutcomeUnknownError(
-        f"Whether this settlement took effect is unknown: {error.message} Its messages are "
-        "delivered again unless it did.",
+        f"Whether this settlement took effect is unknown: {error.message} If it did not, its "
+        "messages are delivered again.",
         **{**error.fields, "cause": error.code},
     )

@@ -180,7 +180,7 @@ class ChannelState:
         if unsupported:
             raise InvalidOperationError(
                 f"The broker does not support the outcome {_names(unsupported)}; it announces "
-                f"{_names(self.announced)}. Declare only those.",
+                f"{_names(self.announced)}. Declare only supported ones.",
                 outcome=_names(unsupported),
                 queue=queue,
             )
@@ -493,7 +493,7 @@ class ChannelState:
         if inbox is None:
             raise InternalError(
                 f"The broker sent messages to consumer '{name}', pull {delivery.get_number}, which "
-                "the channel does not have. Check that client and broker are of one version.",
+                "the channel does not have. Check that client and broker have the same version.",
                 consumer=name,
             )
         return inbox

@@ -324,7 +324,8 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         """Raises PreconditionFailedError if the caller is the stream's own thread."""
         if self._on_own_thread:
             raise PreconditionFailedError(
-                "This call waits for the thread that runs this callback; make it from another one."
+                "This call waits for the thread that runs this callback; make it from another "
+                "thread."
             )
 
     def _wake_all(self) -> None:
@@ -348,7 +349,10 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         if self._answers.take(answer):
             return
         if self._disconnected_at is None:
-            raise InternalError("The broker opened the channel again, and nothing had cut it.")
+            raise InternalError(
+                f"The broker at {self.endpoint} opened the channel again without a disconnect. "
+                "Check that client and broker have the same version."
+            )
         if not self._renews:
             raise self._gone()
         self._renew(answer.header.opened)
@@ -385,13 +389,13 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
             told.away_s,
             cause,
             told.redelivered,
-            f", if not settled: of {unknown} that is unknown" if unknown else "",
+            f"; for {unknown} of them it is unknown if they were settled before" if unknown else "",
         )
         if self._on_reconnect is not None:
             try:
                 self._on_reconnect(told)
             except BaseException:  # noqa: BLE001 - what an application raises is its own
-                _log.exception("A callback of the channel raised")
+                _log.exception("A callback of the channel raised an exception")
 
     def _on_disconnect(self) -> None:
         now = time.monotonic()
@@ -441,7 +445,7 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         return ClosedError(
             f"The channel to {self.endpoint} was cut for longer than {waits} ({self._cause}). The "
             f"{unacked} messages it held were put back and are delivered again; their tags are "
-            "gone. Open a new channel.",
+            "void. Open a new channel.",
             endpoint=self.endpoint,
             cause=self._cause,
             unacked=unacked,

@@ -335,7 +335,7 @@ def unknown_tag(tag: int) -> UnknownDeliveryTagError:
     """The error for a tag that is not unacked (C2)."""
     return UnknownDeliveryTagError(
         f"PRECONDITION_FAILED unknown delivery tag {tag}: the channel has no such message, or it "
-        "was settled before. The channel is closed and what it held is delivered again; settle "
+        "was settled before. The channel is closed and its messages are delivered again; settle "
         "each message once.",
         delivery_tag=tag,
     )

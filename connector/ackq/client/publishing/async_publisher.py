@@ -114,8 +114,8 @@ class AsyncPublisher(ConfirmingPublisher):
         future = None if self._turn.locked() else self._stream.publish_nowait(*prepared)
         if future is None:
             raise WindowFullError(
-                f"{self.unconfirmed} messages are unconfirmed, and the publisher's window takes no "
-                "more for now; await drain() before the next, or use publish().",
+                f"The publisher's window is full: {self.unconfirmed} messages are unconfirmed. "
+                "Await drain() before the next publish, or use publish().",
                 unconfirmed=self.unconfirmed,
             )
         return future

@@ -206,7 +206,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
                 endpoint=self.endpoint,
                 cause=self._outage.fields.get("cause", self._outage.code),
             )
-        why = f" It takes no publishes: {self._state.blocked}." if self._state.blocked else ""
+        why = f" It blocks publishers: {self._state.blocked}." if self._state.blocked else ""
         return BrokerUnavailableError(
             f"The broker at {self.endpoint} left {self._state.window.messages} publishes "
             f"unanswered for {timeout_s:g} s.{why} Wait longer, or check its disk and load.",

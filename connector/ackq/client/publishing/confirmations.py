@@ -20,7 +20,7 @@ from ackq.errors import AckqError, UnroutableError
 _log = logging.getLogger(__name__)
 # A future itself logs an `Exception` of its callbacks. Any other exception, for instance of
 # `sys.exit()`, would end the publisher's thread and leave every other future unresolved.
-RAISED = "A callback of a publish's future raised"
+RAISED = "A callback of a publish's future raised an exception"
 
 
 class Confirmation(NamedTuple):

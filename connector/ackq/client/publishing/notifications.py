@@ -97,7 +97,7 @@ class BlockedNotifier:
         reason = answer.header.blocked.reason
         with self._conditions.work:
             self._state.on_blocked(reason)
-        _log.warning("The broker takes no publishes for now: %s", reason)
+        _log.warning("The broker blocks publishers: %s", reason)
         self._notify_blocked(reason)
 
     def unblocked(self, _: Answer) -> None:
@@ -261,7 +261,9 @@ def _returned_rows(answer: Answer, columns: Sequence[str]) -> pa.RecordBatch:
     rows = decoding.stored(answer.block, columns)
     numbers = len(answer.header.returned.numbers)
     if not 0 < rows.num_rows == numbers:
-        raise MalformedBlockError(f"The broker returned {rows.num_rows} messages of {numbers}.")
+        raise MalformedBlockError(
+            f"The broker returned {numbers} publish numbers with {rows.num_rows} messages."
+        )
     return rows
 
 
@@ -281,4 +283,4 @@ def guarded(callback: Callable[[T], None], argument: T) -> None:
     try:
         callback(argument)
     except BaseException:  # noqa: BLE001 - what an application raises is its own
-        _log.exception("A callback of the publisher raised")
+        _log.exception("A callback of the publisher raised an exception")

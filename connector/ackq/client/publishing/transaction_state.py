@@ -269,7 +269,7 @@ class TransactionState(PublishState):
         if done < len(numbers):
             raise InternalError(
                 f"The broker returned the publish {numbers[done]}, which was not mandatory. Check "
-                "that client and broker are of one version."
+                "that client and broker have the same version."
             )
         return found
 
@@ -286,8 +286,8 @@ class TransactionState(PublishState):
             return
         if not transaction.asked:
             raise InternalError(
-                f"The broker answered the commit of transaction {transaction_id.hex()} unasked. "
-                "Check that client and broker are of one version."
+                f"The broker answered a commit of transaction {transaction_id.hex()} that was not "
+                "requested. Check that client and broker have the same version."
             )
         transaction.outcome = refusal or Committed(messages, len(transaction.returned))
         transaction.kept.clear()

@@ -148,7 +148,7 @@ class TransactionStream(PublishStream[TransactionState]):
         return outcome
 
     def _late(self, timeout_s: float | None) -> OutcomeUnknownError:
-        blocked = f" It takes no publishes: {self._state.blocked}." if self._state.blocked else ""
+        blocked = f" It blocks publishers: {self._state.blocked}." if self._state.blocked else ""
         why = f" {self._outage.message}" if self._outage is not None else blocked
         return OutcomeUnknownError(
             f"The broker at {self.endpoint} did not answer the commit within {timeout_s:g} s; it "

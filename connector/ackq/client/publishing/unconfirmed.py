@@ -233,7 +233,7 @@ class Unconfirmed:
         if last > self.highest_sent:
             raise InternalError(
                 f"The broker answered publish number {last}, but only {self.highest_sent} were "
-                "sent. Check that client and broker are of one version.",
+                "sent. Check that client and broker have the same version.",
                 number=last,
             )
         return self._answer(first, last)

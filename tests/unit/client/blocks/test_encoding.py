@@ -129,7 +129,7 @@ def test_wrong_columns_are_named(arrays, expected):
 
 def test_column_twice_is_refused():
     twice = pa.RecordBatch.from_arrays([pa.array([b""])] * 2, ["body", "body"])
-    with pytest.raises(errors.SchemaError, match="'body' is there twice"):
+    with pytest.raises(errors.SchemaError, match="'body' is given twice"):
         encoding.publishable(twice)
 
 

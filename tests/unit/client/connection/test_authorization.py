@@ -84,9 +84,9 @@ def test_a_rotated_file_is_used_by_the_next_call(told, kind, tmp_path):
         (None, "cannot be read: No such file"),
         ("", "is empty"),
         (" \n", "is empty"),
-        ("s3cr3t two", "does not hold one token alone"),
-        ("s3cr3t\ntwo\n", "does not hold one token alone"),
-        ("t\u00f6ken", "does not hold one token alone"),
+        ("s3cr3t two", "does not hold exactly one token"),
+        ("s3cr3t\ntwo\n", "does not hold exactly one token"),
+        ("t\u00f6ken", "does not hold exactly one token"),
         ("x" * 5000, "holds more than 4096 bytes"),
     ],
 )
@@ -114,7 +114,7 @@ def test_a_file_in_mid_rotation_leaves_the_last_token(tmp_path, caplog):
     assert token.read() == "one"
     file.write_text("two")
     assert token.read() == "two"
-    assert "is empty; its last token stays in use" in caplog.text
+    assert "is empty; its previous token stays in use" in caplog.text
     assert "'one'" not in caplog.text
 
 

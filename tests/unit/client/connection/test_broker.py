@@ -22,7 +22,7 @@ def test_a_broker_is_complete():
     assert Broker.of(broker) is broker
     assert Broker.of(broker, None, limits.RETRY_TOTAL_MS) is broker
     for more in ({"security": Security()}, {"retry_ms": None}):
-        with pytest.raises(InvalidArgumentError, match="give these to it"):
+        with pytest.raises(InvalidArgumentError, match="give them to the Broker"):
             Broker.of(broker, **more)
 
 

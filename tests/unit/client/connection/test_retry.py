@@ -54,7 +54,7 @@ def test_a_broker_that_answers_has_its_own_words():
     """O6: the error gives a draining broker's message, and no hint to check the address."""
     drained = errors.BrokerUnavailableError("It is drained: try again when it is back.")
     assert retry.exhausted("e:1", drained, 1_000).message == (
-        "The broker at e:1 took in nothing for 1 s: It is drained: try again when it is back."
+        "The broker at e:1 accepted no work for 1 s: It is drained: try again when it is back."
     )
 
 
@@ -67,7 +67,7 @@ def test_progress_renews_the_patience(clock):
         patience.progress()
     patience.wait_or_raise(GONE)
     clock.sleep(2)
-    with pytest.raises(errors.BrokerUnavailableError, match="took in nothing for 1 s"):
+    with pytest.raises(errors.BrokerUnavailableError, match="accepted no work for 1 s"):
         patience.wait_or_raise(GONE)
 
 

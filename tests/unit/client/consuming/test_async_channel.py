@@ -223,9 +223,9 @@ async def test_a_cut_beyond_the_grace_is_told(broker):
         await consumer.receive()
         with pytest.raises(errors.OutcomeUnknownError):
             await message.accept()
-        with pytest.raises(errors.ClosedError, match="tags are gone"):
+        with pytest.raises(errors.ClosedError, match="tags are void"):
             await consumer.receive()
-        with pytest.raises(errors.ClosedError, match="tags are gone"):
+        with pytest.raises(errors.ClosedError, match="tags are void"):
             await it.flush()
 
 

@@ -69,7 +69,9 @@ def test_a_raising_callback_puts_its_message_back(broker, caplog, mode, declared
     consume(broker, serve(fake.numbered(1, 2)), calls, mode=mode, outcomes=declared)
     assert outcomes(broker) == [(1, outcome), (2, "ACCEPTED")]
     (record,) = logged(caplog)
-    assert record.getMessage() == "The callback of a consumer of queue 'orders' raised on message 1"
+    assert record.getMessage() == (
+        "The callback of a consumer of queue 'orders' raised an exception for message 1"
+    )
     assert record.exc_info[0] is ValueError
 
 

@@ -151,7 +151,7 @@ def test_a_cut_within_the_grace_is_not_noticed(broker):
 
 
 def test_a_cut_beyond_the_grace_closes_a_channel_that_is_not_renewed(broker):
-    """C11, C15: every call raises that the tags are gone; settlements get their outcomes."""
+    """C11, C15: every call raises that the tags are void; settlements get their outcomes."""
     cut = threading.Event()
 
     def disconnect(_):
@@ -165,9 +165,11 @@ def test_a_cut_beyond_the_grace_closes_a_channel_that_is_not_renewed(broker):
         messages = [consumer.receive(SOON_S) for _ in range(3)]
         settlement = messages[0].accept()
         assert cut.wait(SOON_S)
-        with pytest.raises(errors.OutcomeUnknownError, match="delivered again unless it did"):
+        with pytest.raises(
+            errors.OutcomeUnknownError, match="If it did not, its messages are delivered again"
+        ):
             settlement.result(SOON_S)
-        with pytest.raises(errors.ClosedError, match="their tags are gone") as gone:
+        with pytest.raises(errors.ClosedError, match="their tags are void") as gone:
             consumer.receive(SOON_S)
         assert gone.value.fields["cause"] == "the connection was cut"
         assert gone.value.fields["unacked"] == "2"
@@ -187,7 +189,7 @@ def test_a_broker_that_stays_away_closes_the_channel(broker, monkeypatch, option
         consumer = it.consume("orders", mode="client")
         message = consumer.receive(SOON_S)
         broker.close()
-        with pytest.raises(errors.ClosedError, match=f"{words} .*their tags are gone"):
+        with pytest.raises(errors.ClosedError, match=f"{words} .*their tags are void"):
             consumer.receive(SOON_S)
         with pytest.raises(errors.ClosedError):
             message.accept()
@@ -502,7 +504,7 @@ def test_a_settlements_callback_that_exits_stops_nothing(broker, caplog):
         it.flush(SOON_S)
         assert second.accept().result(SOON_S) == 1
     assert [each.message for each in logged(caplog) if each.levelname == "ERROR"] == [
-        "A callback of a settlement's future raised"
+        "A callback of a settlement's future raised an exception"
     ]
 
 

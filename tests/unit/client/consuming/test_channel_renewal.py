@@ -70,7 +70,9 @@ def test_a_consumer_goes_on_with_tags_behind_those_before(broker, heard, caplog)
         it.set_prefetch(20)
         old = [consumer.receive(SOON_S) for _ in range(2)]
         in_flight = old[0].accept()
-        with pytest.raises(errors.OutcomeUnknownError, match="delivered again unless it did"):
+        with pytest.raises(
+            errors.OutcomeUnknownError, match="If it did not, its messages are delivered again"
+        ):
             in_flight.result(SOON_S)
         told = heard.wait()
         assert (told.redelivered, told.unknown, told.cause) == (3, 1, "the connection was cut")

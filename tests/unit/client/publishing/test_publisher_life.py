@@ -148,7 +148,7 @@ def test_fork_must_not_use_its_parents_publisher(broker):
                     try:
                         each()
                     except errors.ClosedError as error:
-                        print(str(error).rpartition(", of ")[2])
+                        print(str(error).rpartition(", and ")[2])
                 publisher.close()
             user = threading.Thread(target=use, daemon=True)
             user.start()
@@ -159,7 +159,7 @@ def test_fork_must_not_use_its_parents_publisher(broker):
         print(publisher.publish(b"c").result(10).number)
         publisher.close()
     """)
-    refused = "which this one is a fork; make a new one here.\n"
+    refused = "this process is a fork of it; make a new one in this process.\n"
     assert done.stdout == f"{refused}{refused}2\n"
 
 

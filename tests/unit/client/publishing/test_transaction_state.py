@@ -218,7 +218,7 @@ def test_a_refused_commit(state):
 def test_an_unasked_answer_is_an_error(state):
     """P13: an answer to a commit that was not requested is an internal error."""
     add(state, b"one")
-    with pytest.raises(errors.InternalError, match="unasked"):
+    with pytest.raises(errors.InternalError, match="that was not requested"):
         state.on_transaction(state.transaction.transaction_id, 1, None)
 
 
