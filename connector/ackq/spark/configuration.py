@@ -114,14 +114,15 @@ def _set(conf: RuntimeConfig, settings: Mapping[str, str]) -> None:
         try:
             conf.set(name, value)
         except PySparkException as error:
-            _log.warning("This session does not take %s = %s: %s", name, value, error)
+            _log.warning("The Spark session refuses the setting %s = %s: %s", name, value, error)
 
 
 def _warn_of_running(*, remote: bool = False) -> None:
     """Warns that a running session keeps its workers: its JVM's environment is set at its start."""
     if remote:
         _log.warning(
-            "The Python workers of this session are its server's: ackq has to be installed there."
+            "The Python workers of this Spark session run at its Connect server: install ackq"
+            " at that server."
         )
         return
     # A Connect client has no contexts, and there is no public way to look at the present one.

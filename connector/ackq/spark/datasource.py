@@ -78,7 +78,7 @@ class AckqDataSource(DataSource):
 
         if overwrite:
             raise UnsupportedError(
-                "The sink does not take output mode 'complete': what is in a queue cannot be"
+                "The sink does not take output mode 'complete': the messages of a queue cannot be"
                 " replaced. Use .outputMode('append').",
                 mode="complete",
             )
@@ -92,7 +92,7 @@ class AckqDataSource(DataSource):
         """A batch write (K12), or with the option `settle` a settling write (K8)."""
         if overwrite:
             raise UnsupportedError(
-                "A batch write does not take mode 'overwrite': what is in a queue cannot be"
+                "A batch write does not take mode 'overwrite': the messages of a queue cannot be"
                 " replaced. Use .mode('append').",
                 mode="overwrite",
             )

@@ -46,8 +46,8 @@ def txn_options(
     query = _told(session) or (_read(session, str(checkpoint)) if checkpoint else "")
     if not query:
         raise InvalidArgumentError(
-            "Spark does not tell here which query this batch belongs to (Spark Connect and threads"
-            " of your own do not). Give the query's checkpointLocation as well:"
+            "Spark does not report which query this batch belongs to (on Spark Connect, and in"
+            " threads of your own). Give the query's checkpointLocation as well:"
             f" txn_options(rows, batch_id, '{name}', checkpoint='...').",
             name=name,
         )

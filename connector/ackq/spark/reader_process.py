@@ -69,7 +69,7 @@ def _authenticate(stream: IO[bytes], secret: bytes) -> None:
     stream.flush()
     (length,) = _INT.unpack(stream.read(_INT.size))
     if stream.read(length) != b"ok":
-        raise ConnectionRefusedError("The JVM that started this process does not take its secret.")
+        raise ConnectionRefusedError("The JVM that started this process refuses its secret.")
 
 
 if __name__ == "__main__":

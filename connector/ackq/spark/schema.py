@@ -70,7 +70,7 @@ def check_read(schema: StructType, among: Columns) -> list[str]:
             )
         if field.name in names[:position]:
             raise SchemaError(
-                f"Column '{field.name}' stands twice in the schema.", column=field.name
+                f"Column '{field.name}' appears twice in the schema.", column=field.name
             )
         expected = pa.field(field.name, among[field.name][1])
         found = _arrow_field(field)
@@ -114,7 +114,9 @@ def check_write(schema: StructType) -> None:
         )
     for position, field in enumerate(schema.fields):
         if field.name in names[:position]:
-            raise SchemaError(f"Column '{field.name}' stands twice in the rows.", column=field.name)
+            raise SchemaError(
+                f"Column '{field.name}' appears twice in the rows.", column=field.name
+            )
         kinds = _WIDENED.get(field.name) or (type(_publishable(field.name)),)
         if not isinstance(field.dataType, kinds) or (
             field.name == "headers" and field.dataType.simpleString() != "map<string,string>"

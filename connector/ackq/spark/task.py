@@ -53,7 +53,7 @@ class Task(NamedTuple):
                 set_or_cleared = "cleared the job group"
             raise InvalidArgumentError(
                 f"foreachBatch {set_or_cleared}, which hides the run of the query from its tasks,"
-                f" and {what} cannot do without it. Use setJobDescription or addJobTag instead of"
+                f" and {what} needs the run. Use setJobDescription or addJobTag instead of"
                 " setJobGroup.",
                 job_group=self.job_group,
             )

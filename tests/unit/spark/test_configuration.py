@@ -204,4 +204,4 @@ def test_a_session_of_spark_connect(monkeypatch, caplog):
     session = configure(SimpleNamespace(conf=Conf()))
     assert CHECKPOINTS not in session.conf.getAll
     assert session.conf.getAll[ROWS] == "2000"
-    assert "Python workers of this session are its server's" in caplog.text
+    assert "Python workers of this Spark session run at its Connect server" in caplog.text

@@ -198,11 +198,11 @@ def sink(options: Mapping[str, str], use: Use) -> SinkOptions:
     if "unroutableQueue" in values and not values.get("mandatory", True):
         raise _contradiction(
             "unroutableQueue is set with mandatory=false",
-            "a row that no queue wants would be kept and be dropped; remove one of them",
+            "an unroutable row would be both kept and dropped; remove one of them",
         )
     if ("txnAppId" in values) != ("txnVersion" in values):
         raise _contradiction(
-            "only one of txnAppId and txnVersion is set", "a write is idempotent by both together"
+            "only one of txnAppId and txnVersion is set", "an idempotent write needs both"
         )
     guarantee = values.get("guarantee", Guarantee.EXACTLY_ONCE)
     if "txnAppId" in values and guarantee is Guarantee.AT_LEAST_ONCE:
@@ -218,7 +218,7 @@ def sink(options: Mapping[str, str], use: Use) -> SinkOptions:
     if "unroutableQueue" in values and guarantee is Guarantee.AT_LEAST_ONCE:
         raise _contradiction(
             "unroutableQueue is set with guarantee=at-least-once",
-            "only a staged row has a second choice; drop one of them",
+            "only a row of an exactly-once write can go to it; drop one of them",
         )
     return SinkOptions(broker=_broker(values), **_given(values, SinkOptions))
 
@@ -266,7 +266,9 @@ def _broker(values: Values) -> Broker:
         if name in given and f"{name}Pem" in given:
             raise _contradiction(f"{name} and {name}Pem are both set", "remove one of them")
     if len({"tlsCert", "tlsCertPem"} & set(given)) != len({"tlsKey", "tlsKeyPem"} & set(given)):
-        raise _contradiction("only one of tlsCert and tlsKey is set", "a client identity is both")
+        raise _contradiction(
+            "only one of tlsCert and tlsKey is set", "a client identity needs both"
+        )
     if "token" in values and "tokenFile" in values:
         raise _contradiction("token and tokenFile are both set", "remove one of them")
     named = {each.field: values[each.option] for each in SETTINGS if each.option in values}
@@ -305,7 +307,7 @@ def _queues(values: Values) -> tuple[str, ...]:
 def _required_queue(values: Values) -> str:
     if "queue" not in values:
         raise InvalidArgumentError(
-            "The option 'queue' is missing: say what to read, .option('queue', 'name').",
+            "The option 'queue' is missing: name the queue to read, .option('queue', 'name').",
             option="queue",
         )
     queue: str = values["queue"]

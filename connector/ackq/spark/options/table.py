@@ -162,7 +162,7 @@ def check(options: Mapping[str, str]) -> Values:
         found[option.name] = option.parse(option.name, value)
     if "endpoint" not in found:
         raise InvalidArgumentError(
-            "The option 'endpoint' is missing. Say where the broker is:"
+            "The option 'endpoint' is missing. Give the broker's address:"
             " .option('endpoint', 'host:port'), or in SQL SELECT ... FROM t WITH"
             " (endpoint='host:port') and INSERT INTO t WITH (...): Spark passes none of the options"
             " that a table was made with.",

@@ -126,7 +126,7 @@ def delay(name: str, value: str) -> int:
             value, option=name, bare="ms", least_ms=1, most_ms=limits.MAX_TTL_MS
         )
     except InvalidArgumentError:
-        raise reject(name, value, f"{DELAYS}; leave it out for the queue's") from None
+        raise reject(name, value, f"{DELAYS}; leave it out for the delay of the queue") from None
 
 
 def outcome(name: str, value: str) -> str | None:
@@ -134,7 +134,9 @@ def outcome(name: str, value: str) -> str | None:
     text = value.strip().lower()
     if text not in (*OUTCOMES, BY_COLUMN):
         raise reject(
-            name, value, f"{', '.join(OUTCOMES)}, or {BY_COLUMN}: each row's is in column 'outcome'"
+            name,
+            value,
+            f"{', '.join(OUTCOMES)}, or {BY_COLUMN}: each row has it in column 'outcome'",
         )
     return None if text == BY_COLUMN else text
 
@@ -149,12 +151,12 @@ def guarantee(name: str, value: str) -> Guarantee:
 
 def fail_or_keep(name: str, value: str) -> bool:
     """Whether to keep a batch that was committed before instead of failing."""
-    return _instead_of_failing(name, value, "keep", "what was committed before counts")
+    return _instead_of_failing(name, value, "keep", "the batch that was committed before stays")
 
 
 def fail_or_accept(name: str, value: str) -> bool:
     """Whether to accept an unread batch instead of failing."""
-    return _instead_of_failing(name, value, "accept", "nobody wants the rows")
+    return _instead_of_failing(name, value, "accept", "the rows are not needed")
 
 
 def _instead_of_failing(name: str, value: str, word: str, meaning: str) -> bool:

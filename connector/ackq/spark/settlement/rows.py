@@ -88,7 +88,7 @@ def check(options: SettleOptions, schema: StructType) -> list[str]:
             raise _set_twice(name)
         if name not in used:
             raise SchemaError(
-                f"Column '{name}' says nothing with settle={options.outcome}: it is for"
+                f"Column '{name}' has no effect with settle={options.outcome}: it is for"
                 f" {' and '.join(APPLIES_TO[name])}. Leave it out.",
                 column=name,
             )
@@ -96,7 +96,7 @@ def check(options: SettleOptions, schema: StructType) -> list[str]:
         if name not in names:
             raise missing(name, names)
         if names.count(name) > 1:
-            raise SchemaError(f"Column '{name}' stands twice in the rows.", column=name)
+            raise SchemaError(f"Column '{name}' appears twice in the rows.", column=name)
         found, kinds = schema[name].dataType, _TYPES[name]
         if not isinstance(found, kinds):
             expected = " or ".join(kind().simpleString() for kind in kinds[:2])
@@ -202,7 +202,7 @@ def _tags(tags: pa.Array) -> pa.Array:
         row = pc.index(pc.is_null(tags), pa.scalar(True)).as_py()
         raise SchemaError(
             f"Column 'delivery_tag' is null in {tags.null_count} rows (the first is row {row} of"
-            " its batch): nothing says which messages they are. Keep the source's column, which a"
+            " its batch), which therefore identify no messages. Keep the source's column, which a"
             " join or a union may have lost, or drop these rows.",
             column="delivery_tag",
         )
@@ -227,8 +227,8 @@ def _outcomes(outcomes: pa.Array, tags: pa.Array) -> pa.Array:
         what = f"Column 'outcome' is {_shown(found)} for delivery tag {tag}"
         if found is None:
             raise SchemaError(
-                f"{what}. A row that is settled says how: filter out the others, which are accepted"
-                " with their batch.",
+                f"{what}. A settled row needs an outcome: filter out the other rows, which are"
+                " accepted with their batch.",
                 column="outcome",
                 tag=tag,
             )
@@ -277,7 +277,7 @@ def _distinct(texts: pa.Array) -> tuple[list[str], pa.Array]:
 def _wrong_delay(found: object, tag: int) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"Column 'delay' is {_shown(found)} for delivery tag {tag}; it takes"
-        f" {values.DELAYS}. Null leaves it to the queue.",
+        f" {values.DELAYS}. Null means the delay of the queue.",
         column="delay",
         tag=tag,
     )
@@ -293,10 +293,10 @@ def _shown(value: Any) -> str:
 def missing(name: str, names: list[str]) -> SchemaError:
     """The error for a required column that is not among `names`, the columns of the rows."""
     remedy = (
-        "Keep the source's column 'delivery_tag' in the query: it says which messages they are."
+        "Keep the source's column 'delivery_tag' in the query: it identifies the messages."
         if name == "delivery_tag"
-        else "Add it, or settle all rows alike: settle(df, 'rejected'), .option('settle',"
-        " 'rejected')."
+        else "Add it, or settle all rows with one outcome: settle(df, 'rejected'),"
+        " .option('settle', 'rejected')."
     )
     return SchemaError(
         f"The column '{name}' is missing; the rows have {', '.join(names) or 'no columns'}."
@@ -315,8 +315,8 @@ def _set_twice(name: str) -> SchemaError:
     option = _option(name)
     remedy = "settle by column" if name == "outcome" else f"leave '{option}' out"
     return SchemaError(
-        f"'{option}' says of all rows what the column '{name}' says of each; one of the two would"
-        f" be ignored. Drop the column, or {remedy}.",
+        f"Option '{option}' sets for all rows what the column '{name}' sets for each row; one of"
+        f" the two would be ignored. Drop the column, or {remedy}.",
         column=name,
         option=option,
     )

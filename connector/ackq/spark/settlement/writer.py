@@ -115,14 +115,14 @@ class AckqSettlementWriter(DataSourceArrowWriter):
         answer = self._connect(self._options.broker).commit_outcomes(owner, stages)
         if answer.accepted_before and owner.query_id:
             _log.info(
-                "Batch %d is run again and was accepted before, with the outcomes it had then.",
+                "Batch %d is run again and was accepted before; its earlier outcomes stay.",
                 owner.batch_id,
             )
         elif answer.accepted_before:
             _log.warning(
-                "The batch of session '%s' with these %d rows was accepted before, with the"
-                " outcomes it had then; nothing of what was settled now counts. That is right if"
-                " the batch is run again.",
+                "The batch of session '%s' with these %d rows was accepted before; its"
+                " earlier outcomes stay, and the outcomes of this write have no effect. This is"
+                " right if the batch is run again.",
                 owner.session,
                 answer.tags,
             )
@@ -137,8 +137,8 @@ class AckqSettlementWriter(DataSourceArrowWriter):
             self._connect(once).abort_outcomes([stage.stage_id for stage in stages])
         except BrokerUnavailableError as error:
             _log.warning(
-                "%d stages of outcomes were not dropped, as no broker answered at %s (%s). They go"
-                " when their batch is accepted.",
+                "%d stages of outcomes were not dropped, as no broker answered at %s (%s). They"
+                " are dropped when their batch is accepted.",
                 len(stages),
                 once.endpoint,
                 error.fields.get("cause"),
@@ -154,7 +154,7 @@ def _lease_owner(session: str, now: Task) -> pb.LeaseOwner:
     if not session and not (now.query_id and now.run_id):
         raise InvalidArgumentError(
             "settle without a session: these rows are settled outside of a query's"
-            " foreachBatch, so nothing says whose messages they are. Name the session"
+            " foreachBatch, so their lease is unknown. Name the session"
             " that leases them: .option('session', 'name') (`ackq session list` shows it)."
             " Inside foreachBatch that is needed on Spark Connect, and in threads that do not"
             " inherit Spark's local properties.",

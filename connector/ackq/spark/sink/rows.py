@@ -62,8 +62,8 @@ def routing(options: SinkOptions, have: set[str]) -> Routing:
         return _by_queue_column(options, have)
     if options.exchange is None and "queue" in have:
         raise InvalidArgumentError(
-            "The rows have a column 'queue' and a column 'exchange', which are two ways to say"
-            " where a row goes. Drop one, or set the option 'queue' or 'exchange'."
+            "The rows have a column 'queue' and a column 'exchange', which both set the"
+            " destination of a row. Drop one, or set the option 'queue' or 'exchange'."
         )
     if options.routing_key is None and "routing_key" in have:
         return Routing(exchange=options.exchange, key_column="routing_key")
@@ -73,7 +73,7 @@ def routing(options: SinkOptions, have: set[str]) -> Routing:
 def _by_queue_column(options: SinkOptions, have: set[str]) -> Routing:
     if "queue" not in have:
         raise InvalidArgumentError(
-            "Nothing says where the rows go: set the option 'queue', or 'exchange' and"
+            "The rows have no destination: set the option 'queue', or 'exchange' and"
             " 'routingKey', or add a column 'queue' or 'exchange' (with 'routing_key')."
         )
     if options.routing_key is not None:
@@ -126,7 +126,7 @@ class RowMapping:
         """
         if not isinstance(rows, pa.RecordBatch):
             raise UnsupportedError(
-                f"This Spark gives the sink a {type(rows).__name__} where it takes Arrow batches."
+                f"This Spark passes the sink a {type(rows).__name__} in place of Arrow batches."
                 " Write each micro-batch from foreachBatch, with a batch write."
             )
         if not rows.num_rows:
@@ -158,7 +158,9 @@ class RowMapping:
 
 def _address(rows: pa.RecordBatch, name: str) -> pa.Array:
     """A routing column, checked to have a value in every row."""
-    return _required(rows, name, f"nothing says where they go. Fill it, or set the option '{name}'")
+    return _required(
+        rows, name, f"such a row has no destination. Fill it, or set the option '{name}'"
+    )
 
 
 def _required(rows: pa.RecordBatch, name: str, remedy: str) -> pa.Array:

@@ -134,8 +134,9 @@ def _warn_of_repetition(
         # On Spark Connect and outside of queries, two writes of one version are indistinguishable.
         _log.warning(
             "%d rows were not written again: txnVersion %d of txnAppId '%s' was committed to '%s'"
-            " before, with %d rows. If this is no repetition but a second write of the same batch,"
-            " or another query, its rows are missing there: it needs a txnAppId of its own.",
+            " before, with %d rows. If this is not a repetition but a second write of the same"
+            " batch, or of another query, its rows are missing in the target: give it a txnAppId of"
+            " its own.",
             rows,
             batch.batch_id,
             options.txn_app_id,
@@ -145,7 +146,7 @@ def _warn_of_repetition(
     elif (rows, target(options)) != (before.rows, was):
         _log.warning(
             "Batch %d of writer '%s' was committed to '%s' before, with %d rows. It was run again"
-            " with %d rows for '%s', and they were not written.",
+            " with %d rows for '%s', which were not written.",
             batch.batch_id,
             batch.writer,
             was,

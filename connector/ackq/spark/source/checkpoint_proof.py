@@ -34,7 +34,7 @@ class CheckpointProof:
         if self._owed_by == start:
             raise UnsupportedError(
                 f"Session '{start.session}' is read with asynchronous progress tracking, which"
-                " starts a batch before the last one is in the checkpoint: messages would be"
+                " starts a batch before the previous one is in the checkpoint: messages would be"
                 " acknowledged too early. Remove the option asyncProgressTrackingEnabled from the"
                 " query.",
                 session=start.session,

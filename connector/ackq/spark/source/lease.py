@@ -276,8 +276,8 @@ class SessionDriver:
             raise CheckpointMismatchError(
                 f"The checkpoint belongs to a query of {_quoted(known)} (session"
                 f" '{start.session}'); this one reads {self._wanted()}. Give this"
-                " query a checkpoint location of its own; to change a query's queues, name old and"
-                " new together first.",
+                " query a checkpoint location of its own; to change a query's queues, first"
+                " name the old and the new ones together.",
                 session=start.session,
                 queue=known[0],
             )

@@ -85,7 +85,7 @@ class Offset:
 
 def _no_offset(raw: object) -> CheckpointMismatchError:
     return CheckpointMismatchError(
-        f"The checkpoint holds the offset {raw}, which is no offset of ackq."
+        f"The checkpoint holds the offset {raw}, which is not an offset of ackq."
         " It belongs to another source: give this query a checkpoint location of its own.",
         offset=raw,
     )

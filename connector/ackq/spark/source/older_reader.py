@@ -89,8 +89,8 @@ class OlderStreamReader(AckqStreamReader):
         last = Offset.from_dict(end)
         if self._answered and last != self._place:
             raise UnsupportedError(
-                "Spark asked for the end of a batch before it said where the query stands, as its"
-                f" setting {_WRAPPER} makes it do. Turn that off: availableNow works without it.",
+                "Spark asked for the end of a batch before it passed the query's offset, because"
+                f" its setting {_WRAPPER} is on. Turn it off: availableNow works without it.",
                 setting=_WRAPPER,
             )
         self._place = last

@@ -87,8 +87,8 @@ def test_columns_that_are_used():
 @pytest.mark.parametrize(
     ("options", "ddl", "part"),
     [
-        ({"outcome": "failed"}, "outcome string", "'settle' says .* or settle by column"),
-        ({"outcome": "failed", "reason": "r"}, "reason string", "'reason' says of all rows what"),
+        ({"outcome": "failed"}, "outcome string", "'settle' sets .* or settle by column"),
+        ({"outcome": "failed", "reason": "r"}, "reason string", "'reason' sets for all rows what"),
         ({"delay_ms": 1}, "outcome string, delay long", "column, or leave 'delay' out"),
     ],
 )
@@ -109,7 +109,9 @@ def test_column_that_means_nothing():
     """S6: a column without effect is ignored in a query's rows, and refused in a write."""
     options = SettleOptions(BROKER, outcome="rejected")
     assert rows.columns(options, ["delivery_tag", "delay", "body"]) == ["delivery_tag"]
-    with pytest.raises(SchemaError, match="'delay' says nothing with settle=rejected: it is for f"):
+    with pytest.raises(
+        SchemaError, match="'delay' has no effect with settle=rejected: it is for f"
+    ):
         rows.check(options, schema("delivery_tag long, delay long"))
 
 
@@ -190,7 +192,7 @@ def test_no_rows():
         (
             batch([4, 5], outcome=["failed", None]),
             SchemaError,
-            "'outcome' is null for delivery tag 5.*filter out the others",
+            "'outcome' is null for delivery tag 5.*filter out the other rows",
         ),
         (
             batch([4, 5], outcome=["failed"] * 2, delay=[1, -1]),
@@ -200,7 +202,7 @@ def test_no_rows():
         (
             batch([4, 5], outcome=["failed"] * 2, delay=[None, 0]),
             InvalidArgumentError,
-            "'delay' is 0 for delivery tag 5; it takes 1 ms or more.*Null leaves it to the queue",
+            "'delay' is 0 for delivery tag 5; it takes 1 ms or more.*Null means the delay of",
         ),
         (
             batch([4, 5], outcome=["failed"] * 2, delay=["1s", "0s"]),
@@ -236,7 +238,7 @@ def test_wrong_rows(rows, error, part):
         ("delivery_tag long, outcome string, reason binary", "'reason' is binary; expected string"),
         ("delivery_tag long, outcome string, delay double", "double; expected string or bigint"),
         ("delivery_tag long, outcome string, body binary", "no column 'body'; it takes deliv"),
-        ("delivery_tag long, outcome string, outcome string", "'outcome' stands twice"),
+        ("delivery_tag long, outcome string, outcome string", "'outcome' appears twice"),
     ],
 )
 def test_wrong_columns(ddl, part):

@@ -104,7 +104,9 @@ def test_settle_without_a_session(client, runs_as, writer, batches):
 def test_a_run_that_is_hidden(client, runs_as, writer, given):
     """S6: a write whose job group hides the query's run is refused."""
     runs_as(HIDDEN)
-    with pytest.raises(InvalidArgumentError, match=r"job group 'enrich'.* and settle cannot do"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"job group 'enrich'.* and settle needs the run"
+    ):
         writer(**given).write(rows([1]))
     assert client.did == []
 

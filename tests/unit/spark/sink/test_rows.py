@@ -46,9 +46,9 @@ def test_routing(given, have, expected):
 @pytest.mark.parametrize(
     ("given", "have", "part"),
     [
-        ({}, set(), "Nothing says"),
-        ({}, {"routing_key"}, "Nothing says"),
-        ({}, {"queue", "exchange"}, "two ways"),
+        ({}, set(), "no destination"),
+        ({}, {"routing_key"}, "no destination"),
+        ({}, {"queue", "exchange"}, "both set the destination"),
         ({"routing_key": "k"}, {"queue"}, "needs an exchange"),
     ],
 )
@@ -115,7 +115,7 @@ def test_persistent_option_beats_column():
 def test_rows_in_place_of_a_batch():
     """K13: a Spark that passes rows instead of Arrow batches is refused with the remedy."""
     plan = RowMapping(("body",), Routing("", None, "q"), None)
-    with pytest.raises(UnsupportedError, match=r"gives the sink a Row .* foreachBatch"):
+    with pytest.raises(UnsupportedError, match=r"passes the sink a Row .* foreachBatch"):
         list(plan.messages(Row(body=b"1")))
 
 

@@ -339,7 +339,7 @@ TRANSACTION = WriterBatch("txn/app/queue/q", 7, "write")
             {},
             MICRO_BATCH,
             2,
-            "'queue/q' before, with 2 rows. It was run again with 3 rows for 'queue/q', and they",
+            "'queue/q' before, with 2 rows. It was run again with 3 rows for 'queue/q', which",
         ),
         ({"txnAppId": "app"}, TRANSACTION, 3, "3 rows were not written again: txnVersion 7 of"),
         ({"txnAppId": "app"}, TRANSACTION, 2, "txnAppId 'app' was committed to 'queue/q' before,"),
