@@ -61,8 +61,8 @@ _VERIFY: Final[Mapping[int, str]] = {
 # Remedies by the broker's TLS alert, as OpenSSL names it.
 _WANTED: Final = "The broker wants a client certificate: name its PEM files with cert and key."
 _REFUSED: Final = (
-    "The broker refuses the client certificate: give cert and key of one that is valid, and that"
-    " an authority signed which the broker trusts."
+    "The broker refuses the client certificate: give cert and key of a valid one, signed by an"
+    " authority that the broker trusts."
 )
 _ALERTS: Final[Mapping[str, str]] = {
     "CERTIFICATE_REQUIRED": _WANTED,
@@ -137,5 +137,5 @@ class RemoteAddress:
         except (OSError, ValueError) as error:
             raise InvalidArgumentError(
                 f"The password file {self.password_file} cannot be read:"
-                f" {getattr(error, 'strerror', None) or 'it is no text'}. Name another one."
+                f" {getattr(error, 'strerror', None) or 'it is not text'}. Name another one."
             ) from error

@@ -79,11 +79,11 @@ def read(path: Path, edge: Mapping[str, Any] | None = None) -> list[Link]:
     except OSError as error:
         raise InvalidArgumentError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"{path} is no TOML: {error}") from error
+        raise InvalidArgumentError(f"{path} is not TOML: {error}") from error
     check_known(written, ("edge", "link"), str(path))
     tables = written.get("link", [])
     if not isinstance(tables, list) or not tables:
-        raise InvalidArgumentError(f"{path} has no link; write a table [[link]] for each.")
+        raise InvalidArgumentError(f"{path} has no link; write a table [[link]] for each link.")
     own = {**_table(written.get("edge", {}), "[edge]"), **(edge or {})}
     here = values(own, EDGE_KEYS, f"{path}, [edge]")
     links = [
@@ -94,7 +94,8 @@ def read(path: Path, edge: Mapping[str, Any] | None = None) -> list[Link]:
     for name in names:
         if names.count(name) > 1:
             raise InvalidArgumentError(
-                f"{path} has {names.count(name)} links of the name '{name}'; give each its own."
+                f"{path} has {names.count(name)} links of the name '{name}'; give each link its own"
+                " name."
             )
     return links
 
@@ -134,7 +135,9 @@ def link(table: Mapping[str, Any], edge: Mapping[str, Any], where: str) -> Link:
 def _link(said: Mapping[str, Any], edge: Mapping[str, Any]) -> Link:
     name = said["name"]
     if not 0 < len(name.encode()) <= MAX_NAME_BYTES or not name.isprintable():
-        raise InvalidArgumentError(f"name is {name!r}; it has 1 to {MAX_NAME_BYTES} printed bytes.")
+        raise InvalidArgumentError(
+            f"name is {name!r}; it must have 1 to {MAX_NAME_BYTES} printable bytes."
+        )
     if not 1 <= said["heartbeat"] <= 3600:  # noqa: PLR2004 - as the key's help says
         raise InvalidArgumentError(f"heartbeat is {said['heartbeat']}; give 1 to 3600 seconds.")
     if said["window-bytes"] < 1:
@@ -149,7 +152,7 @@ def _link(said: Mapping[str, Any], edge: Mapping[str, Any]) -> Link:
 
 
 def _source(said: Mapping[str, Any], limits: Limits) -> Source:
-    queue = _needed(said, "broker-queue", "the queue there that it consumes")
+    queue = _needed(said, "broker-queue", "the queue of the remote broker that the link consumes")
     limit, timeout_s = said["delivery-limit"], said["consumer-timeout"]
     told = QueueLimits(
         consumer_timeout_s=timeout_s if timeout_s >= 0 else None,
@@ -166,8 +169,8 @@ def _source(said: Mapping[str, Any], limits: Limits) -> Source:
     management = Management(said["management"]) if said["management"] else None
     if management is not None and not address.user:
         raise InvalidArgumentError(
-            "management needs a user with a password, and the link is who its client certificate"
-            " (cert) says. Give user and password-file, or leave management out and say"
+            "management needs a user with a password, and the link logs in by its client"
+            " certificate (cert). Give user and password-file, or leave management out and give"
             " delivery-limit, consumer-timeout and dead-letters."
         )
     return QueueSource(address, queue, said["name"], limits, told, management)
@@ -178,8 +181,8 @@ def _rules(said: Mapping[str, Any]) -> InboundRules:
     on_reject = OnReject(said["on-reject"] or OnReject.HERE)
     if on_reject.there and ack != ACKS[0]:
         raise InvalidArgumentError(
-            f"on-reject is '{on_reject}', and ack is '{ack}': what was acknowledged there cannot be"
-            " rejected. Choose ack=settled, or on-reject=here."
+            f"on-reject is '{on_reject}', and ack is '{ack}': a message that was acknowledged at"
+            " the remote broker cannot be rejected. Choose ack=settled, or on-reject=here."
         )
     if said["max-hold"] < 0:
         raise InvalidArgumentError(f"max-hold is {said['max-hold']}; give seconds, or 0.")
@@ -201,15 +204,17 @@ def _target(said: Mapping[str, Any], limits: Limits) -> PublishTarget:
         from ackq_link.amqp1 import target  # noqa: PLC0415 - its library may be missing
 
         _without(said, "exchange", "routing-key")
-        queue = _needed(said, "broker-queue", "the queue or address there")
+        queue = _needed(said, "broker-queue", "the queue or address of the remote broker")
         return target.Amqp1Target(_amqp1_address(said), queue, said["name"], limits)
     if bool(said["broker-queue"]) == bool(said["exchange"]):
         raise InvalidArgumentError(
-            "a link with direction out has either broker-queue, the queue there, or exchange."
+            "a link with direction out has either broker-queue, the remote queue, or exchange."
         )
     key = said["broker-queue"] or said["routing-key"] or None
     if said["broker-queue"] and said["routing-key"]:
-        raise InvalidArgumentError("routing-key goes with exchange, not with broker-queue.")
+        raise InvalidArgumentError(
+            "routing-key is for exchange, not for broker-queue; remove one of the two."
+        )
     return ExchangeTarget(_address(said), said["exchange"], key, said["name"], limits)
 
 
@@ -261,7 +266,7 @@ def _broker(edge: Mapping[str, Any]) -> Broker:
 
 def _needed(said: Mapping[str, Any], key: str, what: str) -> str:
     if not said[key]:
-        raise InvalidArgumentError(f"{key} is missing; say {what}.")
+        raise InvalidArgumentError(f"{key} is missing; give {what}.")
     return str(said[key])
 
 
@@ -269,7 +274,8 @@ def _without(said: Mapping[str, Any], *keys: str) -> None:
     for key in keys:
         if said[key] != LINK_KEYS[key].default:
             raise InvalidArgumentError(
-                f"{key} means nothing to a link with direction {said['direction']}; leave it out."
+                f"{key} has no effect on a link with direction {said['direction']} and protocol"
+                f" {said['protocol']}; leave it out."
             )
 
 

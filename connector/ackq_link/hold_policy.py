@@ -65,9 +65,9 @@ class HoldPolicy:
             return
         raise PreconditionFailedError(
             f"The queue '{queue}' drops a message at its delivery {limit + 1}, and has no"
-            f" dead-letter exchange: what link {link} holds is delivered again at each cut. Give"
-            f" it one: {self.limits.remedy} - or acknowledge what is stored (ack=stored), or accept"
-            " the loss (accept-limit=true)."
+            f" dead-letter exchange: messages that link {link} holds are delivered again after each"
+            f" cut. Give the queue one: {self.limits.remedy} - or acknowledge messages when they"
+            " are stored (ack=stored), or accept the loss (accept-limit=true)."
         )
 
     def subscribed(self) -> None:
@@ -158,21 +158,22 @@ def check_rejections(link: str, queue: str, on_reject: OnReject, limits: QueueLi
         return ""
     if limits.rejected_again:
         raise PreconditionFailedError(
-            f"The queue '{queue}' is one of a broker that delivers again what link {link} rejects,"
-            f" so on-reject={on_reject} would bring it here again and again. Leave on-reject=here."
+            f"The broker of the queue '{queue}' delivers rejected messages again, so with"
+            f" on-reject={on_reject} link {link} would get and reject them again and again. Leave"
+            " on-reject=here."
         )
     if on_reject is OnReject.DISCARD:
         return ""
     if limits.dead_letters is False:
         raise PreconditionFailedError(
-            f"The queue '{queue}' has no dead-letter exchange: what link {link} rejects there would"
-            f" be gone. Give it one: {limits.remedy} - or keep dead letters here (on-reject=here),"
-            " or accept the loss (on-reject=discard)."
+            f"The queue '{queue}' has no dead-letter exchange: messages that link {link} rejects at"
+            f" its broker would be lost. Give it one: {limits.remedy} - or keep dead letters at the"
+            " local broker (on-reject=here), or accept the loss (on-reject=discard)."
         )
     if limits.dead_letters is None:
         return (
             f"it is not known whether the queue '{queue}' has a dead-letter exchange: without one,"
-            " what is rejected there is gone. Let the link ask (management), or say that it has"
-            " one (dead-letters)"
+            " messages that are rejected at the remote broker are lost. Let the link read the"
+            " queue's properties (management), or declare that it has one (dead-letters)"
         )
     return ""

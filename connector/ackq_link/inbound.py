@@ -79,7 +79,7 @@ class Inbound:
         in_doubt = f"at most the {window} whose acknowledgements are in doubt"
         key = self.rules.key
         if key.is_none:
-            promise = f"at least once; a cut doubles what is held, at most {window}"
+            promise = f"at least once; a cut doubles the held messages, at most {window}"
         elif key.is_content and self.rules.drop_ambiguous:
             promise = (
                 "exactly once while no two messages are identical; of identical ones a cut may"
@@ -95,12 +95,12 @@ class Inbound:
                 f" {rest} {in_doubt}"
             )
         place = (
-            f"acknowledged there when it is settled in queue {self.edge.queue}"
+            f"acknowledged at the remote broker when settled in queue {self.edge.queue}"
             if self.rules.ack == "settled"
-            else f"what is acknowledged there lies on the disk of {self.edge.broker.endpoint} alone"
+            else f"acknowledged messages are on the disk of {self.edge.broker.endpoint} alone"
         )
         if self.rules.on_reject.there:
-            place += "; what is rejected here is rejected there"
+            place += "; messages rejected at the local broker are rejected at the remote one"
         return f"link {self.name}: in, ack={self.rules.ack}: {promise}; {place}"
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -116,8 +116,8 @@ class Inbound:
                     logging.WARNING,
                     self.name,
                     "lives",
-                    f"the delivery limit there is {holding.limits.delivery_limit}, so each message"
-                    " is acknowledged when it is stored, as with ack=stored",
+                    f"the delivery limit of the remote queue is {holding.limits.delivery_limit}, so"
+                    " each message is acknowledged when it is stored, as with ack=stored",
                 )
             edge = AsyncLink(
                 replace(self.edge.broker, retry_ms=None),
@@ -203,10 +203,15 @@ class Inbound:
             except CutError:
                 continue  # the subscription meets it, too
             except Exception as error:  # noqa: BLE001 - nobody awaits this task while the link runs
-                log(logging.WARNING, self.name, "limits", f"cannot be learnt: {error}")
+                log(
+                    logging.WARNING,
+                    self.name,
+                    "limits",
+                    f"the limits of the remote queue cannot be read: {error}",
+                )
                 continue
             if limits != holding.limits:
-                log(logging.INFO, self.name, "limits", f"there now: {limits}")
+                log(logging.INFO, self.name, "limits", f"limits of the remote queue now: {limits}")
                 self._tell(limits, holding.limits)
                 try:
                     self._check_rejections(limits)
@@ -224,7 +229,13 @@ class Inbound:
             try:
                 subscription = await unless(stop, self.source.subscribe())
                 before = True
-                log(logging.INFO, self.name, "connected", "takes", cuts=self.counters.cuts)
+                log(
+                    logging.INFO,
+                    self.name,
+                    "connected",
+                    "connected, takes messages",
+                    cuts=self.counters.cuts,
+                )
                 early = await self._transfer(edge, holding, subscription, early, stop)
                 lost = None
             except CutError as cut:
@@ -301,7 +312,7 @@ class Inbound:
             logging.WARNING,
             self.name,
             "lives",
-            f"a message there was delivered {holding.most_deliveries + 1} times, of"
+            f"the remote broker has delivered a message {holding.most_deliveries + 1} times, of"
             f" {holding.limits.delivery_limit} at most: the link connects again more slowly",
             lives_left=holding.lives_left,
         )

@@ -105,9 +105,9 @@ class Outbound:
     def guarantee(self) -> str:
         """The link's delivery guarantee, in a line."""
         return (
-            f"link {self.name}: out: at least once; a cut doubles at most the messages that are"
-            f" under way, {self.target.limits.window_messages} of them; each has the same"
-            " message_id at every try"
+            f"link {self.name}: out: at least once; a cut doubles at most the messages in flight,"
+            f" {self.target.limits.window_messages} of them; a message has the same message_id in"
+            " every attempt"
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -348,8 +348,8 @@ class _RowsUnderWay:
                 logging.WARNING,
                 link.name,
                 "unfit",
-                f"a message of '{link.edge.queue}' can never go out, and is a dead letter in"
-                f" '{dead}': {printable(reason)}",
+                f"a message of queue '{link.edge.queue}' can never be published, and becomes a dead"
+                f" letter in '{dead}': {printable(reason)}",
                 message_id=message_ids(rows)[row],
                 reason=reason,
             )
@@ -371,8 +371,8 @@ class _RowsUnderWay:
             logging.WARNING,
             link.name,
             "refused",
-            f"{len(refused)} messages go back to '{link.edge.queue}' for"
-            f" {wait_s:.1f} s, the first for: {printable(reason)}",
+            f"{len(refused)} messages were refused and go back to queue '{link.edge.queue}' for"
+            f" {wait_s:.1f} s; the reason of the first: {printable(reason)}",
             refused=len(refused),
             reason=reason,
             wait_s=wait_s,
@@ -391,4 +391,4 @@ class _RowsUnderWay:
             return
         error = task.exception()
         if error is not None:
-            self._cut.set_result(CutError(f"the edge: {error}"))
+            self._cut.set_result(CutError(f"the local broker: {error}"))

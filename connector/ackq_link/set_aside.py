@@ -98,13 +98,16 @@ def unfit(rows: pa.RecordBatch) -> dict[int, str]:
     if block.payload_bytes(rows) <= limits.MAX_HEADER_BYTES:
         return {}
     found = {
-        row: f"it has {size} bytes, and the edge takes {limits.MAX_MESSAGE_BYTES}"
+        row: f"it has {size} bytes, and the local broker takes {limits.MAX_MESSAGE_BYTES}"
         for row, size in _over(rows, _MOST_BYTES)
     }
     if "headers" in rows.schema.names:
         for row, size in _over(rows.select(["headers"]), limits.MAX_HEADER_BYTES):
-            told = f"its headers have {size} bytes, and the edge takes {limits.MAX_HEADER_BYTES}"
-            found.setdefault(row, told)
+            found.setdefault(
+                row,
+                f"its headers have {size} bytes, and the local broker takes"
+                f" {limits.MAX_HEADER_BYTES}",
+            )
     return dict(sorted(found.items()))
 
 

@@ -42,56 +42,119 @@ class Key(NamedTuple):
 # An outbound link refuses these keys. It accepts `window-bytes`, which bounds its prefetch.
 INBOUND_KEYS: Final = {
     "ack": Key(
-        "In: acknowledge there what is settled here, or stored here (settled).", "settled|stored"
+        "Inbound: acknowledge a message at the remote broker when it is settled, or when it is"
+        " stored, at the local broker (settled).",
+        "settled|stored",
     ),
-    "origin-key": Key("In: auto, message_id, header:NAME, fingerprint or none (auto).", "RULE"),
-    "on-ambiguous": Key("In: store or drop what came with an ack in doubt (store).", "store|drop"),
+    "origin-key": Key(
+        "Inbound: how a redelivered message is recognised: auto, message_id, header:NAME,"
+        " fingerprint or none (auto).",
+        "RULE",
+    ),
+    "on-ambiguous": Key(
+        "Inbound: store or drop a message without an id that may have been acknowledged (store).",
+        "store|drop",
+    ),
     "on-reject": Key(
-        "In: what is rejected here is a dead letter here, or there; or discard (here).",
+        "Inbound: make a rejected message a dead letter of the local broker (here, the default), or"
+        " reject it at the remote broker (there; discard: even if that loses it).",
         "here|there|discard",
     ),
-    "max-hold": Key("In: seconds; 0: 80 % of the consumer timeout, or 1200.", "SECONDS", 0),
-    "on-max-hold": Key("In: renew, store or fail.", "renew|store|fail"),
-    "accept-limit": Key("In: run though the other queue drops at a limit.", default=False),
-    "management": Key("In: http://HOST:15672, to learn the other queue's limits.", "URL"),
-    "delivery-limit": Key("In: the other queue's, instead; 0: none.", "COUNT", -1),
-    "consumer-timeout": Key("In: the other broker's, in seconds, instead; 0: none.", "SECONDS", -1),
-    "dead-letters": Key("In: the other queue has a dead-letter exchange.", default=False),
+    "max-hold": Key(
+        "Inbound: maximum time in seconds for which a message is held; 0: 80 % of the consumer"
+        " timeout, or 1200.",
+        "SECONDS",
+        0,
+    ),
+    "on-max-hold": Key(
+        "Inbound: action when a message was held for max-hold: renew, store or fail.",
+        "renew|store|fail",
+    ),
+    "accept-limit": Key(
+        "Inbound: run although the remote queue drops messages at its delivery limit.",
+        default=False,
+    ),
+    "management": Key(
+        "Inbound: RabbitMQ's management API, http://HOST:15672, to read the remote queue's limits.",
+        "URL",
+    ),
+    "delivery-limit": Key(
+        "Inbound: delivery limit of the remote queue, in place of the one that is read; 0: none.",
+        "COUNT",
+        -1,
+    ),
+    "consumer-timeout": Key(
+        "Inbound: consumer timeout of the remote broker in seconds, in place of the one that is"
+        " read; 0: none.",
+        "SECONDS",
+        -1,
+    ),
+    "dead-letters": Key("Inbound: the remote queue has a dead-letter exchange.", default=False),
 }
 OUTBOUND_KEYS: Final = {
-    "exchange": Key("Out: publish to this exchange, with each message's routing key.", "NAME"),
-    "routing-key": Key("Out: with an exchange, this routing key for all messages.", "KEY"),
+    "exchange": Key(
+        "Outbound: exchange to publish to, with the routing key of each message.", "NAME"
+    ),
+    "routing-key": Key(
+        "Outbound: routing key of all messages that go to the exchange, in place of their own.",
+        "KEY",
+    ),
 }
 LINK_KEYS: Final = {
     "name": Key("The link's name, shown at both brokers and in the log.", "NAME", None),
     "direction": Key(
-        "in: from the other broker to the edge; out: to the other one.", "in|out", None
+        "in: from the remote broker to the local broker; out: from the local to the remote one.",
+        "in|out",
+        None,
     ),
-    "broker": Key("amqp://[USER@]HOST[:PORT][/VHOST], or amqps:// for TLS.", "URL", None),
+    "broker": Key(
+        "URL of the remote broker: amqp://[USER@]HOST[:PORT][/VHOST], or amqps:// for TLS.",
+        "URL",
+        None,
+    ),
     "protocol": Key(
-        "What it speaks: amqp091 (RabbitMQ) or amqp1 (Artemis, Qpid).", "amqp091|amqp1", "amqp091"
+        "Protocol of the remote broker: amqp091 (RabbitMQ) or amqp1 (Artemis, Qpid).",
+        "amqp091|amqp1",
+        "amqp091",
     ),
-    "queue": Key("The edge's queue.", "QUEUE", None),
-    "broker-queue": Key("The other broker's queue; out: behind its default exchange.", "QUEUE"),
+    "queue": Key("Queue of the local broker.", "QUEUE", None),
+    "broker-queue": Key(
+        "Queue of the remote broker; an outbound link reaches it by the default exchange.", "QUEUE"
+    ),
     **OUTBOUND_KEYS,
     **INBOUND_KEYS,
-    "user": Key("The user there, instead of the URL's.", "NAME"),
-    "password-file": Key(f"A file with its password; else {PASSWORD}.", "FILE"),
-    "prefetch": Key(f"Most messages under way, 1 to {MAX_PREFETCH}.", "MESSAGES", 5_000),
-    "window-bytes": Key("In: at so many bytes under way it takes no more.", "BYTES", 64 << 20),
-    "heartbeat": Key("Seconds between heartbeats, 1 to 3600.", "SECONDS", 10),
-    "ca": Key("PEM file with the authority to trust, for amqps.", "FILE"),
-    "cert": Key(
-        "PEM file with a client certificate, for amqps; without a user, who it is.", "FILE"
+    "user": Key("User at the remote broker, in place of the URL's.", "NAME"),
+    "password-file": Key(
+        f"File with the user's password at the remote broker; else {PASSWORD}.", "FILE"
     ),
-    "key": Key("PEM file with its key.", "FILE"),
+    "prefetch": Key(
+        f"Maximum number of messages in flight, 1 to {MAX_PREFETCH}.", "MESSAGES", 5_000
+    ),
+    "window-bytes": Key(
+        "Maximum number of bytes in flight, at which an inbound link takes no more messages.",
+        "BYTES",
+        64 << 20,
+    ),
+    "heartbeat": Key(
+        "Seconds between heartbeats with the remote broker, 1 to 3600.", "SECONDS", 10
+    ),
+    "ca": Key("PEM file with the authority of the remote broker's certificate, for amqps.", "FILE"),
+    "cert": Key(
+        "PEM file with the link's client certificate, for amqps; without a user it is the login.",
+        "FILE",
+    ),
+    "key": Key("PEM file with the key of the link's client certificate.", "FILE"),
 }
 EDGE_KEYS: Final = {
-    "endpoint": Key("HOST:PORT of the ackq broker.", "HOST:PORT", DEFAULT_ENDPOINT),
-    "ca": Key("PEM file to trust; turns TLS on.", "FILE"),
-    "cert": Key("Client's PEM file.", "FILE"),
-    "key": Key("Its key's PEM file.", "FILE"),
-    "token-file": Key("File with the token that says who the links are; else ACKQ_TOKEN.", "FILE"),
+    "endpoint": Key("HOST:PORT of the local broker.", "HOST:PORT", DEFAULT_ENDPOINT),
+    "ca": Key(
+        "PEM file with the authority of the local broker's certificate; turns TLS on.", "FILE"
+    ),
+    "cert": Key("PEM file with the client certificate for the local broker.", "FILE"),
+    "key": Key("PEM file with the key of the client certificate for the local broker.", "FILE"),
+    "token-file": Key(
+        "File with the token of the links' user at the local broker; else ACKQ_TOKEN.", "FILE"
+    ),
 }
 
 
@@ -125,6 +188,6 @@ def check_known(table: Iterable[str], keys: Iterable[str], where: str) -> None:
         if name not in keys:
             near = difflib.get_close_matches(name, keys, 1, 0.7)
             raise UnknownOptionError(
-                f"{where}: there is no key {name!r}.{f' Is it {near[0]}?' if near else ''} All of"
-                f" them: {', '.join(keys)}."
+                f"{where}: there is no key {name!r}.{f' Did you mean {near[0]}?' if near else ''}"
+                f" The keys are {', '.join(keys)}."
             )

@@ -175,7 +175,7 @@ class Transfer:
                     each.result()
         except ClosedError as error:
             # The edge lost its state of this subscription (L27).
-            raise CutError(f"the edge: {error.message}") from error
+            raise CutError(f"the local broker: {error.message}") from error
         finally:
             self._failed.cancel()
             for task in (*tasks, *self._stores):
@@ -219,18 +219,19 @@ class Transfer:
         if self._reject_unfit:
             self._subscription.reject(tag, tag)
             self._settlements.other()
-            became = "it is rejected there"
+            became = "It is rejected at the remote broker"
         else:
             self._subscription.set_aside(tag)
             became = (
-                "it stays there, and comes again at each connection. Take it out there; or give its"
-                " queue a dead-letter exchange, or the link on-reject=discard, and it is rejected"
+                "It stays unacknowledged at the remote broker, which delivers it again at each"
+                " connection. Remove it from the remote queue; or give that queue a dead-letter"
+                " exchange, or the link on-reject=discard, and it is rejected"
             )
         log(
             logging.WARNING,
             self._name,
             "set_aside",
-            f"a message cannot come: {reason}. {became}",
+            f"the local broker cannot take a message: {reason}. {became}",
             tag=tag,
             reason=reason,
         )
@@ -380,9 +381,10 @@ class Transfer:
                 logging.WARNING,
                 self._name,
                 "vanished",
-                f"{missing} messages that queue '{self._edge.queue}' holds were removed there"
-                " meanwhile: expired, purged, dead-lettered, or taken by another consumer. They are"
-                " processed here all the same; mind that before you bring dead letters back there",
+                f"{missing} messages that queue '{self._edge.queue}' holds were removed at the"
+                " remote broker: expired, purged, dead-lettered, or taken by another consumer. They"
+                " are processed at the local broker nevertheless; consider this before you bring"
+                " dead letters back at the remote broker",
                 queue=self._edge.queue,
                 messages=missing,
             )
@@ -392,7 +394,7 @@ class Transfer:
         """Follows an operator's pause or resume (L25)."""
         if not self._edge.paused:
             if self._paused_at is not None:
-                log(logging.INFO, self._name, "resumed", "goes on")
+                log(logging.INFO, self._name, "resumed", "resumed: takes messages again")
             self._paused_at = None
             self._gate.set()
             return
@@ -402,7 +404,8 @@ class Transfer:
                 logging.INFO,
                 self._name,
                 "paused",
-                f"paused: takes no more, and acknowledges the {self._held_count} that it holds",
+                f"paused: takes no more messages, and acknowledges the {self._held_count} that it"
+                " holds",
                 held=self._held_count,
             )
         if self._held_count == self._unsent and not self._stores:
@@ -413,15 +416,15 @@ class Transfer:
         error = self._edge.refusal or (None if self._edge.connected else self._edge.outage)
         if error is None:
             if told:
-                log(logging.INFO, self._name, "edge_back", "the edge takes messages again")
+                log(logging.INFO, self._name, "edge_back", "the local broker takes messages again")
             return ""
         if error.message != told:
             log(
                 logging.WARNING,
                 self._name,
                 "edge_refused",
-                f"the edge takes no messages, the link holds {self._held_count} and tries again:"
-                f" {printable(error.message)}",
+                f"the local broker takes no messages, the link holds {self._held_count} and tries"
+                f" again: {printable(error.message)}",
                 code=error.code,
                 held=self._held_count,
             )
@@ -443,17 +446,18 @@ class Transfer:
         action = self._holding.at_max_hold
         if action is OnMaxHold.FAIL:
             raise PreconditionFailedError(
-                f"A delivery is held for {age_s:.0f} s, {self._held_count} are held in all: nothing"
-                " settles them at the edge. See what keeps its queue (ackq why QUEUE), give the"
-                " link a larger max-hold, or on-max-hold=renew."
+                f"A message is held for {age_s:.0f} s, {self._held_count} are held in all: nothing"
+                " settles them at the local broker. See why its queue stands still (ackq why"
+                " QUEUE), give the link a larger max-hold, or on-max-hold=renew."
             )
         self._counters.renewals += 1
         log(
             logging.WARNING,
             self._name,
             "renewed",
-            f"a delivery is held for {age_s:.0f} s: {self._held_count} are given back and received"
-            " again" + (", and acknowledged when matched" if action is OnMaxHold.STORE else ""),
+            f"a message is held for {age_s:.0f} s: all {self._held_count} held messages are given"
+            " back and received again"
+            + (", and acknowledged when matched" if action is OnMaxHold.STORE else ""),
             held=self._held_count,
             age_s=age_s,
             action=action.value,
@@ -492,7 +496,7 @@ class Transfer:
             logging.INFO,
             self._name,
             "state",
-            f"holds {self._held_count}, the oldest for {age_s:.0f} s; limited by the"
+            f"holds {self._held_count} messages, the oldest for {age_s:.0f} s; limited by the"
             f" {self.limited_by}; its window passes at most {pace:.0f} messages/s",
             held=self._held_count,
             oldest_s=age_s,

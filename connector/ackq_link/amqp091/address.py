@@ -96,7 +96,7 @@ class _Connection(aiormq.Connection):
     async def _Connection__handle_connection_blocked(  # noqa: N802
         self, frame: Connection.Blocked
     ) -> None:
-        told = f"publishes nothing: the broker has an alarm ({frame.reason}), and blocks publishers"
+        told = f"publishes nothing: the remote broker has an alarm ({frame.reason})"
         log(logging.WARNING, self.link, "blocked", printable(told), reason=frame.reason)
         self.blocked = frame.reason or "an alarm"
         await super()._Connection__handle_connection_blocked(frame)  # type: ignore[misc]
@@ -104,7 +104,7 @@ class _Connection(aiormq.Connection):
     async def _Connection__handle_connection_unblocked(  # noqa: N802
         self, frame: Connection.Unblocked
     ) -> None:
-        log(logging.INFO, self.link, "unblocked", "the broker takes messages again")
+        log(logging.INFO, self.link, "unblocked", "the remote broker takes messages again")
         self.blocked = ""
         await super()._Connection__handle_connection_unblocked(frame)  # type: ignore[misc]
 
@@ -217,23 +217,21 @@ def _refusal(error: BaseException, address: BrokerAddress, place: str) -> AckqEr
 _CREDENTIALS: Final = (
     "the broker refuses {who} or the password. Set them with user and password-file; 'guest' may"
     " connect from the broker's own machine only. A client certificate (cert) is used without a"
-    " user: enable the plugin rabbitmq_auth_mechanism_ssl and the mechanism EXTERNAL there, and add"
+    " user: enable the plugin rabbitmq_auth_mechanism_ssl and its mechanism EXTERNAL, and add"
     " the certificate's user (ssl_cert_login_from)."
 )
 _VHOST: Final = (
     "{who} may not use this virtual host, or it does not exist: {said}. Name another one in"
     " the URL, or give the permission: rabbitmqctl set_permissions -p VHOST {user} '' '.*' '.*'"
 )
-_PROTOCOL: Final = (
-    "what listens there does not speak AMQP 0-9-1. Check the port: 5672, or 5671 with amqps."
-)
+_PROTOCOL: Final = "the server does not speak AMQP 0-9-1. Check the port: 5672, or 5671 with amqps."
 _PERMISSION: Final = (
     "{who} has no permission for '{place}': {said}. A link needs read on the queue it"
     " consumes, write on the exchange it publishes to: rabbitmqctl set_permissions"
 )
 _PLACE: Final = (
-    "there is no '{place}': {said}. Declare it there, or correct the name; a link declares nothing"
-    " at another broker."
+    "there is no '{place}': {said}. Declare it at that broker, or correct the name; a link declares"
+    " nothing at a remote broker."
 )
 _REFUSALS: Final[tuple[tuple[type[Exception], type[AckqError], str], ...]] = (
     (AuthenticationError, UnauthenticatedError, _CREDENTIALS),

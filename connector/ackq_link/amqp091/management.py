@@ -32,7 +32,7 @@ _REFUSALS: Final[Mapping[int, tuple[type[AckqError], str]]] = {
         UnauthenticatedError,
         "refuses the link's user: rabbitmqctl set_user_tags {user} management",
     ),
-    404: (NotFoundError, "knows no such queue. Check the URL and the name"),
+    404: (NotFoundError, "has no such queue. Check the URL and the name"),
 }
 
 
@@ -62,8 +62,8 @@ class Management:
             if not isinstance(cut.refusal, UnauthenticatedError):
                 raise
             warning = (
-                f"{cut.refusal.message} Until then the limits of the queue are those that the link"
-                " is told, or guesses of the version"
+                f"{cut.refusal.message} Until then the link uses the limits that its"
+                " configuration gives, or assumes those of the broker's version"
             )
             return QueueLimits(warnings=(warning,))
         return limits_of(found)
@@ -90,7 +90,7 @@ class Management:
         except (OSError, ValueError) as error:
             raise CutError(f"{self.url}: {getattr(error, 'reason', error)}") from None
         if not isinstance(found, dict):
-            raise CutError(f"{self.url}: no description of a queue")
+            raise CutError(f"{self.url}: the answer does not describe a queue")
         return found
 
 

@@ -23,8 +23,8 @@ _STOPS_FROM: Final = (4, 3, 0)
 _STOPS_TO: Final = (4, 3, 5)
 # The note on a single active consumer, for every version.
 SINGLE_ACTIVE_NOTE: Final = (
-    "the queue there has a single active consumer: while the link is that one, another consumer or"
-    " a second link waits and gets nothing, and while another is, the link does"
+    "the remote queue has a single active consumer: while the link is the active one, another"
+    " consumer or link waits and gets nothing; while another one is active, this link waits"
 )
 
 
@@ -159,6 +159,6 @@ def single_active_warning(version: tuple[int, ...], kind: str, timeout_s: float 
     return (
         f"RabbitMQ {'.'.join(map(str, version))} stops a quorum queue with a single active consumer"
         " for ever when its consumers meet the consumer timeout (rabbitmq-server#17317). Give the"
-        " queue a consumer-timeout, by policy or argument, that is longer than anything is held,"
-        " and name it to the link (consumer-timeout); or use 4.3.6 or later"
+        " queue a consumer-timeout, by policy or argument, that is longer than any hold of a"
+        " message, and give it to the link (consumer-timeout); or use 4.3.6 or later"
     )

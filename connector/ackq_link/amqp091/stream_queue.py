@@ -24,9 +24,10 @@ _CALL_S: Final = 20.0
 def refusal(queue: str) -> PreconditionFailedError:
     """The error that refuses a stream, with the reason and a remedy."""
     return PreconditionFailedError(
-        f"'{queue}' is a stream, of which a link would lose what comes while it is stopped: what is"
-        " read there stays, and nothing says how far a link has come. Bind a quorum queue to the"
-        " same exchange and link that; or copy the stream into one with a shovel."
+        f"'{queue}' is a stream, of which a link would lose the messages that come while it is"
+        " stopped: a stream keeps messages that were read, and does not record how far a link has"
+        " read. Bind a quorum queue to the same exchange and link that queue; or copy the stream"
+        " into one with a shovel."
     )
 
 

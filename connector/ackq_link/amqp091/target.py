@@ -21,7 +21,7 @@ from ackq_link.amqp091.address import AmqpConnection, BrokerAddress, connect, cu
 from ackq_link.amqp091.properties import Properties, from_rows
 
 _CALL_S: Final = 20.0
-_RETURNED: Final = "returned: no queue there takes it"
+_RETURNED: Final = "returned: no queue of the remote broker takes it"
 # Bytes of a content header's frame without its properties.
 _FRAME_BYTES: Final = 20
 
@@ -132,7 +132,9 @@ class ExchangeProducer:
         most = self._connection.frame_bytes
         if most and len(properties.wire) + _FRAME_BYTES > most:
             size = len(properties.wire)
-            raise ValueError(f"its properties have {size} bytes, and a frame there {most}")
+            raise ValueError(
+                f"its properties have {size} bytes; the broker takes {most} in a frame"
+            )
         return await self._channel.basic_publish(
             body or b"",
             exchange=self._target.exchange,

@@ -96,11 +96,11 @@ _BY_MESSAGE: Final = {
 SASL_FAILED: Final = "ackq:sasl"
 OTHER_PROTOCOL: Final = "ackq:protocol"
 _CREDENTIALS: Final = (
-    "the broker refuses user '{user}' or the password, or the way it is proven. Set them with user"
+    "the broker refuses user '{user}' or the password, or the SASL mechanism. Set them with user"
     " and password-file; a client certificate (cert) is used without a user."
 )
 _PROTOCOL: Final = (
-    "what listens there does not speak AMQP 1.0. Check the port: 5672, or 5671 with amqps; for AMQP"
+    "the server does not speak AMQP 1.0. Check the port: 5672, or 5671 with amqps; for AMQP"
     " 0-9-1 leave protocol out."
 )
 _PERMISSION: Final = (
@@ -108,8 +108,8 @@ _PERMISSION: Final = (
     " that it takes from, and to send to the one that it publishes to."
 )
 _PLACE: Final = (
-    "there is no '{place}': {said}. Make it there, or correct the name; a link declares nothing at"
-    " another broker."
+    "there is no '{place}': {said}. Create it at that broker, or correct the name; a link declares"
+    " nothing at a remote broker."
 )
 _REFUSALS: Final[Mapping[str, tuple[type[AckqError], str]]] = {
     SASL_FAILED: (UnauthenticatedError, _CREDENTIALS),

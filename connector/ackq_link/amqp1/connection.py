@@ -202,7 +202,7 @@ class Amqp1Connection(asyncio.Protocol):
         if self._address.secure and not self._heard:
             # Qpid refuses a client certificate in this way, without a TLS alert.
             return (
-                "the broker closed the connection and said nothing. If it wants a client"
+                "the broker closed the connection without a reason. If it wants a client"
                 " certificate, name one that it trusts with cert and key"
             )
         return "the connection was closed"

@@ -135,7 +135,7 @@ class Incoming:
                     text, extra[_BODY] = _body(_value(raw, section), section.code)
                     body.append(text)
                 case _:
-                    raise ValueError("a section that has no form here")
+                    raise ValueError("a section that has no field at the local broker")
         self.body = body[0] if len(body) == 1 else b"".join(body)
         self.headers = _headers(application, extra)
 
@@ -156,7 +156,7 @@ class Incoming:
         if items[_CREATED] is not None:
             created_us = 1000 * int(items[_CREATED])
             if not limits.MIN_PUBLISHED_AT_US <= created_us <= limits.MAX_PUBLISHED_AT_US:
-                raise ValueError("a creation time that the edge does not take")
+                raise ValueError("a creation time that the local broker does not take")
             self.created = _EPOCH + timedelta(microseconds=created_us)
         for name, place in _PLACES.items():
             value = items[place]

@@ -242,8 +242,8 @@ def _check(rows: pa.RecordBatch, beside: Columns) -> None:
         raise InvalidArgumentError("Deliveries have at least one row.", argument="rows")
     if "ttl_ms" in rows.schema.names:
         raise SchemaError(
-            "The column 'ttl_ms' is not one that a link stores: an expiration at the other broker"
-            " rules nothing here. Send it as a header.",
+            "A link does not store the column 'ttl_ms': an expiration at the remote broker has no"
+            " effect at the local broker. Send it as a header.",
             column="ttl_ms",
         )
     sizes = {

@@ -33,4 +33,6 @@ class OutboundReporter(HeartbeatStream[pb.ReportOutboundRequest, pb.ReportOutbou
 
     def _on_end(self, error: AckqError | None) -> None:
         if error is not None and not self._abandoned:
-            _log.warning("The broker does not show this outbound link to its operators: %s", error)
+            _log.warning(
+                "The local broker does not show this outbound link to its operators: %s", error
+            )

@@ -117,7 +117,9 @@ class LinkState:
 
     def subscribe(self, proof: Callable[[], Proof], subscribed: Subscribed) -> None:
         """Begins a subscription: all state of the previous one is forgotten."""
-        self._abandon(ClosedError("Another subscription of the link began; deliver anew."))
+        self._abandon(
+            ClosedError("Another subscription of the link began; deliver the messages again.")
+        )
         self._subscribing, self._subscribe_sent = (proof, subscribed), False
         self.permits, self.rejected, self._unpermitted = [], [], Ranges()
         self._next_number, self.held, self.refusal, self.ended = 1, 0, None, None
@@ -130,8 +132,8 @@ class LinkState:
         for part in parts:
             if part.numbers.first != self._next_number:
                 raise InvalidArgumentError(
-                    f"Delivery {part.numbers.first} does not follow the one before, which makes"
-                    f" {self._next_number} the next of this subscription.",
+                    f"Delivery {part.numbers.first} does not follow the previous one: the next of"
+                    f" this subscription is {self._next_number}.",
                     argument="first_number",
                 )
             self._waiting.append(part)
@@ -200,23 +202,23 @@ class LinkState:
         before = self.opened
         if before is not None and before.history != now.history:
             raise HistoryChangedError(
-                f"The history of the edge is {now.history} and was {before.history}: it lost what"
-                " it had, or was restored. What is not acknowledged at the other broker is stored"
-                " as new when the link starts again.",
+                f"The history of the local broker is {now.history} and was {before.history}: its"
+                " data was lost or restored. Messages that are not acknowledged at the remote"
+                " broker are stored as new ones when the link starts again.",
                 expected=before.history,
                 found=now.history,
             )
         if before is not None and before != now:
             raise FencedError(
-                "Another process ran the link while this one was cut off from the edge; start the"
-                " link again if this is the one that shall run it."
+                "Another process ran the link while this one was cut off from the local broker;"
+                " start the link again if this process is to run it."
             )
         self.opened, self.connected, self.paused = now, True, answer.paused
         if self.may_store and answer.subscription != self.subscription:
             self.subscription = 0
             self.ended = ClosedError(
-                "The edge ended the subscription: it lost messages of it. Consume anew at the other"
-                " broker, and subscribe again."
+                "The local broker ended the subscription, because it lost messages of it. Consume"
+                " again at the remote broker, and subscribe again."
             )
             self._abandon(self.ended)
 
@@ -230,7 +232,9 @@ class LinkState:
     def on_stored(self, answer: pb.LinkStored, now: float) -> None:
         """Completes the oldest part in flight, or keeps it if refused; raises InternalError."""
         if not self._in_flight or self._in_flight[0].numbers.first != answer.first_number:
-            raise InternalError(f"The edge answered deliveries {answer.first_number} out of turn.")
+            raise InternalError(
+                f"The local broker answered deliveries {answer.first_number} out of order."
+            )
         part = self._in_flight[0]
         if not part.abandoned and not answer.refused:
             self._complete(part, answer)  # before it is removed: an invalid answer fails it
@@ -249,7 +253,7 @@ class LinkState:
         stored = _stored(answer)
         if stored.rows != part.rows:
             raise InternalError(
-                f"The edge answered {stored.rows} deliveries of {part.rows} from"
+                f"The local broker answered {stored.rows} deliveries of {part.rows} from"
                 f" {answer.first_number} on."
             )
         for run in stored.runs:
@@ -273,7 +277,7 @@ class LinkState:
         if self.may_store:  # else they are of the previous subscription
             ranges = len(answer.first_number)
             if ranges != len(answer.last_number) or len(answer.rejected) not in {0, ranges}:
-                raise InternalError("The edge sent permits whose lists have several lengths.")
+                raise InternalError("The local broker sent permits whose lists differ in length.")
             outcomes = answer.rejected or bytes(ranges)
             for each in zip(answer.first_number, answer.last_number, outcomes, strict=True):
                 self._permit(*each[:2], rejected=bool(each[2]))
@@ -328,7 +332,9 @@ def _stored(answer: pb.LinkStored) -> StoredDeliveries:
     outcomes = answer.rejected or bytes(len(answer.rows))
     lists = (answer.rows, answer.first_position, answer.matched, answer.permitted, outcomes)
     if len(set(map(len, lists))) != 1:
-        raise InternalError("The edge answered deliveries with lists of several lengths.")
+        raise InternalError(
+            "The local broker answered deliveries with lists that differ in length."
+        )
     runs, number = [], answer.first_number
     for rows, position, *flags in zip(*lists, strict=True):
         runs.append(StoredRun(number, rows, position, *map(bool, flags)))

@@ -55,14 +55,17 @@ def test_the_guarantees():
     [
         ({}, "ack=settled: exactly once for messages with a message_id; of messages without one"),
         ({}, "a cut doubles at most the 7 whose acknowledgements are in doubt"),
-        ({}, "acknowledged there when it is settled in queue here"),
+        ({}, "acknowledged at the remote broker when settled in queue here"),
         ({"ack": "stored"}, "on the disk of 127.0.0.1:5775 alone"),
         ({"origin-key": "header:id"}, "exactly once for messages with a header id"),
         ({"on-ambiguous": "drop"}, "of messages without one a cut loses at most"),
         ({"origin-key": "fingerprint"}, "at least once; a cut doubles at most the 7"),
         ({"origin-key": "fingerprint", "on-ambiguous": "drop"}, "of identical ones a cut may lose"),
-        ({"origin-key": "none"}, "at least once; a cut doubles what is held, at most 7"),
-        ({"on-reject": "there"}, "settled in queue here; what is rejected here is rejected there"),
+        ({"origin-key": "none"}, "at least once; a cut doubles the held messages, at most 7"),
+        (
+            {"on-reject": "there"},
+            "queue here; messages rejected at the local broker are rejected at",
+        ),
     ],
 )
 def test_the_guarantee_of_an_inbound_link(change, words):
@@ -110,7 +113,7 @@ def _toml(tmp_path, said):
         ({"on-max-hold": "wait"}, "renew or store or fail"),
         ({"max-hold": -1}, "give seconds"),
         ({"on-reject": "drop"}, "here or there or discard"),
-        ({"on-reject": "there"}, "what was acknowledged there cannot be rejected"),
+        ({"on-reject": "there"}, "acknowledged at the remote broker cannot be rejected"),
         ({"on-reject": "discard"}, "Choose ack=settled, or on-reject=here"),
         ({"accept-limit": "yes"}, "true or false"),
         ({"management": "h:15672"}, "http://HOST"),
@@ -142,7 +145,7 @@ def test_bad_inbound_links(tmp_path, change, remedy):
         ({"delivery-limit": 0}, "leave it out"),
         ({"broker-queue": ""}, "either"),
         ({"exchange": "x"}, "either"),
-        ({"routing-key": "k"}, "goes with exchange"),
+        ({"routing-key": "k"}, "is for exchange"),
         ({"prefetch": 0}, "from 1 to 65535"),
     ],
 )
@@ -169,7 +172,7 @@ def test_a_certificate_is_no_login_of_the_api(tmp_path, monkeypatch):
     """L14: the management API needs a password, so a certificate alone is refused."""
     monkeypatch.delenv(configuration.PASSWORD, raising=False)
     file = written(tmp_path, {**INBOUND, **CERTIFIED, "management": "http://h:1"})
-    with pytest.raises(InvalidArgumentError, match="leave management out and say delivery-limit"):
+    with pytest.raises(InvalidArgumentError, match="leave management out and give delivery-limit"):
         configuration.read(file)
 
 
@@ -181,13 +184,13 @@ def test_two_of_one_name(tmp_path):
 
 def test_an_unknown_key(tmp_path):
     """The error names the nearest known key."""
-    with pytest.raises(UnknownOptionError, match="Is it prefetch"):
+    with pytest.raises(UnknownOptionError, match="Did you mean prefetch"):
         configuration.read(written(tmp_path, {**INBOUND, "prefech": 5}))
 
 
 @pytest.mark.parametrize(
     ("text", "remedy"),
-    [("", "no link"), ("[[link]", "no TOML"), ("link = 5", "no link"), ("link = [5]", "a table")],
+    [("", "no link"), ("[[link]", "not TOML"), ("link = 5", "no link"), ("link = [5]", "a table")],
 )
 def test_bad_files(tmp_path, text, remedy):
     """The error names the cause: no TOML, no link, or no table."""

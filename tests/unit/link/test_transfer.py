@@ -256,7 +256,7 @@ def test_a_cut():
         running = Running()
         running.edge.error = ClosedError("history")
         running.source.bring(b"a")
-        with pytest.raises(CutError, match="the edge: history"):
+        with pytest.raises(CutError, match="the local broker: history"):
             await running.task
 
     run(test)

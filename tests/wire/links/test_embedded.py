@@ -85,7 +85,7 @@ def test_links_are_checked_before_anything_is_started():
     for wrong, message in [
         ([], "Give links"),
         ([given, given], "Two links have one name"),
-        ([given | {"brokr": "x"}], "Is it broker"),
+        ([given | {"brokr": "x"}], "Did you mean broker"),
         ([given | {"broker": "amqp://a:secret@localhost"}], "password, which every user"),
     ]:
         with pytest.raises(InvalidArgumentError, match=message) as raised:

@@ -399,7 +399,7 @@ def test_pause(classic, edge, links):
 @pytest.mark.parametrize(
     ("change", "remedy"),
     [
-        ({"broker_queue": "nowhere"}, "Declare it there"),
+        ({"broker_queue": "nowhere"}, "Declare it at that broker"),
         ({"broker": "amqp://nobody@127.0.0.1:{port}"}, "refuses user 'nobody'"),
         ({"broker": "amqps://127.0.0.1:{port}"}, "TLS failed"),
         ({"broker": "amqp://127.0.0.1:{port}/none"}, "virtual host"),

@@ -124,7 +124,7 @@ def test_a_message_that_the_edge_cannot_take(rabbit, edge, links):
     assert edge.ids == [0, 1, 2]
     eventually(lambda: rabbit.ready == 1)
     assert not events(link, "cut")
-    assert "it stays there" in events(link, "set_aside")[0]["message"]
+    assert "It stays unacknowledged at the remote broker" in events(link, "set_aside")[0]["message"]
 
 
 def test_it_is_rejected_where_the_user_says_so(rabbit, edge, links):
@@ -247,7 +247,7 @@ def test_properties_too_large_for_a_frame(classic, edge, links):
     eventually(lambda: delayed(edge) == 1)
     assert link.stop() == 0
     assert not events(link, "cut")
-    assert "a frame there 131072" in link.log
+    assert "the broker takes 131072 in a frame" in link.log
 
 
 def test_a_small_window_of_bytes_stalls_nothing(classic, edge, links):

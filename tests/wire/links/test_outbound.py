@@ -189,7 +189,10 @@ def test_a_returned_message_is_not_accepted(classic, edge, links):
         f"amqp://127.0.0.1:{classic.port}, queue {classic.queue}",
         "q",
     )
-    assert (shown.limited_by, shown.reason) == ("refusals", "returned: no queue there takes it")
+    assert (shown.limited_by, shown.reason) == (
+        "refusals",
+        "returned: no queue of the remote broker takes it",
+    )
     assert edge.total + delayed(edge) == 1
     classic.declare()
     eventually(lambda: edge.total + delayed(edge) == 0)

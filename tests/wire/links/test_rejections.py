@@ -74,7 +74,7 @@ def test_there(rabbit, dead, edge, links):
     found = info(edge)
     assert (found.reject_there, found.rejected, found.permitted) == (True, len(REJECTED), COUNT)
     assert events(link, "stopped")[0]["rejected"] == len(REJECTED)
-    assert "what is rejected here is rejected there" in link.log
+    assert "messages rejected at the local broker are rejected at the remote one" in link.log
 
 
 def test_a_kill_between_the_permit_and_the_rejection(rabbit, dead, edge, links):
@@ -125,7 +125,7 @@ def test_here(rabbit, dead, edge, links):
     ("change", "remedy"),
     [
         ({"delivery_limit": 0}, "'ackq-{queue}' '^{queue}$' '{{\"dead-letter-exchange\":"),
-        ({"ack": "stored"}, "what was acknowledged there cannot be rejected"),
+        ({"ack": "stored"}, "acknowledged at the remote broker cannot be rejected"),
     ],
 )
 def test_what_is_refused(classic, edge, links, change, remedy):

@@ -176,7 +176,7 @@ def test_learning_of_no_queue(rabbit):
 
     async def test():
         rabbit.delete()
-        with pytest.raises(CutError, match="Declare it there") as raised:
+        with pytest.raises(CutError, match="Declare it at that broker") as raised:
             await source_of(rabbit).learn()
         assert raised.value.refusal is not None
         rabbit.declare()

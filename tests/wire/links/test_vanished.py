@@ -37,7 +37,7 @@ def test_a_purge(rabbit, edge, held):
     eventually(lambda: vanished(held) == [HELD])
     (told,) = events(held, "vanished")
     assert told["messages"] == HELD
-    assert "processed here all the same" in told["message"]
+    assert "processed at the local broker nevertheless" in told["message"]
     accepting = Accepting(edge.endpoint)
     rabbit.publish(range(HELD, HELD + 5))
     drained_rows(edge, accepting, HELD + 5)

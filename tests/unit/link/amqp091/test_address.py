@@ -96,7 +96,7 @@ def tls_failure():
         (exceptions.ProbableAuthenticationError("x"), UnauthenticatedError, "password-file"),
         (exceptions.ConnectionNotAllowed("vhost v not found"), PermissionDeniedError, "vhost v"),
         (exceptions.ChannelAccessRefused("x"), PermissionDeniedError, "'q'"),
-        (exceptions.ChannelNotFoundEntity("x"), NotFoundError, "Declare it there"),
+        (exceptions.ChannelNotFoundEntity("x"), NotFoundError, "Declare it at that broker"),
         (tls_failure(), TlsError, "names the authority"),
         (exceptions.IncompatibleProtocolError("x"), InvalidArgumentError, "5672"),
     ],

@@ -165,7 +165,7 @@ def test_single_active_consumers_by_version(api, version, change, told, warned):
     management, handler, _ = api
     handler.answer = (200, json.dumps({**SINGLE, **change}).encode())
     found = learnt_of(management, version, **told)
-    assert [text for text in found.notes if "a second link waits" in text]
+    assert [text for text in found.notes if "another consumer or link waits" in text]
     assert len(found.warnings) == warned
     if warned:
         shown = ".".join(map(str, version))

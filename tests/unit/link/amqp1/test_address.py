@@ -57,7 +57,7 @@ def test_a_password_is_never_shown(tmp_path):
         (Condition(SASL_FAILED, ""), UnauthenticatedError, "password-file"),
         (Condition(OTHER_PROTOCOL, ""), InvalidArgumentError, "5672"),
         (Condition("amqp:unauthorized-access", "no"), PermissionDeniedError, "'q'"),
-        (Condition("amqp:not-found", "none"), NotFoundError, "Make it there"),
+        (Condition("amqp:not-found", "none"), NotFoundError, "Create it at that broker"),
         (ssl.SSLError(1, "certificate verify failed"), TlsError, "names the authority"),
         (ConnectionAbortedError("SSL handshake is taking long"), TlsError, "speaks TLS"),
         (TlsError("the files of TLS"), TlsError, "the files"),

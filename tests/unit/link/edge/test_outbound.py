@@ -27,7 +27,8 @@ def test_what_ends_the_reports(error, again, caplog):
             reporter._on_end(error("words"))
     (record,) = caplog.records
     assert (
-        "The broker does not show this outbound link to its operators: words" in record.getMessage()
+        "The local broker does not show this outbound link to its operators: words"
+        in record.getMessage()
     )
 
 

@@ -111,7 +111,7 @@ def test_deliveries_go_in_order_with_what_is_proven(world):
 def test_numbers_without_a_gap(world):
     """L5: deliveries have consecutive numbers, from 1 in each subscription."""
     world.add(1, 2)
-    with pytest.raises(InvalidArgumentError, match="makes 3 the next"):
+    with pytest.raises(InvalidArgumentError, match="the next of this subscription is 3"):
         world.add(5, 1)
     world.subscribe(2)
     world.add(1, 1)

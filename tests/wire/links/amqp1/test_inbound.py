@@ -169,7 +169,7 @@ def test_a_queue_without_dead_letters(artemis_queues, inbound):
 @pytest.mark.parametrize(
     ("change", "remedy"),
     [
-        ({"broker_queue": "nowhere"}, "Make it there"),
+        ({"broker_queue": "nowhere"}, "Create it at that broker"),
         ({"broker": "amqp://nobody@127.0.0.1:{port}"}, "refuses user 'nobody'"),
         ({"broker": "amqp://127.0.0.1:{port}", "password_file": ""}, "user 'ANONYMOUS'"),
         ({"broker": "amqps://link@127.0.0.1:{port}"}, "TLS failed"),

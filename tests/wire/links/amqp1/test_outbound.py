@@ -134,4 +134,4 @@ def test_a_wrong_queue(peer, outbound):
     """L17: a wrong remote queue exits with 2 and a line that names the remedy."""
     link = outbound(peer, broker_queue="nowhere")
     assert eventually(lambda: link.ended) == 2
-    assert "Make it there" in link.log.splitlines()[-1]
+    assert "Create it at that broker" in link.log.splitlines()[-1]

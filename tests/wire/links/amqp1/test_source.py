@@ -227,7 +227,7 @@ def test_a_window_of_bytes(peer):
 @pytest.mark.parametrize(
     ("change", "refusal", "remedy"),
     [
-        ({"queue": "nowhere"}, NotFoundError, "Make it there"),
+        ({"queue": "nowhere"}, NotFoundError, "Create it at that broker"),
         ({"password": "wrong"}, UnauthenticatedError, "refuses user 'link'"),
         ({"user": "nobody"}, UnauthenticatedError, "refuses user 'nobody'"),
     ],

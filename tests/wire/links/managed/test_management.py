@@ -93,7 +93,7 @@ def test_a_single_active_consumer(queue_of, source, seer, kind):
     """L17: a single active consumer is learnt and noted, without warning before 4.3."""
     found = learnt(source(queue_of(kind, single_active_consumer=True).queue, seer))
     assert found.single_active
-    assert "a second link waits" in found.notes[0]
+    assert "another consumer or link waits" in found.notes[0]
     assert found.warnings == ()
 
 
@@ -103,7 +103,7 @@ def test_a_single_active_consumer_in_the_log(node, queue_of, seer, edge, inbound
     queue.publish(range(3))
     first = inbound(queue, seer, management=node.api)
     eventually(lambda: edge.ready == 3)
-    assert "a second link waits" in events(first, "limits_note")[0]["message"]
+    assert "another consumer or link waits" in events(first, "limits_note")[0]["message"]
     second = inbound(queue, seer, management=node.api, name="second")
     eventually(lambda: events(second, "connected"))
     queue.publish(range(3, 6))
@@ -123,7 +123,7 @@ def test_a_user_who_may_not_ask(node, queue_of, user_of, edge, inbound):
     eventually(lambda: edge.ready == 3)
     said = events(link, "limits_warning")[0]["message"]
     assert f"rabbitmqctl set_user_tags {user} management" in said
-    assert "are those that the link is told" in said
+    assert "uses the limits that its configuration gives" in said
     assert link.stop() == 0
     assert PASSWORD not in link.log
 
@@ -133,7 +133,7 @@ def test_a_queue_that_the_api_does_not_know(source, seer):
     with pytest.raises(CutError) as raised:
         learnt(source("nowhere", seer))
     assert isinstance(raised.value.refusal, NotFoundError)
-    assert "Declare it there" in raised.value.reason
+    assert "Declare it at that broker" in raised.value.reason
 
 
 def test_a_limit_without_dead_letters_is_refused(node, queue_of, seer, edge, inbound, policy):
