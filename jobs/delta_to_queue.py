@@ -46,9 +46,9 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--table", metavar="PATH", help="the Delta table")
-    add("--queue", help="publish to this queue ...")
-    add("--exchange", help="... or to this exchange, by routing key")
-    add("--checkpoint", metavar="PATH", help="the checkpoint; it belongs to this table and target")
+    add("--queue", help="the queue to publish to")
+    add("--exchange", help="the exchange to publish to, in place of --queue")
+    add("--checkpoint", metavar="PATH", help="the checkpoint, of this table and target alone")
     add(
         "--batch",
         action="store_true",
@@ -62,7 +62,7 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
         "--max-message-bytes",
         type=arguments.positive,
         metavar="N",
-        help="no message is larger than about N bytes: makes publishing faster",
+        help="the approximate size of the largest message, which makes publishing faster",
     )
     arguments.add_query(parser, "the ackq sink")
     amqp.add_arguments(parser, "out")
@@ -76,8 +76,8 @@ def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if args.amqp:
         if bool(args.table) != bool(args.checkpoint) or args.batch or args.exchange:
             parser.error(
-                "--amqp needs --table and --checkpoint, or neither: the flights; and it takes no "
-                "--batch and no --exchange"
+                "--amqp needs --table and --checkpoint, or neither to publish the flights; it "
+                "takes no --batch and no --exchange"
             )
     elif args.endpoint is None:
         arguments.check_demonstration(parser, args, "limit", "option", "verbose")
@@ -88,7 +88,9 @@ def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     elif bool(args.batch) == bool(args.checkpoint):
         parser.error("--endpoint needs --checkpoint, or --batch")
     elif args.queue and args.routing_key_column:
-        parser.error("--routing-key-column needs --exchange: a queue is its own routing key")
+        parser.error(
+            "--routing-key-column needs --exchange: with --queue the routing key is the queue"
+        )
 
 
 # --- the three ways to run ---
@@ -161,7 +163,7 @@ def publish_linked(args: argparse.Namespace, work: workspace.Workspace) -> int:
     flown = args.table is None
     # Errors of the link and of the remote broker are reported before Spark is started.
     linked = amqp.LinkedQueue(args, "out")
-    say(f"Queue '{args.amqp_queue}' there: {linked.before.messages:,} ready.")
+    say(f"Remote queue '{args.amqp_queue}': {linked.before.messages:,} ready.")
     with spark_session("delta_to_queue", work.log, args.max_message_bytes) as spark:
         if flown:
             data = flights.load(args.limit)

@@ -96,17 +96,17 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
     """The command line, checked for options that do not go together."""
     parser = arguments.parser(
         "Parse and validate the JSON messages of a queue, add fields, and send them to "
-        "a second queue, each once; reject those that do not fit to the queue's dead-letter queue, "
-        "with the reason. Without --endpoint: start a broker, publish the 336,776 flights of 2013, "
-        f"one in {SPOIL_EVERY} of them broken, and check that each is where it belongs."
+        "a second queue, each once; reject messages that do not fit to the queue's dead-letter "
+        "queue, with the reason. Without --endpoint: start a broker, publish the 336,776 flights "
+        f"of 2013, one in {SPOIL_EVERY} of them broken, and check that each is in the right queue."
     )
     add = parser.add_argument
-    add("--queue", help="the queue to read; it needs a dead-letter queue")
-    add("--target", metavar="QUEUE", help="the queue for the good rows")
+    add("--queue", help="the queue to read, which must have a dead-letter queue")
+    add("--target", metavar="QUEUE", help="the queue for the enriched messages")
     add(
         "--checkpoint",
         metavar="PATH",
-        help="the checkpoint folder; it belongs to these queues for good",
+        help="the checkpoint folder, of these queues alone",
     )
     add(
         "--json-schema",
@@ -120,13 +120,18 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
         default=[],
         help="a message without this field is bad; repeatable",
     )
-    add("--add", **arguments.pair("NAME=SQL", "a field to add, over the others; repeatable"))
+    add(
+        "--add",
+        **arguments.pair("NAME=SQL", "a field to add, computed from the others; repeatable"),
+    )
     arguments.add_query(parser, "the ackq source")
     args = parser.parse_args(line)
     if args.endpoint is None:
         arguments.check_demonstration(parser, args, "limit", "option", "verbose")
         if args.limit and args.limit < SPOIL_EVERY:
-            parser.error(f"--limit is at least {SPOIL_EVERY}: one flight in so many is broken")
+            parser.error(
+                f"--limit is at least {SPOIL_EVERY}: one flight in {SPOIL_EVERY} is broken"
+            )
     elif not (args.queue and args.target and args.checkpoint and args.json_schema):
         parser.error("--endpoint needs --queue, --target, --checkpoint and --json-schema")
     elif args.limit:

@@ -44,10 +44,10 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
         "--endpoint: to a broker of its own, whose queue is then counted."
     )
     add = parser.add_argument
-    add("--queue", help="the queue to publish to; it is there already")
+    add("--queue", help="the queue to publish to, which must exist")
     add("--rate", type=arguments.positive, default=10_000, help="messages per second (10000)")
-    add("--seconds", type=arguments.positive, default=5, help="for so long (5)")
-    add("--bytes", type=arguments.positive, default=100, help="of a body (100)")
+    add("--seconds", type=arguments.positive, default=5, help="duration in seconds (5)")
+    add("--bytes", type=arguments.positive, default=100, help="size of a body in bytes (100)")
     args = parser.parse_args(line)
     if (args.endpoint is None) != (args.queue is None):
         parser.error("--endpoint and --queue go together")

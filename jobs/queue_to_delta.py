@@ -53,7 +53,7 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
     """The command line, checked for options that do not go together."""
     parser = arguments.parser(
         "Stream a queue into a Delta table. Without --endpoint: start a broker, publish the "
-        "336,776 flights of 2013, stream them, and check that each is there once."
+        "336,776 flights of 2013, stream them, and check that each is in the table once."
     )
     add = parser.add_argument
     add("--queue", help="the queue to read")
@@ -61,14 +61,14 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
     add(
         "--checkpoint",
         metavar="PATH",
-        help="the checkpoint folder; it belongs to this queue and table for good",
+        help="the checkpoint folder, of this queue and table alone",
     )
     add(
         "--json-schema",
         metavar="DDL",
         help="parse the body as JSON into these columns, for example 'id BIGINT, name STRING'; a "
-        "body that is not one JSON object of them goes, as it came, to the column 'unparsed'. "
-        "Default: store messages as they are",
+        "body that is not a JSON object of these fields is stored unchanged in the column "
+        "'unparsed'. Default: store messages as they are",
     )
     arguments.add_query(parser, "the ackq source")
     amqp.add_arguments(parser, "in")
@@ -161,7 +161,7 @@ def drain_linked(args: argparse.Namespace, work: workspace.Workspace) -> int:
     first = not (Path(args.checkpoint).exists() or Path(args.amqp_data).exists())
     # Errors of the link and of the remote broker are reported before Spark is started.
     linked = amqp.LinkedQueue(args, "in")
-    say(f"Queue '{args.amqp_queue}' there: {linked.before.messages:,} ready.")
+    say(f"Remote queue '{args.amqp_queue}': {linked.before.messages:,} ready.")
     with spark_session("queue_to_delta", work.log) as spark, linked.running():
         before = linked.admin.queue(linked.name)
         parsed = bool(args.json_schema)

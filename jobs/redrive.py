@@ -60,24 +60,33 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
     """The command line, checked for options that do not go together."""
     parser = arguments.parser(
         "Bring dead letters back to the queues they came from. Without --endpoint: "
-        "start a broker, run the enrichment of flights of which some are broken, repair those that "
-        "it rejected, run it again, and check that every flight has come through."
+        "start a broker, enrich flights of which some are broken, repair the rejected ones, enrich "
+        "them again, and check that every flight is enriched."
     )
     add = parser.add_argument
     add("--queue", help="the dead-letter queue")
-    add("--max-messages", type=arguments.positive, help="at most so many; not with --repair")
+    add(
+        "--max-messages",
+        type=arguments.positive,
+        help="the maximum number of messages; not with --repair",
+    )
     add(
         "--cause",
-        help="rejected, expired or delivery_limit: only that; not with --repair",
+        help="only dead letters of this cause: rejected, expired or delivery_limit; not with "
+        "--repair",
     )
     add(
         "--repair",
         metavar="SQL",
         help="the new body, over the columns 'body' (as text), 'reason', 'routing_key', "
-        "'message_id' and 'headers'; null leaves the message where it is. Default: as they are, "
-        "without Spark",
+        "'message_id' and 'headers'; null leaves the message in its queue. Default: move the "
+        "messages unchanged, without Spark",
     )
-    add("--to", metavar="QUEUE", help="there, instead of where they came from")
+    add(
+        "--to",
+        metavar="QUEUE",
+        help="the queue to move them to, instead of those that they came from",
+    )
     add("--checkpoint", metavar="PATH", help="with --repair: the checkpoint folder")
     arguments.add_query(parser, "the ackq source, with --repair")
     args = parser.parse_args(line)
@@ -86,9 +95,9 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
         if args.limit and args.limit < enrich_queue.SPOIL_EVERY:
             parser.error(f"--limit is at least {enrich_queue.SPOIL_EVERY}")
     elif not args.queue or args.limit:
-        parser.error("--endpoint needs --queue, and has no use for --limit")
+        parser.error("--endpoint needs --queue, and takes no --limit")
     elif args.repair and (not args.checkpoint or args.max_messages or args.cause):
-        parser.error("--repair needs --checkpoint, and has no use for --max-messages and --cause")
+        parser.error("--repair needs --checkpoint, and takes no --max-messages and no --cause")
     elif not args.repair and arguments.given(parser, args) & REPAIR_ONLY:
         parser.error("--checkpoint, --trigger and --option need --repair")
     return args
@@ -109,11 +118,11 @@ def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
         checkpoint = str(work.folder / "enrich")
         enrich_queue.run(spark, plan, checkpoint, args.trigger)
         enrich_queue.show_reasons(spark, args.broker)
-        say("Bringing them back, repaired ...")
+        say("Repairing the rejected flights and bringing them back ...")
         args.queue = enrich_queue.DEAD
         args.repair, args.checkpoint = flights.REPAIR, str(work.folder / "redrive")
         moved = run(spark, args)[1]
-        say("Enriching those ...")
+        say("Enriching the repaired flights ...")
         enrich_queue.run(spark, plan, checkpoint, args.trigger)
         enriched = queries.browse(spark, args.broker, enrich_queue.TARGET)
         found, duplicates = reconciliation.count_rows(enriched)
@@ -150,7 +159,7 @@ def move(args: argparse.Namespace, _work: workspace.Workspace) -> int:
         after = admin.queue(args.queue).ready
     if answer.left and not args.max_messages:
         say(
-            f"{answer.left:,} messages stay: the queue they came from is gone, or they never were"
+            f"{answer.left:,} messages stay: the queue they came from was deleted, or they are not"
             " dead letters."
         )
     # Others may use the queue meanwhile, so its counts are only shown.

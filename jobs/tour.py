@@ -60,7 +60,7 @@ class Tour:
 def main() -> int:
     """Runs the tour; returns the exit status."""
     made = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    made.add_argument("--verbose", action="store_true", help="leave Spark's log on the screen")
+    made.add_argument("--verbose", action="store_true", help="show Spark's log on the screen")
     # The client's log lines are part of the answers.
     logging.basicConfig(stream=sys.stdout, format="   log: %(message)s")
     return workspace.run("tour", tour, verbose=made.parse_args().verbose)
@@ -73,7 +73,7 @@ def tour(work: workspace.Workspace) -> int:
         JobError: An answer is not what was promised, or Spark is older than 4.2.
     """
     if not SAYS_START:
-        raise JobError("The tour shows what Spark does since 4.2: pip install 'pyspark>=4.2,<4.4'.")
+        raise JobError("The tour needs Spark 4.2 or newer: pip install 'pyspark>=4.2,<4.4'.")
     with (
         spark_session("tour", work.log, delta=False) as spark,
         ackq_broker.embedded(data=work.folder / "broker") as broker,
@@ -89,7 +89,7 @@ def tour(work: workspace.Workspace) -> int:
 def seen(what: str, found: Any, promised: Any) -> None:
     """Prints a result; raises JobError if it is not the promised one."""
     if found != promised:
-        raise JobError(f"{what}: {found}, and promised was {promised}")
+        raise JobError(f"{what}: {found}; promised was {promised}")
     say(f"   {what}: {found}")
 
 
@@ -98,7 +98,7 @@ def seen(what: str, found: Any, promised: Any) -> None:
 
 def confirm(here: Tour) -> None:
     """P4: a confirm follows the sync."""
-    here.ask("When is a message safe? When its confirm has come, whatever is killed then.")
+    here.ask("When is a message safe? Once it is confirmed, whatever process is killed then.")
     here.admin.declare_queue("orders")
     with Publisher(here.broker.endpoint, routing_key="orders") as publisher:
         for number in range(100):
@@ -134,7 +134,7 @@ def replay(here: Tour) -> None:
         here.run("replay", rows, fail_once)
     except StreamingQueryException:
         say("   the query has failed")
-    seen("messages unacked meanwhile, and none lost", here.admin.queue("orders").unacked, 100)
+    seen("messages unacked in the meantime, and none lost", here.admin.queue("orders").unacked, 100)
     here.run("replay", rows, fail_once)
     seen(
         "runs of the batch, with the same delivery tags",
@@ -170,7 +170,7 @@ def once(here: Tour) -> None:
 
 def sort(here: Tour) -> None:
     """K8, S6: `settle` decides for each message; a rejected one becomes a dead letter."""
-    here.ask("What of a message that is no JSON? Reject it: a dead letter, with the reason.")
+    here.ask("What if a message is not JSON? Reject it: it becomes a dead letter, with the reason.")
     here.admin.declare_queue("broken")
     here.admin.declare_queue("parcels", dead_letter_queue="broken")
     publish(here, "parcels", [{"id": 1}, "no JSON", {"id": 2}])
@@ -189,14 +189,14 @@ def sort(here: Tour) -> None:
 
 def redrive(here: Tour) -> None:
     """Q6: a redrive moves dead letters back to the queue they came from."""
-    here.ask("How do I bring dead letters back? With a redrive, when the cause is mended.")
+    here.ask("How do I bring dead letters back? With a redrive, when the cause is fixed.")
     seen("messages that went back", here.admin.redrive("broken").messages, 1)
     seen("ready in their queue", here.admin.queue("parcels").ready, 1)
 
 
 def retry(here: Tour) -> None:
     """C13: a failure counts; one more than the limit makes the message a dead letter."""
-    here.ask("What of a message that always fails? Past its queue's limit it is a dead letter.")
+    here.ask("What if a message always fails? Past its queue's limit it is a dead letter.")
     here.admin.declare_queue("poison", delivery_limit=2, dead_letter_queue="broken")
     publish(here, "poison", ["x"])
     with Channel(here.broker.endpoint) as channel:
@@ -211,7 +211,7 @@ def retry(here: Tour) -> None:
 
 def topics(here: Tour) -> None:
     """Q2, P7: an exchange routes by binding keys; a message no queue wants is an error."""
-    here.ask("One message to several queues? Bind them to an exchange, by the words of its keys.")
+    here.ask("One message to several queues? Bind them to an exchange, by words of routing keys.")
     here.admin.declare_exchange("events", "topic")
     for queue, key in (("europe", "eu.#"), ("paid", "*.order.paid")):
         here.admin.declare_queue(queue)
@@ -238,7 +238,7 @@ def transaction(here: Tour) -> None:
 
 def restart(here: Tour) -> None:
     """C17: a consumer goes on after a restart; an accepted message is never delivered again."""
-    here.ask("What happens to my consumer when the broker restarts? It goes on by itself.")
+    here.ask("What happens to my consumer when the broker restarts? It reconnects by itself.")
     with Channel(here.broker.endpoint) as channel:
         consumer = channel.consume("paid", mode="client")
         first, second = consumer.receive(timeout_s=10), consumer.receive(timeout_s=10)
@@ -246,7 +246,9 @@ def restart(here: Tour) -> None:
         here.broker.kill()
         here.broker.restart()
         again = consumer.receive(timeout_s=30)
-        seen("the one that was not accepted comes again", again.body == second.body, True)
+        seen(
+            "the message that was not accepted is delivered again", again.body == second.body, True
+        )
         again.accept().result()
     seen("left", here.admin.queue("paid").ready + here.admin.queue("paid").unacked, 0)
 

@@ -35,45 +35,50 @@ def add_arguments(made: argparse.ArgumentParser, direction: Literal["in", "out"]
     """Adds the arguments of a job whose queue may be at a remote broker."""
     group = made.add_argument_group("a queue of RabbitMQ, Artemis, or another AMQP broker")
     add = group.add_argument
-    add("--amqp", metavar="URL", help="amqp://[USER@]HOST[:PORT][/VHOST], instead of --endpoint")
+    add(
+        "--amqp",
+        metavar="URL",
+        help="the remote broker, amqp://[USER@]HOST[:PORT][/VHOST], instead of --endpoint",
+    )
     add(
         "--amqp-protocol",
         choices=other_queues.PROTOCOLS,
         default=other_queues.AMQP091,
-        help="what that broker speaks: amqp091 (RabbitMQ; the default), or amqp1, AMQP 1.0 "
-        "(Artemis, Qpid)",
+        help="the protocol of the remote broker: amqp091 (RabbitMQ; the default), or amqp1, AMQP "
+        "1.0 (Artemis, Qpid)",
     )
-    add("--amqp-queue", metavar="NAME", help="the queue there")
+    add("--amqp-queue", metavar="NAME", help="the queue of the remote broker")
     add(
         "--amqp-data",
         metavar="DIR",
-        help="the data directory of the edge, an ackq broker that the job starts; it belongs to "
-        "this queue, and must outlive the job's machine",
+        help="the data directory of the local broker, which the job starts; it is for this queue "
+        "alone, and must outlive the job's machine",
     )
     add(
         "--amqp-password-file",
         metavar="FILE",
-        help="the user's password; or in the environment, ACKQ_LINK_PASSWORD",
+        help="the file with the user's password; default: the variable ACKQ_LINK_PASSWORD",
     )
-    add("--amqp-declare", action="store_true", help="declare the queue there, durable (amqp091)")
+    add("--amqp-declare", action="store_true", help="declare the remote queue as durable (amqp091)")
     add(
         "--amqp-temporary",
         action="store_true",
-        help="take a directory that does not last, to try it: what it holds is lost with it",
+        help="accept a data directory that does not last, for a trial: its messages are lost with "
+        "it",
     )
     add(
         "--amqp-prefetch",
         type=arguments.positive,
         metavar="N",
-        help="most messages under way there, which bounds a micro-batch and what a cut may double; "
-        "default: that of the link, 5000",
+        help="the maximum number of messages in flight at the remote broker, which bounds a "
+        "micro-batch and the messages that a cut may double; default: 5000",
     )
     if direction == "in":
         add(
             "--amqp-ack",
             choices=("settled", "stored"),
-            help="when it is acknowledged there: once the checkpoint covers it, or once it is on "
-            "the edge's disk; default: that of the link",
+            help="when a message is acknowledged at the remote broker: once the checkpoint covers "
+            "it (settled, the default), or once it is on the local broker's disk (stored)",
         )
 
 
@@ -88,9 +93,12 @@ def check(made: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     elif not (args.amqp_queue and args.amqp_data):
         made.error("--amqp needs --amqp-queue and --amqp-data")
     elif args.amqp_declare and args.amqp_protocol == other_queues.AMQP1:
-        made.error("--amqp-declare is for amqp091; AMQP 1.0 declares no queue: make it there")
+        made.error(
+            "--amqp-declare is for amqp091; AMQP 1.0 declares no queue: create it at the remote"
+            " broker"
+        )
     elif "once" in args.trigger:
-        made.error("--amqp goes with --trigger availableNow, or an interval")
+        made.error("--amqp needs --trigger availableNow, or an interval")
 
 
 class LinkedQueue:
@@ -145,7 +153,10 @@ class LinkedQueue:
             say(line)
         with self._edge as edge:
             self.broker = Broker(edge.endpoint)
-            say(f"An edge is up at {edge.endpoint}, with its data in {edge.broker.data_dir}.")
+            say(
+                f"The local broker is up at {edge.endpoint}, with its data in"
+                f" {edge.broker.data_dir}."
+            )
             with Admin(self.broker) as self._admin:
                 yield self
 

@@ -15,8 +15,8 @@ EXIT_STATUS: Final = (
 )
 AVAILABLE_NOW: Final = {"availableNow": True}
 TRIGGER_HELP: Final = (
-    "availableNow (default): what is there, then end; once: the same in one micro-batch; an "
-    "interval such as 5s: run until Ctrl-C"
+    "availableNow (default): process all messages that are ready, then end; once: the same in one "
+    "micro-batch; an interval such as 5s: run until Ctrl-C"
 )
 
 
@@ -36,8 +36,8 @@ def add_query(made: argparse.ArgumentParser, owner: str) -> None:
     add = made.add_argument
     add("--trigger", type=trigger, default=AVAILABLE_NOW, help=TRIGGER_HELP)
     add("--option", **pair("NAME=VALUE", f"an option of {owner}, repeatable"))
-    add("--limit", type=positive, help="without --endpoint: only so many flights")
-    add("--verbose", action="store_true", help="leave Spark's log on the screen")
+    add("--limit", type=positive, help="without --endpoint: the maximum number of flights")
+    add("--verbose", action="store_true", help="show Spark's log on the screen")
 
 
 def given(made: argparse.ArgumentParser, args: argparse.Namespace) -> set[str]:
@@ -88,5 +88,5 @@ def pair(metavar: str, described: str) -> dict[str, Any]:
 def positive(text: str) -> int:
     """Whole number, 1 or more."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: use a whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r}: use a whole number, 1 or more")
     return int(text)

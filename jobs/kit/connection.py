@@ -13,7 +13,8 @@ from ackq.client.connection.security import Security
 def add_security(made: argparse.ArgumentParser) -> None:
     """Adds the arguments of `Security`; their defaults are the environment's, ACKQ_CA and so on."""
     group = made.add_argument_group(
-        "security", "each also from the environment: ACKQ_CA, ACKQ_TOKEN_FILE and so on"
+        "security",
+        "each option may also be set in the environment: ACKQ_CA, ACKQ_TOKEN_FILE and so on",
     )
     for setting in FLAGS:
         default = os.environ.get(setting.variable, "")

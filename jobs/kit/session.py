@@ -105,13 +105,13 @@ def spark_session(
 def last_error(log: Path | None) -> str:
     """The last error line of a Java log."""
     if log is None:
-        return "its log is above."
+        return "see its log above."
     found: list[str] = re.findall(
         r"^(?:Exception in thread \S+ |Caused by: )?([\w.$]+(?:Exception|Error): .*)$",
         log.read_text(errors="replace"),
         re.MULTILINE,
     )
-    return found[-1] if found else "its log says why."
+    return found[-1] if found else "see its log for the cause."
 
 
 def has_table(spark: SparkSession, path: str) -> bool:

@@ -13,16 +13,16 @@ from kit import json_bodies
 
 # Each loses something in `from_json`, which reports no error.
 LOSSY = {
-    b'{"id":2}\n{"id":3}': "no JSON: Extra data: line 2 column 1 (char 9)",
-    b'{"id":2} garbage': "no JSON: Extra data: line 1 column 10 (char 9)",
-    b'{"id":2},': "no JSON: Extra data: line 1 column 9 (char 8)",
-    b'{"id":2}}': "no JSON: Extra data: line 1 column 9 (char 8)",
-    b'{"id":2,"name":"\xff"}': "no JSON: 'utf-8' codec can't decode byte 0xff in position 16: "
+    b'{"id":2}\n{"id":3}': "not JSON: Extra data: line 2 column 1 (char 9)",
+    b'{"id":2} garbage': "not JSON: Extra data: line 1 column 10 (char 9)",
+    b'{"id":2},': "not JSON: Extra data: line 1 column 9 (char 8)",
+    b'{"id":2}}': "not JSON: Extra data: line 1 column 9 (char 8)",
+    b'{"id":2,"name":"\xff"}': "not JSON: 'utf-8' codec can't decode byte 0xff in position 16: "
     "invalid start byte",
-    b'{"id":2,"name":"\\ud800"}': "no text: half a surrogate pair is escaped in it",
-    b'{"id":2,"id":3}': "field 'id' comes twice",
-    b'{"id":2,"inner":{"a":1,"a":2}}': "field 'a' comes twice",
-    b"": "no JSON: Expecting value: line 1 column 1 (char 0)",
+    b'{"id":2,"name":"\\ud800"}': "not text: it has half a surrogate pair as an escape",
+    b'{"id":2,"id":3}': "field 'id' appears twice",
+    b'{"id":2,"inner":{"a":1,"a":2}}': "field 'a' appears twice",
+    b"": "not JSON: Expecting value: line 1 column 1 (char 0)",
 }
 DIGITS = b'{"id":1,"else":%s}' % (b"9" * 2_000)
 OTHERS = {
@@ -31,7 +31,7 @@ OTHERS = {
     b'{"id":null}': "field 'id' is missing",
     b'{"id":"x","name":"n"}': "field 'id' is x, not int",
     DIGITS: "the body does not fit the fields",
-    b"[1]": "no JSON object, but a list",
+    b"[1]": "not a JSON object, but a list",
 }
 SCHEMA = "id INT, name STRING"
 
