@@ -36,7 +36,7 @@ def check_new(kind: str, name: str) -> None:
     if name.startswith(RESERVED_PREFIX):
         raise InvalidArgumentError(
             f"The {kind} '{name}' cannot be made: names that begin with '{RESERVED_PREFIX}' are "
-            "the broker's own. Choose another.",
+            "reserved for the broker. Choose another.",
             name=name,
         )
 
@@ -136,8 +136,8 @@ def check_share(what: str, user: str, most: int, there: int | Mapping[Any, _Owne
         return
     if isinstance(there, int) or sum(each.user == user for each in there.values()) >= share:
         raise LimitError(
-            f"The user '{user}' is at its share of {share} {what}; all users together have {most}. "
-            "Use fewer, or end some.",
+            f"The user '{user}' has reached its share of {share} {what}; all users together have "
+            f"{most}. Use fewer, or end some.",
             user=user,
             limit=share,
         )

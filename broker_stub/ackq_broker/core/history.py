@@ -47,9 +47,10 @@ def check(state: State, history: int, what: str, remedy: str) -> None:
     later = f", and is {now.history_id} now" if now is not after else ""
     raise HistoryChangedError(
         f"{what} began in history {began.history_id} of this broker's journal. The journal became "
-        f"history {after.history_id} at {since}{later}: it may lack what was answered for before. "
-        "An operator who knows that nothing that matters is missing lets everything older go on "
-        f"with `ackq broker accept-history`. {remedy}",
+        f"history {after.history_id} at {since}{later}: messages and batches that were "
+        "acknowledged before may be missing from it. An operator who has checked that nothing "
+        "important is missing lets everything older continue with `ackq broker accept-history`. "
+        f"{remedy}",
         history=began.history_id,
         present_history=now.history_id,
         changed_us=after.began_us,

@@ -116,7 +116,9 @@ def test_an_ordinary_restart_is_the_same_history(harness: Harness, reader: Reade
 def test_a_publisher_that_the_copy_never_knew(harness: Harness) -> None:
     """P10, Q8: the refusal names the time at which the history changed."""
     restart(harness, "second")
-    with pytest.raises(PublisherForgottenError, match="when the history changed, 2023-11-14T22:13"):
+    with pytest.raises(
+        PublisherForgottenError, match="when the history changed at 2023-11-14T22:13"
+    ):
         harness.do(c.OpenPublisher(b"unknown".ljust(16), resume=True))
 
 

@@ -471,7 +471,7 @@ def test_lost_blocks_take_their_messages(harness: Harness) -> None:
     assert (harness.info("q").ready, harness.info("q").staged) == (4, 0)
     harness.do(c.AcceptHistory())
     assert harness.rows(reader.pieces(0, 5)) == [(1, "m1", 1), (2, "m2", 1), (5, "m5", 1)]
-    with pytest.raises(StageMismatchError, match="is not there"):
+    with pytest.raises(StageMismatchError, match="does not exist"):
         harness.commit("w", 1, stage)
     assert harness.do(c.Start("second", "repaired", lost)) == c.Started(0)
 

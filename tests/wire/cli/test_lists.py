@@ -177,7 +177,7 @@ def test_redrive_of_some_to_another_queue(run, admin, dead):
     assert moved.stdout == f"queue '{dead}' redriven: messages=1 left=0\n"
     assert admin.queue(f"{dead}-other").ready == 1
     same = run("queue", "redrive", dead, "--to", dead)
-    assert "are in it already" in failed(same, ExitStatus.USAGE)
+    assert "are already in it" in failed(same, ExitStatus.USAGE)
     nowhere = run("queue", "redrive", dead, "--to", "nowhere", "--json")
     error = json.loads(failed(nowhere, ExitStatus.NOT_FOUND))["error"]
     assert (error["code"], error["fields"]) == ("queue_not_found", {"queue": "nowhere"})

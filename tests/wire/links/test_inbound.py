@@ -455,10 +455,10 @@ def test_two_of_one_name(classic, edge, links):
     assert eventually(lambda: first.ended) == 2
     end = first.log.splitlines()[-1]
     fenced = (
-        "in epoch 2; this process has epoch 1. End it: what it has not acknowledged is delivered to"
-        " the other one"
+        "in epoch 2; this process has epoch 1. End this process: the messages that it has not"
+        " acknowledged are delivered to the other one"
     )
-    refused = "One process at a time runs a link: stop that one"
+    refused = "One process at a time runs a link: stop that process"
     assert fenced in end or refused in end
     assert f"pid {second.pid} " in end or f"({second.pid}) now" in end
     classic.publish(range(5, 8))

@@ -220,7 +220,7 @@ def test_a_stage_with_a_lost_block_has_to_be_written_again(broker, query):
     assert "dropped: 1 stages, whose batches have to run again" in out
     run("accept-history", "--data", broker.data_dir)
     broker.restart()
-    with pytest.raises(errors.StageMismatchError, match="is not there"):
+    with pytest.raises(errors.StageMismatchError, match="does not exist"):
         commit_batch(broker.endpoint, **batch, stages=[stage])
 
 

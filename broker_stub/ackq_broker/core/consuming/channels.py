@@ -183,8 +183,9 @@ def _unknown(channel: ChannelTags, tag: int) -> UnknownDeliveryTagError:
     else:
         why = "it was settled before on this channel, or needed no settlement"
     return UnknownDeliveryTagError(
-        f"PRECONDITION_FAILED unknown delivery tag {tag}: {why}. Settle each delivery once, on the "
-        "channel that it came from; the channel is closed, and what it held is delivered again.",
+        f"PRECONDITION_FAILED unknown delivery tag {tag}: {why}. Settle each delivery once, on "
+        "the channel that it came from; the channel is closed, and its unsettled messages are "
+        "delivered again.",
         delivery_tag=tag,
         last_tag=last,
     )

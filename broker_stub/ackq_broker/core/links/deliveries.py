@@ -120,9 +120,10 @@ def _check_numbers(link: Link, command: commands.StoreLinked) -> None:
     lowest = max(command.lowest_unanswered, link.lowest_unanswered)
     if not lowest <= first <= link.next_number:
         raise InvalidArgumentError(
-            f"The link '{link.name}' sent deliveries from number {first} on; the next one is "
-            f"{link.next_number}, and those below {lowest} were answered. Number the deliveries of "
-            "a subscription from 1, in order, and send a refused frame again before the next.",
+            f"The link '{link.name}' sent deliveries from number {first} on; the next number is "
+            f"{link.next_number}, and the deliveries below {lowest} were answered. Number the "
+            "deliveries of a subscription from 1, in order, and send a refused frame again before "
+            "the next.",
             link=link.name,
             next_number=link.next_number,
         )
@@ -132,9 +133,10 @@ def _check_room(link: Link, rows: int) -> None:
     if len(link.entries) + rows > limits.MAX_LINK_ENTRIES:
         raise LimitError(
             f"The link '{link.name}' remembers {len(link.entries)} messages, and takes no more "
-            f"than {limits.MAX_LINK_ENTRIES}: they are held here, or their acknowledgements are "
-            "not known to have been applied there. Consume from its queue; or end the link with "
-            f"`ackq link remove {link.name} --forget`, which may double them.",
+            f"than {limits.MAX_LINK_ENTRIES}: they are not settled yet, or the remote broker is "
+            "not known to have applied their acknowledgements. Consume from the link's queue; or "
+            f"remove the link with `ackq link remove {link.name} --forget`, after which messages "
+            "may be stored twice.",
             link=link.name,
             limit=limits.MAX_LINK_ENTRIES,
         )

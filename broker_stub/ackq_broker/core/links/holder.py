@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pyroaring import BitMap64
 
 from ackq import limits
@@ -36,17 +34,15 @@ from ackq_broker.core.state.link import Link
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 
-_REMOVE: Final = "end it with `ackq link remove {}`"
-
 
 def open_link(state: State, command: commands.OpenLink, now_us: int) -> Decision:
     """L1, L13, L27: creates a link, or opens a known one for its present or next holder."""
     assert command.holder.token
     if command.reject_there and command.ack is LinkAck.STORED:
         raise InvalidArgumentError(
-            f"The link '{command.link}' is to acknowledge what is stored, and to reject there what "
-            "is rejected here later: what was acknowledged cannot be rejected. Choose ack=settled, "
-            "or on-reject=here.",
+            f"The link '{command.link}' cannot have ack=stored with on-reject=there or "
+            "on-reject=discard: a message that was acknowledged at the remote broker cannot be "
+            "rejected there later. Choose ack=settled, or on-reject=here.",
             link=command.link,
         )
     found = state.links.get(command.link)
@@ -62,16 +58,17 @@ def open_link(state: State, command: commands.OpenLink, now_us: int) -> Decision
 def _again(state: State, found: Link, command: commands.OpenLink, now_us: int) -> Decision:
     """Opens an existing link, for its present or its next holder."""
     what = f"the link '{found.name}'"
-    check_owner(what, found.user, command.user, "Give yours another name.")
+    check_owner(what, found.user, command.user, "Give your link another name.")
     _check_history(state, found)
     _check_free(found, command)
     queue = queue_named(state, command.queue)
     if (found.source, found.queue_id) != (command.source, queue.queue_id):
         here = state.queues[found.queue_id].name
         raise PreconditionFailedError(
-            f"The link '{found.name}' brings messages from {found.source} to queue '{here}', and "
-            f"this one is to bring them from {command.source} to '{queue.name}'. Give it another "
-            f"name, or {_REMOVE.format(found.name)}.",
+            f"The link '{found.name}' brings messages from {found.source} to queue '{here}'; this "
+            f"process asked for messages from {command.source} to queue '{queue.name}' under the "
+            "same name. Give the new link another name, or remove the old one with `ackq link "
+            f"remove {found.name}`.",
             link=found.name,
             source=found.source,
             queue=here,
@@ -160,8 +157,8 @@ def find(state: State, name: str, epoch: int, stream: int) -> Link:
     if epoch != link.epoch:
         raise FencedError(
             f"The link '{link.name}' is held by {holder_text(link.holder)} in epoch {link.epoch}; "
-            f"this process has epoch {epoch}. End it: what it has not acknowledged is delivered "
-            "to the other one.",
+            f"this process has epoch {epoch}. End this process: the messages that it has not "
+            "acknowledged are delivered to the other one.",
             link=link.name,
             epoch=epoch,
             current_epoch=link.epoch,
@@ -177,10 +174,10 @@ def find(state: State, name: str, epoch: int, stream: int) -> Link:
 def check_subscription(link: Link, subscription: int) -> None:
     """L17: refuses deliveries and permits of another subscription: InvalidArgumentError."""
     if not link.subscribed or subscription != link.subscription:
-        now = f"{link.subscription} is the present one" if link.subscribed else "it has none now"
+        now = f"{link.subscription} is the current one" if link.subscribed else "it has none now"
         raise InvalidArgumentError(
-            f"The link '{link.name}' sent deliveries of subscription {subscription}, and {now}. "
-            "Connect to the other broker again, and subscribe.",
+            f"The link '{link.name}' sent deliveries of subscription {subscription}, but {now}. "
+            "Connect to the remote broker again, and subscribe.",
             link=link.name,
             subscription=link.subscription if link.subscribed else 0,
         )
@@ -196,7 +193,7 @@ def _make(state: State, command: commands.OpenLink, now_us: int) -> Decision:
     if len(state.links) >= limits.MAX_LINKS:
         raise LimitError(
             f"The link '{command.link}' was not opened: the broker has {limits.MAX_LINKS} links, "
-            "its limit. Remove some that nothing runs with `ackq link remove NAME`.",
+            "its limit. Remove links that no process runs with `ackq link remove NAME`.",
             link=command.link,
             limit=limits.MAX_LINKS,
         )
@@ -221,8 +218,8 @@ def _check_history(state: State, link: Link) -> None:
         state,
         link.history,
         f"The link '{link.name}'",
-        f"Or {_REMOVE.format(link.name + ' --forget')}, and begin anew: what the other broker "
-        "still has is then stored, whether it was here before or not.",
+        f"Or remove it with `ackq link remove {link.name} --forget`, and start it again: every "
+        "message that the remote broker still has is then stored, even if it was stored before.",
     )
 
 
@@ -230,8 +227,8 @@ def _check_free(link: Link, command: commands.OpenLink) -> None:
     if command.incumbent_live and command.holder.token != link.holder.token:
         raise already_held(
             link,
-            "One process at a time runs a link: stop that one, or give this one another name; two "
-            "links of different names may share a queue of the other broker.",
+            "One process at a time runs a link: stop that process, or give this link another "
+            "name; two links of different names may share a queue of the remote broker.",
         )
 
 
@@ -240,20 +237,22 @@ def _check_target(queue: Queue) -> None:
     properties = queue.properties
     if not properties.durable:
         raise PreconditionFailedError(
-            f"The queue '{queue.name}' is not durable: a restart of the broker would lose what the "
-            "link has acknowledged. Delete it, and declare it durable.",
+            f"The queue '{queue.name}' is not durable: a restart of the broker would lose "
+            "messages that the link has acknowledged. Delete it, and declare it durable.",
             queue=queue.name,
         )
     if properties.overflow == "drop-head":
         raise PreconditionFailedError(
-            f"The queue '{queue.name}' drops its oldest messages when it is full, which the link "
-            "would acknowledge. Declare it with overflow=reject-publish: then the link waits.",
+            f"The queue '{queue.name}' drops its oldest messages when it is full, and the link "
+            "would acknowledge them at the remote broker. Declare it with "
+            "overflow=reject-publish: then the link waits.",
             queue=queue.name,
         )
     if properties.message_ttl_ms and not properties.dead_letter_queue:
         raise PreconditionFailedError(
-            f"Messages of the queue '{queue.name}' expire and go nowhere, and the link would "
-            "acknowledge them. Declare it with a dead-letter queue, or without a TTL.",
+            f"Messages of the queue '{queue.name}' that expire are dropped, and the link would "
+            "acknowledge them at the remote broker. Declare it with a dead-letter queue, or "
+            "without a TTL.",
             queue=queue.name,
         )
 

@@ -40,10 +40,11 @@ def remove(state: State, command: commands.RemoveLink, _now_us: int) -> Decision
     if (held or unproven) and not command.forget:
         raise InUseError(
             f"The link '{link.name}' was not removed: {plural(held, 'message')} of it "
-            f"{'is' if held == 1 else 'are'} held here and unacknowledged there, and of "
-            f"{plural(unproven, 'acknowledgement')} it is not known whether {link.source} has "
-            "applied them. What it delivers again would be new here, and double. Run the link "
-            f"until nothing is left (`ackq link drain {link.name}`), or remove it with --forget.",
+            f"{'is' if held == 1 else 'are'} not settled and not acknowledged at the remote "
+            f"broker, and {plural(unproven, 'acknowledgement')} may not have been applied by "
+            f"{link.source}. The remote broker may deliver their messages again, which a new link "
+            "would store twice. Run the link until nothing is left (`ackq link drain "
+            f"{link.name}`), or remove it with --forget.",
             link=link.name,
             held=held,
             unproven=unproven,

@@ -60,18 +60,18 @@ def check_proof(link: Link, proven: int, number: int) -> None:
     """
     if proven > link.permitted():
         raise InvalidArgumentError(
-            f"The link '{link.name}' says that {proven} acknowledgements of this subscription are "
-            f"proven, and {link.permitted()} were permitted. Count them from 0 with each "
+            f"The link '{link.name}' reports {proven} acknowledgements of this subscription as "
+            f"proven, but only {link.permitted()} were permitted. Count them from 0 with each "
             "subscription, in the order of their permits.",
             link=link.name,
             permitted=link.permitted(),
         )
     if proven > link.proved and not link.names(proven, number):
         raise InvalidArgumentError(
-            f"The link '{link.name}' says that {proven} acknowledgements of this subscription are "
-            f"proven, the last of them of delivery {number}, which has another place among the "
-            "permits: a permit did not reach the link. Start the link again: the other broker "
-            "delivers again, and what is stored is matched.",
+            f"The link '{link.name}' reports {proven} acknowledgements of this subscription as "
+            f"proven, the last for delivery {number}, which has another place among the permits: "
+            "a permit did not reach the link. Start the link again: the remote broker then "
+            "redelivers its messages, and those that are stored already are recognised.",
             link=link.name,
             number=number,
         )

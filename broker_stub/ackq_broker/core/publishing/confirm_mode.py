@@ -33,9 +33,9 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
     publisher = publishers.find(state, command.publisher_id)
     if command.numbers.min() < command.lowest_unanswered:
         raise InvalidArgumentError(
-            f"The publish number {command.numbers.min()} is below {command.lowest_unanswered}, the "
-            "lowest that this frame calls unanswered. Count publishes from 1 and never use a "
-            "number again.",
+            f"The publish number {command.numbers.min()} is below {command.lowest_unanswered}, "
+            "the lowest number that this frame reports as unanswered. Count publishes from 1 and "
+            "never use a number again.",
             number=command.numbers.min(),
         )
     known = _known(publisher, command.numbers) - command.in_progress

@@ -29,7 +29,8 @@ def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) 
             state,
             known.history,
             f"The publisher {command.publisher_id.hex()}",
-            "Or open a new publisher; the outcome of what this one has unconfirmed is unknown.",
+            "Or open a new publisher; the outcome of this publisher's unconfirmed publishes is "
+            "unknown.",
         )
         check_mode(known, transactional=command.transactional)
         what = f"the publisher {known.publisher_id.hex()}"
@@ -42,10 +43,9 @@ def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) 
             return Decision(left, known.shown)
     elif len(state.publishers) >= limits.MAX_PUBLISHERS:
         raise LimitError(
-            "The publisher was not opened: the broker remembers "
-            f"{limits.MAX_PUBLISHERS} publishers, its limit. One that is closed is forgotten "
-            "at once, and one whose stream was cut 7 days later: close publishers, "
-            "and use fewer, longer-lived ones.",
+            f"The publisher was not opened: the broker remembers {limits.MAX_PUBLISHERS} "
+            "publishers, its limit. A closed publisher is forgotten at once, and one whose stream "
+            "was cut after 7 days: close publishers, and use fewer, longer-lived ones.",
             limit=limits.MAX_PUBLISHERS,
         )
     else:
@@ -139,7 +139,7 @@ def check_mode(publisher: Publisher, *, transactional: bool) -> None:
         raise WrongModeError(
             f"The publisher {publisher.publisher_id.hex()} was opened in "
             f"{modes[publisher.transactional]} mode and keeps it; it was asked for "
-            f"{modes[transactional]} mode. Make another publisher for that.",
+            f"{modes[transactional]} mode. Open another publisher for that mode.",
             publisher=publisher.publisher_id.hex(),
             mode=modes[publisher.transactional],
         )
@@ -160,11 +160,10 @@ def _check_copy(publisher: Publisher, command: commands.OpenPublisher) -> None:
     )
     if other or behind or (publisher.used and not command.resume):
         raise FencedError(
-            f"Another process has published under the id {publisher.publisher_id.hex()}, with "
-            "an opening or numbers that this one does not know: one of them is a copy of the "
-            "other, as of a "
-            "machine that was restored. Open a new publisher in each; the outcome of what this one "
-            "has unconfirmed is unknown.",
+            f"Another process has published under the id {publisher.publisher_id.hex()}, with an "
+            "opening or numbers that this process did not send: one of the two is a copy of the "
+            "other, for instance of a restored machine. Open a new publisher in each; the outcome "
+            "of this publisher's unconfirmed publishes is unknown.",
             publisher=publisher.publisher_id.hex(),
         )
 
@@ -172,7 +171,7 @@ def _check_copy(publisher: Publisher, command: commands.OpenPublisher) -> None:
 def _forgotten(state: State, publisher_id: bytes) -> PublisherForgottenError:
     lost = ""
     if state.history:
-        lost = f", or what was known of it went when the history changed, {utc(state.began_us)}"
+        lost = f", or its record was lost when the history changed at {utc(state.began_us)}"
     return PublisherForgottenError(
         f"The broker does not know the publisher {publisher_id.hex()}: it was closed, its last "
         f"stream ended more than 7 days ago, or it belongs to another broker{lost}. The outcome of "

@@ -55,14 +55,14 @@ def _check_unchanged(writer: Writer, command: commands.CommitBatch) -> None:
     was, now = (writer.target, writer.rows), (command.target, command.rows)
     if was == now and at == writer.batch_id:
         return
-    went_on = f", which has gone on from batch {at}" if at != writer.batch_id else ""
+    went_on = f", which has continued from batch {at}" if at != writer.batch_id else ""
     raise BatchChangedError(
         f"Batch {writer.batch_id} of writer '{writer.writer}' was committed before, with "
-        f"{plural(writer.rows, 'row')} for {writer.target} by run {writer.run_id}. It came again "
-        f"with {plural(command.rows, 'row')} for {command.target} by run {command.run_id}{went_on}"
-        ", and nothing was written. Two queries may work with copies of one checkpoint: give each "
-        "a checkpoint of its own. If the batch is done, changedBatch=keep at the sink takes it for "
-        "done, and these rows are not written.",
+        f"{plural(writer.rows, 'row')} for {writer.target} by run {writer.run_id}. It was sent "
+        f"again with {plural(command.rows, 'row')} for {command.target} by run "
+        f"{command.run_id}{went_on}, and nothing was written. Two queries may use copies of one "
+        "checkpoint: give each a checkpoint of its own. If the batch is done, changedBatch=keep "
+        "at the sink treats it as done, and these rows are not written.",
         writer=writer.writer,
         batch=writer.batch_id,
         committed_target=writer.target,

@@ -156,7 +156,8 @@ def _check_room(publisher: Publisher, command: commands.TransactionBlock) -> Non
     if transaction.transaction_id != command.transaction_id:
         raise InvalidArgumentError(
             f"The transaction {command.transaction_id.hex()} cannot begin: the publisher has not "
-            f"ended {transaction.transaction_id.hex()}. Commit it or roll it back first.",
+            f"ended transaction {transaction.transaction_id.hex()}. Commit or roll back that one "
+            "first.",
             transaction=command.transaction_id.hex(),
         )
     if transaction.rows + command.rows > limits.MAX_TRANSACTION_MESSAGES:
@@ -170,8 +171,9 @@ def _check_room(publisher: Publisher, command: commands.TransactionBlock) -> Non
 def _rolled_back(command: commands.CommitTransaction, held: int) -> TransactionRolledBackError:
     return TransactionRolledBackError(
         f"The transaction {command.transaction_id.hex()} was not committed, and nothing of it is "
-        f"visible: the broker holds {held} of its {plural(command.messages, 'message')}. What a "
-        "stream had not committed goes when it ends. Publish it again.",
+        f"visible: the broker holds {held} of its {plural(command.messages, 'message')}. The "
+        "messages of an open transaction are dropped when its stream ends. Publish the "
+        "transaction again.",
         transaction=command.transaction_id.hex(),
         messages=command.messages,
         held=held,

@@ -57,9 +57,10 @@ def open_stage(state: State, command: commands.OpenStage, now_us: int) -> Decisi
         raise _passed(writer, command.batch_id)
     if len(state.stages) >= MAX_STAGES:
         raise LimitError(
-            f"The stage of writer '{command.writer}' was not opened: the broker holds {MAX_STAGES} "
-            "stages, its limit. They go with the commit or abort of their batch: `ackq batch list` "
-            "shows those of writes that are dead, and `ackq batch drop` drops them.",
+            f"The stage of writer '{command.writer}' was not opened: the broker holds "
+            f"{MAX_STAGES} stages, its limit. A stage ends with the commit or abort of its batch: "
+            "`ackq batch list` shows the batches whose writes have died, and `ackq batch drop` "
+            "drops them.",
             limit=MAX_STAGES,
         )
     superseded: tuple[bytes, ...] = ()
@@ -167,8 +168,8 @@ def seal_stage(state: State, command: commands.SealStage, now_us: int) -> Decisi
     if (stage.rows, stage.payload_bytes) != (command.rows, command.payload_bytes):
         raise StageMismatchError(
             f"The stage {command.stage_id.hex()} holds {stage.rows} rows with "
-            f"{stage.payload_bytes} bytes; its writer counted {command.rows} with "
-            f"{command.payload_bytes}. Write the partition again.",
+            f"{stage.payload_bytes} bytes; its writer counted {command.rows} rows with "
+            f"{command.payload_bytes} bytes. Write the partition again.",
             stage=command.stage_id.hex(),
         )
     return Decision((records.StageSealed(command.stage_id, now_us),))
@@ -211,7 +212,7 @@ def drop_batch(state: State, command: commands.DropBatch, _now_us: int) -> Decis
         raise InUseError(
             f"Batch {command.batch.batch_id} of writer '{command.batch.writer}' was not dropped: "
             f"it is being written by {plural(writing, 'task')} now. Stop the write, or force the "
-            "drop: its commit is refused then.",
+            "drop: the commit of the batch is then refused.",
             **command.batch._asdict(),
         )
     record = records.StagesDropped(tuple(sorted(stage.stage_id for stage in found)))
@@ -333,7 +334,8 @@ def stages_of(state: State, batch: BatchKey) -> list[Stage]:
     if not found:
         raise BatchNotFoundError(
             f"Nothing is staged of batch {batch.batch_id} of writer '{batch.writer}': it was "
-            "committed, aborted or dropped, or never written. `ackq batch list` shows what is.",
+            "committed, aborted or dropped, or never written. `ackq batch list` shows the staged "
+            "batches.",
             **batch._asdict(),
         )
     return found
@@ -355,12 +357,12 @@ def _open_stage(state: State, stage_id: bytes) -> Stage:
         why = (
             "was sealed"
             if stage is not None
-            else "was dropped: a newer run of its query, a commit, an abort or an operator "
-            "(`ackq batch drop`) came meanwhile"
+            else "was dropped by a newer run of its query, a commit, an abort or an operator "
+            "(`ackq batch drop`)"
         )
         raise FencedError(
-            f"The stage {stage_id.hex()} takes no more rows: it {why}. The task's attempt is of no "
-            "use any more.",
+            f"The stage {stage_id.hex()} takes no more rows: it {why}. This attempt of the task "
+            "can no longer succeed.",
             stage=stage_id.hex(),
         )
     return stage
@@ -369,9 +371,9 @@ def _open_stage(state: State, stage_id: bytes) -> Stage:
 def _outcome_unknown(command: commands.CommitBatch) -> OutcomeUnknownError:
     """K3: the error for a commit of a forgotten writer, which may repeat one that took effect."""
     return OutcomeUnknownError(
-        f"The broker does not know the writer '{command.writer}' any more, and did not commit: it "
-        "forgets a write without txnAppId an hour after its commit, and a day after it was heard "
-        "of last. If this repeats a commit whose answer was lost, the rows may be in the queue.",
+        f"The broker no longer knows the writer '{command.writer}', and did not commit: it "
+        "forgets a write without txnAppId an hour after its commit, or a day after its last "
+        "activity. If this repeats a commit whose answer was lost, the rows may be in the queue.",
         writer=command.writer,
     )
 
@@ -379,8 +381,8 @@ def _outcome_unknown(command: commands.CommitBatch) -> OutcomeUnknownError:
 def _passed(writer: Writer, batch_id: int) -> BatchOrderError:
     return BatchOrderError(
         f"The writer '{writer.writer}' has committed batch {writer.batch_id}; batch {batch_id} is "
-        "older and was refused. For a stream, go on with the checkpoint that is newest; for a "
-        "batch write, use a higher txnVersion.",
+        "older and was refused. For a stream, continue with the newest checkpoint; for a batch "
+        "write, use a higher txnVersion.",
         writer=writer.writer,
         batch=batch_id,
         committed=writer.batch_id,
@@ -394,7 +396,7 @@ def _named_stages(state: State, command: commands.CommitBatch) -> list[Stage]:
         stage = state.stages.get(reference.stage_id)
         if stage is None or (stage.writer, stage.batch_id) != (command.writer, command.batch_id):
             why = (
-                "is not there: it was dropped, by an abort, a commit, a newer run or an operator "
+                "does not exist: it was dropped by an abort, a commit, a newer run or an operator "
                 "(`ackq batch drop`), or never sealed"
             )
         elif not stage.sealed:
@@ -402,7 +404,7 @@ def _named_stages(state: State, command: commands.CommitBatch) -> list[Stage]:
         elif (stage.rows, stage.payload_bytes) != (reference.rows, reference.payload_bytes):
             why = (
                 f"holds {stage.rows} rows with {stage.payload_bytes} bytes, not {reference.rows} "
-                f"with {reference.payload_bytes}"
+                f"rows with {reference.payload_bytes} bytes"
             )
         elif stage.stage_id in found:
             why = "is named twice"
@@ -424,10 +426,10 @@ def _check_targets(state: State, command: commands.CommitBatch, parts: list[Rout
     lost = sum(part.count for part in parts if not enqueue.takes_rows(state, part.queue_id))
     if lost:
         raise StageMismatchError(
-            f"Batch {command.batch_id} of writer '{command.writer}' was not committed, and nothing "
-            f"of it is visible: a queue that {plural(lost, 'row')} of it had been staged for was "
-            "deleted meanwhile. Declare the queue, if it is missing, and run the batch again: its "
-            "rows are then routed anew.",
+            f"Batch {command.batch_id} of writer '{command.writer}' was not committed, and "
+            f"nothing of it is visible: a queue for which {plural(lost, 'row')} of it had been "
+            "staged was deleted meanwhile. Declare the queue, if it is missing, and run the batch "
+            "again: its rows are then routed again.",
             writer=command.writer,
             batch=command.batch_id,
         )

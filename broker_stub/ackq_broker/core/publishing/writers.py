@@ -108,7 +108,7 @@ def named(state: State, name: str) -> Writer:
     writer = state.writers.get(name)
     if writer is None:
         raise WriterNotFoundError(
-            f"There is no writer '{name}'. `ackq writer list` shows those there are.", writer=name
+            f"There is no writer '{name}'. `ackq writer list` shows all writers.", writer=name
         )
     return writer
 
@@ -163,19 +163,18 @@ def _check_new(state: State, name: str) -> None:
     if forgotten_us is not None:
         raise WriterForgottenError(
             f"The writer '{name}' was forgotten at {utc(forgotten_us)}, by `ackq writer forget`. "
-            "Which of its batches were committed is not known any more, so none is written under "
-            "its name. Write with a new checkpoint, or under another txnAppId.",
+            "The broker no longer knows which of its batches were committed, so it writes no "
+            "batch under this name. Write with a new checkpoint, or under another txnAppId.",
             writer=name,
             forgotten_us=forgotten_us,
         )
     if len(state.writers) >= limits.MAX_WRITERS:
         raise LimitError(
-            f"The writer '{name}' was not let in: the broker remembers "
-            f"{limits.MAX_WRITERS} writers, its limit. One is each checkpoint that writes, "
-            "each txnAppId with its target, and for an hour each write "
-            "without txnAppId. `ackq writer list --idle 30d` shows those that "
-            "were not heard of for long, and `ackq writer forget` forgets what will not write "
-            "again.",
+            f"The writer '{name}' was refused: the broker remembers {limits.MAX_WRITERS} writers, "
+            "its limit. Each checkpoint that writes is a writer, each txnAppId with its target, "
+            "and for an hour each write without txnAppId. `ackq writer list --idle 30d` shows "
+            "writers that have been idle for long, and `ackq writer forget` forgets those that "
+            "will not write again.",
             limit=limits.MAX_WRITERS,
         )
 
@@ -191,9 +190,9 @@ def _check_idle(state: State, writer: Writer, now_us: int, *, force: bool) -> No
         )
     if now_us - writer.touched_us <= _RECENT_US and not force:
         raise InUseError(
-            f"The writer '{writer.writer}' was not forgotten: it was heard of at "
+            f"The writer '{writer.writer}' was not forgotten: it was active at "
             f"{utc(writer.touched_us)}, within the last day. If it will not write again, force "
-            "it: whatever comes under its name is refused then.",
+            "it: writes under its name are then refused.",
             writer=writer.writer,
         )
 

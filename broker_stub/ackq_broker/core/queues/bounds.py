@@ -144,10 +144,11 @@ def _staged(queue: Queue) -> str:
         return f" It keeps room for {held} in open transactions."
     writer, batch_id = next(iter(queue.staged_by))
     return (
-        f" Of what it holds, {held} are staged by writes that have not committed, first by batch "
-        f"{batch_id} of writer '{writer}': they go when such a write commits, aborts or is run "
-        f"again, or {limits.STAGE_RETENTION_S // 86_400} days after it ended (1 day if it has no "
-        f"txnAppId). If it is dead: `ackq batch list --queue {queue.name}`, then `ackq batch drop`."
+        f" Of the messages it holds, {held} are staged by writes that have not committed, first "
+        f"by batch {batch_id} of writer '{writer}': they leave the queue when such a write "
+        f"commits, aborts or is run again, or {limits.STAGE_RETENTION_S // 86_400} days after it "
+        "ended (1 day if it has no txnAppId). If the write is dead: `ackq batch list --queue "
+        f"{queue.name}`, then `ackq batch drop`."
     )
 
 

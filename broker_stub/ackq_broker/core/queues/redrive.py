@@ -77,15 +77,15 @@ def _target(state: State, command: commands.Redrive) -> Queue | None:
     """The target queue that the command names; None if it names none."""
     if command.cause not in ("", *_DEATHS):
         raise InvalidArgumentError(
-            f"There is no cause '{command.cause}' of a dead letter; it is {', '.join(_DEATHS)}.",
+            f"'{command.cause}' is not a cause of dead letters. Causes: {', '.join(_DEATHS)}.",
             cause=command.cause,
         )
     if not command.to_queue:
         return None
     if command.to_queue == command.queue:
         raise InvalidArgumentError(
-            f"The messages of queue '{command.queue}' are in it already; name another one, or none"
-            " to move each to the queue it came from.",
+            f"The messages of queue '{command.queue}' are already in it. Name another target "
+            "queue, or none to move each message to the queue it came from.",
             queue=command.queue,
         )
     return queue_named(state, command.to_queue)

@@ -166,7 +166,7 @@ class _Work:
         self._steps += len(groups)
         queues = sum(len(group) for group in groups if id(group) not in self.groups)
         if self._queues + queues > limits.MAX_BLOCK_QUEUES:
-            raise _over("queues to go to", limits.MAX_BLOCK_QUEUES)
+            raise _over("target queues", limits.MAX_BLOCK_QUEUES)
         self._queues += queues
         return groups
 

@@ -60,8 +60,8 @@ def declare_queue(state: State, command: commands.DeclareQueue, _now_us: int) ->
     check_characters("queue", command.queue)
     if len(state.queue_ids) >= limits.MAX_QUEUES:
         raise LimitError(
-            f"The queue '{command.queue}' was not made: the broker has {limits.MAX_QUEUES} queues, "
-            "its limit. Delete some that nothing uses.",
+            f"The queue '{command.queue}' was not made: the broker has {limits.MAX_QUEUES} "
+            "queues, its limit. Delete unused queues.",
             queue=command.queue,
             limit=limits.MAX_QUEUES,
         )
@@ -76,8 +76,8 @@ def _warnings(state: State, name: str, properties: QueueProperties) -> tuple[str
     if properties.delivery_limit and not target and not properties.drop_on_limit:
         found.append(
             f"The delivery limit of queue '{name}' has no effect: it has no dead-letter queue, so "
-            "what fails is delivered again without end. Declare it with a dead-letter queue, or "
-            "with drop_on_limit to lose such messages."
+            "messages that fail are delivered again without end. Declare it with a dead-letter "
+            "queue, or with drop_on_limit to lose such messages."
         )
     if target and target != name and target not in state.queue_ids:
         found.append(
@@ -125,8 +125,8 @@ def delete_queue(state: State, command: commands.DeleteQueue, _now_us: int) -> D
     if command.if_empty and queue.messages:
         raise InUseError(
             f"The queue '{queue.name}' was not deleted: it holds "
-            f"{plural(queue.messages, 'message')} and only an empty one was to go. Purge it, or "
-            "delete it without that condition.",
+            f"{plural(queue.messages, 'message')}, and the request deletes it only when it is "
+            "empty. Purge it, or delete it without that condition.",
             queue=queue.name,
             messages=queue.messages,
         )
@@ -229,7 +229,7 @@ def declare_exchange(state: State, command: commands.DeclareExchange, _now_us: i
     if len(state.exchanges) >= limits.MAX_EXCHANGES:
         raise LimitError(
             f"The exchange '{command.exchange}' was not made: the broker has "
-            f"{limits.MAX_EXCHANGES} exchanges, its limit. Delete some that nothing uses.",
+            f"{limits.MAX_EXCHANGES} exchanges, its limit. Delete unused exchanges.",
             exchange=command.exchange,
             limit=limits.MAX_EXCHANGES,
         )
@@ -354,8 +354,8 @@ def _linked(queue: Queue, what: str, link: str) -> InUseError:
     """L13: the error for a link's queue, whose messages would be lost at the remote broker too."""
     return InUseError(
         f"The queue '{queue.name}' was not {what}: the link '{link}' brings messages to it, which "
-        "would be gone here and acknowledged at the other broker. Stop that link and end it with "
-        f"`ackq link remove {link}`: then the other broker keeps what it has.",
+        "would be lost here and acknowledged at the remote broker. Stop that link and remove it "
+        f"with `ackq link remove {link}`: the remote broker then keeps the messages that it has.",
         queue=queue.name,
         link=link,
     )
@@ -376,8 +376,8 @@ def _in_use(state: State, queue: Queue) -> InUseError:
     ]
     return InUseError(
         f"The queue '{queue.name}' was not deleted: it is in use by "
-        f"{' and '.join(u for u in uses if u)}. Stop what reads it, release sessions of queries "
-        "that are gone (`ackq session release NAME`), drop batches of writes that are dead (`ackq "
+        f"{' and '.join(u for u in uses if u)}. Stop its readers, release sessions whose queries "
+        "have ended (`ackq session release NAME`), drop batches whose writes have died (`ackq "
         "batch list`), or force the delete.",
         queue=queue.name,
         sessions=",".join(sorted(queue.sessions)),

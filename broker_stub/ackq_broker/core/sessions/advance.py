@@ -253,7 +253,7 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
     if old is None and len(state.sessions) >= limits.MAX_SESSIONS:
         raise LimitError(
             f"The session '{name}' was not opened: the broker has {limits.MAX_SESSIONS} sessions, "
-            "its limit. Release those of queries that are gone (`ackq session list --all`).",
+            "its limit. Release sessions whose queries have ended (`ackq session list --all`).",
             limit=limits.MAX_SESSIONS,
         )
     requeued = old.held() if old is not None else {}
@@ -303,8 +303,8 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
 def _anew(name: str, incarnation: str) -> str:
     """Warning of an opening that succeeds a forgotten incarnation (S9)."""
     return (
-        f"The session '{name}' was opened anew: its incarnation {incarnation} was forgotten, as "
-        "nothing had come of it."
+        f"The session '{name}' was opened again with a new incarnation: its incarnation "
+        f"{incarnation} was forgotten, because no checkpoint had come back with it."
     )
 
 

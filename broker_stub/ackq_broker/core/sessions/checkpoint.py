@@ -9,8 +9,8 @@ from ackq_broker.core.state.state import Lease, Session
 
 _REMEDY = "Use the newest checkpoint of this query, or start with a new checkpoint and session."
 _OLDER_THAN_ACCEPTED = (
-    "the checkpoint is older than what was accepted, and the messages between are gone from the "
-    "broker"
+    "the checkpoint is older than the accepted batches, and the messages between are deleted from "
+    "the broker"
 )
 _BROKER_OLDER = "the broker is older than the checkpoint, as after a restore from a copy"
 
@@ -85,8 +85,8 @@ def fetched(session: Session, after_tag: int, last_tag: int) -> Lease | None:
     raise CheckpointMismatchError(
         f"The tags ({after_tag}, {last_tag}] are not inside the outstanding lease "
         f"({session.floor}, {session.end}] of session '{session.name}': the batch they belong to "
-        "was accepted, or is not of this session. Let this task end; its query reads the lease "
-        "that is outstanding.",
+        "was accepted, or is not of this session. Let this task end; its query reads the "
+        "outstanding lease.",
         session=session.name,
         after_tag=after_tag,
         last_tag=last_tag,
@@ -111,7 +111,7 @@ def replace(old: Session, back: Released, *, takeover: bool) -> tuple[str, ...]:
             incarnation=old.incarnation,
             messages=held,
         )
-    anew = f"The session '{old.name}' was opened anew: "
+    anew = f"The session '{old.name}' was opened again with a new incarnation: "
     if held:
         what = (
             f"{plural(back.released, 'message')} leased under its incarnation {old.incarnation} "

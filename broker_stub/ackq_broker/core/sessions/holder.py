@@ -88,7 +88,7 @@ def check_free(session: Session, token: bytes, *, incumbent_live: bool) -> None:
     if token in session.fenced:
         raise FencedError(
             f"An operator settled messages of session '{session.name}', and ended the epoch of "
-            "this reader: what it read has changed. Let its query end and start it again; its "
+            "this reader: its batch has changed. Let its query end and start it again; its "
             "checkpoint is safe.",
             session=session.name,
             current_epoch=session.epoch,
@@ -171,7 +171,7 @@ def _not_found(state: State, name: str, incarnation: str) -> SessionNotFoundErro
     if ended is not None:
         return SessionNotFoundError(
             f"The incarnation {incarnation} of session '{ended.session}' was {ended.how} at "
-            f"{utc(ended.at_us)}; what it held went back to its queues. Start this query with a "
+            f"{utc(ended.at_us)}; its messages went back to their queues. Start this query with a "
             "new checkpoint.",
             session=ended.session,
             incarnation=incarnation,

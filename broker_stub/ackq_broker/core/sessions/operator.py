@@ -42,8 +42,8 @@ def settle(state: State, command: commands.SettleLease, now_us: int) -> Decision
     """S8: rejects or releases messages of the lease, and ends the epoch."""
     if command.outcome not in {Outcome.REJECTED, Outcome.RELEASED}:
         raise InvalidArgumentError(
-            f"An operator rejects or releases messages of a lease; '{command.outcome.value}' is "
-            "for its query to say.",
+            "An operator can only reject or release messages of a lease; the outcome "
+            f"'{command.outcome.value}' is for the session's query to settle with.",
             session=command.session,
         )
     session = holder.session_named(state, command.session)
@@ -95,8 +95,8 @@ def _check_incarnation(session: Session, incarnation: str) -> None:
     """Refuses tags of an incarnation that has ended: PreconditionFailedError."""
     if incarnation and incarnation != session.incarnation:
         raise PreconditionFailedError(
-            f"The session '{session.name}' was opened anew since: its incarnation is "
-            f"{session.incarnation}, not {incarnation}, and its tags are those of other messages. "
+            f"The session '{session.name}' was opened again since: its incarnation is "
+            f"{session.incarnation}, not {incarnation}, and its tags belong to other messages. "
             f"See `ackq session lease {session.name}`.",
             session=session.name,
             incarnation=session.incarnation,

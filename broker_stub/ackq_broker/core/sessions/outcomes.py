@@ -151,9 +151,9 @@ def check_dead_letterable(state: State, session: Session, lease: Lease, rejected
         doomed = segment.at(rejected - lease.holes)
         if doomed:
             raise PreconditionFailedError(
-                f"{plural(len(doomed), 'message')} of queue '{queue.name}' cannot be rejected: it "
-                "has no dead-letter queue, and they would be gone. Declare it with one, release "
-                "the messages, or ask for them to be dropped with discard.",
+                f"{plural(len(doomed), 'message')} of queue '{queue.name}' cannot be rejected: "
+                "the queue has no dead-letter queue, and they would be lost. Declare it with one, "
+                "release the messages, or ask for them to be dropped with discard.",
                 session=session.name,
                 queue=queue.name,
             )
@@ -240,8 +240,8 @@ def _check_room(session: Session, lease: Lease, outcomes: tuple[TagOutcome, ...]
     ):
         if count > most:
             raise LimitError(
-                f"The lease of session '{session.name}' has {what} up to the limit of "
-                f"{most}. Settle with fewer different reasons, in fewer tasks, or lease less with "
+                f"The lease of session '{session.name}' has reached the limit of {most} {what}. "
+                "Settle with fewer different reasons, in fewer tasks, or lease less with "
                 "maxMessagesPerTrigger.",
                 session=session.name,
                 limit=most,
@@ -268,7 +268,7 @@ def _named_stages(
         before = said.stages.get(stage_id) if said is not None else None
         have = staged.tags if staged is not None else before
         if have is None:
-            why = "is not there"
+            why = "does not exist"
         elif have != tags:
             why = f"has {plural(have, 'tag')}, not {tags}"
         elif stage_id in new:
@@ -279,7 +279,7 @@ def _named_stages(
             continue
         raise StageMismatchError(
             f"The outcomes for session '{session.name}' were not committed, and none of them "
-            f"counts: the stage {stage_id.hex()} {why}. Run the batch again.",
+            f"takes effect: the stage {stage_id.hex()} {why}. Run the batch again.",
             session=session.name,
             stage=stage_id.hex(),
         )

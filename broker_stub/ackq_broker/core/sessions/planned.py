@@ -58,10 +58,10 @@ def _changed(
         f"Batch {command.batch_id} of query {command.query_id} would read the tags "
         f"{lease.floor + 1} to {lease.segments[-1].last_tag} of session '{session.name}', and "
         f"these were leased after the query had {before}: the checkpoint has lost its offsets and "
-        "commits, and kept the query's id. A sink that has this batch would skip the rows, and "
-        "they would be accepted unwritten. Start with a new, empty checkpoint, after "
-        f"`ackq session release {session.name}`; what the query had read before may already have "
-        "been processed.",
+        "commits, and kept the query's id. A sink that already has a batch of this id would skip "
+        "the rows, and they would be accepted unwritten. Start with a new, empty checkpoint, "
+        f"after `ackq session release {session.name}`; messages that the query had read before "
+        "may already have been processed.",
         query_id=command.query_id,
         batch=command.batch_id,
         read_batch=known.batch_id,

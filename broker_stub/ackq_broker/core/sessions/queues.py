@@ -77,8 +77,8 @@ def check_held(state: State, session: Session, held: Positions, queue_ids: tuple
         if queue_id not in queue_ids and not queue.deleted:
             raise CheckpointMismatchError(
                 f"The session '{session.name}' holds {plural(len(positions), 'message')} of queue "
-                f"'{queue.name}', which this query does not name any more. Name that queue until "
-                "the batch is done, then leave it out.",
+                f"'{queue.name}', which this query no longer names. Name that queue until the "
+                "batch is done, then leave it out.",
                 session=session.name,
                 queue=queue.name,
             )
@@ -135,8 +135,8 @@ def circles(state: State, name: str, queue_ids: tuple[int, ...]) -> tuple[str, .
     named = ", ".join(pairs[:_MOST_NAMED])
     more = f", and {len(pairs) - _MOST_NAMED} more such pairs" if len(pairs) > _MOST_NAMED else ""
     warning = (
-        f"The session '{name}' reads {named}{more}: what its query rejects comes back to it. Leave "
-        "the dead-letter queue out, or choose a pattern that does not match it."
+        f"The session '{name}' reads {named}{more}: messages that its query rejects come back to "
+        "it. Leave the dead-letter queue out, or choose a pattern that does not match it."
     )
     return (warning,)
 

@@ -171,7 +171,7 @@ def check_has_read(state: State, session: Session, owner: LeaseOwner) -> None:
         _check_never_read(state, session, owner)
         return
     raise FencedError(
-        f"Run {owner.run_id} of query {owner.query_id} has read nothing that session "
+        f"Run {owner.run_id} of query {owner.query_id} has read no message that session "
         f"'{session.name}' holds; run {theirs[-1].run_id} reads it now. Let this run end; its "
         "checkpoint is safe.",
         session=session.name,
@@ -186,9 +186,9 @@ def _check_never_read(state: State, session: Session, owner: LeaseOwner) -> None
     if last is None or last.session != session.name or not last.last_tag:
         return
     raise FencedError(
-        f"Query {owner.query_id} has read nothing that session '{session.name}' holds, though it "
-        "read that session before: it was opened anew or released since, and its tags are those "
-        "of other messages. Let this run end.",
+        f"Query {owner.query_id} has read no message that session '{session.name}' holds, though "
+        "it read that session before: the session was opened again or released since, and its "
+        "tags belong to other messages. Let this run end.",
         session=session.name,
         run_id=owner.run_id,
         current_epoch=session.epoch,
@@ -205,17 +205,17 @@ def _read_by(state: State, owner: LeaseOwner) -> Session:
     what = f"batch {owner.batch_id} of query '{owner.query_id}' (run {owner.run_id})"
     if not names:
         raise SessionNotFoundError(
-            f"No lease is read by {what}, so there is nothing that it can settle. Settle rows of "
-            "an ackq source of the same query, in the batch that brought them; or name their "
-            "session with the option session (`ackq session list`).",
+            f"No lease is read by {what}, so it has no messages to settle. Settle rows of an ackq "
+            "source of the same query, in the batch that brought them; or name their session with "
+            "the option session (`ackq session list`).",
             query_id=owner.query_id,
             run_id=owner.run_id,
             batch=owner.batch_id,
         )
     if len(names) > 1:
         raise InvalidArgumentError(
-            f"The {what} reads several sessions ({', '.join(names)}), and a delivery tag means "
-            "something in one of them only. Say which with the option session.",
+            f"The {what} reads several sessions ({', '.join(names)}), and a delivery tag belongs "
+            "to one of them. Name that session with the option session.",
             sessions=",".join(names),
         )
     return state.sessions[names[0]]

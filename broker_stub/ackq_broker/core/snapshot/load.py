@@ -208,7 +208,8 @@ def load(data: bytes) -> State:
     except msgspec.ValidationError as error:
         raise UnsupportedError(
             f"The snapshot was written by a newer version ({error}), and this broker would lose "
-            "what it does not know. Start the version of ackq-broker that wrote it, or a newer one."
+            "the fields that it does not know. Start the version of ackq-broker that wrote it, or "
+            "a newer one."
         ) from error
     state = State(
         sequence=image.sequence,

@@ -67,7 +67,7 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
     """
 
     KIND: ClassVar[str] = "link"
-    AGAIN: ClassVar[str] = "send what has no answer again"
+    AGAIN: ClassVar[str] = "send the unanswered requests again"
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
         check_identifier("link's name", opening.link, limits.MAX_NAME_BYTES)
         check_identifier("source", opening.source, limits.MAX_LINK_SOURCE_BYTES)
         if opening.ack not in ACK_OF_WIRE:
-            raise InvalidArgumentError("A link acknowledges what is settled or what is stored.")
+            raise InvalidArgumentError("A link needs an ack mode: settled or stored.")
         return opening
 
     def _open(self, opening: pb.LinkOpen) -> None:
@@ -196,10 +196,10 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
             text = f"A newer stream of link '{self._link}' replaced this one."
         else:
             text = (
-                f"The link '{self._link}' is run by '{holder.application}' on {holder.host}"
-                f" ({holder.pid}) now, in epoch {self._epoch}; this process has epoch"
-                f" {older._epoch}."
-                " End it: what it has not acknowledged is delivered to the other one."
+                f"The link '{self._link}' is run by '{holder.application}' on {holder.host} "
+                f"({holder.pid}) now, in epoch {self._epoch}; this process has epoch "
+                f"{older._epoch}. End this process: the messages that it has not acknowledged are "
+                "delivered to the other one."
             )
         attempt = opening.attempt.hex()
         return FencedError(text, link=self._link, epoch=self._epoch, attempt=attempt)

@@ -63,15 +63,15 @@ def test_numbers_that_were_answered_are_forgotten(process: LinkProcess) -> None:
     process.harness.do(frame)
     process.number = 3
     process.store(["c"], lowest_unanswered=3)
-    with pytest.raises(InvalidArgumentError, match="those below 3 were answered"):
+    with pytest.raises(InvalidArgumentError, match="the deliveries below 3 were answered"):
         process.harness.do(frame)
-    with pytest.raises(InvalidArgumentError, match="those below 4 were answered"):
+    with pytest.raises(InvalidArgumentError, match="the deliveries below 4 were answered"):
         process.harness.do(replace(frame, first_number=3, lowest_unanswered=4))
 
 
 def test_a_gap_is_refused(process: LinkProcess) -> None:
     """L5: a frame after a gap is not taken before the missing frame."""
-    with pytest.raises(InvalidArgumentError, match="the next one is 1") as caught:
+    with pytest.raises(InvalidArgumentError, match="the next number is 1") as caught:
         process.store(["b"], first=2)
     assert caught.value.fields["next_number"] == "1"
 
@@ -80,7 +80,7 @@ def test_another_subscription_is_refused(process: LinkProcess) -> None:
     """L17: a delivery belongs to its subscription."""
     late = process.command(["a"])
     process.subscribe()
-    with pytest.raises(InvalidArgumentError, match="subscription 1, and 2 is the present one"):
+    with pytest.raises(InvalidArgumentError, match="subscription 1, but 2 is the current one"):
         process.harness.do(late)
 
 

@@ -139,7 +139,7 @@ def test_options_may_change(process: LinkProcess) -> None:
     [
         ({"durable": False}, "is not durable"),
         ({"overflow": "drop-head", "max_length": 5}, "drops its oldest"),
-        ({"message_ttl_ms": 5}, "expire and go nowhere"),
+        ({"message_ttl_ms": 5}, "that expire are dropped"),
     ],
 )
 def test_a_queue_that_loses_messages_is_refused(

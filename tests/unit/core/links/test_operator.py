@@ -28,7 +28,9 @@ def test_a_link_with_something_open_stays(process: LinkProcess) -> None:
     process.store(["a", "b"])
     accept(harness, 1)
     process.permit()
-    with pytest.raises(InUseError, match=r"1 message of it is held .* 1 acknowledgement") as caught:
+    with pytest.raises(
+        InUseError, match=r"1 message of it is not settled .* 1 acknowledgement"
+    ) as caught:
         harness.do(c.RemoveLink("l"))
     assert (caught.value.fields["held"], caught.value.fields["unproven"]) == ("1", "1")
     with pytest.raises(InUseError, match="run by host-a"):
@@ -45,7 +47,7 @@ def test_a_link_with_settled_messages_stays(process: LinkProcess) -> None:
     process.store(["a", "b"])
     process.subscribe()
     accept(harness, 1, 2)
-    with pytest.raises(InUseError, match=r"0 messages of it are held .* 2 acknowledgements"):
+    with pytest.raises(InUseError, match=r"0 messages of it are not settled .* 2 acknowledgements"):
         harness.do(c.RemoveLink("l"))
     assert harness.do(c.RemoveLink("l", forget=True)) == c.RemovedLink(0, 2)
 

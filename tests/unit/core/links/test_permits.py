@@ -136,7 +136,7 @@ def test_a_proof_names_its_last_delivery(process: LinkProcess) -> None:
     for number in (3, 4, 5, 0):
         wrong = {"proven": 2, "proven_number": number}
         with pytest.raises(
-            InvalidArgumentError, match=f"of delivery {number}, .* a permit did not reach"
+            InvalidArgumentError, match=f"for delivery {number}, .* a permit did not reach"
         ):
             process.permit(**wrong)
         with pytest.raises(InvalidArgumentError, match="a permit did not reach"):

@@ -37,9 +37,13 @@ def test_the_same_batch_again_is_a_repetition(harness: Harness) -> None:
 @pytest.mark.parametrize(
     ("rows", "target", "told"),
     [
-        (2, "two", "with 2 rows for one by run first. It came again with 2 rows for two by run"),
-        (3, "one", "came again with 3 rows for one by run second, and nothing was written"),
-        (0, "one", "came again with 0 rows"),
+        (
+            2,
+            "two",
+            "with 2 rows for one by run first. It was sent again with 2 rows for two by",
+        ),
+        (3, "one", "was sent again with 3 rows for one by run second, and nothing was written"),
+        (0, "one", "was sent again with 0 rows"),
     ],
 )
 def test_a_batch_with_another_target_or_count_is_refused(
@@ -61,7 +65,7 @@ def test_a_run_that_went_on_repeats_nothing(harness: Harness) -> None:
     commit(harness, 0, 2, "first")
     commit(harness, 0, 2, "copy")
     commit(harness, 1, 2, "copy")
-    with pytest.raises(BatchChangedError, match="by run first, which has gone on from batch 0"):
+    with pytest.raises(BatchChangedError, match="by run first, which has continued from batch 0"):
         commit(harness, 1, 2, "first")
     harness.restart()
     commit(harness, 1, 2, "copy")

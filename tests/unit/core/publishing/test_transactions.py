@@ -183,7 +183,7 @@ def test_an_empty_transaction_commits(harness: Harness, writer: Transactor) -> N
 def test_one_transaction_at_a_time(harness: Harness, writer: Transactor) -> None:
     """P13: a second transaction cannot begin, and the first continues."""
     writer.publish("a", ["q"])
-    with pytest.raises(InvalidArgumentError, match="Commit it or roll it back first"):
+    with pytest.raises(InvalidArgumentError, match="Commit or roll back that one first"):
         writer.publish("b", ["q"])
     writer.publish("a", ["q"])
     writer.commit("a")
@@ -330,7 +330,7 @@ def test_a_publisher_keeps_its_mode(harness: Harness, *, restarted: bool) -> Non
         harness.core = Core.restore(harness.core.snapshot())
         harness.restart()
     for transactional in (True, False):
-        with pytest.raises(WrongModeError, match="Make another publisher"):
+        with pytest.raises(WrongModeError, match="Open another publisher"):
             harness.do(
                 c.OpenPublisher(
                     PUBLISHER if transactional else WRITER, True, transactional=transactional

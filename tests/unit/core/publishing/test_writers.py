@@ -156,7 +156,7 @@ def test_nothing_is_written_under_a_forgotten_name(harness: Harness) -> None:
 def test_a_writer_that_may_be_live_is_not_forgotten(harness: Harness) -> None:
     """K3: within a day of its last call by force alone, and never while it has stages."""
     harness.commit("query", 7, harness.stage("query", 7, ["q"], name="a"))
-    with pytest.raises(InUseError, match="was heard of at 2023-11-14T22:13:20Z, within the last"):
+    with pytest.raises(InUseError, match="was active at 2023-11-14T22:13:20Z, within the last"):
         harness.do(c.ForgetWriter("query"))
     harness.stage("query", 8, ["q"], name="b")
     harness.now_us += 2 * DAY_US

@@ -129,7 +129,7 @@ def test_the_built_in_queue_takes_over(harness: Harness) -> None:
     harness.deliver("x", "q")
     harness.settle("x", Outcome.REJECTED, 1)
     assert harness.browse("gone") == ["m3"]
-    with pytest.raises(InvalidArgumentError, match="broker's own"):
+    with pytest.raises(InvalidArgumentError, match="reserved for the broker"):
         harness.declare("ackq.dead")
 
 

@@ -71,7 +71,7 @@ def test_a_redrive_that_makes_no_sense_is_refused(dead: Harness) -> None:
     """Q6: such a redrive moves no message."""
     with pytest.raises(InvalidArgumentError, match="rejected, expired, delivery_limit"):
         dead.do(c.Redrive("d", cause="redriven"))
-    with pytest.raises(InvalidArgumentError, match="are in it already"):
+    with pytest.raises(InvalidArgumentError, match="are already in it"):
         dead.do(c.Redrive("d", to_queue="d"))
     with pytest.raises(QueueNotFoundError):
         dead.do(c.Redrive("d", to_queue="nowhere"))

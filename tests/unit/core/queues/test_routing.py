@@ -52,7 +52,7 @@ def test_a_frame_to_too_many_queues_is_refused(
     reply = harness.publish(names, exchange=exchange)
     (nack,) = reply.nacks
     assert (list(reply.confirmed), list(nack.numbers)) == (list(range(1, 11)), [11, 12])
-    assert "more than 10 queues" in nack.reason.message
+    assert "more than 10 target queues" in nack.reason.message
     assert "smaller frames" in nack.reason.message
     assert [harness.ready(name) for name in names] == [1] * 10 + [0] * 2
 

@@ -74,7 +74,7 @@ def test_a_redeclared_name_is_another_queue(harness: Harness) -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("", "is empty"), ("ackq.mine", "broker's own"), ("ä" * 128, "has 256 bytes")],
+    [("", "is empty"), ("ackq.mine", "reserved for the broker"), ("ä" * 128, "has 256 bytes")],
 )
 def test_names_are_checked(harness: Harness, name: str, message: str) -> None:
     """I6: names have a bound, and the prefix of built-in objects is reserved."""

@@ -320,7 +320,7 @@ def test_a_replay_is_settled_by_the_session_s_name(harness: Harness, reader: Rea
     assert len(harness.log) == records
     harness.restart()
     assert reader.commit(*stages, owner=BY_NAME) == c.CommittedOutcomes(3, True)
-    with pytest.raises(StageMismatchError, match="is not there"):
+    with pytest.raises(StageMismatchError, match="does not exist"):
         reader.commit((b"unknown".ljust(16), 2), owner=BY_NAME)
     with pytest.raises(UnknownDeliveryTagError, match=r"tag 6 .* \(6, 8\]"):
         reader.stage("both", group(REJECTED, 6, 7), owner=BY_NAME)

@@ -62,7 +62,7 @@ def test_a_start_before_the_floor_is_an_old_checkpoint(reader: Reader) -> None:
     """S4: refused with the tags: the checkpoint is older than what was accepted."""
     reader.advance(0, max_messages=4)
     reader.advance(4, max_messages=4)
-    with pytest.raises(CheckpointMismatchError, match="older than what was accepted") as caught:
+    with pytest.raises(CheckpointMismatchError, match="older than the accepted batches") as caught:
         reader.advance(0)
     assert {k: caught.value.fields[k] for k in ("start_tag", "floor_tag", "end_tag")} == {
         "start_tag": "0",
@@ -123,9 +123,9 @@ def test_a_replay_attaches_to_exactly_the_lease(harness: Harness, reader: Reader
 @pytest.mark.parametrize(
     ("start", "end", "message"),
     [
-        (0, 2, "older than what was accepted"),
-        (3, 4, "older than what was accepted"),
-        (2, 8, "older than what was accepted"),
+        (0, 2, "older than the accepted batches"),
+        (3, 4, "older than the accepted batches"),
+        (2, 8, "older than the accepted batches"),
         (4, 9, "broker is older than the checkpoint"),
         (4, 7, r"lease is \(4, 8\]"),
         (6, 8, r"lease is \(4, 8\]"),

@@ -212,7 +212,7 @@ def test_tag_0_of_a_forgotten_incarnation_opens_anew(harness: Harness, session: 
     harness.publish_to("q", 3)
     reply = anew(reader, holder=BOB, max_messages=2)
     assert (reply.session, reply.incarnation, reply.end_tag) == (old.session, f"{99:032x}", 2)
-    assert "opened anew" in reply.warnings[0]
+    assert "opened again" in reply.warnings[0]
     assert reader.info().proven
     reader.command = replace(reader.command, incarnation=reply.incarnation, holder=BOB)
     assert reader.fetch(0, 2) == labels(1, 2)

@@ -52,7 +52,7 @@ def test_tags_of_an_incarnation_that_is_over_are_refused(harness: Harness, reade
     assert settle(harness, (4, 4), incarnation=before).settled == 1
     harness.do(c.ReleaseSession("s"))
     anew = harness.open("q", holder=BOB, open_and_lease=True)
-    with pytest.raises(PreconditionFailedError, match=f"not {before}, and its tags are those of"):
+    with pytest.raises(PreconditionFailedError, match=f"not {before}, and its tags belong to"):
         settle(harness, (1, 1), incarnation=before)
     assert settle(harness, (1, 1), incarnation=anew.command.incarnation).settled == 1
 
@@ -107,7 +107,7 @@ def test_a_live_holder_is_ended_first(harness: Harness, reader: Reader) -> None:
         lambda: reader.attach(2, 8),
         lambda: harness.open("q", takeover=True),
     ):
-        with pytest.raises(FencedError, match="what it read has changed"):
+        with pytest.raises(FencedError, match="its batch has changed"):
             again()
     assert reader.advance(2, holder=BOB).epoch == 3
 

@@ -122,7 +122,7 @@ def test_stages_go_with_their_epoch(harness: Harness, reader: Reader) -> None:
     """S6: a newer run cannot commit the stages of an older one."""
     stage = reader.stage("a", group(REJECTED, 2))
     reader.run_again()
-    with pytest.raises(StageMismatchError, match="is not there"):
+    with pytest.raises(StageMismatchError, match="does not exist"):
         reader.commit(stage, owner=reader.owner(run_id="second"))
     assert harness.do(c.AbortOutcomes((stage[0],))) == 0
 
@@ -169,7 +169,7 @@ def test_a_commit_is_whole_or_nothing(harness: Harness, reader: Reader) -> None:
     """S6: with one stage missing, short or named twice, no stage counts."""
     stage = reader.stage("a", group(REJECTED, 2))
     for wrong, why in (
-        ((b"other".ljust(16), 1), "is not there"),
+        ((b"other".ljust(16), 1), "does not exist"),
         ((stage[0], 2), "has 1 tag, not 2"),
         (stage, "is named twice"),
     ):

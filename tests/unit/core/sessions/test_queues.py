@@ -106,7 +106,7 @@ def test_who_reads_its_own_dead_letters_is_warned(harness: Harness) -> None:
     harness.declare_filled("in", 2, dead_letter_queue="in.dead")
     reader = harness.open(queue_pattern="in*")
     (warning,) = reader.reply.warnings
-    assert "queue 'in' and its dead-letter queue 'in.dead': what its query rejects" in warning
+    assert "queue 'in' and its dead-letter queue 'in.dead': messages that its query" in warning
     assert "Leave the dead-letter queue out, or choose a pattern" in warning
     assert reader.advance(0).warnings == ()
     assert reader.advance(0, holder=BOB).warnings == (warning,)
@@ -114,7 +114,7 @@ def test_who_reads_its_own_dead_letters_is_warned(harness: Harness) -> None:
     assert reader.attach(0, 2).warnings == ()
     harness.declare("in.more", dead_letter_queue="in")
     (both,) = reader.advance(2).warnings
-    assert "'in.dead', queue 'in.more' and its dead-letter queue 'in': what" in both
+    assert "'in.dead', queue 'in.more' and its dead-letter queue 'in': messages" in both
     assert reader.advance(2, queues=("in", "in.more"), queue_pattern="").warnings == (
         both.replace("queue 'in' and its dead-letter queue 'in.dead', ", ""),
     )
@@ -146,7 +146,7 @@ def test_many_circles_are_one_short_warning(harness: Harness) -> None:
         harness.declare(f"in.{number}", dead_letter_queue="in.dead")
     (warning,) = harness.open(queue_pattern="in.*").reply.warnings
     assert warning.count("and its dead-letter queue") == 10
-    assert "'in.9' and its dead-letter queue 'in.dead', and 2 more such pairs: what" in warning
+    assert "'in.9' and its dead-letter queue 'in.dead', and 2 more such pairs: messages" in warning
 
 
 # --- named ---
