@@ -27,9 +27,9 @@ _START_S: Final = 60.0
 _STOP_S: Final = 30.0
 _LOG_TAIL_BYTES: Final = 4096
 _EMPTY_LOG: Final = (
-    "Its log is empty, as it is when a limit of this process or container ends it: `ulimit -a`"
-    " shows them. It needs about 1 GiB of address space (`ulimit -v`) and 512 MiB of memory:"
-    " raise the limit."
+    "Its log is empty, as when a resource limit of this process or container ends it: `ulimit -a` "
+    "shows the limits. It needs about 1 GiB of address space (`ulimit -v`) and 512 MiB of memory: "
+    "raise the limit."
 )
 
 

@@ -76,9 +76,10 @@ def embedded(
     why = "" if temporary else why_temporary(folder)
     if why:
         raise InvalidArgumentError(
-            f"The data directory {folder} does not outlive the driver: {why}. The edge keeps there"
-            " what the other broker was told is done, and which messages it knows already. Name a"
-            " directory on a disk or volume that stays; or say temporary=True, and lose them."
+            f"The data directory {folder} does not outlive the driver: {why}. It holds messages "
+            "that the remote broker may have deleted, and the data to recognise redelivered "
+            "messages. Name a directory on a disk or volume that persists; or set temporary=True, "
+            "and lose both with the directory."
         )
     return EmbeddedLinks(folder, _described(links, config), connect_s)
 
@@ -177,8 +178,8 @@ class EmbeddedLinks:
         names = {link.name for _, links in self._commands for link in links}
         if not self._until(lambda: names <= self._connected()):
             raise BrokerUnavailableError(
-                f"{', '.join(sorted(names - self._connected()))}: not connected to the other broker"
-                f" within {self._connect_s:g} s. {self._last_words()}",
+                f"{', '.join(sorted(names - self._connected()))}: not connected to the remote "
+                f"broker within {self._connect_s:g} s. {self._last_words()}",
                 log=self.log_file,
             )
 
@@ -246,7 +247,7 @@ def _described(
     found = [(_flags(keys), configuration.of_flags(keys)) for keys in links]
     names = [link.name for _, run in found for link in run]
     if len(set(names)) < len(names):
-        raise InvalidArgumentError("Two links have one name; give each its own.")
+        raise InvalidArgumentError("Two links have the same name; give each its own.")
     return found
 
 

@@ -134,7 +134,7 @@ class LinkedQueue:
         try:
             self._edge = links.embedded(args.amqp_data, [keys], temporary=args.amqp_temporary)
         except InvalidArgumentError as error:
-            message = error.message.replace("say temporary=True", "say --amqp-temporary")
+            message = error.message.replace("set temporary=True", "set --amqp-temporary")
             raise JobError(message) from None
         self._there = other_queues.other_queue(
             args.amqp_protocol,

@@ -20,8 +20,8 @@ from ackq_broker.engine.in_flight import InFlight
 _log = logging.getLogger(__name__)
 
 _DRAINING: Final = (
-    "The broker is being drained for a restart, and takes in nothing new: try again when it is"
-    " back."
+    "The broker is being drained for a restart, and accepts no new work: try again after the "
+    "restart."
 )
 
 
@@ -128,7 +128,8 @@ class Alarms:
         """Stops accepting new work (O6), or accepts it again."""
         if draining != self.draining:
             _log.info(
-                "%s", "draining: nothing new is taken in" if draining else "no longer draining"
+                "%s",
+                "draining: the broker accepts no new work" if draining else "no longer draining",
             )
         self.draining = draining
         self._pass_on()
@@ -148,7 +149,7 @@ class Alarms:
             self._alarmed = bool(alarm)
             _log.warning(
                 "%s",
-                alarm or "publishers are not blocked any more",
+                alarm or "publishers are no longer blocked",
                 extra=event(
                     "blocked" if alarm else "unblocked",
                     disk=bool(self._disk.reason),
@@ -184,8 +185,8 @@ class DiskAlarm:
         self.reason = ""
         if free < self._reserve_bytes:
             self.reason = (
-                f"The broker's disk has {free} bytes left; below {self._reserve_bytes} the"
-                " broker only serves what drains. Make room, or consume what waits."
+                f"The broker's disk has {free} bytes left; below {self._reserve_bytes} bytes the "
+                "broker only serves requests that drain it. Free disk space, or consume messages."
             )
         return self.reason
 

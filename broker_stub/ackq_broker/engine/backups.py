@@ -44,7 +44,7 @@ class Backups:
         """
         if self._directory is None:
             raise PreconditionFailedError(
-                "The broker was given no directory for backups: start it with --backup-dir DIR."
+                "The broker has no directory for backups: start it with --backup-dir DIR."
             )
         name = name or time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         if not _NAME.fullmatch(name) or name.endswith(".new"):
@@ -60,12 +60,12 @@ class Backups:
             made = await self._engine.snapshots.back_up(self._directory.absolute() / name)
         except OSError as error:
             raise DiskFullError(
-                f"There is no backup: {self._directory / name}: {error.strerror or error}. Make"
-                " room, or give the user of the broker the permission to write there.",
+                f"There is no backup: {self._directory / name}: {error.strerror or error}. Free "
+                "disk space, or give the broker's user the permission to write there.",
                 directory=self._directory / name,
             ) from error
         except AckqError as error:
-            _log.error("there is no backup: %s", error)
+            _log.error("the backup failed: %s", error)
             raise
         finally:
             self._busy = False

@@ -66,7 +66,8 @@ class BrokerClock:
             return self._last_us
         if self._jumped_us is not None and jump_us <= _JUMP_US:
             _log.warning(
-                "the machine's clock is back after its jump; nothing expired for it",
+                "the machine's clock is right again after its jump ahead; no message expired "
+                "because of it",
                 extra=event("clock_back"),
             )
         self._jumped_us = None
@@ -92,9 +93,9 @@ class BrokerClock:
         if self._jumped_us is None:
             self._jumped_us = steady_us
             _log.warning(
-                "the machine's clock jumped ahead by %d s: the broker's time goes on from before"
-                " the jump, and expiry waits for %d s. Set the clock right within that time, or"
-                " what is due by it then expires",
+                "the machine's clock jumped ahead by %d s: the broker's time continues from "
+                "before the jump, and nothing expires for %d s. Set the clock right within that "
+                "time, or messages that are due by it then expire",
                 jump_us // 1_000_000,
                 _WAIT_US // 1_000_000,
                 extra=event("clock_jumped", seconds=jump_us // 1_000_000),
@@ -102,7 +103,7 @@ class BrokerClock:
         if steady_us - self._jumped_us < _WAIT_US:
             return False
         _log.warning(
-            "the machine's clock stayed %d s ahead: it is believed",
+            "the machine's clock stayed %d s ahead: the broker now follows it",
             jump_us // 1_000_000,
             extra=event("clock_believed", seconds=jump_us // 1_000_000),
         )

@@ -131,7 +131,7 @@ class Engine:
             ClosedError: The engine has failed.
         """
         if self.failure is not None:
-            raise ClosedError(f"The broker failed, and decides nothing any more: {self.failure}")
+            raise ClosedError(f"The broker failed, and handles no more requests: {self.failure}")
         decision = self._decision(command)
         if decision.records:
             try:

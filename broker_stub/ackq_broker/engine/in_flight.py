@@ -123,9 +123,9 @@ class InFlight:
         self.reason = ""
         if marks.short(used / self.limit, held / self.limit):
             self.reason = (
-                f"The broker's memory is short: it uses {used} of {self.limit} bytes; {held} are on"
-                " their way to its disk or to consumers. Wait, consume, or start it with a larger"
-                " --memory-limit."
+                f"The broker's memory is short: it uses {used} of {self.limit} bytes; {held} are "
+                "on their way to its disk or to consumers. Wait, consume, or start the broker "
+                "with a larger --memory-limit."
             )
             self._end_stalled()
         self._end_newest(used)
@@ -205,7 +205,7 @@ class InFlight:
             self._ended_s = self._clock()
             bringing = [stream for stream in self._streams if stream.brings]
             for stream in bringing[-max(1, len(bringing) // _ENDED_PART) :]:
-                stream.end("it is one of those that began last")
+                stream.end("it is one of the newest streams")
 
     def _end_stalled(self) -> None:
         """Ends streams that hold bytes and do not move, unless the disk is what they wait for."""
@@ -269,8 +269,8 @@ class StreamBytes:
         """Ends the stream, with an error that gives the reason `why`."""
         if self.error is None:
             self.error = BrokerUnavailableError(
-                f"The broker's memory is short, and this stream was ended: {why}. Send what has no"
-                " answer again."
+                f"The broker's memory is short, and this stream was ended: {why}. Send the "
+                "unanswered requests again."
             )
             self._task.cancel()
 

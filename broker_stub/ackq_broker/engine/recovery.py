@@ -109,7 +109,7 @@ def recover(
     orphans = journal.keep_blocks(kept)
     if orphans:
         _log.info(
-            "dropped %d blocks that were dead, but still read at the last stop",
+            "dropped %d dead blocks that readers still used at the last stop",
             orphans,
             extra=event("orphans_dropped", blocks=orphans),
         )
@@ -131,26 +131,26 @@ def recover(
     started: commands.Started = engine.decide(start).reply
     if recovery.cut_bytes:
         _log.warning(
-            "cut a torn tail of %d bytes, which nobody was answered for",
+            "cut a torn tail of %d bytes, a write that was never acknowledged",
             recovery.cut_bytes,
             extra=event("torn_tail", bytes=recovery.cut_bytes),
         )
     if started.vanished:
         _log.warning(
-            "%d transient messages are gone with the restart",
+            "%d transient messages were lost with the restart",
             started.vanished,
             extra=event("transient_gone", messages=started.vanished),
         )
     for queue, messages in started.lost:
         _log.error(
-            "%d messages of queue '%s' were in damaged blocks and are dropped",
+            "%d messages of queue '%s' were in damaged blocks and were dropped",
             messages,
             queue,
             extra=event("messages_lost", queue=queue, messages=messages),
         )
     if started.lost_stages:
         _log.error(
-            "%d stages were in damaged blocks: their batches have to be run again",
+            "%d stages were in damaged blocks and were dropped: run their batches again",
             started.lost_stages,
             extra=event("stages_lost", stages=started.lost_stages),
         )
@@ -172,10 +172,11 @@ def _warn_if_ahead(clock: BrokerClock) -> None:
     """Warns the operator if the journal's clock was ahead of the machine's clock."""
     if clock.ahead_us > _AHEAD_US:
         _log.warning(
-            "the journal was written at %s, and the machine's clock is %d s behind that: the"
-            " broker's time stands still so long, and nothing expires and no delay ends. If the"
-            " machine's clock is wrong now, set it. If it was wrong then, let the readers empty the"
-            " queues, and start the broker on a new data directory",
+            "the journal was written at %s, and the machine's clock is %d s behind that time: the "
+            "broker's time stands still until the clock reaches it, and until then nothing "
+            "expires and no delay ends. If the machine's clock is wrong now, set it right. If it "
+            "was wrong then, let the readers empty the queues, and start the broker on a new data "
+            "directory",
             *(utc(clock.now_us()), clock.ahead_us // 1_000_000),
         )
 
@@ -214,7 +215,7 @@ def _die(error: BaseException) -> NoReturn:
     The next start has the state of the journal: all that was answered, and nothing half done.
     """
     _log.critical(
-        "the broker failed, and ends without answers: %s: %s",
+        "the broker failed, and exits without further answers: %s: %s",
         type(error).__name__,
         error,
         exc_info=error,

@@ -69,7 +69,7 @@ class TickTimer:
             self._engine.counters["expired"] += ticked.expired
             for queue in ticked.deleted:
                 _log.info(
-                    "queue '%s' was deleted: nothing had used it for its time",
+                    "queue '%s' was deleted: it was not used within its expires_ms",
                     queue,
                     extra=event("queue_expired", queue=queue),
                 )

@@ -66,8 +66,8 @@ class Authorization:
         self._rights = _rights(users_file.users) if users_file is not None else {}
         if users_file is not None and not users_file.users.by_name:
             _log.warning(
-                "there are no users, so every call is refused: add one with `ackq-broker user add`,"
-                " which counts without a restart",
+                "there are no users, so every call is refused: add one with `ackq-broker user "
+                "add`, which takes effect without a restart",
                 extra=event("no_users"),
             )
 
@@ -90,8 +90,8 @@ class Authorization:
             return Caller.anonymous
         if token is None:
             raise UnauthenticatedError(
-                "The call has no token, and this broker serves its users alone: set the option"
-                " token or tokenFile, or ACKQ_TOKEN for the command line."
+                "The call has no token, and this broker serves only its users: set the option "
+                "token or tokenFile, or ACKQ_TOKEN for the command line."
             )
         user = self._users_file.users.of_token(token)
         if user is None:
@@ -231,7 +231,8 @@ def _why_ended(users: Users, name: str) -> AckqError:
     if name not in users.by_name:
         return UnauthenticatedError(f"The user '{name}' was removed from this broker.", user=name)
     return BrokerUnavailableError(
-        f"What the user '{name}' may do was changed, so its streams begin anew. Connect again.",
+        f"The permissions of the user '{name}' were changed, so its streams were ended. Connect "
+        "again.",
         user=name,
         cause=f"the permissions of user '{name}' were changed",
     )

@@ -108,7 +108,7 @@ class Credentials:
             except InvalidArgumentError as error:
                 self._failure = error
         elif self._failure is not None:
-            _log.error("%s The broker goes on with those before.", self._failure)
+            _log.error("%s The broker keeps the previous certificate.", self._failure)
             self._failure = None
         self._warn()
 
@@ -127,7 +127,7 @@ class Credentials:
         left = self.not_after - now
         if left.days < SOON_DAYS and (now - self._warned).total_seconds() >= _DAY_S:
             self._warned = now
-            _log.warning("the certificate %s ends on %s", self._files.cert, _utc(self.not_after))
+            _log.warning("the certificate %s expires on %s", self._files.cert, _utc(self.not_after))
 
     def _versions(self) -> list[FileVersion | None]:
         return [version_of(path) for path in self._files if path is not None]
@@ -146,7 +146,9 @@ def _load(files: TlsFiles) -> _LoadedFiles:
     except (ValueError, UnsupportedAlgorithm) as error:
         raise _unfit("--tls-key", files.key, "holds no private key in PEM") from error
     except TypeError as error:
-        raise _unfit("--tls-key", files.key, "is encrypted; the broker needs it plain") from error
+        raise _unfit(
+            "--tls-key", files.key, "is encrypted; the broker needs an unencrypted key"
+        ) from error
     if _bytes(public) != certified:
         raise _unfit("--tls-key", files.key, f"is not the key of the certificate {files.cert}")
     _check_valid("--tls-cert", files.cert, certificate)
@@ -189,9 +191,9 @@ def _https(files: TlsFiles) -> ssl.SSLContext:
 def _check_valid(option: str, path: Path, certificate: x509.Certificate) -> None:
     now = datetime.now(UTC)
     if certificate.not_valid_after_utc <= now:
-        raise _unfit(option, path, f"ended on {_utc(certificate.not_valid_after_utc)}")
+        raise _unfit(option, path, f"expired on {_utc(certificate.not_valid_after_utc)}")
     if certificate.not_valid_before_utc > now:
-        raise _unfit(option, path, f"begins on {_utc(certificate.not_valid_before_utc)}")
+        raise _unfit(option, path, f"is not valid before {_utc(certificate.not_valid_before_utc)}")
 
 
 def _read(option: str, path: Path) -> bytes:

@@ -36,8 +36,8 @@ class NamePattern:
             except (pa.ArrowException, ValueError) as error:
                 reason = str(error).removeprefix("Invalid regular expression: ")
                 raise InvalidArgumentError(
-                    f"'{self.text}' is no regular expression of RE2's, which has no look-around"
-                    f" and no back references: {reason}."
+                    f"'{self.text}' is not a regular expression of RE2, which has no look-around "
+                    f"and no back references: {reason}."
                 ) from error
 
     def matches_each(self, names: Sequence[str]) -> list[bool]:

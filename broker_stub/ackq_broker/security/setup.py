@@ -55,9 +55,9 @@ class SecurityOptions(NamedTuple):
         ]
         if missing:
             raise InvalidArgumentError(
-                f"The broker does not listen on {host} without {' and '.join(missing)}: whoever"
-                " reaches that address could read and delete everything. Set it up, listen on"
-                " 127.0.0.1, or say --insecure.",
+                f"The broker does not listen on {host} without {' and '.join(missing)}: anyone "
+                "who reaches that address could read and delete everything. Set up what is "
+                "missing, listen on 127.0.0.1, or give --insecure.",
                 host=host,
             )
 

@@ -60,7 +60,7 @@ class Usage:
             return
         counts = views.bindings_of_queues(state)
         if sum(compress(counts.values(), caller.rights.user.write.matches_each([*counts]))) >= most:
-            raise over_limit(caller, "bindings", most, "Remove some.")
+            raise over_limit(caller, "bindings", most, "Remove unused bindings.")
 
     def _check_stage(self, state: State, caller: Caller, request: Any, most: int) -> None:
         own = self._stages.setdefault(caller.name, set())
@@ -74,7 +74,7 @@ class Usage:
                 caller,
                 "staged bytes",
                 most,
-                "Commit or abort what is staged, or write less at a time.",
+                "Commit or abort staged rows, or write less at a time.",
             )
 
 
@@ -85,4 +85,4 @@ def _check_names(caller: Caller, name: str, names: Collection[str], what: str, m
         return
     own = sum(caller.rights.user.configure.matches_each(list(names)))
     if own >= most:
-        raise over_limit(caller, what, most, "Delete some that nothing uses.")
+        raise over_limit(caller, what, most, "Delete unused ones.")

@@ -108,18 +108,19 @@ def load(path: Path) -> Users:
             f"The users file {path} cannot be read: {error.strerror}.", users=path
         ) from error
     except (ValueError, RecursionError) as error:  # of TOML, UTF-8, or a number's length
-        raise InvalidArgumentError(f"The users file {path} is no TOML: {error}.", users=path) from (
-            error
-        )
+        raise InvalidArgumentError(
+            f"The users file {path} is not valid TOML: {error}.", users=path
+        ) from error
     if set(content) - {"users"} or not isinstance(content.get("users", {}), dict):
         raise InvalidArgumentError(
-            f"The users file {path} has more than tables [users.NAME]: {', '.join(content)}.",
+            f"The users file {path} may hold only tables [users.NAME]; it has: "
+            f"{', '.join(content)}.",
             users=path,
         )
     found = {name: _user(path, name, table) for name, table in content.get("users", {}).items()}
     hashes = [each for user in found.values() for each in user.tokens]
     if len(set(hashes)) < len(hashes):
-        raise InvalidArgumentError(f"The users file {path} has one token twice.", users=path)
+        raise InvalidArgumentError(f"The users file {path} has the same token twice.", users=path)
     return Users(found)
 
 
@@ -144,10 +145,10 @@ def _user(path: Path, name: str, table: Any) -> User:
 def _parsed(name: str, table: Any) -> User:
     check_name(name)
     if not isinstance(table, dict):
-        raise InvalidArgumentError(f"it is no table [users.{name}].")
+        raise InvalidArgumentError(f"it is not a table [users.{name}].")
     unknown = set(table) - {each.name for each in fields(User)} | {"name"} & set(table)
     if unknown:
-        raise InvalidArgumentError(f"there is no '{min(unknown)}' of a user.")
+        raise InvalidArgumentError(f"a user has no key '{min(unknown)}'.")
     tokens, role = table.get("tokens", []), table.get("role", "none")
     if not isinstance(tokens, list) or not all(
         isinstance(each, str) and _HASH.fullmatch(each) for each in tokens

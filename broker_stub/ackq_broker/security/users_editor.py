@@ -96,7 +96,7 @@ def _read(path: Path) -> Any:
     try:
         return tomlkit.parse(path.read_text(encoding="utf-8"))
     except ParseError as error:
-        raise InvalidArgumentError(f"The users file {path} is no TOML: {error}.") from error
+        raise InvalidArgumentError(f"The users file {path} is not valid TOML: {error}.") from error
 
 
 def _write(path: Path, document: Any) -> None:

@@ -77,7 +77,7 @@ def test_a_jump_that_is_undone_never_was(machine, caplog):
     machine.goes_on(100)
     machine.wall_s -= 3600
     assert machine.goes_on(1) == 1_000_101
-    assert "back after its jump" in caplog.messages[1]
+    assert "right again after its jump" in caplog.messages[1]
     machine.wall_s += 3600
     machine.now()
     assert machine.goes_on(WAIT_S - 1) == 1_000_101 + WAIT_S - 1

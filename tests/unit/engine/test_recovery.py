@@ -63,7 +63,7 @@ def test_blocks_that_were_read_at_a_stop_do_not_leak(tmp_path, caplog):
     for number in range(4):
         in_files, live_blocks = asyncio.run(live(tmp_path / "data", number))
         assert in_files == live_blocks
-    assert "dropped 10 blocks that were dead" in caplog.text
+    assert "dropped 10 dead blocks" in caplog.text
 
 
 def test_a_stream_that_ends_behind_the_stop(tmp_path):

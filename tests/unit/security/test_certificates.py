@@ -51,7 +51,7 @@ def test_files_that_do_not_fit_are_logged_once(files, caplog):
     for expected in (0, 1, 1):
         credentials.poll()
         assert len(caplog.records) == expected
-    assert "holds no private key in PEM. The broker goes on" in caplog.text
+    assert "holds no private key in PEM. The broker keeps" in caplog.text
     with pytest.raises(InvalidArgumentError):
         credentials.reload()
     assert credentials.not_after == end
@@ -92,7 +92,7 @@ def test_a_certificate_that_openssl_refuses(files, caplog):
     for expected in (0, 1, 1):
         credentials.poll()
         assert len(caplog.records) == expected
-    assert "cannot be served: ee key too small. The broker goes on" in caplog.text
+    assert "cannot be served: ee key too small. The broker keeps" in caplog.text
     issue(files, not_after=in_days(40))
     credentials.poll()
     assert credentials.not_after == in_days(40)

@@ -32,7 +32,7 @@ def test_a_whole_name_matches(text, names):
 )
 def test_what_is_no_pattern(text):
     """A2: an invalid pattern, or one that needs backtracking, is refused with the cause."""
-    with pytest.raises(InvalidArgumentError, match="is no regular expression of RE2's"):
+    with pytest.raises(InvalidArgumentError, match="is not a regular expression of RE2"):
         NamePattern(text)
 
 

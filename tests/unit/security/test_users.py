@@ -64,21 +64,21 @@ def test_no_users(load):
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("[users", "is no TOML"),
-        ("a = 1", "has more than tables [users.NAME]: a"),
-        ("users = 1", "has more than tables"),
-        ("[users]\napp = 1", "user 'app': it is no table"),
+        ("[users", "is not valid TOML"),
+        ("a = 1", "may hold only tables [users.NAME]; it has: a"),
+        ("users = 1", "may hold only tables"),
+        ("[users]\napp = 1", "user 'app': it is not a table"),
         ('[users."a b"]', "A user's name has letters"),
-        ("[users.app]\nrule = 'x'", "user 'app': there is no 'rule' of a user"),
-        ("[users.app]\nname = 'x'", "user 'app': there is no 'name' of a user"),
+        ("[users.app]\nrule = 'x'", "user 'app': a user has no key 'rule'"),
+        ("[users.app]\nname = 'x'", "user 'app': a user has no key 'name'"),
         ("[users.app]\ntokens = 'x'", "user 'app': 'tokens' are SHA-256 in hex"),
         ("[users.app]\ntokens = ['ackq_x']", "user 'app': 'tokens' are SHA-256 in hex"),
         ("[users.app]\nrole = 'king'", "user 'app': the role is one of none, observer, operator"),
         ("[users.app]\nread = 1", "user 'app': configure, write, read are regular expressions"),
-        ("[users.app]\nread = '('", "user 'app': '(' is no regular expression"),
+        ("[users.app]\nread = '('", "user 'app': '(' is not a regular expression"),
         ("[users.app]\nlimits = {queue = 1}", "user 'app': Object contains unknown field `queue`"),
         ("[users.app]\nlimits = {queues = -1}", "user 'app': a limit is below 0"),
-        (f"[users.a]\ntokens=['{HASH}']\n[users.b]\ntokens=['{HASH}']", "has one token twice"),
+        (f"[users.a]\ntokens=['{HASH}']\n[users.b]\ntokens=['{HASH}']", "has the same token twice"),
     ],
 )
 def test_a_file_that_is_wrong(load, text, wrong):
@@ -98,7 +98,7 @@ def test_a_file_that_the_parser_gives_up_on(tmp_path, text):
     """A1: a file on which the TOML parser gives up is refused like any invalid TOML."""
     path = tmp_path / "users.toml"
     path.write_text(text)
-    with pytest.raises(InvalidArgumentError, match="is no TOML"):
+    with pytest.raises(InvalidArgumentError, match="is not valid TOML"):
         users.load(path)
 
 

@@ -158,7 +158,7 @@ def test_files_that_cannot_work(files, tmp_path):
     assert "is not the key of the certificate" in refused_start(tmp_path, *tls)
     long_ago = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
     files.issue(not_before=long_ago, not_after=long_ago + dt.timedelta(days=30))
-    assert f"{files.cert} of --tls-cert ended on 2020-01-31" in refused_start(tmp_path, *tls)
+    assert f"{files.cert} of --tls-cert expired on 2020-01-31" in refused_start(tmp_path, *tls)
     files.cert.write_text("hello")
     assert "holds no certificate in PEM" in refused_start(tmp_path, *tls)
 
@@ -168,7 +168,7 @@ def test_a_certificate_that_ends_soon(files, tmp_path):
     soon = dt.datetime.now(dt.UTC) + dt.timedelta(days=3)
     files.issue(not_after=soon)
     with ackq_broker.embedded(tmp_path / "data", sync=False, env=files.environment()) as broker:
-        assert f"ends on {soon:%Y-%m-%d}" in broker.log_file.read_text()
+        assert f"expires on {soon:%Y-%m-%d}" in broker.log_file.read_text()
 
 
 def test_other_machines_need_tls_and_users(files, tmp_path):

@@ -263,7 +263,7 @@ def test_permissions_that_are_changed(app):
         until(lambda: not may_write(client))
     before = app.path.read_text()
     status, _, said = run("user", "set-permissions", "app", "--users", app.path, "--read", "(?=a)")
-    assert (status, "no regular expression of RE2's" in said) == (2, True)
+    assert (status, "not a regular expression of RE2" in said) == (2, True)
     status, _, said = run("user", "set-permissions", "app", "--users", app.path)
     assert (status, "Say what changes" in said) == (2, True)
     for command in (["set-token"], ["set-permissions", "--read", "q"]):

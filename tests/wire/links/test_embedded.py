@@ -84,7 +84,7 @@ def test_links_are_checked_before_anything_is_started():
     given |= {"broker": "amqp://localhost"}
     for wrong, message in [
         ([], "Give links"),
-        ([given, given], "Two links have one name"),
+        ([given, given], "Two links have the same name"),
         ([given | {"brokr": "x"}], "Did you mean broker"),
         ([given | {"broker": "amqp://a:secret@localhost"}], "password, which every user"),
     ]:

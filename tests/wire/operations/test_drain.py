@@ -69,7 +69,7 @@ def test_nothing_new_is_taken_in_and_the_rest_is_finished(broker, own):
             for call in (opens, channel, lambda client: client.advance(holder())):
                 error, _ = refused(call, other)
                 assert isinstance(error, BrokerUnavailableError)
-                assert "try again when it is back" in error.message
+                assert "try again after the restart" in error.message
 
             consumer.settled(consumer.settle(2, multiple=True), 2)
             status, said = drain(broker.endpoint, "--wait", "10s")
@@ -93,7 +93,7 @@ def test_a_command_tells_that_it_waits_for_a_drained_broker(broker, own, argumen
         said = waiting.stderr.readline()
         assert re.fullmatch(
             r"The (publisher|channel) waits for the broker and goes on trying: The broker is being"
-            r" drained for a restart, and takes in nothing new: try again when it is back\.\n",
+            r" drained for a restart, and accepts no new work: try again after the restart\.\n",
             said,
         )
         drain(broker.endpoint, "--resume")

@@ -60,7 +60,7 @@ def test_the_socket_of_a_broker_that_was_killed(tmp_path):
     with serving(tmp_path / "one", "--listen", f"unix:{path}") as (process, _):
         status, _, errors = run("serve", "--data", tmp_path / "two", "--listen", f"unix:{path}")
         assert (status, errors.count("\n")) == (2, 1)
-        assert f"cannot listen on unix:{path}: another process listens there" in errors
+        assert f"cannot listen on unix:{path}: another process listens on this address" in errors
         process.kill()
         process.wait()
     assert path.exists()

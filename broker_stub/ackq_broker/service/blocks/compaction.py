@@ -260,7 +260,7 @@ def _rewrite(journal: Journal, live: dict[int, BitMap], below: float) -> None:
             continue
         except (DamagedError, MalformedBlockError) as error:
             # A reader of the block gets the same error.
-            _log.warning("compaction leaves block %d alone: %s", block_id, error)
+            _log.warning("compaction skips block %d: %s", block_id, error)
             continue
         if len(smaller) < below * len(data):
             rewritten.append((block_id, smaller))

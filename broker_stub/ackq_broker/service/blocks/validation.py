@@ -81,8 +81,8 @@ def decode(data: Bytes, announced: int) -> block.Block:
     most = _most_bytes(decoded)
     if len(data) > most:
         raise MalformedBlockError(
-            f"The block has {len(data)} bytes, of which its {announced} messages use {most} at"
-            " most; send no others."
+            f"The block has {len(data)} bytes, but its {announced} messages use {most} at most; "
+            "send no other bytes."
         )
     return decoded
 

@@ -282,8 +282,8 @@ class BrokerChannel:
         views.ready(self._engine.core.state, request.queue)
         if len(self._pulls) >= _PULLS:
             raise LimitError(
-                f"{_PULLS} pulls wait for the channel's transport window; acknowledge what arrived"
-                " before pulling more.",
+                f"{_PULLS} pulls wait for the channel's transport window; acknowledge delivered"
+                " messages before pulling more.",
                 limit=_PULLS,
             )
         pull = _Pull(request.queue, max(1, request.messages), request.number, request.no_ack)

@@ -112,7 +112,9 @@ class ConsumingService:
         if timer is not None:
             timer.cancel()
         if channel.stream is not None:
-            channel.stream.fence(replaced("channel", channel.channel_id, "go on", opening.attempt))
+            channel.stream.fence(
+                replaced("channel", channel.channel_id, "continue", opening.attempt)
+            )
             channel.detach()
         channel.window.messages = _window(opening)
 

@@ -257,8 +257,8 @@ class ConsumeStream(BrokerStream[pb.ConsumeRequest, PendingDelivery | pb.Consume
             extra=event("channel_closed", channel=self._channel.channel_id.hex()),
         )
         raise ClosedError(
-            f"The channel was closed: its client gave no sign of life for {limits.HEARTBEAT_MS} ms."
-            " What it held was requeued; open another channel.",
+            f"The channel was closed: its client gave no sign of life for {limits.HEARTBEAT_MS} "
+            "ms. Its unsettled messages were requeued; open another channel.",
             channel=self._channel.channel_id.hex(),
         )
 

@@ -98,8 +98,8 @@ class TransportWindow:
         """
         if tag > self._last_tag:
             raise InvalidArgumentError(
-                f"A transport ack names tag {tag}, and the last that this channel gave is"
-                f" {self._last_tag}.",
+                f"A transport ack names tag {tag}, but the last tag that this channel gave is "
+                f"{self._last_tag}.",
                 delivery_tag=tag,
                 last_tag=self._last_tag,
             )

@@ -85,10 +85,10 @@ class UnackedTags:
             wrong = owner.tags & tags
             if wrong:
                 raise OutcomeNotSupportedError(
-                    f"Required Settlement Outcome Not Supported: the consumer '{owner.name}' did"
-                    f" not declare {outcome.value}, and delivery tag {wrong.min()} was settled with"
-                    " it. Declare the outcomes in the subscription; the channel is closed, and what"
-                    " it held is delivered again.",
+                    f"Required Settlement Outcome Not Supported: the consumer '{owner.name}' did "
+                    f"not declare {outcome.value}, and delivery tag {wrong.min()} was settled "
+                    "with it. Declare the outcomes in the subscription; the channel is closed, "
+                    "and its unsettled messages are delivered again.",
                     consumer=owner.name,
                     outcome=outcome.value,
                     delivery_tag=wrong.min(),

@@ -98,9 +98,8 @@ def _check_numbers(sent: pb.LinkDeliveries) -> None:
     last = sent.first_number + sent.rows - 1
     if not (sent.rows and 1 <= sent.lowest_unanswered <= sent.first_number <= last):
         raise InvalidArgumentError(
-            f"Deliveries {sent.first_number} to {last}, the lowest unanswered of which is"
-            f" {sent.lowest_unanswered}, make no sense: they count from 1, and have at least one"
-            " row."
+            f"Deliveries {sent.first_number} to {last}, the lowest unanswered of which is "
+            f"{sent.lowest_unanswered}, are invalid: they count from 1, and have at least one row."
         )
     if (
         last > _LARGEST_NUMBER
@@ -108,9 +107,9 @@ def _check_numbers(sent: pb.LinkDeliveries) -> None:
         or sent.subscription > _LARGEST_NUMBER
     ):
         raise InvalidArgumentError(
-            f"Deliveries {sent.first_number} to {last} of subscription {sent.subscription}, with"
-            f" {sent.proven} proven, make no sense: no more are proven than were delivered, and"
-            " numbers end at 2^62."
+            f"Deliveries {sent.first_number} to {last} of subscription {sent.subscription}, with "
+            f"{sent.proven} proven, are invalid: no more can be proven than were delivered, and "
+            "numbers end at 2^62."
         )
 
 
@@ -142,7 +141,7 @@ def _check_columns(data: frame.Bytes) -> None:
     header, _ = block.split(data)
     if header.columns >> messages_pb2.COLUMN_TTL_MS & 1:
         raise SchemaError(
-            "The column 'ttl_ms' is not one that a link stores: an expiration at the other broker"
-            " rules nothing here. Send it as a header.",
+            "A link does not store the column 'ttl_ms': an expiration of the remote broker has no "
+            "effect in this broker. Send it as a header.",
             column="ttl_ms",
         )

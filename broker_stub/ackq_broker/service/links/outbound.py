@@ -80,7 +80,8 @@ class OutboundReports:
         check_share("outbound links", user, most, self._told)
         if len(self._told) >= most:
             raise LimitError(
-                f"The broker shows {most} outbound links, its limit. The link goes on unseen.",
+                f"The broker shows {most} outbound links, its limit. The link continues, but is "
+                "not shown.",
                 limit=most,
             )
 

@@ -106,9 +106,9 @@ class LinksService:
             if stream is not None:
                 stream.paused(sequence, paused=request.paused)
             _log.info(
-                "link '%s' was %s for an operator",
+                "link '%s' was %s by an operator",
                 request.link,
-                "paused" if request.paused else "let go on",
+                "paused" if request.paused else "resumed",
                 extra=event("link_paused", link=request.link, paused=request.paused),
             )
         await self._engine.sync_gate.wait(sequence)
@@ -132,8 +132,8 @@ class LinksService:
                 )
             )
         _log.info(
-            "link '%s' was removed for an operator, with %d messages held and %d acknowledgements"
-            " not proven",
+            "link '%s' was removed by an operator, with %d messages held and %d acknowledgements "
+            "not proven",
             request.link,
             reply.held,
             reply.unproven,

@@ -148,8 +148,8 @@ class ConfirmModeStream(PublisherStream[_Answer]):
         header = request.header
         if header.lowest_unanswered > self._shown:
             raise InvalidArgumentError(
-                f"The publisher calls its numbers below {header.lowest_unanswered} answered, and"
-                f" its stream has shown those below {self._shown}."
+                f"The publisher reports its numbers below {header.lowest_unanswered} as answered, "
+                f"but this stream has carried only numbers below {self._shown}."
             )
         self._shown = max(self._shown, last + 1)
         return self._pending.received(

@@ -150,7 +150,7 @@ class PublishingService:
         forgotten: bool = await self._engine.call(command)
         if forgotten:
             _log.info(
-                "the writer '%s' was forgotten for an operator",
+                "the writer '%s' was forgotten by an operator",
                 request.writer,
                 extra=event("writer_forgotten", writer=request.writer),
             )
@@ -169,8 +169,8 @@ def _log_repetition(request: pb.CommitBatchRequest, before: commands.CommittedBa
     same = (before.rows, before.target or request.target) == (staged, request.target)
     _log.log(
         logging.INFO if same else logging.WARNING,
-        "writer '%s': batch %d was committed before, with %d rows%s; the %d that came now%s were"
-        " not written",
+        "writer '%s': batch %d was committed before, with %d rows%s; the %d rows that were sent "
+        "now%s were not written",
         request.writer,
         request.batch_id,
         before.rows,

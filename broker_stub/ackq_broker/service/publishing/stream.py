@@ -83,7 +83,7 @@ class PublisherStream(BrokerStream[Request, A, Response]):
     """
 
     KIND: ClassVar[str] = "publish"
-    AGAIN: ClassVar[str] = "publish what has no answer again when it is back"
+    AGAIN: ClassVar[str] = "publish the unanswered messages again when it is back"
     TRANSACTIONAL: ClassVar[bool]
 
     def __init__(
@@ -248,8 +248,8 @@ class PublisherStream(BrokerStream[Request, A, Response]):
         if journal.unsynced_bytes <= journal.unsynced_limit:
             return
         self._alarm(
-            f"{journal.unsynced_bytes} bytes wait for the broker's disk;"
-            f" the bound is {journal.unsynced_limit}, what it takes in two seconds."
+            f"{journal.unsynced_bytes} bytes wait for the broker's disk; the limit is "
+            f"{journal.unsynced_limit}, as much as the disk takes in two seconds."
         )
         await self._engine.wait_writable()
         self._alarm(self._engine.alarms.reason)

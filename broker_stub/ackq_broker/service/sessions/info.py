@@ -38,12 +38,12 @@ def orphaned_lease_warnings(
         yield (
             f"The session '{lease.session}' has held {plural(lease.messages, 'message')} of these "
             f"queues for {age} (h:mm:ss), and no query is connected to it now. They wait for the "
-            "query that has its checkpoint; if there is none any more, put them back with `ackq "
-            f"session release {lease.session}`."
+            "query that has its checkpoint; if that query no longer exists, put them back with "
+            f"`ackq session release {lease.session}`."
         )
     if len(absent) > _MOST_NAMED:
         more = len(absent) - _MOST_NAMED
-        yield f"{more} more absent sessions hold some, too; see `ackq session list`."
+        yield f"{more} more absent sessions hold messages of these queues; see `ackq session list`."
 
 
 def absent_leases_line(absent: Sequence[commands.SessionInfo], now_us: int) -> str:
@@ -55,9 +55,9 @@ def absent_leases_line(absent: Sequence[commands.SessionInfo], now_us: int) -> s
     )
     more = f" and {len(absent) - _MOST_NAMED} more" if len(absent) > _MOST_NAMED else ""
     return (
-        f"{plural(len(absent), 'session')} without a live reader held messages: {held} (h:mm:ss)"
-        f"{more}. They wait for the queries with their checkpoints; `ackq session release NAME` "
-        "puts back those of a query that is gone."
+        f"{plural(len(absent), 'session')} without a live reader held messages: {held} "
+        f"(h:mm:ss){more}. They wait for the queries with their checkpoints; `ackq session "
+        "release NAME` puts back the messages of a query that no longer exists."
     )
 
 

@@ -22,7 +22,7 @@ class _Stream(BrokerStream[pb.HoldRequest, None, pb.HoldResponse]):
     """One liveness stream, of the holder that its first request names."""
 
     KIND: ClassVar[str] = "hold"
-    AGAIN: ClassVar[str] = "hold again"
+    AGAIN: ClassVar[str] = "hold the session again"
     BRINGS: ClassVar[bool] = False
     REQUESTS_BYTES: ClassVar[int] = 64 * limits.KIB
 

@@ -82,12 +82,16 @@ async def _read_stage(
 ) -> commands.StageOutcomes:
     first = request = await in_flight.next(read)
     if first is None:
-        raise InvalidArgumentError("A stream of outcomes begins with whose lease they are for.")
+        raise InvalidArgumentError(
+            "A stream of outcomes begins with the owner of the lease that they settle."
+        )
     check_id("A stage id", first.stage_id)
     owner, collected = owner_of(first.owner), Collected()
     while True:
         if request is None:
-            raise InvalidArgumentError("The outcomes ended without a seal; nothing of them counts.")
+            raise InvalidArgumentError(
+                "The outcomes ended without a seal; none of them takes effect."
+            )
         in_flight.add(request.ByteSize())
         # Not on the event loop: a large request takes milliseconds.
         await engine.run(partial(collected.add, request))
@@ -111,8 +115,9 @@ def owner_of(owner: pb.LeaseOwner) -> commands.LeaseOwner:
     """
     if not owner.session and not (owner.query_id and owner.run_id):
         raise InvalidArgumentError(
-            "The call does not say whose lease it settles: neither a session nor a query and its"
-            " run. Call it from foreachBatch, or name the session with the option session."
+            "The call names neither a session nor a query and its run, so the broker does not "
+            "know which lease it settles. Call it from foreachBatch, or name the session with the "
+            "option session."
         )
     for what, text in (
         ("session", owner.session),
@@ -143,8 +148,8 @@ def settlement_of(request: pb.SettleSessionRequest) -> commands.SettleLease:
     outcome = FROM_WIRE.get(request.outcome)
     if outcome not in _BY_OPERATOR:
         raise InvalidArgumentError(
-            "An operator rejects or releases messages of a lease; what is accepted is for the"
-            " checkpoint of its query to prove.",
+            "An operator can only reject or release messages of a lease; only the checkpoint of "
+            "its query proves that messages are accepted.",
             session=request.session,
         )
     if len(request.first_tag) != len(request.last_tag):

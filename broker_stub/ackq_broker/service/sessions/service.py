@@ -172,7 +172,7 @@ class SessionsService:
         )
         self._streams.changed(incumbent)
         _log.info(
-            "session '%s' was released for an operator: %d messages are ready again",
+            "session '%s' was released by an operator: %d messages are ready again",
             request.session,
             reply.released,
             extra=event("session_released", session=request.session, messages=reply.released),
@@ -263,7 +263,9 @@ class SessionsService:
                 name,
                 session.session_timeout_ms,
                 requeued.released,
-                f", {requeued.dropped} went with their queue" if requeued.dropped else "",
+                f", {requeued.dropped} were dropped with their deleted queue"
+                if requeued.dropped
+                else "",
                 extra=event("session_timed_out", session=name, messages=requeued.released),
             )
 

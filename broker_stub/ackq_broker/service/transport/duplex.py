@@ -126,8 +126,8 @@ class BrokerStream(ABC, Generic[Q, A, W]):
 def replaced(what: str, name: bytes, go_on: str, attempt: bytes) -> FencedError:
     """The error that fences an older stream of a publisher or a channel (P10, C11)."""
     return FencedError(
-        f"A newer stream of {what} {name.hex()} replaced this one; {go_on} there. If this process"
-        f" has no other, it was copied with its {what}, as a machine that is restored is: open a"
-        " new one.",
+        f"A newer stream of {what} {name.hex()} replaced this one; {go_on} on that stream. If "
+        f"this process has opened no newer stream, its {what} was copied with it, as on a "
+        f"restored machine: open a new {what}.",
         **{what: name.hex(), "attempt": attempt.hex()},
     )

@@ -19,10 +19,10 @@ from typing import Final
 from ackq.errors import InvalidArgumentError
 
 _CAUSES: Final = {
-    errno.EADDRINUSE: "another process listens there, which has to end first",
+    errno.EADDRINUSE: "another process listens on this address, and must end first",
     errno.EADDRNOTAVAIL: "this machine does not have that address",
-    errno.EEXIST: "there is a file of that name, and it is no socket",
-    errno.ENOTDIR: "a part of the path is no directory",
+    errno.EEXIST: "a file of that name exists and is not a socket",
+    errno.ENOTDIR: "a part of the path is not a directory",
     errno.EROFS: "the file system is mounted read-only",
 }
 _UNIX: Final = "unix:"

@@ -333,7 +333,7 @@ async def test_numbers_that_the_stream_has_not_shown_are_not_answered():
         stream.send(encoded(body=[b"x"], routing_key="q"), lowest=3, data=data)
         await disk(engine)
         stream.send(encoded(body=[b"x"], routing_key="q"), lowest=5, data=data)
-        with pytest.raises(errors.InvalidArgumentError, match="has shown those below 4"):
+        with pytest.raises(errors.InvalidArgumentError, match="has carried only numbers below 4"):
             await stream.task
         assert views.list_queues(engine.core.state, "q")[0].ready == 3
 

@@ -36,4 +36,4 @@ def test_a_repetition_is_logged(caplog, repeated, rows, target, level):
     assert [record.levelname for record in caplog.records] == ([level] if level else [])
     if level:
         before = f"{rows} rows for {target}" if target else f"{rows} rows"
-        assert f"'w': batch 5 was committed before, with {before}; the 3 that" in caplog.text
+        assert f"'w': batch 5 was committed before, with {before}; the 3 rows that" in caplog.text

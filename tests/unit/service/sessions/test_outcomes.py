@@ -135,9 +135,9 @@ def test_a_sealed_stream_is_a_stage():
 @pytest.mark.parametrize(
     ("requests", "problem"),
     [
-        ([], "begins with whose lease"),
+        ([], "begins with the owner of the lease"),
         ([pb.StageOutcomesRequest(owner=OWNER, stage_id=b"x", seal=True)], "16 random bytes"),
-        ([pb.StageOutcomesRequest(stage_id=ID, seal=True)], "whose lease"),
+        ([pb.StageOutcomesRequest(stage_id=ID, seal=True)], "which lease"),
         ([pb.StageOutcomesRequest(owner=OWNER, stage_id=ID)], "without a seal"),
     ],
 )
@@ -178,8 +178,8 @@ def test_an_operators_settlement():
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"outcome": ACCEPTED, "first_tag": [1], "last_tag": [1]}, "rejects or releases"),
-        ({"outcome": 0, "first_tag": [1], "last_tag": [1]}, "rejects or releases"),
+        ({"outcome": ACCEPTED, "first_tag": [1], "last_tag": [1]}, "can only reject or release"),
+        ({"outcome": 0, "first_tag": [1], "last_tag": [1]}, "can only reject or release"),
         ({"outcome": REJECTED}, "names no tags"),
         ({"outcome": REJECTED, "first_tag": [1, 2], "last_tag": [1]}, "2 first and 1 last"),
         ({"outcome": REJECTED, "first_tag": [0], "last_tag": [1]}, "no tags 0-1"),

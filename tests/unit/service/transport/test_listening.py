@@ -39,7 +39,7 @@ def test_a_port_that_cannot_be_had():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert refusal(Address("127.0.0.1", port)) == (
-            "another process listens there, which has to end first. Choose another --listen."
+            "another process listens on this address, and must end first. Choose another --listen."
         )
     assert "this machine does not have that address" in refusal(Address("192.0.2.1", 0))
     assert refusal(Address("nowhere.invalid", 1)).startswith("no host has the name nowhere.invalid")
@@ -79,7 +79,7 @@ def test_a_socket_that_somebody_answers_on_stays(tmp_path):
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
         server.listen()
-        assert "another process listens there" in refusal(Address(path=path))
+        assert "another process listens on this address" in refusal(Address(path=path))
         assert path.exists()
     check_free(Address(path=path))
     assert not path.exists()
@@ -89,9 +89,9 @@ def test_a_file_is_never_removed_for_a_socket(tmp_path):
     """O2: a file with the socket's name that is not a socket is never removed."""
     path = tmp_path / "s"
     path.write_text("mine")
-    assert "there is a file of that name, and it is no socket" in refusal(Address(path=path))
+    assert "a file of that name exists and is not a socket" in refusal(Address(path=path))
     assert path.read_text() == "mine"
-    assert "a part of the path is no directory" in refusal(Address(path=path / "t"))
+    assert "a part of the path is not a directory" in refusal(Address(path=path / "t"))
 
 
 def test_the_port_that_was_taken():
