@@ -142,7 +142,7 @@ class Journal:
             if error.errno == errno.ENOSPC:
                 raise DiskFullError(
                     f"the disk of {directory} has no room for the {segment_bytes} bytes that "
-                    "opening the journal needs: free some, nothing is lost",
+                    "opening the journal needs: free some space, nothing is lost",
                     directory=directory,
                 ) from error
             raise

@@ -152,10 +152,11 @@ def newest_snapshot(data: DataDirectory) -> snapshots.Snapshot | None:
 def damaged_error(directory: Path, flaw: Flaw) -> DamagedError:
     """The error for a journal that does not open, with file, byte and the commands that help."""
     return DamagedError(
-        f"the journal is damaged: {flaw.path} byte {flaw.offset}: {flaw.reason}. What is there may "
-        "have been confirmed, so the broker does not start without it; no record was removed. "
-        f"'ackq-broker verify {directory}' lists all damage. Restore the directory from a copy, or "
-        f"go on without what cannot be read: 'ackq-broker repair --keep-damaged {directory}'",
+        f"the journal is damaged: {flaw.path} byte {flaw.offset}: {flaw.reason}. The damaged part "
+        "may hold confirmed messages, so the broker does not start without it; no record was "
+        f"removed. 'ackq-broker verify {directory}' lists all damage. Restore the directory from "
+        "a copy, or continue without the unreadable data: 'ackq-broker repair --keep-damaged "
+        f"{directory}'",
         segment=flaw.path,
         byte=flaw.offset,
     )

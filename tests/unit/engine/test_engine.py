@@ -419,7 +419,7 @@ async def test_a_refusal_by_the_journal_comes_too_late(monkeypatch):
     engine = HeldEngine()
 
     def refuse(_):
-        raise ClosedError("the journal takes no records any more")
+        raise ClosedError("the journal takes no more records")
 
     monkeypatch.setattr(engine.journal, "append", refuse)
     with pytest.raises(ClosedError):

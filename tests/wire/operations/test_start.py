@@ -49,8 +49,8 @@ def test_a_directory_of_something_else(tmp_path, names):
     foreign = [name for name in names if name != "LOCK"]
     more = f" and {len(foreign) - 1} more" if foreign[1:] else ""
     assert refused("--data", tmp_path) == (
-        f"directory {tmp_path} is no data directory, and holds '{foreign[0]}'{more}: name an empty"
-        " directory, or one that is not there yet"
+        f"directory {tmp_path} is not a data directory, and holds '{foreign[0]}'{more}: name an"
+        " empty directory, or one that does not exist yet"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
 
@@ -63,7 +63,7 @@ def test_files_that_a_data_directory_may_have(tmp_path):
         (data / "core.1234").write_text("a dump")
         (data / "damaged-1").mkdir()
         broker.restart()
-        assert "holds 'core.1234', which is no file of a broker" in broker.log_file.read_text()
+        assert "holds 'core.1234', which is not a file of a broker" in broker.log_file.read_text()
 
 
 @pytest.mark.skipif(not (SETPRIV and os.geteuid() == 0), reason="needs setpriv, and to be root")
@@ -101,10 +101,10 @@ def test_a_full_disk(mounted):
     then, folder = mounted
     assert refused("--data", folder / "data", before=then("true")) == (
         f"the disk of {folder / 'data'} has no room for the 268435456 bytes that opening the"
-        " journal needs: free some, nothing is lost"
+        " journal needs: free some space, nothing is lost"
     )
     filled = then(f"mkdir {folder}/data; dd if=/dev/zero of={folder}/full 2>/dev/null; true")
-    assert "free some, nothing is lost" in refused("--data", folder / "data", before=filled)
+    assert "free some space, nothing is lost" in refused("--data", folder / "data", before=filled)
 
 
 def test_a_disk_that_is_mounted_read_only(mounted):

@@ -290,11 +290,11 @@ def _check_foreign(path: Path) -> None:
         return
     what = f"'{foreign[0]}'" + (f" and {len(foreign) - 1} more" if foreign[1:] else "")
     if "FORMAT" in names or any(_NAME.fullmatch(name) for name in names):
-        _log.warning("data directory %s holds %s, which is no file of a broker", path, what)
+        _log.warning("data directory %s holds %s, which is not a file of a broker", path, what)
         return
     raise InvalidArgumentError(
-        f"directory {path} is no data directory, and holds {what}: name an empty directory, or one"
-        " that is not there yet",
+        f"directory {path} is not a data directory, and holds {what}: name an empty directory, or "
+        "one that does not exist yet",
         directory=path,
         file=foreign[0],
     )

@@ -56,7 +56,7 @@ class Disk:
         while first < len(views):
             written = os.pwritev(fd, views[first : first + _IOV_MAX], offset)
             if not written:
-                raise OSError(errno.EIO, "the disk takes no bytes and names no error")
+                raise OSError(errno.EIO, "the disk wrote no bytes and reported no error")
             offset += written
             while first < len(views) and written >= views[first].nbytes:
                 written -= views[first].nbytes

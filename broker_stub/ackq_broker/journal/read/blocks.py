@@ -136,7 +136,7 @@ class Blocks:
                 if isinstance(error, DamagedError):
                     raise
                 raise DamagedError(
-                    f"block {block_id} is lost: {error.filename} is gone",
+                    f"block {block_id} is lost: {error.filename} is missing",
                     block=block_id,
                     segment=error.filename,
                 ) from error

@@ -238,7 +238,7 @@ def read_last(
 def _shortened(file: SegmentFile, end: Position, group_end: int, known: LogEnd) -> Flaw | None:
     if end.group < known.group:
         reason = (
-            f"the log ends behind group {end.group}, but it had group {known.group} when FORMAT "
+            f"the log ends after group {end.group}, but it had group {known.group} when FORMAT "
             "was written"
         )
         return Flaw(file.path, end.offset, reason)

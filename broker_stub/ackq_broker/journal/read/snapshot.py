@@ -120,8 +120,8 @@ def read(path: Path) -> Snapshot:
         return _decode(data)
     except FormatError as error:
         raise DamagedError(
-            f"{path} is damaged: {error}; the records it replaced are gone, so restore the data "
-            "directory from a copy",
+            f"{path} is damaged: {error}; the records that it replaced were deleted, so restore "
+            "the data directory from a copy",
             file=path,
         ) from error
 

@@ -45,7 +45,7 @@ def dump(directory: Path) -> Iterator[str]:
         try:
             yield from _segment_lines(path, last=number == segments[-1])
         except FileNotFoundError:
-            yield f"{path.name} went meanwhile"
+            yield f"{path.name} was deleted meanwhile"
     known = read_log_end(directory)
     for number in range(max(segments, default=0) + 1, known.segment + 1 if known else 0):
         yield f"{segment_name(number)} damage: the file is missing"
@@ -55,14 +55,14 @@ def _snapshot_line(path: Path) -> str:
     try:
         snapshot = snapshots.read(path)
     except FileNotFoundError:
-        return f"{path.name} went meanwhile"
+        return f"{path.name} was deleted meanwhile"
     except DamagedError as error:
         return f"{path.name} {error.message}"
     position = snapshot.position
     return (
-        f"{path.name} sequence {position.sequence}, goes on at segment {position.segment} "
-        f"byte {position.offset} after group {position.group}, {len(snapshot.table)} blocks, "
-        f"state of {sum(map(len, snapshot.state))} bytes, history {snapshot.history_id.hex()}"
+        f"{path.name} sequence {position.sequence}, continues at segment {position.segment} byte "
+        f"{position.offset} after group {position.group}, {len(snapshot.table)} blocks, state of "
+        f"{sum(map(len, snapshot.state))} bytes, history {snapshot.history_id.hex()}"
     )
 
 

@@ -77,7 +77,7 @@ def back_up(
     """
     if target.exists():
         raise PreconditionFailedError(
-            f"There is {target} already: give the backup another name, or remove that one.",
+            f"{target} exists already: give the backup another name, or remove it.",
             directory=target,
         )
     make_directories(target.parent, disk)

@@ -237,7 +237,7 @@ class Compactor:
                 continue
             except DamagedError as error:
                 # Its segment stays, and a read of the block raises the same error.
-                _log.warning("compaction leaves segment %d alone: %s", segment, error)
+                _log.warning("compaction skips segment %d: %s", segment, error)
                 continue
             entries.append(entry)
             size += entry_bytes(entry)

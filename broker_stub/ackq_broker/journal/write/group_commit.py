@@ -116,7 +116,7 @@ class GroupCommit:
         with self._changed:
             if self.failure is not None or self._closing:
                 raise ClosedError(
-                    f"the journal takes no records any more: {self.failure or 'it was closed'}"
+                    f"the journal takes no more records: {self.failure or 'it was closed'}"
                 )
             self._items.append(item)
             if isinstance(item, Unit):

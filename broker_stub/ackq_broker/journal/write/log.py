@@ -152,7 +152,9 @@ class Log:
             # FORMAT first: a short segment without that entry in FORMAT is damage.
             self._data.write_format()
         except OSError as error:
-            _log.warning("the log keeps its unused room: FORMAT cannot be written: %s", error)
+            _log.warning(
+                "the log keeps its unused preallocated space: FORMAT cannot be written: %s", error
+            )
         else:
             self._disk.truncate(self._fd, at.offset)
         self.abandon()

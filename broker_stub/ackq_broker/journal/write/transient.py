@@ -148,7 +148,9 @@ class TransientBlocks:
         except OSError as error:
             if error.errno in _NO_ROOM:
                 if not self._full:
-                    _log.error("transient messages stay in memory until there is room: %s", error)
+                    _log.error(
+                        "transient messages stay in memory until the disk has space: %s", error
+                    )
                 self._full = True
                 return False
             self._on_failure(error)

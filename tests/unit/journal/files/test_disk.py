@@ -89,6 +89,6 @@ def test_a_disk_that_takes_nothing_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "pwritev", lambda *_: 0)
     disk = Disk()
     fd = disk.create(tmp_path / "file")
-    with pytest.raises(OSError, match="takes no bytes"):
+    with pytest.raises(OSError, match="wrote no bytes"):
         disk.write(fd, [b"a"], 0)
     os.close(fd)

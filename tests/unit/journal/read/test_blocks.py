@@ -162,7 +162,7 @@ def test_a_sector_that_the_disk_cannot_read_is_met_by_its_reader(data, failing_r
         with pytest.raises(DamagedError, match=f"cannot read block 3: {path} byte .* error"):
             running.journal.read_block(3)
         running.snapshot()
-        assert "compaction leaves segment 1 alone: the disk cannot read block 3" in caplog.text
+        assert "compaction skips segment 1: the disk cannot read block 3" in caplog.text
         running.append(b"goes on")
         assert running.failures == []
         failing_reads.clear()
@@ -193,7 +193,7 @@ def test_a_deleted_segment_is_met_by_its_reader(data):
         running.append(block(1))
         path = running.journal._blocks._files._path_of(1)
         path.rename(path.with_suffix(".gone"))
-        with pytest.raises(DamagedError, match=f"block 1 is lost: {path} is gone"):
+        with pytest.raises(DamagedError, match=f"block 1 is lost: {path} is missing"):
             running.journal.read_block(1)
         path.with_suffix(".gone").rename(path)
 

@@ -320,7 +320,7 @@ def test_a_dump_has_a_line_for_everything(behind_snapshot):
         lines = list(dump(behind_snapshot))
 
     assert lines[0].startswith('FORMAT {"format": 2, "history_id": "')
-    assert lines[1].startswith(f"{snapshot_name(20)} sequence 20, goes on at segment ")
+    assert lines[1].startswith(f"{snapshot_name(20)} sequence 20, continues at segment ")
     assert len([line for line in lines if line.startswith("journal-")]) == len(
         segment_files(behind_snapshot)
     )

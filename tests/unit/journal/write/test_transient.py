@@ -59,7 +59,7 @@ def test_a_full_disk_keeps_transient_blocks_in_memory(data, disk, caplog):
         assert path.read_bytes() == block_bytes(1) + block_bytes(2)
     warned = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert [record.getMessage() for record in warned] == [
-        f"transient messages stay in memory until there is room: {FULL}"
+        f"transient messages stay in memory until the disk has space: {FULL}"
     ]
 
 
