@@ -18,7 +18,7 @@ from ackq_broker.cli.users import user
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ackq-broker")
 def main() -> None:
-    """Run the reference broker of ackq, and look after its data directory."""
+    """Run the reference broker of ackq, and maintain its data directory and users."""
 
 
 _COMMANDS = (

@@ -11,14 +11,14 @@ _CAUSES: Final = {
     errno.EEXIST: "{name} is a file, and a directory is needed: name another one",
     errno.ENOTDIR: "{name} has a file where a directory is needed: name another one",
     errno.EISDIR: "{name} is a directory, and a file is needed: name another one",
-    errno.EACCES: "{user} has no permission for {name}: give it to that user, or name another one",
-    errno.EPERM: "{user} has no permission for {name}: give it to that user, or name another one",
+    errno.EACCES: "{user} has no permission for {name}: grant that permission, or name another one",
+    errno.EPERM: "{user} has no permission for {name}: grant that permission, or name another one",
     errno.EROFS: "{name} is on a file system that is mounted read-only: mount it writable, or name"
     " another one",
-    errno.ENOSPC: "the disk of {name} is full: make room there; nothing is lost",
-    errno.EDQUOT: "the disk quota of {user} is used up: make room at {name}; nothing is lost",
-    errno.EIO: "the disk of {name} failed: see the system's log, and copy the directory to a sound"
-    " disk before anything else",
+    errno.ENOSPC: "the disk of {name} is full: free some space on it; nothing is lost",
+    errno.EDQUOT: "the disk quota of {user} is used up: free some space at {name}; nothing is lost",
+    errno.EIO: "the disk of {name} failed: see the system's log, and copy the directory to a "
+    "sound disk before anything else",
     errno.ENAMETOOLONG: "the name {name} is too long: choose a shorter one",
     errno.ENOENT: "there is no {name}",
 }

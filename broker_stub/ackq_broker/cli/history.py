@@ -21,11 +21,11 @@ _DATA: Final = click.option(
 @_DATA
 @refusing()
 def new_history(directory: Path) -> None:
-    """Say that a data directory was restored from a copy, where the broker cannot tell.
+    """Mark a data directory as restored from a copy that the broker cannot detect.
 
-    It tells by itself when files were copied. Say so after restoring the snapshot of a volume or of
-    a virtual machine, or a copy that was made while the broker ran. Publishers, sessions and
-    writers from before are refused from then on, until the history is accepted.
+    The broker detects copied files by itself. Run this command after restoring the snapshot of a
+    volume or of a virtual machine, or a copy that was made while the broker ran. From then on the
+    broker refuses older publishers, sessions, writers and links, until the history is accepted.
     """
     history_id = begin_new_history(directory)
     click.echo(f"the next start serves history {history_id}")
@@ -34,11 +34,10 @@ def new_history(directory: Path) -> None:
 @click.command("accept-history")
 @_DATA
 def accept_history(directory: Path) -> None:
-    """Let publishers, sessions and writers from before a restore or repair go on.
+    """Let publishers, sessions, writers and links from before a restore or repair continue.
 
-    They are refused otherwise, because the journal may lack what had been answered for: messages
-    that were confirmed, batches that were accepted or committed. Beside a running broker use
-    `ackq broker accept-history`.
+    The broker refuses them otherwise, because the journal may lack confirmed messages, or accepted
+    and committed batches. While the broker runs, use `ackq broker accept-history`.
     """
     run(_accept(directory))
 

@@ -23,7 +23,7 @@ _DIRECTORY: Final = click.argument("directory", type=click.Path(path_type=Path))
 @_DIRECTORY
 @refusing()
 def verify(directory: Path) -> None:
-    """Check a journal that no broker has open; change nothing. Exit status 1 when it is damaged."""
+    """Check a journal that no broker has open, and change nothing; exit status 1 if damaged."""
     report = verify_journal(directory)
     for flaw in report.flaws:
         click.echo(f"damaged: {flaw.path} byte {flaw.offset}: {flaw.reason}")
@@ -43,7 +43,7 @@ def verify(directory: Path) -> None:
 @_DIRECTORY
 @refusing()
 def dump(directory: Path) -> None:
-    """Print every file, group and record of a journal; also beside a running broker."""
+    """Print every file, group and record of a journal; a broker may have it open."""
     for line in dump_journal(directory):
         click.echo(line)
 
@@ -52,14 +52,14 @@ def dump(directory: Path) -> None:
 @click.option(
     "--keep-damaged/--delete-damaged",
     required=True,
-    help="Whether to keep the files as they were, in a folder of the data directory.",
+    help="Keep the originals of changed files in a folder of the data directory, or delete them.",
 )
 @_DIRECTORY
 @refusing()
 def repair(*, directory: Path, keep_damaged: bool) -> None:
-    """Make a damaged journal open again, without what cannot be read, as a new history.
+    """Make a damaged journal open again, without its unreadable data, as a new history.
 
-    Messages that cannot be read leave their queues. Publishers, sessions and writers from before
+    Unreadable messages are dropped from their queues. Older publishers, sessions, writers and links
     are refused until the history is accepted.
     """
     done = repair_journal(directory, keep_damaged=keep_damaged)
@@ -74,7 +74,7 @@ def repair(*, directory: Path, keep_damaged: bool) -> None:
             f" {len(done.lost_blocks)} blocks are lost, history {done.history_id}"
         )
     if done.kept_in is not None:
-        click.echo(f"the files as they were are in {done.kept_in}")
+        click.echo(f"the original files are in {done.kept_in}")
     run(_drop_lost(directory))
 
 
@@ -84,7 +84,7 @@ async def _drop_lost(directory: Path) -> None:
         for queue, messages in recovered.lost:
             click.echo(f"dropped: {messages} messages of queue '{queue}'")
         if recovered.lost_stages:
-            click.echo(f"dropped: {recovered.lost_stages} stages, whose batches have to run again")
+            click.echo(f"dropped: {recovered.lost_stages} stages: run their batches again")
         refused = views.refused_by_history(recovered.engine.core.state)
     if any(refused):
         click.echo(

@@ -38,16 +38,28 @@ def _with_flags(command: Command) -> Command:
 @click.option("--config", metavar="FILE", help="TOML file with any number of links.")
 @_with_flags
 @click.option("--stop-at-eof", is_flag=True, help="Stop when standard input ends.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
-@click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS),
+    default="info",
+    show_default=True,
+    help="Lowest level that is logged.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="Format of the log.",
+)
 def link(
     *, config: str | None, stop_at_eof: bool, log_level: str, log_format: str, **flags: Any
 ) -> None:
-    """Move messages between another broker's queues and this one's, until SIGTERM or SIGINT.
+    """Move messages between queues of a remote broker and of an ackq broker, the edge.
 
-    The links of --config, or one that the flags describe; flags of the edge go with both. Each
-    prints what it guarantees. At a
-    signal they take nothing more, wait for the confirms under way, and acknowledge what is proven
+    Runs the links of the --config file, or one link that the flags describe, until SIGTERM or
+    SIGINT; the --edge flags apply to both. Each link prints its guarantee. On a signal a link takes
+    no more messages, waits for outstanding confirms, and acknowledges messages that are proven
     stored.
     """
     configure_log(log_level, log_format)
@@ -76,7 +88,8 @@ def _links(config: str | None, flags: dict[str, Any]) -> list[Link]:
     if given:
         names = ", ".join(f"--{name}" for name in given)
         raise InvalidArgumentError(
-            f"--config and {names} were given; links are described in one or the other."
+            f"--config and {names} were given: describe the links in the file or by flags, not in "
+            "both."
         )
     return configuration.read(
         Path(config), {name.removeprefix("edge-"): value for name, value in edge.items()}

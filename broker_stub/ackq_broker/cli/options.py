@@ -42,7 +42,7 @@ def size(text: str, *, least: int = 1) -> int:
         return byte_count(text, option="", least_bytes=least)
     except InvalidArgumentError as error:
         bound = f" of {least} bytes or more" if least > 1 else ""
-        raise InvalidArgumentError(f"{text!r} is no size{bound}, such as {SIZES}.") from error
+        raise InvalidArgumentError(f"{text!r} is not a size{bound}, such as {SIZES}.") from error
 
 
 def switch(text: str) -> bool:
@@ -57,14 +57,14 @@ def switch(text: str) -> bool:
 def level(text: str) -> str:
     """Parses a level of the log."""
     if text.lower() not in LEVELS:
-        raise InvalidArgumentError(f"{text!r} is none of {', '.join(LEVELS)}.", log_level=text)
+        raise InvalidArgumentError(f"{text!r} is not one of {', '.join(LEVELS)}.", log_level=text)
     return text.lower()
 
 
 def log_format(text: str) -> str:
     """Parses a format of the log."""
     if text.lower() not in FORMATS:
-        raise InvalidArgumentError(f"{text!r} is none of {', '.join(FORMATS)}.", log_format=text)
+        raise InvalidArgumentError(f"{text!r} is not one of {', '.join(FORMATS)}.", log_format=text)
     return text.lower()
 
 
@@ -84,12 +84,12 @@ class ServeOptions:
     the default of an option that may be left unset.
     """
 
-    data: Annotated[Path, Option("DIR", "Data directory; made if it is not there.", Path)]
+    data: Annotated[Path, Option("DIR", "Data directory; created if it does not exist.", Path)]
     listen: Annotated[
         tuple[Address, ...],
         Option(
             "ADDRESS",
-            "Where to serve, HOST:PORT or unix:PATH; repeatable. Port 0 takes a free one.",
+            "Address to listen on, HOST:PORT or unix:PATH; repeatable. Port 0 takes a free port.",
             address,
         ),
     ] = (_DEFAULT_ADDRESS,)
@@ -97,8 +97,8 @@ class ServeOptions:
         int | None,
         Option(
             "SIZE",
-            "Memory that the broker may use, such as 1GiB: near it publishers are blocked. Half of"
-            " what the machine or the cgroup has, unless given.",
+            "Memory that the broker may use, such as 1GiB; near this limit publishers are "
+            "blocked. By default half of the memory of the machine or the cgroup.",
             partial(size, least=limits.MIN_MEMORY_BYTES),
         ),
     ] = None
@@ -106,17 +106,26 @@ class ServeOptions:
         Path | None,
         Option(
             "FILE",
-            "Serve the users of this file alone, each with its permissions; `user add` makes it.",
+            "Users file: only its users may call the broker, each with its permissions. "
+            "`ackq-broker user add` creates the file.",
             Path,
         ),
     ] = None
     tls_cert: Annotated[
-        Path | None, Option("FILE", "Encrypt, with this certificate and its chain in PEM.", Path)
+        Path | None, Option("FILE", "Certificate and its chain, in PEM, to serve TLS with.", Path)
     ] = None
-    tls_key: Annotated[Path | None, Option("FILE", "The certificate's private key.", Path)] = None
+    tls_key: Annotated[
+        Path | None,
+        Option("FILE", "Private key of the TLS certificate, in PEM, not encrypted.", Path),
+    ] = None
     tls_client_ca: Annotated[
         Path | None,
-        Option("FILE", "Only clients with a certificate of these authorities may connect.", Path),
+        Option(
+            "FILE",
+            "Certificate authorities, in PEM; only clients with a certificate of one of them may "
+            "connect.",
+            Path,
+        ),
     ] = None
     insecure: Annotated[
         bool,
@@ -126,7 +135,7 @@ class ServeOptions:
         int,
         Option(
             "SIZE",
-            "Of a file of the journal: the least that a broker takes of the disk.",
+            "Size of a journal file; a broker takes at least this much disk space.",
             partial(size, least=limits.MIN_SEGMENT_BYTES),
         ),
     ] = limits.SEGMENT_BYTES
@@ -134,8 +143,8 @@ class ServeOptions:
         int | None,
         Option(
             "SIZE",
-            "Free disk below which what fills it is refused: 256MiB and two segments unless given,"
-            " three segments at least.",
+            "Free disk space below which requests that fill the disk are refused. By default "
+            "256MiB plus two segments; at least three segments.",
             size,
         ),
     ] = None
@@ -143,37 +152,40 @@ class ServeOptions:
         Path | None,
         Option(
             "DIR",
-            "Directory for the backups of `ackq broker backup`; best a folder of the data's file"
-            " system, where a backup takes no room at first.",
+            "Directory for the backups of `ackq broker backup`. On the file system of the data "
+            "directory, a backup at first takes almost no space.",
             Path,
         ),
     ] = None
     log_level: Annotated[
-        str, Option("LEVEL", f"The least that is logged: {', '.join(LEVELS)}.", level)
+        str, Option("LEVEL", f"Lowest level that is logged: {', '.join(LEVELS)}.", level)
     ] = "info"
     log_format: Annotated[
-        str, Option("FORMAT", f"How it is logged: {', '.join(FORMATS)}.", log_format)
+        str, Option("FORMAT", f"Format of the log: {', '.join(FORMATS)}.", log_format)
     ] = FORMATS[0]
     port_file: Annotated[
-        Path | None, Option("FILE", "Write the port there once the broker serves.", Path)
+        Path | None, Option("FILE", "File to write the port to, once the broker serves.", Path)
     ] = None
     http: Annotated[
         Address | None,
         Option(
             "HOST:PORT",
-            "Serve health and metrics by HTTP there; port 0 takes a free one.",
+            "Address of the HTTP server for dashboard, health and metrics; port 0 takes a free "
+            "port.",
             http_address,
         ),
     ] = None
     http_port_file: Annotated[
-        Path | None, Option("FILE", "Write the port of --http there once the broker serves.", Path)
+        Path | None,
+        Option("FILE", "File to write the port of --http to, once the broker serves.", Path),
     ] = None
     stop_at_eof: Annotated[bool, Option("", "Shut down when standard input ends.", switch)] = False
     no_sync: Annotated[
         bool,
         Option(
             "",
-            "Do not sync to disk: for tests only, a power cut then loses confirmed messages.",
+            "Do not sync to disk: for tests only, because a power cut then loses confirmed "
+            "messages.",
             switch,
         ),
     ] = False
@@ -186,9 +198,9 @@ def reserve(options: ServeOptions) -> int:
         return limits.SNAPSHOT_EVERY_BYTES + 2 * segment_bytes
     if options.reserve < 3 * segment_bytes:
         raise InvalidArgumentError(
-            f"a reserve of {options.reserve} bytes is less than three segments of {segment_bytes}:"
-            " what drains the broker needs so much. Choose a larger --reserve, or a smaller"
-            " --segment-size."
+            f"a reserve of {options.reserve} bytes is less than three segments of {segment_bytes} "
+            "bytes, which the broker needs to serve requests that drain it. Choose a larger "
+            "--reserve, or a smaller --segment-size."
         )
     return options.reserve
 

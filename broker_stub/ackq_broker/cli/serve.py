@@ -48,12 +48,19 @@ def _with_options(command: Command) -> Command:
 @click.option(
     "--config",
     metavar="FILE",
-    help=f'TOML file with any of these options as keys, `log-level = "debug"`. A flag comes before'
-    f" its environment variable, and that before the file.  [{CONFIG}]",
+    help='TOML file with these options as keys, such as `log-level = "debug"`. A flag overrides '
+    f"its environment variable, which overrides the file.  [{CONFIG}]",
 )
-@click.option("--print-config", is_flag=True, help="Print the settings as such a file, and end.")
+@click.option(
+    "--print-config",
+    is_flag=True,
+    help="Print the effective settings as a file for --config, and exit.",
+)
 def serve(*, print_config: bool, **flags: Any) -> None:
-    """Serve a data directory until SIGTERM or SIGINT; SIGHUP reads again what can change."""
+    """Serve a data directory until SIGTERM or SIGINT.
+
+    SIGHUP reloads the log level, the users and the TLS files.
+    """
     given = {name.replace("_", "-"): value for name, value in flags.items()}
     try:
         found = settings(given, os.environ)
@@ -123,9 +130,9 @@ def _reload(reloads: Sequence[server.Reload]) -> None:
     """Reloads the files and settings that can change at runtime; a failed one is unchanged."""
     for reload in reloads:
         try:
-            _log.info("read again at SIGHUP: %s", reload())
+            _log.info("reloaded at SIGHUP: %s", reload())
         except (AckqError, OSError) as error:
-            _log.error("at SIGHUP, nothing was changed: %s", error)
+            _log.error("reload at SIGHUP failed, and changed nothing: %s", error)
 
 
 def _reload_level(flags: Mapping[str, object]) -> str:

@@ -72,8 +72,8 @@ def settings(flags: Mapping[str, object], environment: Mapping[str, str]) -> Set
         origins[name] = origin
     if values["data"] is None:
         raise InvalidArgumentError(
-            f"no data directory: say --data DIR, {variable('data')}, or data in the file of"
-            " --config"
+            "no data directory is set: give --data DIR, the environment variable "
+            f"{variable('data')}, or data in the file of --config"
         )
     return Settings(ServeOptions(**values), origins, _warnings(environment))
 
@@ -116,7 +116,7 @@ def _text(said: object) -> str:
         return "true" if said else "false"
     if isinstance(said, str | int):
         return str(said).strip()
-    raise InvalidArgumentError(f"{said!r} is no text, number or truth value.")
+    raise InvalidArgumentError(f"{said!r} is not a string, number or boolean.")
 
 
 def _read(path: Path) -> dict[str, object]:
@@ -130,7 +130,7 @@ def _read(path: Path) -> dict[str, object]:
     except OSError as error:
         raise InvalidArgumentError(f"{path} cannot be read: {error.strerror}", file=path) from error
     except (ValueError, RecursionError) as error:  # of TOML, UTF-8, a number's length, its depth
-        raise InvalidArgumentError(f"{path} is no TOML: {error}", file=path) from error
+        raise InvalidArgumentError(f"{path} is not valid TOML: {error}", file=path) from error
     found = {}
     for key, value in written.items():
         name = key.replace("_", "-")
@@ -149,7 +149,7 @@ def _warnings(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Warnings of misspelt variables; others of the prefix may be of a Kubernetes service."""
     known = {CONFIG, *map(variable, OPTIONS)}
     return tuple(
-        f"the environment variable {key} is none of the broker's.{nearest}"
+        f"the environment variable {key} sets no option of the broker.{nearest}"
         for key in sorted(environment)
         if key.startswith(PREFIX) and key not in known and (nearest := _nearest(key, known))
     )
@@ -157,7 +157,7 @@ def _warnings(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 def _nearest(name: str, known: Any) -> str:
     near = difflib.get_close_matches(name, known, 1, 0.8)
-    return f" Is it {near[0]}?" if near else ""
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def _toml(value: object) -> str:

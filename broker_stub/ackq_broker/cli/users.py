@@ -21,7 +21,7 @@ _FILE: Final = click.option(
     metavar="FILE",
     envvar="ACKQ_BROKER_USERS",
     type=click.Path(path_type=Path),
-    help="The users file; made if it is not there.  [ACKQ_BROKER_USERS]",
+    help="Users file; created if it does not exist.  [ACKQ_BROKER_USERS]",
 )
 _LIMITS: Final = users.UserLimits.__struct_fields__
 _DOES: Final = {"read": "consume from", "write": "publish to", "configure": "declare and delete"}
@@ -29,7 +29,7 @@ _DOES: Final = {"read": "consume from", "write": "publish to", "configure": "dec
 
 @click.group()
 def user() -> None:
-    """Add, change, remove and list users. A broker that runs reads the file again by itself."""
+    """Add, change, remove and list users; a running broker reloads a changed users file."""
 
 
 def _with_limits(command: Callable[..., None]) -> Callable[..., None]:
@@ -41,18 +41,23 @@ def _with_limits(command: Callable[..., None]) -> Callable[..., None]:
             type=click.IntRange(min=0),
             default=0,
             metavar="N",
-            help=f"The most {text} at a time; 0: as the broker's.",
+            help=f"Highest number of {text} at a time; 0: only the broker's own limits apply.",
         )(command)
     return command
 
 
 def _with_permissions(command: Callable[..., None]) -> Callable[..., None]:
     for name, does in _DOES.items():
-        command = click.option(f"--{name}", metavar="REGEX", help=f"What it may {does}.")(command)
+        command = click.option(
+            f"--{name}",
+            metavar="REGEX",
+            help=f"Regular expression for the names that the user may {does}.",
+        )(command)
     return click.option(
         "--role",
         type=click.Choice(users.ROLES),
-        help="An observer sees everything listed; an operator also acts on what others hold.",
+        help="Role of the user: an observer sees everything that is listed; an operator may also "
+        "act on what other users hold.",
     )(command)
 
 
@@ -63,10 +68,10 @@ def _with_permissions(command: Callable[..., None]) -> Callable[..., None]:
 @_with_limits
 @refusing()
 def add(*, name: str, path: Path, role: str | None, **given: Any) -> None:
-    r"""Add a user, and print its token, which nobody can show again.
+    r"""Add a user, and print its token, which cannot be shown again.
 
-    A permission is a regular expression (RE2's) that the whole name of a queue or exchange has to
-    match; without one nothing matches: --read 'orders|orders\\..*'
+    A permission is a regular expression (RE2) that must match the whole name of a queue or
+    exchange, such as --read 'orders|orders\\..*'. Without a permission nothing matches.
     """
     token = users.new_token()
     patterns = {each: NamePattern(given.pop(each) or "") for each in users.PERMISSIONS}
@@ -84,25 +89,28 @@ def add(*, name: str, path: Path, role: str | None, **given: Any) -> None:
 @user.command()
 @click.argument("name")
 @_FILE
-@click.option("--keep-old", is_flag=True, help="Older tokens count as well, until --end-old.")
+@click.option("--keep-old", is_flag=True, help="Keep older tokens valid, until --end-old.")
 @click.option(
     "--end-old",
     is_flag=True,
-    help="Make no token; the newest, the first in the file, counts alone.",
+    help="End all tokens but the newest, the first in the file; make no new one.",
 )
 @refusing()
 def set_token(*, name: str, path: Path, keep_old: bool, end_old: bool) -> None:
-    """Give a user a new token, and print it; older ones do not count any more.
+    """Give a user a new token, and print it; older tokens are no longer valid.
 
-    To change it while programs run: --keep-old, give them the new one, --end-old.
+    To replace a token that programs use: make a new one with --keep-old, give it to the programs,
+    and then run the command with --end-old.
     """
     if keep_old and end_old:
-        raise click.UsageError("--keep-old makes a new token, and --end-old makes none.")
+        raise click.UsageError(
+            "--keep-old makes a new token, and --end-old makes none: give one of them."
+        )
     made = "" if end_old else users.new_token()
     new = () if end_old else (users.hash_of(made),)
     kept = None if keep_old else int(end_old)
     users_editor.change(path, name, lambda before: {"tokens": (*new, *before.tokens[:kept])})
-    click.echo(made or f"user {printable(name)}: the newest token alone counts")
+    click.echo(made or f"user {printable(name)}: only the newest token is valid now")
 
 
 @user.command()
@@ -111,13 +119,13 @@ def set_token(*, name: str, path: Path, keep_old: bool, end_old: bool) -> None:
 @_with_permissions
 @refusing()
 def set_permissions(*, name: str, path: Path, **given: str | None) -> None:
-    """Change the role and the permissions of a user; what is not given stays.
+    """Change the role and the permissions of a user; those that are not given stay unchanged.
 
     An empty permission matches nothing: --write ''
     """
     new = {each: value for each, value in given.items() if value is not None}
     if not new:
-        raise click.UsageError("Say what changes: --role, --configure, --write or --read.")
+        raise click.UsageError("Give what changes: --role, --configure, --write or --read.")
     changes = {name: value if name == "role" else NamePattern(value) for name, value in new.items()}
     click.echo(_line(users_editor.change(path, name, lambda _: changes)))
 
@@ -127,7 +135,7 @@ def set_permissions(*, name: str, path: Path, **given: str | None) -> None:
 @_FILE
 @refusing()
 def remove(*, name: str, path: Path) -> None:
-    """Remove a user; a broker that runs ends its streams within seconds."""
+    """Remove a user; a running broker ends the user's streams within seconds."""
     users_editor.remove(path, name)
     click.echo(f"user {printable(name)} removed")
 
@@ -136,7 +144,7 @@ def remove(*, name: str, path: Path) -> None:
 @_FILE
 @refusing()
 def list_users(*, path: Path) -> None:
-    """List users with their permissions, a line each."""
+    """List users with their permissions, one user per line."""
     found = users.load(path)
     for each in found.by_name.values():
         click.echo(_line(each))

@@ -19,9 +19,9 @@ def test_a_size_of_memory(text, size):
 @pytest.mark.parametrize("text", ["", "one", "-1GiB", "GiB"])
 def test_a_size_that_is_none(text):
     """P14: a malformed size and one below its minimum are refused."""
-    with pytest.raises(InvalidArgumentError, match="is no size, such as 64k, 256m"):
+    with pytest.raises(InvalidArgumentError, match="is not a size, such as 64k, 256m"):
         options.size(text)
-    with pytest.raises(InvalidArgumentError, match="is no size of 2097152 bytes or more, such as"):
+    with pytest.raises(InvalidArgumentError, match="is not a size of 2097152 bytes or more"):
         options.size("1MiB", least=2 << 20)
 
 

@@ -32,7 +32,7 @@ def test_what_nobody_says_has_its_default():
     assert found.options.listen == (address("127.0.0.1:5775"),)
     assert (found.options.memory_limit, found.options.no_sync) == (None, False)
     assert found.origins["listen"] == "default"
-    with pytest.raises(InvalidArgumentError, match="no data directory: say --data DIR, ACKQ_BRO"):
+    with pytest.raises(InvalidArgumentError, match="no data directory is set: give --data DIR"):
         settings({}, {})
 
 
@@ -85,7 +85,7 @@ def test_several_addresses(file):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('lsten = "h:1"', "there is no option 'lsten'. Is it listen? All of them: data, listen"),
+        ('lsten = "h:1"', "there is no option 'lsten'. Did you mean listen? All of them: data"),
         ("[broker]\ndata = '/d'", "there is no option 'broker'. All of them"),
     ],
 )
@@ -105,13 +105,13 @@ def test_an_unknown_key_is_refused(text, told, file):
             {},
             {"ACKQ_BROKER_LOG_LEVEL": "loud"},
             "",
-            "ACKQ_BROKER_LOG_LEVEL 'loud' is none of",
+            "ACKQ_BROKER_LOG_LEVEL 'loud' is not one of",
         ),
         ({}, {"ACKQ_BROKER_MEMORY_LIMIT": "1"}, "", "ACKQ_BROKER_MEMORY_LIMIT '1' is no"),
         ({}, {"ACKQ_BROKER_NO_SYNC": "so"}, "", "ACKQ_BROKER_NO_SYNC 'so' is not true or false."),
-        ({}, {}, "listen = 1.5", "listen in {file} 1.5 is no text, number or truth value."),
-        ({}, {}, "listen = ", "{file} is no TOML: "),
-        ({}, {}, "listen = " + "[" * 10_000, "{file} is no TOML: "),
+        ({}, {}, "listen = 1.5", "listen in {file} 1.5 is not a string, number or boolean."),
+        ({}, {}, "listen = ", "{file} is not valid TOML: "),
+        ({}, {}, "listen = " + "[" * 10_000, "{file} is not valid TOML: "),
     ],
 )
 def test_a_wrong_value_is_refused(flags, environment, text, told, file):
@@ -134,8 +134,8 @@ def test_a_misspelt_variable_is_told():
     """O1: warned of, except variables that Kubernetes makes for a service of that name."""
     links = {"ACKQ_BROKER_SERVICE_HOST": "10.0.0.1", "ACKQ_BROKER_PORT_5775_TCP": "tcp://10.0.0.1"}
     (told,) = settings(DATA, {"ACKQ_BROKER_LISTN": "h:1", **links}).warnings
-    assert told.startswith("the environment variable ACKQ_BROKER_LISTN is none of the broker's.")
-    assert told.endswith(" Is it ACKQ_BROKER_LISTEN?")
+    assert told.startswith("the environment variable ACKQ_BROKER_LISTN sets no option of the")
+    assert told.endswith(" Did you mean ACKQ_BROKER_LISTEN?")
 
 
 def test_the_printed_settings_are_a_file_of_them(file):

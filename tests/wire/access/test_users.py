@@ -243,7 +243,7 @@ def test_a_token_that_is_changed_while_programs_run(app):
     assert (status, known(app, "old")) == (0, True)
     assert run("user", "set-token", "app", "--users", app.path, "--end-old")[:2] == (
         0,
-        "user app: the newest token alone counts\n",
+        "user app: only the newest token is valid now\n",
     )
     until(lambda: not known(app, "old"))
     assert known(app, "new")
@@ -265,7 +265,7 @@ def test_permissions_that_are_changed(app):
     status, _, said = run("user", "set-permissions", "app", "--users", app.path, "--read", "(?=a)")
     assert (status, "not a regular expression of RE2" in said) == (2, True)
     status, _, said = run("user", "set-permissions", "app", "--users", app.path)
-    assert (status, "Say what changes" in said) == (2, True)
+    assert (status, "Give what changes" in said) == (2, True)
     for command in (["set-token"], ["set-permissions", "--read", "q"]):
         status, _, said = run("user", *command, "nobody", "--users", app.path)
         assert (status, "There is no user 'nobody'" in said) == (2, True)

@@ -217,7 +217,7 @@ def test_a_stage_with_a_lost_block_has_to_be_written_again(broker, query):
     broker.kill()
     damage(broker.data_dir, b"staged row")
     _, out, _ = run("repair", "--delete-damaged", broker.data_dir)
-    assert "dropped: 1 stages, whose batches have to run again" in out
+    assert "dropped: 1 stages: run their batches again" in out
     run("accept-history", "--data", broker.data_dir)
     broker.restart()
     with pytest.raises(errors.StageMismatchError, match="does not exist"):

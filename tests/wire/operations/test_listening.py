@@ -89,7 +89,7 @@ def test_a_hangup_does_not_end_the_broker(tmp_path):
     with serving(tmp_path / "data", "--config", config) as (process, (port,)):
         config.write_text('log-level = "info"\n')
         process.send_signal(signal.SIGHUP)
-        until(lambda: "read again at SIGHUP: log-level is info" in log.read_text(), poll_s=0.05)
+        until(lambda: "reloaded at SIGHUP: log-level is info" in log.read_text(), poll_s=0.05)
         config.write_text('log-levle = "error"\n')
         process.send_signal(signal.SIGHUP)
         until(lambda: "there is no option 'log-levle'" in log.read_text(), poll_s=0.05)

@@ -72,7 +72,8 @@ def test_no_permission(tmp_path):
     tmp_path.chmod(0o500)
     bounded = [SETPRIV, "--bounding-set", "-dac_override,-dac_read_search"]
     assert refused("--data", tmp_path / "data", before=bounded) == (
-        f"root has no permission for {tmp_path / 'data'}: give it to that user, or name another one"
+        f"root has no permission for {tmp_path / 'data'}: grant that permission, or name"
+        " another one"
     )
     (tmp_path / "made").mkdir(mode=0o500)
     assert "has no permission for" in refused("--data", tmp_path / "made", before=bounded)
@@ -127,7 +128,7 @@ def test_a_small_disk(mounted):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--segment-size", "1MiB"], "--segment-size '1MiB' is no size of 16777216 bytes or more"),
+        (["--segment-size", "1MiB"], "--segment-size '1MiB' is not a size of 16777216 bytes or"),
         (
             ["--segment-size", "64MiB", "--reserve", "128MiB"],
             "a reserve of 134217728 bytes is less",
