@@ -318,14 +318,16 @@ def _number(given: Mapping[str, Any], name: str) -> int:
     """A number of a request; 0 when it is absent; raises InvalidArgumentError."""
     text = str(given.get(name, 0))
     if not text.isdecimal() or len(text) > 18:  # noqa: PLR2004 - below 2^63
-        raise InvalidArgumentError(f"'{name}' must be a number from 0 on, not '{text[:40]}'.")
+        raise InvalidArgumentError(
+            f"'{name}' must be a whole number of 0 or more, not '{text[:40]}'."
+        )
     return int(text)
 
 
 def _named(name: object) -> str:
     """Checks the name in a request, and returns it; raises InvalidArgumentError without one."""
     if not isinstance(name, str) or not name:
-        raise InvalidArgumentError("The request does not say of which queue or session.")
+        raise InvalidArgumentError("The request names no queue or session.")
     return name
 
 
@@ -340,7 +342,7 @@ async def _body(request: web.Request) -> dict[str, Any]:
         async with asyncio.timeout(limits.FIRST_REQUEST_MS / 1000):
             given = msgspec.json.decode(await request.read())
     except TimeoutError as error:
-        raise web.HTTPRequestTimeout(text="The body of the request did not come.\n") from error
+        raise web.HTTPRequestTimeout(text="The body of the request did not arrive.\n") from error
     except (msgspec.DecodeError, RecursionError, web.RequestPayloadError) as error:
         raise InvalidArgumentError(f"The request is not JSON: {error}") from error
     if not isinstance(given, dict):

@@ -51,7 +51,7 @@ def _count(name: str) -> Callable[[QueueInfo, int], float]:
 
 
 QUEUE_FIGURES: Final = (
-    QueueFigure("messages", "Messages, ready, delayed or unacked.", lambda q, _: _messages(q)),
+    QueueFigure("messages", "Messages: ready, delayed or unacked.", lambda q, _: _messages(q)),
     QueueFigure("messages_ready", "Messages that a consumer could get now.", lambda q, _: q.ready),
     QueueFigure(
         "messages_unacked",
@@ -59,7 +59,9 @@ QUEUE_FIGURES: Final = (
         lambda q, _: q.unacked,
     ),
     QueueFigure(
-        "messages_delayed", "Messages put back with a delay that goes on.", lambda q, _: q.delayed
+        "messages_delayed",
+        "Messages put back with a delay that has not ended.",
+        lambda q, _: q.delayed,
     ),
     QueueFigure("messages_staged", "Rows staged and not committed.", lambda q, _: q.staged),
     QueueFigure(
@@ -67,22 +69,22 @@ QUEUE_FIGURES: Final = (
     ),
     QueueFigure(
         "oldest_age_seconds",
-        "Age of the oldest message; 0 for none.",
+        "Age of the oldest message; 0 if there is none.",
         lambda q, now_us: age_ms(q.oldest_us, now_us) / 1000,
         highest=True,
     ),
     QueueFigure("consumers", "Consumers on channels.", lambda q, _: q.consumers),
-    QueueFigure("sessions", "Sessions that read it.", lambda q, _: len(q.sessions)),
+    QueueFigure("sessions", "Sessions that read the queue.", lambda q, _: len(q.sessions)),
     *(
         QueueFigure(f"messages_{count}_total", text, _count(count), counted=count)
         for count, text in {
-            "published": "Messages put in.",
+            "published": "Messages put into the queue.",
             "delivered": "Messages leased to sessions or delivered on channels.",
-            "redelivered": "Messages leased or delivered that had been before.",
+            "redelivered": "Messages leased or delivered again.",
             "accepted": "Messages accepted.",
             "expired": "Messages expired.",
-            "dropped": "Messages dropped: dead without a dead-letter queue, over a bound, in a"
-            " cycle, or lost with a damaged block.",
+            "dropped": "Messages dropped: dead-lettered without a dead-letter queue, over a "
+            "bound, in a cycle of dead-letter queues, or lost with a damaged block.",
         }.items()
     ),
 )

@@ -59,61 +59,81 @@ def _field(name: str, field: str, help_text: str) -> LinkFigure:
 
 
 LINK_FIGURES: Final = (
-    _field("live", "live", "1 while a process runs it."),
-    _field("paused", "paused", "1 while an operator has it paused."),
+    _field("live", "live", "1 while a process runs the link."),
+    _field("paused", "paused", "1 while an operator has paused the link."),
     LinkFigure(
-        "refused", "1 while its queue takes nothing from it.", lambda link: bool(link.refusal)
+        "refused",
+        "1 while the broker refuses messages of the link.",
+        lambda link: bool(link.refusal),
     ),
-    _field("messages_held", "held", "Messages in its queue, unacknowledged there."),
+    _field(
+        "messages_held",
+        "held",
+        "Messages in the link's queue, not acknowledged at the remote broker.",
+    ),
     LinkFigure(
         "held_oldest_age_seconds",
-        "How long the oldest of them has waited; 0 for none.",
+        "Age of the oldest held message; 0 if there is none.",
         lambda link: link.held_oldest_age_ms / 1000,
         _highest,
     ),
-    _field("messages_settled", "settled", "Messages settled here and not permitted yet."),
+    _field(
+        "messages_settled",
+        "settled",
+        "Messages that are settled, and whose acknowledgement is not permitted yet.",
+    ),
     _field("acks_unproven", "unproven", "Acknowledgements permitted and not proven."),
-    _field("acks_in_doubt", "in_doubt", "Of these, those of connections that broke."),
-    _field("tombstones", "tombstones", "Origin keys kept of messages that are gone."),
-    _field("messages_taken_total", "taken", "Deliveries taken."),
-    _field("messages_stored_total", "stored", "Of these, stored."),
+    _field("acks_in_doubt", "in_doubt", "Unproven acknowledgements of connections that broke."),
+    _field("tombstones", "tombstones", "Origin keys kept of messages that have left the queue."),
+    _field("messages_taken_total", "taken", "Deliveries received from the remote broker."),
+    _field("messages_stored_total", "stored", "Deliveries that were stored as new messages."),
     _field(
         "messages_matched_held_total",
         "matched_held",
-        "Of these, matched with a message in the queue.",
+        "Deliveries matched with a message in the queue.",
     ),
     _field(
         "messages_matched_settled_total",
         "matched_settled",
-        "Of these, matched with one that was settled before.",
+        "Deliveries matched with a message that was settled before.",
     ),
     _field(
         "messages_ambiguous_total",
         "ambiguous",
-        "Of these, stored though one of the same content may have been acknowledged.",
+        "Deliveries stored although a message with the same content may have been acknowledged.",
     ),
     _field(
         "id_reused_total",
         "id_reused",
-        "Of these, stored though their id was known, as their content differs.",
+        "Deliveries stored although their id was known, because their content differs.",
     ),
     _field("acks_permitted_total", "permitted", "Acknowledgements permitted."),
-    _field("acks_rejected_total", "rejected", "Of the permitted, those that are rejections there."),
+    _field(
+        "acks_rejected_total",
+        "rejected",
+        "Permitted acknowledgements that are rejections at the remote broker.",
+    ),
     _field("acks_proven_total", "proven", "Acknowledgements proven."),
     _field(
         "window_messages",
         "report.window_messages",
-        "Most messages that its process takes unsettled; 0: not known.",
+        "Highest number of unsettled messages that the link's process takes; 0 if not known.",
     ),
-    _field("reconnects", "report.reconnects", "How often its process connected there again."),
+    _field(
+        "reconnects",
+        "report.reconnects",
+        "Times that the link's process reconnected to the remote broker.",
+    ),
     _field(
         "renewals",
         "report.renewals",
-        "How often its process gave held messages back and took them again.",
+        "Times that the link's process returned held messages to the remote broker and took them "
+        "again.",
     ),
     LinkFigure(
         "lives_left",
-        "Deliveries left of the message that has the fewest; -1 where there is no limit.",
+        "Deliveries left before the remote delivery limit, of the message that has the fewest; -1 "
+        "without a limit.",
         _lives_left,
         _fewest,
     ),
@@ -123,7 +143,7 @@ LINK_FIGURES: Final = (
 def together(links: Iterable[pb.LinkInfo]) -> Iterator[Metric]:
     """The metrics of all links together."""
     found = [*links]
-    yield GaugeMetricFamily("ackq_links", "Links from other brokers.", len(found))
+    yield GaugeMetricFamily("ackq_links", "Links from remote brokers.", len(found))
     for figure in LINK_FIGURES:
         value = figure.together(map(figure.of, found))
         yield figure.family(_LINK + figure.name, figure.help, float(value))
@@ -138,7 +158,11 @@ def each(links: Iterable[pb.LinkInfo]) -> Iterator[Metric]:
             family.add_metric([link.link], float(figure.of(link)))
         yield family
     names = ["link", "queue", "source", "host", "limited_by"]
-    about = InfoMetricFamily("ackq_link", "Where a link comes from, and who runs it.", labels=names)
+    about = InfoMetricFamily(
+        "ackq_link",
+        "Source and queue of a link, the host that runs it, and what limits it.",
+        labels=names,
+    )
     for link in found:
         said = link.report.limited_by
         limited = said if said in _LIMITS else "other"

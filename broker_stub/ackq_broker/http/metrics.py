@@ -152,7 +152,7 @@ class Scrape(Collector):
         if credentials is not None:
             yield _gauge(
                 "ackq_certificate_expiration_timestamp_seconds",
-                "When the certificate ends, as a Unix time.",
+                "Expiry of the TLS certificate, as a Unix time.",
                 credentials.not_after.timestamp(),
             )
 
@@ -184,7 +184,7 @@ class Scrape(Collector):
         yield streams
         yield _gauge(
             "ackq_publishers_blocked",
-            "Publishers that were told to wait.",
+            "Publishers that are blocked.",
             self._context.publishing.blocked(),
         )
         alarms = GaugeMetricFamily(
@@ -217,7 +217,7 @@ class Scrape(Collector):
         bounds = (*map(str, BOUNDS_S), "+Inf")
         yield HistogramMetricFamily(
             "ackq_journal_sync_seconds",
-            "How long syncs of the journal took.",
+            "Duration of the journal's syncs.",
             buckets=list(zip(bounds, below, strict=True)),
             sum_value=times.total_s,
         )
@@ -229,21 +229,33 @@ class Scrape(Collector):
             "Bytes in memory that wait for the disk.",
             journal.unsynced_bytes,
         )
-        yield _gauge("ackq_journal_bytes", "What the data directory takes.", self._files.journal)
-        yield _gauge("ackq_journal_live_bytes", "Blocks in it that are alive.", self._files.live)
-        yield _gauge("ackq_disk_free_bytes", "Free bytes of its disk.", self._files.disk_free)
+        yield _gauge(
+            "ackq_journal_bytes", "Disk space of the data directory, in bytes.", self._files.journal
+        )
+        yield _gauge(
+            "ackq_journal_live_bytes",
+            "Bytes of live blocks in the data directory.",
+            self._files.live,
+        )
+        yield _gauge(
+            "ackq_disk_free_bytes",
+            "Free bytes on the disk of the data directory.",
+            self._files.disk_free,
+        )
         yield _gauge(
             "ackq_disk_reserve_bytes",
-            "Below this many free bytes publishers are blocked.",
+            "Free bytes below which publishers are blocked.",
             limits.DISK_RESERVE_BYTES,
         )
 
     def _of_resources(self) -> Iterator[Metric]:
         engine = self._context.engine
         yield _gauge(
-            "ackq_memory_used_bytes", "Memory of the process.", engine.in_flight.used_bytes()
+            "ackq_memory_used_bytes", "Memory that the process uses.", engine.in_flight.used_bytes()
         )
-        yield _gauge("ackq_memory_limit_bytes", "What it may use.", engine.in_flight.limit)
+        yield _gauge(
+            "ackq_memory_limit_bytes", "Memory that the process may use.", engine.in_flight.limit
+        )
         yield _gauge(
             "ackq_memory_in_flight_bytes",
             "Bytes received and not handled, or read and not sent.",
@@ -257,11 +269,11 @@ class Scrape(Collector):
 
 
 _SESSION_HELP: Final = {
-    "messages_leased": "Messages that it has leased and not accepted.",
-    "lease_age_seconds": "How long it has had its lease; 0 without one.",
-    "attaches": "Readers that attached to its lease.",
-    "live": "1 while it has a live reader.",
-    "batch": "The micro-batch that it reads; -1 where that is not known.",
+    "messages_leased": "Messages leased to the session and not accepted.",
+    "lease_age_seconds": "Age of the session's lease; 0 without a lease.",
+    "attaches": "Readers that attached to the session's lease.",
+    "live": "1 while the session has a live reader.",
+    "batch": "Micro-batch that the session's reader reads; -1 if it is not known.",
 }
 
 
@@ -319,7 +331,7 @@ def _session_lines(
         for session in sessions:
             label = f"{{session={_quoted(session.session)}}}"
             yield f"{_SESSION}{name}{label} {of(session)}\n".encode()
-    yield _head(InfoMetricFamily("ackq_session", "The queues of a session, and who reads it."))
+    yield _head(InfoMetricFamily("ackq_session", "Queues of a session, and its reader."))
     for session in sessions:
         holder = session.holder
         labels = {

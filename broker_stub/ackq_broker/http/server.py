@@ -211,7 +211,9 @@ def _guard(*, local: bool) -> Middleware:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if local and not _names_loopback(request.host):
-            raise web.HTTPMisdirectedRequest(text="This server is for this machine alone.\n")
+            raise web.HTTPMisdirectedRequest(
+                text="This server accepts requests from this machine only.\n"
+            )
         if request.method not in _READS and not _of_this_site(request):
             raise web.HTTPForbidden(text="Requests of other sites are refused.\n")
         return await handler(request)

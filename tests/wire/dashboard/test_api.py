@@ -85,12 +85,12 @@ def test_no_look_names_a_holder_token(served, contents):
     ("path", "status", "part"),
     [
         ("/api/queue?name=nothing", 404, "nothing"),
-        ("/api/queue", 400, "which queue"),
+        ("/api/queue", 400, "no queue or session"),
         ("/api/peek?queue=nothing", 404, "nothing"),
-        ("/api/peek?queue=orders&from=-1", 400, "'from' must be a number"),
-        ("/api/peek?queue=orders&from=9" + "9" * 30, 400, "'from' must be a number"),
+        ("/api/peek?queue=orders&from=-1", 400, "'from' must be a whole number"),
+        ("/api/peek?queue=orders&from=9" + "9" * 30, 400, "'from' must be a whole number"),
         ("/api/queues?sort=colour", 400, "sorted by"),
-        ("/api/queues?offset=x", 400, "'offset' must be a number"),
+        ("/api/queues?offset=x", 400, "'offset' must be a whole number"),
     ],
 )
 def test_looks_that_are_refused(served, contents, path, status, part):

@@ -57,7 +57,7 @@ def test_the_totals(page):
 def test_sorted_and_filtered_at_the_broker(page):
     """M5: the broker sorts queues by heading, and filters by part of the name and by state."""
     page.open()
-    page.click("#main th[title*='ever published'] button")
+    page.click("#main th[title*='total number published'] button")
     page.says("th[aria-sort=descending]", "Published")
     page.until(lambda: names(page)[0] == "orders")
     page.type("#filter", "ORD")
@@ -338,7 +338,7 @@ def test_a_redrive_by_cause_and_reason_to_another_queue(page, contents):
     page.choose("#cause", "expired")
     page.type("#reason", "no price")
     page.type("#to", "check")
-    page.says("dialog", "those of the cause expired for exactly this reason to check")
+    page.says("dialog", "dead letters of the cause expired with exactly this reason to check")
     offered = page.script(
         "return [...document.querySelectorAll('#reasons option')].map((o) => o.value)"
     )

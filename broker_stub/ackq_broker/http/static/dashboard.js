@@ -126,7 +126,7 @@ function bytes(value) {
 }
 
 function rate(value) {
-  if (value === null || value === undefined) return h("span", { class: "zero", title: "Known after two looks" }, "–");
+  if (value === null || value === undefined) return h("span", { class: "zero", title: "Known after the second update" }, "–");
   if (!value) return h("span", { class: "zero" }, "0");
   if (value < 10) return value.toFixed(1);
   return value < 100000 ? whole.format(Math.round(value)) : short.format(value);
@@ -250,7 +250,7 @@ async function ask(path, body) {
     signal: AbortSignal.timeout(body ? 60000 : TIMEOUT_MS),
   });
   const said = await answer.json().catch(() => null);
-  if (answer.status === 502 || answer.status === 503 || answer.status === 504) throw new Error("The broker does not serve.");
+  if (answer.status === 502 || answer.status === 503 || answer.status === 504) throw new Error("The broker is not serving.");
   if (!answer.ok) throw new Refusal(answer.status, said);
   return said;
 }
@@ -405,17 +405,17 @@ function drawBanners() {
   const found = [];
   if (state.gone) {
     found.push(h("div", { key: "gone", class: "banner bad" }, h("strong", {}, `No answer from the broker at ${location.host}.`),
-      h("span", {}, state.seen ? `What you see is from ${new Date(state.seen).toLocaleTimeString("sv")}. ` : "", "This page asks again every two seconds.")));
+      h("span", {}, state.seen ? `This page shows the state of ${new Date(state.seen).toLocaleTimeString("sv")}. ` : "", "It asks the broker again every two seconds.")));
   }
   if (broker?.blocked) {
-    found.push(h("div", { key: "blocked", class: "banner bad" }, h("strong", {}, "Publishers are blocked."), h("span", {}, visible(broker.blocked)), broker.publishers !== undefined && h("a", { href: "#/publishers" }, "Show them")));
+    found.push(h("div", { key: "blocked", class: "banner bad" }, h("strong", {}, "Publishers are blocked."), h("span", {}, visible(broker.blocked)), broker.publishers !== undefined && h("a", { href: "#/publishers" }, "Show publishers")));
   }
   if (broker?.held_back) {
     found.push(h("div", { key: "held", class: "banner warn" }, h("strong", {}, `${plural(broker.held_back, "client")} of an older history ${broker.held_back === 1 ? "is" : "are"} refused.`),
-      h("span", {}, "The data was restored from a copy or repaired. Check it, and then: ", h("code", {}, "ackq broker accept-history"))));
+      h("span", {}, "The data was restored from a copy or repaired. Check it, and then run ", h("code", {}, "ackq broker accept-history"))));
   }
   if (broker?.sync_mode === "none") {
-    found.push(h("div", { key: "sync", class: "banner warn" }, h("strong", {}, "This broker does not sync to disk."), h("span", {}, "A power cut loses what it confirmed.")));
+    found.push(h("div", { key: "sync", class: "banner warn" }, h("strong", {}, "This broker does not sync to disk."), h("span", {}, "A power cut loses confirmed messages.")));
   }
   return found;
 }
@@ -428,7 +428,7 @@ function drawMain() {
   }
   if (state.refusal && !state.data) {
     const gone = state.refusal.status === 404;
-    return [heading, empty(gone ? h("span", {}, "Queue ", named(name), " is not there") : "Refused",
+    return [heading, empty(gone ? h("span", {}, "Queue ", named(name), " does not exist") : "Refused",
       [h("span", { class: "refused" }, visible(state.refusal.message)), h("a", { href: "#/queues" }, "All queues")])];
   }
   if (!state.data) return [heading, state.gone ? empty("Waiting for the broker", []) : h("p", { key: "loading", class: "muted" }, "Loading…")];
@@ -501,8 +501,8 @@ function tiles(label, figures, kept, oldest) {
     tile("Oldest message", age(figures.oldest_age_ms), oldest, spark(history, "age", "depth", "Age of the oldest message", duration)),
     tile("Ready", count(figures.ready), [figures.payload_bytes > 0 && bytes(figures.payload_bytes), figures.delayed > 0 && ` · ${whole.format(figures.delayed)} delayed`], spark(history, "ready", "depth", "Ready messages", whole.format)),
     tile("Unacked", count(figures.unacked), figures.staged ? `${whole.format(figures.staged)} staged` : null, spark(history, "unacked", "depth", "Unacked messages", whole.format)),
-    tile("Published", [rate(published), h("small", {}, " /s")], `${figure(figures.published)} ever`, spark(history, "in", "in", "Published", plainRate)),
-    tile("Accepted", [rate(accepted), h("small", {}, " /s")], `${figure(figures.accepted)} ever`, spark(history, "out", "out", "Accepted", plainRate)),
+    tile("Published", [rate(published), h("small", {}, " /s")], `${figure(figures.published)} in total`, spark(history, "in", "in", "Published", plainRate)),
+    tile("Accepted", [rate(accepted), h("small", {}, " /s")], `${figure(figures.accepted)} in total`, spark(history, "out", "out", "Accepted", plainRate)),
     tile("Dead letters", count(figures.dead_letters_held), figures.dropped ? `${whole.format(figures.dropped)} dropped` : null, spark(history, "dead", "depth", "Dead letters", whole.format), figures.dead_letters_held > 0));
 }
 
@@ -528,8 +528,8 @@ function drawQueues(data) {
     { label: "Oldest", sort: "age", n: true, cell: (row) => age(row.oldest_age_ms), title: "Age of the oldest message, ready or unacked" },
     { label: "Ready", sort: "ready", n: true, cell: (row) => count(row.ready) },
     { label: "Unacked", sort: "unacked", n: true, cell: (row) => count(row.unacked) },
-    { label: "Published /s", sort: "published", n: true, cell: (row) => rate(row.rates[0]), title: "Sorted by the number ever published" },
-    { label: "Accepted /s", sort: "accepted", n: true, cell: (row) => rate(row.rates[1]), title: "Sorted by the number ever accepted" },
+    { label: "Published /s", sort: "published", n: true, cell: (row) => rate(row.rates[0]), title: "Sorted by the total number published" },
+    { label: "Accepted /s", sort: "accepted", n: true, cell: (row) => rate(row.rates[1]), title: "Sorted by the total number accepted" },
     { label: "Dead letters", sort: "dead_letters_held", n: true, cell: (row) => (row.dead_letters_held ? badge("bad", short.format(row.dead_letters_held)) : count(0)) },
     { label: "Size", sort: "payload_bytes", n: true, absent: true, cell: (row) => bytes(row.payload_bytes) },
     { label: "Readers", n: true, absent: true, cell: (row) => count(row.sessions + row.consumers), title: "Sessions and consumers" },
@@ -555,11 +555,11 @@ function drawQueue(data) {
     ["Delivery limit", known(properties.delivery_limit, `${plural(properties.delivery_limit, "failed delivery").replace("deliverys", "deliveries")}${properties.drop_on_limit ? ", then dropped" : ""}`)],
     ["Dead-letter queue", properties.dead_letter_queue ? link("queue", properties.dead_letter_queue) : "none"],
     ["Redelivery delay", known(properties.redelivery_delay_ms, `${duration(properties.redelivery_delay_ms)}${properties.redelivery_delay_max_ms > properties.redelivery_delay_ms ? `, up to ${duration(properties.redelivery_delay_max_ms)}` : ""}`)],
-    ["Ever published", count(data.published)],
-    ["Ever accepted", count(data.accepted)],
-    ["Ever dead-lettered from here", count(data.dead_lettered)],
-    ["Ever expired", count(data.expired)],
-    ["Ever dropped", count(data.dropped)],
+    ["Published in total", count(data.published)],
+    ["Accepted in total", count(data.accepted)],
+    ["Dead-lettered from this queue", count(data.dead_lettered)],
+    ["Expired in total", count(data.expired)],
+    ["Dropped in total", count(data.dropped)],
     ["Dead letters come from", data.sources.length ? list(data.sources.map((name) => link("queue", name)), data.source_count) : "no queue"],
   ];
   return [
@@ -581,7 +581,7 @@ function drawQueue(data) {
       panel("Properties", null, h("dl", { class: "facts" }, facts.map(([label, value]) => h("div", { key: label }, h("dt", {}, label), h("dd", {}, value))))),
       panel("Bindings", data.binding_count > data.bindings.length && badge("", `${data.bindings.length} of ${whole.format(data.binding_count)}`),
         data.bindings.length ? table("Bindings", [{ label: "Exchange", cell: (row) => named(row.exchange) }, { label: "Binding key", wide: true, class: "id", cell: (row) => (row.key ? named(row.key) : h("span", { class: "muted" }, "(empty)")) }], data.bindings)
-          : h("p", { class: "note" }, "None: publishers reach it by its name alone."))),
+          : h("p", { class: "note" }, "None: publishers reach the queue only by its name."))),
   ];
 }
 
@@ -590,9 +590,9 @@ function list(parts, total) {
 }
 
 function readerState(row) {
-  if (row.detached) return badge("warn", "timed out", "Its reader was away for too long and the lease went back");
+  if (row.detached) return badge("warn", "timed out", "Its reader was away for too long, and the leased messages went back to their queues");
   if (row.live) return badge("ok", "live");
-  return row.leased ? badge("warn", "no reader", "No query is connected; the lease waits for the one with its checkpoint") : badge("", "away");
+  return row.leased ? badge("warn", "no reader", "No query is connected; the lease waits for the query with its checkpoint") : badge("", "away");
 }
 
 function sessionColumns(more) {
@@ -616,23 +616,23 @@ function drawHolders(data) {
   if (data.reader_count > readers.length) parts.push(h("p", { key: "more", class: "note" }, `${whole.format(data.reader_count - readers.length)} more sessions read it.`));
   if (data.channels.length) {
     parts.push(table("Channels that hold messages of this queue", [
-      { label: "Channel", wide: true, class: "name-cell", cell: (row) => [named(row.channel || "not named"), " ", row.connected ? badge("ok", "connected") : badge("warn", "cut", "It ends in a moment unless its client comes back")] },
+      { label: "Channel", wide: true, class: "name-cell", cell: (row) => [named(row.channel || "not named"), " ", row.connected ? badge("ok", "connected") : badge("warn", "cut", "The channel ends soon unless its client reconnects")] },
       { label: "Holds", n: true, cell: (row) => count(row.messages) },
-      { label: "Since", n: true, cell: (row) => age(row.age_ms), title: "Since the oldest of them was delivered" },
-      { label: "Quiet for", n: true, cell: (row) => age(row.quiet_ms), title: "Since it settled anything" },
+      { label: "Since", n: true, cell: (row) => age(row.age_ms), title: "Since the oldest held message was delivered" },
+      { label: "Quiet for", n: true, cell: (row) => age(row.quiet_ms), title: "Since the channel last settled a message" },
     ], data.channels));
   }
-  if (data.channel_count > data.channels.length) parts.push(h("p", { key: "more channels", class: "note" }, `${whole.format(data.channel_count - data.channels.length)} more channels hold some.`));
+  if (data.channel_count > data.channels.length) parts.push(h("p", { key: "more channels", class: "note" }, `${whole.format(data.channel_count - data.channels.length)} more channels hold messages.`));
   if (data.channel_consumers.length) {
     parts.push(table("Consumers of this queue", [
-      { label: "Consumer", wide: true, class: "name-cell", cell: (row) => [named(row.consumer), " ", row.no_ack && badge("", "no acks"), " ", !row.has_room && badge("warn", "no room", "It has as much unacked as its prefetch or its channel allows")] },
+      { label: "Consumer", wide: true, class: "name-cell", cell: (row) => [named(row.consumer), " ", row.no_ack && badge("", "no acks"), " ", !row.has_room && badge("warn", "no room", "It holds as many unacked messages as its prefetch or its channel allows")] },
       { label: "Unacked", n: true, cell: (row) => count(row.unacked) },
       { label: "Prefetch", n: true, cell: (row) => (row.prefetch ? count(row.prefetch) : h("span", { class: "zero" }, "none")) },
       { label: "Channel", wide: true, cell: (row) => named(row.channel || "not named") },
     ], data.channel_consumers));
   }
   if (data.delayed && data.next_ready_ms) parts.push(h("p", { key: "delayed", class: "note" }, `${plural(data.delayed, "message")} delayed; the first is ready in ${duration(data.next_ready_ms)}.`));
-  return parts.length ? parts : h("p", { class: "note" }, data.ready ? "Nobody: no session reads this queue, and no consumer is on it." : "Nobody.");
+  return parts.length ? parts : h("p", { class: "note" }, data.ready ? "Nobody: no session reads this queue, and it has no consumer." : "Nobody.");
 }
 
 // --- dead letters ---
@@ -664,8 +664,8 @@ function drawDead(dead, titled) {
 }
 
 function drawDeadLetters(data) {
-  if (!data.rows.length) return [h("h1", { key: "h1" }, "Dead letters"), ...empty("No dead letters", [h("span", {}, "Messages that were rejected, expired or failed too often would be here.")])];
-  return [h("h1", { key: "h1" }, "Dead letters"), data.rows.map((row) => drawDead(row, true)), data.total > data.rows.length && h("p", { key: "more", class: "muted" }, `${whole.format(data.total - data.rows.length)} more queues have some.`)];
+  if (!data.rows.length) return [h("h1", { key: "h1" }, "Dead letters"), ...empty("No dead letters", [h("span", {}, "Messages that were rejected, expired or failed too often appear here.")])];
+  return [h("h1", { key: "h1" }, "Dead letters"), data.rows.map((row) => drawDead(row, true)), data.total > data.rows.length && h("p", { key: "more", class: "muted" }, `${whole.format(data.total - data.rows.length)} more queues have dead letters.`)];
 }
 
 // --- sessions and publishers ---
@@ -679,20 +679,20 @@ function drawSessions(data) {
 }
 
 function linkState(row) {
-  if (!row.live) return badge("warn", "absent", "Nobody runs it");
-  if (row.paused) return badge("", "paused", "An operator paused it");
-  return row.refusal ? badge("bad", "refused", "The queue takes nothing from it") : badge("ok", "live");
+  if (!row.live) return badge("warn", "absent", "No process runs the link");
+  if (row.paused) return badge("", "paused", "An operator paused the link");
+  return row.refusal ? badge("bad", "refused", "The broker refuses messages of the link") : badge("ok", "live");
 }
 
 function drawLinks(data) {
-  if (!data.total) return [h("h1", { key: "h1" }, "Links"), ...empty("No links", [h("span", {}, "A link brings messages from a queue of another broker:"), h("pre", {}, "ackq-broker link --help")])];
+  if (!data.total) return [h("h1", { key: "h1" }, "Links"), ...empty("No links", [h("span", {}, "A link brings messages from a queue of a remote broker:"), h("pre", {}, "ackq-broker link --help")])];
   return [panel("Links", filterBox("Filter by link, source or queue"), data.rows.length ? table("Links, the oldest held message first", [
     { label: "Link", wide: true, class: "name-cell", cell: (row) => [link("link", row.link, clamped(row.link)), " ", linkState(row), " ", row.report?.set_aside > 0 && badge("bad", "set aside", visible(row.report.set_aside_reason))] },
     { label: "Source", wide: true, class: "id", cell: (row) => clamped(row.source) },
     { label: "Queue", wide: true, class: "name-cell", cell: (row) => link("queue", row.queue, clamped(row.queue)) },
-    { label: "Held", n: true, cell: (row) => count(row.held), title: "In the queue, and not acknowledged at the other broker" },
-    { label: "Oldest", n: true, cell: (row) => age(row.held_oldest_age_ms), title: "Age of the oldest message that is held" },
-    { label: "In doubt", n: true, cell: (row) => count(row.in_doubt), title: "Acknowledgements of broken connections that are not proven" },
+    { label: "Held", n: true, cell: (row) => count(row.held), title: "In the queue, and not acknowledged at the remote broker" },
+    { label: "Oldest", n: true, cell: (row) => age(row.held_oldest_age_ms), title: "Age of the oldest held message" },
+    { label: "In doubt", n: true, cell: (row) => count(row.in_doubt), title: "Unproven acknowledgements of broken connections" },
     { label: "Taken", n: true, cell: (row) => count(row.taken) },
     { label: "Run by", wide: true, cell: (row) => (row.holder ? [named(row.holder.host), ` · process ${row.holder.pid}`] : h("span", { class: "zero" }, "nobody")) },
   ], data.rows, { key: (row) => row.link }) : h("p", { class: "note" }, "No link matches."), pager(data))];
@@ -709,11 +709,11 @@ function drawLink(data) {
   const { name } = state.route;
   const [row] = data.rows;
   const title = [h("p", { class: "crumbs" }, h("a", { href: "#/links" }, "Links"), " /"), h("div", { class: "title" }, h("h1", {}, named(name)), row && linkState(row))];
-  if (!row) return [h("div", { key: "title" }, title), empty("This link is not there", [])];
+  if (!row) return [h("div", { key: "title" }, title), empty("This link does not exist", [])];
   const { holder, report, held_up, ...fields } = row;
-  const facts = (label, of) => panel(label, null, of ? h("dl", { class: "facts" }, Object.entries(of).map(linkFact)) : h("p", { class: "note" }, "Nobody runs it."));
+  const facts = (label, of) => panel(label, null, of ? h("dl", { class: "facts" }, Object.entries(of).map(linkFact)) : h("p", { class: "note" }, "No process runs the link."));
   return [h("div", { key: "title" }, title),
-    panel("What holds it up", null, held_up.length ? held_up.map((each) => h("p", { key: each, class: "note" }, h("bdi", {}, visible(each)))) : h("p", { class: "note" }, "Nothing holds it up.")),
+    panel("What holds the link up", null, held_up.length ? held_up.map((each) => h("p", { key: each, class: "note" }, h("bdi", {}, visible(each)))) : h("p", { class: "note" }, "Nothing holds the link up.")),
     facts("The link", fields), h("div", { key: "two", class: "two" }, facts("Last report", report), facts("Run by", holder))];
 }
 
@@ -724,8 +724,8 @@ function drawPublishers(data) {
     { label: "Publisher", wide: true, class: "name-cell", cell: (row) => [row.label ? named(row.label) : h("span", { class: "id" }, row.publisher), " ", row.blocked && badge("bad", "blocked")] },
     { label: "Mode", cell: (row) => (row.transactional ? "transaction" : "confirm") },
     { label: "Connected for", n: true, cell: (row) => age(row.age_ms) },
-    { label: "Answers that wait", n: true, cell: (row) => count(row.unsent_answers), title: "For the disk, or for their client" },
-    { label: "Why it is blocked", wide: true, cell: (row) => (row.blocked ? visible(row.blocked) : h("span", { class: "zero" }, "not blocked")) },
+    { label: "Unsent answers", n: true, cell: (row) => count(row.unsent_answers), title: "Answers that wait for the disk, or for the client" },
+    { label: "Block reason", wide: true, cell: (row) => (row.blocked ? visible(row.blocked) : h("span", { class: "zero" }, "not blocked")) },
   ], data.rows, { key: (row) => row.publisher }))];
 }
 
@@ -739,13 +739,13 @@ function drawPeek(data) {
   return [
     h("div", { key: "title" },
       h("p", { class: "crumbs" }, h("a", { href: "#/queues" }, "Queues"), " / ", link("queue", name), " /"),
-      h("div", { class: "title" }, h("h1", {}, "Peek"), h("span", { class: "muted" }, "Nothing is taken: messages stay where they are."),
+      h("div", { class: "title" }, h("h1", {}, "Peek"), h("span", { class: "muted" }, "Peeking takes no message out of the queue."),
         h("div", { class: "actions" },
           Number(query.get("from")) > 0 && h("a", { key: "head", class: "button", href: `#/peek/${here}` }, "From the head"),
-          h("button", { key: "reload", onclick: reload }, "Look again"),
+          h("button", { key: "reload", onclick: reload }, "Reload"),
           data.more && h("a", { key: "next", class: "button", id: "peek-on", href: `#/peek/${here}?from=${last + 1}` }, "Next")))),
     data.rows.length ? h("section", { key: "messages", class: "panel", "aria-label": "Messages" }, data.rows.map(drawMessage))
-      : h("div", { key: "none", class: "panel empty" }, h("strong", {}, Number(query.get("from")) > 0 ? "No message from here on" : "No messages")),
+      : h("div", { key: "none", class: "panel empty" }, h("strong", {}, Number(query.get("from")) > 0 ? "No more messages" : "No messages")),
   ];
 }
 
@@ -913,7 +913,7 @@ async function act(dialog) {
   try {
     said = await dialog.act(dialog);
   } catch (error) {
-    dialog.refusal = error instanceof Refusal ? error.message : "The broker did not answer: look at the queue before you try again.";
+    dialog.refusal = error instanceof Refusal ? error.message : "The broker did not answer: check the queue before you try again.";
   }
   dialog.busy = false;
   if (state.dialog !== dialog) {
@@ -938,7 +938,7 @@ function confirmPurge(queue) {
     typed: "",
     ready: (dialog) => dialog.typed === queue.queue,
     body: () => [
-      h("p", {}, `This removes the ${plural(queue.ready, "ready message")} for good. `, queue.unacked || queue.delayed ? `${plural(queue.unacked + queue.delayed, "unacked or delayed one")} ${queue.unacked + queue.delayed === 1 ? "stays" : "stay"}.` : ""),
+      h("p", {}, `This removes the ${plural(queue.ready, "ready message")} for good. `, queue.unacked || queue.delayed ? `${plural(queue.unacked + queue.delayed, "unacked or delayed message")} ${queue.unacked + queue.delayed === 1 ? "stays" : "stay"}.` : ""),
       h("label", { class: "field" }, h("span", {}, "Type the queue's name to confirm"), h("input", { id: "typed", value: state.dialog?.typed ?? "", placeholder: queue.queue, oninput: typed("typed"), autocomplete: "off", autocapitalize: "off", spellcheck: "false" })),
     ],
     act: async (dialog) => `Purged ${plural((await ask("api/purge", { queue: queue.queue, confirm: dialog.typed })).purged, "message")} of ${queue.queue}.`,
@@ -957,13 +957,13 @@ function confirmRedrive({ queue, messages, reasons }) {
     most: "",
     ready: (dialog) => /^\d*$/.test(dialog.most) && dialog.most !== "0",
     body: (dialog) => [
-      h("p", {}, dialog.cause || dialog.reason ? "This moves those" : `This moves ${plural(messages, "dead letter")}`, dialog.cause && [" of the cause ", CAUSES[dialog.cause]], dialog.reason && [" for exactly this reason"],
-        dialog.to ? [" to ", named(dialog.to)] : " back to the queues they came from", ", the oldest first. What has no room there stays."),
-      h("label", { class: "field" }, h("span", {}, "Only what died of"), h("select", { id: "cause", value: dialog.cause, onchange: typed("cause") }, [["", "any cause"], ...Object.entries(CAUSES)].map(([value, label]) => h("option", { key: value, value }, label)))),
-      text("reason", "Only what died for this reason (any, unless given)", { list: "reasons" }),
+      h("p", {}, dialog.cause || dialog.reason ? "This moves the dead letters" : `This moves ${plural(messages, "dead letter")}`, dialog.cause && [" of the cause ", CAUSES[dialog.cause]], dialog.reason && [" with exactly this reason"],
+        dialog.to ? [" to ", named(dialog.to)] : " back to the queues they came from", ", the oldest first. Messages that find no room in the target queue stay."),
+      h("label", { class: "field" }, h("span", {}, "Only with this cause"), h("select", { id: "cause", value: dialog.cause, onchange: typed("cause") }, [["", "any cause"], ...Object.entries(CAUSES)].map(([value, label]) => h("option", { key: value, value }, label)))),
+      text("reason", "Only with this reason (empty: any)", { list: "reasons" }),
       h("datalist", { key: "reasons", id: "reasons" }, [...new Set(reasons.map((row) => row.reason))].map((value) => h("option", { key: value, value }))),
-      text("to", "To this queue (where they came from, unless given)"),
-      text("most", "At most so many (all, unless given)", { inputmode: "numeric" }),
+      text("to", "To this queue (empty: the queues they came from)"),
+      text("most", "At most this many messages (empty: all)", { inputmode: "numeric" }),
       dialog.moved > 0 && h("p", { key: "moved", role: "status" }, `${plural(dialog.moved, "message")} moved so far.`),
     ],
     act: async (dialog) => {
@@ -991,14 +991,14 @@ function confirmRelease(row) {
     ready: (dialog) => !row.live || dialog.fence,
     body: () => [
       h("p", {}, `This puts the ${plural(row.all ?? row.leased, "message")} of its lease back into the queues for other readers. The session ends: `,
-        "the query with its checkpoint is refused when it comes back, and what it has processed of them is processed again."),
+        "the query with its checkpoint is refused when it starts again, and messages that it has already processed are processed again."),
       row.query_id && h("p", { class: "muted" }, "Read by query ", named(row.query_id), `, batch ${row.batch_id}.`),
       row.live && h("label", { key: "fence", class: "check" }, h("input", { id: "fence", type: "checkbox", onchange: typed("fence") }),
-        h("span", {}, "A live reader holds it", row.holder && [", process ", String(row.holder.pid), " on ", named(row.holder.host)], ". End that query, too.")),
+        h("span", {}, "A live reader holds it", row.holder && [", process ", String(row.holder.pid), " on ", named(row.holder.host)], ". End that query too.")),
     ],
     act: async (dialog) => {
       const done = await ask("api/release", { session: row.session, fence: dialog.fence });
-      return `Released ${plural(done.released, "message")} of ${row.session}${done.dropped ? `; ${whole.format(done.dropped)} went with their queue` : ""}.`;
+      return `Released ${plural(done.released, "message")} of ${row.session}${done.dropped ? `; ${whole.format(done.dropped)} were dropped with their deleted queue` : ""}.`;
     },
   });
 }
@@ -1013,7 +1013,7 @@ function signIn(refusal) {
     refusal,
     ready: (dialog) => dialog.token.trim() !== "",
     body: () => [
-      h("p", {}, "This broker knows its users by tokens. Yours is kept in this tab alone, until you close it or sign out."),
+      h("p", {}, "This broker identifies its users by tokens. Your token is kept only in this tab, until you close it or sign out."),
       h("label", { class: "field" }, h("span", {}, "Token"), h("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", oninput: typed("token") })),
     ],
     act: async (dialog) => {
@@ -1044,7 +1044,7 @@ function signOut() {
 const KEYS = [
   [["/"], "Filter"], [["j", "k"], "Next and previous row"], [["Enter"], "Open the row"], [["[", "]"], "Previous and next page"],
   [["g", "q"], "Queues"], [["g", "s"], "Sessions"], [["g", "l"], "Links"], [["g", "d"], "Dead letters"], [["g", "p"], "Publishers"],
-  [["p"], "Peek into this queue"], [["r"], "Ask the broker now"], [["Esc"], "Close; back to the queue, back to the queues"], [["?"], "This list"],
+  [["p"], "Peek into this queue"], [["r"], "Update now"], [["Esc"], "Close; back to the queue, or to the list"], [["?"], "This list"],
 ];
 
 function showKeys() {
