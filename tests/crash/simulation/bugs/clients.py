@@ -1,5 +1,7 @@
-"""Bugs of the client's state machines, which the virtual publishers run."""
+"""Bugs of the client's state machines, which the virtual publishers and consumers run."""
 
+from ackq.client.consuming.state import ChannelState
+from ackq.client.consuming.unsettled import Unsettled
 from ackq.client.publishing.transaction_state import TransactionState
 from ackq.client.publishing.unconfirmed import Unconfirmed
 from tests.crash.simulation.bugs.patching import Bug, Line
@@ -55,6 +57,24 @@ CLIENTS = (
                 TransactionState.on_transaction,
                 "if transaction_id != transaction.transaction_id:",
                 "if False:",
+            ),
+        ),
+    ),
+    Bug(
+        "settled_on_another_channel",
+        "C17",
+        "the client sends settlements of a channel that has ended to the one after it",
+        (Line(ChannelState.on_opened, "if self.ever_opened and not same:", "if False:"),),
+    ),
+    Bug(
+        "unread_settled",
+        "C3",
+        "a settlement up to a tag takes messages that the application has not taken",
+        (
+            Line(
+                Unsettled._prepare_drafts,
+                "limit = min(outstanding, default=None)",
+                "limit = None",
             ),
         ),
     ),

@@ -1,5 +1,18 @@
-"""A consumer on a channel: random outcomes, resumed after a cut, closed and opened again."""
+"""A consumer on a channel, by the client's own state machine.
 
+`ChannelState` says what is sent, what goes again after a cut, and what an answer ends. This process
+does what its stream and its application do, with chance in it, and reports to the oracle.
+"""
+
+import asyncio
+
+from ackq.client.connection import errors
+from ackq.client.connection.duplex import Finish, Lost, Wait
+from ackq.client.consuming.state import ChannelSettings, ChannelState
+from ackq.client.outcomes import When
+from ackq.client.ranges import Range
+from ackq.errors import InternalError
+from ackq.outcomes import ACCEPT, Disposition, Outcome
 from ackq.v1 import consuming_pb2
 from tests.crash.simulation.clients.client import Client, Ended, Silent
 from tests.crash.simulation.clients.wire import rows_of
@@ -7,15 +20,6 @@ from tests.crash.simulation.network import Cut, Refused
 from tests.crash.simulation.oracle.history import Hold
 
 OUTCOMES = {"accepted": 1, "failed": 2, "rejected": 3, "released": 4}
-
-
-class Settlement:
-    """A settlement that has no answer yet."""
-
-    def __init__(self, request, operations, messages):
-        self.request = request
-        self.operations = operations
-        self.messages = messages
 
 
 class Owner:
@@ -37,7 +41,7 @@ class Consumer(Client):
         no_ack: Consume without acks (C10).
     """
 
-    # After this time without a delivery it settles some of what it holds, and sends a heartbeat.
+    # After this time without a delivery its work counts as done.
     quiet_s = 3.0
 
     def __init__(self, world, oracle, name, queues, weights, *, no_ack=False):
@@ -50,21 +54,26 @@ class Consumer(Client):
 
     def _begin(self):
         """Begins another channel; this client no longer holds the previous one's messages."""
-        self._channels += 1
         self._channel_id = self.token()
-        self._owner = Owner(f"{self.name}#{self._channels}")
         self._instance = b""
+        self._subscriptions = []
+        window = self.rng.choice((8, 50))
+        self._state = ChannelState(ChannelSettings(window, 50, transport_ack_delay_s=0.5))
+        self._last_tag = 0
+        self._own()
+
+    def _own(self):
+        """Counts from now on as the holder of a new channel of the broker."""
+        self._channels += 1
+        self._owner = Owner(f"{self.name}#{self._channels}")
         self._begun = self.oracle.now()
         # The last instant at which the broker certainly had this channel.
         self._alive = self._begun
-        self._held = {}
-        self._arrived = {}
-        self._last_tag = 0
-        self._number = 0
-        self._unanswered = {}
-        self._acked_tag = 0
-        self._pull = 0
-        self._pulling = 0
+        self._arrived = {}  # name and count of each delivery, by tag
+        self._unread = {}  # the message of each tag that the application has not taken
+        self._held = {}  # ... and that it has taken and not settled
+        self._unanswered = {}  # operations of settlements without an answer, by tag
+        self._answered = set()  # numbers of answered settlements
 
     @property
     def channel_id(self):
@@ -74,12 +83,30 @@ class Consumer(Client):
     @property
     def last_tag(self):
         """Its last delivery tag, as other users may learn it."""
-        return self._last_tag
+        return self._last_tag - self._state.unsettled.void
+
+    def _give_back(self, settlements):
+        """The broker may have requeued its messages after `_alive`; `settlements` had no answer."""
+        for each in settlements:
+            operations = [self._unanswered.pop(tag) for tag in _tags(each.runs)]
+            if not each.sent:
+                self.oracle.undo(operations)
+        self.oracle.check(
+            not self._unanswered, f"C15: {self._owner} forgot settlements: {self._unanswered}"
+        )
+        self.oracle.may_release(self._owner, self._alive)
 
     def _forget(self):
-        """Gives the channel up: the broker may have requeued its messages after `_alive`."""
-        self.oracle.may_release(self._owner, self._alive)
+        """Gives the channel up, and begins another."""
+        self._give_back(self._state.unsettled.drain())
         self._begin()
+
+    def _renew(self, opened):
+        """Goes on with a new channel of the broker (C17)."""
+        self._give_back(self._state.renew(opened, _now()))
+        self._last_tag = self._state.unsettled.void
+        self._own()
+        self.oracle.figures["channels renewed"] += 1
 
     async def work(self):
         try:
@@ -100,28 +127,33 @@ class Consumer(Client):
         finally:
             self.oracle.may_release(self._owner, self._alive)
 
+    # --- the stream ---
+
     async def _stream(self):
+        state = self._state
+        state.on_disconnect(_now())
+        state.on_frame(_now())
         self._stream_now = stream = self.open("Consume")
-        opening = consuming_pb2.ChannelOpen(channel_id=self._channel_id, label=self.name)
         asked = self.oracle.now()
-        await self._write(open=opening)
+        opening = consuming_pb2.ChannelOpen(
+            channel_id=self._channel_id,
+            label=self.name,
+            window_messages=state.settings.window_messages,
+        )
+        await self._write(consuming_pb2.ConsumeRequest(open=opening))
         opened = await self._opened(stream)
-        if self._instance and opened.instance != self._instance:
-            # Another channel under the same id (C17): the messages of the previous one were
-            # requeued.
-            channel_id = self._channel_id
-            self._forget()
-            self._channel_id = channel_id
+        if not state.on_opened(opened, _now()):
+            self.oracle.check(
+                opened.instance != self._instance, f"C11: {self._owner} was resumed and is new"
+            )
+            self._renew(opened)
         elif self._instance:
-            self.oracle.check(opened.resumed, f"C11: {self._owner} was resumed and is new")
             self._alive = max(self._alive, asked)
             self.oracle.figures["channels resumed"] += 1
-        elif opened.resumed:
-            self._last_tag = 0  # the answer to the first open was lost
-        first = not self._instance
         self._instance = opened.instance
-        if first or opened.resumed:
-            await self._again()
+        self._delivered_at = _now()
+        if not self._subscriptions:
+            self._subscribe()
         await self._live(stream)
 
     async def _opened(self, stream):
@@ -132,125 +164,157 @@ class Consumer(Client):
             if response.header.WhichOneof("kind") == "opened":
                 return response.header.opened
 
-    async def _again(self):
-        """Sends the subscriptions, and the unanswered settlements again."""
+    def _subscribe(self):
         for number, queue in enumerate(self._queues):
-            prefetch = self._prefetch(number)
-            await self._write(
-                subscribe=consuming_pb2.Subscribe(
-                    consumer=f"c{number}",
-                    queue=queue,
-                    prefetch=prefetch,
-                    outcomes=[2, 3, 4],
+            self._subscriptions.append(
+                self._state.subscribe(
+                    queue,
+                    prefetch=self._prefetch(number),
+                    outcomes=frozenset(Outcome),
                     no_ack=self._no_ack,
-                    renewed=self._channels > 1,
                 )
             )
-        for each in self._unanswered.values():
-            await self._write(settle=each.request)
 
     def _prefetch(self, number):
         return 2 + (len(self.name) + number) % 5
 
     async def _live(self, stream):
-        quiet = 0
         while True:
-            try:
-                response = await self.patiently(stream.read(), self.quiet_s)
-            except Silent:
-                if self.world.closing:
-                    break
-                quiet += 1
-                self.finished = True
-                if quiet * self.quiet_s > 15:  # no heartbeat: the connection is dead
-                    raise
-                await self._write(heartbeat=consuming_pb2.ChannelHeartbeat())
+            action = await self._send()
+            if isinstance(action, Finish):
+                break
+            await self._wait(stream, action.until)
+            if self.world.closing or self.sometimes(0.02):
+                self._state.finishing = True
+                self._state.unsettled.flush_lazy()
+            elif not self._state.finishing:
                 await self._busy()
-                continue
-            if response is None:
-                raise Cut("the broker ended the stream")
-            quiet = 0
-            self._read(response)
-            if self.world.closing:
-                break
-            await self._busy()
-            if self.sometimes(0.02):
-                break
         await self._close(stream)
 
+    async def _send(self):
+        """Sends what is due; returns the wait, or the end of the channel, that follows."""
+        while not isinstance(action := self._state.next_action(_now()), Wait | Finish):
+            if isinstance(action, Lost):
+                raise Silent("no frame within the heartbeat timeout")
+            await self._write(action.request)
+            if action.request.HasField("settle"):
+                self.trip(0.03)
+        return action
+
+    async def _wait(self, stream, until):
+        """Reads one answer, or waits until a request is due."""
+        wait_s = min(max(until - _now(), 0.01), self.quiet_s)
+        try:
+            response = await self.patiently(stream.read(), wait_s)
+        except Silent:
+            self.finished |= _now() - self._delivered_at >= self.quiet_s
+            return
+        if response is None:
+            raise Cut("the broker ended the stream")
+        self._read(response)
+
     async def _close(self, stream):
-        """Half-closes: the broker sends its remaining answers, and requeues unacked messages."""
+        """Half-closes: the broker requeues unacked messages."""
         asked = self.oracle.now()
         await stream.close_writes()
         while (response := await self.patiently(stream.read())) is not None:
             self._read(response)
-        left = len(self._unanswered)
-        self.oracle.check(not left, f"C15: {self._owner} ended with {left} without answer")
         self._alive = asked
         self._forget()
         if self.world.closing:
             raise Ended
 
+    async def _write(self, request):
+        await self.send(self._stream_now, request)
+
+    # --- the application ---
+
     async def _busy(self):
-        """Settles some of the messages that it holds."""
-        self.trip(0.03)
+        """Takes messages, settles some of them, pulls, and changes a prefetch."""
+        self.trip(0.02)
         if self.sometimes(0.3):
             await self.world.sleep(self.rng.random() * self.pace_s / 2)
+        self._take_some(0.9)
         while self._held and self.sometimes(0.7):
-            await self._settle()
-        if self._last_tag > self._acked_tag and self.sometimes(0.5):
-            self._acked_tag = self._last_tag
-            ack = consuming_pb2.TransportAck(delivery_tag=self._last_tag)
-            await self._write(transport_ack=ack)
+            self._settle()
         if not self._no_ack and self._queues and self.sometimes(0.05):
-            self._pull += 1
-            get = consuming_pb2.Get(
-                queue=self.rng.choice(self._queues), messages=2, number=self._pull
-            )
-            await self._write(get=get)
+            self._state.pull(self.rng.choice(self._queues), 2, no_ack=False)
+        if self._subscriptions and self.sometimes(0.03):
+            which = self.rng.choice((None, *self._subscriptions))
+            self._state.set_prefetch(which, self.rng.randrange(2, 9))
 
-    async def _settle(self):
+    def _take_some(self, chance):
+        """Takes arrived messages, each step with this chance."""
+        for inbox in self._state.inboxes:
+            while inbox.rows and self.sometimes(chance):
+                self._take(inbox)
+
+    def _take(self, inbox):
+        taken = self._state.take(inbox, self.rng.randrange(1, 5))
+        rows = taken.content[taken.row : taken.row + taken.rows]
+        tags = list(_tags(taken.runs))
+        self.oracle.check(
+            [row.tag for row in rows] == tags, f"C11: {self._owner} takes {rows} as {tags}"
+        )
+        for tag in () if self._no_ack else tags:
+            if tag not in self._unread:
+                self.oracle.wrong(f"C11: {self._owner}: tag {tag} was taken twice")
+                continue
+            self._held[tag] = self._unread.pop(tag)
+
+    def _settle(self):
         names, weights = zip(*self._weights.items(), strict=True)
         outcome = self.rng.choices(names, weights)[0]
-        delay_ms = 0
-        if outcome == "released" and self.sometimes(0.3):
-            delay_ms = 300
+        delay_ms = 300 if outcome == "released" and self.sometimes(0.5) else 0
         held = sorted(self._held)
+        tag = self.rng.choice(held)
         multiple = self.sometimes(0.2)
-        if multiple:
-            at = self.rng.randrange(len(held))
-            tags = held[: at + 1]
-        else:
-            tags = [self.rng.choice(held)]
-        self._number += 1
-        request = consuming_pb2.Settle(
-            delivery_tag=tags[-1],
-            multiple=multiple,
-            outcome=OUTCOMES[outcome],
-            reason=f"{outcome} by {self.name}" if outcome in ("failed", "rejected") else "",
-            delay_ms=delay_ms,
-            number=self._number,
-        )
-        messages = [self._held.pop(tag) for tag in tags]
-        holds = [Hold(self._owner, tag) for tag in tags]
+        tags = held[: held.index(tag) + 1] if multiple else [tag]
+        reason = f"{outcome} by {self.name}" if outcome in ("failed", "rejected") else ""
+        disposition = Disposition(Outcome(outcome), reason, delay_ms)
+        messages = [self._held.pop(each) for each in tags]
+        holds = [Hold(self._owner, each) for each in tags]
         known = "later" if delay_ms else outcome
         operations = self.oracle.settle(messages, holds, known)
-        self._unanswered[self._number] = Settlement(request, operations, messages)
-        await self._write(settle=request)
+        self._unanswered.update(zip(tags, operations, strict=True))
+        if multiple:
+            self._state.unsettled.settle_up_to(tag, disposition, None)
+        elif disposition == ACCEPT and self.sometimes(0.3):
+            self._state.accept([Range(tag, tag)], When.LAZILY, _now())
+        else:
+            self._state.unsettled.settle_one(tag, disposition, None)
+
+    # --- what the broker answers ---
 
     def _read(self, response):
         header = response.header
         kind = header.WhichOneof("kind")
+        self._state.on_frame(_now())
         if kind == "delivery":
-            for row in rows_of(header.delivery.runs, response.block):
-                self._deliver(row)
+            self._delivered_at = _now()
+            self._deliveries(header.delivery, response.block)
         elif kind == "settled":
             self._settled(header.settled)
         elif kind == "cancelled":
-            code = header.cancelled.reason.code
-            self.oracle.check(code == "queue_not_found", f"C12: {self._owner} cancelled: {code}")
+            reason = errors.from_detail(header.cancelled.reason)
+            self._state.on_cancelled(header.cancelled.consumer, reason)
+            self.oracle.check(
+                reason.code == "queue_not_found", f"C12: {self._owner} cancelled: {reason}"
+            )
+        elif kind == "get_empty":
+            self._state.on_get_empty(header.get_empty.number)
         else:
-            assert kind in ("heartbeat", "get_empty"), header
+            assert kind == "heartbeat", header
+
+    def _deliveries(self, delivery, block):
+        void = self._state.unsettled.void
+        rows = [row._replace(tag=row.tag + void) for row in rows_of(delivery.runs, block)]
+        try:
+            self._state.on_delivery(delivery, rows, _now())
+        except InternalError as error:
+            self.oracle.wrong(f"C1: {self._owner}: {error.message}")
+        for row in rows:
+            self._deliver(row)
 
     def _deliver(self, row):
         known = self._arrived.get(row.tag)
@@ -261,7 +325,7 @@ class Consumer(Client):
             )
             return
         self.oracle.check(
-            row.tag == self._last_tag + 1 or not self._last_tag,
+            row.tag == self._last_tag + 1,
             f"C1: {self._owner}: tag {row.tag} follows {self._last_tag}",
         )
         self._last_tag = row.tag
@@ -269,22 +333,32 @@ class Consumer(Client):
         hold = None if self._no_ack else Hold(self._owner, row.tag)
         message = self.oracle.delivered(row, row.queue, hold, self._begun)
         if message is not None and not self._no_ack:
-            self._held[row.tag] = message
+            self._unread[row.tag] = message
 
     def _settled(self, answer):
-        each = self._unanswered.pop(answer.number, None)
-        if each is None:
+        if answer.number in self._answered:
             self.oracle.wrong(f"C15: {self._owner}: settlement {answer.number} answered twice")
             return
+        self._answered.add(answer.number)
+        settlement = self._state.on_settled(answer)
+        if settlement is None:
+            return  # a part of it has no answer yet
         self.oracle.check(
-            answer.settled == len(each.operations),
-            f"C3: {self._owner}: {answer.settled} settled of {len(each.operations)}",
+            not settlement.mismatched,
+            f"C3: {self._owner}: another number than {settlement.messages} settled",
         )
         instant = self.oracle.now()
         self.oracle.figures["settlements"] += 1
-        for operation in each.operations:
+        for tag in _tags(settlement.runs):
+            operation = self._unanswered.pop(tag)
             operation.done(instant)
             self._alive = max(self._alive, operation.call)
 
-    async def _write(self, **kind):
-        await self.send(self._stream_now, consuming_pb2.ConsumeRequest(**kind))
+
+def _tags(runs):
+    """Each tag of some runs, as pairs of first and last."""
+    return (tag for first, last in runs for tag in range(first, last + 1))
+
+
+def _now():
+    return asyncio.get_running_loop().time()

@@ -229,10 +229,11 @@ class Hoarder(Consumer):
         return len(self._held)
 
     async def _busy(self):
+        self._take_some(1)
         while self._held and self.world.calm and not self.holds:
-            await self._settle()
+            self._settle()
         if self._held and self.settles:
-            await self._settle()
+            self._settle()
 
     def _prefetch(self, _):
         return 12
