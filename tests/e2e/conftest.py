@@ -84,13 +84,14 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[
 
 
 @pytest.fixture
-def next_line(host: subprocess.Popen[str]) -> Callable[..., str]:
+def next_line(host: subprocess.Popen[str], scratch: Path) -> Callable[..., str]:
     """As `last_line`, in the process that ran the previous jobs."""
 
     def run(name: str, *arguments: object) -> str:
         assert host.stdin is not None
         assert host.stdout is not None
-        print(json.dumps([name, *map(str, arguments)]), file=host.stdin, flush=True)
+        line = json.dumps([str(scratch), name, *map(str, arguments)])
+        print(line, file=host.stdin, flush=True)
         ended: Ended = json.loads(host.stdout.readline())
         return last(ended)
 

@@ -1,7 +1,7 @@
 """host.py LOG: runs jobs one after another in this process, as in a notebook, with one JVM.
 
-A line of its input is a command line as JSON; a line of its output is the result: the exit status,
-the output, and the errors. Spark's log goes to LOG.
+A line of its input is a folder for temporary files and a command line, as JSON; a line of its
+output is the result: the exit status, the output, and the errors. Spark's log goes to LOG.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import runpy
 import sys
+import tempfile
 from pathlib import Path
 
 JOBS = Path(__file__).parents[2] / "jobs"
@@ -42,7 +43,7 @@ def main() -> None:
     with spark_session("host", Path(sys.argv[1])):
         """Only a JVM that is started with Delta has it."""
     for line in sys.stdin:
-        name, *arguments = json.loads(line)
+        tempfile.tempdir, name, *arguments = json.loads(line)
         print(json.dumps(run(name, arguments)), file=answers, flush=True)
 
 

@@ -61,9 +61,9 @@ def test_the_main_job_ends_cleanly_when_interrupted(start: Start, scratch: Path)
     assert list(scratch.iterdir()) == []
 
 
-def test_a_table_of_flights_becomes_messages(last_line: LastLine, scratch: Path):
+def test_a_table_of_flights_becomes_messages(next_line: LastLine, scratch: Path):
     """K3: every row of the table is in the queue once."""
-    line = last_line("delta_to_queue.py", "--limit", 2_500)
+    line = next_line("delta_to_queue.py", "--limit", 2_500)
     assert line == (
         "delta_rows=2500 streamed=2500 published=2500 ready=2500 queue_rows=2500 unacked=0"
         " duplicates=0 OK"
@@ -71,9 +71,9 @@ def test_a_table_of_flights_becomes_messages(last_line: LastLine, scratch: Path)
     assert list(scratch.iterdir()) == []
 
 
-def test_broken_flights_are_dead_letters(last_line: LastLine, scratch: Path):
+def test_broken_flights_are_dead_letters(next_line: LastLine, scratch: Path):
     """K8, S6: each flight is enriched once, or rejected once with the reason; none is both."""
-    line = last_line("enrich_queue.py", "--limit", 2_500, "--option", "maxMessagesPerTrigger=1000")
+    line = next_line("enrich_queue.py", "--limit", 2_500, "--option", "maxMessagesPerTrigger=1000")
     assert line == (
         "published=2500 confirmed=2500 accepted=2475 rejected=25 enriched=2475 dead=25 unacked=0"
         " duplicates=0 unexplained=0 OK"
@@ -81,9 +81,9 @@ def test_broken_flights_are_dead_letters(last_line: LastLine, scratch: Path):
     assert list(scratch.iterdir()) == []
 
 
-def test_rejected_flights_come_back_repaired(last_line: LastLine, scratch: Path):
+def test_rejected_flights_come_back_repaired(next_line: LastLine, scratch: Path):
     """K3, Q6: rejected flights are repaired, redriven once, and pass."""
-    assert last_line("redrive.py", "--limit", 2_500) == (
+    assert next_line("redrive.py", "--limit", 2_500) == (
         "rejected=25 repaired=25 published=2500 accepted=2500 enriched=2500 dead=0 ready=0"
         " unacked=0 duplicates=0 OK"
     )
