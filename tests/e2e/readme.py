@@ -1,4 +1,4 @@
-"""Command lines of jobs in the connector's README, as words."""
+"""Command lines of jobs in connector/docs/spark.md, as words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-_README = Path(__file__).parents[2] / "connector/README.md"
+_README = Path(__file__).parents[2] / "connector/docs/spark.md"
 
 
 def job_lines(*having: str) -> list[list[str]]:

@@ -26,6 +26,8 @@ START_S = 90
 RUN_S = 360
 # Limit of a test: a program's run and the start of its cluster, on a busy machine.
 TEST_S = 540
+# The guides whose examples the tests run.
+GUIDES = ("connector/docs/spark.md", "connector/docs/recipes.md")
 # Two host names on one machine: a speculative copy of a task only goes to another host.
 HOSTS = ("127.0.0.1", "127.0.0.2")
 MASTER_COMMAND = ("spark-class", "org.apache.spark.deploy.master.Master")
@@ -41,8 +43,8 @@ def readme(path: str) -> str:
 
 
 def readme_section(title: str) -> str:
-    """The text of one section of connector/README.md."""
-    text = readme("connector/README.md")
+    """The text of one section of connector/docs/spark.md."""
+    text = readme(GUIDES[0])
     return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 

@@ -1,4 +1,4 @@
-"""The environments of K9: commands of connector/README.md, with names and paths replaced.
+"""The environments of K9: commands of connector/docs/spark.md, with names and paths replaced.
 
 Each moves messages from queue to queue: source, sink, the sink's commit, and the last batch
 acknowledged.

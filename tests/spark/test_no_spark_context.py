@@ -10,12 +10,12 @@ from tests.spark import cluster
 
 pytestmark = pytest.mark.timeout(cluster.TEST_S)
 
-CONNECTOR = cluster.readme("connector/README.md")
+GUIDES = "".join(map(cluster.readme, cluster.GUIDES))
 PROGRAM = "".join(cluster.readme_blocks(cluster.readme("README.md"), "python"))
-LATE, DECODE = (text for text in cluster.readme_blocks(CONNECTOR, "python") if "settle(" in text)
+LATE, DECODE = (text for text in cluster.readme_blocks(GUIDES, "python") if "settle(" in text)
 CONFIGURED = 'configure(SparkSession.builder.master("local[2]")).getOrCreate()'
 STARTED = 'embedded("ackq/broker").start()'
-SQL = "".join(cluster.readme_blocks(CONNECTOR, "sql"))
+SQL = "".join(cluster.readme_blocks(GUIDES, "sql"))
 
 # Every way to Spark's JVM is refused to the program and to ackq, as managed runtimes do.
 REFUSING = """

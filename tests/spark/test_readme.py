@@ -12,9 +12,9 @@ from tests.spark import cluster
 
 ROOT = cluster.readme("README.md")
 TIMEOUT_S = 300
-CONNECTOR = cluster.readme("connector/README.md")
+GUIDES = "".join(map(cluster.readme, cluster.GUIDES))
 PROGRAM = "".join(cluster.readme_blocks(ROOT, "python"))
-SORT, DECODE = (text for text in cluster.readme_blocks(CONNECTOR, "python") if "settle(" in text)
+SORT, DECODE = (text for text in cluster.readme_blocks(GUIDES, "python") if "settle(" in text)
 
 
 class Reader:

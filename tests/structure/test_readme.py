@@ -37,7 +37,7 @@ READMES = {
     for pattern in PAGES.get(folder, ("**/README.md", "docs/*.md", "design/*.md"))
     for path in sorted((ROOT / folder).glob(pattern))
 }
-CONNECTOR = READMES["connector/README.md"]
+SPARK = READMES["connector/docs/spark.md"]
 BROKER = READMES["broker_stub/README.md"]
 USES = {
     "all": set(Use),
@@ -70,7 +70,7 @@ def blocks(readme, language):
 
 # --- tables ---
 
-OPTION_ROWS = table(CONNECTOR, "Options")
+OPTION_ROWS = table(SPARK, "Options")
 
 
 def test_the_options_table_is_whole():
@@ -103,7 +103,7 @@ def test_the_options_table_says_the_defaults():
 def test_the_columns_table_is_whole():
     """The table has every column with its type, and where it is read or written."""
     here = {}
-    for names, kind, *where in table(CONNECTOR, "Columns"):
+    for names, kind, *where in table(SPARK, "Columns"):
         known = (html.unescape(kind), *map(bool, where))
         here |= dict.fromkeys(re.findall(r"\w+", names), known)
     types = {**columns.STORED, **columns.DELIVERED, **columns.BROWSED}
@@ -216,11 +216,12 @@ def test_python_blocks_import_what_there_is(text):
             assert [each.name for each in node.names if not hasattr(module, each.name)] == []
 
 
-CLIENT = [text for text in blocks(CONNECTOR, "python") if "Channel(" in text]
+GUIDE = READMES["connector/docs/python-client.md"]
+CLIENT = [text for text in blocks(GUIDE, "python") if "Channel(" in text]
 
 
 @pytest.mark.parametrize(
-    ("text", "published"), [(CLIENT[0], 1), (CLIENT[2], 2001)], ids=["threads", "asyncio"]
+    ("text", "published"), [(CLIENT[0], 1), (CLIENT[1], 2001)], ids=["threads", "asyncio"]
 )
 def test_the_client_publishes_and_consumes(broker, admin, text, published):
     """The client's blocks without Spark run unchanged, except for the endpoint."""
@@ -233,7 +234,7 @@ def test_the_client_publishes_and_consumes(broker, admin, text, published):
 def test_the_loop_of_a_consumer_outlives_the_broker(broker, admin):
     """C17: the README's consumer loop reports the reconnect to a restarted broker, and goes on."""
     admin.declare_queue("orders")
-    program = CLIENT[1].replace("127.0.0.1:5775", broker.endpoint)
+    program = CLIENT[2].replace("127.0.0.1:5775", broker.endpoint)
     command = [sys.executable, "-u", "-c", program]
     loop = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

@@ -1,7 +1,7 @@
 """The end of a command: its exit status by the kind of error, and its output on stderr.
 
 For people an error is one line; with `--json` it is a JSON document, like everything on stderr. The
-statuses are a promise to scripts: `connector/README.md` documents them.
+statuses are a promise to scripts: `connector/docs/cli.md` documents them.
 """
 
 from __future__ import annotations

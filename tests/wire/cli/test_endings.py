@@ -199,7 +199,7 @@ def test_nobody_is_asked_without_a_terminal(endpoint, orders, admin):
 
 
 def test_a_shell_completes_commands():
-    """Shell completion works with the line that connector/README.md names."""
+    """Shell completion works with the line that connector/docs/cli.md names."""
     done = subprocess.run(
         [sys.executable, "-c", "from ackq.cli.commands import ackq; ackq(prog_name='ackq')"],
         capture_output=True,

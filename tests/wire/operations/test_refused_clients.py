@@ -117,7 +117,7 @@ def test_the_readme_gets_in(brokers):
     """A9: the README's program runs as printed, except for names and paths."""
     secured = brokers["secured"]
     security = secured.security()
-    text = (Path(__file__).parents[3] / "connector/README.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "connector/docs/secure.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     (block,) = [each for each in blocks if "Security(" in each]
     here = {

@@ -198,7 +198,7 @@ def _unknown(key: str) -> UnknownOptionError:
         nearest = next((OPTIONS[match].name for match in matches if match not in _COSTLY), None)
     if nearest is None:
         return UnknownOptionError(
-            f"There is no option '{key}'. The table of options is in connector/README.md.",
+            f"There is no option '{key}'. The table of options is in connector/docs/spark.md.",
             option=key,
             nearest="",
         )

@@ -218,7 +218,7 @@ def test_no_option_is_suggested_that_costs_messages(key):
         check({**BASE, key: "true"})
     assert caught.value.fields == {"option": key, "nearest": ""}
     assert str(caught.value) == (
-        f"There is no option '{key}'. The table of options is in connector/README.md."
+        f"There is no option '{key}'. The table of options is in connector/docs/spark.md."
     )
 
 
