@@ -39,6 +39,7 @@ READMES = {
 }
 SPARK = READMES["connector/docs/spark.md"]
 BROKER = READMES["broker_stub/README.md"]
+OPERATE = READMES["broker_stub/docs/operate.md"]
 USES = {
     "all": set(Use),
     "read": {Use.SOURCE, Use.BROWSE},
@@ -121,14 +122,14 @@ def test_the_columns_table_is_whole():
 
 def test_the_queue_properties_table_is_whole():
     """The table has every option of `ackq queue declare`, except those of all commands."""
-    named = {name for row in table(BROKER, "Queue properties") for name in flags(row[0])}
+    named = {name for row in table(OPERATE, "Queue properties") for name in flags(row[0])}
     common = {"--endpoint", "--json"}
     assert named == set(known_options(command_of(ackq, ["queue", "declare"]))) - common
 
 
 def test_the_configuration_table_is_whole():
     """Every option of `ackq-broker serve` with its default, in the order of its help."""
-    rows = {cell.strip("`-"): default for cell, default, _ in table(BROKER, "Configuration")}
+    rows = {cell.strip("`-"): default for cell, default, _ in table(OPERATE, "Configuration")}
     assert list(rows) == list(SERVE_OPTIONS)
     for name, default in rows.items():
         known = DEFAULTS[name]

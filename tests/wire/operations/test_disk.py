@@ -18,8 +18,8 @@ BODY_BYTES = 1024
 ROWS = 600_000
 # One message in so many goes to another queue, like the remainder of a consumed queue.
 KEPT_ONE_IN = 4000
-# README's promise for a broker that was idle for a minute, besides the last segment, which is
-# allocated at full size.
+# The promise of broker_stub/docs/operate.md for a broker that was idle for a minute, besides the
+# last segment, which is allocated at full size.
 MOST_TIMES = 2.5
 IDLE_S = 60
 
