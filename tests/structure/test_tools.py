@@ -41,9 +41,10 @@ def test_mypy_strict():
     run("mypy")
 
 
-def test_mypy_strict_of_a_users_program():
-    """The client's API is typed, so that a wrong word in a program is an error before it runs."""
-    run("mypy", "--strict", "tests/structure/typed_client.py")
+def test_types_of_the_public_api():
+    """mypy and pyright accept a user's program, and find an error in each line marked as wrong."""
+    run("mypy", "--strict", "tests/typing/api.py")
+    run("basedpyright", "--project", "tests/typing", "--pythonpath", sys.executable)
 
 
 def test_protocol_lint():

@@ -1,17 +1,20 @@
-"""A program of a user that `mypy --strict` checks; it is not run.
+"""A program over the public API that mypy and pyright check; it is not run.
 
-A line with `type: ignore` is wrong, and mypy fails if it finds no error in it.
+A line with `type: ignore` is wrong: a checker that finds no error in it fails.
 """
 
 from concurrent.futures import Future
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
+import ackq_broker
 from ackq.client import (
     AcknowledgeMode,
     Admin,
     AsyncChannel,
     AsyncPublisher,
+    Broker,
     Channel,
     Confirmation,
     DeathCause,
@@ -22,8 +25,14 @@ from ackq.client import (
     OutcomeName,
     OverflowName,
     Publisher,
+    Security,
+    Session,
+    Settlement,
     TransactionalPublisher,
+    wait_ready,
 )
+from ackq.errors import AckqError, BrokerUnavailableError
+from ackq.spark import BatchLogger, configure, settle, txn_options
 
 KIND: ExchangeKind = "topic"
 OVERFLOW: OverflowName = "drop-head"
@@ -81,3 +90,38 @@ def listed(admin: Admin) -> tuple[int, int, int, bool]:
     names += [each.writer for each in admin.writers()]
     names += [each.exchange for each in admin.exchanges()]
     return queue.ready + queue.unacked, queue.delayed, session.leased, session.live
+
+
+def settled(message: Message) -> Settlement:
+    """An outcome has its own method, with the details that it takes."""
+    message.accept().result(5.0)
+    message.release(delay_ms=100)
+    message.reject("no such customer")
+    message.accept("why")  # type: ignore[call-arg]
+    return message.fail("busy", delay_ms=1_000)
+
+
+def connected() -> Broker:
+    """A broker with its security is one value."""
+    broker = Broker("broker:5775", Security(tls=True, ca="ca.pem", token_file="token"))
+    wait_ready(broker, 10)
+    Session(broker).horizon()
+    Publisher(broker, routing_key=1)  # type: ignore[arg-type]
+    with ackq_broker.embedded() as running, Publisher(running.endpoint) as publisher:
+        publisher.publish("a", queue="q", ttl_ms=1_000, headers={"a": "b"})
+        publisher.publish("a", ttl="1s")  # type: ignore[call-arg]
+    return broker
+
+
+def error(failed: AckqError) -> str:
+    """Each error has a code and fields."""
+    return failed.code if isinstance(failed, BrokerUnavailableError) else failed.fields["queue"]
+
+
+def spark_program(builder: SparkSession.Builder, rows: DataFrame, batch_id: int) -> None:
+    """The helpers of a Spark program."""
+    session = configure(builder, max_message_bytes=1_024).getOrCreate()
+    session.streams.addListener(BatchLogger())
+    configure(builder, max_message_bytes="1k")  # type: ignore[arg-type]
+    settle(rows)
+    rows.write.format("ackq").options(**txn_options(rows, batch_id, "good")).save()
