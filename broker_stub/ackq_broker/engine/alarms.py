@@ -165,17 +165,18 @@ class DiskAlarm:
 
     Attributes:
         reason: Why the broker accepts no messages; empty while the alarm is off.
+        reserve_bytes: Space that is kept free for commands that drain the broker.
 
     Args:
         free_bytes: Returns the free space of the disk.
-        reserve_bytes: Space that is kept free for commands that drain the broker.
+        reserve_bytes: See the attribute.
     """
 
     def __init__(
         self, free_bytes: Callable[[], int], reserve_bytes: int = limits.DISK_RESERVE_BYTES
     ) -> None:
         self._free_bytes = free_bytes
-        self._reserve_bytes = reserve_bytes
+        self.reserve_bytes = reserve_bytes
         self.reason = ""
         self.poll()
 
@@ -183,9 +184,9 @@ class DiskAlarm:
         """Reads the free space; returns `reason`."""
         free = self._free_bytes()
         self.reason = ""
-        if free < self._reserve_bytes:
+        if free < self.reserve_bytes:
             self.reason = (
-                f"The broker's disk has {free} bytes left; below {self._reserve_bytes} bytes the "
+                f"The broker's disk has {free} bytes left; below {self.reserve_bytes} bytes the "
                 "broker only serves requests that drain it. Free disk space, or consume messages."
             )
         return self.reason
@@ -193,4 +194,4 @@ class DiskAlarm:
     def check(self) -> None:
         """Raises DiskFullError while the alarm is on."""
         if self.reason:
-            raise DiskFullError(self.reason, reserve=self._reserve_bytes)
+            raise DiskFullError(self.reason, reserve=self.reserve_bytes)

@@ -245,7 +245,7 @@ class Scrape(Collector):
         yield _gauge(
             "ackq_disk_reserve_bytes",
             "Free bytes below which publishers are blocked.",
-            limits.DISK_RESERVE_BYTES,
+            self._context.engine.disk_alarm.reserve_bytes,
         )
 
     def _of_resources(self) -> Iterator[Metric]:

@@ -176,6 +176,13 @@ def test_the_syncs_of_the_journal(broker):
     assert buckets == sorted(buckets)
 
 
+def test_the_reserve_is_the_configured_one():
+    """P8, M2: the alert on a full disk compares with the reserve that the broker keeps."""
+    env = {"ACKQ_BROKER_RESERVE": "3GiB"}
+    with ackq_broker.embedded(env=env, http=True) as running:
+        assert value(scrape(running), "ackq_disk_reserve_bytes") == 3 << 30
+
+
 def test_counts_outlive_a_queue(broker):
     """M2: a deleted queue's counts stay in the totals."""
     name = "ackq_queue_messages_published_total"
