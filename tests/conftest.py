@@ -1,21 +1,22 @@
 """Shared parts of all suites: a real broker process per test, the option `--rule`, the order."""
 
 import os
+import signal
+import subprocess
 
 import hypothesis
 import pytest
 
-from tests import rules, schedule, servers
+from tests import class_archive, rules, schedule, servers
 
 # The duration of an example depends on the machine.
 hypothesis.settings.register_profile("ackq", deadline=None)
 hypothesis.settings.load_profile("ackq")
 
-# A JVM that lives for seconds does not recover the cost of its second compiler: a job needs 43 s of
-# CPU with it, and 25 s without it.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", class_archive.java_options())
 
 RULES_WANTED = pytest.StashKey[list[str]]()
+ARCHIVE = pytest.StashKey[subprocess.Popen[bytes] | None]()
 
 
 def pytest_addoption(parser):
@@ -44,6 +45,21 @@ def pytest_configure(config):
         config.stash[RULES_WANTED] = rules.wanted(given, rules.defined()) if given else []
     except ValueError as error:
         raise pytest.UsageError(f"--rule: {error}") from None
+
+
+def pytest_sessionstart(session):
+    """Makes the archive of Spark's classes beside a run on several workers, if there is none."""
+    if getattr(session.config.option, "numprocesses", None):
+        session.config.stash[ARCHIVE] = class_archive.start_making()
+
+
+def pytest_sessionfinish(session):
+    """Ends the making of the archive with the run."""
+    making = session.config.stash.get(ARCHIVE, None)
+    if making is not None and making.poll() is None:
+        os.killpg(making.pid, signal.SIGKILL)
+    if making is not None:
+        making.wait()
 
 
 def pytest_report_header(config):
