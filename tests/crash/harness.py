@@ -12,7 +12,7 @@ import pyarrow as pa
 from ackq.client import Admin, Publisher
 
 ROOT = Path(__file__).parents[2]
-SPARK_TIMEOUT_S = 150
+SPARK_TIMEOUT_S = 300
 
 
 def ids(first, last):

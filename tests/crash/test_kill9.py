@@ -24,6 +24,7 @@ from tests.crash.harness import (
     messages,
     unacked,
 )
+from tests.eventually import SOON_S, eventually
 from tests.fakes.relay import Relay
 
 pytestmark = pytest.mark.crash
@@ -46,10 +47,10 @@ def test_broker_killed_in_mid_publish(broker):
         for number, start in enumerate(range(0, len(names), 20)):
             answers.append(publisher.publish_batch(messages(names[start : start + 20])))
             if number in {30, 120, 250}:
-                answers[number - 5].result(30)
+                answers[number - 5].result(SOON_S)
                 broker.kill()
                 broker.restart()
-        publisher.flush(60)
+        publisher.flush(SOON_S)
         assert [answer.result(0) for answer in answers] == [20] * len(answers)
     assert in_queue(broker.endpoint, "in") == once(names)
 
@@ -103,18 +104,21 @@ def test_broker_killed_after_the_sync_of_a_commit(tmp_path, sync):
         def transact():
             publisher.publish("good", routing_key="in")
             publisher.publish("unroutable", routing_key="nowhere")
-            publisher.commit(30)
+            publisher.commit(SOON_S)
 
         told = []
         relay.hold("to_client")
         for _ in range(3):
             answer = pool.submit(transact)
-            if broker.wait_dead(1):
+            if not broker.wait_dead(1):
+                relay.release()
+                eventually("an end", lambda: answer.done() or not broker.alive())  # noqa: B023
+            if not broker.alive():
                 broker.restart(env={})
                 relay.cut()
                 relay.heal()
             relay.release()
-            error = answer.exception(60)
+            error = answer.exception(SOON_S)
             if isinstance(error, TransactionRolledBackError):
                 publisher.rollback()
             else:

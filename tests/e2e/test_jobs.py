@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,20 +14,13 @@ import ackq_broker
 import enrich_queue
 from ackq.client import Admin, Broker, Publisher
 from kit import flights
+from tests.eventually import eventually
 from tests.fakes.secured import secured_broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.delta]
 
 Start = Callable[..., subprocess.Popen[str]]
 LastLine = Callable[..., str]
-
-
-def until(done: Callable[[], bool]) -> None:
-    """Waits until a condition holds, as it must within seconds."""
-    deadline = time.monotonic() + 30
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_the_main_job_accounts_for_every_flight(last_line: LastLine, scratch: Path):
@@ -107,7 +99,8 @@ def test_queues_of_a_running_broker_are_sorted_and_redriven(next_line: LastLine,
     ):
         may = {"configure": "dead", "write": "in|out", "read": "in|dead"}
         token_file = secured.add("jobs", "none", **may)
-        until(lambda: secured.knows(Path(token_file).read_text().strip()))
+        token = Path(token_file).read_text().strip()
+        eventually("the user", lambda: secured.knows(token))
         admin.declare_queue("dead")
         admin.declare_queue("in", dead_letter_queue="dead")
         admin.declare_queue("out")
@@ -166,7 +159,8 @@ def test_a_queue_becomes_a_table_and_the_table_messages(next_line: LastLine, tmp
     ):
         may = {"write": "streamed|batch", "read": flights.QUEUE}
         token_file = secured.add("jobs", "none", **may)
-        until(lambda: secured.knows(Path(token_file).read_text().strip()))
+        token = Path(token_file).read_text().strip()
+        eventually("the user", lambda: secured.knows(token))
         security = secured.security()
         at = ("--endpoint", secured.endpoint, "--table", table)
         at += ("--ca", security.ca, "--token-file", token_file)

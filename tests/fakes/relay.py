@@ -11,6 +11,7 @@ import struct
 import threading
 from contextlib import suppress
 
+from tests.eventually import SOON_S
 from tests.fakes.faults import DIRECTIONS
 
 _CHUNK_BYTES = 1 << 16
@@ -23,7 +24,6 @@ _PIECES = 20
 # until then; it goes on when a newer one has brought the broker this many bytes.
 _OVERTAKEN_S = 0.2
 _AHEAD_BYTES = 1_000
-_SOON_S = 10
 
 
 class Relay:
@@ -106,10 +106,10 @@ class Relay:
             return
         self.cut()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_SOON_S)
+        self._thread.join(SOON_S)
 
     def _do(self, work):
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(_SOON_S)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(SOON_S)
 
     # --- on the relay's thread ---
 

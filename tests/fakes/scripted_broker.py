@@ -28,9 +28,9 @@ from ackq.v1 import (
     sessions_pb2_grpc,
 )
 from ackq.wire import block
+from tests.eventually import SOON_S
 
 HISTORY = "history-1"
-SOON_S = 10
 Script = Callable[[Iterator[publishing_pb2.PublishRequest]], Iterator[object]]
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from concurrent.futures import wait
 
 import pytest
 
 from ackq.spark.engine import SAYS_START
+from tests.eventually import eventually
 from tests.spark.ledger import N
 
-TIMEOUT_S = 90
+# A query takes 5 to 20 s on a quiet machine.
+TIMEOUT_S = 200
 
 
 def pytest_collection_modifyitems(items):
@@ -148,12 +149,15 @@ class Kit:
         rows = self.browse(queue, "body binary, headers map<string,string>").collect()
         return [(bytes(row.body), row.headers["ackq-dead-reason"]) for row in rows]
 
-    def wait_for(self, query, done):
+    def wait_for(self, query, what, done):
         """Lets a query run until a condition holds; raises the query's error."""
-        until = time.monotonic() + TIMEOUT_S
-        while not done():
-            assert time.monotonic() < until, self.admin.queues()
-            assert not query.awaitTermination(0.1), "the query ended"
+
+        def reached():
+            found = done()
+            assert found or not query.awaitTermination(0.1), "the query ended"
+            return found
+
+        eventually(what, reached, within_s=TIMEOUT_S)
 
     def log(self, checkpoint, kind):
         """The entries of a checkpoint's `offsets` or `commits`, by batch."""

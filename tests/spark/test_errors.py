@@ -237,7 +237,7 @@ def test_fenced_query_stops(kit, kept):
         query.processAllAvailable()
         kit.admin.release_session("job", fence=True)
         with pytest.raises(StreamingQueryException, match=r"ackq\.errors.*'job'"):
-            query.awaitTermination(60)
+            query.awaitTermination(200)
     finally:
         query.stop()
 

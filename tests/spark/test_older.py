@@ -8,12 +8,12 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from ackq.spark import BatchLogger, settle
+from tests.spark.conftest import TIMEOUT_S
 from tests.spark.ledger import N
 from tests.spark.versions import needs_no_start
 
 pytestmark = needs_no_start
 
-TIMEOUT_S = 90
 RUNS_THAT_END = pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
 WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
@@ -196,7 +196,7 @@ def test_batches_without_rows_between_batches_with_rows(kit):
         unique = rows.dropDuplicatesWithinWatermark(["delivery_tag"])
         query = kit.each(unique, "cp", act, processingTime="0 seconds").start()
         try:
-            kit.wait_for(query, lambda row=row: [row] in [found for _, found in taken[:-1]])
+            kit.wait_for(query, "row", lambda row=row: [row] in [found for _, found in taken[:-1]])
         finally:
             query.stop()
     assert [found for _, found in taken if found] == [[row] for row in N[:3]]

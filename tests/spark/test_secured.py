@@ -1,7 +1,5 @@
 """Queries with a broker that has TLS and users: admission, rotation, and reasons of refusals."""
 
-import time
-
 import pytest
 
 from ackq.client import Admin, Publisher, close_channels
@@ -70,9 +68,7 @@ def relay(kit, options, **trigger):
 def test_a_query_that_is_refused_fails_at_once(kit, fails, options, wrong, said):
     """A9: a refused query fails at once, not after `retryTimeout`, and names the remedy."""
     given = wrong if "tls" in wrong else {"tlsCa": options["tlsCa"], **wrong}
-    started = time.monotonic()
-    text = fails(relay(kit, given))
-    assert time.monotonic() - started < 45
+    text = fails(relay(kit, {"retryTimeout": "1h", **given}))
     assert said in text
     assert "wr0ng" not in text
 
@@ -82,13 +78,13 @@ def test_a_query_goes_on_over_a_rotation(kit, secured, options):
     publish(secured, b"1")
     query = relay(kit, options, processingTime="200 milliseconds").start()
     try:
-        kit.wait_for(query, lambda: kit.depth("out")[0] == 1)
+        kit.wait_for(query, "a message", lambda: kit.depth("out")[0] == 1)
         secured.add("all", token="old", also="new")
-        kit.wait_for(query, lambda: secured.knows("new"))
+        kit.wait_for(query, "the new token", lambda: secured.knows("new"))
         secured.add("all", token="new")
-        kit.wait_for(query, lambda: not secured.knows("old"))
+        kit.wait_for(query, "the old one's end", lambda: not secured.knows("old"))
         publish(secured, b"2")
-        kit.wait_for(query, lambda: kit.bodies("out") == [b"1", b"2"])
+        kit.wait_for(query, "two messages", lambda: kit.bodies("out") == [b"1", b"2"])
     finally:
         query.stop()
 

@@ -17,11 +17,9 @@ from ackq.v1.sessions_pb2 import HoldRequest
 from ackq_broker.core import commands, views
 from ackq_broker.engine import recovery
 from tests.fakes.raw_client import Client
+from tests.spark.conftest import TIMEOUT_S
 from tests.spark.ledger import N
 from tests.spark.versions import FIRST, batches, needs_start
-
-TIMEOUT_S = 90
-
 
 # --- admission ---
 
@@ -49,7 +47,7 @@ def test_minimum_is_not_waited_for_longer_than_its_delay(kit, kept):
     rows = kit.source("in", minMessagesPerTrigger=4, maxTriggerDelay="1ms")
     query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
     try:
-        kit.wait_for(query, lambda: kept.bodies == N[:3])
+        kit.wait_for(query, "the batch", lambda: kept.bodies == N[:3])
     finally:
         query.stop()
 
@@ -355,7 +353,7 @@ def test_new_queues_join_a_running_query(kit, kept):
         kit.declare("orders.us", "invoices.us")
         kit.publish("orders.us", b"2")
         kit.publish("invoices.us", b"3")
-        kit.wait_for(query, lambda: kept.bodies == [b"1", b"2"])
+        kit.wait_for(query, "both queues", lambda: kept.bodies == [b"1", b"2"])
     finally:
         query.stop()
     assert sorted(kit.admin.session("job").queues) == ["orders.eu", "orders.us"]

@@ -227,7 +227,7 @@ def test_failed_rows_meet_the_delivery_limit(kit):
 
     query = kit.each(kit.source("in"), "cp", act, processingTime="0 seconds").start()
     try:
-        kit.wait_for(query, lambda: total(kit, "dead") == 1)
+        kit.wait_for(query, "a dead letter", lambda: total(kit, "dead") == 1)
     finally:
         query.stop()
     assert counts == {1: 1, 2: 1}

@@ -56,7 +56,7 @@ def test_a_table_takes_the_options_of_each_statement(kit, sql):
     query = sink.option("checkpointLocation", str(kit.folder / "cp")).trigger(availableNow=True)
     ended = query.toTable("messages")
     try:
-        assert ended.awaitTermination(90)
+        assert ended.awaitTermination(200)
     finally:
         ended.stop()
     assert kit.bodies("orders") == [b"one", b"two"]

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import pytest
 
+from tests.eventually import equals, eventually
 from tests.wire.brokers.dialect import (
     Channel,
     Connection,
@@ -18,7 +19,6 @@ from tests.wire.brokers.dialect import (
     Properties,
     Refused,
 )
-from tests.wire.brokers.streams import until
 from tests.wire.differences import Differences
 
 D = TypeVar("D", bound=Dialect)
@@ -106,7 +106,7 @@ class Bench(Generic[D]):
 
     def wait_ready(self, queue: str, messages: int) -> None:
         """Waits until the queue has this number of ready messages."""
-        until(lambda: self.ready(queue) == messages)
+        eventually("ready messages", lambda: self.ready(queue), equals(messages), every_s=0.01)
 
     def drain(self, queue: str) -> list[bytes]:
         """Takes all ready messages off a queue; returns their bodies in order."""

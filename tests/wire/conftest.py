@@ -8,12 +8,12 @@ from ackq.client import close_channels
 from ackq.errors import InUseError
 from ackq.v1 import admin_pb2, links_pb2, sessions_pb2
 from tests import servers
+from tests.eventually import eventually
 from tests.fakes.raw_client import Client, error_of, holder
 from tests.wire.bench import Bench
 from tests.wire.brokers import ackq as ackq_target
 from tests.wire.brokers import rabbitmq as rabbitmq_target
 from tests.wire.brokers import rabbitmq_server
-from tests.wire.brokers.streams import until
 from tests.wire.table import BROKERS, Table
 
 _table = Table()
@@ -45,7 +45,7 @@ def client(shared_broker):
             )
         for info in raw.links.ListLinks(links_pb2.ListLinksRequest()).links:
             request = links_pb2.RemoveLinkRequest(link=info.link, forget=True)
-            until(lambda request=request: _removed(raw, request))
+            eventually("the end of the link", lambda request=request: _removed(raw, request))
         for info in raw.admin.ListExchanges(admin_pb2.ListExchangesRequest()).exchanges:
             raw.admin.DeleteExchange(admin_pb2.DeleteExchangeRequest(exchange=info.exchange))
         for info in raw.admin.ListQueues(admin_pb2.ListQueuesRequest()).queues:

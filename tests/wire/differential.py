@@ -12,9 +12,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.eventually import eventually
 from tests.wire.bench import Bench
 from tests.wire.brokers.dialect import Channel, Delivery, Dialect, Message, Outcome, Refused
-from tests.wire.brokers.streams import Return, until
+from tests.wire.brokers.streams import Return
 
 CHANNELS = 2
 NOBODY = "nobody"
@@ -341,7 +342,7 @@ class Pair:
     def _agree(self, step: object) -> None:
         """Waits until both brokers' answers, deliveries and ready counts agree, twice in a row."""
         try:
-            until(self._settled_down, timeout_s=5)
+            eventually("agreement", self._settled_down, within_s=30, every_s=0.01)
         except AssertionError:
             one, other = ((side.seen[-12:], side.ready()) for side in self._sides)
             raise AssertionError(f"after {step}:\n{one}\n{other}") from None

@@ -17,7 +17,7 @@ from tests.wire.differential import Pair, programs
 EXAMPLES, SEED = map(int, os.environ.get("ACKQ_DIFFERENTIAL", "15,1").split(","))
 
 
-@pytest.mark.timeout(120 + 5 * EXAMPLES)
+@pytest.mark.timeout(600 + 5 * EXAMPLES)
 @seed(SEED)
 @settings(
     max_examples=EXAMPLES,

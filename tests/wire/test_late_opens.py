@@ -19,10 +19,10 @@ from ackq.client import Channel, Publisher, TransactionalPublisher
 from ackq.v1 import publishing_pb2
 from ackq_link.edge import AsyncLink, Proof
 from ackq_link.edge import link as async_link
+from tests.eventually import SOON_S, eventually
 from tests.fakes.raw_client import error_of
 from tests.fakes.raw_link import SOURCE, RawLink, columns
 
-SOON_S = 30
 COPY = {"attempt": b"of a copy"}
 
 
@@ -161,22 +161,17 @@ def test_copied_channel(own, broker):
     own.publish(b"a")
     with Channel(broker.endpoint) as channel:
         channel.get("q", 1)
-        pull = until_refused(lambda: channel.get("q", 1), errors.AckqError)
         with own.consume(channel._stream._channel_id, **COPY):
-            assert "was copied" in pull()
+            assert "was copied" in eventually("a refusal", lambda: refusal_of_pull(channel))
 
 
-def until_refused(act, error):
-    """Returns a function that repeats a call until it is refused, and returns the message."""
-
-    def repeat():
-        while True:
-            try:
-                act()
-            except error as refused:
-                return refused.message
-
-    return repeat
+def refusal_of_pull(channel):
+    """Why a pull is refused; empty if it is not."""
+    try:
+        channel.get("q", 1)
+    except errors.AckqError as refused:
+        return refused.message
+    return ""
 
 
 def test_copied_link(own, broker, monkeypatch):

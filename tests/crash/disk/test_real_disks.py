@@ -24,8 +24,8 @@ from tests.crash.disk.failpoints import environment
 from tests.crash.disk.power_loss import FAILED, crash
 from tests.crash.disk.volumes import MIB, Volume, drop_cache
 from tests.crash.harness import ids, in_queue, messages
+from tests.eventually import SOON_S, eventually
 from tests.fakes.raw_client import Client, refused_with
-from tests.wire.brokers.streams import until
 
 pytestmark = pytest.mark.crash
 
@@ -34,7 +34,6 @@ CUTS = 2
 SOUND, OLD = 5, 12
 # Three times the reserve of a broker with small files.
 SMALL_BYTES = 5 * MIB
-SOON_S = 60
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -121,7 +120,7 @@ def test_a_sector_that_cannot_be_read(tmp_path):
         client.publish(*old)
         client.publish(b"new", queue="new")
         # From here on nothing is written.
-        until(lambda: " 0 records" in list(dump(volume.mount_point))[-1])
+        eventually("rest", lambda: " 0 records" in list(dump(volume.mount_point))[-1])
         segment = volume.mount_point / segment_name(1)
         drop_cache(segment)
         volume.fail(segment)
@@ -154,7 +153,8 @@ def test_a_disk_that_others_fill(tmp_path):
                 churn(channel, broker.log_file)
                 assert broker.alive()
                 filler.unlink()
-                until(lambda: "has room on the disk again" in broker.log_file.read_text())
+                log = broker.log_file.read_text
+                eventually("room", log, lambda text: "has room on the disk again" in text)
             with Channel(broker.endpoint) as channel:
                 taken = drain(channel)
                 confirmed = [names for names, answer in answers if answer.exception(SOON_S) is None]
@@ -195,12 +195,11 @@ def fill(path):
 def churn(channel, log):
     """Takes messages and requeues them until the journal has no room for that."""
     reasons = (str(number) * 1000 for number in range(10**6))
-    with suppress(BrokerUnavailableError, TimeoutError):
-        while True:
+    while "waits for room on the disk" not in log.read_text():
+        with suppress(BrokerUnavailableError, TimeoutError):
             for message in channel.get("in", 50, timeout_s=2):
                 answer = message.fail(next(reasons))
             answer.result(2)
-    assert "waits for room on the disk" in log.read_text()
 
 
 def drain(channel):

@@ -27,7 +27,7 @@ TRIGGERS = {
     "processed": {"processingTime": "0 seconds"},
     "stopped": {"processingTime": "0 seconds"},
 }
-RUN_S = 120
+RUN_S = 240
 STOP_S = 3
 MOST_DRAINS = 20
 # Spark's own refusals to overwrite an existing file: the commit of a batch, or state of batch 0.

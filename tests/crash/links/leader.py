@@ -25,9 +25,9 @@ from ackq_broker import embedded
 from tests.crash.links.driver import DriverProcess
 from tests.crash.links.numbered import NumberedPublishing
 from tests.crash.links.table import TableRows, table_folder
+from tests.eventually import eventually
 from tests.fakes.relay import Relay
 from tests.wire.brokers.rabbitmq_cluster import RabbitMqCluster
-from tests.wire.brokers.streams import until
 from tests.wire.links.conftest import LinkProcess
 
 QUEUE, HERE = "ledger", "q"
@@ -140,7 +140,7 @@ class Transfer:
             self.driver.look_after()
             return ready()
 
-        until(looked_after, _LIMIT_S, 0.2)
+        eventually("the transfer", looked_after, within_s=_LIMIT_S, every_s=0.2)
 
 
 def run(folder, *, messages, kills, ack="settled"):

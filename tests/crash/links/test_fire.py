@@ -36,7 +36,6 @@ def test_the_ledger_adds_up(tmp_path):
     assert sum(verdict.accepted for verdict in verdicts.values()) > 0
 
 
-@pytest.mark.timeout(60)
 def test_faults_end_with_the_links_process():
     """A run whose link process has ended reports it, and does not wait until its time is over."""
     problems = []

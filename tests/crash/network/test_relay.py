@@ -7,10 +7,9 @@ from contextlib import closing, suppress
 
 import pytest
 
+from tests.eventually import SOON_S
 from tests.fakes.faults import DIRECTIONS, KINDS, Fault, Schedule
 from tests.fakes.relay import Relay
-
-SOON_S = 20
 
 
 class Server:

@@ -13,8 +13,7 @@ from concurrent.futures import (
 import pytest
 
 from ackq.client.futures import LightFuture
-
-SOON_S = 10
+from tests.eventually import SOON_S
 
 
 def test_same_attributes_as_the_standard_library():

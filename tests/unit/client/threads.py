@@ -1,12 +1,11 @@
-"""The client's threads and log records in a test process, and a bound for prompt events."""
+"""The client's threads and log records in a test process."""
 
 import subprocess
 import sys
 import textwrap
 import threading
 
-# A bound for prompt events, on a machine that may be busy.
-SOON_S = 60
+from tests.eventually import SOON_S
 
 
 def client_threads():
@@ -38,4 +37,4 @@ def refuse_threads(monkeypatch, name):
 def run_program(program):
     """Runs a client program in a process of its own."""
     command = [sys.executable, "-c", textwrap.dedent(program)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return subprocess.run(command, capture_output=True, text=True, timeout=SOON_S, check=True)

@@ -8,7 +8,7 @@ from ackq.errors import DamagedError
 from ackq_broker.journal import Entry, Journal
 from ackq_broker.journal.files.disk import Disk
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 NEVER_S = 3600
 
 

@@ -14,6 +14,7 @@ from ackq_link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
 from ackq_link.keys import KeyRule
 from ackq_link.process import StoppedError
 from ackq_link.transfer import GivenBackError, InboundCounters, Transfer
+from tests.eventually import SOON_S
 
 
 class Subscription:
@@ -133,7 +134,7 @@ class Running:
 
 
 def run(test):
-    asyncio.run(asyncio.wait_for(test(), 20))
+    asyncio.run(asyncio.wait_for(test(), SOON_S))
 
 
 def test_only_permits_settle():

@@ -56,14 +56,16 @@ def test_requests_are_checked(guarded):
             guarded.check(app, method, admin_pb2.PurgeQueueRequest(queue=queue))
 
 
-def test_new_users_count_at_once(guarded, path):
-    """A1: a changed users file takes effect at the next poll; an invalid one changes nothing."""
+def test_new_users_count_at_once(guarded, path, caplog):
+    """A1: a changed users file counts at the next poll; an invalid one only logs one line."""
     path.write_text(path.read_text().replace("read = 'q'", "read = 'r'"))
     guarded.poll()
     app = guarded.authenticate(TOKEN, PEER)
     guarded.check(app, PURGE, admin_pb2.PurgeQueueRequest(queue="r"))
     path.write_text("x")
-    guarded.poll()
+    for _ in range(3):
+        guarded.poll()
+    assert caplog.text.count("The users stay as they were.") == 1
     assert guarded.authenticate(TOKEN, PEER).name == "app"
     path.write_text("")
     assert guarded.reload().startswith("0 users, 0 of them new; 1 changed or removed")

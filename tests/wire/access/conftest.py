@@ -3,14 +3,17 @@
 import itertools
 from typing import NamedTuple
 
+import grpc
 import pytest
 
 import ackq_broker
+from ackq.errors import UnauthenticatedError
 from ackq.v1 import admin_pb2
 from ackq_broker.embedding import EmbeddedBroker
 from ackq_broker.security import users, users_editor
 from ackq_broker.security.name_pattern import NamePattern
-from tests.fakes.raw_client import Client, holder
+from tests.eventually import eventually
+from tests.fakes.raw_client import Client, error_of, holder
 from tests.fakes.raw_link import RawLink
 
 # The only names on which the table's users have permissions.
@@ -65,6 +68,23 @@ class Guarded(NamedTuple):
     def client(self, name):
         """Raw stubs as a user; "" has no token."""
         return Client(self.broker.endpoint, self.tokens.get(name))
+
+    def knows(self, name):
+        """Whether the broker knows a user by its token."""
+        with self.client(name) as client:
+            try:
+                client.admin.ServerInfo(admin_pb2.ServerInfoRequest())
+            except grpc.RpcError as failed:
+                error, _ = error_of(failed)
+                if isinstance(error, UnauthenticatedError):
+                    return False
+                raise
+            return True
+
+    def add(self, name, **rights):
+        """Adds a user, and waits until the broker knows it."""
+        self.tokens[name] = add_user(self.path, name, **rights)
+        eventually(f"the user {name}", lambda: self.knows(name))
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,10 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 import ackq_broker
 from ackq.errors import PermissionDeniedError, UnauthenticatedError
 from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2
+from tests.eventually import SOON_S, eventually
 from tests.fakes.blocks import encoded
-from tests.fakes.raw_client import Client, denial_in, error_of, refused_with
+from tests.fakes.raw_client import TIMEOUT_S, Client, denial_in, error_of, refused_with
 from tests.wire.access.conftest import add_user
-from tests.wire.access.test_users import known, until
 
 LINE = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR) [\w.]+ .*|  \| .*"
@@ -94,7 +94,7 @@ def test_nobody_forges_a_line(guarded):
         # A commit repeated with other rows is logged with the names that it gives.
         for target in ("queue/q", f"queue/q{EVIL}"):
             master.commit(writer="writer", target=target, keep_changed=True)
-    until(lambda: len(audit(guarded)) >= 5)
+    eventually("the audit", lambda: len(audit(guarded)) >= 5)
     lines = guarded.broker.log_file.read_text(errors="surrogateescape").split("\n")
     assert [line for line in lines if line and not LINE.fullmatch(line)] == []
     assert not any(line.startswith("2026-01-01") for line in lines)
@@ -109,26 +109,24 @@ def test_strangers_freeze_nobody(guarded):
         with Client(guarded.broker.endpoint, "ackq_wrong") as stranger:
             while not stop.is_set():
                 try:
-                    stranger.admin.ServerInfo(admin_pb2.ServerInfoRequest(), timeout=20)
+                    stranger.admin.ServerInfo(admin_pb2.ServerInfoRequest(), timeout=TIMEOUT_S)
                 except grpc.RpcError as refused:
                     refusals.append(refused.code())
 
     strangers = [threading.Thread(target=knock) for _ in range(20)]
-    sockets = [
-        socket.create_connection(guarded.broker.endpoint.split(":"), timeout=20) for _ in range(50)
-    ]
+    place = guarded.broker.endpoint.split(":")
+    sockets = [socket.create_connection(place, SOON_S) for _ in range(50)]
+    began = time.monotonic()
     for each in strangers:
         each.start()
     try:
-        until(lambda: len(refusals) > 50)
+        eventually("refusals", lambda: len(refusals) > 50)
         with guarded.client("master") as master:
             master.declare()
-            began = time.monotonic()
             with master.publisher() as stream:
                 for number in range(1, 101):
                     stream.publish(number, b"x", routing_key="q")
                     stream.confirmed(1, first=number)
-            took_s = time.monotonic() - began
     finally:
         stop.set()
         for each in strangers:
@@ -136,8 +134,8 @@ def test_strangers_freeze_nobody(guarded):
         for each in sockets:
             each.close()
     assert set(refusals) == {grpc.StatusCode.UNAUTHENTICATED}
-    assert took_s < 20, took_s
-    assert len(audit(guarded)) < 60  # a line a second, not one for each refusal
+    # A line a second, not one for each refusal.
+    assert len(audit(guarded)) < time.monotonic() - began + 10
 
 
 def cpu_s(guarded):
@@ -147,8 +145,7 @@ def cpu_s(guarded):
 
 def test_a_refusal_costs_less_than_the_request(guarded):
     """A3: refusing a large frame, of a stranger or a user, costs less CPU than storing it."""
-    guarded.tokens["app"] = add_user(guarded.path, "app", write="mine")
-    until(lambda: known(guarded, "app"))
+    guarded.add("app", write="mine")
     frames, block = 30, encoded(body=[b"x" * 100] * 10_000, routing_key="q")
 
     def publish(client):
@@ -199,8 +196,7 @@ def act(method, **fields):
 
 def test_the_audit_says_who(guarded):
     """A8: each act and refusal is audited with user, call and result, without secrets."""
-    guarded.tokens["app"] = add_user(guarded.path, "app")
-    until(lambda: known(guarded, "app"))
+    guarded.add("app")
     with guarded.client("master") as master, guarded.client("app") as app:
         master.declare()
         with pytest.raises(grpc.RpcError):
@@ -209,7 +205,7 @@ def test_the_audit_says_who(guarded):
             master.links.PauseLink(links_pb2.PauseLinkRequest(link="none", paused=True))
         refused_with(PermissionDeniedError, app.delete)
         refused_with(PermissionDeniedError, app.delete)
-    until(lambda: len(audit(guarded)) >= 4)
+    eventually("the audit", lambda: len(audit(guarded)) >= 4)
     found = [json.loads(line.partition(" ackq.audit ")[2]) for line in audit(guarded)]
     peers = {each.pop("peer").rpartition(":")[0] for each in found}
     assert peers == {"ipv4:127.0.0.1"}
@@ -246,7 +242,7 @@ def test_http_asks_for_a_token_too(tmp_path):
     }
 
     def status(url, token=None):
-        http = HTTPConnection("127.0.0.1", int(port_file.read_text()), timeout=20)
+        http = HTTPConnection("127.0.0.1", int(port_file.read_text()), timeout=SOON_S)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         http.request("GET", url, headers=headers)
         found = http.getresponse().status

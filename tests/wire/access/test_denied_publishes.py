@@ -11,15 +11,12 @@ from ackq.cli.commands import ackq
 from ackq.cli.failure import ExitStatus
 from ackq.client import AsyncPublisher, Publisher, Security, TransactionalPublisher
 from ackq.errors import PermissionDeniedError
-from tests.wire.access.conftest import add_user
-from tests.wire.access.test_users import known, until
 
 
 @pytest.fixture
 def endpoint(guarded):
     """A broker with queues `good` and `bad`; the user `app` may write to `good` alone."""
-    guarded.tokens["app"] = add_user(guarded.path, "app", write="good")
-    until(lambda: known(guarded, "app"))
+    guarded.add("app", write="good")
     with guarded.client("master") as master:
         for name in ("good", "bad"):
             master.declare(name)

@@ -8,9 +8,9 @@ import pytest
 
 import ackq_broker
 from ackq import errors
+from tests.eventually import SOON_S, equals, eventually
 from tests.wire.access.conftest import add_master, add_user
 from tests.wire.access.test_tls import Files
-from tests.wire.access.test_users import until
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def ask(guarded, path, token=None):
     """Status, headers and text of an HTTP answer."""
     broker, files, tokens = guarded
     context = ssl.create_default_context(cadata=files.ca.decode())
-    connection = http.client.HTTPSConnection(broker.http_endpoint, timeout=30, context=context)
+    connection = http.client.HTTPSConnection(broker.http_endpoint, timeout=SOON_S, context=context)
     try:
         headers = {"Authorization": f"Bearer {tokens[token]}"} if token else {}
         connection.request("GET", path, headers=headers)
@@ -83,13 +83,13 @@ def test_the_end_of_the_certificate_is_a_metric_and_a_new_one_is_served(guarded)
     first, before = ends(), served()
     later = dt.datetime.fromtimestamp(first, dt.UTC) - dt.timedelta(days=1)
     made = files.issue(not_after=later)
-    until(lambda: ends() == later.replace(microsecond=0).timestamp())
+    eventually("its end", ends, equals(later.replace(microsecond=0).timestamp()))
     assert served() == made != before
 
 
 def test_plain_http_is_no_answer(guarded):
     """A6: a plain HTTP client gets no answer on the HTTPS port."""
-    connection = http.client.HTTPConnection(guarded[0].http_endpoint, timeout=30)
+    connection = http.client.HTTPConnection(guarded[0].http_endpoint, timeout=SOON_S)
     try:
         connection.request("GET", "/livez")
         with pytest.raises((http.client.BadStatusLine, ConnectionError)):

@@ -20,11 +20,11 @@ from ackq.v1 import (
     sessions_pb2,
 )
 from ackq.wire.fetch_key import fetch_key
+from tests.eventually import eventually
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import holder, refused_with
 from tests.fakes.raw_link import RawLink
 from tests.wire.access.conftest import add_user
-from tests.wire.access.test_users import known, until
 
 FILES = (admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2)
 SERVICES = [service for file in FILES for service in file.DESCRIPTOR.services_by_name.values()]
@@ -88,13 +88,8 @@ class Alice:
 @pytest.fixture
 def alice(guarded):
     guarded.tokens["alice"] = add_user(guarded.path, "alice", write="hers", read="hers")
-    guarded.tokens["mallory"] = add_user(
-        guarded.path,
-        "mallory",
-        role="observer",
-        **dict.fromkeys(("configure", "write", "read"), "own"),
-    )
-    until(lambda: known(guarded, "mallory"))
+    everything = dict.fromkeys(("configure", "write", "read"), "own")
+    guarded.add("mallory", role="observer", **everything)
     with guarded.client("master") as master:
         master.declare("hers")
         master.declare("own")
@@ -235,8 +230,7 @@ def test_a_query_whose_id_is_claimed(guarded, alice):
 
 def test_a_link_of_another_user(guarded, alice):
     """L1, A3: another user cannot take over alice's link, and does not learn its host."""
-    guarded.tokens["writer"] = add_user(guarded.path, "writer", write="hers")
-    until(lambda: known(guarded, "writer"))
+    guarded.add("writer", write="hers")
     for ended in (False, True):
         if ended:
             alice.link.close()
@@ -255,7 +249,7 @@ def test_a_session_whose_queue_is_gone(guarded, alice):
     with guarded.client("master") as master:
         alice.link.close()
         alice.channel.call.cancel()
-        until(lambda: not master.queue("hers").unacked)
+        eventually("her channel's end", lambda: not master.queue("hers").unacked)
         remove = links_pb2.RemoveLinkRequest(link="l", forget=True)
         master.links.RemoveLink(remove)
         master.delete("hers", force=True)

@@ -12,8 +12,6 @@ from ackq.errors import PermissionDeniedError
 from ackq.v1 import admin_pb2, publishing_pb2
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import denial_in
-from tests.wire.access.conftest import add_user
-from tests.wire.access.test_users import known, until
 
 ROWS = 10_001
 
@@ -22,8 +20,7 @@ ROWS = 10_001
 def guarded(guarded):
     """A broker with queues `ok-0` and `other`; the user `app` may use the first alone."""
     permissions = dict.fromkeys(("configure", "write", "read"), "ok-.*")
-    guarded.tokens["app"] = add_user(guarded.path, "app", **permissions)
-    until(lambda: known(guarded, "app"))
+    guarded.add("app", **permissions)
     with guarded.client("master") as master:
         master.declare("ok-0")
         master.declare("other", message_ttl_ms=1000)

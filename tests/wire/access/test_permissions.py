@@ -19,8 +19,7 @@ from ackq.wire.fetch_key import fetch_key
 from ackq_broker.security.permissions import TABLE
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import TIMEOUT_S, denial_in, error_of
-from tests.wire.access.conftest import KINDS, add_user
-from tests.wire.access.test_users import known, until
+from tests.wire.access.conftest import KINDS
 
 PB = (admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2)
 METHODS = {
@@ -485,11 +484,10 @@ def test_a_hidden_link_is_not_found(table, name):
 
 def test_a_refused_frame_is_in_no_queue(guarded):
     """A3: a frame with one denied routing key is stored in no queue."""
-    guarded.tokens["half"] = add_user(guarded.path, "half", write="q")
+    guarded.add("half", write="q")
     with guarded.client("master") as master:
         master.declare("q")
         master.declare("other")
-        until(lambda: known(guarded, "half"))
         with guarded.client("half") as half:
             error = outcome(half, "PublishingService.Publish", publish(key=["q", "other"]))
             assert error.fields == {"permission": "write on queue 'other'"}

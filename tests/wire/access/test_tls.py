@@ -14,9 +14,9 @@ import trustme
 import ackq_broker
 from ackq import errors
 from ackq.v1 import admin_pb2
-from tests.fakes.raw_client import Client, error_of
+from tests.eventually import equals, eventually
+from tests.fakes.raw_client import TIMEOUT_S, Client, error_of
 from tests.wire.access.conftest import add_master
-from tests.wire.access.test_users import until
 from tests.wire.operations.processes import command, environment, run
 
 
@@ -63,12 +63,11 @@ def served(broker):
 
 def started(broker):
     """The broker's log, once its last start line is written, which may be after readiness."""
-    until(lambda: " serving on " in broker.log_file.read_text())
-    return broker.log_file.read_text()
+    return eventually("the line", broker.log_file.read_text, lambda log: " serving on " in log)
 
 
 def info(client, **how):
-    return client.admin.ServerInfo(admin_pb2.ServerInfoRequest(), timeout=20, **how)
+    return client.admin.ServerInfo(admin_pb2.ServerInfoRequest(), timeout=TIMEOUT_S, **how)
 
 
 def test_certificates_are_rotated_under_open_streams(files, tmp_path):
@@ -81,14 +80,15 @@ def test_certificates_are_rotated_under_open_streams(files, tmp_path):
         client.declare()
         first = served(broker)
         second = files.issue()
-        until(lambda: served(broker) == second)
+        eventually("the new certificate", lambda: served(broker), equals(second))
         assert first != second
         stream.publish(1, b"a", routing_key="q")
         assert stream.confirmed(1) == {1}
         with Client(broker.endpoint, ca=files.ca) as later:
             info(later)
         files.key.write_text("nothing")
-        until(lambda: "holds no private key" in broker.log_file.read_text())
+        log = broker.log_file.read_text
+        eventually("the refusal of the key", log, lambda text: "holds no private key" in text)
         assert served(broker) == second
         stream.publish(2, b"b", routing_key="q")
         assert stream.confirmed(1, first=2) == {2}
@@ -133,7 +133,7 @@ def test_clients_with_certificates_alone(files, tmp_path):
         )
         with grpc.secure_channel(broker.endpoint, credentials) as channel:
             call = channel.unary_unary("/ackq.v1.AdminService/ServerInfo")
-            assert call(b"", timeout=20)
+            assert call(b"", timeout=TIMEOUT_S)
 
 
 def refused_start(tmp_path, *options):
@@ -239,7 +239,7 @@ def by_https(broker, files, client):
     client.configure_cert(context)
     try:
         answer = urllib.request.urlopen(
-            f"https://{broker.http_endpoint}/livez", context=context, timeout=20
+            f"https://{broker.http_endpoint}/livez", context=context, timeout=TIMEOUT_S
         )
     except OSError:
         return False
@@ -262,7 +262,7 @@ def test_a_replaced_authority_of_clients(files, tmp_path, lets_in):
     with ackq_broker.embedded(tmp_path / "data", sync=False, env=env, http=True) as broker:
         assert [lets_in(broker, files, each) for each in (old, new)] == [True, False]
         changes_authority(files, present)
-        until(lambda: lets_in(broker, files, new))
+        eventually("the new authority", lambda: lets_in(broker, files, new))
         assert not lets_in(broker, files, old)
 
 

@@ -1,41 +1,17 @@
 """The users of a running broker: reloaded, with limits of their own (A1, A5)."""
 
-import time
-
 import grpc
 import pytest
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import ackq_broker
 from ackq import errors
-from ackq.v1 import admin_pb2, sessions_pb2
+from ackq.v1 import sessions_pb2
 from ackq_broker.security import users_editor
-from tests.fakes.raw_client import error_of, holder, refused_with
+from tests.eventually import eventually
+from tests.fakes.raw_client import TIMEOUT_S, error_of, holder, refused_with
 from tests.wire.access.conftest import Guarded, add_user
 from tests.wire.operations.processes import run
-
-WAIT_S = 30
-
-
-def until(done):
-    """Waits until `done()` is true; fails after 30 s."""
-    deadline = time.monotonic() + WAIT_S
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def known(guarded, name):
-    """Whether the broker knows a user by its token."""
-    with guarded.client(name) as client:
-        try:
-            client.admin.ServerInfo(admin_pb2.ServerInfoRequest())
-        except grpc.RpcError as failed:
-            error, _ = error_of(failed)
-            if isinstance(error, errors.UnauthenticatedError):
-                return False
-            raise
-        return True
 
 
 def publishes(client):
@@ -56,8 +32,7 @@ def app(guarded):
     with guarded.client("master") as master:
         master.declare()
     everything = dict.fromkeys(("configure", "write", "read"), "q.*")
-    guarded.tokens["app"] = add_user(guarded.path, "app", **everything)
-    until(lambda: known(guarded, "app"))
+    guarded.add("app", **everything)
     return guarded
 
 
@@ -73,7 +48,7 @@ def test_a_user_that_is_removed(app):
         with pytest.raises(grpc.RpcError) as ended:
             stream.answer()
         assert isinstance(error_of(ended.value)[0], errors.UnauthenticatedError)
-        assert not known(app, "app")
+        assert not app.knows("app")
         other.publish(1, b"a", routing_key="q")
         assert other.confirmed(1) == {1}
 
@@ -128,24 +103,18 @@ def test_a_file_without_users(tmp_path):
     env = {"ACKQ_BROKER_USERS": str(path)}
     with ackq_broker.embedded(tmp_path / "data", sync=False, env=env) as broker:
         assert "there are no users, so every call is refused" in broker.log_file.read_text()
-        guarded = Guarded(broker, path, {"app": add_user(path, "app")})
-        until(lambda: known(guarded, "app"))
+        Guarded(broker, path, {}).add("app")
 
 
 def test_a_broken_file_changes_nothing(app):
     """A1: an invalid users file changes nothing, and one log line says what is wrong."""
     app.path.write_text(text := app.path.read_text() + "\n[users.broken]\nrole = 'king'\n")
-    until(
-        lambda: "king" in text and "is wrong about user 'broken'" in app.broker.log_file.read_text()
-    )
-    assert known(app, "app")
-    time.sleep(2.5)  # the file is checked each second
-    lines = [
-        line for line in app.broker.log_file.read_text().splitlines() if "user 'broken'" in line
-    ]
-    assert len(lines) == 1, lines
+    read = app.broker.log_file.read_text
+    eventually("the refusal", read, lambda log: "is wrong about user 'broken'" in log)
+    assert app.knows("app")
     app.path.write_text(text.replace("king", "observer"))
-    until(lambda: "3 users, 1 of them new" in app.broker.log_file.read_text())
+    log = eventually("the new user", read, lambda log: "3 users, 1 of them new" in log)
+    assert log.count("is wrong about user 'broken'") == 1
 
 
 def reflected(client):
@@ -171,8 +140,7 @@ def test_limits_of_a_user(guarded):
     own["streams"] = add_user(guarded.path, "streams", streams=2, **everything)
     own["connections"] = add_user(guarded.path, "connections", connections=1, **everything)
     own["queues"] = add_user(guarded.path, "queues", queues=2, **everything)
-    own["staged"] = add_user(guarded.path, "staged", staged_bytes=100_000, **everything)
-    until(lambda: known(guarded, "staged"))
+    guarded.add("staged", staged_bytes=100_000, **everything)
     with guarded.client("master") as master, guarded.client("streams") as client:
         master.declare()
         with client.publisher(), client.publisher():
@@ -185,14 +153,14 @@ def test_limits_of_a_user(guarded):
             assert asked.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             with master.publisher():
                 pass
-        until(lambda: reflects(client))
+        eventually("room for reflection", lambda: reflects(client))
         with guarded.client("connections") as one, guarded.client("connections") as two:
             with one.publisher(), one.publisher():
                 with pytest.raises(grpc.RpcError) as second, two.publisher():
                     pass
                 assert "limit of 1 connections" in error_of(second.value)[0].message
             # The broker notices a moment later that the other client's streams have ended.
-            until(lambda: publishes(two))
+            eventually("room for a connection", lambda: publishes(two))
         with guarded.client("queues") as limited:
             limited.declare("q2")
             limited.declare("q2")
@@ -239,17 +207,17 @@ def test_a_token_that_is_changed_while_programs_run(app):
     old = app.tokens["app"]
     status, new, _ = run("user", "set-token", "app", "--users", app.path, "--keep-old")
     app.tokens.update(old=old, new=new.strip())
-    until(lambda: known(app, "new"))
-    assert (status, known(app, "old")) == (0, True)
+    eventually("the new token", lambda: app.knows("new"))
+    assert (status, app.knows("old")) == (0, True)
     assert run("user", "set-token", "app", "--users", app.path, "--end-old")[:2] == (
         0,
         "user app: only the newest token is valid now\n",
     )
-    until(lambda: not known(app, "old"))
-    assert known(app, "new")
+    eventually("the old token's end", lambda: not app.knows("old"))
+    assert app.knows("new")
     app.tokens["newest"] = run("user", "set-token", "app", "--users", app.path)[1].strip()
-    until(lambda: known(app, "newest"))
-    assert not known(app, "new")
+    eventually("the newest token", lambda: app.knows("newest"))
+    assert not app.knows("new")
 
 
 def test_permissions_that_are_changed(app):
@@ -260,7 +228,7 @@ def test_permissions_that_are_changed(app):
     )
     assert changed == (0, line, "")
     with app.client("app") as client:
-        until(lambda: not may_write(client))
+        eventually("the change", lambda: not may_write(client))
     before = app.path.read_text()
     status, _, said = run("user", "set-permissions", "app", "--users", app.path, "--read", "(?=a)")
     assert (status, "not a regular expression of RE2" in said) == (2, True)
@@ -270,7 +238,7 @@ def test_permissions_that_are_changed(app):
         status, _, said = run("user", *command, "nobody", "--users", app.path)
         assert (status, "There is no user 'nobody'" in said) == (2, True)
     assert app.path.read_text() == before
-    assert known(app, "app")
+    assert app.knows("app")
 
 
 def may_write(client):
@@ -293,8 +261,8 @@ def test_a_queue_that_joins_a_waiting_session(app):
         request = sessions_pb2.AdvanceRequest(
             session="s", holder=reader, incarnation=incarnation, wait_ms=10_000, **fields
         )
-        answer = client.sessions.Advance.future(request, timeout=WAIT_S)
-        time.sleep(1)
+        answer = client.sessions.Advance.future(request, timeout=TIMEOUT_S)
+        eventually("the advance, which proves its session", lambda: master.session().proven)
         assert not answer.done()
         master.declare("secret-q")
         master.publish(b"secret", queue="secret-q")

@@ -4,9 +4,9 @@ import pytest
 
 from ackq.errors import PermissionDeniedError, WriterNotFoundError
 from ackq.v1 import publishing_pb2 as pb
+from tests.eventually import eventually
 from tests.fakes.raw_client import refused, refused_with
 from tests.wire.access.conftest import add_user
-from tests.wire.access.test_users import known, until
 
 FAR = 1 << 60
 # A body of one byte with the routing key "orders".
@@ -19,7 +19,7 @@ def guarded(guarded):
     """A broker with queue `orders`, alice who may write it, eve who may not, and a reader."""
     for name, write in (("alice", "orders|x"), ("eve", "own"), ("reader", "")):
         guarded.tokens[name] = add_user(guarded.path, name, write=write, read="orders")
-    until(lambda: known(guarded, "reader"))
+    eventually("the users", lambda: guarded.knows("reader"))
     with guarded.client("master") as master:
         master.declare("orders")
         master.declare("own")
@@ -109,4 +109,4 @@ def test_an_operator_gives_a_writer_to_another_user(guarded):
         assert eve.commit(writer="query", target="columns").repeated
         assert not eve.commit(writer="query", batch_id=1, run_id="next", target="columns").repeated
     line = '"call": "PublishingService.AssignWriter", "user": "master"'
-    until(lambda: line in guarded.broker.log_file.read_text())
+    eventually("the audit", lambda: line in guarded.broker.log_file.read_text())

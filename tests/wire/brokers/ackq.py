@@ -15,6 +15,7 @@ import pytest
 from ackq.client import Admin
 from ackq.errors import AckqError, BrokerUnavailableError, status_of
 from ackq_broker.embedding import EmbeddedBroker
+from tests.eventually import eventually
 from tests.fakes import machine
 from tests.fakes.raw_client import Client
 from tests.fakes.relay import Relay
@@ -22,7 +23,6 @@ from tests.wire.brokers.ackq_channel import AckqChannel
 from tests.wire.brokers.ackq_publisher import AckqPublisher
 from tests.wire.brokers.ackq_stream import CONDITIONS
 from tests.wire.brokers.dialect import Connection, Counts, Dialect, Mode, Properties, Refused
-from tests.wire.brokers.streams import until
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class AckqDialect(Dialect):
             subprocess.run(shlex.split(command), check=True)
         else:
             pytest.skip(f"{CRASH_VARIABLE} has no command that kills and restarts the target")
-        until(self._serves)
+        eventually("the restarted broker", self._serves)
 
     def disk_alarm(self, *, on: bool) -> None:
         fault = self._fault("full-disk")

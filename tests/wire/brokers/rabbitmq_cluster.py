@@ -12,8 +12,8 @@ from typing import Final, Self
 
 import pika
 
+from tests.eventually import eventually
 from tests.wire.brokers.rabbitmq_server import RabbitMqServer
-from tests.wire.brokers.streams import until
 
 NODES: Final = 3
 _FORM_S: Final = 240.0
@@ -79,4 +79,4 @@ class RabbitMqCluster:
             names = dict(line.split("\t") for line in listed.splitlines() if "\t" in line)
             return next((node for node in self.nodes if node.node == names.get(queue)), None)
 
-        return until(found, _FORM_S, 1.0)
+        return eventually(f"a leader of {queue}", found, within_s=_FORM_S, every_s=0.5)

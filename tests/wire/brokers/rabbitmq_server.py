@@ -14,14 +14,14 @@ import subprocess
 from pathlib import Path
 from typing import Self
 
+from tests.eventually import eventually
 from tests.ports import free_ports
-from tests.wire.brokers.streams import until
 
 # Debian's scripts in /usr/sbin switch to their own user and folder; these do not.
 _SCRIPTS = Path("/usr/lib/rabbitmq/bin")
 REMEDY = "apt-get install rabbitmq-server"
 _START_S = 180.0
-_STOP_S = 30.0
+_STOP_S = 60.0
 
 
 def missing() -> str:
@@ -100,7 +100,7 @@ class RabbitMqServer:
                 self._mapper = subprocess.Popen(
                     ["epmd", "-port", str(self._mapper_port)], env=self._env, stdout=log, stderr=log
                 )
-            until(lambda: _listens(self._mapper_port), _START_S)
+            eventually("epmd", lambda: _listens(self._mapper_port), within_s=_START_S)
         self._launch()
 
     def start(self) -> None:
@@ -116,7 +116,7 @@ class RabbitMqServer:
 
     def wait_ready(self) -> None:
         """Waits until the node serves clients."""
-        until(self._ready, _START_S)
+        eventually("the node", self._ready, within_s=_START_S)
 
     def kill(self) -> None:
         """Kills the node by SIGKILL."""
@@ -124,7 +124,7 @@ class RabbitMqServer:
         self._server.kill()
         self._server.wait(_STOP_S)
         # The mapper frees the node's name when it sees the node's connection end.
-        until(lambda: not self._named(), _STOP_S)
+        eventually("a free node name", lambda: not self._named())
 
     def stop(self) -> None:
         """Ends the node and its port mapper."""

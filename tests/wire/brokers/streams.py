@@ -10,22 +10,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-TIMEOUT_S = 20.0
-_POLL_S = 0.01
-
-
-def until(ready: Callable[[], T], timeout_s: float = TIMEOUT_S, poll_s: float = _POLL_S) -> T:
-    """Calls `ready` until its answer is true, and returns it.
-
-    For facts that a broker reports only on request, such as its counts.
-    """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        answer = ready()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"not within {timeout_s} s"
-        time.sleep(poll_s)
+TIMEOUT_S = 60.0
 
 
 class EventLog(Generic[T]):

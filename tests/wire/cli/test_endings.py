@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from ackq.cli.failure import ExitStatus
+from tests.eventually import eventually
 
 PROGRAM = "from ackq.cli import main; main()"
 
@@ -150,8 +151,7 @@ def test_ctrl_c_ends_a_publisher_with_a_line(endpoint, orders, admin):
     )
     publisher.stdin.write("c\n")
     publisher.stdin.flush()
-    while admin.queue(orders).ready < 3:
-        assert publisher.poll() is None
+    eventually("it", lambda: admin.queue(orders).ready == 3 or publisher.poll() is not None)
     publisher.send_signal(signal.SIGINT)
     _, said = publisher.communicate(timeout=60)
     assert publisher.returncode == ExitStatus.INTERRUPTED

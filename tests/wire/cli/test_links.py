@@ -9,9 +9,9 @@ from ackq.cli.failure import ExitStatus
 from ackq.client import Broker, Channel, holder
 from ackq.v1 import links_pb2 as pb
 from ackq_link.edge.outbound import OutboundReporter
+from tests.eventually import SOON_S, eventually
 from tests.fakes.raw_client import Client
 from tests.fakes.raw_link import SOURCE, RawLink
-from tests.wire.brokers.streams import until
 from tests.wire.cli.conftest import failed, read
 
 
@@ -76,7 +76,7 @@ def test_drain_waits_until_nothing_is_held(run, link, endpoint, admin):
     )
     waiting.start()
     accept(endpoint, link.name, 3)
-    waiting.join(30)
+    waiting.join(SOON_S)
     drained = read(results[0])
     assert drained == {"link": link.name, "paused": True, "held": 0, "unproven": 3}
     assert run("link", "drain", link.name).stdout == (
@@ -93,7 +93,7 @@ def test_remove(run, link, admin):
     assert said == f"link '{link.name}' removed; 3 messages may be delivered again as new ones\n"
     missing = failed(run("link", "show", link.name), ExitStatus.NOT_FOUND)
     assert "ackq link list" in missing
-    assert until(lambda: admin.queue(link.name).ready) == 3
+    assert eventually("its messages", lambda: admin.queue(link.name).ready) == 3
 
 
 def test_an_unknown_link(run):
@@ -136,7 +136,7 @@ def outbound(endpoint, admin, request):
     request = pb.ReportOutboundRequest(report=report)
     with OutboundReporter(Broker(endpoint), lambda: request) as reporter:
         reporter.link = name
-        until(lambda: shown_outbound(admin, name))
+        eventually("its report", lambda: shown_outbound(admin, name))
         yield reporter
 
 
@@ -168,7 +168,7 @@ def test_an_outbound_link_is_shown_while_it_runs(run, outbound, admin):
     assert reason in text
     assert ["refused", "2"] in [each.split() for each in text.splitlines()]
     outbound.close()
-    until(lambda: not shown_outbound(admin, name))
+    eventually("its absence", lambda: not shown_outbound(admin, name))
     assert "There is no link" in failed(run("link", "show", name), ExitStatus.NOT_FOUND)
 
 

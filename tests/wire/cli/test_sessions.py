@@ -1,7 +1,5 @@
 """`ackq session` against a real broker: showing a lease, and freeing parts of it."""
 
-import time
-
 import pytest
 from click.testing import CliRunner
 
@@ -11,12 +9,11 @@ from ackq.cli.output import as_dict, print_fields
 from ackq.info import SessionInfo
 from ackq.v1 import sessions_pb2
 from ackq_broker import embedded
+from tests.eventually import eventually
 from tests.fakes import machine
 from tests.fakes.raw_client import Client, holder
 from tests.wire.cli.conftest import failed, read
-
-# Long enough that a reader stays live while a command runs.
-HEARTBEAT_MS = 5_000
+from tests.wire.sessions.test_sessions import HoldCall
 
 
 @pytest.fixture
@@ -161,7 +158,8 @@ def test_reject_without_a_dead_letter_queue_needs_discard(run, open_lease, admin
 @pytest.fixture
 def ended(tmp_path):
     """A broker on which a session is finished at once, and a raw client; queue `q` has messages."""
-    low = {"FINISHED_SESSION_S": 0, "HEARTBEAT_MS": HEARTBEAT_MS}
+    # A holder that sends no heartbeat is live for longer than a test takes, one that is cut is not.
+    low = {"FINISHED_SESSION_S": 0, "HEARTBEAT_MS": 1_000_000, "HOLDER_CUT_GRACE_MS": 0}
     with (
         embedded(sync=False, env=machine.with_limits(tmp_path, low)) as broker,
         Client(broker.endpoint) as client,
@@ -179,14 +177,15 @@ def test_finished_sessions_are_released(ended):
         given = ["--endpoint", broker.endpoint, "session", "release", "--finished", *arguments]
         return CliRunner().invoke(ackq, given)
 
-    def opened(**fields):
-        return client.advance(holder(), **{"session": "", **fields}).session
+    def cut(**fields):
+        reader = holder()
+        opened = client.advance(reader, **{"session": "", **fields})
+        HoldCall(client, opened, reader).call.cancel()
+        eventually("its absence", lambda: not client.session(opened.session).live)
+        return opened.session
 
-    gone, named = opened(), opened(session="named")
-    leased = opened(open_and_lease=True)
-    while client.session(gone).live or client.session(leased).live:
-        time.sleep(0.1)
-    live = opened()
+    gone, named, leased = cut(), cut(session="named"), cut(open_and_lease=True)
+    live = client.advance(holder(), session="").session
     listed = run("--dry-run")
     assert listed.stdout.splitlines()[1:] == [f"{gone}  q", "1 finished session to release"]
     asked = run()

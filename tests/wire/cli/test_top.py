@@ -6,15 +6,13 @@ import pty
 import select
 import subprocess
 import sys
-import time
 
 import pytest
 
 from ackq.cli.queue_rates import Look, rows
 from ackq.client import Publisher
 from ackq.info import Holder, QueueInfo, SessionInfo
-
-TIMEOUT_S = 60
+from tests.eventually import SOON_S, eventually
 
 
 def queue(name, **fields):
@@ -99,25 +97,23 @@ def test_on_a_terminal_until_q(endpoint, admin):
         env={**os.environ, "TERM": "xterm", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     ) as process:
         os.close(theirs)
-        drawn = b""
-        until = time.monotonic() + TIMEOUT_S
-        while drawn.count(b"READ BY") < 3 and time.monotonic() < until:
-            drawn += _read(ours)
+        drawn = bytearray()
+        eventually("screens", lambda: _read(ours, drawn) or drawn.count(b"READ BY") >= 3)
         os.write(ours, b"q")
-        while time.monotonic() < until and (more := _read(ours)) is not None:
-            drawn += more
-        assert process.wait(TIMEOUT_S) == 0
+        eventually("the end", lambda: _read(ours, drawn))
+        assert process.wait(SOON_S) == 0
     os.close(ours)
     assert drawn.count(b"READ BY") >= 3
     assert b"terminal" in drawn
     assert drawn.rstrip().endswith(b"\x1b[?1049l")  # the previous screen is restored
 
 
-def _read(descriptor):
-    """Reads the output of up to a second; None at the end."""
+def _read(descriptor, drawn):
+    """Adds the output of up to a second to what was drawn; returns whether that was the end."""
     if not select.select([descriptor], [], [], 1)[0]:
-        return b""
+        return False
     try:
-        return os.read(descriptor, 65_536) or None
+        drawn += (more := os.read(descriptor, 65_536))
     except OSError:
-        return None
+        return True
+    return not more

@@ -6,9 +6,8 @@ import pytest
 from ackq.cli.diagnosis.trace import _search
 from ackq.client import Channel, Publisher
 from ackq.errors import PermissionDeniedError
+from tests.eventually import SOON_S
 from tests.wire.cli.conftest import read
-
-SOON_S = 30
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """`ackq why` against real brokers brought into each state (Q9)."""
 
 import shutil
-import time
 
 import pyarrow as pa
 import pytest
@@ -10,10 +9,9 @@ from click.testing import CliRunner
 from ackq.cli.commands import ackq as command
 from ackq.client import Admin, Channel, Publisher, Session, StageWriter, holder
 from ackq.v1 import sessions_pb2
+from tests.eventually import SOON_S, eventually
 from tests.wire.brokers import ackq as ackq_target
 from tests.wire.cli.conftest import read
-
-SOON_S = 30
 
 
 @pytest.fixture
@@ -111,7 +109,7 @@ def test_a_lease_of_a_live_reader_and_of_one_that_is_gone(run, endpoint, admin, 
     sentence = findings(run, queue)["lease-live"]["sentence"]
     assert "for batch 4 of query the-query. Its rows were read." in sentence
     stream.close()
-    wait_until(lambda: not admin.session(queue).live)
+    eventually("the reader's absence", lambda: not admin.session(queue).live)
     gone = findings(run, queue)["lease-without-holder"]
     assert "for ever" in gone["sentence"]
     assert gone["remedy"].endswith(f"ackq session release {queue}")
@@ -120,7 +118,7 @@ def test_a_lease_of_a_live_reader_and_of_one_that_is_gone(run, endpoint, admin, 
     timed.session_timeout_ms = 3_600_000
     session.advance(timed)
     session.hold(queue, reply.incarnation, reply.epoch, request.holder.token).close()
-    wait_until(lambda: not admin.session(queue).live)
+    eventually("the reader's absence", lambda: not admin.session(queue).live)
     assert (
         "1.0 h: in 60.0 min the messages are" in findings(run, queue)["lease-times-out"]["sentence"]
     )
@@ -187,10 +185,10 @@ def test_a_full_disk(tmp_path):
     with ackq_target.target(tmp_path) as dialect:
         Admin(dialect.endpoint).declare_queue("q")
         dialect.disk_alarm(on=True)
-        wait_until(lambda: "disk-alarm" in why(dialect, "q"))
-        assert "bytes left" in why(dialect, "q")["disk-alarm"]["sentence"]
+        found = eventually("the alarm", lambda: why(dialect, "q").get("disk-alarm"))
+        assert "bytes left" in found["sentence"]
         dialect.disk_alarm(on=False)
-        wait_until(lambda: "disk-alarm" not in why(dialect, "q"))
+        eventually("the end of the alarm", lambda: "disk-alarm" not in why(dialect, "q"))
 
 
 def test_a_broker_that_is_drained(broker):
@@ -209,10 +207,3 @@ def why(broker, queue):
     return findings(
         lambda *args: CliRunner().invoke(command, ["--endpoint", broker.endpoint, *args]), queue
     )
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + SOON_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

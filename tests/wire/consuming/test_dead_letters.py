@@ -4,9 +4,9 @@ import time
 
 import pytest
 
+from tests.eventually import eventually
 from tests.wire.bench import bodies
 from tests.wire.brokers.dialect import Outcome, Refused
-from tests.wire.brokers.streams import until
 
 
 def test_delivery_limit(bench):
@@ -140,7 +140,7 @@ def test_expiry_in_a_circle(bench):
     bench.fill(first, b"x")
     bench.fill(watch, b"clock")
     bench.wait_ready(dead, 1)  # well after the message has been through both queues
-    until(lambda: bench.ready(first) + bench.ready(second) == 0)
+    eventually("its end", lambda: bench.ready(first) + bench.ready(second) == 0)
 
 
 def test_limit_without_a_dead_letter_queue(bench):

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from tests.eventually import SOON_S
 from tests.wire.bench import refused_as, taken
 
 
@@ -38,7 +39,7 @@ def consumed(ackq, queue, *, raising=False, **options):
     left = []
     with Channel(ackq.broker.endpoint) as channel:
         channel.consume(queue, callback, **{"prefetch": 1, **options})
-        assert looked.wait(20)
+        assert looked.wait(SOON_S)
     return seen, left[0]
 
 
@@ -79,7 +80,7 @@ def test_client_acknowledge(ackq):
     queue = ackq.filled(b"a", b"b", b"c")
     with Channel(ackq.broker.endpoint) as channel:
         consumer = channel.consume(queue, mode="client")
-        messages = [consumer.receive(timeout_s=20) for _ in range(3)]
-        assert channel.acknowledge(messages[1]).result(20) == 2
+        messages = [consumer.receive(SOON_S) for _ in range(3)]
+        assert channel.acknowledge(messages[1]).result(SOON_S) == 2
     ackq.wait_ready(queue, 1)
     assert ackq.drain(queue) == [b"c"]

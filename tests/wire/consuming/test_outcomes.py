@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.eventually import eventually
 from tests.wire.bench import bodies
 from tests.wire.brokers.dialect import NEGATIVE, Outcome, Refused
-from tests.wire.brokers.streams import until
 
 TEN = [b"%d" % number for number in range(10)]
 
@@ -44,7 +44,7 @@ def test_released_does_not_count(bench):
     while released < 3 and (deliveries := channel.get(queue)):
         channel.settle(deliveries[0], Outcome.RELEASED)
         released += 1
-        until(lambda: bench.ready(queue) + bench.ready(dead) == 1)
+        eventually("the message", lambda: bench.ready(queue) + bench.ready(dead) == 1)
     bench.expect("releases that a limit of one allows", released, 3)
 
 

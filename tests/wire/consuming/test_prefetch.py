@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.eventually import eventually
 from tests.wire.bench import bodies, refused_as, silent, taken
 from tests.wire.brokers.dialect import Outcome
-from tests.wire.brokers.streams import until
 
 # --- C8: prefetch ---
 
@@ -97,7 +97,7 @@ def test_cancelled_consumer_gets_nothing_more(bench):
     consumer = channel.consume(queue, prefetch=2)
     held = taken(channel, 2)
     channel.cancel(consumer)
-    until(lambda: bench.broker.counts(queue).consumers == 0)
+    eventually("the cancel", lambda: bench.broker.counts(queue).consumers == 0)
     channel.settle(held[0])
     assert silent(channel)
     assert bench.ready(queue) == 8

@@ -4,15 +4,18 @@ import json
 import signal
 import subprocess
 import uuid
+from functools import partial
 
 import pika
 import pytest
 
 from ackq.client import Admin, Publisher, close_channels
-from tests.wire.brokers.streams import until
+from tests.eventually import eventually as _eventually
 from tests.wire.operations.processes import command, environment
 
+# As long as a restart of RabbitMQ may take.
 WAIT_S = 150
+eventually = partial(_eventually, within_s=WAIT_S)
 
 
 class Rabbit:
@@ -225,8 +228,3 @@ def links(tmp_path):
     yield start
     for each in started:
         each.end()
-
-
-def eventually(ready):
-    """Waits as long as a busy machine may need."""
-    return until(ready, WAIT_S, 0.05)

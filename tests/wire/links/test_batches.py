@@ -9,7 +9,7 @@ from ackq.client import Admin, Publisher, Session, holder
 from ackq.v1 import links_pb2
 from ackq.v1 import sessions_pb2 as pb
 from ackq_link.edge import AsyncLink, Proof
-from tests.wire.links.conftest import eventually
+from tests.eventually import eventually_async
 
 WINDOW = 10
 
@@ -39,12 +39,8 @@ async def filled(endpoint, ack, check):
         rows = pa.record_batch({"body": [b"x"] * WINDOW})
         await link.store(1, rows, keys=bytes(range(160)), checks=bytes(8 * WINDOW))
         link.report(links_pb2.LinkReport(window_messages=WINDOW))
-
-        def told():
-            with Admin(endpoint) as admin:
-                return admin.link("there").report.window_messages == WINDOW
-
-        await asyncio.to_thread(eventually, told)
+        with Admin(endpoint) as admin:
+            await eventually_async("its report", lambda: admin.link("there").report.window_messages)
         await asyncio.to_thread(check)
 
 
@@ -58,8 +54,9 @@ async def filled(endpoint, ack, check):
         ("stored", 0, 7, [10]),
     ],
 )
-def test_a_lease_is_half_of_a_window(edge, reader, ack, more, least, leases):
+def test_a_lease_is_half_of_a_window(edge, reader, monkeypatch, ack, more, least, leases):
     """K6: a lease takes half of a link's window, so that the other half is ready when it ends."""
+    monkeypatch.setattr("ackq_link.edge.state._HEARTBEAT_S", 0.05)
 
     def check():
         with Publisher(edge.endpoint, routing_key="q") as publisher:

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from functools import partial
 
 import pytest
 
@@ -11,12 +12,10 @@ from ackq.client import Admin, Channel, close_channels
 from ackq.info import LinkReport
 from ackq.v1 import links_pb2 as pb
 from ackq_link.edge import AsyncLink, Proof
+from tests.eventually import SOON_S, equals, eventually, eventually_async
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import TIMEOUT_S, Client, refused_with
 from tests.fakes.raw_link import SOURCE, RawLink, columns
-from tests.wire.brokers.streams import until
-
-WAIT_S = 20
 
 
 def make_link(endpoint, **changes):
@@ -24,23 +23,18 @@ def make_link(endpoint, **changes):
 
 
 async def store(link, first, ids, **more):
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(SOON_S):
         return await link.store(first, **(columns(ids) | more))
 
 
 async def permitted(link, count):
     """The delivery numbers of the next permits."""
     found = []
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(SOON_S):
         while len(found) < count:
             for first, last in (await link.permits()).ranges:
                 found.extend(range(first, last + 1))
     return found
-
-
-async def eventually(ready):
-    """Waits on another thread until `ready` is true."""
-    await asyncio.to_thread(until, ready, WAIT_S)
 
 
 def accept(endpoint, count):
@@ -171,7 +165,7 @@ def test_a_kill_between_stored_and_answered(sync, tmp_path):
 
     async def main(broker):
         async def restart():
-            await asyncio.to_thread(broker.wait_dead, WAIT_S)
+            await asyncio.to_thread(broker.wait_dead, SOON_S)
             await asyncio.to_thread(broker.restart, {})
 
         restarted = asyncio.create_task(restart())
@@ -199,7 +193,7 @@ def test_permits_after_a_kill(edge):
             accept(edge.endpoint, 2)
             assert await permitted(link, 2) == [1, 2]
             await asyncio.to_thread(edge.kill)
-            await eventually(lambda: not link.connected)
+            await eventually_async("the cut", lambda: not link.connected)
             assert isinstance(link.outage, errors.BrokerUnavailableError)
             waiting = asyncio.create_task(store(link, 5, [5]))
             await asyncio.to_thread(edge.restart)
@@ -220,9 +214,10 @@ def test_a_second_holder_is_refused_while_the_first_is_live(edge, monkeypatch):
     async def main():
         async with make_link(edge.endpoint):
             with pytest.raises(errors.AlreadyHeldError, match="'l'"):
-                async with asyncio.timeout(WAIT_S):
+                async with asyncio.timeout(SOON_S):
                     await make_link(edge.endpoint).__aenter__()
-        async with asyncio.timeout(1), make_link(edge.endpoint) as next_one:  # the first has ended
+        # The first has ended, so this is not refused.
+        async with asyncio.timeout(SOON_S), make_link(edge.endpoint) as next_one:
             assert next_one.epoch == 2
 
     asyncio.run(main())
@@ -237,7 +232,7 @@ def test_a_holder_that_was_cut_off_is_fenced(edge):
             first.deliver(first.subscribe(), 1, [1])
             assert first.stored().rows == [1]
             first.call.cancel()
-            async with asyncio.timeout(WAIT_S), make_link(edge.endpoint) as link:
+            async with asyncio.timeout(SOON_S), make_link(edge.endpoint) as link:
                 await link.subscribe(Proof)
                 assert (await store(link, 1, [1])).matched == 1
                 again = RawLink(raw, token=first.token)
@@ -266,11 +261,12 @@ def test_a_full_queue(edge):
                 asyncio.create_task(store(link, 1, [1, 2, 3, 4, 5])),
                 asyncio.create_task(store(link, 6, [6])),
             ]
-            await eventually(lambda: link.refusal is not None)
+            await eventually_async("the refusal", lambda: link.refusal)
             assert isinstance(link.refusal, errors.QueueFullError)
             with Admin(edge.endpoint) as admin:
                 # A part that fits is stored in between, which clears the refusal for a moment.
-                until(lambda: admin.queue("q2").ready == 3 and "full" in admin.link("l").refusal)
+                eventually("a part of them", lambda: admin.queue("q2").ready == 3)
+                eventually("the refusal", lambda: "full" in admin.link("l").refusal)
             taken = []
             while len(taken) < 6:
                 taken += await asyncio.to_thread(accept_q2, 1)
@@ -292,7 +288,7 @@ def test_a_broker_that_is_drained(edge):
             with Admin(edge.endpoint) as admin:
                 admin.drain()
                 waiting = asyncio.create_task(store(link, 1, [1]))
-                await eventually(lambda: link.refusal is not None)
+                await eventually_async("the refusal", lambda: link.refusal)
                 assert "drained" in link.refusal.message
                 assert bodies(edge.endpoint) == []
                 admin.drain(resume=True)
@@ -305,8 +301,9 @@ def test_a_broker_that_is_drained(edge):
 # --- operators ---
 
 
-def test_a_link_is_paused(edge):
+def test_a_link_is_paused(edge, monkeypatch):
     """L25: a link's process learns of a pause at once and at each open; permits go on."""
+    monkeypatch.setattr("ackq_link.edge.state._HEARTBEAT_S", 1_000)
 
     async def main():
         with Admin(edge.endpoint) as admin:
@@ -316,7 +313,7 @@ def test_a_link_is_paused(edge):
                 changed = asyncio.create_task(link.changed())
                 assert admin.pause_link("l")
                 assert not admin.pause_link("l")
-                async with asyncio.timeout(1):
+                async with asyncio.timeout(SOON_S):
                     await changed
                 assert link.paused
                 accept(edge.endpoint, 1)
@@ -324,7 +321,7 @@ def test_a_link_is_paused(edge):
             async with make_link(edge.endpoint) as link:
                 assert link.paused
                 assert admin.pause_link("l", paused=False)
-                await eventually(lambda: not link.paused)
+                await eventually_async("the resume", lambda: not link.paused)
 
     asyncio.run(main())
 
@@ -364,9 +361,10 @@ def test_what_its_process_tells(edge, monkeypatch):
                 await link.subscribe(Proof)
                 link.report(pb.LinkReport(window_messages=9, lives_left=2, limited_by="window"))
                 await store(link, 1, [1, 2])
-                await eventually(lambda: admin.link("l").report.window_messages == 9)
-                await eventually(lambda: link.held == 2)
-                found = admin.link("l")
+                shown = partial(admin.link, "l")
+                await eventually_async("it", shown, lambda found: found.report.window_messages == 9)
+                await eventually_async("the state", lambda: link.held, equals(2))
+                found = shown()
                 assert (found.live, found.held, found.report.limited_by) == (True, 2, "window")
                 assert found.report.lives_left == 2
             assert admin.link("l").report == LinkReport()

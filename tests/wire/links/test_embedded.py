@@ -11,6 +11,7 @@ import pytest
 from ackq.client import Admin, close_channels
 from ackq.errors import BrokerUnavailableError, InvalidArgumentError
 from ackq_broker import links
+from tests.eventually import equals
 from tests.wire.links.conftest import EdgeQueue, eventually
 from tests.wire.operations.processes import environment
 
@@ -46,12 +47,12 @@ def test_it_comes_and_goes_with_the_driver(classic, tmp_path):
         with links.embedded(tmp_path / "edge", [inbound(classic)], temporary=True) as edge:
             assert "in" in edge.guarantees[0]
             queue = EdgeQueue(edge.endpoint)
-            eventually(lambda: queue.ready == 50)
+            eventually("the remote messages", lambda: queue.ready, equals(50))
             edge.check()
         assert classic.ready == 0
         keys = {name: value for name, value in inbound(classic, **back).items() if value}
         with links.embedded(tmp_path / "edge", [keys], temporary=True) as edge:
-            eventually(lambda: EdgeQueue(edge.endpoint).total == 0)
+            eventually("the messages", lambda: EdgeQueue(edge.endpoint).total, equals(0))
         assert [int(properties.message_id) for properties, _ in classic.take()] == [*range(50)]
     finally:
         close_channels()
@@ -65,7 +66,7 @@ def test_links_of_a_file(classic, tmp_path):
     classic.publish(range(5))
     try:
         with links.embedded(tmp_path / "edge", config=config, temporary=True) as edge:
-            eventually(lambda: EdgeQueue(edge.endpoint).ready == 5)
+            eventually("the messages", lambda: EdgeQueue(edge.endpoint).ready, equals(5))
             with Admin(edge.endpoint) as admin:
                 admin.declare_queue("q", passive=True)
     finally:
@@ -131,7 +132,7 @@ def test_nothing_outlives_a_driver_that_is_killed(classic, tmp_path):
     assert len(pids) == 2
     os.kill(driver.pid, signal.SIGKILL)
     driver.communicate()
-    eventually(lambda: not any(alive(pid) for pid in pids))
+    eventually("their end", lambda: not any(alive(pid) for pid in pids))
 
 
 def alive(pid):

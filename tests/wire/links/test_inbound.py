@@ -2,11 +2,13 @@
 
 import json
 from collections import Counter
+from functools import partial
 
 import pytest
 
 from ackq.client import Admin, Channel
 from ackq.info import LinkInfo
+from tests.eventually import SOON_S, equals
 from tests.fakes.relay import Relay
 from tests.wire.links.accepting import Accepting
 from tests.wire.links.conftest import eventually
@@ -41,7 +43,7 @@ def drained(edge, accepting, count):
         unfinished = found.held or found.settled or not found.live
         return len(accepting.rows) >= count and not unfinished
 
-    eventually(ready)
+    eventually("the drained queue", ready)
     assert edge.total == 0
 
 
@@ -52,7 +54,7 @@ def take(accepting, least, most=37):
         accepting.step(most)
         return len(accepting.rows) >= least
 
-    eventually(ready)
+    eventually("the batches", ready)
 
 
 def events(link, name):
@@ -68,8 +70,8 @@ def test_stored(rabbit, edge, links):
     """L8, L9: ack=stored acknowledges messages once on disk, in order; a stop exits with 0."""
     rabbit.publish(range(300), content_type="text/plain", headers={"a": "b", "n": 5})
     link = inbound(links, rabbit, edge, ack="stored")
-    eventually(lambda: edge.ready == 300)
-    eventually(lambda: info(edge).permitted == 300)
+    eventually("the messages", lambda: edge.ready, equals(300))
+    eventually("the permits", lambda: info(edge).permitted, equals(300))
     assert link.stop() == 0
     assert edge.ids == list(range(300))
     row = edge.messages[0]
@@ -87,18 +89,18 @@ def test_settled(rabbit, edge, links):
     rabbit.publish(range(count))
     link = inbound(links, rabbit, edge)
     accepting = Accepting(edge.endpoint)
-    eventually(lambda: edge.ready == count)
+    eventually("the messages", lambda: edge.ready, equals(count))
     assert accepting.step(10) == 10
     link.stop()
     assert rabbit.ready == count
     link.start()
-    eventually(lambda: info(edge).matched_held == count)
+    eventually("the matches", lambda: info(edge).matched_held, equals(count))
     accepting.step(10)  # accepts the previous ten
-    eventually(lambda: info(edge).permitted == 10)
+    eventually("the permits", lambda: info(edge).permitted, equals(10))
     link.stop()
     assert rabbit.ready == count - 10
     link.start()
-    eventually(lambda: info(edge).matched_held == count + 30)
+    eventually("the matches", lambda: info(edge).matched_held, equals(count + 30))
     drained(edge, accepting, count)
     assert link.stop() == 0
     assert rabbit.ready == 0
@@ -109,13 +111,14 @@ def test_settled_one_by_one(classic, rabbitmq_dialect, edge, links):
     """L9, L12: messages accepted in any order on a channel are exactly those acknowledged."""
     classic.publish(range(30))
     link = inbound(links, classic, edge)
-    eventually(lambda: edge.ready == 30)
+    eventually("the messages", lambda: edge.ready, equals(30))
     with Channel(edge.endpoint) as channel:
         consumer = channel.consume("q", mode="client")
-        messages = [consumer.receive(20) for _ in range(30)]
+        messages = [consumer.receive(SOON_S) for _ in range(30)]
         for message in messages[1::2]:
             message.accept().result()
-        eventually(lambda: rabbitmq_dialect.messages(classic.queue) == 15)
+        left = partial(rabbitmq_dialect.messages, classic.queue)
+        eventually("the remote messages", left, equals(15))
         link.stop()
         assert sorted(int(p.message_id) for p, _ in classic.take()) == list(range(0, 30, 2))
 
@@ -158,11 +161,11 @@ def test_a_kill_with_headers_of_all_types(rabbit, edge, links):
         rabbit.publish([number], headers=headers, priority=priority)
     count = each * len(HEADERS)
     link = inbound(links, rabbit, edge)
-    eventually(lambda: edge.ready == count)
+    eventually("the messages", lambda: edge.ready, equals(count))
     for kill in (1, 2):
         link.kill()
         link.start()
-        eventually(lambda kill=kill: info(edge).matched_held == kill * count)
+        eventually("the matches", lambda: info(edge).matched_held, equals(kill * count))
     assert link.stop() == 0
     assert (sorted(edge.ids), info(edge).id_reused) == (list(range(count)), 0)
 
@@ -185,7 +188,7 @@ def test_kills_without_ids(rabbit, rabbitmq_dialect, edge, links, identical):
         return rabbitmq_dialect.messages(rabbit.queue) == 0
 
     # The number of rows does not show the end here, as doubles are among them.
-    eventually(acknowledged)
+    eventually("the acknowledgements", acknowledged)
     drained(edge, accepting, count)
     assert link.stop() == 0
     assert rabbit.ready == 0
@@ -268,12 +271,12 @@ def test_a_queue_that_is_deleted(classic, edge, links):
     """L17, L18: after the remote queue is deleted held messages stay, and the link goes on."""
     classic.publish(range(10))
     link = inbound(links, classic, edge)
-    eventually(lambda: edge.ready == 10)
+    eventually("the messages", lambda: edge.ready, equals(10))
     classic.delete()
-    eventually(lambda: events(link, "cut"))
+    eventually("cut", lambda: events(link, "cut"))
     classic.declare()
     classic.publish(range(10, 20))
-    eventually(lambda: edge.ready == 20)
+    eventually("the messages", lambda: edge.ready, equals(20))
     assert edge.ids == list(range(20))
 
 
@@ -290,8 +293,8 @@ def test_a_full_edge(classic, broker, links):
             endpoint = broker.endpoint
 
         link = inbound(links, classic, Edge)
-        eventually(lambda: events(link, "edge_refused"))
-        eventually(lambda: admin.queue("q").ready == 30)
+        eventually("edge refused", lambda: events(link, "edge_refused"))
+        eventually("the messages", lambda: admin.queue("q").ready, equals(30))
         assert classic.ready >= 200 - 30 - PREFETCH
         accepting = Accepting(broker.endpoint)
         take(accepting, 200, 10)
@@ -304,10 +307,10 @@ def test_held_too_long(rabbit, edge, links, action):
     """L15: deliveries held too long are renewed and matched, or with `store` permitted."""
     rabbit.publish(range(20))
     link = inbound(links, rabbit, edge, max_hold=2, on_max_hold=action)
-    eventually(lambda: events(link, "renewed"))
-    eventually(lambda: info(edge).matched_held >= 20)
+    eventually("renewed", lambda: events(link, "renewed"))
+    eventually("the matches", lambda: info(edge).matched_held >= 20)
     if action == "store":
-        eventually(lambda: info(edge).permitted == 20)
+        eventually("the permits", lambda: info(edge).permitted, equals(20))
     link.stop()
     assert rabbit.ready == (20 if action == "renew" else 0)
     assert edge.ids == list(range(20))
@@ -317,7 +320,7 @@ def test_held_too_long_is_an_error(classic, edge, links):
     """L15: with `fail` a delivery held too long ends the link, naming the command to look with."""
     classic.publish(range(5))
     link = inbound(links, classic, edge, max_hold=1, on_max_hold="fail")
-    assert eventually(lambda: link.ended) == 2
+    assert eventually("its end", lambda: link.ended) == 2
     assert "ackq why" in link.log.splitlines()[-1]
     assert classic.ready == 5
 
@@ -342,7 +345,7 @@ def test_few_lives(rabbitmq_dialect, edge, links):
         link = inbound(links, queue, edge, delivery_limit=3, dead_letters=True, prefetch=20)
         accepting = Accepting(edge.endpoint)
         for kill in range(20):
-            eventually(TakenMore(edge))
+            eventually("progress", TakenMore(edge))
             if kill % 4 == 0:
                 accepting.step(15)
             link.kill()
@@ -377,15 +380,15 @@ def test_pause(classic, edge, links):
     classic.publish(range(30))
     link = inbound(links, classic, edge)
     accepting = Accepting(edge.endpoint)
-    eventually(lambda: edge.ready == 30)
+    eventually("the messages", lambda: edge.ready, equals(30))
     with Admin(edge.endpoint) as admin:
         admin.pause_link("link")
-        eventually(lambda: events(link, "paused"))
+        eventually("paused", lambda: events(link, "paused"))
         classic.publish(range(30, 40))
         accepting.step(30)
         accepting.step(30)
-        eventually(lambda: info(edge).permitted == 30)
-        eventually(lambda: classic.ready == 10)
+        eventually("the permits", lambda: info(edge).permitted, equals(30))
+        eventually("the remote messages", lambda: classic.ready, equals(10))
         assert edge.total == 0
         admin.pause_link("link", paused=False)
     drained(edge, accepting, 40)
@@ -426,8 +429,7 @@ def test_what_is_refused_at_the_start(classic, edge, links, change, remedy):
             **change,
         }
     )
-    status = eventually(lambda: link.ended)
-    assert status == 2
+    assert eventually("its end", lambda: link.ended) == 2
     assert remedy.format(**values) in link.log.splitlines()[-1]
     assert classic.ready == 1
     assert edge.ready == 0
@@ -442,17 +444,17 @@ def test_two_of_one_name(classic, edge, links):
     """
     classic.publish(range(5))
     first = inbound(links, classic, edge, heartbeat=1)
-    eventually(lambda: edge.ready == 5)
+    eventually("the messages", lambda: edge.ready, equals(5))
     second = inbound(links, classic, edge, heartbeat=1)
-    assert eventually(lambda: second.ended) == 2
+    assert eventually("its end", lambda: second.ended) == 2
     assert "link link" in second.log.splitlines()[-1]
     first.pause()
     second.start()
-    eventually(lambda: info(edge).matched_held == 5)
+    eventually("the matches", lambda: info(edge).matched_held, equals(5))
     accepting = Accepting(edge.endpoint)
     take(accepting, 2, 2)
     first.resume()
-    assert eventually(lambda: first.ended) == 2
+    assert eventually("its end", lambda: first.ended) == 2
     end = first.log.splitlines()[-1]
     fenced = (
         "in epoch 2; this process has epoch 1. End this process: the messages that it has not"

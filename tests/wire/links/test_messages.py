@@ -11,6 +11,7 @@ from ackq.client import Admin, Publisher
 from ackq.limits import MAX_MESSAGE_BYTES
 from ackq_link.amqp091 import fields
 from ackq_link.amqp091.properties import _unpacked
+from tests.eventually import equals
 from tests.unit.link.amqp091.wire import message, same, sent, table_of
 from tests.wire.links.conftest import Rabbit, eventually
 from tests.wire.links.test_inbound import events, inbound, info
@@ -98,9 +99,9 @@ def test_each_message_comes_out_as_it_went_in(rabbit, beyond, edge, links):
     given = [with_id(number, each) for number, each in enumerate(MESSAGES.values())]
     asyncio.run(publish(rabbit, given))
     coming = inbound(links, rabbit, edge, ack="stored")
-    eventually(lambda: edge.ready == len(given))
+    eventually("the messages", lambda: edge.ready, equals(len(given)))
     going = outbound(links, beyond, edge)
-    eventually(lambda: beyond.ready == len(given))
+    eventually("the remote messages", lambda: beyond.ready, equals(len(given)))
     assert (coming.stop(), going.stop()) == (0, 0)
     assert not events(coming, "cut")
     assert not events(going, "cut")
@@ -117,12 +118,12 @@ def test_a_message_that_the_edge_cannot_take(rabbit, edge, links):
     rabbit.publish_bodies([b"x" * (MAX_MESSAGE_BYTES + 1)])
     rabbit.publish([1, 2])
     link = inbound(links, rabbit, edge, ack="stored")
-    eventually(lambda: edge.ready == 3)
-    eventually(lambda: info(edge).permitted == 3)
-    eventually(lambda: info(edge).report.set_aside == 1)
+    eventually("the messages", lambda: edge.ready, equals(3))
+    eventually("the permits", lambda: info(edge).permitted, equals(3))
+    eventually("the report", lambda: info(edge).report.set_aside, equals(1))
     assert link.stop() == 0
     assert edge.ids == [0, 1, 2]
-    eventually(lambda: rabbit.ready == 1)
+    eventually("the remote messages", lambda: rabbit.ready, equals(1))
     assert not events(link, "cut")
     assert "It stays unacknowledged at the remote broker" in events(link, "set_aside")[0]["message"]
 
@@ -133,10 +134,11 @@ def test_it_is_rejected_where_the_user_says_so(rabbit, edge, links):
     rabbit.publish_bodies([b"x" * (MAX_MESSAGE_BYTES + 1)])
     rabbit.publish([1])
     link = inbound(links, rabbit, edge, on_reject="discard")
-    eventually(lambda: edge.ready == 2)
-    eventually(lambda: info(edge).report.set_aside == 1)
+    eventually("the messages", lambda: edge.ready, equals(2))
+    eventually("the report", lambda: info(edge).report.set_aside, equals(1))
     assert link.stop() == 0
-    eventually(lambda: rabbit.ready == 2)  # the messages that nobody has accepted at the edge
+    # The messages that nobody has accepted at the edge.
+    eventually("the remote messages", lambda: rabbit.ready, equals(2))
 
 
 def test_a_stream_is_refused(rabbitmq_dialect, edge, links):
@@ -145,14 +147,14 @@ def test_a_stream_is_refused(rabbitmq_dialect, edge, links):
     queue = Rabbit(rabbitmq_dialect.port, "classic")
     try:
         link = inbound(links, stream, edge)
-        eventually(lambda: events(link, "connected"))
+        eventually("connected", lambda: events(link, "connected"))
         stream.publish([0])
-        eventually(lambda: link.ended == 2)
+        eventually("its end", lambda: link.ended, equals(2))
         assert "is a stream" in link.log
         assert edge.total == 0
         queue.publish([1], headers={"x-stream-offset": 5})
         other = inbound(links, queue, edge, name="other")
-        eventually(lambda: edge.ready == 1)
+        eventually("the messages", lambda: edge.ready, equals(1))
         assert other.stop() == 0
     finally:
         stream.delete()
@@ -190,16 +192,16 @@ def test_a_message_for_which_the_broker_closes(classic, edge, links, dead_letter
         publisher.publish(b"another of this id", message_id="25")
     link = outbound(links, classic, edge)
     good = {str(number) for number in range(60)} - {"20"}
-    eventually(lambda: set(ids(classic)) == good)
+    eventually("the remote messages", lambda: set(ids(classic)), equals(good))
     if dead_letters:
         with Admin(edge.endpoint) as admin:
-            eventually(lambda: admin.queue("dead").ready == 2)
+            eventually("the dead letters", lambda: admin.queue("dead").ready, equals(2))
             rows = [row for batch in admin.browse("dead") for row in batch.to_pylist()]
         assert sorted(row["message_id"] for row in rows) == ["20", "25"]
         assert all("larger than" in dict(row["headers"])["ackq-dead-reason"] for row in rows)
         assert edge.total == 0
     else:
-        eventually(lambda: delayed(edge) == 2)
+        eventually("the delays", lambda: delayed(edge), equals(2))
     assert link.stop() == 0
     assert len(events(link, "cut")) <= 4
 
@@ -208,18 +210,18 @@ def test_an_alarm_there_is_told(rabbitmq_dialect, classic, edge, links):
     """L22, L26: while RabbitMQ blocks publishers the link reports the alarm, then goes on."""
     node = rabbitmq_dialect._server
     link = outbound(links, classic, edge)
-    eventually(lambda: events(link, "connected"))
+    eventually("connected", lambda: events(link, "connected"))
     node.control("set_vm_memory_high_watermark", "0.000001")
     try:
         edge.publish([0])
-        eventually(lambda: events(link, "blocked"))
+        eventually("blocked", lambda: events(link, "blocked"))
         assert "low on memory" in events(link, "blocked")[0]["reason"]
         (shown,) = reported(edge, lambda each: each.limited_by == "alarm")
         assert "low on memory" in shown.reason
     finally:
         node.control("set_vm_memory_high_watermark", "0.4")
-    eventually(lambda: events(link, "unblocked"))
-    eventually(lambda: classic.ready == 1)
+    eventually("unblocked", lambda: events(link, "unblocked"))
+    eventually("the remote messages", lambda: classic.ready, equals(1))
     assert link.stop() == 0
 
 
@@ -243,8 +245,8 @@ def test_properties_too_large_for_a_frame(classic, edge, links):
         publisher.publish(b"large", message_id="1", headers={"h": "x" * 200_000})
         publisher.publish(b"small", message_id="2")
     link = outbound(links, classic, edge)
-    eventually(lambda: classic.ready == 1)
-    eventually(lambda: delayed(edge) == 1)
+    eventually("the remote messages", lambda: classic.ready, equals(1))
+    eventually("the delays", lambda: delayed(edge), equals(1))
     assert link.stop() == 0
     assert not events(link, "cut")
     assert "the broker takes 131072 in a frame" in link.log
@@ -256,6 +258,6 @@ def test_a_small_window_of_bytes_stalls_nothing(classic, edge, links):
         for number in range(20):
             publisher.publish(b"x" * 300_000, message_id=str(number))
     link = outbound(links, classic, edge, window_bytes=1_000_000)
-    eventually(lambda: classic.ready == 20)
+    eventually("the remote messages", lambda: classic.ready, equals(20))
     assert link.stop() == 0
     assert sorted(map(int, ids(classic))) == list(range(20))

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from ackq.client import Admin, Publisher
 from ackq.diagnosis.link_state import outbound_sentences
+from tests.eventually import equals
 from tests.fakes.relay import Relay
 from tests.wire.links.conftest import eventually
 
@@ -42,7 +43,7 @@ def test_all_go_out_in_order(rabbit, edge, links):
         publisher.publish(b"last", message_id="300", headers={"a": "b"}, reply_to="r")
         publisher.publish(b"without an id")
     link = outbound(links, rabbit, edge)
-    eventually(lambda: rabbit.ready == 302 and edge.total == 0)
+    eventually("all", lambda: (rabbit.ready, edge.total), equals((302, 0)))
     assert link.stop() == 0
     there = rabbit.take()
     assert [body for _, body in there[:300]] == [str(n).encode() for n in range(300)]
@@ -68,7 +69,7 @@ def test_messages_that_amqp_cannot_carry(rabbit, edge, links):
             publisher.publish(str(number), message_id=str(number), headers=headers)
     link = outbound(links, rabbit, edge)
     good = [number for number in range(40) if number % 10 != 5]
-    eventually(lambda: rabbit.ready == len(good))
+    eventually("the remote messages", lambda: rabbit.ready, equals(len(good)))
     (shown,) = reported(edge, lambda each: each.unfit >= len(POISON))
     assert (shown.published, shown.refused, shown.limited_by) == (len(good), 0, "refusals")
     assert "AMQP cannot carry it" in shown.reason
@@ -76,7 +77,8 @@ def test_messages_that_amqp_cannot_carry(rabbit, edge, links):
     assert link.stop() == 0
     assert shown_now(edge) == []
     assert sorted(int(properties.message_id) for properties, _ in rabbit.take()) == good
-    eventually(lambda: edge.total == len(POISON))  # each waits before it is tried again
+    # Each waits before it is tried again.
+    eventually("the messages", lambda: edge.total, equals(len(POISON)))
     assert "AMQP cannot carry it" in link.log
     assert '"link_cut"' not in link.log
 
@@ -89,8 +91,7 @@ def shown_now(edge):
 
 def reported(edge, ready):
     """Waits until a report satisfies `ready`; returns the outbound links shown (L26)."""
-    eventually(lambda: any(map(ready, shown_now(edge))))
-    return shown_now(edge)
+    return eventually("a report", lambda: shown_now(edge), lambda shown: any(map(ready, shown)))
 
 
 def test_kills(rabbit, edge, links):
@@ -99,10 +100,10 @@ def test_kills(rabbit, edge, links):
     edge.publish(range(count))
     link = outbound(links, rabbit, edge)
     for kill in range(1, kills + 1):
-        eventually(lambda most=count - kill * count // (kills + 1): edge.total <= most)
+        eventually("progress", lambda most=count - kill * count // (kills + 1): edge.total <= most)
         link.kill()
         link.start()
-    eventually(lambda: edge.total == 0)
+    eventually("the messages", lambda: edge.total, equals(0))
     assert link.stop() == 0
     taken(rabbit, count, kills)
 
@@ -114,15 +115,15 @@ def test_cuts(classic, edge, links):
     try:
         edge.publish(range(count))
         link = outbound(links, classic, edge, port=there.port, endpoint=here.endpoint)
-        eventually(lambda: edge.total <= count * 3 // 4)
+        eventually("progress", lambda: edge.total <= count * 3 // 4)
         there.cut()
         there.heal()
         (shown,) = reported(edge, lambda each: each.cuts)
         assert shown.reason
-        eventually(lambda: edge.total <= count // 2)
+        eventually("progress", lambda: edge.total <= count // 2)
         here.cut()
         here.heal()
-        eventually(lambda: edge.total == 0)
+        eventually("the messages", lambda: edge.total, equals(0))
         assert link.stop() == 0
         taken(classic, count, 2)
     finally:
@@ -135,24 +136,24 @@ def test_what_is_sent_again_has_its_id(classic, edge, links):
     there, here = Relay(f"127.0.0.1:{classic.port}"), Relay(edge.endpoint)
     try:
         link = outbound(links, classic, edge, port=there.port, endpoint=here.endpoint)
-        eventually(lambda: "link_connected" in link.log)
+        eventually("connected", lambda: "link_connected" in link.log)
         there.hold("to_client")
         publish_without_ids(edge, range(100))
-        eventually(lambda: classic.ready >= SHARE)
+        eventually("a share", lambda: classic.ready >= SHARE)
         assert edge.total == 100
         there.cut()
         there.release()
         there.heal()
-        eventually(lambda: edge.total == 0)
+        eventually("the messages", lambda: edge.total, equals(0))
         first = classic.ready
         assert first >= 100 + SHARE
         here.hold("to_broker")
         publish_without_ids(edge, range(100, 200))
-        eventually(lambda: classic.ready >= first + SHARE)
+        eventually("a share", lambda: classic.ready >= first + SHARE)
         link.kill()
         here.release()
         link.start()
-        eventually(lambda: edge.total == 0)
+        eventually("the messages", lambda: edge.total, equals(0))
         assert link.stop() == 0
     finally:
         there.close()
@@ -180,10 +181,10 @@ def publish_without_ids(edge, bodies):
 def test_a_returned_message_is_not_accepted(classic, edge, links):
     """L22: a message returned by a deleted queue waits at the edge, and goes out later."""
     link = outbound(links, classic, edge)
-    eventually(lambda: "link_connected" in link.log)
+    eventually("connected", lambda: "link_connected" in link.log)
     classic.delete()
     edge.publish([0])
-    eventually(lambda: "link_refused" in link.log)
+    eventually("refused", lambda: "link_refused" in link.log)
     (shown,) = reported(edge, lambda each: each.refused)
     assert (shown.target, shown.queue) == (
         f"amqp://127.0.0.1:{classic.port}, queue {classic.queue}",
@@ -195,7 +196,7 @@ def test_a_returned_message_is_not_accepted(classic, edge, links):
     )
     assert edge.total + delayed(edge) == 1
     classic.declare()
-    eventually(lambda: edge.total + delayed(edge) == 0)
+    eventually("the messages", lambda: edge.total + delayed(edge), equals(0))
     taken(classic, 1, 0)
 
 

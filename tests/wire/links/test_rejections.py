@@ -1,11 +1,13 @@
 """Rejection at the edge is forwarded to a real RabbitMQ, over kills and cuts of links (L28)."""
 
 import signal
+from functools import partial
 
 import pytest
 
 from ackq.client import Admin, Channel
 from ackq.errors import QueueNotFoundError
+from tests.eventually import SOON_S, equals
 from tests.wire.links.conftest import Rabbit, eventually
 from tests.wire.links.test_inbound import events, inbound, info
 
@@ -27,7 +29,7 @@ def dead(rabbitmq_dialect, rabbit):
 def linked(links, rabbit, edge, **keys):
     """A link with on-reject=there, once it has delivered all messages."""
     link = inbound(links, rabbit, edge, **{"on_reject": "there", "dead_letters": True, **keys})
-    eventually(lambda: edge.ready == COUNT)
+    eventually("the messages", lambda: edge.ready, equals(COUNT))
     return link
 
 
@@ -35,7 +37,7 @@ def settled(edge, rejected, accepted=()):
     """Rejects and accepts messages by their ids; the others go back to the queue."""
     with Channel(edge.endpoint) as channel:
         consumer = channel.consume("q", mode="client", outcomes=["rejected"])
-        messages = [consumer.receive(20) for _ in range(COUNT)]
+        messages = [consumer.receive(SOON_S) for _ in range(COUNT)]
         for message in messages:
             number = int(message.message_id)
             if number in rejected:
@@ -55,7 +57,7 @@ def dead_here(edge):
 
 def proven_dead(dead):
     """The ids of the remote dead letters, once all have come; asserts one rejection each."""
-    eventually(lambda: dead.ready == len(REJECTED))
+    eventually("the dead letters", lambda: dead.ready, equals(len(REJECTED)))
     taken = dead.take()
     for properties, _ in taken:
         (death,) = properties.headers["x-death"]
@@ -83,9 +85,9 @@ def test_a_kill_between_the_permit_and_the_rejection(rabbit, dead, edge, links):
     link = linked(links, rabbit, edge)
     link._process.send_signal(signal.SIGSTOP)  # it no longer reads permits
     settled(edge, REJECTED)
-    eventually(lambda: info(edge).rejected == len(REJECTED))
+    eventually("the rejections", lambda: info(edge).rejected, equals(len(REJECTED)))
     link.kill()
-    eventually(lambda: rabbit.ready == COUNT)
+    eventually("the remote messages", lambda: rabbit.ready, equals(COUNT))
     assert dead.ready == 0
     link.start()
     assert proven_dead(dead) == REJECTED
@@ -102,9 +104,10 @@ def test_rejected_while_nobody_runs_the_link(classic, rabbitmq_dialect, edge, li
     link = linked(links, classic, edge, on_reject="discard", dead_letters=False)
     link.kill()
     settled(edge, REJECTED)
-    eventually(lambda: classic.ready == COUNT)
+    eventually("the remote messages", lambda: classic.ready, equals(COUNT))
     link.start()
-    eventually(lambda: rabbitmq_dialect.messages(classic.queue) == len(OTHERS))
+    left = partial(rabbitmq_dialect.messages, classic.queue)
+    eventually("the remote messages", left, equals(len(OTHERS)))
     assert link.stop() == 0
     assert sorted(edge.ids) == OTHERS
     assert dead_here(edge) == 0
@@ -115,7 +118,7 @@ def test_here(rabbit, dead, edge, links):
     rabbit.publish(range(COUNT))
     link = linked(links, rabbit, edge, on_reject="here")
     settled(edge, REJECTED)
-    eventually(lambda: info(edge).permitted == len(REJECTED))
+    eventually("the permits", lambda: info(edge).permitted, equals(len(REJECTED)))
     assert link.stop() == 0
     assert (dead.ready, rabbit.ready) == (0, len(OTHERS))
     assert info(edge).rejected == 0
@@ -132,7 +135,7 @@ def test_what_is_refused(classic, edge, links, change, remedy):
     """L28: on-reject=there is refused with the remedy where messages could be lost."""
     classic.publish([0])
     link = inbound(links, classic, edge, on_reject="there", **change)
-    assert eventually(lambda: link.ended) == 2
+    assert eventually("its end", lambda: link.ended) == 2
     assert remedy.format(queue=classic.queue) in link.log.splitlines()[-1]
     assert (classic.ready, edge.ready) == (1, 0)
 
@@ -141,7 +144,7 @@ def test_what_cannot_be_known(classic, edge, links):
     """L28: where dead-lettering is unknown a warning names the queue and the way to learn it."""
     classic.publish([0])
     link = inbound(links, classic, edge, on_reject="there")
-    eventually(lambda: edge.ready == 1)
+    eventually("the messages", lambda: edge.ready, equals(1))
     (warning,) = events(link, "rejections")
     assert warning["level"] == "warning"
     assert classic.queue in warning["message"]

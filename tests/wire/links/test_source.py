@@ -8,7 +8,8 @@ from ackq_link.adapter import CutError, Limits
 from ackq_link.amqp091.address import BrokerAddress
 from ackq_link.amqp091.source import QueueSource
 from ackq_link.keys import fingerprints
-from tests.wire.links.conftest import eventually
+from tests.eventually import equals, eventually_async
+from tests.wire.links.conftest import WAIT_S
 
 WINDOW = 20
 
@@ -19,7 +20,7 @@ def source_of(rabbit, window=WINDOW, window_bytes=1 << 20):
 
 
 def run(test):
-    asyncio.run(asyncio.wait_for(test(), 120))
+    asyncio.run(asyncio.wait_for(test(), 2 * WAIT_S))
 
 
 async def taken(subscription, count):
@@ -34,7 +35,7 @@ async def taken(subscription, count):
 
 async def gone(rabbit, count):
     """Waits until RabbitMQ has this number of ready messages, without a consumer."""
-    await asyncio.to_thread(eventually, lambda: rabbit.ready == count)
+    await eventually_async("the queue", lambda: rabbit.ready, equals(count), within_s=WAIT_S)
 
 
 def test_any_order(rabbit):

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from ackq.client import Admin, Channel
+from tests.eventually import equals
 from tests.wire.links.accepting import Accepting
 from tests.wire.links.conftest import Rabbit, eventually
 from tests.wire.links.test_inbound import PREFETCH, drained, events, inbound, info, take
@@ -19,9 +20,9 @@ def held(rabbit, edge, links):
     """A link that held all messages and was killed, before it is started again."""
     rabbit.publish(range(HELD))
     link = inbound(links, rabbit, edge, heartbeat=1)
-    eventually(lambda: edge.ready == HELD)
+    eventually("the messages", lambda: edge.ready, equals(HELD))
     link.kill()
-    eventually(lambda: rabbit.ready == HELD)
+    eventually("the remote messages", lambda: rabbit.ready, equals(HELD))
     return link
 
 
@@ -34,7 +35,7 @@ def test_a_purge(rabbit, edge, held):
     """L18: purged messages are logged as vanished, and processed at the edge all the same."""
     rabbit.call(lambda channel: channel.queue_purge(rabbit.queue))
     held.start()
-    eventually(lambda: vanished(held) == [HELD])
+    eventually("the log", lambda: vanished(held), equals([HELD]))
     (told,) = events(held, "vanished")
     assert told["messages"] == HELD
     assert "processed at the local broker nevertheless" in told["message"]
@@ -50,7 +51,7 @@ def drained_rows(edge, accepting, count):
     """Accepts all; unlike `drained` it does not need the vanished messages to be permitted."""
     take(accepting, count)
     accepting.step()
-    eventually(lambda: edge.total == 0)
+    eventually("the messages", lambda: edge.total, equals(0))
 
 
 def test_some_of_them(rabbit, edge, held):
@@ -59,7 +60,7 @@ def test_some_of_them(rabbit, edge, held):
     new = 3 * PREFETCH
     rabbit.publish(range(HELD, HELD + new))
     held.start()
-    eventually(lambda: info(edge).matched_held == HELD - 4)
+    eventually("the matches", lambda: info(edge).matched_held, equals(HELD - 4))
     with Channel(edge.endpoint) as channel:
         consumer = channel.consume("q", mode="client", prefetch=1_000)
 
@@ -70,7 +71,7 @@ def test_some_of_them(rabbit, edge, held):
                 message.accept().result()
             return vanished(held)
 
-        assert eventually(counted) == [4]
+        assert eventually("the log", counted) == [4]
     assert held.stop() == 0
     assert vanished(held) == [4]
 
@@ -90,13 +91,13 @@ def test_expired(rabbitmq_dialect, edge, links):
     try:
         link = inbound(links, queue, edge, heartbeat=1)
         # A message that waits for the link's start expires before it is delivered.
-        eventually(lambda: queue.consumers == 1)
+        eventually("the consumer", lambda: queue.consumers, equals(1))
         queue.publish(range(HELD))
-        eventually(lambda: edge.ready == HELD)
+        eventually("the messages", lambda: edge.ready, equals(HELD))
         link.kill()
-        eventually(lambda: dead.ready == HELD)
+        eventually("the dead letters", lambda: dead.ready, equals(HELD))
         link.start()
-        eventually(lambda: vanished(link) == [HELD])
+        eventually("the log", lambda: vanished(link), equals([HELD]))
         assert edge.ids == list(range(HELD))
         assert link.stop() == 0
     finally:
@@ -114,14 +115,13 @@ def test_what_is_late_does_not_count(rabbit, edge, held):
     while len(taken) < 4:
         connection.process_data_events(1)
     held.start()
-    eventually(lambda: info(edge).matched_held == HELD - 4)
+    eventually("the matches", lambda: info(edge).matched_held, equals(HELD - 4))
     rabbit.publish(range(HELD, HELD + 5))
-    eventually(lambda: edge.ready == HELD + 5)
-    looked = time.monotonic() + LOOKS_S
-    eventually(lambda: time.monotonic() > looked)
+    eventually("the messages", lambda: edge.ready, equals(HELD + 5))
+    time.sleep(LOOKS_S)
     assert vanished(held) == []
     connection.close()
-    eventually(lambda: info(edge).matched_held == HELD)
+    eventually("the matches", lambda: info(edge).matched_held, equals(HELD))
     accepting = Accepting(edge.endpoint)
     drained(edge, accepting, HELD + 5)
     assert held.stop() == 0

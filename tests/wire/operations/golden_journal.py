@@ -23,9 +23,9 @@ from ackq_broker.engine.clock import BrokerClock
 from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.journal.files.format import SegmentHeader
 from ackq_broker.service.transport.listening import address
+from tests.eventually import eventually
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import TIMEOUT_S, Client, holder
-from tests.wire.brokers.streams import until
 
 SEGMENT_BYTES = 6 * 1024
 IN_2100_NS = 4_102_488_000 * 1_000_000_000
@@ -108,8 +108,9 @@ def churn(client, directory):
         )
 
     client.declare("churn")
-    time.sleep(12)  # an idle broker deletes dead segments, which become spares
-    until(reused, timeout_s=120, poll_s=0.5)
+    # An idle broker deletes dead segments, which become spares.
+    eventually("a spare", lambda: [*directory.glob("journal-*.seg.new")], within_s=120)
+    eventually("a reused segment", reused, within_s=120)
     client.delete("churn")
 
 
@@ -142,7 +143,7 @@ def first_life(client):
         channel.settled(channel.settle(3, FAILED))
         channel.get(2, queue="work", number=2)
         assert [each.body for each in channel.deliveries(2)] == [b"w3", b"w4"]
-    until(lambda: client.queue("work").unacked == 0, timeout_s=60)
+    eventually("the requeue", lambda: not client.queue("work").unacked)
     opening = {"queues": ["leased"], "max_messages": 2}
     incarnation = client.advance(READER, **opening).incarnation
     client.advance(READER, incarnation=incarnation, **opening)
@@ -160,7 +161,7 @@ def second_life(client):
     with client.consume() as channel:
         channel.get(1, queue="work")
         assert [each.body for each in channel.deliveries(1)] == [b"w3"]
-    until(lambda: client.queue("work").unacked == 0, timeout_s=60)
+    eventually("the requeue", lambda: not client.queue("work").unacked)
     info = client.session()
     fields = {"queues": ["leased"], "incarnation": info.incarnation, "start_tag": 2}
     lease = client.advance(READER, **fields)

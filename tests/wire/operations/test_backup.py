@@ -14,13 +14,12 @@ from ackq import errors
 from ackq.cli.commands import ackq
 from ackq.client import Admin, Publisher, close_channels
 from ackq_broker.journal.files.directory import segment_name
+from tests.eventually import SOON_S, eventually
 from tests.fakes.raw_client import Client
-from tests.wire.brokers.streams import until
 from tests.wire.operations.processes import run
 
 BODY_BYTES = 20_000
 ROWS = 200
-SOON_S = 30
 
 
 @pytest.fixture
@@ -93,7 +92,8 @@ def test_backups_under_load(broker, tmp_path):
         history = admin.info().history_id
         with Load(broker.endpoint) as load:
             for number in range(5):
-                until(lambda: load.confirmed > 8 * (number + 1), poll_s=0.01)  # noqa: B023
+                least = 8 * (number + 1)
+                eventually("load", lambda: load.confirmed > least, every_s=0.01)  # noqa: B023
                 before = load.confirmed
                 made.append((before, admin.backup(f"number-{number}")))
                 assert load.confirmed >= before

@@ -7,11 +7,11 @@ import pytest
 
 from ackq.client import Admin, Channel, Publisher, close_channels
 from ackq_broker import embedded
-from tests.wire.brokers.streams import until
+from tests.eventually import SOON_S, eventually
 
 # Written while the machine's clock was in the year 2100.
 GOLDEN = Path(__file__).with_name("golden") / "format-2"
-SOON_S = 30
+# How long to wait for an expiry that must not come.
 SILENCE_S = 0.5
 
 
@@ -28,7 +28,7 @@ def expires(broker):
         admin.declare_queue("short")
         out.publish(b"a", ttl_ms=50).result(SOON_S)
         try:
-            until(lambda: admin.queue("short").ready == 0, timeout_s=SILENCE_S)
+            eventually("the expiry", lambda: not admin.queue("short").ready, within_s=SILENCE_S)
         except AssertionError:
             return False
         finally:

@@ -13,12 +13,11 @@ from ackq.cli.commands import ackq
 from ackq.client import Admin, Publisher
 from ackq.errors import BrokerUnavailableError
 from ackq.v1 import publishing_pb2
+from tests.eventually import SOON_S, eventually
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import Client, holder, refused
-from tests.wire.brokers.streams import until
 
 SILENCE_S = 0.3
-SOON_S = 30
 ACCEPTED = 1
 TRANSACTION = publishing_pb2.PUBLISH_MODE_TRANSACTION
 
@@ -62,7 +61,8 @@ def test_nothing_new_is_taken_in_and_the_rest_is_finished(broker, own):
 
             with Admin(broker.endpoint) as admin:
                 assert "drained for a restart" in admin.info().blocked
-            until(lambda: publisher.blocked)  # publishes sent before it knows are accepted
+            # Publishes that are sent before it knows are accepted.
+            eventually("blocked", lambda: publisher.blocked)
             blocked = publisher.publish(b"4")
             with pytest.raises(NotYetError):
                 blocked.result(SILENCE_S)
@@ -72,7 +72,7 @@ def test_nothing_new_is_taken_in_and_the_rest_is_finished(broker, own):
                 assert "try again after the restart" in error.message
 
             consumer.settled(consumer.settle(2, multiple=True), 2)
-            status, said = drain(broker.endpoint, "--wait", "10s")
+            status, said = drain(broker.endpoint, "--wait", "60s")
             assert (status, said) == (0, "quiet: unacked=0 transactions=0 stages=0 bytes=0\n")
             info = own.queue()
             assert (info.ready, info.unacked, info.accepted) == (2, 0, 2)
@@ -107,7 +107,8 @@ def test_what_a_restart_would_interrupt_is_counted(broker, own):
     with own.publisher(mode=TRANSACTION) as stream:
         block = encoded(body=[b"a"], routing_key=["q"])
         stream.send_data(1, 1, block, transaction_id=b"1" * 16)
-        until(lambda: drain(broker.endpoint)[1].startswith("under way: unacked=0 transactions=1"))
+        open_one = "under way: unacked=0 transactions=1"
+        eventually("it", lambda: drain(broker.endpoint)[1], lambda said: said.startswith(open_one))
         stream.send(
             publishing_pb2.PublishHeader(
                 commit=publishing_pb2.PublishTransaction(transaction_id=b"1" * 16, messages=1)
@@ -115,7 +116,7 @@ def test_what_a_restart_would_interrupt_is_counted(broker, own):
         )
         assert "drained" in stream.answer().blocked.reason
         assert stream.answer().HasField("transaction")
-    assert drain(broker.endpoint, "--wait", "10s")[0] == 0
+    assert drain(broker.endpoint, "--wait", "60s")[0] == 0
     assert own.browse()[0] == [b"a"]
 
 
@@ -127,7 +128,7 @@ def test_a_drain_can_be_taken_back(broker, own):
         assert [each.body for each in consumer.deliveries(1)] == [b"a"]
         assert drain(broker.endpoint)[0] == 1
         consumer.settled(consumer.settle(1), 1)
-        until(lambda: drain(broker.endpoint)[0] == 0)
+        eventually("a quiet broker", lambda: drain(broker.endpoint)[0] == 0)
         assert isinstance(refused(opens, own)[0], BrokerUnavailableError)
         status, said = drain(broker.endpoint, "--resume")
         assert (status, said) == (0, "the broker takes in new work again\n")

@@ -6,9 +6,9 @@ import pytest
 import ackq_broker
 from ackq.errors import DiskFullError
 from ackq_broker.journal.files.directory import transient_name
+from tests.eventually import eventually
 from tests.fakes.raw_client import Client, holder, refused_with
 from tests.wire.brokers import ackq as ackq_target
-from tests.wire.brokers.streams import until
 
 RELEASED = 4
 STAGED, OTHER, KNOWN = b"s" * 16, b"o" * 16, b"k" * 16
@@ -67,13 +67,13 @@ def test_the_reserve_is_kept(dialect):
         assert lease.end_tag == 2
         client.stage([b"c"], stage_id=STAGED, seal=(1, ROW_BYTES))
         dialect.disk_alarm(on=True)
-        until(lambda: not opens(client, OTHER), poll_s=0.1)
+        eventually("the alarm", lambda: not opens(client, OTHER))
         refused_with(DiskFullError, client.commit, (STAGED, 1, ROW_BYTES))
         refused_with(DiskFullError, client.stage_outcomes, OTHER, (RELEASED, [1], {}))
         assert opens(client, KNOWN, resume=True)
         accepted = client.advance(reader, incarnation=incarnation, start_tag=2)
         assert (accepted.end_tag, client.queue().accepted) == (2, 2)
         dialect.disk_alarm(on=False)
-        until(lambda: opens(client, OTHER), poll_s=0.1)
+        eventually("the end of the alarm", lambda: opens(client, OTHER))
         assert client.commit((STAGED, 1, ROW_BYTES)).rows == 1
         assert client.browse()[0] == [b"c"]

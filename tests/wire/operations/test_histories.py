@@ -20,9 +20,8 @@ from ackq.client import (
     holder,
 )
 from ackq.v1 import sessions_pb2
+from tests.eventually import SOON_S
 from tests.wire.operations.processes import run
-
-SOON_S = 30
 
 
 class Query:

@@ -7,7 +7,6 @@ import socket
 import struct
 import subprocess
 import threading
-import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import ackq_broker
 from ackq import errors, limits
 from ackq.v1 import admin_pb2, publishing_pb2
 from ackq.wire import block, frame
+from tests.eventually import eventually
 from tests.fakes import arrow_messages
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import Client, delivered, refused, refused_with
@@ -58,8 +58,7 @@ def others_served(endpoint):
     other = threading.Thread(target=run)
     other.start()
     try:
-        while not confirmed:
-            time.sleep(0.01)
+        eventually("a confirm", lambda: confirmed, every_s=0.01)
         yield confirmed
     finally:
         stop.set()
@@ -149,8 +148,8 @@ def test_a_journal_without_descriptors_waits(broker, own):
         with descriptors(broker, more=0):
             for number in range(1, count + 1):
                 stream.publish(number, body, routing_key="q")
-            while "waits for a file descriptor" not in broker.log_file.read_text():
-                time.sleep(0.05)
+            said = "waits for a file descriptor"
+            eventually("the wait", broker.log_file.read_text, lambda log: said in log)
             assert broker.alive()
         assert stream.confirmed(count) == set(range(1, count + 1))
     assert own.queue().ready == count

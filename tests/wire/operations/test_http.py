@@ -11,13 +11,15 @@ import pytest
 
 import ackq_broker
 from ackq import limits
+from tests.eventually import SOON_S
+from tests.fakes import machine
 from tests.fakes.raw_client import Client
 from tests.wire.operations.processes import command, environment, run
 
 
 def ask(endpoint, path, method="GET", **headers):
     """Status and text of an answer."""
-    connection = http.client.HTTPConnection(endpoint, timeout=30)
+    connection = http.client.HTTPConnection(endpoint, timeout=SOON_S)
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, headers=named)
@@ -29,7 +31,10 @@ def ask(endpoint, path, method="GET", **headers):
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    with ackq_broker.embedded(tmp_path_factory.mktemp("http") / "data", http=True) as running:
+    """A broker that closes no HTTP connection because it is idle, as long as a test takes."""
+    folder = tmp_path_factory.mktemp("http")
+    env = machine.with_limits(folder, {"FIRST_REQUEST_MS": 1_000_000})
+    with ackq_broker.embedded(folder / "data", http=True, env=env) as running:
         yield running
 
 
@@ -62,7 +67,7 @@ def test_the_port_in_a_file(tmp_path):
         assert line.endswith(f" http=127.0.0.1:{port}\n")
         assert ask(f"127.0.0.1:{port}", "/livez")[0] == 200
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(SOON_S) == 0
 
 
 def test_an_address_in_use_is_refused(tmp_path):
@@ -135,7 +140,7 @@ def test_connections_have_a_bound(broker):
             crowd.extend(connected(address) for _ in range(each))
             assert served()
             with connected(address) as beyond, contextlib.suppress(ConnectionResetError):
-                beyond.settimeout(5)  # a served one is closed when idle, too, but later
+                beyond.settimeout(SOON_S)
                 assert beyond.recv(1) == b""
         with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
             ask(broker.http_endpoint, "/livez")
@@ -149,19 +154,20 @@ def test_connections_have_a_bound(broker):
 
 def test_it_ends_with_the_broker(tmp_path):
     """M1: an open connection or a half-sent request does not delay the broker's stop."""
-    with ackq_broker.embedded(tmp_path / "data", http=True) as running:
+    env = machine.with_limits(tmp_path, {"FIRST_REQUEST_MS": 1_000_000})
+    with ackq_broker.embedded(tmp_path / "data", http=True, env=env) as running:
         host, port = running.http_endpoint.split(":")
         with socket.create_connection((host, int(port))) as half:
             half.sendall(b"GET /livez HTTP/1.1\r\nHost:")
             os.kill(running.pid, signal.SIGTERM)
-            assert running.wait_dead(8)
+            assert running.wait_dead(SOON_S)
 
 
 def test_what_is_no_request_is_not_logged(broker):
     """M3: invalid HTTP requests are not logged, as any stranger could fill the log with them."""
     host, _, port = broker.http_endpoint.rpartition(":")
     for sent in (b"GET \xff /\r\n\r\n", b"\0\0\0", b"GET / HTTP/1.1\r\nHost: \r\n: \r\n\r\n"):
-        with socket.create_connection((host, int(port)), timeout=30) as connection:
+        with socket.create_connection((host, int(port)), timeout=SOON_S) as connection:
             connection.sendall(sent)
             connection.shutdown(socket.SHUT_WR)
             while connection.recv(4096):

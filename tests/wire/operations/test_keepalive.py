@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from contextlib import closing
 
 import pytest
@@ -12,16 +11,15 @@ from ackq import limits
 from ackq.client import Admin, Channel, Publisher, close_channels
 from ackq.client.connection import grpc_channels
 from ackq_broker import server
+from tests.eventually import SOON_S, eventually
 from tests.fakes.faults import DIRECTIONS
 from tests.fakes.raw_client import Client
 from tests.fakes.relay import Relay
-from tests.wire.brokers.streams import until
 from tests.wire.in_process import broker_here
 from tests.wire.operations.processes import environment
 
 # The size of an HTTP/2 ping frame.
 PING_BYTES = 17
-SOON_S = 60
 
 # Opens a stage with one row, and prints when the broker has it on disk.
 VANISHING = """
@@ -72,8 +70,7 @@ def test_a_stage_of_a_vanished_client_gives_its_room_back(tmp_path, monkeypatch)
             staged = client.queue().staged
             # Like a host that lost its network: the connection stays open, and nobody answers.
             vanishing.send_signal(signal.SIGSTOP)
-            while client.queue().staged:
-                time.sleep(0.05)
+            eventually("the stage's end", lambda: not client.queue().staged)
             vanishing.kill()
         return staged
 
@@ -94,7 +91,8 @@ def test_a_client_that_only_waits_goes_on_asking(broker, monkeypatch):
         publisher.publish("opens the stream").result(SOON_S)
         before = relay.passed["to_broker"]
         # By default gRPC would ping twice without data, and then once a minute.
-        until(lambda: relay.passed["to_broker"] >= before + 6 * PING_BYTES)
+        least = before + 6 * PING_BYTES
+        eventually("six pings", lambda: relay.passed["to_broker"] >= least)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -112,7 +110,7 @@ def test_a_channel_leaves_a_silent_connection(tmp_path, monkeypatch, direction):
         Publisher(endpoint, routing_key="orders") as publisher,
     ):
         admin.declare_queue("orders")
-        with Channel(relay.endpoint, reconnect_timeout_ms=10_000) as channel:
+        with Channel(relay.endpoint, reconnect_timeout_ms=60_000) as channel:
             consumer = channel.consume("orders", mode="client")
             relay.half_open(direction)
             accepted = False

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from ackq.client import Admin
+from tests.eventually import SOON_S, eventually
 from tests.fakes.raw_client import Client
-from tests.wire.brokers.streams import until
 from tests.wire.operations.processes import command, environment, run
 
 
@@ -50,7 +50,7 @@ def test_a_unix_socket_and_a_port(tmp_path):
         with Admin(local) as admin:
             assert admin.queue("q").ready == 1
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(SOON_S) == 0
     assert not path.exists()
 
 
@@ -89,15 +89,17 @@ def test_a_hangup_does_not_end_the_broker(tmp_path):
     with serving(tmp_path / "data", "--config", config) as (process, (port,)):
         config.write_text('log-level = "info"\n')
         process.send_signal(signal.SIGHUP)
-        until(lambda: "reloaded at SIGHUP: log-level is info" in log.read_text(), poll_s=0.05)
+        said = "reloaded at SIGHUP: log-level is info"
+        eventually("the reload", log.read_text, lambda text: said in text)
         config.write_text('log-levle = "error"\n')
         process.send_signal(signal.SIGHUP)
-        until(lambda: "there is no option 'log-levle'" in log.read_text(), poll_s=0.05)
+        said = "there is no option 'log-levle'"
+        eventually("the refusal", log.read_text, lambda text: said in text)
         with Client(port) as client:
             client.declare()
             client.publish(b"a")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(SOON_S) == 0
         assert "stopped:" in log.read_text()
 
 

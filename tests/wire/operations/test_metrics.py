@@ -196,7 +196,7 @@ def test_counts_outlive_a_queue(broker):
 
 def test_openmetrics_on_request(broker):
     """M2: a scraper that requests the OpenMetrics format gets it."""
-    connection = http.client.HTTPConnection(broker.http_endpoint, timeout=30)
+    connection = http.client.HTTPConnection(broker.http_endpoint, timeout=60)
     try:
         accept = "application/openmetrics-text;version=1.0.0"
         connection.request("GET", "/metrics", headers={"Accept": accept})

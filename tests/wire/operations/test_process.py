@@ -16,6 +16,8 @@ import ackq_broker
 from ackq.errors import BrokerUnavailableError
 from ackq_broker import embedding
 from ackq_broker.embedding import EmbeddedBroker
+from tests.eventually import SOON_S
+from tests.fakes import machine
 from tests.fakes.raw_client import Client
 from tests.wire.operations.processes import command, environment, run
 
@@ -27,13 +29,19 @@ READY = re.compile(
 
 @pytest.fixture
 def serving(tmp_path):
-    """Runs `ackq-broker serve` as an operator does; yields the process and its first line."""
+    """Runs `ackq-broker serve` as an operator does; yields the process and its first line.
+
+    It would wait for open streams for longer than a test does.
+    """
+    folder = tmp_path / "env"
+    folder.mkdir()
+    patient = machine.with_change(folder, "from ackq_broker import server; server._GRACE_S = 1000")
     with subprocess.Popen(
         command("serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(),
+        env=environment(**patient),
     ) as process:
         yield process, process.stdout.readline()
         process.kill()
@@ -48,7 +56,7 @@ def test_ready_line_and_clean_shutdown(serving, tmp_path):
         client.declare()
         client.publish(b"a")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert process.wait(SOON_S) == 0
     assert list((tmp_path / "data").glob("snapshot-*.snap"))
     assert run("verify", data)[0] == 0
 
@@ -70,7 +78,7 @@ def test_shutdown_ends_open_streams(serving):
             stream.publish(1, b"a", routing_key="q")
             assert stream.confirmed(1) == {1}
             process.send_signal(signal.SIGINT)
-            assert process.wait(4) == 0
+            assert process.wait(SOON_S) == 0
 
 
 def test_data_directory_in_use(serving, tmp_path):
@@ -259,5 +267,5 @@ def test_embedded_ends_with_its_parent(tmp_path):
     ) as parent:
         broker = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
-        broker.wait(30)
+        broker.wait(SOON_S)
     assert not broker.is_running()

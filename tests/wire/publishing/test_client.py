@@ -20,12 +20,9 @@ from ackq.client import (
 from ackq.v1 import sessions_pb2
 from ackq.wire import columns
 from ackq_broker.engine import recovery
+from tests.eventually import SOON_S, equals, eventually
 from tests.fakes.relay import Relay
 from tests.unit.client.publishing.scripts import KINDS
-from tests.wire.brokers.streams import until
-
-SOON_S = 30
-
 
 BOTH = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
@@ -116,7 +113,7 @@ def test_returns_that_were_lost_with_the_answer_to_a_commit(broker, admin, lost,
         out.publish("good")
         out.publish("unroutable", routing_key="nowhere")
         committed = pool.submit(out.commit, SOON_S)
-        until(lambda: admin.queue("orders").ready == 2)
+        eventually("the commit", lambda: admin.queue("orders").ready, equals(2))
         admin.declare_queue("later")  # durable, so everything decided before is on disk
         if lost == "killed":
             broker.kill()

@@ -6,9 +6,9 @@ import pytest
 
 from ackq.errors import QueueNotFoundError
 from ackq.v1 import admin_pb2
+from tests.eventually import equals, eventually
 from tests.fakes.blocks import rows
 from tests.fakes.raw_client import TIMEOUT_S, holder, refused, restarted
-from tests.wire.brokers.streams import until
 from tests.wire.consuming.test_stream import FAILED, REJECTED
 
 
@@ -90,7 +90,12 @@ def test_queue_ttl_drops_without_dead_letter_queue(client):
     """Q3: a message that expires without a dead-letter queue is dropped and counted."""
     client.declare("brief", message_ttl_ms=1)
     client.publish(b"a", b"b", queue="brief")
-    until(lambda: (client.queue("brief").ready, client.queue("brief").expired) == (0, 2))
+    eventually("their expiry", lambda: left(client, "brief"), equals((0, 2)))
+
+
+def left(client, queue="q"):
+    info = client.queue(queue)
+    return info.ready, info.expired
 
 
 def test_a_message_with_time_to_live_says_when_it_expires(client):
@@ -109,7 +114,7 @@ def test_staged_messages_expire(client):
     """Q3, K3: rows of a writer's batch expire by their TTL, too."""
     client.stage([b"a", b"b"], stage_id=b"s" * 16, seal=(2, 4), ttl_ms=[1, None])
     client.commit((b"s" * 16, 2, 4))
-    until(lambda: (client.queue().ready, client.queue().expired) == (1, 1))
+    eventually("the expiry of one", lambda: left(client), equals((1, 1)))
 
 
 def test_redrive_of_no_queue(client):

@@ -1,10 +1,12 @@
 """Q: queues, exchanges, and what survives a restart."""
 
+import contextlib
+
 import pytest
 
+from tests.eventually import equals, eventually
 from tests.wire.bench import bodies, refused_as, taken
 from tests.wire.brokers.dialect import Message, Mode, Outcome, Refused
-from tests.wire.brokers.streams import until
 
 # --- Q1: declare ---
 
@@ -203,10 +205,11 @@ def test_unacked_messages_do_not_expire(bench):
     """Q3: an unacked message does not expire until it is requeued."""
     dead, channel = bench.queue(), bench.channel()
     queue = bench.queue(message_ttl_ms=1_000, dead_letter_queue=dead)
-    bench.fill(queue, b"held")
-    (held,) = channel.get(queue)
-    bench.fill(queue, b"clock")
+    consumer = consume(bench, channel, queue, prefetch=1)
+    bench.fill(queue, b"held", b"clock")
+    held = channel.delivery()
     assert bodies(bench.dead(dead)) == [b"clock"]
+    channel.cancel(consumer)
     channel.settle(held, Outcome.RELEASED)
     assert bodies(bench.dead(dead)) == [b"held"]
 
@@ -278,8 +281,7 @@ def test_a_large_message_is_not_hidden_by_small_ones(bench):
 def test_what_a_consumer_takes_is_not_dropped(bench, prefetch):
     """Q3: ten messages at once reach a consumer with room just as ten one by one."""
     queue, channel = bench.queue(max_length=2, overflow="drop-head"), bench.channel()
-    channel.consume(queue, prefetch=prefetch)
-    until(lambda: bench.broker.counts(queue).consumers == 1)
+    consume(bench, channel, queue, prefetch=prefetch)
     messages = [b"%d" % number for number in range(10)]
     bench.fill(queue, *messages)
     given = messages[:prefetch] if prefetch else messages
@@ -290,8 +292,7 @@ def test_what_a_consumer_takes_is_not_dropped(bench, prefetch):
 def test_what_a_consumer_without_acks_takes_is_not_refused(bench):
     """Q3, C10: ten messages to a queue of two are all taken if a consumer without acks has room."""
     queue, channel = bench.queue(max_length=2), bench.channel()
-    channel.consume(queue, no_ack=True)
-    until(lambda: bench.broker.counts(queue).consumers == 1)
+    consume(bench, channel, queue, no_ack=True)
     messages = [b"%d" % number for number in range(10)]
     bench.fill(queue, *messages)
     assert bodies(taken(channel, 10)) == messages
@@ -352,13 +353,27 @@ def test_drop_head_keeps_unacked_messages(bench):
 
 def test_queue_expiry(bench):
     """Q3: an unused queue expires; one with a consumer stays."""
-    channel = bench.channel()
-    used = bench.queue(expires_ms=1_000)
-    channel.consume(used)
+    used = eventually("a consumer in time", lambda: used_queue(bench))
     unused = bench.queue(expires_ms=1_000)
     # Looking at a queue is a use of it, so this looks less often than queues expire.
-    until(lambda: gone(bench, unused), poll_s=1.3)
+    eventually("its expiry", lambda: gone(bench, unused), every_s=1.3)
     assert not gone(bench, used)
+
+
+def used_queue(bench):
+    """A queue that expires, with a consumer; None if it expired before the consumer came."""
+    queue = bench.queue(expires_ms=1_000)
+    with contextlib.suppress(Refused):
+        consume(bench, bench.channel(), queue)
+        return queue
+    return None
+
+
+def consume(bench, channel, queue, **options):
+    """Starts a consumer, and waits until the broker counts it; returns its name."""
+    consumer = channel.consume(queue, **options)
+    eventually("the consumer", lambda: bench.broker.counts(queue).consumers, equals(1))
+    return consumer
 
 
 def gone(bench, queue):
@@ -406,12 +421,11 @@ def test_delete_refuses_a_queue_in_use(bench):
     """Q4: a queue with a consumer is not deleted; without one it is."""
     queue = bench.queue()
     channel = bench.channel()
-    channel.consume(queue)
-    until(lambda: bench.broker.counts(queue).consumers == 1)
+    consume(bench, channel, queue)
     with refused_as("precondition_failed"):
         bench.broker.delete(queue)
     channel.close()
-    until(lambda: bench.broker.counts(queue).consumers == 0)
+    eventually("no consumer", lambda: bench.broker.counts(queue).consumers == 0)
     bench.broker.delete(queue)
     assert gone(bench, queue)
 

@@ -10,8 +10,8 @@ from ackq.client.connection import calls, duplex
 from ackq.client.connection.broker import Broker
 from ackq.client.connection.duplex import DuplexStream, Finish, Lost, Send, Wait
 from ackq.v1 import sessions_pb2 as pb
+from tests.eventually import SOON_S
 
-SOON_S = 10
 GONE = errors.BrokerUnavailableError("The broker is shutting down.")
 
 

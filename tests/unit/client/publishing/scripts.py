@@ -5,9 +5,11 @@ import threading
 
 from ackq.client import AsyncPublisher, Publisher
 from ackq.errors import WindowFullError
+from tests.eventually import SOON_S
 from tests.fakes import scripted_broker as fake
 
-SOON_S = 10
+# Longer than a test takes: everything goes out at a flush, or at the close.
+LINGER_MS = 1_000_000
 
 
 class OnLoop:

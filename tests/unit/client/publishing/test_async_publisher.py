@@ -12,8 +12,9 @@ import pytest
 
 from ackq import errors
 from ackq.client import AsyncPublisher, Confirmation
+from tests.eventually import eventually_async
 from tests.fakes import scripted_broker as fake
-from tests.unit.client.publishing.scripts import SOON_S, never_answer
+from tests.unit.client.publishing.scripts import LINGER_MS, SOON_S, never_answer
 from tests.unit.client.threads import client_threads, run_program
 
 
@@ -38,12 +39,6 @@ def sent(broker):
         for each in fake.data_frames(stream)
         for body in fake.bodies(each)
     ]
-
-
-async def until(condition):
-    async with asyncio.timeout(SOON_S):
-        while not condition():  # noqa: ASYNC110 - another thread makes the condition true
-            await asyncio.sleep(0.001)
 
 
 async def test_publish_returns_with_the_confirm(broker):
@@ -83,15 +78,16 @@ async def test_a_failure_is_raised_where_it_is_awaited(broker):
     full = errors.QueueFullError("The queue 'orders' is full.")
     script = fake.answering(fake.nack(1, 1, full), fake.returned(2), fake.confirm(3))
     broker.publishing.scripts.append(script)
-    out = publisher(broker, linger_ms=1000)
+    out = publisher(broker, linger_ms=LINGER_MS)
     first, second, third = (out.publish_nowait(b"%d" % at) for at in range(3))
+    closing = asyncio.create_task(out.close())
     with pytest.raises(errors.QueueFullError, match="full"):
         await first
     with pytest.raises(errors.UnroutableError, match="No queue"):
         await second
     assert await third == Confirmation(3)
     with pytest.raises(errors.QueueFullError):
-        await out.close()
+        await closing
     assert client_threads() == []
 
 
@@ -104,12 +100,14 @@ async def test_returns_are_told_on_the_loop_before_the_confirm(broker):
         assert asyncio.get_running_loop() is loop
         events.append(returned.numbers)
 
-    async with publisher(broker, linger_ms=1000, on_return=on_return) as out:
+    async with publisher(broker, linger_ms=LINGER_MS, on_return=on_return) as out:
         futures = [out.publish_nowait(b"a"), out.publish_nowait(b"b")]
+        flushing = asyncio.create_task(out.flush())
         confirmation = await futures[1]
         assert events == [(2,)]
         assert confirmation.returned.message == "No queue."
         assert (await futures[0]).returned is None
+        await flushing
 
 
 async def test_a_full_window_makes_publish_wait_in_turn(broker):
@@ -118,7 +116,7 @@ async def test_a_full_window_makes_publish_wait_in_turn(broker):
     broker.publishing.scripts.append(holding(release))
     async with publisher(broker, window_messages=2) as out:
         tasks = [asyncio.create_task(out.publish(b"%d" % at)) for at in range(20)]
-        await until(lambda: out.unconfirmed == 2)
+        await eventually_async("a full window", lambda: out.unconfirmed == 2, every_s=0.001)
         await asyncio.sleep(0)
         assert out.unconfirmed == 2
         release.set()
@@ -183,7 +181,7 @@ async def test_cancelled_while_it_waits_for_the_confirm(broker):
     broker.publishing.scripts.append(holding(release))
     out = publisher(broker)
     task = asyncio.create_task(out.publish(b"a"))
-    await until(lambda: out.unconfirmed == 1)
+    await eventually_async("the publish", lambda: out.unconfirmed == 1, every_s=0.001)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -204,7 +202,7 @@ async def test_a_cancelled_publish_that_fails_is_told_by_close(broker):
     broker.publishing.scripts.append(script)
     out = publisher(broker)
     task = asyncio.create_task(out.publish(b"a"))
-    await until(lambda: out.unconfirmed == 1)
+    await eventually_async("the publish", lambda: out.unconfirmed == 1, every_s=0.001)
     task.cancel()
     release.set()
     with pytest.raises(errors.QueueFullError):
@@ -238,7 +236,7 @@ async def test_leaving_by_an_exception_does_not_wait(broker):
     async def leave():
         async with publisher(broker) as out:
             futures.append(out.publish_nowait(b"a"))
-            await until(lambda: sent(broker) == [b"a"])
+            await eventually_async("the publish", lambda: sent(broker) == [b"a"], every_s=0.001)
             raise KeyError
 
     with pytest.raises(KeyError):

@@ -10,8 +10,7 @@ from ackq import errors
 from ackq.client.futures import FutureLock
 from ackq.client.publishing import confirmations
 from ackq.client.publishing.confirmations import Confirmation, ConfirmationFuture
-
-SOON_S = 10
+from tests.eventually import SOON_S
 
 
 def futures(count):

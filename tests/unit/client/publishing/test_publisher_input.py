@@ -11,7 +11,7 @@ from ackq.client import Confirmation, Publisher, TransactionalPublisher
 from ackq.v1 import messages_pb2
 from ackq.wire import block
 from tests.fakes import scripted_broker as fake
-from tests.unit.client.publishing.scripts import KINDS, SOON_S, publisher
+from tests.unit.client.publishing.scripts import KINDS, LINGER_MS, SOON_S, publisher
 
 FAR_WEST = timezone(timedelta(hours=-14))
 
@@ -34,7 +34,7 @@ def test_single_publishes_share_frames(broker):
 def test_frame_stays_within_its_target(broker):
     """Single publishes are sent in frames of about 1 MiB."""
     body = b"x" * 300_000
-    with publisher(broker, linger_ms=1000) as out:
+    with publisher(broker, linger_ms=LINGER_MS) as out:
         for _ in range(12):
             out.publish(body)
     rows = [each.header.data.rows for each in fake.data_frames(broker.publishing.streams[0])]
@@ -43,7 +43,7 @@ def test_frame_stays_within_its_target(broker):
 
 def test_message_keeps_its_fields(broker):
     """P12: fields and delivery mode of each message reach the wire; absent columns do not."""
-    with publisher(broker, linger_ms=1000) as out:
+    with publisher(broker, linger_ms=LINGER_MS) as out:
         out.publish(b"a", message_id="1", headers={"k": "v"}, persistent=False)
         out.publish("b", routing_key="other")
     (frame,) = fake.data_frames(broker.publishing.streams[0])
@@ -82,7 +82,7 @@ def test_constant_routing_key_travels_once(broker):
 
 def test_destinations_do_not_share_a_frame(broker):
     """A frame has one exchange, one `mandatory`, one `ack_immediately`; order is kept."""
-    with publisher(broker, linger_ms=1000) as out:
+    with publisher(broker, linger_ms=LINGER_MS) as out:
         out.publish(b"a")
         out.publish(b"b", exchange="x")
         out.publish(b"c", exchange="x", mandatory=False)
@@ -109,7 +109,7 @@ def test_batch_is_cut_into_frames_with_one_future(broker):
 
 def test_small_batches_share_a_frame(broker):
     """Ten small batches go out as one frame, in order, each with its own future."""
-    with publisher(broker, linger_ms=1000) as out:
+    with publisher(broker, linger_ms=LINGER_MS) as out:
         futures = [out.publish_batch(pa.record_batch({"body": [f"{i}", "x"]})) for i in range(10)]
     assert [each.result() for each in futures] == [2] * 10
     (frame,) = fake.data_frames(broker.publishing.streams[0])
@@ -122,7 +122,7 @@ def test_batches_that_differ_do_not_share_a_frame(broker):
     """A frame has one set of columns, and one routing key or a column of keys."""
     bare = pa.record_batch({"body": ["b"]})
     keyed = pa.record_batch({"body": ["k"], "routing_key": ["x"]})
-    with publisher(broker, linger_ms=1000) as out:
+    with publisher(broker, linger_ms=LINGER_MS) as out:
         for batch, key in ((bare, None), (bare, None), (bare, "other"), (keyed, None)):
             out.publish_batch(batch, routing_key=key)
         out.publish(b"single")
@@ -142,7 +142,7 @@ def test_small_batches_of_a_frame_are_answered_one_by_one(broker):
     broker.publishing.scripts.append(
         fake.answering(fake.nack(2, 3, errors.QueueFullError("full")), fake.confirm(6))
     )
-    with publisher(broker, linger_ms=1000) as out:
+    with publisher(broker, linger_ms=LINGER_MS) as out:
         futures = [out.publish_batch(pa.record_batch({"body": ["a", "b"]})) for _ in range(3)]
         with pytest.raises(errors.QueueFullError):
             out.flush(SOON_S)
@@ -192,7 +192,7 @@ def test_empty_batch_is_confirmed_at_once(broker):
 
 def test_batch_keeps_its_place_among_single_messages(broker):
     """Messages keep the order in which they were published."""
-    with publisher(broker, linger_ms=1000) as out:
+    with publisher(broker, linger_ms=LINGER_MS) as out:
         out.publish(b"before")
         out.publish_batch(pa.table({"body": [b"batch"]}))
         out.publish(b"after")

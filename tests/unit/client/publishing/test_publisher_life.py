@@ -13,7 +13,7 @@ from ackq.client import Confirmation, Publisher
 from ackq.v1 import publishing_pb2
 from ackq.wire import block
 from tests.fakes import scripted_broker as fake
-from tests.unit.client.publishing.scripts import SOON_S, never_answer, publisher
+from tests.unit.client.publishing.scripts import LINGER_MS, SOON_S, never_answer, publisher
 from tests.unit.client.threads import client_threads, run_program
 
 
@@ -172,12 +172,14 @@ def test_callback_that_exits_stops_nothing(broker, caplog):
     batch = pa.record_batch({"body": pa.array([b"m0"], pa.binary())})
     returned = fake.returned(1, block=block.encode(batch))
     broker.publishing.scripts.append(fake.answering(returned, fake.confirm(3)))
-    with publisher(broker, on_return=exit_on_return, linger_ms=1000) as out:
+    with publisher(broker, on_return=exit_on_return, linger_ms=LINGER_MS) as out:
         futures = [out.publish(f"m{i}") for i in range(3)]
         futures[0].add_done_callback(lambda _: sys.exit(3))
         out.flush(SOON_S)
         assert [each.result(0).number for each in futures] == [1, 2, 3]
-        assert out.publish(b"d").result(SOON_S).number == 4
+        later = out.publish(b"d")
+        out.flush(SOON_S)
+        assert later.result(0).number == 4
     raised = [each.exc_info[1] for each in caplog.records if each.levelno == logging.ERROR]
     assert [str(each) for each in raised] == ["(1,)", "3"]
 

@@ -11,9 +11,8 @@ from ackq import errors, limits
 from ackq.client import Stage, StageWriter, abort_batch, commit_batch
 from ackq.v1 import publishing_pb2
 from ackq.wire import block
+from tests.eventually import SOON_S
 from tests.fakes import scripted_broker as fake
-
-SOON_S = 10
 
 
 def writer(broker, **options):

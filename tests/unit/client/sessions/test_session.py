@@ -11,9 +11,9 @@ from ackq import errors, limits
 from ackq.client import Session, holder
 from ackq.v1 import sessions_pb2
 from ackq.wire import columns
+from tests.eventually import SOON_S
 from tests.unit.client.blocks.test_decoding import content, runs
 
-SOON_S = 10
 GONE = errors.BrokerUnavailableError("The broker is shutting down.")
 
 

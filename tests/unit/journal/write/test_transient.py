@@ -38,7 +38,7 @@ def disk(monkeypatch):
 
 def written(running):
     """Returns when every block so far was written or freed."""
-    running.journal._transient._writer.submit(lambda: None).result(20)
+    running.journal._transient._writer.submit(lambda: None).result(60)
 
 
 def test_a_full_disk_keeps_transient_blocks_in_memory(data, disk, caplog):

@@ -12,6 +12,7 @@ from ackq_link.adapter import CutError, Limits
 from ackq_link.amqp091.address import BrokerAddress
 from ackq_link.amqp091.source import QueueSource
 from ackq_link.amqp091.subscription import QueueSubscription, Seen
+from tests.eventually import SOON_S
 from tests.unit.link.amqp091.wire import sent
 
 
@@ -91,7 +92,7 @@ async def subscribed(window=8, window_bytes=1000):
 
 
 def run(test):
-    asyncio.run(asyncio.wait_for(test(), 20))
+    asyncio.run(asyncio.wait_for(test(), SOON_S))
 
 
 def test_deliveries_come_in_their_order():

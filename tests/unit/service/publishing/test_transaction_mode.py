@@ -11,6 +11,7 @@ from ackq.v1 import publishing_pb2 as pb
 from ackq_broker.core import commands, views
 from ackq_broker.service.publishing import stream as publisher_stream
 from ackq_broker.service.publishing import transaction_mode
+from tests.eventually import SOON_S
 from tests.unit.service import publisher_streams
 from tests.unit.service.publisher_streams import (
     TRANSACTION,
@@ -172,7 +173,7 @@ async def test_a_refused_row_refuses_the_commit(monkeypatch, message, code, earl
         publish(stream, 2, **message)
         publish(stream, 3)
         commit(stream, 3)
-        await asyncio.wait_for(answered(engine, stream), 20)
+        await asyncio.wait_for(answered(engine, stream), SOON_S)
         assert last(stream).reason.code == code
         assert (ready(engine), staged(engine), staged(engine, "small")) == (0, 0, 0)
         publish(stream, 4, TWO)
@@ -412,7 +413,7 @@ async def test_what_is_no_transaction_ends_the_stream(wrong):
     async with opened() as (engine, stream, _):
         wrong(stream)
         with pytest.raises(InvalidArgumentError):
-            await asyncio.wait_for(stream.task, 10)
+            await asyncio.wait_for(stream.task, SOON_S)
         assert (ready(engine), staged(engine)) == (0, 0)
 
 

@@ -7,8 +7,8 @@ import signal
 import subprocess
 from abc import ABC, abstractmethod
 
+from tests.eventually import eventually
 from tests.ports import free_ports
-from tests.wire.brokers.streams import until
 
 START_S = 120
 _STOP_S = 30
@@ -73,7 +73,7 @@ class Server(ABC):
                 stderr=log,
                 cwd=self.folder,
             )
-        until(self._ready, START_S, 0.1)
+        eventually(self.name, self._ready, within_s=START_S)
 
     def kill(self):
         """Kills the broker by SIGKILL."""

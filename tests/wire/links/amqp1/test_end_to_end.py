@@ -49,7 +49,7 @@ def test_exactly_once_with_ids(classic, artemis, edge, links, tmp_path):
                 accepting.step(17)
                 return len(accepting.rows) >= least
 
-            eventually(enough)
+            eventually("enough", enough)
             for message_id, body in accepting.rows[passed:]:
                 publisher.publish(body, message_id=message_id)
             passed = len(accepting.rows)
@@ -60,12 +60,12 @@ def test_exactly_once_with_ids(classic, artemis, edge, links, tmp_path):
             accepting.step()
             return len(accepting.rows) >= COUNT
 
-        eventually(all_taken)
+        eventually("all", all_taken)
         for message_id, body in accepting.rows[passed:]:
             publisher.publish(body, message_id=message_id)
     accepting.step()  # accepts the last batch
-    eventually(lambda: not _left(edge.endpoint, "results"))
-    eventually(lambda: classic.ready == 0 and not _left(edge.endpoint, "q"))
+    eventually("the results", lambda: not _left(edge.endpoint, "results"))
+    eventually("the end", lambda: classic.ready == 0 and not _left(edge.endpoint, "q"))
     assert [link.stop() for link in both] == [0, 0]
     assert sorted(artemis.ids) == list(range(COUNT))
     assert classic.ready == 0

@@ -11,6 +11,7 @@ needs("proton", "amqp1")
 from proton import int32  # noqa: E402
 
 from ackq.client import Channel  # noqa: E402
+from tests.eventually import SOON_S, equals  # noqa: E402
 from tests.fakes.relay import Relay  # noqa: E402
 from tests.wire.links.accepting import Accepting  # noqa: E402
 from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, PASSWORD  # noqa: E402
@@ -48,7 +49,7 @@ def inbound(links, edge, tmp_path):
 def finished(peer, edge, accepting, count):
     """Accepts all until `count` messages came and the remote broker has none left."""
     drained(edge, accepting, count)
-    eventually(lambda: peer.ids == [])  # accepted, or with the link again
+    eventually("the remote messages", lambda: peer.ids, equals([]))  # accepted, or with the link
     drained(edge, accepting, count)
     assert accepting.ids == list(range(count))
 
@@ -57,8 +58,8 @@ def test_stored(peer, edge, inbound):
     """L8, L9, L12: with ack=stored all come in order and are acknowledged; a stop exits with 0."""
     peer.publish(range(200), content_type="text/plain", properties={"a": "b", "n": int32(5)})
     link = inbound(peer, ack="stored")
-    eventually(lambda: edge.ready == 200)
-    eventually(lambda: info(edge).permitted == 200)
+    eventually("the messages", lambda: edge.ready, equals(200))
+    eventually("the permits", lambda: info(edge).permitted, equals(200))
     assert link.stop() == 0
     assert edge.ids == list(range(200))
     row = edge.messages[0]
@@ -76,10 +77,10 @@ def test_settled(peer, edge, inbound):
     peer.publish(range(count))
     link = inbound(peer)
     accepting = Accepting(edge.endpoint)
-    eventually(lambda: edge.ready == count)
+    eventually("the messages", lambda: edge.ready, equals(count))
     assert accepting.step(10) == 10
     accepting.step(10)  # accepts the previous ten
-    eventually(lambda: info(edge).permitted == 10)
+    eventually("the permits", lambda: info(edge).permitted, equals(10))
     assert link.stop() == 0
     assert peer.ids == list(range(10, count))
     link.start()
@@ -96,14 +97,14 @@ def test_what_is_given_back_without_ids(peer, edge, inbound):
     peer.publish(range(count))
     link = inbound(peer, origin_key="fingerprint")
     accepting = Accepting(edge.endpoint)
-    eventually(lambda: edge.ready == count)
+    eventually("the messages", lambda: edge.ready, equals(count))
     assert accepting.step(10) == 10
     accepting.step(10)  # accepts the previous ten
-    eventually(lambda: info(edge).permitted == 10)
+    eventually("the permits", lambda: info(edge).permitted, equals(10))
     for again, end in enumerate((link.stop, link.kill), 1):
         end()
         link.start()
-        eventually(lambda again=again: info(edge).matched_held >= again * (count - 10))
+        eventually("the matches", lambda x=again: info(edge).matched_held >= x * (count - 10))
     finished(peer, edge, accepting, count)
     assert info(edge).ambiguous == 0
     assert link.stop() == 0
@@ -152,7 +153,7 @@ def test_a_broker_that_is_killed(artemis, edge, inbound):
     accepting = Accepting(edge.endpoint)
     take(accepting, count // 2)
     artemis.server.kill()
-    eventually(lambda: "link_cut" in link.log)
+    eventually("cut", lambda: "link_cut" in link.log)
     artemis.server.start()
     finished(artemis, edge, accepting, count)
     assert link.stop() == 0
@@ -162,7 +163,7 @@ def test_a_broker_that_is_killed(artemis, edge, inbound):
 def test_a_queue_without_dead_letters(artemis_queues, inbound):
     """L14: a queue without dead letters is refused, as ten cuts would lose messages."""
     link = inbound(artemis_queues(BARE))
-    assert eventually(lambda: link.ended) == 2
+    assert eventually("its end", lambda: link.ended) == 2
     assert "<dead-letter-address>" in link.log.splitlines()[-1]
 
 
@@ -182,7 +183,7 @@ def test_what_is_refused_at_the_start(artemis, inbound, amqp1_authority, change,
     server = artemis.server
     places = {"port": server.port, "tls_port": server.tls_port, "ca": amqp1_authority.ca}
     link = inbound(artemis, **{key: value.format(**places) for key, value in change.items()})
-    assert eventually(lambda: link.ended) == 2
+    assert eventually("its end", lambda: link.ended) == 2
     assert remedy in link.log.splitlines()[-1]
     assert PASSWORD not in link.log
 
@@ -192,7 +193,7 @@ def test_encrypted(artemis, edge, inbound, amqp1_authority):
     artemis.publish(range(3))
     url = f"amqps://link@127.0.0.1:{artemis.server.tls_port}"
     link = inbound(artemis, broker=url, ca=amqp1_authority.ca)
-    eventually(lambda: edge.ready == 3)
+    eventually("the messages", lambda: edge.ready, equals(3))
     assert link.stop() == 0
 
 
@@ -205,7 +206,7 @@ def rejecting(edge, numbers):
     with Channel(edge.endpoint) as channel:
         consumer = channel.consume("q", mode="client", outcomes=["rejected"])
         for _ in range(count):
-            message = consumer.receive(20)
+            message = consumer.receive(SOON_S)
             if int(message.message_id) in numbers:
                 message.reject("bad").result()
 
@@ -215,16 +216,16 @@ def test_what_is_rejected_here_is_rejected_there(artemis, edge, inbound):
     before = len(artemis.browse(DEAD_LETTERS))
     artemis.publish(range(6))
     link = inbound(artemis, on_reject="there")
-    eventually(lambda: edge.ready == 6)
+    eventually("the messages", lambda: edge.ready, equals(6))
     rejecting(edge, {1})
-    eventually(lambda: len(artemis.browse(DEAD_LETTERS)) == before + 1)
+    eventually("the dead letters", lambda: len(artemis.browse(DEAD_LETTERS)), equals(before + 1))
     link._process.send_signal(signal.SIGSTOP)  # it no longer reads permits
     rejecting(edge, {4})
-    eventually(lambda: info(edge).rejected == 2)
+    eventually("the rejections", lambda: info(edge).rejected, equals(2))
     link.kill()
     assert len(artemis.browse(DEAD_LETTERS)) == before + 1
     link.start()
-    eventually(lambda: len(artemis.browse(DEAD_LETTERS)) == before + 2)
+    eventually("the dead letters", lambda: len(artemis.browse(DEAD_LETTERS)), equals(before + 2))
     assert link.stop() == 0
     dead = [int(each.id) for each in artemis.browse(DEAD_LETTERS)[before:]]
     assert dead == [1, 4]
@@ -233,7 +234,7 @@ def test_what_is_rejected_here_is_rejected_there(artemis, edge, inbound):
 
 def refused(link, edge):
     """The line with which a link is refused at its start, with status 2 and nothing taken."""
-    assert eventually(lambda: link.ended) == 2
+    assert eventually("its end", lambda: link.ended) == 2
     assert edge.ready == 0
     return link.log.splitlines()[-1]
 

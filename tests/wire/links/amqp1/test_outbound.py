@@ -9,6 +9,7 @@ from tests.optional import needs
 needs("proton", "amqp1")
 
 from ackq.client import Publisher  # noqa: E402
+from tests.eventually import equals  # noqa: E402
 from tests.fakes.relay import Relay  # noqa: E402
 from tests.wire.links.amqp1.servers import PASSWORD, SMALL  # noqa: E402
 from tests.wire.links.conftest import eventually  # noqa: E402
@@ -53,7 +54,7 @@ def test_all_go_out_in_order(peer, edge, outbound):
     with Publisher(edge.endpoint, routing_key="q") as publisher:
         publisher.publish(b"last", message_id="100", headers={"a": "b"}, reply_to="r")
     link = outbound(peer)
-    eventually(lambda: edge.total == 0)
+    eventually("the messages", lambda: edge.total, equals(0))
     assert link.stop() == 0
     there = peer.take()
     assert [int(each.id) for each in there] == list(range(101))
@@ -68,10 +69,10 @@ def test_kills(peer, edge, outbound):
     edge.publish(range(count))
     link = outbound(peer)
     for kill in range(1, kills + 1):
-        eventually(lambda most=count - kill * count // (kills + 1): edge.total <= most)
+        eventually("progress", lambda most=count - kill * count // (kills + 1): edge.total <= most)
         link.kill()
         link.start()
-    eventually(lambda: edge.total == 0)
+    eventually("the messages", lambda: edge.total, equals(0))
     assert link.stop() == 0
     ledger(peer.ids, count, 0 if peer.server.name == "artemis" else kills)
 
@@ -86,20 +87,20 @@ def test_artemis_drops_what_comes_again(artemis, edge, outbound):
     try:
         link = outbound(artemis, broker=f"amqp://link@{relay.endpoint}")
         for cut in range(cuts):
-            eventually(lambda: edge.total == 0 and link.log.count("link_connected") > 0)
+            eventually("all", lambda: edge.total == 0 and "link_connected" in link.log)
             relay.hold("to_client")
             sent = relay.passed["to_broker"]
             edge.publish(range(cut * part, (cut + 1) * part))
-            eventually(lambda least=sent + 1_000: relay.passed["to_broker"] > least)
+            eventually("bytes", lambda least=sent + 1_000: relay.passed["to_broker"] > least)
             relay.cut()
             relay.heal()
             relay.release()
         count = (cuts + 3) * part
         edge.publish(range(cuts * part, count))
-        eventually(lambda: edge.total < count - cuts * part)
+        eventually("progress", lambda: edge.total < count - cuts * part)
         artemis.server.kill()
         artemis.server.start()
-        eventually(lambda: edge.total == 0)
+        eventually("the messages", lambda: edge.total, equals(0))
         assert link.stop() == 0
     finally:
         relay.close()
@@ -113,7 +114,7 @@ def test_one_id_for_two_messages(artemis, edge, outbound):
         for body in ("one", "two"):
             publisher.publish(body, message_id="5")
     link = outbound(artemis)
-    eventually(lambda: edge.total == 0)
+    eventually("the messages", lambda: edge.total, equals(0))
     assert link.stop() == 0
     assert [bytes(each.body) for each in artemis.browse()] == [b"one", b"two"]
 
@@ -123,9 +124,9 @@ def test_what_is_refused_waits(artemis_queues, edge, outbound):
     small = artemis_queues(SMALL)
     edge.publish(range(20))
     link = outbound(small)
-    eventually(lambda: "link_refused" in link.log)
+    eventually("refused", lambda: "link_refused" in link.log)
     taken = []
-    eventually(lambda: taken.extend(small.take()) or len(taken) == 20)
+    eventually("all", lambda: taken.extend(small.take()) or len(taken) == 20)
     assert {int(each.id) for each in taken} == set(range(20))
     assert link.stop() == 0
 
@@ -133,5 +134,5 @@ def test_what_is_refused_waits(artemis_queues, edge, outbound):
 def test_a_wrong_queue(peer, outbound):
     """L17: a wrong remote queue exits with 2 and a line that names the remedy."""
     link = outbound(peer, broker_queue="nowhere")
-    assert eventually(lambda: link.ended) == 2
+    assert eventually("its end", lambda: link.ended) == 2
     assert "Create it at that broker" in link.log.splitlines()[-1]

@@ -16,11 +16,11 @@ from ackq.errors import NotFoundError, UnauthenticatedError  # noqa: E402
 from ackq_link.adapter import CutError, Limits, QueueLimits  # noqa: E402
 from ackq_link.amqp1.address import Amqp1Address  # noqa: E402
 from ackq_link.amqp1.source import Amqp1Source  # noqa: E402
+from tests.eventually import SOON_S, equals, eventually_async  # noqa: E402
 from tests.fakes.relay import Relay  # noqa: E402
 from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, PASSWORD, USER  # noqa: E402
 
 WINDOW = 20
-WAIT_S = 60
 
 
 def source(peer, port=None, queue=None, window_bytes=1 << 20, **address):
@@ -34,19 +34,13 @@ def source(peer, port=None, queue=None, window_bytes=1 << 20, **address):
 async def deliveries(subscription, count):
     """The rows of the next deliveries, with their counts and batches."""
     rows, counts, batches = [], [], []
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(SOON_S):
         while len(rows) < count:
             batch = await subscription.deliver()
             batches.append(batch)
             rows += batch.rows.to_pylist()
             counts += batch.delivery_counts
     return rows, counts, batches
-
-
-async def eventually(ready):
-    async with asyncio.timeout(WAIT_S):
-        while not ready():  # noqa: ASYNC110 - a count has no event
-            await asyncio.sleep(0.02)
 
 
 def test_what_is_settled_is_proven(peer):
@@ -61,7 +55,7 @@ def test_what_is_settled_is_proven(peer):
         assert batches[0].first_tag == 1
         subscription.settle(5, 8)
         subscription.settle(1, 2)
-        await eventually(lambda: subscription.proven == 6)
+        await eventually_async("the proof", lambda: subscription.proven, equals(6))
         await subscription.close()
         assert subscription.proven == 6
 
@@ -81,7 +75,7 @@ def test_a_kill_after_the_proof(qpid):
         subscription = await source(peer).subscribe()
         await deliveries(subscription, WINDOW)
         subscription.settle(1, WINDOW)
-        await eventually(lambda: subscription.proven == WINDOW)
+        await eventually_async("the proof", lambda: subscription.proven, equals(WINDOW))
         peer.server.kill()
         await subscription.close()
 
@@ -146,7 +140,7 @@ def test_what_is_rejected(peer):
         subscription.reject(2, 2)
         subscription.settle(1, 1)
         subscription.settle(3, 3)
-        await eventually(lambda: subscription.proven == 3)
+        await eventually_async("the proof", lambda: subscription.proven, equals(3))
         await subscription.close()
 
     asyncio.run(run())

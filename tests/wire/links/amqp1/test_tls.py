@@ -7,6 +7,7 @@ from tests.optional import needs
 
 needs("proton", "amqp1")
 
+from tests.eventually import equals  # noqa: E402
 from tests.wire.links.amqp1.servers import USER  # noqa: E402
 from tests.wire.links.conftest import eventually  # noqa: E402
 
@@ -37,7 +38,7 @@ def encrypted(qpid, edge, links, amqp1_authority):
 
 def refused(link, qpid, edge):
     """The last line of a link that was refused, took nothing, and logged no key."""
-    assert eventually(lambda: link.ended) == 2
+    assert eventually("its end", lambda: link.ended) == 2
     assert edge.ready == 0
     assert len(qpid.ids) == 3
     assert "PRIVATE KEY" not in link.log
@@ -47,7 +48,7 @@ def refused(link, qpid, edge):
 def test_external(encrypted, edge, amqp1_authority):
     """L17: without user and password a link is identified by its certificate."""
     link = encrypted(amqp1_authority.issue(user=USER))
-    eventually(lambda: edge.ready == 3)
+    eventually("the messages", lambda: edge.ready, equals(3))
     assert link.stop() == 0
     assert edge.ids == [0, 1, 2]
 
@@ -67,7 +68,7 @@ def test_external_out(qpid, edge, links, amqp1_authority):
         cert=identity.cert,
         key=identity.key,
     )
-    eventually(lambda: qpid.ids == [0, 1, 2])
+    eventually("the remote messages", lambda: qpid.ids, equals([0, 1, 2]))
     assert link.stop() == 0
 
 
@@ -82,8 +83,9 @@ def test_a_client_certificate_that_is_refused(
         "of another authority": Authority(tmp_path / "other").issue(user=USER),
     }[how]
     link = encrypted(identity)
-    told = "If it wants a client certificate, name one that it trusts with cert and key"
-    eventually(lambda: told in link.log or "The broker refuses the client certificate" in link.log)
+    hint = "If it wants a client certificate, name one that it trusts with cert and key"
+    told = (hint, "The broker refuses the client certificate")
+    eventually("the hint", lambda: any(each in link.log for each in told))
     link.end()
     assert edge.ready == 0
     assert len(qpid.ids) == 3

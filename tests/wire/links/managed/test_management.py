@@ -9,6 +9,7 @@ from ackq_link.adapter import CutError, Limits
 from ackq_link.amqp091.address import BrokerAddress
 from ackq_link.amqp091.management import Management
 from ackq_link.amqp091.source import QueueSource
+from tests.eventually import equals
 from tests.wire.links.conftest import eventually
 from tests.wire.links.managed.node import PASSWORD
 from tests.wire.links.test_inbound import events
@@ -81,10 +82,10 @@ def test_policies(queue_of, source, seer, policy):
     queue = queue_of("quorum", delivery_limit=5)
     there = source(queue.queue, seer)
     policy(queue, delivery_limit=3, dead_letter_exchange="amq.fanout")
-    eventually(lambda: learnt(there).delivery_limit == 3)
+    eventually("the policy", lambda: learnt(there).delivery_limit, equals(3))
     assert learnt(there).dead_letters is True
     policy(queue, delivery_limit=7)
-    eventually(lambda: learnt(there).delivery_limit == 5)
+    eventually("the policy", lambda: learnt(there).delivery_limit, equals(5))
     assert learnt(there).dead_letters is False
 
 
@@ -102,15 +103,15 @@ def test_a_single_active_consumer_in_the_log(node, queue_of, seer, edge, inbound
     queue = queue_of("quorum", single_active_consumer=True)
     queue.publish(range(3))
     first = inbound(queue, seer, management=node.api)
-    eventually(lambda: edge.ready == 3)
+    eventually("the messages", lambda: edge.ready, equals(3))
     assert "another consumer or link waits" in events(first, "limits_note")[0]["message"]
     second = inbound(queue, seer, management=node.api, name="second")
-    eventually(lambda: events(second, "connected"))
+    eventually("connected", lambda: events(second, "connected"))
     queue.publish(range(3, 6))
-    eventually(lambda: edge.ready == 6)
+    eventually("the messages", lambda: edge.ready, equals(6))
     assert events(second, "stopped") == []
     first.kill()
-    eventually(lambda: edge.ready == 12)
+    eventually("the messages", lambda: edge.ready, equals(12))
     assert edge.ids == [*range(6), *range(6)]
 
 
@@ -120,7 +121,7 @@ def test_a_user_who_may_not_ask(node, queue_of, user_of, edge, inbound):
     queue = queue_of("quorum", delivery_limit=5)
     queue.publish(range(3))
     link = inbound(queue, user, management=node.api)
-    eventually(lambda: edge.ready == 3)
+    eventually("the messages", lambda: edge.ready, equals(3))
     said = events(link, "limits_warning")[0]["message"]
     assert f"rabbitmqctl set_user_tags {user} management" in said
     assert "uses the limits that its configuration gives" in said
@@ -141,7 +142,7 @@ def test_a_limit_without_dead_letters_is_refused(node, queue_of, seer, edge, inb
     queue = queue_of("quorum", delivery_limit=5)
     queue.publish(range(3))
     link = inbound(queue, seer, management=node.api)
-    assert eventually(lambda: link.ended) == 2
+    assert eventually("its end", lambda: link.ended) == 2
     end = link.log.splitlines()[-1]
     assert "drops a message at its delivery 6, and has no dead-letter exchange" in end
     line = f"rabbitmqctl set_policy -p '/' 'ackq-{queue.queue}' '^{queue.queue}$'"
@@ -150,7 +151,7 @@ def test_a_limit_without_dead_letters_is_refused(node, queue_of, seer, edge, inb
     assert edge.ready == 0
     assert queue.ready == 3
     policy(queue, dead_letter_exchange="amq.fanout")
-    eventually(lambda: _starts(link, edge))
+    eventually("the messages", lambda: _starts(link, edge))
     assert link.stop() == 0
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import equals
 from tests.fakes.certificates import Authority
 from tests.wire.links.conftest import eventually
 from tests.wire.links.managed.node import PASSWORD
@@ -44,7 +45,7 @@ def encrypted(node, queue_of, links, edge):
 
 def refused(link, queue, edge):
     """The last line of a link that was refused, took nothing, and logged no key."""
-    assert eventually(lambda: link.ended) == 2
+    assert eventually("its end", lambda: link.ended) == 2
     assert edge.ready == 0
     assert queue.ready == 3
     assert "PRIVATE KEY" not in link.log
@@ -57,7 +58,7 @@ def test_external(edge, encrypted, identity):
     start, _ = encrypted
     keys, _ = identity
     link = start(**keys)
-    eventually(lambda: edge.ready == 3)
+    eventually("the messages", lambda: edge.ready, equals(3))
     assert link.stop() == 0
     assert edge.ids == [0, 1, 2]
 
@@ -76,7 +77,7 @@ def test_external_out(node, queue_of, links, edge, identity):
         queue="q",
         **keys,
     )
-    eventually(lambda: queue.ready == 3)
+    eventually("the remote messages", lambda: queue.ready, equals(3))
     assert link.stop() == 0
 
 
@@ -88,7 +89,7 @@ def test_a_password_within_tls(edge, encrypted, identity, tmp_path):
     password.touch(0o600)
     password.write_text(PASSWORD)
     link = start(**keys, user=user, password_file=str(password))
-    eventually(lambda: edge.ready == 3)
+    eventually("the messages", lambda: edge.ready, equals(3))
     shown = Path(f"/proc/{link.pid}/cmdline").read_bytes()
     assert PASSWORD.encode() not in shown
     assert link.stop() == 0
@@ -163,5 +164,5 @@ def test_a_broker_whose_certificate_has_expired(node, edge, encrypted, identity)
     finally:
         node.show("127.0.0.1")
     link.start()
-    eventually(lambda: edge.ready == 3)
+    eventually("the messages", lambda: edge.ready, equals(3))
     assert link.stop() == 0
