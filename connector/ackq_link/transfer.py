@@ -467,7 +467,7 @@ class Transfer:
 
     @property
     def limited_by(self) -> str:
-        """What limits the link now: edge, window, broker (nothing arrives) or client (L19)."""
+        """The limiting part of the link: edge, window, broker (nothing arrives) or client (L19)."""
         full = self._held_count >= _FULL * self._limits.window_messages
         if self._edge.paused or not self._edge.connected or self._edge.refusal is not None:
             return "edge"

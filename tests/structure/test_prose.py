@@ -1,4 +1,4 @@
-"""Docstrings and comments are plain technical English.
+"""Docstrings, comments, errors, log lines and help are plain technical English.
 
 The patterns below were the marks of a dialect that a stranger could not read: a pronoun in the
 place of a message, a position or a broker. What a reader needs is the noun.
@@ -40,6 +40,19 @@ PATTERNS = {
     r"\bthe one before\b": "the previous one",
     r"\bnothing of ours\b": "none of our code",
 }
+# More that no text of the running product has: errors, log lines, help.
+TEXTS = {
+    r"\bother broker\b": "remote broker",
+    r"\bbelieved\b": "accepted, counts",
+    r"\b(told|said) (to|of)\b": "set, reported",
+    r"\b(is|are|was|were|be) gone\b": "was deleted, has ended, is lost",
+    r"\bis not there\b": "does not exist",
+    r"\ball the same\b": "equal",
+    r"\bof one version\b": "of the same version",
+    r"\b(comes|stands|is there) twice\b": "is given twice",
+    r"\btakes no publishes\b": "publishers are blocked",
+    r"\bgoe?s? for good\b": "is deleted",
+}
 # A first line begins with the thing, or with what is done to it.
 FIRST = re.compile(r"(What|Those|Whoever|So many|That which|Of (the|those|these|all)) ")
 # (file, text) that has a pattern for a reason.
@@ -60,9 +73,27 @@ def docstrings(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
-            # The help of a click command is its users' text, and has a test of its own.
-            if text and not getattr(node, "decorator_list", ()):
+            if text:
                 yield getattr(node, "lineno", 1), text
+
+
+def run_time_texts(tree):
+    """(line, text) of each string of some words that is no docstring: f-strings without values."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [each for each in node.body if not _is_text(each)]
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        text = "".join(part.value for part in parts if _is_string(part))
+        if text.count(" ") > 1:
+            yield node.lineno, text
+
+
+def _is_string(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _is_text(node):
+    return isinstance(node, ast.Expr) and _is_string(node.value)
 
 
 def comments(source):
@@ -80,13 +111,15 @@ def comments(source):
 
 def flaws(source):
     """(line, pattern or first words, what is written instead) of a module's source."""
-    texts = [(line, text, True) for line, text in docstrings(ast.parse(source))]
-    texts += [(line, text, False) for line, text in comments(source)]
-    for line, text, is_docstring in texts:
-        if is_docstring and (began := FIRST.match(text)):
+    tree = ast.parse(source)
+    texts = [(line, text, PATTERNS) for line, text in (*docstrings(tree), *comments(source))]
+    for line, text in docstrings(tree):
+        if began := FIRST.match(text):
             yield line, f"begins with {began.group()!r}", "the thing, or what is done to it"
+    texts += [(line, text, PATTERNS | TEXTS) for line, text in run_time_texts(tree)]
+    for line, text, patterns in texts:
         flat = " ".join(text.split())
-        for pattern, instead in PATTERNS.items():
+        for pattern, instead in patterns.items():
             for match in re.finditer(pattern, flat, re.IGNORECASE):
                 around = flat[max(0, match.start() - 30) : match.end() + 30]
                 yield line, around, instead

@@ -54,7 +54,7 @@ def check_read(schema: StructType, among: Columns) -> list[str]:
         among: The columns that exist.
 
     Raises:
-        SchemaError: A column does not exist, comes twice, has another type, or is declared NOT
+        SchemaError: A column does not exist, is given twice, has another type, or is declared NOT
             NULL.
     """
     if not schema.fields:
@@ -88,7 +88,7 @@ def check_write(schema: StructType) -> None:
     """Checks that a write's columns are message or routing columns with types that fit.
 
     Raises:
-        SchemaError: `body` is missing, a column is unknown or of the wrong type, or comes twice.
+        SchemaError: `body` is missing, a column is unknown or of the wrong type, or is given twice.
     """
     names = schema.fieldNames()
     if "body" not in names:

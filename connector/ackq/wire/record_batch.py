@@ -146,7 +146,7 @@ def _check_buffers(pairs: tuple[int, ...], body_bytes: int) -> None:
         if not length:
             continue
         if offset % _ALIGNMENT or length < 0 or not end <= offset <= end + _MOST_PADDING:
-            raise _wrong(f"a buffer has {length} bytes at {offset}; the one before ends at {end}")
+            raise _wrong(f"a buffer has {length} bytes at {offset}; the previous one ends at {end}")
         end = offset + length
     if not end <= body_bytes <= end + _MOST_PADDING:
         raise _wrong(f"its buffers end at {end}, and its body at {body_bytes}")

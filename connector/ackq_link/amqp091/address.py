@@ -127,7 +127,7 @@ class AmqpConnection:
 
     @property
     def blocked(self) -> str:
-        """Why the broker takes no publishes now; empty: it takes them."""
+        """Why the broker blocks publishers now; empty: it does not."""
         return self._connection.blocked
 
     @property

@@ -43,7 +43,7 @@ class OwnedLease(NamedTuple):
 def note(state: State, command: commands.NoteFetch, _now_us: int) -> Decision:
     """S6: records each run, batch and epoch that reads a lease; S9: records the first fetch.
 
-    On Spark Connect a fetch names no query; it proves the incarnation all the same, and that the
+    On Spark Connect a fetch names no query; it proves the incarnation nevertheless, and that the
     lease was read (S11).
 
     Raises:

@@ -97,7 +97,7 @@ class Log:
         Raises:
             NoRoomError: The disk is full.
         """
-        assert self._unsynced is None, "a group is written only after the one before it was synced"
+        assert self._unsynced is None, "a group is written only after the previous one was synced"
         # Room for the empty group that closes the log is kept, so that it never needs a new
         # segment.
         least = GROUP_HEADER_BYTES + size + END_ROOM_BYTES
@@ -117,7 +117,7 @@ class Log:
 
         The group counts after `sync`.
         """
-        assert self._unsynced is None, "a group is written only after the one before it was synced"
+        assert self._unsynced is None, "a group is written only after the previous one was synced"
         at = self.position
         group = encode_group(at, self._header.salt, records)
         self._disk.write(self._fd, group.buffers, at.offset)

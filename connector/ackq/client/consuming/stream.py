@@ -434,7 +434,7 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
     @property
     def _cause(self) -> str:
         """Why the last call of the stream ended."""
-        assert self._outage is not None, "a channel is gone after a disconnect"
+        assert self._outage is not None, "a channel ends after a disconnect"
         return self._outage.fields.get("cause", self._outage.message).rstrip(".")
 
     def _gone(self) -> AckqError:

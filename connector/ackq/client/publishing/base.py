@@ -242,7 +242,7 @@ class PublisherBase(ABC, Generic[S]):
 
     @property
     def blocked(self) -> str | None:
-        """Why the broker takes no publishes at the moment; None when it takes them (P14)."""
+        """Why the broker blocks publishers at the moment; None when it does not (P14)."""
         return self._stream.blocked
 
     @staticmethod

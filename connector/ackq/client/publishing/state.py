@@ -56,7 +56,7 @@ class PublishState(ABC):
     Attributes:
         window: Backpressure on the application (P14).
         opened: The stream is open.
-        blocked: Why the broker takes no publishes; None when it takes them (P14).
+        blocked: Why the broker blocks publishers; None when it does not (P14).
         finishing: New publishes are refused; half-close once all are answered.
     """
 

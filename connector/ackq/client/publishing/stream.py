@@ -104,7 +104,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
 
     @property
     def blocked(self) -> str | None:
-        """Why the broker takes no publishes at the moment; None when it takes them (P14)."""
+        """Why the broker blocks publishers at the moment; None when it does not (P14)."""
         return self._state.blocked
 
     def _refuse_callbacks(self, calls_refused: str) -> None:
