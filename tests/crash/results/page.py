@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 # The columns of each file, in their order.
 COLUMNS = {
     "runs": (
-        *("program", "arguments", "minutes", "messages", "lost", "doubled"),
+        *("program", "arguments", "minutes", "messages", "lost", "doubled_against_the_rules"),
         *("faults", "figures", "conditions"),
     ),
     "bugs": ("date", "found_by", "rules", "bug", "now", "tests"),
