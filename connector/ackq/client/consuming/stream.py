@@ -368,13 +368,17 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         held += sum(each.messages - each.answered for each in left)
         unknown = sum(each.messages - each.answered for each in left if each.sent)
         cause = self._cause
-        error = StaleDeliveryTagError(
-            f"The channel to {self.endpoint} was renewed before this settlement took effect "
-            f"({cause}); its messages are delivered again under other tags.",
+        renewed = f"The channel to {self.endpoint} was renewed before"
+        unsent = StaleDeliveryTagError(
+            f"{renewed} this settlement took effect ({cause}); its messages are delivered again "
+            "under other tags.",
             endpoint=self.endpoint,
             cause=cause,
         )
-        failures = [settlement.fail(error) for settlement in left]
+        unanswered = StaleDeliveryTagError(
+            f"{renewed} its answer ({cause}).", endpoint=self.endpoint, cause=cause
+        )
+        failures = [each.fail(unanswered if each.sent else unsent) for each in left]
         with self.lock:
             self._answers.notifying = False
             if failures:
