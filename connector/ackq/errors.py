@@ -168,7 +168,11 @@ class StaleDeliveryTagError(PreconditionFailedError):
 
 
 class OutcomeNotSupportedError(PreconditionFailedError):
-    """A settlement with an outcome that its consumer did not declare; the channel closes (C5)."""
+    """A settlement with an outcome that its consumer did not declare (C5).
+
+    The client refuses it at the call, and its channel goes on. The broker, asked by any other
+    client, closes the channel.
+    """
 
     code = "outcome_not_supported"
 

@@ -52,9 +52,10 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
         ...     print(out.commit().messages)
         1
 
-    A disconnect before the commit was sent rolls back: `publish` and `commit` raise
-    TransactionRolledBackError, and the transaction can be run again. After a later disconnect the
-    commit is repeated, and the broker answers it from its record, with the returns (P7).
+    Messages are sent when they fill a frame, or with the commit. A disconnect after that and before
+    the commit was sent rolls back: `publish` and `commit` raise TransactionRolledBackError, and the
+    transaction can be run again. After a later disconnect the commit is repeated, and the broker
+    answers it from its record, with the returns (P7).
 
     Args:
         endpoint: `host:port`, or a `Broker`, which also has the security and the limit of retries.
