@@ -244,8 +244,9 @@ def release(
 ) -> None:
     """Put what the session NAME has leased back into its queues; without --tags, end the session.
 
-    The messages are delivered again, to the next reader. Without --tags, release only a session
-    that no query will resume.
+    The messages are delivered again, to the next reader. If the query's sink already has them, a
+    new checkpoint writes them twice: first let the query run with its old checkpoint until the
+    session holds nothing. Without --tags, release only a session that no query will resume.
 
     A finished session is one of a query without the option `session` that holds no messages and
     whose query was last heard of over a day ago. A query that comes back with its checkpoint after
