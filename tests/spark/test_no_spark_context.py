@@ -12,7 +12,8 @@ pytestmark = pytest.mark.timeout(cluster.TEST_S)
 
 GUIDES = "".join(map(cluster.readme, cluster.GUIDES))
 PROGRAM = "".join(cluster.readme_blocks(cluster.readme("README.md"), "python"))
-LATE, DECODE = (text for text in cluster.readme_blocks(GUIDES, "python") if "settle(" in text)
+SETTLING = [text for text in cluster.readme_blocks(GUIDES, "python") if "settle(" in text]
+LATE, DECODE, _ = SETTLING
 CONFIGURED = 'configure(SparkSession.builder.master("local[2]")).getOrCreate()'
 STARTED = 'embedded("ackq/broker").start()'
 SQL = "".join(cluster.readme_blocks(GUIDES, "sql"))

@@ -14,7 +14,8 @@ ROOT = cluster.readme("README.md")
 TIMEOUT_S = 300
 GUIDES = "".join(map(cluster.readme, cluster.GUIDES))
 PROGRAM = "".join(cluster.readme_blocks(ROOT, "python"))
-SORT, DECODE = (text for text in cluster.readme_blocks(GUIDES, "python") if "settle(" in text)
+SETTLING = [text for text in cluster.readme_blocks(GUIDES, "python") if "settle(" in text]
+SORT, DECODE, _ = SETTLING
 
 
 class Reader:
