@@ -21,6 +21,7 @@ JOBS = Path(__file__).parents[2] / "jobs"
 def run(name: str, arguments: list[str]) -> tuple[int, str, str]:
     """Runs a job to its end; returns its exit status, output and errors."""
     sys.argv = [str(JOBS / name), *arguments]
+    path = list(sys.path)
     with (
         contextlib.redirect_stdout(io.StringIO()) as out,
         contextlib.redirect_stderr(io.StringIO()) as err,
@@ -30,6 +31,8 @@ def run(name: str, arguments: list[str]) -> tuple[int, str, str]:
             status = 0
         except SystemExit as ended:
             status = int(ended.code or 0)
+    # A session adds its jars, and deletes them at its end.
+    sys.path[:] = path
     return status, out.getvalue(), err.getvalue()
 
 
@@ -40,8 +43,10 @@ def main() -> None:
     os.dup2(2, 1)
     from kit.session import spark_session
 
+    path = list(sys.path)
     with spark_session("host", Path(sys.argv[1])):
         """Only a JVM that is started with Delta has it."""
+    sys.path[:] = path
     for line in sys.stdin:
         tempfile.tempdir, name, *arguments = json.loads(line)
         print(json.dumps(run(name, arguments)), file=answers, flush=True)
