@@ -281,6 +281,7 @@ def project(tmp_path):
         "pyproject.toml",
         "tests/conftest.py",
         "tests/rules.py",
+        "tests/class_archive.py",
         "tests/schedule.py",
         "tests/servers.py",
     ):
