@@ -43,6 +43,10 @@ class Consumer(Client):
 
     # After this time without a delivery its work counts as done.
     quiet_s = 3.0
+    # Its transport window is one of these (C11).
+    windows = (8, 50)
+    # The chance that it cuts its connection after a settlement.
+    cuts = 0.03
 
     def __init__(self, world, oracle, name, queues, weights, *, no_ack=False):
         super().__init__(world, oracle, name)
@@ -57,7 +61,7 @@ class Consumer(Client):
         self._channel_id = self.token()
         self._instance = b""
         self._subscriptions = []
-        window = self.rng.choice((8, 50))
+        window = self.rng.choice(self.windows)
         self._state = ChannelState(ChannelSettings(window, 50, transport_ack_delay_s=0.5))
         self._last_tag = 0
         self._own()
@@ -183,8 +187,8 @@ class Consumer(Client):
             action = await self._send()
             if isinstance(action, Finish):
                 break
-            await self._wait(stream, action.until)
-            if self.world.closing or self.sometimes(0.02):
+            answered = await self._wait(stream, action.until)
+            if self.world.closing or (answered and self.sometimes(0.02)):
                 self._state.finishing = True
                 self._state.unsettled.flush_lazy()
             elif not self._state.finishing:
@@ -198,20 +202,21 @@ class Consumer(Client):
                 raise Silent("no frame within the heartbeat timeout")
             await self._write(action.request)
             if action.request.HasField("settle"):
-                self.trip(0.03)
+                self.trip(self.cuts)
         return action
 
     async def _wait(self, stream, until):
-        """Reads one answer, or waits until a request is due."""
+        """Reads one answer, or waits until a request is due; returns whether there was one."""
         wait_s = min(max(until - _now(), 0.01), self.quiet_s)
         try:
             response = await self.patiently(stream.read(), wait_s)
         except Silent:
             self.finished |= _now() - self._delivered_at >= self.quiet_s
-            return
+            return False
         if response is None:
             raise Cut("the broker ended the stream")
         self._read(response)
+        return True
 
     async def _close(self, stream):
         """Half-closes: the broker requeues unacked messages."""

@@ -221,6 +221,8 @@ class Hoarder(Consumer):
     # Less than the local broker waits between two permits, so that both streams of a link look in
     # turn.
     quiet_s = 0.04
+    windows = (50,)
+    cuts = 0
     settles = holds = False
 
     @property
