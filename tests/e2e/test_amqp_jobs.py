@@ -57,4 +57,4 @@ def test_a_temporary_directory_is_told_in_one_line(
     assert job.returncode == 1
     assert "does not outlive the driver" in err
     assert "Name a directory on a disk or volume" in err
-    assert "or say --amqp-temporary" in err
+    assert "or set --amqp-temporary" in err
