@@ -1,13 +1,14 @@
 """Power cuts under a broker on a real ext4, with publishers and consumers; no message is lost.
 
-The broker sees a power cut as a failing disk: it ends by itself, without another answer. Some cuts
-come while it recovers from the previous one.
+A cut takes broker and disk at the same instant, or the disk alone: the broker then ends by itself,
+without another answer. Some cuts come while it recovers from the previous one.
 
     python -m tests.crash.disk.power_loss --cuts 50 [--seed N]
 """
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -21,8 +22,10 @@ from tests.crash.consuming import CALM_S, Run
 from tests.crash.disk.failpoints import environment
 from tests.crash.disk.volumes import Volume
 
-# The exit status of a broker whose disk fails, and of one that cannot read its journal.
-FAILED, REFUSED = 70, (1, 2)
+# The exit status of a broker whose disk fails, of one that cannot read its journal, and of a kill.
+FAILED, REFUSED, KILLED = 70, (1, 2), -signal.SIGKILL
+# Share of the cuts that take the broker with the disk.
+WITH_BROKER = 0.5
 # A broker without requests has nothing to write, and cannot notice the cut.
 NOTICED_S = 90
 # Share of the cuts that do not wait until this broker process has answered clients.
@@ -35,8 +38,8 @@ POLL_S = 0.01
 class PowerCuts:
     """Cuts the power of a broker's volume repeatedly.
 
-    `figures["cut"]` counts the cuts; another figure counts those that hit a broker before it
-    served.
+    `figures["cut"]` counts the cuts; others count those that took the disk alone, and those that
+    hit a broker before it served.
 
     Args:
         volume: Has the data directory.
@@ -57,8 +60,7 @@ class PowerCuts:
             if self.rng.random() >= AT_ONCE:
                 self._wait_for_answers(pause)
             pause.wait(self.rng.uniform(0, 2))
-            self.volume.cut_power()
-            self._end()
+            self._end(self._cut())
             while self._cuts_are_left() and self.rng.random() < IN_RECOVERY:
                 self._cut_recovery(self.rng.uniform(0, RECOVERY_S))
             self.broker.restart()
@@ -66,7 +68,16 @@ class PowerCuts:
     def _cuts_are_left(self):
         return self.ledger.figures["cut"] < self.cuts
 
-    def _end(self, statuses=(FAILED,)):
+    def _cut(self):
+        """Cuts the power, first of the disk alone; returns the possible exit statuses."""
+        if self.ledger.figures["cut"] and self.rng.random() < WITH_BROKER:
+            self.volume.cut_power(self.broker.pid)
+            return (KILLED,)
+        self.volume.vanish(self.broker.pid)
+        self.ledger.figures["disk alone"] += 1
+        return (FAILED,)
+
+    def _end(self, statuses):
         """Waits until the broker ends by itself, and mounts the volume as at a machine's start."""
         if not self.broker.wait_dead(NOTICED_S):
             self.ledger.report("the broker did not notice")
@@ -85,7 +96,7 @@ class PowerCuts:
         except BrokerUnavailableError:
             self.ledger.figures["cut before it served"] += 1
         cut.join()
-        self._end((FAILED, *REFUSED))
+        self._end((FAILED, *REFUSED, KILLED))
 
     def _cut_once_open(self, before, after_s):
         """Cuts the power once the process that follows `before` has opened a file."""
@@ -95,7 +106,7 @@ class PowerCuts:
             assert time.monotonic() < deadline
             pause.wait(POLL_S)
         pause.wait(after_s)
-        self.volume.cut_power()
+        self._cut()
 
     def _wait_for_answers(self, pause):
         """Waits until something was answered: clients recover slowly on a busy machine."""

@@ -63,7 +63,7 @@ def test_the_cut_takes_what_was_not_synced(tmp_path):
         embedded(volume.mount_point, sync=False, env=environment(tmp_path)) as broker,
     ):
         harness.fill(broker.endpoint, "in", names)
-        volume.cut_power()
+        volume.cut_power(broker.pid)
         broker.kill()
         volume.mount_again()
         try:

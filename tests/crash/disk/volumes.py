@@ -1,9 +1,13 @@
 """Real file systems that fill up, whose disk fails, and whose power is cut.
 
-A `Volume` is an ext4 in a file, by a loop device. The power is cut by ext4's own ioctl for that:
-from one instant on nothing reaches the device, not even pages of the page cache. The device fails
-by becoming shorter than its file system: blocks after its end cannot be read or written, and the
-kernel reports lost writes at the sync, as for a dying disk.
+A `Volume` is an ext4 in a file, by a loop device. Its power is cut by ext4's own ioctl for that:
+from one instant on nothing reaches the device, not even pages of the page cache. A sync that is
+under way at that instant may report success although its data is lost (one in seven of a loop of
+`pwrite` and `fdatasync` on Linux 6.18); at a real power loss no process sees that. So the process
+that writes either dies at the same instant, or has no sync under way.
+
+The device fails by becoming shorter than its file system: blocks after its end cannot be read or
+written, and the kernel reports lost writes at the sync, as for a dying disk.
 
 (A file system with less room for the file than it needs would fail as well, but the loop driver
 takes a short write for a whole one: that disk would lie.)
@@ -15,6 +19,7 @@ machines that run tests have it.
 import fcntl
 import os
 import shutil
+import signal
 import struct
 import subprocess
 from contextlib import suppress
@@ -92,8 +97,32 @@ class Volume:
             run("losetup", "--detach", self._device)
         run("umount", self._memory)
 
-    def cut_power(self):
-        """Lets nothing that is written from now on reach the device; calls fail with EIO."""
+    def cut_power(self, pid):
+        """Cuts the power of disk and process: the process never sees another call return.
+
+        Args:
+            pid: The process that uses the volume.
+        """
+        os.kill(pid, signal.SIGKILL)
+        self._shut_down()
+
+    def vanish(self, pid):
+        """Lets nothing reach the device while no call of a process is under way.
+
+        From then on its calls fail with EIO.
+
+        Args:
+            pid: The process that uses the volume; it stops for a moment.
+        """
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            while not _is_stopped(pid):
+                pass
+            self._shut_down()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def _shut_down(self):
         fd = os.open(self.mount_point, os.O_RDONLY)
         try:
             fcntl.ioctl(fd, _SHUTDOWN, _NO_LOG_FLUSH)
@@ -144,6 +173,15 @@ class Volume:
 
     def _mount(self):
         run("mount", self._device, self.mount_point)
+
+
+def _is_stopped(pid):
+    """Whether no thread of a process runs or is in a system call."""
+    states = set()
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):  # The thread has ended.
+            states.add(path.read_text().rpartition(") ")[2][0])
+    return states <= set("TZX")
 
 
 def require_tmpfs(folder):
