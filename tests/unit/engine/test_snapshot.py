@@ -66,8 +66,9 @@ async def test_commands_go_on_while_a_snapshot_is_made(tmp_path):
     await recovered.engine.close()
 
 
-async def test_a_small_state_is_written_at_once():
+async def test_a_state_of_one_slice_is_written_at_once(monkeypatch):
     """I5: most snapshots are done before any other task runs."""
+    monkeypatch.setattr(snapshot, "_SLICE_S", 3600)
     engine = HeldEngine()
     engine.snapshots.write()
     assert engine.journal.snapshots == [engine.core.sequence]

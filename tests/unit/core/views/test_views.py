@@ -16,9 +16,10 @@ MODULES = sorted(Path(inspect.getfile(views)).parent.glob("[a-z]*.py"))
 FUNCTIONS = sorted(name for name in views.__all__ if not isinstance(getattr(views, name), type))
 
 
-@pytest.fixture
-def full(harness: Harness) -> Harness:
+@pytest.fixture(scope="module")
+def full() -> Harness:
     """A core with an object of every kind."""
+    harness = Harness()
     busy(harness)
     harness.do(c.OpenPublisher(PUBLISHER))
     harness.declare_filled("held", 9, dead_letter_queue="b")
