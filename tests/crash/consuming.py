@@ -91,7 +91,7 @@ class Consuming(Actor):
 
     def act(self):
         while not self.stopped:
-            with suppress(*ENDS):
+            with suppress(*self.run_.ends):
                 self._live_a_life()
 
     def _live_a_life(self):
@@ -339,6 +339,8 @@ class Run:
     def __init__(self, broker, seed, disasters=Disasters, others=()):
         self.broker = broker
         self.seed = seed
+        # Errors that may end a consumer's channel.
+        self.ends = ENDS
         self._disasters = disasters
         self._others = others
         self.ledger = Ledger(DELIVERY_LIMIT)

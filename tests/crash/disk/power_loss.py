@@ -16,7 +16,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from ackq.errors import BrokerUnavailableError
+from ackq.errors import BrokerUnavailableError, DamagedError
 from ackq_broker import embedded
 from tests.crash.consuming import CALM_S, Run
 from tests.crash.disk.failpoints import environment
@@ -52,6 +52,8 @@ class PowerCuts:
         self.broker = run.broker
         self.ledger = run.ledger
         self.rng = random.Random(f"{run.seed} power")
+        # A broker that outlives its disk cannot read what it has to deliver (Q5).
+        run.ends += (DamagedError,)
 
     def go_on(self, _seconds):
         """Makes all cuts; the broker serves again at the end."""

@@ -145,10 +145,9 @@ class Blocks:
 class _Handle:
     """An open file that closes with its last reader, by reference count."""
 
-    __slots__ = ("fd", "path")
+    __slots__ = ("fd",)
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         self.fd = -1
         self.fd = with_descriptor(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
@@ -174,30 +173,33 @@ class _Files:
                 del self._open[segment]
 
     def read(self, block_id: int, location: Location) -> bytes:
-        handle = self._handle(location.segment)
+        path = self._path_of(location.segment)
         try:
+            handle = self._handle(location.segment)
             data = os.pread(handle.fd, location.length, location.offset)
             while len(data) < location.length:
                 more = os.pread(handle.fd, location.length - len(data), location.offset + len(data))
                 if not more:
                     break
                 data += more
+        except FileNotFoundError:
+            raise
         except OSError as error:
             # To the reader an unreadable sector is the same as a corrupted one.
             raise DamagedError(
-                f"the disk cannot read block {block_id}: {handle.path} byte {location.offset}, "
+                f"the disk cannot read block {block_id}: {path} byte {location.offset}, "
                 f"{location.length} bytes: {error.strerror}; its messages cannot be read",
                 block=block_id,
-                segment=handle.path,
+                segment=path,
                 byte=location.offset,
             ) from error
         # A block that repair marked as lost fails this check, too.
         if len(data) < location.length or crc32(data) != location.crc:
             raise DamagedError(
-                f"block {block_id} is damaged on the disk: {handle.path} byte {location.offset}, "
+                f"block {block_id} is damaged on the disk: {path} byte {location.offset}, "
                 f"{location.length} bytes; its messages cannot be read",
                 block=block_id,
-                segment=handle.path,
+                segment=path,
                 byte=location.offset,
             )
         return data

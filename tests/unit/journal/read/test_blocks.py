@@ -169,6 +169,22 @@ def test_a_sector_that_the_disk_cannot_read_is_met_by_its_reader(data, failing_r
         assert running.journal.read_block(3) == block_bytes(3)
 
 
+def test_a_segment_that_cannot_be_opened_is_met_by_its_reader(data, monkeypatch):
+    """Q5: the error names the place, as for a sector that cannot be read."""
+    with opened(data) as running:
+        running.append_blocks(1, 1)
+        path = segment_files(data)[0]
+
+        def refuse(*_):
+            raise OSError(errno.EIO, "Input/output error", str(path))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", refuse)
+            with pytest.raises(DamagedError, match=f"cannot read block 1: {path} byte .* error"):
+                running.journal.read_block(1)
+        assert running.journal.read_block(1) == block_bytes(1)
+
+
 def test_a_start_that_cannot_read_the_log_takes_nothing_for_a_torn_tail(data, failing_reads):
     """Q7, O4: its records may have been answered: the error names the file, nothing is changed.
 

@@ -2,13 +2,14 @@
 
 import errno
 import threading
+from pathlib import Path
 
 import pytest
 
 from ackq import limits
 from ackq.errors import BlockNotFoundError, DamagedError
 from ackq_broker.journal import Entry, dump
-from ackq_broker.journal.files.directory import snapshot_name
+from ackq_broker.journal.files.directory import segment_name, snapshot_name
 from ackq_broker.journal.read.snapshot import read
 from tests.unit.journal.running_journal import (
     TIMEOUT_S,
@@ -347,14 +348,13 @@ def test_readers_outlive_their_segment(data):
     with opened(data) as running:
         running.append_blocks(1, 19)
         running.journal.read_block(1)
-        handle = running.journal._blocks._files._handle(1)
+        files = running.journal._blocks._files
+        handle = files._handle(1)
         running.journal.free_blocks(range(1, 20))
         running.snapshot()
-        assert not handle.path.exists()
-        assert handle.path not in [h.path for h in running.journal._blocks._files._open.values()]
-        assert (
-            block_bytes(1) in handle.path.parent.joinpath(f"/proc/self/fd/{handle.fd}").read_bytes()
-        )
+        assert not (data / segment_name(1)).exists()
+        assert handle not in files._open.values()
+        assert block_bytes(1) in Path(f"/proc/self/fd/{handle.fd}").read_bytes()
 
 
 def test_snapshots_are_due_by_bytes_written(data, monkeypatch):
