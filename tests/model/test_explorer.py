@@ -10,6 +10,9 @@ from tests.model.once import Guarded, Once
 from tests.model.settling import Settling
 from tests.model.world import Spark
 
+# Explorations share its cache of calls.
+BROKER = Broker()
+
 
 @pytest.mark.parametrize(
     ("messages", "faults"),
@@ -22,7 +25,7 @@ from tests.model.world import Spark
 )
 def test_nothing_is_lost_or_doubled(messages, faults):
     """S1-S4, S9, K1-K3: no world loses a row, doubles one, or reads another one on a replay."""
-    found = explore(Spark(Broker(), **faults), messages)
+    found = explore(Spark(BROKER, **faults), messages)
     assert not found.wrong, str(found)
     assert found.worlds > 5_000
 
@@ -37,7 +40,7 @@ def test_nothing_is_lost_or_doubled(messages, faults):
 )
 def test_settlement_neither_loses_nor_doubles(messages, faults):
     """S6, S8, K8: rows that a query settles end once, and replays before and after read them."""
-    found = explore(Settling(Broker(), **faults), messages)
+    found = explore(Settling(BROKER, **faults), messages)
     assert not found.wrong, str(found)
     assert found.worlds > 2_000
 
@@ -46,7 +49,7 @@ def test_settlement_neither_loses_nor_doubles(messages, faults):
 def test_a_batch_id_never_stands_for_another_lease(skips_unread):
     """S11, S9: a checkpoint loses files and its session is released: no row is skipped."""
     faults = {"crashes": 1, "deliveries": 1, "deletions": 0}
-    found = explore(Once(Broker(), skips_unread=skips_unread, **faults), messages=2)
+    found = explore(Once(BROKER, skips_unread=skips_unread, **faults), messages=2)
     assert not found.wrong, str(found)
     assert found.worlds > 1_000
 
@@ -61,7 +64,7 @@ def test_a_batch_id_never_stands_for_another_lease(skips_unread):
 )
 def test_a_batch_without_rows_is_a_batch(spark, messages, faults, skips_unread):
     """S11, S9, K5: the sink has the empty batch and its files are lost: no row gets its id."""
-    spark = spark(Broker(), skips_unread=skips_unread, crashes=1, deletions=0, **faults)
+    spark = spark(BROKER, skips_unread=skips_unread, crashes=1, deletions=0, **faults)
     found = explore(spark, messages)
     assert not found.wrong, str(found)
     assert found.worlds > 5_000
@@ -83,7 +86,7 @@ def test_a_batch_without_rows_that_is_not_known_is_a_loss(spark, messages, deliv
 def test_a_batch_without_rows_that_nobody_reported():
     """S11: the limit that the rule names: the driver dies before its report, and files are lost."""
     faults = {"crashes": 2, "deliveries": 0, "deletions": 0, "empties": 1}
-    found = explore(Guarded(Broker(), **faults), 1)
+    found = explore(Guarded(BROKER, **faults), 1)
     assert "is lost" in found.wrong
     silent = [event for event in found.trace if "falls silent" in event or "dies" in event]
     assert len(silent) == 2, str(found)
@@ -100,14 +103,14 @@ def test_a_batch_without_rows_that_nobody_reported():
 )
 def test_an_older_spark_loses_and_doubles_nothing(faults):
     """K13: the source keeps its query's place where Spark does not name it."""
-    found = explore(Older(Broker(), **faults), 2)
+    found = explore(Older(BROKER, **faults), 2)
     assert not found.wrong, str(found)
     assert found.worlds > 1_000
 
 
 def test_an_older_spark_says_at_a_start_where_the_query_stands():
     """K13: a source that does not keep what `partitions` named opens again, and is refused."""
-    found = explore(NothingSeen(Broker(), crashes=1, deliveries=0, deletions=0), 2)
+    found = explore(NothingSeen(BROKER, crashes=1, deliveries=0, deletions=0), 2)
     print(found)
     assert "the query can not go on" in found.wrong
 

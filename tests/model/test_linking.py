@@ -10,6 +10,8 @@ from tests.model.explorer import explore
 from tests.model.linking import Linking, flaw
 
 STORED = c.LinkAck.STORED
+# Explorations share its cache of calls.
+EDGES = {keys: Edge(keys) for keys in ("id", "content")}
 
 
 def explored(edge, bodies="aa", **faults):
@@ -42,7 +44,7 @@ def test_a_process_that_is_not_fenced_loses():
 )
 def test_nothing_is_lost_or_doubled(keys, faults):
     """L1, L5-L7, L9-L11, L27: with ids no message is doubled; without, at most the counted ones."""
-    found = explored(Edge(keys), **faults)
+    found = explored(EDGES[keys], **faults)
     assert not found.wrong, str(found)
     assert found.worlds > 150
 
@@ -50,7 +52,7 @@ def test_nothing_is_lost_or_doubled(keys, faults):
 def test_what_was_applied_may_come_back():
     """L10: a remote node that dies takes back acknowledgements that are proven, for a minute."""
     for keys in ("id", "content"):
-        found = explored(Edge(keys), returns=1, window=1)
+        found = explored(EDGES[keys], returns=1, window=1)
         assert not found.wrong, str(found)
         assert found.worlds > 100
 
