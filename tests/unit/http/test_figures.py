@@ -19,32 +19,6 @@ def engine():
     return held
 
 
-def test_a_pattern_finds_queues(engine):
-    """M2: `*` and `?` find queues as in a session's `queuePattern`."""
-
-    def named(pattern):
-        return {queue.queue for queue in asyncio.run(figures.queues(engine, pattern))}
-
-    assert named("") == {"orders.eu", "orders.us", "other"}
-    assert named("orders.*") == {"orders.eu", "orders.us"}
-    assert named("orders.?s") == {"orders.us"}
-    assert named("Orders.*") == set()
-
-
-def test_nothing_is_told_before_it_is_on_disk(engine):
-    """M2, I1: a metrics scrape waits for the sync of the state that it has read."""
-
-    async def run():
-        engine.decide(c.DeclareQueue("new", c.QueueProperties()))
-        asked = asyncio.create_task(figures.queues(engine))
-        done, _ = await asyncio.wait((asked,), timeout=0.05)
-        engine.sync()
-        return done, await asked
-
-    done, found = asyncio.run(run())
-    assert (done, len(found)) == (set(), 4)
-
-
 def test_a_queue_that_goes_meanwhile_is_counted_once(engine, monkeypatch):
     """M2: the counts of a queue deleted during a scrape are in the totals exactly once."""
     monkeypatch.setattr(figures, "_SLICE_S", 0.0)

@@ -31,14 +31,6 @@ class World:
         self.now_s += seconds
 
 
-async def test_by_name():
-    """I6: rows are ordered by name, and the event loop time spent on them is reported."""
-    world = World("cab")
-    listed = await world.listing.get()
-    assert listed.rows == ("A", "B", "C")
-    assert abs(listed.busy_s - 0.0012) < 1e-9
-
-
 async def test_a_pause_after_each_millisecond():
     """I6: reading a list yields after each millisecond, here after three rows of 0.4 ms."""
     world = World("abcdefgh")

@@ -23,18 +23,6 @@ def sent(first=1, leased=(0,), counts=(1,), rows=None, **columns):
     return frame.Frame(header, encoded(**columns))
 
 
-def test_places_and_states():
-    """M5: each peeked message shows its position, delivery count, and whether it is leased."""
-    found = rows_of(sent(7, (1, 0), (2, 1), (1, 2), body=[b"a", b"b", b"c"], routing_key="k"))
-    assert [(row["position"], row["delivery_count"], row["leased"]) for row in found] == [
-        (7, 2, True),
-        (8, 1, False),
-        (9, 1, False),
-    ]
-    assert [base64.b64decode(row["body"]) for row in found] == [b"a", b"b", b"c"]
-    assert found[0]["routing_key"] == "k"
-
-
 def test_columns():
     """M5: a row's own column values override those of the block; null values are left out."""
     (row, other) = rows_of(

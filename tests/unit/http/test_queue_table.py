@@ -38,7 +38,6 @@ TABLE = QueueTable(
         0.0,
     )
 )
-EMPTY = QueueTable(ListedRows((), NOW_US, 0.0))
 
 
 def names(**request):
@@ -103,13 +102,6 @@ def test_totals():
     totals = TABLE.totals
     assert (totals["queues"], totals["ready"], totals["unacked"]) == (4, 13, 7)
     assert (totals["oldest_queue"], totals["oldest_age_ms"]) == ("cherry", 9)
-
-
-def test_without_queues():
-    """M5: without queues the table has no page and no oldest message."""
-    assert EMPTY.page(PageRequest()) == ([], 0)
-    assert EMPTY.page(PageRequest(filter="a", show="full", sort="ready")) == ([], 0)
-    assert (EMPTY.totals["queues"], EMPTY.totals["oldest_queue"]) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,6 @@ def test_a_pattern_matches_whole_names(name, allowed):
     assert not app.has(Need("write", "queue", name))
 
 
-def test_any_permission_shows_something():
-    """A2: any permission on a queue shows it; observers see all queues, without read permission."""
-    assert caller(configure="q").sees_each(["q", "r"]) == [True, False]
-    for role in (OBSERVER, OPERATOR):
-        assert caller(role).sees_each(["q"]) == [True]
-        assert not caller(role).has(Need("read", "queue", "q"))
-
-
 @pytest.mark.parametrize(
     ("role", "acts"), [("none", ()), (OBSERVER, (OBSERVER,)), (OPERATOR, (OBSERVER, OPERATOR))]
 )
@@ -83,11 +75,6 @@ def test_something_that_a_user_may_write():
     need = Need("write", SOMETHING)
     assert caller(write="q").has(need)
     assert not caller(OPERATOR, read=".*").has(need)
-
-
-def test_the_user_of_the_journal():
-    """A10: the journal stores the user's name, and an empty one where there are no users."""
-    assert (caller().user, Caller.anonymous.user) == ("app", "")
 
 
 def test_targets_of_a_frame():

@@ -30,18 +30,6 @@ def in_days(days):
     return dt.datetime.now(dt.UTC).replace(microsecond=0) + dt.timedelta(days=days)
 
 
-def test_the_end_of_a_certificate(files):
-    """A6: the expiry of the certificate is known, and follows a new file."""
-    first, second = in_days(30), in_days(60)
-    issue(files, not_after=first)
-    credentials = Credentials(files)
-    assert credentials.not_after == first
-    issue(files, not_after=second)
-    credentials.poll()
-    assert credentials.not_after == second
-    assert credentials.server() is not None
-
-
 def test_files_that_do_not_fit_are_logged_once(files, caplog):
     """A6: files that do not match are logged once, at the second poll; the old ones stay in use."""
     issue(files, not_after=in_days(30))
@@ -114,14 +102,6 @@ def weak(files):
     )
     files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     files.cert.write_bytes(certificate.public_bytes(Encoding.PEM))
-
-
-def test_it_ends_soon(files, caplog):
-    """A6: a certificate that ends soon is warned of once a day."""
-    issue(files, not_after=in_days(3))
-    credentials = Credentials(files)
-    credentials.poll()
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_a_key_that_everybody_can_read_is_named(files, caplog):

@@ -39,7 +39,7 @@ async def test_few_wait_at_a_time(monkeypatch):
     monkeypatch.setattr(logins.asyncio, "sleep", sleep)
     failures = LoginFailures()
     tasks = [asyncio.create_task(failures.slow(f"ipv4:10.0.0.1:{port}")) for port in range(20)]
-    done, waiting = await asyncio.wait(tasks, timeout=0.2)
+    done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     assert (len(done), len(waiting), len(slept)) == (16, 4, 4)
     for task in waiting:
         task.cancel()

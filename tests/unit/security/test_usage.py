@@ -11,7 +11,6 @@ from ackq_broker.security.name_pattern import NamePattern
 from ackq_broker.security.usage import Usage
 from ackq_broker.security.users import User, UserLimits
 
-DECLARE = "ackq.v1.AdminService.DeclareQueue"
 DECLARE_EXCHANGE = "ackq.v1.AdminService.DeclareExchange"
 BIND = "ackq.v1.AdminService.Bind"
 STAGE = "ackq.v1.PublishingService.Stage"
@@ -57,19 +56,6 @@ def caller(name="app", *, configure="q.*", write="", **most):
         limits=UserLimits(**most),
     )
     return Caller("ipv4:127.0.0.1:1", Rights(user))
-
-
-def test_queues_are_those_that_configure_names(broker):
-    """A5: only queues that `configure` names count to the limit; redeclaring adds none."""
-    usage, app = Usage(broker), caller(queues=2)
-    broker.queues = dict.fromkeys(("q1", "other", "q2"), 0)
-    usage.check(app, DECLARE, admin_pb2.DeclareQueueRequest(queue="q1"))
-    usage.check(app, DECLARE, admin_pb2.DeclareQueueRequest(queue="q9", passive=True))
-    usage.check(caller(), DECLARE, admin_pb2.DeclareQueueRequest(queue="q3"))
-    with pytest.raises(LimitError, match="'app' is at its limit of 2 queues"):
-        usage.check(app, DECLARE, admin_pb2.DeclareQueueRequest(queue="q3"))
-    del broker.queues["q2"]
-    usage.check(app, DECLARE, admin_pb2.DeclareQueueRequest(queue="q3"))
 
 
 def test_exchanges_and_bindings_are_those_that_permissions_name(broker, monkeypatch):

@@ -24,17 +24,6 @@ def test_what_is_added_is_loaded(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_rest_stays(tmp_path):
-    """A1: comments and other users stay through an addition and a removal."""
-    path = tmp_path / "users.toml"
-    text = "# of the shop\n[users.old]  # since 2013\nread = 'orders'\n"
-    path.write_text(text)
-    users_editor.add(path, user())
-    assert path.read_text().startswith(text)
-    users_editor.remove(path, "app")
-    assert path.read_text().rstrip() == text.rstrip()
-
-
 def test_a_change_leaves_every_other_line(tmp_path):
     """A1: a change of a user keeps comments, other users and its unchanged fields."""
     path = tmp_path / "users.toml"

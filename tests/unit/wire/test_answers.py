@@ -141,28 +141,12 @@ def test_an_answer_cannot_be_changed():
     assert queue == QueueInfo(queue="q", sessions=("s",), properties=queue.properties)
 
 
-def test_a_view_as_a_message():
-    """Fields of equal names are copied, and given values are added."""
-    view = commands.SettledLease(settled=3, dead_lettered=2, epoch=7)
-    found = copied(sessions_pb2.SettleSessionResponse, view, dropped=1)
-    assert found == sessions_pb2.SettleSessionResponse(
-        settled=3, dead_lettered=2, epoch=7, dropped=1
-    )
-
-
 def test_a_request_as_a_command():
     """Fields of equal names are copied; fields that the request lacks keep their default."""
     request = publishing_pb2.StageOpen(stage_id=b"s", writer="w", batch_id=4, mandatory=True)
     found = copied(commands.OpenStage, request, user="u")
     assert found == commands.OpenStage(b"s", "w", 4, "", mandatory=True, user="u")
     assert copied(publishing_pb2.StageOpen, found) == request
-
-
-def test_a_struct_from_a_message():
-    """A converted value may be given in place of the message's."""
-    request = admin_pb2.QueueProperties(durable=True, max_length=5)
-    found = copied(commands.QueueProperties, request, overflow="drop-head")
-    assert found == commands.QueueProperties(max_length=5, overflow="drop-head")
 
 
 def test_a_token_is_never_copied():

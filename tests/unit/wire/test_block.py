@@ -22,21 +22,6 @@ def batch(bodies, headers=None, keys=None):
     )
 
 
-def test_round_trip_keeps_rows_and_header():
-    """Header constants and columns survive encoding and decoding."""
-    rows = batch([b"a", None, b"ccc"], [[("k", "v")], [], [("x", "yy")]], ["q", "q.r", None])
-    made = block.encode(rows, published_at_us=5, delivery_mode=pb.DELIVERY_MODE_NON_PERSISTENT)
-    header, got = block.decode(made, validate=True)
-    assert got.equals(rows)
-    assert (header.rows, header.payload_bytes) == (3, 4 + 4 + 5)
-    assert (header.published_at_us, header.delivery_mode) == (5, pb.DELIVERY_MODE_NON_PERSISTENT)
-
-
-def test_constant_routing_key_counts_for_every_row():
-    """The bytes of a header constant count for each row."""
-    assert block.split(block.encode(batch([b"", b""]), routing_key="abc"))[0].payload_bytes == 6
-
-
 bodies = st.lists(st.none() | st.binary(max_size=40), min_size=1, max_size=30)
 maps = st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), max_size=3)
 
@@ -102,13 +87,6 @@ def test_flipped_bytes_never_crash_the_reader(data):
         return
     assert got.batch.num_rows == got.header.rows
     got.batch.to_pylist()
-
-
-def test_end_of_stream_is_refused():
-    """An Arrow end-of-stream marker in place of a batch is refused."""
-    header, _ = block.split(block.encode(batch([b"abc"])))
-    with pytest.raises(MalformedBlockError, match="Arrow batch is not valid"):
-        block.decode(block.join(header, b"\xff\xff\xff\xff\x00\x00\x00\x00"), validate=True)
 
 
 def test_offsets_may_be_followed_by_anything():

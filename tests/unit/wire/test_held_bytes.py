@@ -6,19 +6,6 @@ from hypothesis import strategies as st
 from ackq.wire.held_bytes import HeldBytes
 
 
-def test_a_batch_that_is_settled_in_part():
-    """L19, C8: settled rows count with their batch's mean size, in any order."""
-    held = HeldBytes()
-    held.add(1, 4, 40)
-    held.add(5, 7, 60)
-    held.remove(4, 5)
-    assert held.total == 100 - 10 - 20
-    held.remove(1, 3)
-    assert held.total == 40
-    held.remove(6, 7)
-    assert held.total == 0
-
-
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 99)), min_size=1), st.data())
 def test_nothing_is_left_when_all_are_settled(batches, data):
     held, last = HeldBytes(), 0
