@@ -1,9 +1,8 @@
-"""The engine holds every answer until the journal has synced the records it depends on (I1)."""
+"""The engine: what the disk reserve refuses, waits of callers, and failures (P8, P14, I2)."""
 
 import asyncio
 import dataclasses
 
-import grpc
 import pytest
 from pyroaring import BitMap64
 
@@ -11,7 +10,6 @@ from ackq import limits
 from ackq.errors import (
     ClosedError,
     DiskFullError,
-    PropertiesDifferError,
     QueueNotFoundError,
 )
 from ackq.outcomes import Disposition, Outcome
@@ -19,45 +17,15 @@ from ackq.v1 import admin_pb2 as pb
 from ackq_broker.core import commands, views
 from ackq_broker.service.admin import AdminService
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
-from ackq_broker.service.transport.rpc import service_handler
 from tests.fakes.blocks import encoded
 from tests.fakes.journal import HeldEngine
+from tests.unit.service.channel_streams import PUBLISHER, publish, run_until_idle
 
 DURABLE = commands.QueueProperties(durable=True)
 
 
-async def run_until_idle():
-    """Lets every task run that can run now."""
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
-async def waits_for_sync(engine, awaitable):
-    """Starts an answer, checks that it waits, syncs the disk, and returns the answer."""
-    task = asyncio.ensure_future(awaitable)
-    await run_until_idle()
-    assert not task.done()
-    engine.sync()
-    return await task
-
-
-def publish(engine, number, *, persistent=True, routing_key="q"):
-    command = commands.Publish(
-        publisher_id=b"p" * 16,
-        numbers=BitMap64([number]),
-        lowest_unanswered=1,
-        exchange="",
-        mandatory=False,
-        routes=(commands.Route(routing_key),),
-        rows=1,
-        payload_bytes=1,
-        persistent=persistent,
-    )
-    return engine.decide(command, (encoded(body=[b"x"]),))
-
-
 def open_publisher(engine):
-    engine.decide(commands.OpenPublisher(b"p" * 16))
+    engine.decide(commands.OpenPublisher(PUBLISHER))
 
 
 @pytest.fixture
@@ -68,153 +36,15 @@ def engine():
     return held
 
 
-async def test_replies_wait_for_their_records():
-    """I1: the reply to a command leaves once its record is on disk."""
-    engine = HeldEngine()
-    reply = await waits_for_sync(engine, engine.call(commands.DeclareQueue("q", DURABLE)))
-    assert reply == commands.DeclaredQueue(1, True)
-
-
-async def test_replies_without_records_wait_for_what_they_saw(engine):
-    """I1: a repeated declare changes nothing, yet reports a queue that is not on disk."""
-    reply = await waits_for_sync(engine, engine.call(commands.DeclareQueue("q", DURABLE)))
-    assert reply == commands.DeclaredQueue(1, False)
-
-
-async def test_queries_wait_for_what_they_saw(engine):
-    """I1: a list has no queue that a crash could take back."""
-    found = await waits_for_sync(engine, engine.query(lambda: views.list_queues(engine.core.state)))
-    assert [queue.queue for queue in found] == ["q"]
-
-
-class AbortedError(Exception):
-    """Raised by gRPC to end a call."""
-
-
-class Context:
-    """The part of a gRPC context that a unary call needs."""
-
-    def __init__(self, request):
-        self.aborted = None
-        self._request = request
-
-    async def read(self):
-        return self._request
-
-    def peer(self):
-        return "peer"
-
-    async def abort(self, code, details, trailing_metadata):
-        self.aborted = (code, details, dict(trailing_metadata))
-        raise AbortedError
-
-    def done(self):
-        return False
-
-
-def call(engine, method, request):
-    """A unary call as gRPC makes it; returns the task and its context."""
-    service = pb.DESCRIPTOR.services_by_name["AdminService"]
-    handlers = service_handler(
-        service, AdminService(engine, ConsumerDispatcher(engine), "none", None), engine.wait_synced
-    )
-
-    class Details:
-        method = None
-        invocation_metadata = ()
-
-    Details.method = f"/{service.full_name}/{method}"
-    context = Context(request.SerializeToString())
-    unary = handlers.service(Details).stream_unary
-    return asyncio.ensure_future(unary(None, context)), context
-
-
-async def test_errors_wait_for_what_they_saw(engine):
-    """I1: a refusal depends on state, too, and leaves only when that is on disk."""
-    task, context = call(engine, "DeclareQueue", pb.DeclareQueueRequest(queue="q"))
-    await run_until_idle()
-    assert context.aborted is None
-    engine.sync()
-    with pytest.raises(AbortedError):
-        await task
-    code, details, metadata = context.aborted
-    assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert "q" in details
-    assert PropertiesDifferError.code.encode() in metadata["ackq-error-bin"]
-
-
-def test_unforeseen_errors_are_logged_once_and_told(caplog):
-    """I6: a bug in the broker is an internal error for the client and a traceback in the log."""
-
-    class Broken(HeldEngine):
-        async def query(self, _):
-            raise ZeroDivisionError
-
-    async def run():
-        task, context = call(Broken(), "ListQueues", pb.ListQueuesRequest(queue="q"))
-        with pytest.raises(AbortedError):
-            await task
-        assert context.aborted[0] is grpc.StatusCode.INTERNAL
-
-    asyncio.run(run())
-    assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]
-
-
 async def test_a_transient_publish_does_not_wait_for_its_own_record(engine):
     """P5: it is confirmed when the topology it depends on is on disk, before any further sync."""
     open_publisher(engine)
     engine.sync()
-    reply, sequence = publish(engine, 1, persistent=False)
+    reply, sequence = publish(engine, 1, b"x", persistent=False)
     assert (list(reply.confirmed), sequence <= engine.sync_gate.synced) == ([1], True)
     assert engine.journal.read_block(reply.block_id) == encoded(body=[b"x"])
-    _, sequence = publish(engine, 2)
+    _, sequence = publish(engine, 2, b"x")
     assert sequence > engine.sync_gate.synced
-
-
-async def test_blocks_are_journalled_with_their_record(engine):
-    """P4: the block of a persistent publish is in the entry of its record."""
-    open_publisher(engine)
-    reply, _ = publish(engine, 1)
-    entry = engine.journal.entries[-1]
-    assert (entry.block_id, b"".join(entry.bulk)) == (reply.block_id, encoded(body=[b"x"]))
-
-
-async def test_an_unroutable_block_is_dropped():
-    """P7: a block that is routed to no queue is not stored."""
-    engine = HeldEngine()
-    open_publisher(engine)
-    reply, _ = publish(engine, 1, routing_key="nobody")
-    assert (reply.block_id, engine.journal.blocks) == (None, {})
-
-
-async def test_dead_blocks_are_handed_to_the_journal_after_their_record(engine):
-    """Q7: the journal frees dead blocks after the record that killed them."""
-    open_publisher(engine)
-    reply, _ = publish(engine, 1)
-    assert engine.journal.freed == []
-    engine.decide(commands.PurgeQueue("q"))
-    assert engine.journal.freed == [reply.block_id]
-
-
-async def test_a_full_disk_refuses_what_fills_it_and_serves_what_drains(engine):
-    """P8, P14: at the reserve declares and publishes are refused, a purge is not."""
-    alarms = []
-    open_publisher(engine)
-    publish(engine, 1)
-    with engine.alarms.listening("publish", alarms.append, lambda: None):
-        engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
-        engine.alarms.poll_disk()
-        for refused in (
-            lambda: publish(engine, 2),
-            lambda: engine.decide(commands.DeclareQueue("r", DURABLE)),
-        ):
-            with pytest.raises(DiskFullError):
-                refused()
-        assert engine.decide(commands.PurgeQueue("q")).reply == 1
-        engine.free_bytes = limits.DISK_RESERVE_BYTES
-        engine.alarms.poll_disk()
-        publish(engine, 2)
-    assert [bool(alarm) for alarm in alarms] == [True, False]
 
 
 def leased(engine):
@@ -233,13 +63,12 @@ def fill_disk(engine, free_bytes=limits.DISK_RESERVE_BYTES - 1):
 
 
 async def test_the_reserve_is_kept_from_all_that_fills_it(engine):
-    """P8, K3, S6: new publishers, writer commits and staged outcomes need room, and are refused.
+    """P8, P14, K3, S6: publishes, declares, new publishers, commits and outcomes are refused.
 
-    An accept, a publisher that returns and all ends are not.
+    An accept, a purge, a publisher that returns and all ends are not.
     """
     open_publisher(engine)
-    for number in (1, 2):
-        publish(engine, number)
+    publish(engine, 1, b"x", b"x")
     owner, advance = leased(engine)
     stage = commands.StageRef(b"s" * 16, 1, 1)
     engine.decide(commands.OpenStage(stage.stage_id, "w", 1, "run"))
@@ -251,13 +80,17 @@ async def test_the_reserve_is_kept_from_all_that_fills_it(engine):
     outcomes = commands.StageOutcomes(b"o" * 16, owner, "task", False, (group,))
     fill_disk(engine)
     before = engine.core.sequence
-    for refused in (commands.OpenPublisher(b"n" * 16), commit, outcomes):
+    declare = commands.DeclareQueue("r", DURABLE)
+    for refused in (commands.OpenPublisher(b"n" * 16), commit, outcomes, declare):
         with pytest.raises(DiskFullError):
             engine.decide(refused)
+    with pytest.raises(DiskFullError):
+        publish(engine, 3, b"x")
     assert engine.core.sequence == before
-    engine.decide(commands.ClosePublisherStream(b"p" * 16))
-    engine.decide(commands.OpenPublisher(b"p" * 16, resume=True))
+    engine.decide(commands.ClosePublisherStream(PUBLISHER))
+    engine.decide(commands.OpenPublisher(PUBLISHER, resume=True))
     engine.decide(dataclasses.replace(advance, start_tag=2))
+    engine.decide(commands.PurgeQueue("q"))
     fill_disk(engine, limits.DISK_RESERVE_BYTES)
     assert engine.decide(commit).reply.rows == 1
     fill_disk(engine)
@@ -316,17 +149,6 @@ async def test_refusals_change_nothing():
     with pytest.raises(QueueNotFoundError):
         engine.decide(commands.PurgeQueue("q"))
     assert (engine.core.sequence, engine.journal.entries) == (0, [])
-
-
-async def test_writable_waits_while_too_much_waits_for_the_disk(engine):
-    """P14: writers wait while the bytes in memory are over their bound."""
-    engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
-    wait_writable = asyncio.create_task(engine.wait_writable())
-    await run_until_idle()
-    assert not wait_writable.done()
-    engine.journal.unsynced_bytes = 0
-    engine.sync()
-    await wait_writable
 
 
 async def test_writable_leaves_the_loop_to_others_while_transient_blocks_are_written():
@@ -397,21 +219,6 @@ async def test_what_is_no_refusal_ends_the_broker(monkeypatch, at):
     assert (len(engine.journal.entries), len(engine.failures)) == (entries, 1)
     waiting.cancel()
     asked.cancel()
-
-
-async def test_a_request_that_meets_the_failure_has_no_answer(monkeypatch):
-    """I2: not even an internal error, which a client would take for the final outcome."""
-    engine = HeldEngine()
-    engine.decide(commands.DeclareQueue("q", DURABLE))
-    engine.sync()
-    with monkeypatch.context() as patched:
-        broken(patched, engine, "apply")
-        task, context = call(engine, "DeleteQueue", pb.DeleteQueueRequest(queue="q"))
-        await run_until_idle()
-    engine.sync()
-    await run_until_idle()
-    assert (len(engine.failures), context.aborted, task.done()) == (1, None, False)
-    task.cancel()
 
 
 async def test_a_refusal_by_the_journal_comes_too_late(monkeypatch):

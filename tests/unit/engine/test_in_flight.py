@@ -9,7 +9,7 @@ import pytest
 from ackq import limits
 from ackq.errors import BrokerUnavailableError
 from ackq_broker.engine.in_flight import InFlight
-from tests.unit.service.publisher_streams import run_until_idle
+from tests.unit.service.channel_streams import run_until_idle
 
 LIMIT = 1_000
 

@@ -3,31 +3,12 @@
 import asyncio
 import logging
 
-from pyroaring import BitMap64
-
 from ackq_broker.core import commands, views
 from ackq_broker.engine.recovery import recover, wait_synced
 from ackq_broker.journal.failpoints import unarmed
-from tests.fakes.blocks import encoded
+from tests.unit.service.channel_streams import PUBLISHER, publish
 
-PUBLISHER = b"p" * 16
 CHANNEL = b"c" * 16
-
-
-def publish(engine, first, count, *, persistent=True):
-    for number in range(first, first + count):
-        command = commands.Publish(
-            publisher_id=PUBLISHER,
-            numbers=BitMap64([number]),
-            lowest_unanswered=1,
-            exchange="",
-            mandatory=True,
-            routes=(commands.Route("q"),),
-            rows=1,
-            payload_bytes=1,
-            persistent=persistent,
-        )
-        engine.decide(command, (encoded(body=[b"x"]),))
 
 
 def blocks_of(engine):
@@ -46,8 +27,10 @@ async def live(directory, number):
     if not number:
         engine.decide(commands.DeclareQueue("q", commands.QueueProperties()))
     engine.decide(commands.OpenPublisher(PUBLISHER, resume=number > 0))
-    publish(engine, 100 * number + 1, 12)
-    publish(engine, 100 * number + 50, 3, persistent=False)
+    for at in range(12):
+        publish(engine, 100 * number + 1 + at, b"x")
+    for at in range(3):
+        publish(engine, 100 * number + 50 + at, b"x", persistent=False)
     engine.decide(commands.Deliver(CHANNEL, "q", 10, 0, no_ack=True))
     await engine.wait_synced()
     await engine.close()

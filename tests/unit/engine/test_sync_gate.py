@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from ackq_broker.engine.sync_gate import SyncGate
+from tests.unit.service.channel_streams import run_until_idle
 
 
 def test_released_in_sequence_order():
@@ -29,9 +30,9 @@ async def test_a_shut_gate_holds_everything_back():
     gate.when_synced(1, lambda: released.append(1))
     waiting.append(asyncio.ensure_future(gate.wait(1)))
     gate.advance(9)
-    done, pending = await asyncio.wait(waiting, timeout=0.01)
-    assert (released, len(done), len(pending)) == ([], 0, 2)
-    for task in pending:
+    await run_until_idle()
+    assert (released, [task.done() for task in waiting]) == ([], [False, False])
+    for task in waiting:
         task.cancel()
 
 

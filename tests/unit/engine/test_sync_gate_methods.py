@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from grpc import aio
-from pyroaring import BitMap64
 
 from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2
 from ackq.wire import frame
@@ -29,6 +28,7 @@ from ackq_broker.service.sessions.service import SessionsService
 from ackq_broker.service.transport.rpc import service_handler
 from tests.fakes.blocks import encoded
 from tests.unit.service.channel_streams import InlineEngine, run_until_idle
+from tests.unit.service.channel_streams import publish as publish_messages
 
 SERVICES = [
     service
@@ -119,18 +119,7 @@ class Broker:
     def _publish(self):
         for publisher in (b"0" * 16, BYSTANDER):
             self.engine.decide(commands.OpenPublisher(publisher))
-        command = commands.Publish(
-            publisher_id=b"0" * 16,
-            numbers=BitMap64((1, 2, 3)),
-            lowest_unanswered=1,
-            exchange="",
-            mandatory=False,
-            routes=(commands.Route("q"),),
-            rows=3,
-            payload_bytes=3,
-            persistent=True,
-        )
-        self.engine.decide(command, (encoded(body=[b"a", b"b", b"c"]),))
+        publish_messages(self.engine, 1, b"a", b"b", b"c", publisher=b"0" * 16)
 
     def _lease(self):
         self.leased = self.engine.decide(
@@ -585,3 +574,21 @@ async def test_a_replaced_holder_is_told_after_the_sync():
     request = sessions_pb2.ReleaseSessionRequest(session="s", fence=True)
     assert await take(broker, release, Step(request)) == ["answer"]
     assert (holding.answers[-1], holding.early) == (ERROR, [])
+
+
+async def test_a_request_that_meets_a_failure_has_no_answer(monkeypatch):
+    """I2: not even an internal error, which a client would take for the final outcome."""
+
+    def fail(*_):
+        raise MemoryError("no room for a column")
+
+    broker = Broker()
+    call = Call(broker, METHODS["AdminService/DeleteQueue"])
+    with monkeypatch.context() as patched:
+        patched.setattr(type(broker.engine.core), "apply", fail)
+        call.send(admin_pb2.DeleteQueueRequest(queue="empty").SerializeToString())
+        await run_until_idle()
+    broker.engine.sync()
+    await run_until_idle()
+    assert (len(broker.engine.failures), call.answers) == (1, [])
+    await call.cancel()

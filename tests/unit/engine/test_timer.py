@@ -30,19 +30,6 @@ class Ticking(Broker):
         self.engine.decide(commands.DeclareQueue("t", properties))
 
 
-async def test_messages_expire_when_they_are_due():
-    """Q3: not before their time, and soon after it, by one decision for all that are due."""
-    broker = Ticking()
-    for _ in range(3):
-        broker.publish(b"a", queue="t")
-    await asyncio.sleep(9.9)
-    assert broker.queue("t").ready == 3
-    before = broker.engine.core.sequence
-    await asyncio.sleep(0.2)
-    assert (broker.queue("t").ready, broker.queue("t").expired) == (0, 3)
-    assert broker.engine.core.sequence == before + 1
-
-
 async def test_what_is_due_one_by_one_shares_ticks():
     """Q3: messages that are due each millisecond do not make a record each millisecond."""
     broker = Ticking()
@@ -55,17 +42,6 @@ async def test_what_is_due_one_by_one_shares_ticks():
     assert broker.engine.core.sequence - before <= 1 / timer._LEAST_S + 1
 
 
-async def test_something_sooner_moves_the_timer():
-    """Q3: the timer follows the earliest deadline."""
-    broker = Ticking()
-    broker.publish(b"a", queue="t")
-    await asyncio.sleep(5)
-    broker.engine.decide(commands.DeclareQueue("u", commands.QueueProperties(message_ttl_ms=1000)))
-    broker.publish(b"b", queue="u")
-    await asyncio.sleep(1.1)
-    assert (broker.queue("u").ready, broker.queue("t").ready) == (0, 1)
-
-
 async def test_expiry_waits_after_a_jump_of_the_clock(caplog):
     """Q8: a wall clock that jumps ahead expires no message until the jump has lasted."""
     broker = Ticking()
@@ -76,23 +52,6 @@ async def test_expiry_waits_after_a_jump_of_the_clock(caplog):
     await asyncio.sleep(1.1)
     assert broker.queue("t").ready == 0
     assert "nothing expires for" in caplog.messages[0]
-
-
-async def test_a_delayed_message_reaches_its_consumer():
-    """C14: a message requeued with a delay is delivered when the delay is over."""
-    broker = Ticking()
-    broker.publish(b"a")
-    stream = broker.open()
-    stream.subscribe(outcomes=[4])
-    await run_until_idle()
-    assert stream.tags() == [1]
-    stream.transport_ack(1)
-    stream.settle(1, 4, delay_ms=3000)
-    await asyncio.sleep(2.9)
-    assert (stream.kinds(), broker.queue().delayed) == (["settled"], 1)
-    await asyncio.sleep(0.2)
-    assert stream.tags() == [2]
-    await stream.disconnect()
 
 
 def test_an_unused_queue_goes(caplog):

@@ -28,8 +28,8 @@ OUTBOUND = {
 
 def written(tmp_path, *links, edge=""):
     path = tmp_path / "links.toml"
-    tables = ["[[link]]\n" + "\n".join(f"{k} = {v!r}" for k, v in link.items()) for link in links]
-    path.write_text("\n".join([edge, *tables]))
+    tables = [[f"{name} = {json.dumps(value)}" for name, value in link.items()] for link in links]
+    path.write_text("\n".join([edge, *("\n".join(["[[link]]", *table]) for table in tables)]))
     return path
 
 
@@ -88,18 +88,12 @@ def test_what_is_said_of_the_other_queue(tmp_path):
         "accept-limit": True,
         "management": "http://h:15672",
     }
-    (inbound,) = configuration.read(_toml(tmp_path, said))
+    (inbound,) = configuration.read(written(tmp_path, said))
     told = inbound.source.told
     assert (told.delivery_limit, told.consumer_timeout_s, told.dead_letters) == (3, 60, False)
     holding = inbound.rules.holding
     assert (holding.max_hold_s, holding.on_max_hold, holding.accept_limit) == (9, "fail", True)
     assert inbound.source.management is not None
-
-
-def _toml(tmp_path, said):
-    path = tmp_path / "links.toml"
-    path.write_text("[[link]]\n" + "\n".join(f"{k} = {json.dumps(v)}" for k, v in said.items()))
-    return path
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,30 @@
 """One subscription of an inbound link, between a recording remote and local broker."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from ackq.client.ranges import Range
-from ackq.errors import BrokerUnavailableError, ClosedError, PreconditionFailedError
+from ackq.errors import BrokerUnavailableError, PreconditionFailedError
 from ackq.limits import MAX_MESSAGE_BYTES
-from ackq_link.adapter import CutError, Deliveries, Limits, QueueLimits, Remaining
+from ackq_link import transfer
+from ackq_link.adapter import Deliveries, Limits, QueueLimits, Remaining
 from ackq_link.edge.deliveries import Permits, Proof, StoredDeliveries, StoredRun
 from ackq_link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
 from ackq_link.keys import KeyRule
-from ackq_link.process import StoppedError
 from ackq_link.transfer import GivenBackError, InboundCounters, Transfer
-from tests.eventually import SOON_S
+from tests.fakes.clock import run
+
+RUN = run
+
+
+@pytest.fixture(autouse=True)
+def virtual_time(monkeypatch):
+    """Lets the age of deliveries follow the time of the loop."""
+    monotonic = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
+    monkeypatch.setattr(transfer, "time", monotonic)
 
 
 class Subscription:
@@ -36,10 +46,7 @@ class Subscription:
         self._tag += len(bodies)
 
     async def deliver(self):
-        found = await self.coming.get()
-        if isinstance(found, Exception):
-            raise found
-        return found
+        return await self.coming.get()
 
     def settle(self, first, last):
         self.settled.append((first, last))
@@ -67,7 +74,6 @@ class Edge:
         self.reports = []
         self._permits = asyncio.Queue()
         self._changed = asyncio.Event()
-        self.error = None
 
     async def subscribe(self, proof):
         self.proof = proof
@@ -75,8 +81,6 @@ class Edge:
         return self.subscription
 
     async def store(self, first, rows, *, keys, checks, content, redelivered, at_once):
-        if self.error is not None:
-            raise self.error
         assert len(keys) == 2 * len(checks) == 16 * rows.num_rows
         self.stored.append((first, rows.num_rows, content, redelivered, at_once))
         return StoredDeliveries((StoredRun(first, rows.num_rows, 1, False, False),))
@@ -107,7 +111,7 @@ class Edge:
 
 
 class Running:
-    """A running transfer between a `Subscription` and an `Edge`."""
+    """A running transfer between a `Subscription` and an `Edge`, in virtual time."""
 
     def __init__(self, early=0, limits=None, *, reject_unfit=False, **rules):
         self.source, self.edge, self.counters = Subscription(), Edge(), InboundCounters()
@@ -124,86 +128,32 @@ class Running:
             early,
             reject_unfit=reject_unfit,
         )
-        self.stop = asyncio.Event()
-        self.task = asyncio.create_task(self.transfer.run(self.stop))
+        self.task = asyncio.create_task(self.transfer.run(asyncio.Event()))
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
 
     async def until(self, ready):
         while not ready():
             assert not self.task.done(), self.task.exception()
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
 
 
-def run(test):
-    asyncio.run(asyncio.wait_for(test(), SOON_S))
-
-
-def test_only_permits_settle():
-    """L9: permits settle in their order; those of another subscription settle nothing."""
-
-    async def test():
-        running = Running()
-        running.source.bring(b"a", b"b", b"c")
-        await running.until(lambda: running.counters.stored == 3)
-        assert running.source.settled == []
-        running.edge.permit((1, 1), subscription=9)
-        running.edge.permit((3, 3), (1, 2))
-        await running.until(lambda: running.counters.settled == 3)
-        assert running.source.settled == [(3, 3), (1, 2)]
-        running.stop.set()
-        with pytest.raises(StoppedError):
-            await running.task
-
-    run(test)
-
-
-def test_a_permit_may_be_to_reject():
-    """L28: a permit to reject rejects at the remote broker, and ends the hold."""
-
-    async def test():
-        running = Running()
-        running.source.bring(b"a", b"b", b"c")
-        await running.until(lambda: running.counters.stored == 3)
-        running.edge.permit((2, 2), (1, 1), rejected=[True, False])
-        await running.until(lambda: running.counters.settled == 2)
-        assert (running.source.settled, running.source.rejected) == ([(1, 1)], [(2, 2)])
-        assert running.counters.rejected == 1
-        running.stop.set()
-        with pytest.raises(StoppedError):
-            await running.task
-
-    run(test)
-
-
-def test_a_stop_acknowledges_what_is_settled():
-    """L9: a stop acknowledges what is permitted by then; held messages are redelivered."""
-
-    async def test():
-        running = Running()
-        running.source.bring(b"a", b"b", b"c")
-        await running.until(lambda: running.counters.stored == 3)
-        running.edge.permitted_last, running.edge.held_last = ((1, 2),), 1
-        running.stop.set()
-        with pytest.raises(StoppedError):
-            await running.task
-        assert running.source.settled == [(1, 2)]
-
-    run(test)
-
-
-def test_missing_messages_are_logged_once(monkeypatch, caplog):
+async def test_missing_messages_are_logged_once(caplog):
     """L18: logged once two looks found no other consumer, the first also an empty queue."""
-    monkeypatch.setattr("ackq_link.transfer._LOOK_S", 0)
 
     async def looks(running, *found):
         for running.source.left in found:
-            for _ in range(20):
-                await asyncio.sleep(0)
+            await asyncio.sleep(transfer._LOOK_S)
 
     def logged():
         return [each.fields for each in caplog.records if each.event == "link_vanished"]
 
-    async def test():
-        running = Running()
+    async with Running() as running:
         running.edge.missing = 4
         running.source.bring(b"a", redelivered=True)
         await running.until(lambda: running.counters.stored == 1)
@@ -214,110 +164,49 @@ def test_missing_messages_are_logged_once(monkeypatch, caplog):
         await running.until(logged)
         await looks(running, Remaining(0, 1, 2))
         assert logged() == [{"link": "link", "queue": "q", "messages": 4}]
-        running.stop.set()
-        with pytest.raises(StoppedError):
-            await running.task
-
-    run(test)
 
 
-def test_what_is_proven_is_told():
-    """L10: another thread reads the proof as the remote broker advances it."""
-
-    async def test():
-        running = Running()
-        running.source.bring(b"a")
-        await running.until(lambda: running.counters.stored == 1)
-        assert running.edge.proof() == Proof(0, 0)
-        running.source.bring(*[b"b"] * 9)
-        await running.until(lambda: running.counters.stored == 10)
-        running.edge.permit((4, 6))
-        running.edge.permit((1, 2))
-        await running.until(lambda: running.counters.settled == 5)
-        for proven, number in ((1, 4), (3, 6), (4, 1), (5, 2)):
-            running.source.proven = proven
-            running.edge.change()
-            await running.until(lambda: running.edge.proof().proven == proven)  # noqa: B023
-            assert running.edge.proof().number == number
-        running.stop.set()
-        with pytest.raises(StoppedError):
-            await running.task
-
-    run(test)
-
-
-def test_a_cut():
-    """L17: a cut of the consumer, and the end of the subscription by the local broker."""
-
-    async def test():
-        running = Running()
-        running.source.coming.put_nowait(CutError("gone"))
-        with pytest.raises(CutError, match="gone"):
-            await running.task
-        running = Running()
-        running.edge.error = ClosedError("history")
-        running.source.bring(b"a")
-        with pytest.raises(CutError, match="the local broker: history"):
-            await running.task
-
-    run(test)
-
-
-def test_a_pause():
+async def test_a_pause():
     """L25: no more messages are taken; once all are acknowledged the rest is requeued."""
-
-    async def test():
-        running = Running()
+    async with Running() as running:
         running.source.bring(b"a")
         await running.until(lambda: running.counters.stored == 1)
         await running.until(lambda: running.transfer.limited_by == "broker")
         running.edge.change(paused=True)
         running.source.bring(b"b")
         await running.until(running.source.coming.empty)
-        running.edge.change()
         running.edge.permit((1, 1))
         await running.until(lambda: running.counters.settled == 1)
         assert running.counters.taken == 1
-        running.edge.change()
         with pytest.raises(GivenBackError) as raised:
             await running.task
         assert raised.value.action is None
 
-    run(test)
-
 
 @pytest.mark.parametrize("action", [OnMaxHold.RENEW, OnMaxHold.STORE])
-def test_held_too_long(action):
+async def test_held_too_long(action):
     """L15: the error names the number of held messages and the action for them."""
-
-    async def test():
-        running = Running(max_hold_s=0.01, on_max_hold=action)
+    async with Running(max_hold_s=60, on_max_hold=action) as running:
+        began = asyncio.get_running_loop().time()
         running.source.bring(b"a", b"b")
         with pytest.raises(GivenBackError) as raised:
             await running.task
+        assert asyncio.get_running_loop().time() - began >= 60
         assert (raised.value.action, raised.value.held) == (action, 2)
         assert running.counters.renewals == 1
 
-    run(test)
 
-
-def test_held_too_long_and_no_more():
+async def test_held_too_long_and_no_more():
     """L15: `fail` ends the link with an error that names `ackq why`."""
-
-    async def test():
-        running = Running(max_hold_s=0.01, on_max_hold=OnMaxHold.FAIL)
+    async with Running(max_hold_s=60, on_max_hold=OnMaxHold.FAIL) as running:
         running.source.bring(b"a")
         with pytest.raises(PreconditionFailedError, match="ackq why"):
             await running.task
 
-    run(test)
 
-
-def test_what_is_acknowledged_early():
+async def test_what_is_acknowledged_early():
     """L15, L16: after a renewal for age, and for messages with few attempts left."""
-
-    async def test():
-        running = Running(early=2, limits=QueueLimits(delivery_limit=5))
+    async with Running(early=2, limits=QueueLimits(delivery_limit=5)) as running:
         running.source.bring(b"a", b"b", redelivered=True, counts=[1, 1])
         running.source.bring(b"c", b"d", redelivered=True, counts=[1, 3])
         running.source.bring(b"e")
@@ -328,18 +217,11 @@ def test_what_is_acknowledged_early():
             None,
         ]
         assert running.counters.early == 3
-        running.stop.set()
-        with pytest.raises(StoppedError):
-            await running.task
-
-    run(test)
 
 
-def test_what_limits_it():
+async def test_what_limits_it():
     """L19, L26: the broker if nothing comes, a full window, or an absent edge."""
-
-    async def test():
-        running = Running()
+    async with Running() as running:
         await running.until(lambda: running.transfer.limited_by == "broker")
         running.source.bring(*[b"x"] * 10)
         await running.until(lambda: running.transfer.limited_by == "window")
@@ -347,22 +229,15 @@ def test_what_limits_it():
         assert running.transfer.limited_by == "edge"
         await running.until(lambda: running.edge.reports)
         assert running.edge.reports[0].window_messages == 10
-        running.stop.set()
-        with pytest.raises(StoppedError):
-            await running.task
-
-    run(test)
 
 
 LARGE = b"x" * MAX_MESSAGE_BYTES
 
 
 @pytest.mark.parametrize("rejects", [True, False])
-def test_what_the_edge_cannot_take_is_set_aside(rejects):
+async def test_what_the_edge_cannot_take_is_set_aside(rejects):
     """L29: unfit messages are rejected or left; the others are stored as usual."""
-
-    async def test():
-        running = Running(reject_unfit=rejects)
+    async with Running(reject_unfit=rejects) as running:
         running.source.bring(b"a", LARGE, b"b")
         running.source.bring(LARGE)
         running.source.bring(b"c")
@@ -379,6 +254,3 @@ def test_what_the_edge_cannot_take_is_set_aside(rejects):
         await running.until(lambda: running.edge.reports)
         assert running.edge.reports[-1].set_aside == 2
         assert "67108864" in running.edge.reports[-1].set_aside_reason
-        running.task.cancel()
-
-    run(test)

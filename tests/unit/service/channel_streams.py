@@ -14,6 +14,7 @@ from tests.fakes.blocks import encoded, rows
 from tests.fakes.journal import HeldEngine
 
 DURABLE = commands.QueueProperties(durable=True)
+PUBLISHER = b"p" * 16
 
 
 class Uncached(BlockCache):
@@ -39,6 +40,22 @@ class InlineEngine(HeldEngine):
         return work()
 
 
+def publish(engine, first, *messages, queue="q", persistent=True, publisher=PUBLISHER):
+    """Decides a publish of messages with the numbers from `first` on, by an open publisher."""
+    command = commands.Publish(
+        publisher_id=publisher,
+        numbers=BitMap64(range(first, first + len(messages))),
+        lowest_unanswered=1,
+        exchange="",
+        mandatory=False,
+        routes=(commands.Route(queue),),
+        rows=len(messages),
+        payload_bytes=sum(map(len, messages)),
+        persistent=persistent,
+    )
+    return engine.decide(command, (encoded(body=list(messages)),))
+
+
 class Broker:
     """An engine with a durable queue `q`, a dispatcher and the consuming service.
 
@@ -56,24 +73,11 @@ class Broker:
         )
         self._number = 0
         self.engine.decide(commands.DeclareQueue("q", DURABLE))
-        self.engine.decide(commands.OpenPublisher(b"p" * 16))
+        self.engine.decide(commands.OpenPublisher(PUBLISHER))
 
     def publish(self, *messages, queue="q"):
-        first = self._number + 1
+        publish(self.engine, self._number + 1, *messages, queue=queue)
         self._number += len(messages)
-        data = encoded(body=list(messages))
-        command = commands.Publish(
-            publisher_id=b"p" * 16,
-            numbers=BitMap64(range(first, self._number + 1)),
-            lowest_unanswered=first,
-            exchange="",
-            mandatory=False,
-            routes=(commands.Route(queue),),
-            rows=len(messages),
-            payload_bytes=sum(map(len, messages)),
-            persistent=True,
-        )
-        self.engine.decide(command, (data,))
 
     def queue(self, name="q"):
         (info,) = views.list_queues(self.engine.core.state, name)

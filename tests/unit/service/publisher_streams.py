@@ -9,9 +9,9 @@ from ackq_broker.core import commands
 from ackq_broker.service.publishing.service import PublishingService
 from tests.fakes.blocks import encoded
 from tests.fakes.journal import HeldEngine
+from tests.unit.service.channel_streams import PUBLISHER, run_until_idle
 
 CONFIRM, TRANSACTION = pb.PUBLISH_MODE_CONFIRM, pb.PUBLISH_MODE_TRANSACTION
-PUBLISHER = b"p" * 16
 
 
 class Stream:
@@ -40,10 +40,6 @@ class Stream:
         """Sends one message; `data` are further fields of the frame."""
         header = pb.PublishData(first_number=number, rows=1, **(data or {}))
         self.send(encoded(body=[body], routing_key=routing_key, **constants), data=header)
-
-    def waiting(self):
-        """Whether the broker has left a request unread."""
-        return not self._requests.empty()
 
     def half_close(self):
         self._requests.put_nowait(None)
@@ -91,12 +87,6 @@ def decode_late(engine):
 
     engine.run = run
     return decoded
-
-
-async def run_until_idle():
-    """Runs all that can run now."""
-    for _ in range(30):
-        await asyncio.sleep(0)
 
 
 async def disk(engine):

@@ -42,17 +42,6 @@ def test_frames_cover_as_much_as_they_can(settled, frames):
     assert acks.frames() == []
 
 
-def test_what_was_sent_alone_is_below_the_next():
-    """L12: once a gap is settled, one cumulative frame covers it."""
-    acks = Acknowledgements()
-    delivered(acks, Credit(10), 6)
-    acks.settle(3, 4)
-    assert acks.frames() == [alone(3), alone(4)]
-    acks.settle(1, 2)
-    acks.settle(5, 5)
-    assert acks.frames() == [up_to(5)]
-
-
 def test_what_was_rejected_is_below_an_acknowledgement():
     """L12, L28: a cumulative acknowledgement covers only rejections sent before it."""
     acks = Acknowledgements()
@@ -66,44 +55,6 @@ def test_what_was_rejected_is_below_an_acknowledgement():
     assert acks.frames() == [*refused, up_to(6)]
     acks.settle(7, 7, rejected=True)
     assert acks.frames() == [AckFrame(7, multiple=False, rejected=True)]
-
-
-def test_an_acknowledgement_is_not_joined_with_a_rejection():
-    """L28: accepts and rejections have separate frames, in the order of the calls."""
-    acks = Acknowledgements()
-    delivered(acks, Credit(10), 3)
-    acks.settle(1, 1)
-    acks.settle(2, 2, rejected=True)
-    acks.settle(3, 3)
-    assert [frame.rejected for frame in acks.frames()] == [False, True, False]
-
-
-def test_credit_proves():
-    """L10: the first delivery beyond the window proves the first acknowledgement."""
-    acks, credit = Acknowledgements(), Credit(3)
-    delivered(acks, credit, 3)
-    for tag in (1, 2, 3):
-        acks.settle(tag, tag)
-        acks.frames()
-    assert acks.proven == 0
-    delivered(acks, credit, 2)
-    assert acks.proven == 2
-    delivered(acks, credit, 1)
-    assert acks.proven == 3
-
-
-def test_the_next_consumer_proves_the_one_before():
-    """L10, L19: a new consumer's first proof also proves all earlier acknowledgements."""
-    acks, old, new = Acknowledgements(), Credit(4), Credit(2)
-    delivered(acks, old, 4)
-    acks.settle(1, 4)
-    acks.frames()
-    delivered(acks, new, 2)
-    acks.settle(5, 6)
-    acks.frames()
-    assert acks.proven == 0
-    delivered(acks, new, 2)
-    assert acks.proven == 6
 
 
 def test_a_frame_has_one_consumer():

@@ -78,12 +78,6 @@ def test_a_certificate_is_who_it_is():
     assert "rabbitmq_auth_mechanism_ssl" in cut.reason
 
 
-def test_tls_files_that_are_none(tmp_path):
-    """The error names the missing TLS file."""
-    with pytest.raises(TlsError, match=str(tmp_path)):
-        Tls(ca=str(tmp_path / "ca.pem")).context()
-
-
 def tls_failure():
     error = exceptions.AMQPConnectionError(1, "certificate verify failed")
     error.__cause__ = ssl.SSLError()

@@ -57,13 +57,6 @@ def test_a_value_comes_back_with_its_type(field):
     assert back == fields.canonical(b"\1n" + field)[6:]
 
 
-def test_a_table_that_looks_like_a_type_stays_a_table():
-    table = b"F" + fields.join([(b"!bytes", b"I\0\0\0\1")])
-    value, letters = fields.decode(table)
-    assert value == {"!!bytes": 1}
-    assert fields.encode(value, letters) == table
-
-
 @pytest.mark.parametrize(
     ("field", "told"),
     [

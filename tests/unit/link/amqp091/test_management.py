@@ -1,7 +1,6 @@
 """Queue limits from RabbitMQ's HTTP API, read from a server that answers as RabbitMQ does."""
 
 import asyncio
-import base64
 import http.server
 import json
 import threading
@@ -83,15 +82,6 @@ def ask(management):
     return asyncio.run(management.queue_limits(address, "orders/1"))
 
 
-def test_what_is_asked(api):
-    """L14: asks for the queue in its virtual host, with the link's user."""
-    management, handler, asked = api
-    handler.answer = (200, json.dumps(QUORUM).encode())
-    assert ask(management).kind == "quorum"
-    login = base64.b64encode(b"link:hidden").decode()
-    assert asked == [("/api/queues/a%2Fb/orders%2F1", f"Basic {login}")]
-
-
 @pytest.mark.parametrize(
     ("answer", "refusal"),
     [
@@ -111,24 +101,7 @@ def test_other_answers(api, answer, refusal):
     assert "hidden" not in str(raised.value)
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_user_who_may_not_ask(api, status):
-    """L14: without the permission no limit is known; a warning names the command for it."""
-    management, handler, _ = api
-    handler.answer = (status, b"")
-    found = ask(management)
-    assert found.delivery_limit is found.dead_letters is None
-    assert "rabbitmqctl set_user_tags link management" in found.warnings[0]
-    assert "hidden" not in found.warnings[0]
-
-
 SINGLE = {"type": "quorum", "arguments": {"x-single-active-consumer": True}}
-
-
-def test_a_single_active_consumer_is_read():
-    """L17: a single active consumer is set by a queue argument, not by a policy."""
-    assert limits_of(SINGLE).single_active
-    assert not limits_of(QUORUM).single_active
 
 
 def learnt_of(management, version, **told):
@@ -171,18 +144,3 @@ def test_single_active_consumers_by_version(api, version, change, told, warned):
         shown = ".".join(map(str, version))
         assert f"RabbitMQ {shown} stops" in found.warnings[0]
         assert "Give the queue a consumer-timeout" in found.warnings[0]
-
-
-def test_no_single_active_consumer(api):
-    """L17: a queue without a single active consumer gets no warning and no note."""
-    management, handler, _ = api
-    handler.answer = (200, json.dumps(QUORUM).encode())
-    found = learnt_of(management, (4, 3, 2))
-    assert (found.warnings, found.notes) == ((), ())
-
-
-def test_nobody_listens():
-    """L14: an unreachable API is a cut, which is retried."""
-    with pytest.raises(CutError) as raised:
-        ask(Management("http://127.0.0.1:1"))
-    assert raised.value.refusal is None

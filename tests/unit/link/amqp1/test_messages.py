@@ -105,14 +105,6 @@ def test_ids_and_bodies(made, body, inferred):
         assert Incoming(raw).body == b"text"
 
 
-def test_rows_keep_their_own():
-    """A column that one message uses is empty for another message."""
-    assert there_and_back(message(id="1", subject="s"), message(id="2")) == [
-        message(id="1", subject="s"),
-        message(id="2"),
-    ]
-
-
 def test_what_a_delivery_changes_is_not_kept():
     """L3: delivery count, and delivery or broker annotations, are dropped."""
     first = message(id="1")
@@ -124,11 +116,6 @@ def test_what_a_delivery_changes_is_not_kept():
     )
     assert to_rows([Incoming(first)]).equals(to_rows([Incoming(again)]))
     assert (Incoming(first).delivery_count, Incoming(again).delivery_count) == (0, 3)
-
-
-def test_several_data_sections():
-    """Several data sections are joined to one body."""
-    assert Incoming(message(b"ab") + b"\x00\x53\x75\xa0\x02cd").body == b"abcd"
 
 
 @pytest.mark.parametrize(

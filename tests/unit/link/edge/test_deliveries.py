@@ -7,7 +7,7 @@ from ackq import limits
 from ackq.client.ranges import Range
 from ackq.errors import ClosedError, InvalidArgumentError, MessageTooLargeError, SchemaError
 from ackq.v1 import links_pb2 as pb
-from ackq.wire import block, frame
+from ackq.wire import frame
 from ackq_link.edge.deliveries import Columns, Proof, StoredDeliveries, StoredRun, parts
 from tests.fakes.blocks import batch
 
@@ -25,23 +25,6 @@ def made(rows, count, *, first=1, **changes):
 def header_of(part):
     header, _ = frame.split(part.encoded(1, 1, Proof()))
     return pb.LinkHeader.FromString(bytes(header)).deliveries
-
-
-def test_one_frame():
-    """L5: the frame holds exactly the rows, keys and flags that were delivered."""
-    flags = [True, False, True]
-    (part,) = made(batch(body=[b"a", b"b", b"c"]), 3, first=5, content=flags)
-    data = part.encoded(subscription=2, lowest_unanswered=4, proof=Proof(3, 7))
-    header, content = frame.split(data)
-    found = pb.LinkHeader.FromString(bytes(header)).deliveries
-    assert (found.subscription, found.first_number, found.rows) == (2, 5, 3)
-    assert (found.lowest_unanswered, found.proven, found.proven_number) == (4, 3, 7)
-    assert found.keys == b"".join(b"%016d" % each for each in range(3))
-    assert found.checks == b"".join(b"%08d" % each for each in range(3))
-    assert (found.content, found.redelivered) == (b"\x05", b"")
-    decoded = block.decode(content)
-    assert decoded.batch.column("body").to_pylist() == [b"a", b"b", b"c"]
-    assert decoded.header.routing_key == "q"
 
 
 def test_many_rows_are_several_frames():

@@ -10,7 +10,6 @@ from ackq.errors import (
     FencedError,
     HistoryChangedError,
     InternalError,
-    InvalidArgumentError,
     QueueFullError,
 )
 from ackq.v1 import links_pb2 as pb
@@ -82,41 +81,6 @@ def world():
     return World()
 
 
-def test_nothing_goes_before_the_stream_is_open():
-    """L1: once the stream is open, the subscription is sent first."""
-    state = LinkState()
-    state.subscribe(Proof, lambda _: None)
-    assert state.next_action(5.0) == Wait(None)
-    assert not state.may_store
-    state.on_opened(pb.LinkOpened(incarnation="i", epoch=1, history="h"))
-    assert state.next_action(5.0) == SendSubscribe()
-
-
-def test_deliveries_go_in_order_with_what_is_proven(world):
-    """L5, L10: frames carry the lowest unanswered number and the proof of that moment."""
-    world.add(1, 2)
-    world.add(3, 1)
-    first = world.next()
-    assert (first.subscription, first.lowest_unanswered, first.proof) == (1, 1, Proof())
-    assert first.part.numbers == Range(1, 2)
-    world.proof = Proof(7, 8)
-    second = world.next()
-    assert (second.lowest_unanswered, second.proof) == (1, Proof(7, 8))
-    world.stored(1, (2, 10, 0))
-    world.add(4, 1)
-    assert world.next().lowest_unanswered == 3
-    assert world.results[1].runs == ((1, 2, 10, False, False, False),)
-
-
-def test_numbers_without_a_gap(world):
-    """L5: deliveries have consecutive numbers, from 1 in each subscription."""
-    world.add(1, 2)
-    with pytest.raises(InvalidArgumentError, match="the next of this subscription is 3"):
-        world.add(5, 1)
-    world.subscribe(2)
-    world.add(1, 1)
-
-
 def test_what_follows_a_refusal_waits_for_it(world):
     """L8, L20: later frames are refused too, and resent in order after a doubling wait."""
     for number in (1, 2, 3):
@@ -169,21 +133,6 @@ def test_the_edge_ends_a_subscription(world):
     assert world.state.ended is None
 
 
-def test_a_cut_sends_what_is_unanswered_again(world):
-    """L5: unanswered frames, also refused ones, are resent in order, same numbers."""
-    for number in (1, 2, 3):
-        world.add(number, 1)
-    assert world.sent() == [1, 2, 3]
-    world.refuse(1)
-    world.state.on_disconnect()
-    assert world.next() == Wait(None)
-    world.open(subscription=1, next_number=1)
-    assert world.sent(50.0) == []  # a heartbeat goes first
-    assert world.sent(50.0) == [1, 2, 3]
-    world.stored(1, (1, 5, 0))
-    assert world.results[1].runs[0].first_position == 5
-
-
 def test_permits_keep_their_order_and_come_once(world):
     """L10: permits repeated by a new stream or a repeated answer count once."""
     for first in (1, 4):
@@ -202,14 +151,6 @@ def test_permits_keep_their_order_and_come_once(world):
     world.stored(4, (3, 20, 1))
     assert world.state.take_permits()[0] == [Range(6, 6)]
     assert world.results[4].permitted == 3
-
-
-def test_adjacent_permits_are_one_range(world):
-    """L12: adjacent permits are joined, so that one acknowledgement covers them."""
-    world.add(1, 10)
-    world.sent()
-    world.state.on_permits(pb.LinkPermits(first_number=[1, 4], last_number=[3, 6]))
-    assert world.state.take_permits()[0] == [Range(1, 6)]
 
 
 def test_permits_have_an_outcome(world):
@@ -234,44 +175,6 @@ def test_permits_have_an_outcome(world):
     assert world.state.take_permits() == ([], [])
 
 
-def test_accepted_ones_have_no_outcomes(world):
-    """L28: permits have a list of outcomes only if one of them is a rejection."""
-    world.add(1, 2)
-    world.state.on_permits(pb.LinkPermits(first_number=[2, 1], last_number=[2, 1]))
-    assert world.state.take_permits() == ([Range(2, 2), Range(1, 1)], [])
-
-
-def test_a_subscription_forgets_the_one_before(world):
-    """L17: open deliveries fail; late answers and permits are ignored."""
-    world.add(1, 2)
-    world.add(3, 1)
-    assert isinstance(world.next(), SendPart)
-    world.state.held = 3
-    world.state.subscribe(Proof, world.subscriptions.append)
-    assert isinstance(world.results[1], ClosedError)
-    assert isinstance(world.results[3], ClosedError)
-    assert not world.state.may_store
-    assert isinstance(world.next(), SendSubscribe)
-    world.state.on_permits(pb.LinkPermits(first_number=[1], last_number=[2]))
-    world.stored(1, (2, 10, 1))
-    world.state.on_subscribed(2)
-    assert (world.state.subscription, world.state.held, world.state.permits) == (2, 0, [])
-    assert world.subscriptions == [1, 2]
-    world.add(1, 1)
-    assert world.sent() == [1]
-
-
-def test_a_subscribe_that_was_cut_goes_again(world):
-    """L17: a cut subscribe is resent before any delivery, as its answer may be lost."""
-    world.state.subscribe(Proof, world.subscriptions.append)
-    assert isinstance(world.next(), SendSubscribe)
-    world.state.on_disconnect()
-    world.state.on_opened(pb.LinkOpened(incarnation="i", epoch=1, history="h", subscription=2))
-    assert isinstance(world.next(), SendSubscribe)
-    world.state.on_subscribed(3)
-    assert world.subscriptions == [1, 3]
-
-
 def test_heartbeats_say_what_is_proven(world):
     """L10: heartbeats carry the proof even without deliveries, but none before subscribing."""
     world.proof = Proof(4, 4)
@@ -281,14 +184,6 @@ def test_heartbeats_say_what_is_proven(world):
     world.state.subscribe(lambda: Proof(9, 9), lambda _: None)
     world.next(BEAT_S)
     assert world.next(2 * BEAT_S) == SendHeartbeat(0, Proof(), None)
-
-
-def test_the_state_of_the_link(world):
-    """L18, L25: the broker's report of the link's state is kept until the next subscription."""
-    world.state.on_state(pb.LinkState(paused=True, held=4, missing=3))
-    assert (world.state.paused, world.state.held, world.state.missing) == (True, 4, 3)
-    world.state.subscribe(Proof, lambda _: None)
-    assert (world.state.held, world.state.missing) == (0, 0)
 
 
 def test_another_history_ends_the_link(world):

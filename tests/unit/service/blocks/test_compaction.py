@@ -155,173 +155,97 @@ def full_segments(directory):
     return sum(path.stat().st_size for path in paths[:-1])
 
 
-def test_a_sparse_rest_gives_the_disk_back(monkeypatch, tmp_path):
-    """I6: of blocks with one live row in ten little more than these rows stays on disk, and they
-    are delivered as before, also after a restart.
-    """
-
-    async def run():
-        async with Broker(monkeypatch, tmp_path / "data") as broker:
-            broker.open()
-            await broker.fill(40, "b")
-            broker.accept_most("b", 10)
-            before, content = full_segments(tmp_path / "data"), broker.content()
-            await broker.compact()
-            assert broker.content() == content
-            assert full_segments(tmp_path / "data") < 80 * 200 * 2.5 < before
-        async with Broker(monkeypatch, tmp_path / "data", bodies=broker.bodies) as again:
-            assert again.content() == content
-            assert len(content["b"]) == 80
-
-    asyncio.run(run())
-
-
-def test_a_sparse_rest_of_transient_messages(monkeypatch, tmp_path):
+async def test_a_sparse_rest_of_transient_messages(monkeypatch, tmp_path):
     """I6, P5: remaining transient messages are compacted, and the files they filled deleted."""
     monkeypatch.setattr(transient, "_FILE_BYTES", SEGMENT_BYTES)
-
-    async def run():
-        async with Broker(monkeypatch, tmp_path / "data") as broker:
-            broker.open()
-            await broker.fill(40, "b", persistent=False)
-            broker.accept_most("b", 10)
-            await broker.engine.run(partial(broker.engine.journal._transient.rewrite, []))
-            before, content = len(list((tmp_path / "data").glob("transient-*"))), broker.content()
-            await broker.compact()
-            assert broker.content() == content
-            assert len(content["b"]) == 80
-            after = sum(p.stat().st_size for p in (tmp_path / "data").glob("transient-*"))
-            assert after < 80 * 200 * 2.5 + SEGMENT_BYTES < before * SEGMENT_BYTES
-            broker.do(c.PurgeQueue("b"))
-            assert len(list((tmp_path / "data").glob("transient-*"))) == 1
-
-    asyncio.run(run())
+    async with Broker(monkeypatch, tmp_path / "data") as broker:
+        broker.open()
+        await broker.fill(40, "b", persistent=False)
+        broker.accept_most("b", 10)
+        await broker.engine.run(partial(broker.engine.journal._transient.rewrite, []))
+        before, content = len(list((tmp_path / "data").glob("transient-*"))), broker.content()
+        await broker.compact()
+        assert broker.content() == content
+        assert len(content["b"]) == 80
+        after = sum(p.stat().st_size for p in (tmp_path / "data").glob("transient-*"))
+        assert after < 80 * 200 * 2.5 + SEGMENT_BYTES < before * SEGMENT_BYTES
+        broker.do(c.PurgeQueue("b"))
+        assert len(list((tmp_path / "data").glob("transient-*"))) == 1
 
 
-def test_a_purge_gives_the_disk_back(monkeypatch, tmp_path):
-    """Q4: a purge alone frees the disk, and no block is relocated for it."""
-
-    async def run():
-        async with Broker(monkeypatch, tmp_path / "data") as broker:
-            broker.open()
-            await broker.fill(40, "b")
-            assert broker.do(c.PurgeQueue("b")) == 800
-            await broker.compact()
-            assert full_segments(tmp_path / "data") == 0
-            assert not [line for line in dump(tmp_path / "data") if "relocation" in line]
-
-    asyncio.run(run())
-
-
-def test_mostly_dead_segments_are_emptied(monkeypatch, tmp_path):
+async def test_mostly_dead_segments_are_emptied(monkeypatch, tmp_path):
     """I6: whole blocks are copied out of a segment that is two thirds dead."""
-
-    async def run():
-        async with Broker(monkeypatch, tmp_path / "data") as broker:
-            broker.open()
-            await broker.fill(14, "a", "b", "a")
-            before = full_segments(tmp_path / "data")
-            broker.do(c.PurgeQueue("a"))
-            await broker.compact()
-            assert full_segments(tmp_path / "data") < 280 * 200 * 2.5 < before
-            assert len(broker.content()["b"]) == 280
-
-    asyncio.run(run())
+    async with Broker(monkeypatch, tmp_path / "data") as broker:
+        broker.open()
+        await broker.fill(14, "a", "b", "a")
+        before = full_segments(tmp_path / "data")
+        broker.do(c.PurgeQueue("a"))
+        await broker.compact()
+        assert full_segments(tmp_path / "data") < 280 * 200 * 2.5 < before
+        assert len(broker.content()["b"]) == 280
 
 
-def test_what_is_looked_at_in_vain_is_not_read_again(monkeypatch, tmp_path):
+def looks(monkeypatch):
+    """A list that gets the number of queues of each look at the rows of blocks."""
+    found, live_rows = [], views.live_rows
+
+    def look(state, ids, queues):
+        queues = list(queues)
+        found.append(len(queues))
+        return live_rows(state, ids, queues)
+
+    monkeypatch.setattr(views, "live_rows", look)
+    return found
+
+
+async def test_what_is_looked_at_in_vain_is_not_read_again(monkeypatch, tmp_path):
     """I6: an idle broker does not inspect again blocks that only look sparse (tiny bodies)."""
-
-    async def run():
-        async with Broker(monkeypatch, tmp_path / "data") as broker:
-            broker.open()
-            for _ in range(4):
-                broker.publish(["b"] * 2000, size=0)
-            looked = []
-            live_rows = views.live_rows
-            monkeypatch.setattr(
-                views,
-                "live_rows",
-                lambda state, ids, queues: looked.append(ids) or live_rows(state, ids, queues),
-            )
-            await broker.compact()
-            assert looked
-            looked.clear()
-            broker.publish(["b"])
-            await broker.compact()
-            assert not looked
-
-    asyncio.run(run())
+    async with Broker(monkeypatch, tmp_path / "data") as broker:
+        broker.open()
+        for _ in range(4):
+            broker.publish(["b"] * 2000, size=0)
+        looked = looks(monkeypatch)
+        await broker.compact()
+        assert looked
+        looked.clear()
+        broker.publish(["b"])
+        await broker.compact()
+        assert not looked
 
 
-def test_a_busy_broker_looks_at_no_block_that_may_be_whole(monkeypatch, tmp_path):
+async def test_a_busy_broker_looks_at_no_block_that_may_be_whole(monkeypatch, tmp_path):
     """I6: a busy broker skips blocks that may be whole; checking took 120 ms with 10,000 queues."""
-
-    async def run():
-        async with Broker(monkeypatch, tmp_path / "data") as broker:
-            broker.open()
-            names = [f"q{number}" for number in range(10)]
-            for name in names:
-                broker.do(c.DeclareQueue(name, c.QueueProperties(durable=True)))
-            for _ in range(4):
-                broker.publish(names * 4, size=500)
-            looked = []
-            live_rows = views.live_rows
-            monkeypatch.setattr(
-                views,
-                "live_rows",
-                lambda state, ids, queues: (
-                    looked.append(list(queues)) or live_rows(state, ids, queues)
-                ),
-            )
-            quiet = compaction._QUIET_BYTES
-            monkeypatch.setattr(compaction, "_QUIET_BYTES", -1)
-            await broker.compact()
-            assert not looked
-            monkeypatch.setattr(compaction, "_QUIET_BYTES", quiet)
-            await broker.compact()
-            assert [len(queues) for queues in looked] == [10]
-
-    asyncio.run(run())
+    async with Broker(monkeypatch, tmp_path / "data") as broker:
+        broker.open()
+        names = [f"q{number}" for number in range(10)]
+        for name in names:
+            broker.do(c.DeclareQueue(name, c.QueueProperties(durable=True)))
+        for _ in range(4):
+            broker.publish(names * 4, size=500)
+        looked = looks(monkeypatch)
+        quiet = compaction._QUIET_BYTES
+        monkeypatch.setattr(compaction, "_QUIET_BYTES", -1)
+        await broker.compact()
+        assert not looked
+        monkeypatch.setattr(compaction, "_QUIET_BYTES", quiet)
+        await broker.compact()
+        assert looked == [10]
 
 
-def test_a_busy_broker_is_spared(monkeypatch, tmp_path):
+async def test_a_busy_broker_is_spared(monkeypatch, tmp_path):
     """I6: above a small rate of published or freed bytes a step reads a bounded number of bytes,
     and only of nearly empty blocks.
     """
-
-    async def run():
-        async with Broker(monkeypatch, tmp_path / "data") as broker:
-            broker.open()
-            await broker.fill(40, "b")
-            broker.accept_most("b", 10)
-            monkeypatch.setattr(compaction, "_QUIET_BYTES", 1)
-            monkeypatch.setattr(compaction, "_BUSY_BYTES", 10_000)
-            monkeypatch.setattr(compaction, "_BATCH_BYTES", 4096)
-            await broker.compact()
-            copied = sum("relocation" in line for line in dump(tmp_path / "data"))
-            assert 0 < copied < 5
-
-    asyncio.run(run())
-
-
-def test_a_pinned_block_is_left_whole(monkeypatch, tmp_path):
-    """C10: the block of a delivery without acks stays whole until it is read, though settled."""
-
-    async def run():
-        async with Broker(monkeypatch, tmp_path / "data") as broker:
-            broker.open()
-            broker.publish(["b"] * 20)
-            delivery = broker.take("b", 18, no_ack=True)
-            await broker.compact()
-            assert broker.read(delivery.pieces) == broker.given(delivery.pieces)
-            broker.engine.core.unpin(delivery.pieces)
-            broker.publish(["b"])
-            await broker.compact()
-            assert [line for line in dump(tmp_path / "data") if "relocation" in line]
-            assert len(broker.content()["b"]) == 3
-
-    asyncio.run(run())
+    async with Broker(monkeypatch, tmp_path / "data") as broker:
+        broker.open()
+        await broker.fill(40, "b")
+        broker.accept_most("b", 10)
+        monkeypatch.setattr(compaction, "_QUIET_BYTES", 1)
+        monkeypatch.setattr(compaction, "_BUSY_BYTES", 10_000)
+        monkeypatch.setattr(compaction, "_BATCH_BYTES", 4096)
+        await broker.compact()
+        copied = sum("relocation" in line for line in dump(tmp_path / "data"))
+        assert 0 < copied < 5
 
 
 class Life:
@@ -417,37 +341,33 @@ class Life:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_nothing_is_delivered_otherwise(monkeypatch, tmp_path, seed):
+async def test_nothing_is_delivered_otherwise(monkeypatch, tmp_path, seed):
     """C1, C10, C13, P5, S1, S2, K2, Q5-Q7: every reader gets the rows that the core means, with
     compactions at any time, over restarts.
     """
     chance = random.Random(seed)
     monkeypatch.setattr(transient, "_FILE_BYTES", SEGMENT_BYTES)
-
-    async def run():
-        bodies, number, relocated, content = {}, 0, 0, {name: [] for name in QUEUES}
-        for _ in range(3):
-            async with Broker(monkeypatch, tmp_path / "data", bodies=bodies) as broker:
-                broker.number = number
-                broker.open()
-                assert broker.content() == content
-                running = Life(broker, chance)
-                for _ in range(60):
-                    await running.act()
-                broker.do(c.CloseChannel(b"c" * 16))
-                if running.reader is not None:
-                    broker.do(c.ReleaseSession("s", fence=True))
-                content, number = broker.content(), broker.number
-                for name, kept in content.items():
-                    content[name] = [body for body in kept if body not in broker.transient]
-                content["short"] = []
-            core = broker.engine.core
-            table = broker.engine.journal._blocks.copy_table()
-            assert set(views.durable_blocks(core.state)) <= set(table.ids().tolist())
-            relocated += sum("relocation" in line for line in dump(tmp_path / "data"))
-        assert relocated
-
-    asyncio.run(run())
+    bodies, number, relocated, content = {}, 0, 0, {name: [] for name in QUEUES}
+    for _ in range(3):
+        async with Broker(monkeypatch, tmp_path / "data", bodies=bodies) as broker:
+            broker.number = number
+            broker.open()
+            assert broker.content() == content
+            running = Life(broker, chance)
+            for _ in range(60):
+                await running.act()
+            broker.do(c.CloseChannel(b"c" * 16))
+            if running.reader is not None:
+                broker.do(c.ReleaseSession("s", fence=True))
+            content, number = broker.content(), broker.number
+            for name, kept in content.items():
+                content[name] = [body for body in kept if body not in broker.transient]
+            content["short"] = []
+        core = broker.engine.core
+        table = broker.engine.journal._blocks.copy_table()
+        assert set(views.durable_blocks(core.state)) <= set(table.ids().tolist())
+        relocated += sum("relocation" in line for line in dump(tmp_path / "data"))
+    assert relocated
 
 
 async def compacting(monkeypatch, directory, disk):

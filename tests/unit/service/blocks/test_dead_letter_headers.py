@@ -54,14 +54,6 @@ def test_headers_name_the_origin():
     ]
 
 
-def test_session_and_batch_when_known():
-    """C13: a dead letter that a Spark query settled names session and batch."""
-    (found,) = headers_of(
-        with_dead_letter_headers(decoded(body=[b"a"]), origin(1, session="s", batch_id=0))
-    )
-    assert (found["ackq-dead-session"], found["ackq-dead-batch"]) == ("s", "0")
-
-
 def test_own_headers_stay_and_forged_ones_go():
     """C13: a publisher's own headers come first; its headers under reserved names are removed."""
     own = [[("k", "v"), ("ackq-dead-queue", "forged")], [], [("x", "1"), ("y", "2")]]

@@ -153,11 +153,6 @@ def test_fetch_of_what_went_is_an_error():
         frames(FrameBuilder([piece(9, 0, 1, 1)], Store()))
 
 
-def test_nothing():
-    """S2: no pieces make no frame."""
-    assert frames(FrameBuilder([], Store())) == []
-
-
 def test_frames_are_cut_by_real_sizes():
     """I6: large rows of blocks with a small mean size do not end up in one huge frame."""
     huge = b"h" * limits.FRAME_TARGET_BYTES
@@ -174,21 +169,6 @@ def test_a_row_does_not_keep_its_block(rows_of_piece):
     store = Store(encoded(body=[b"s", b"l" * limits.MIB]))
     builder = FrameBuilder([piece(1, 0, 1, 1)._replace(rows=rows_of_piece)], store)
     assert builder._load().data.batch.get_total_buffer_size() < 1000
-
-
-def test_bodies_are_cut_and_their_lengths_said():
-    """Q5: a preview gets truncated bodies and the full length of each; 0 if there is no body."""
-    store = Store(
-        encoded(body=[b"short", b"l" * limits.MIB, b""], routing_key="q"),
-        encoded(body=[None, b"12345"], message_id=["1", "2"], routing_key="q"),
-    )
-    pieces = [piece(1, 0, 1, 3), piece(2, 0, 4, 2)]
-    (frame,) = frames(FrameBuilder(pieces, store, browse=True, max_body_bytes=4))
-    assert rows(frame.block)["body"] == [b"shor", b"llll", b"", None, b"1234"]
-    assert list(frame.header.body_bytes) == [5, limits.MIB, 0, 0, 5]
-    assert len(frame.block) < 1000
-    (whole,) = frames(FrameBuilder(pieces[1:], store, browse=True))
-    assert list(whole.header.body_bytes) == []
 
 
 def identified(given, first):

@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from ackq import limits
 from ackq.errors import (
-    AckqError,
     InvalidArgumentError,
     LimitError,
     MalformedBlockError,
@@ -41,36 +42,26 @@ def refused(prepared):
     return [(refusal.rows.tolist(), type(refusal.reason)) for refusal in prepared.refusals]
 
 
-def routes(decoded_block):
-    return [(key, found and list(found)) for key, found in routes_of(decoded_block)]
-
-
 # --- routes ---
 
 
-def test_constant_key_is_one_route():
-    """Q2: without a routing key column there is one route, for every row."""
-    assert routes_of(decoded(body=[b"a", b"b"], routing_key="k")) == (Route("k", None),)
+@given(st.lists(st.sampled_from(["", "a", "b", "c", None]), min_size=1, max_size=30))
+def test_routes_cover_every_row_once(keys):
+    """Q2: each distinct key has its rows, in the order of first rows; a null key is the empty key.
 
-
-def test_column_of_one_key_is_one_route():
-    """Q2: a column with one distinct key needs no bitmap."""
-    assert routes_of(decoded(body=[b"a", b"b"], routing_key=["k", "k"])) == (Route("k", None),)
-
-
-def test_distinct_keys_cover_every_row_once():
-    """Q2: each distinct key has its rows; a null key is the empty key."""
-    keyed = decoded(body=[b"x"] * 6, routing_key=["b", "a", None, "b", "", "c"])
-    assert routes(keyed) == [("b", [0, 3]), ("a", [1]), ("", [2, 4]), ("c", [5])]
-
-
-def test_many_keys():
-    """Q2: routes of many keys, found by dictionary codes and a stable sort, match the naive way."""
-    keys = [f"k{n * 7919 % 500}" for n in range(5000)]
+    One key for all rows needs no bitmap.
+    """
     expected = {}
     for row, key in enumerate(keys):
-        expected.setdefault(key, []).append(row)
-    assert dict(routes(decoded(body=[b"x"] * 5000, routing_key=keys))) == expected
+        expected.setdefault(key or "", []).append(row)
+    found = [
+        (key, list(range(len(keys)) if found is None else found))
+        for key, found in routes_of(decoded(body=[b"x"] * len(keys), routing_key=keys))
+    ]
+    assert found == list(expected.items())
+    constant = routes_of(decoded(body=[b"x"] * 2, routing_key="k"))
+    assert constant == routes_of(decoded(body=[b"x"] * 2, routing_key=["k", "k"]))
+    assert constant == (Route("k", None),)
 
 
 # --- the ordinary frame ---
@@ -99,26 +90,6 @@ def test_a_publisher_may_set_its_own_time():
     assert header.published_at_us == NOW
 
 
-@pytest.mark.parametrize(
-    ("mode", "persistent"),
-    [
-        (pb.DELIVERY_MODE_UNSPECIFIED, True),
-        (pb.DELIVERY_MODE_PERSISTENT, True),
-        (pb.DELIVERY_MODE_NON_PERSISTENT, False),
-    ],
-)
-def test_delivery_mode_of_the_frame(mode, persistent):
-    """P12: the publisher's delivery mode holds for the frame; unspecified is persistent."""
-    (part,) = prepare(encoded(body=[b"a"], delivery_mode=mode), NOW).parts
-    assert part.persistent is persistent
-
-
-def test_garbage_is_refused():
-    """P8: bytes that are not a block are refused as malformed."""
-    with pytest.raises(MalformedBlockError):
-        prepare(b"\x0a\x02\x08\x02\x7a\x03abc", NOW)
-
-
 @pytest.mark.parametrize("announced", [0, 1, 3])
 def test_a_block_has_as_many_rows_as_its_frame_announces(announced):
     """P8: a block whose row count differs from its frame's announced rows is refused."""
@@ -141,13 +112,6 @@ def test_mixed_delivery_modes_are_one_part():
     assert part.transient == BitMap([1, 3])
 
 
-def test_one_delivery_mode_names_no_rows():
-    """P12: a frame of one delivery mode names no transient rows."""
-    for mode in (True, False):
-        (part,) = prepare(encoded(body=[b"a", b"b"], persistent=[mode, mode]), NOW).parts
-        assert (part.persistent, part.transient) == (mode, None)
-
-
 def test_delivery_modes_of_what_is_left(monkeypatch):
     """P12, P8: the transient rows are numbered within the part, after refused rows are removed."""
     monkeypatch.setattr("ackq.limits.MAX_MESSAGE_BYTES", 2)
@@ -163,25 +127,6 @@ def test_a_stage_is_not_cut_by_mode():
     assert (part.persistent, part.transient, bodies(part)) == (True, None, [b"a", b"b"])
 
 
-def test_a_message_over_the_limit_is_refused_alone(monkeypatch):
-    """P8: only the message over the size limit is refused, with its size; the others are stored."""
-    monkeypatch.setattr(limits, "MAX_MESSAGE_BYTES", 10)
-    prepared = prepare(encoded(body=[b"small", b"x" * 11, b"y"], routing_key="k"), NOW)
-    assert refused(prepared) == [([1], MessageTooLargeError)]
-    assert "12 bytes is over the limit of 10 bytes" in prepared.refusals[0].reason.message
-    assert bodies(prepared.parts[0]) == [b"small", b"y"]
-    assert prepared.parts[0].rows.tolist() == [0, 2]
-
-
-def test_headers_over_their_limit(monkeypatch):
-    """P8: the headers of a message have a size limit of their own."""
-    monkeypatch.setattr(limits, "MAX_HEADER_BYTES", 8)
-    data = encoded(body=[b"a", b"b"], headers=[[("k", "v" * 8)], [("k", "v")]])
-    prepared = prepare(data, NOW)
-    assert refused(prepared) == [([0], MessageTooLargeError)]
-    assert bodies(prepared.parts[0]) == [b"b"]
-
-
 def test_long_routing_keys():
     """P8: a routing key has at most 255 bytes, in a column and as the frame's constant."""
     long = "k" * (limits.MAX_ROUTING_KEY_BYTES + 1)
@@ -192,11 +137,20 @@ def test_long_routing_keys():
     assert (prepared.parts, refused(prepared)) == ((), [([0, 1], MessageTooLargeError)])
 
 
-def test_a_row_is_refused_once(monkeypatch):
-    """P3: a row that breaks two limits is refused once."""
+def test_large_rows_are_refused_alone(monkeypatch):
+    """P3, P8: a message or its headers over the limit is refused alone, and once, with its size."""
     monkeypatch.setattr(limits, "MAX_MESSAGE_BYTES", 300)
-    data = encoded(body=[b"x" * 300, b"y"], routing_key=["k" * 256, "k"])
-    assert refused(prepare(data, NOW)) == [([0], MessageTooLargeError)]
+    monkeypatch.setattr(limits, "MAX_HEADER_BYTES", 8)
+    data = encoded(
+        body=[b"x" * 300, b"y" * 301, b"a", b"b"],
+        routing_key=["k" * 256, "", "k", ""],
+        headers=[[], [], [("k", "v" * 8)], [("k", "v")]],
+    )
+    prepared = prepare(data, NOW)
+    assert all(isinstance(each.reason, MessageTooLargeError) for each in prepared.refusals)
+    assert sorted(row for each in prepared.refusals for row in each.rows) == [0, 1, 2]
+    assert any("over the limit of 300 bytes" in each.reason.message for each in prepared.refusals)
+    assert (bodies(prepared.parts[0]), prepared.parts[0].rows.tolist()) == ([b"b"], [3])
 
 
 def test_too_many_routes(monkeypatch):
@@ -268,19 +222,6 @@ def test_no_block_of_a_writer_has_bytes_that_no_message_uses(rows):
         assert prepare(block.encode(made.slice(rows // 2)), NOW).refusals == ()
 
 
-def test_bytes_that_are_no_batch_are_malformed():
-    """I6: any malformed batch is refused with a typed error, never with an internal one."""
-    sound = bytearray(encoded(body=[b"a", None, b"bb"], headers=[[("k", "v")], [], []]))
-    for at in range(len(sound)):
-        for value in (0, 1, 4, 0x7F, 0x80, 0xFF):
-            broken = sound.copy()
-            broken[at] = value
-            try:
-                prepare(bytes(broken), NOW)
-            except AckqError:
-                continue
-
-
 def expiries(part):
     return [
         (each.expires_us, None if each.rows is None else list(each.rows)) for each in part.expiries
@@ -293,7 +234,10 @@ def after(*ttls_ms):
 
 
 def test_time_to_live_becomes_an_expiry():
-    """Q3: a TTL becomes an expiry by the broker's clock: a column, and groups for the core."""
+    """Q3: a TTL becomes an expiry by the broker's clock: a column, and groups for the core.
+
+    A TTL of 0, or none, leaves no column; a block of such a column alone still has one.
+    """
     ttl = [None, 50, 0, 7000, 50]
     (part,) = prepare(encoded(body=[b"a", b"b", b"c", b"d", b"e"], ttl_ms=ttl), NOW).parts
     soon, later = after(50, 7000)
@@ -307,6 +251,9 @@ def test_time_to_live_becomes_an_expiry():
         7000,
         50,
     ]
+    (part,) = prepare(encoded(ttl_ms=[None, 0]), NOW).parts
+    assert part.expiries == ()
+    assert rows(b"".join(part.block)) == {"persistent": [True, True]}
 
 
 def test_one_time_to_live_for_all_rows():
@@ -315,30 +262,6 @@ def test_one_time_to_live_for_all_rows():
     assert expiries(part) == [(*after(5), None)]
     header, _ = block.split(b"".join(part.block))
     assert (header.routing_key, header.published_at_us) == ("k", NOW)
-
-
-def test_no_time_to_live_leaves_no_column():
-    """Q3: without TTLs, or with 0, messages never expire, and no expiry column is stored."""
-    (part,) = prepare(encoded(body=[b"a", b"b"], ttl_ms=[None, 0]), NOW).parts
-    assert part.expiries == ()
-    assert list(rows(b"".join(part.block))) == ["body"]
-
-
-def test_a_block_of_times_to_live_alone():
-    """Q3: a block of TTL columns alone still has one column after these are removed."""
-    (part,) = prepare(encoded(ttl_ms=[0, 0]), NOW).parts
-    assert rows(b"".join(part.block)) == {"persistent": [True, True]}
-
-
-def test_times_to_live_of_a_mixed_frame():
-    """Q3, P12: expiries are kept by row, whatever the delivery modes of the frame."""
-    data = encoded(
-        body=[b"a", b"b", b"c", b"d"],
-        persistent=[True, False, True, False],
-        ttl_ms=[5, 6000, 0, 6000],
-    )
-    (part,) = prepare(data, NOW).parts
-    assert expiries(part) == [(*after(5), [0]), (*after(6000), [1, 3])]
 
 
 @pytest.mark.parametrize("ttl", [-1, limits.MAX_TTL_MS + 1, -(1 << 63), (1 << 63) - 1])
@@ -374,34 +297,19 @@ NO_INSTANTS = (INSTANTS[0] - 1, INSTANTS[1] + 1, 1 << 62, -(1 << 62), (1 << 63) 
 
 @pytest.mark.parametrize("us", NO_INSTANTS)
 def test_a_publish_time_that_no_reader_can_show_is_refused(us):
-    """P8, I6: a publish time out of range is refused for its row alone, naming the value."""
-    times = pa.array([NOW, us, None], pa.int64()).cast(columns.TIMESTAMP)
-    prepared = prepare(encoded(body=[b"a", b"b", b"c"], published_at=times), NOW)
-    assert refused(prepared) == [([1], InvalidArgumentError)]
+    """P8, I6: a publish time out of range is refused for its row alone, naming the value.
+
+    In the block's header it refuses every row. The first and the last valid time are accepted.
+    """
+    times = pa.array([*INSTANTS, us, None], pa.int64()).cast(columns.TIMESTAMP)
+    prepared = prepare(encoded(body=[b"x"] * 4, published_at=times), NOW)
+    assert refused(prepared) == [([2], InvalidArgumentError)]
     assert f"{us} us" in prepared.refusals[0].reason.message
-    assert [part.row_count for part in prepared.parts] == [2]
-
-
-@pytest.mark.parametrize("us", NO_INSTANTS)
-def test_a_publish_time_of_the_header_that_no_reader_can_show_is_refused(us):
-    """P8, I6: a publish time out of range in the block's header refuses every row."""
+    assert [part.row_count for part in prepared.parts] == [3]
     prepared = prepare(encoded(body=[b"a", b"b"], published_at_us=us), NOW)
     assert refused(prepared) == [([0, 1], InvalidArgumentError)]
-    assert not prepared.parts
-
-
-def test_the_first_and_the_last_publish_time():
-    """I6: the first and the last valid publish time are accepted."""
-    times = pa.array(INSTANTS, pa.int64()).cast(columns.TIMESTAMP)
-    for us in INSTANTS:
-        assert not prepare(encoded(body=[b"a"], published_at_us=us), NOW).refusals
-    assert not prepare(encoded(body=[b"a", b"b"], published_at=times), NOW).refusals
-
-
-def test_a_message_with_a_publish_time_that_no_reader_can_show():
-    """P8: a single message with a publish time out of range is refused by itself, like a row."""
-    messages = [pb.Message(body=b"a"), pb.Message(body=b"b", published_at_us=1 << 62)]
-    assert refused(prepare(from_messages(messages, NOW), NOW)) == [([1], InvalidArgumentError)]
+    for valid in INSTANTS:
+        assert not prepare(encoded(body=[b"a"], published_at_us=valid), NOW).refusals
 
 
 # --- single messages ---
@@ -426,19 +334,6 @@ def test_messages_become_a_block():
             datetime.fromtimestamp(NOW / 1e6, UTC),
         ],
     }
-
-
-def test_messages_keep_their_delivery_mode():
-    """P12: a single message may override the delivery mode."""
-    data = from_messages(
-        [
-            pb.Message(body=b"a"),
-            pb.Message(body=b"b", delivery_mode=pb.DELIVERY_MODE_NON_PERSISTENT),
-        ],
-        NOW,
-    )
-    (part,) = prepare(data, NOW).parts
-    assert (part.persistent, part.transient) == (True, BitMap([1]))
 
 
 def test_take_rows_of_a_stored_block():

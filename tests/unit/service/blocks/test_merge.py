@@ -2,91 +2,83 @@
 
 from datetime import UTC, datetime
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns
 from ackq_broker.service.blocks.merge import merge
 from tests.fakes.blocks import decoded, rows
 
+TIMES = st.sampled_from((1_000_000, 2_000_000))
+CONSTANTS = {
+    "routing_key": st.sampled_from(("q", "r")),
+    "published_at_us": TIMES,
+    "delivery_mode": st.sampled_from((1, pb.DELIVERY_MODE_NON_PERSISTENT)),
+}
+VALUES = {
+    "body": st.binary(max_size=3),
+    "message_id": st.none() | st.text(max_size=2),
+    "headers": st.lists(st.tuples(st.text(max_size=2), st.text(max_size=2)), max_size=2),
+    "routing_key": st.sampled_from(("", "q", "s")),
+    "published_at": st.none() | TIMES,
+    "persistent": st.none() | st.booleans(),
+}
+ALL = tuple(VALUES)
 
-def at(us):
-    return datetime.fromtimestamp(us / 1e6, UTC)
+
+@st.composite
+def parts(draw):
+    """A slice of a block with some columns, and with constants for all rows."""
+    count = draw(st.integers(1, 4))
+    names = draw(st.sets(st.sampled_from(ALL), min_size=1))
+    values = {name: draw(each) for name, each in CONSTANTS.items()}
+    for name in names:
+        values[name] = draw(st.lists(VALUES[name], min_size=count, max_size=count))
+    header, batch = decoded(**values)
+    first = draw(st.integers(0, count - 1))
+    return block.Block(header, batch.slice(first, draw(st.integers(1, count - first))))
+
+
+def read(part, names=ALL):
+    """What each row of a block reads: the value of its column, or else of the block's header."""
+    persistent = part.header.delivery_mode != pb.DELIVERY_MODE_NON_PERSISTENT
+    constants = {
+        "headers": [],
+        "routing_key": part.header.routing_key,
+        "published_at": datetime.fromtimestamp(part.header.published_at_us / 1e6, UTC),
+        "persistent": persistent,
+    }
+    return [
+        {name: constants.get(name) if row.get(name) is None else row[name] for name in names}
+        for row in part.batch.to_pylist()
+    ]
+
+
+@given(st.lists(parts(), min_size=1, max_size=4))
+def test_each_row_reads_what_it_read_before(found):
+    """K7: constants that differ become columns, and nulls take the constant of their own block.
+
+    A column that a part lacks is null there; headers are an empty map, never null.
+    """
+    merged = block.decode(merge(found), validate=True)
+    assert read(merged) == [row for part in found for row in read(part)]
+    if "headers" in merged.batch.schema.names:
+        assert merged.batch.column("headers").null_count == 0
+
+
+@given(st.lists(parts(), min_size=1, max_size=4), st.sets(st.sampled_from(ALL), min_size=1))
+def test_only_visible_columns(found, visible):
+    """K7: columns that the reader does not ask for are left out; a block keeps at least one."""
+    merged = block.decode(merge(found, columns.bits(tuple(visible))), validate=True)
+    assert set(merged.batch.schema.names) <= visible | {"persistent"}
+    assert read(merged, visible) == [row for part in found for row in read(part, visible)]
 
 
 def test_equal_constants_stay_in_the_header():
     """K7: blocks that differ in nothing but their rows merge without a new column."""
-    parts = [
-        decoded(body=[b"a"], routing_key="q", published_at_us=7),
-        decoded(body=[b"b", b"c"], routing_key="q", published_at_us=7),
-    ]
-    merged = merge(parts)
+    same = {"routing_key": "q", "published_at_us": 7}
+    merged = merge([decoded(body=[b"a"], **same), decoded(body=[b"b", b"c"], **same)])
     header = block.decode(merged).header
     assert rows(merged) == {"body": [b"a", b"b", b"c"]}
     assert (header.routing_key, header.published_at_us, header.rows) == ("q", 7, 3)
-
-
-def test_differing_constants_become_columns():
-    """K7: constants that differ are written out per row."""
-    parts = [
-        decoded(body=[b"a", b"b"], routing_key="q", published_at_us=1_000_000),
-        decoded(
-            body=[b"c"],
-            routing_key="r",
-            published_at_us=2_000_000,
-            delivery_mode=pb.DELIVERY_MODE_NON_PERSISTENT,
-        ),
-    ]
-    merged = merge(parts)
-    assert rows(merged) == {
-        "body": [b"a", b"b", b"c"],
-        "routing_key": ["q", "q", "r"],
-        "published_at": [at(1_000_000), at(1_000_000), at(2_000_000)],
-        "persistent": [True, True, False],
-    }
-    assert block.decode(merged).header.routing_key == ""
-
-
-def test_absent_columns_read_null_and_no_headers():
-    """K7: a column that one part lacks is null there; headers are an empty map, never null."""
-    parts = [
-        decoded(body=[b"a"], message_id=["1"], routing_key="q"),
-        decoded(body=[b"b"], headers=[[("k", "v")]], routing_key="q"),
-    ]
-    assert rows(merge(parts)) == {
-        "body": [b"a", b"b"],
-        "message_id": ["1", None],
-        "headers": [[], [("k", "v")]],
-    }
-
-
-def test_nulls_take_their_own_constant():
-    """K7: a null publish time reads the constant of its own block."""
-    parts = [
-        decoded(body=[b"a", b"b"], published_at=[at(5), None], published_at_us=6),
-        decoded(body=[b"c"], published_at_us=9),
-    ]
-    assert rows(merge(parts))["published_at"] == [at(5), at(6), at(9)]
-
-
-def test_slices():
-    """K7: parts may be slices of a batch, with strings and maps."""
-    whole = decoded(
-        body=[b"a", b"b", b"c"], headers=[[("x", "1")], [], [("y", "2")]], routing_key="q"
-    )
-    parts = [
-        block.Block(whole.header, whole.batch.slice(2, 1)),
-        block.Block(whole.header, whole.batch.slice(0, 2)),
-    ]
-    assert rows(merge(parts)) == {
-        "body": [b"c", b"a", b"b"],
-        "headers": [[("y", "2")], [("x", "1")], []],
-    }
-
-
-def test_only_visible_columns():
-    """K7: columns that the reader does not ask for are left out; a block keeps at least one."""
-    parts = [
-        decoded(body=[b"a"], message_id=["1"], routing_key="q", published_at_us=1),
-        decoded(body=[b"b"], message_id=["2"], routing_key="q", published_at_us=2),
-    ]
-    assert rows(merge(parts, columns.bits(("message_id",)))) == {"message_id": ["1", "2"]}
-    assert rows(merge(parts, columns.bits(("routing_key",)))) == {"persistent": [True, True]}

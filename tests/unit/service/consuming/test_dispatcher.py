@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 
 from ackq import limits
-from ackq_broker.core.commands import Demand
 from ackq_broker.service.consuming import dispatcher
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 
@@ -19,7 +18,6 @@ class Engine:
         self.on_change = []
         self.queues = ready
         self.overdue = Counter()
-        self.noted = {}
         self.woken = set()
 
     def or_fail(self, work):
@@ -33,8 +31,7 @@ class Engine:
         return woken
 
     def note_consumers(self, queue, consumers, demand):
-        self.noted[queue] = consumers
-        self.demand = demand
+        """Does nothing: the core's use of these is tested with a core."""
 
     def publish(self, queue, messages):
         self.queues[queue] += messages
@@ -121,16 +118,6 @@ async def test_single_messages_go_round():
     assert sum(taker.asked for taker in takers) == 9
 
 
-async def test_demand_is_what_waiting_consumers_have_room_for():
-    """Q3, C8: consumers of one channel share its room; one without acks is counted separately."""
-    engine, _, takers, _ = setup(takers=3, free=10)
-    takers[1].channel, takers[2].channel = "own", "own"
-    takers[1].no_ack, takers[2].free = True, 4
-    assert engine.demand() == Demand(20, 10)
-    takers[1].free = 0
-    assert engine.demand() == Demand(14, 0)
-
-
 async def test_a_message_wakes_one_of_a_thousand():
     """C16: no thundering herd: a consumer without room is asked once, and then left alone."""
     engine, dispatcher, takers, _ = setup(takers=1000, free=0)
@@ -191,21 +178,6 @@ async def test_overdue_messages_are_no_loop():
     engine.publish("q", 1)
     await turns()
     assert taker.got == 1
-
-
-async def test_consumers_are_noted_and_forgotten():
-    """Q4: the core knows the number of consumers of a queue; a removed one gets nothing."""
-    engine, dispatcher, takers, _ = setup(takers=2)
-    assert engine.noted == {"q": 2}
-    dispatcher.remove(takers[0])
-    engine.publish("q", 4)
-    await turns()
-    assert [taker.got for taker in takers] == [0, 4]
-    dispatcher.remove(takers[1])
-    assert (engine.noted, dispatcher.consumers("q")) == ({"q": 0}, ())
-    engine.publish("q", 1)
-    await turns()
-    assert engine.queues["q"] == 1
 
 
 async def test_a_parked_consumer_is_served_in_its_turn():

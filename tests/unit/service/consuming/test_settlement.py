@@ -11,11 +11,9 @@ from ackq.outcomes import Outcome
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core import commands, views
 from ackq_broker.service.consuming.channel import BrokerChannel
-from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.settlement import SettlementBatch
 from ackq_broker.service.consuming.unacked import UnackedOwner, UnackedTags
-from tests.fakes.blocks import encoded
-from tests.fakes.journal import HeldEngine
+from tests.unit.service.channel_streams import Broker
 
 MESSAGES = 8
 DISPOSITION = {
@@ -62,31 +60,17 @@ class FakeStream:
 
 def channel_with_messages():
     """A channel with two consumers, each with half of the messages; one declared one outcome."""
-    engine = HeldEngine()
-    dispatcher = ConsumerDispatcher(engine)
-    dead = commands.QueueProperties(dead_letter_queue="dead", delivery_limit=1)
+    broker = Broker()
+    engine = broker.engine
+    limited = commands.QueueProperties(dead_letter_queue="dead", delivery_limit=1)
     engine.decide(commands.DeclareQueue("dead"))
-    engine.decide(commands.DeclareQueue("q", dead))
-    engine.decide(commands.OpenPublisher(b"p" * 16))
-    engine.decide(
-        commands.Publish(
-            publisher_id=b"p" * 16,
-            numbers=BitMap64(range(1, MESSAGES + 1)),
-            lowest_unanswered=1,
-            exchange="",
-            mandatory=False,
-            routes=(commands.Route("q"),),
-            rows=MESSAGES,
-            payload_bytes=MESSAGES,
-            persistent=True,
-        ),
-        (encoded(body=[b"x"] * MESSAGES),),
-    )
-    channel = BrokerChannel(engine, dispatcher, b"c" * 16, 1000, "")
+    engine.decide(commands.DeclareQueue("limited", limited))
+    broker.publish(*[b"x"] * MESSAGES, queue="limited")
+    channel = BrokerChannel(engine, broker.dispatcher, b"c" * 16, 1000, "")
     stream = FakeStream()
     channel.attach(stream)
     for name, outcomes in (("all", [2, 3, 4]), ("few", [4])):
-        subscription = pb.Subscribe(consumer=name, queue="q", outcomes=outcomes)
+        subscription = pb.Subscribe(consumer=name, queue="limited", outcomes=outcomes)
         channel.subscribe(subscription, may_repeat=False)
         assert channel.deliver(channel.consumers[name], MESSAGES // 2) == MESSAGES // 2
     for name in ("all", "few"):

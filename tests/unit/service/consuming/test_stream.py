@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ackq import limits
-from ackq.errors import ClosedError, QueueNotFoundError, UnknownDeliveryTagError
+from ackq.errors import ClosedError
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.engine.block_cache import BlockCache
@@ -13,7 +13,6 @@ from tests.fakes.clock import run
 from tests.unit.service.channel_streams import Broker, run_until_idle, subscribed
 
 RUN = run
-RETRANSMIT_S = limits.RETRANSMIT_MS / 1000
 HEARTBEAT_S = limits.HEARTBEAT_MS / 1000
 RESUME_S = limits.CHANNEL_RESUME_MS / 1000
 
@@ -36,45 +35,6 @@ async def test_small_new_messages_need_no_thread():
     assert stream.tags() == [1, 2]
 
 
-async def test_deliveries_and_answers_wait_for_the_disk():
-    """I1: neither a message nor the answer to its settlement leaves before its record is synced."""
-    broker = Broker(prompt=False)
-    broker.publish(b"a")
-    stream = await broker.subscribed()
-    assert stream.kinds() == ["opened"]
-    broker.engine.sync()
-    await run_until_idle()
-    assert stream.tags() == [1]
-    stream.accept(1, number=7)
-    await run_until_idle()
-    assert stream.kinds() == []
-    broker.engine.sync()
-    await run_until_idle()
-    assert stream.kinds() == ["settled"]
-
-
-async def test_a_refused_settlement_leaves_after_what_came_before_it():
-    """C2, I1: a refused settlement's error follows earlier answers; the channel closes at once."""
-    broker = Broker(prompt=False)
-    broker.publish(b"a", b"b")
-    stream = broker.open()
-    stream.subscribe()
-    broker.engine.sync()
-    await run_until_idle()
-    broker.engine.sync()
-    await run_until_idle()
-    stream.kinds()
-    stream.accept(1, number=1)
-    stream.accept(1, number=2)
-    await run_until_idle()
-    assert (broker.queue().ready, broker.queue().unacked) == (1, 0)
-    assert (stream.kinds(), stream.task.done()) == ([], False)
-    broker.engine.sync()
-    await run_until_idle()
-    assert stream.kinds() == ["settled"]
-    assert isinstance(stream.task.exception(), UnknownDeliveryTagError)
-
-
 async def test_settlements_that_come_together_are_few_decisions():
     """C15: a thousand settlements in one read, with two outcomes, are two records."""
     broker, stream = await subscribed(*[b"m"] * 1000, outcomes=[pb.OUTCOME_REJECTED])
@@ -86,29 +46,6 @@ async def test_settlements_that_come_together_are_few_decisions():
     await run_until_idle()
     assert broker.engine.core.sequence == before + 2
     assert stream.kinds().count("settled") == 1000
-
-
-async def test_overdue_frames_come_again_oldest_first_with_back_off():
-    """C11: without a transport ack the oldest frame is resent, alone, with back-off."""
-    broker = Broker()
-    stream = broker.open()
-    stream.subscribe()
-    for body in (b"a", b"b"):
-        broker.publish(body)
-        await run_until_idle()
-    assert stream.tags() == [1, 2]
-    came = []
-    started = asyncio.get_running_loop().time()
-    for _ in range(16):
-        await alive(stream, 1)
-        came += [(round(asyncio.get_running_loop().time() - started), tag) for tag in stream.tags()]
-    assert came == [(3, 1), (7, 1), (15, 1)]
-    stream.transport_ack(1)
-    await alive(stream, RETRANSMIT_S + 1)
-    assert stream.tags() == [2]
-    stream.transport_ack(2)
-    await alive(stream, 20)
-    assert stream.tags() == []
 
 
 async def test_a_client_that_does_not_read_is_sent_nothing_twice():
@@ -127,17 +64,6 @@ async def test_a_client_that_does_not_read_is_sent_nothing_twice():
     for _ in range(20):
         await run_until_idle()
     assert stream.tags() == list(range(1, 20 * limits.FRAME_TARGET_ROWS + 1))
-
-
-async def test_a_silent_client_loses_its_channel():
-    """C12: a channel whose client sends no heartbeat ends, and its messages are requeued."""
-    broker, stream = await subscribed(b"a")
-    await asyncio.sleep(HEARTBEAT_S - 1)
-    assert broker.queue().unacked == 1
-    await asyncio.sleep(1)
-    await run_until_idle()
-    assert (broker.queue().ready, broker.queue().unacked) == (1, 0)
-    assert isinstance(stream.task.exception(), ClosedError)
 
 
 async def test_what_the_broker_is_late_by_is_not_the_clients_silence():
@@ -187,62 +113,6 @@ async def test_one_heartbeat_waits_for_a_client_that_does_not_read():
     assert stream.beats == 1
 
 
-async def test_signs_of_life_go_both_ways():
-    """C12: an idle broker sends heartbeats, and any request counts as one of the client's."""
-    broker = Broker()
-    stream = broker.open()
-    await alive(stream, 3 * HEARTBEAT_S)
-    assert stream.beats == pytest.approx(3 * limits.HEARTBEAT_MS / limits.HEARTBEAT_SEND_MS, abs=1)
-    assert not stream.task.done()
-
-
-async def test_a_cut_channel_waits_for_its_client_and_no_longer():
-    """C11, C12: nothing is requeued within a cut channel's grace, everything after it."""
-    broker, stream = await subscribed(b"a")
-    await stream.disconnect()
-    broker.publish(b"b")
-    await asyncio.sleep(RESUME_S - 0.1)
-    assert (broker.queue().ready, broker.queue().unacked) == (1, 1)
-    assert broker.queue().consumers == 1
-    await asyncio.sleep(0.2)
-    assert (broker.queue().ready, broker.queue().unacked) == (2, 0)
-    assert broker.queue().consumers == 0
-
-
-async def test_a_channel_can_be_cut_and_resumed_again_and_again():
-    """C11: after each reconnect frames without transport ack are resent in order, new ones last."""
-    broker, stream = await subscribed()
-    for number in range(1, 6):
-        broker.publish(b"m")
-        await run_until_idle()
-        assert stream.tags() == list(range(1, number + 1))
-        stream = await broker.reconnected(stream)
-        assert stream.frames[0].header.opened.resumed
-        assert stream.tags() == list(range(1, number + 1))
-        await stream.disconnect()
-        stream = broker.open()
-    stream.transport_ack(4)
-    await run_until_idle()
-    stream = await broker.reconnected(stream)
-    assert stream.tags() == [5]
-
-
-async def test_a_queue_that_goes_during_a_cut_ends_its_consumers_alone():
-    """C11, Q4: a queue deleted during a cut ends its consumers alone; the channel goes on."""
-    broker, stream = await subscribed(consumer="seen")
-    await stream.disconnect()
-    broker.engine.decide(commands.DeleteQueue("q", force=True))
-    for consumer in broker.dispatcher.consumers("q"):
-        consumer.cancel(QueueNotFoundError("The queue 'q' was deleted."))
-    stream = broker.open()
-    stream.subscribe("seen")
-    stream.subscribe("lost")
-    await run_until_idle()
-    said = [frame.header.cancelled.consumer for frame in stream.frames]
-    assert said == ["", "seen", "seen", "lost"]
-    assert not stream.task.done()
-
-
 async def test_without_acks_frames_can_be_sent_again():
     """C10, C11: without acks bodies are kept for retransmission, and freed by the transport ack."""
     broker, stream = await subscribed(b"a", no_ack=True)
@@ -278,21 +148,6 @@ async def test_a_half_closed_channel_ends_even_while_messages_flow():
         await run_until_idle()
     assert stream.task.done()
     assert (broker.queue().ready, broker.queue().unacked) == (10, 0)
-
-
-async def test_a_stopping_broker_ends_channels():
-    """Q7: a stopping broker ends channels as `unavailable`; requeued messages are not delivered."""
-    broker = Broker()
-    streams = [broker.open(bytes([number]) * 16) for number in range(3)]
-    for stream in streams:
-        stream.subscribe()
-    await run_until_idle()
-    broker.publish(*[b"m"] * 30)
-    await run_until_idle()
-    broker.engine.stop()
-    await run_until_idle()
-    assert [stream.task.exception().code for stream in streams] == ["unavailable"] * 3
-    assert (broker.queue().ready, broker.engine.counters["delivered"]) == (30, 30)
 
 
 async def test_a_deleted_queue_leaves_its_pulls_empty():

@@ -1,9 +1,8 @@
 """Link deliveries as decoded for the core: L2, L4, L7, L13, L15; invalid ones are in tests/wire."""
 
-import numpy as np
 import pytest
 
-from ackq.errors import InvalidArgumentError, MessageTooLargeError
+from ackq.errors import MessageTooLargeError
 from ackq.v1 import links_pb2 as pb
 from ackq.wire import block, frame
 from ackq_broker.service.links import deliveries
@@ -28,19 +27,6 @@ def decode(rows=2, block=None, **changes):
     return deliveries.decode(frame.Frame(pb.LinkHeader(deliveries=sent), data), NOW_US)
 
 
-def test_columns():
-    """L2, L4: a delivery has a key of two words and a check of one word."""
-    command = decode().command("l", 7, 2)
-    assert (command.link, command.epoch, command.subscription) == ("l", 7, 3)
-    assert (command.first_number, command.rows, command.payload_bytes) == (5, 2, 3)
-    assert (command.lowest_unanswered, command.proven, command.proven_number) == (4, 2, 3)
-    assert command.keys.dtype == command.checks.dtype == np.uint64
-    assert command.keys.tobytes() == bytes(range(32))
-    assert command.checks.tobytes() == bytes(range(16))
-    assert command.sizes.tolist() == [1, 2]
-    assert [*command.content, *command.redelivered, *command.at_once] == []
-
-
 def test_flags_are_bits():
     """L7, L15: delivery flags are bits, the lowest for the first row."""
     found = decode(content=b"\x01", redelivered=b"\x02", at_once=b"\x03")
@@ -59,10 +45,3 @@ def test_a_row_that_is_refused_refuses_all():
     """L8: a refused row refuses the whole frame, as a link stores in order."""
     with pytest.raises(MessageTooLargeError, match="headers"):
         decode(rows=1, block=encoded(body=[b"a"], headers=[[("k", "v" * 2_000_000)]]))
-
-
-@pytest.mark.parametrize("name", ["content", "redelivered", "at_once"])
-def test_flags_of_rows_that_are_none(name):
-    """I6: flag bits after the last row must be zero."""
-    with pytest.raises(InvalidArgumentError, match=f"'{name}'"):
-        decode(**{name: b"\x04"})

@@ -18,17 +18,6 @@ def positions(*values):
     return np.array(values, np.uint64)
 
 
-def test_ranges_in_the_order_of_the_permits():
-    """L10: delivery numbers are ranges in the order of the permitted positions."""
-    numbers = DeliveryNumbers()
-    numbers.add([run(1, 3, 10), run(4, 2, 5)])
-    assert len(numbers) == 5
-    assert numbers.take(positions(5, 6, 10, 12)) == ([4, 1, 3], [5, 1, 3], [])
-    assert numbers.take(positions(11)) == ([2], [2], [])
-    assert len(numbers) == 0
-    assert numbers.take(positions()) == ([], [], [])
-
-
 def test_a_position_that_no_delivery_has():
     """L10: a position without a delivery is an error, as its permit would ack another message."""
     numbers = DeliveryNumbers()
@@ -36,16 +25,6 @@ def test_a_position_that_no_delivery_has():
     for unknown in (9, 13, 21):
         with pytest.raises(AssertionError):
             numbers.take(positions(unknown))
-
-
-def test_another_subscription():
-    """L17: after a cut, deliveries of the previous subscription have no number."""
-    numbers = DeliveryNumbers()
-    numbers.add([run(1, 3, 10)])
-    numbers.clear()
-    assert len(numbers) == 0
-    numbers.add([run(1, 1, 11)])
-    assert numbers.take(positions(11)) == ([1], [1], [])
 
 
 @given(st.data())

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from ackq import limits
-from ackq.errors import BrokerUnavailableError, InvalidArgumentError, LimitError, LinkNotFoundError
+from ackq.errors import InvalidArgumentError, LimitError, LinkNotFoundError
 from ackq.v1 import links_pb2 as pb
 from ackq.v1 import sessions_pb2
 from ackq_broker.security.callers import current
@@ -68,29 +68,6 @@ async def test_a_report_lasts_as_long_as_its_stream():
         await broker.shown("out")
 
 
-async def test_a_cancelled_stream_leaves_nothing():
-    """L26: the report of a killed process is dropped like that of one that ends."""
-    broker = Broker()
-    process = Process(broker)
-    await process.tell()
-    process.task.cancel()
-    await asyncio.gather(process.task, return_exceptions=True)
-    assert await broker.shown() == []
-
-
-async def test_two_processes_of_one_name():
-    """L26: a report claims no name: two processes of one name are both shown, sorted by name."""
-    broker = Broker()
-    first, second, other = (Process(broker) for _ in range(3))
-    await first.tell(published=1)
-    await second.tell(published=2)
-    await other.tell(link="a")
-    assert [each.link for each in await broker.shown()] == ["a", "out", "out"]
-    assert {each.published for each in await broker.shown("out")} == {1, 2}
-    for each in (first, second, other):
-        await each.half_close()
-
-
 async def test_a_report_is_within_its_bounds():
     """I6, S3: report texts are truncated, unknown fields are dropped, and no token is shown."""
     broker = Broker()
@@ -149,13 +126,3 @@ async def test_a_user_has_a_share(monkeypatch):
     await told.pop().half_close()
     for each in told:
         await each.half_close()
-
-
-async def test_a_broker_that_stops_ends_the_stream():
-    """O2: a stopping broker ends report streams with an error after which the process retries."""
-    broker = Broker()
-    process = Process(broker)
-    await process.tell()
-    broker.engine.stop()
-    with pytest.raises(BrokerUnavailableError):
-        await process.task

@@ -5,51 +5,22 @@ import asyncio
 import pytest
 
 from ackq import errors, limits
-from ackq.outcomes import Outcome
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands, views
 from ackq_broker.engine import recovery
-from ackq_broker.service.admin import AdminService
 from ackq_broker.service.publishing import pending_confirms
 from ackq_broker.service.publishing import stream as publisher_stream
-from ackq_broker.service.publishing.service import PublishingService
+from tests.eventually import SOON_S
 from tests.fakes.blocks import encoded
-from tests.fakes.journal import HeldEngine
+from tests.unit.service.channel_streams import run_until_idle
 from tests.unit.service.publisher_streams import (
     TRANSACTION,
     Stream,
     disk,
     opened,
     resumed,
-    run_until_idle,
 )
-
-
-async def test_the_opening_is_answered_from_disk():
-    """I1: a publisher that received `opened` is still known after a crash."""
-    engine = HeldEngine()
-    stream = Stream(PublishingService(engine))
-    stream.open()
-    await run_until_idle()
-    assert stream.kinds() == []
-    await disk(engine)
-    assert stream.kinds() == ["opened"]
-    await stream.finish()
-
-
-async def test_no_confirm_before_the_sync_and_one_for_all_it_covers():
-    """I1, P4, P11: nothing is confirmed before its sync; one sync gives one cumulative confirm."""
-    async with opened() as (engine, stream, _):
-        for number in range(1, 6):
-            stream.publish(number)
-            await run_until_idle()
-        assert stream.confirms() == []
-        engine.sync(engine.core.sequence - 2)
-        await run_until_idle()
-        assert stream.confirms() == [(3, True)]
-        await disk(engine)
-        assert stream.confirms() == [(3, True), (5, True)]
 
 
 async def test_frames_that_arrive_together_are_one_record():
@@ -94,55 +65,13 @@ async def test_returns_keep_the_order_of_their_publishes():
         assert stream.confirmed() == {1, 2, 3}
 
 
-async def test_nacks_wait_for_the_sync():
-    """I1, P8: a nack for a full queue leaves only when the queue's state is on disk."""
-    async with opened() as (engine, stream, _):
-        small = commands.QueueProperties(durable=True, max_length=1)
-        engine.decide(commands.DeclareQueue("small", small))
-        stream.publish(1, routing_key="small")
-        await run_until_idle()
-        stream.publish(2, routing_key="small")
-        await run_until_idle()
-        assert stream.kinds() == ["opened"]
-        await disk(engine)
-        assert sorted(stream.kinds()) == ["confirm", "nack", "opened"]
-
-
-async def test_half_close_answers_everything_first():
-    """P3: after a half-close the stream ends only when every publish has its answer."""
+@pytest.mark.parametrize("closed", [False, True])
+async def test_the_end_of_a_stream_has_its_publishes_answered_first(closed):
+    """P3, P10: publishes sent before a half-close or close are answered before the stream ends."""
     async with opened() as (engine, stream, _):
         stream.publish(1)
-        stream.half_close()
-        await run_until_idle()
-        assert not stream.task.done()
-        engine.sync()
-        await stream.task
-        assert stream.confirms() == [(1, True)]
-
-
-@pytest.mark.parametrize("mode", [pb.PUBLISH_MODE_CONFIRM, TRANSACTION])
-async def test_a_closed_publisher_is_forgotten_when_all_is_answered(mode):
-    """P10, I6: a closed publisher with all answers is forgotten; one that was cut is kept."""
-    async with opened(mode=mode) as (engine, stream, service):
-        stream.send(close=pb.PublishClose())
-        await run_until_idle()
-        assert len(engine.core._state.publishers) == 1
-        stream.half_close()
-        await stream.task
-        assert not engine.core._state.publishers
-        cut = Stream(service)
-        cut.open(mode=mode)
-        cut.half_close()
-        await disk(engine)
-        await cut.task
-        assert len(engine.core._state.publishers) == 1
-
-
-async def test_a_close_has_its_publishes_answered_first():
-    """P3, P10: publishes sent before the close are answered before the stream ends."""
-    async with opened() as (engine, stream, _):
-        stream.publish(1)
-        stream.send(close=pb.PublishClose())
+        if closed:
+            stream.send(close=pb.PublishClose())
         stream.half_close()
         await run_until_idle()
         assert not stream.task.done()
@@ -175,72 +104,6 @@ async def test_the_close_of_a_fenced_stream_forgets_nothing():
         newer.half_close()
         await disk(engine)
         await newer.task
-
-
-async def test_a_fenced_stream_publishes_nothing_more():
-    """P10: publishes of a stream that a newer one has fenced are not handled."""
-    async with opened() as (engine, stream, service):
-        newer = resumed(service)
-        await run_until_idle()
-        stream.publish(1)
-        await run_until_idle()
-        with pytest.raises(errors.FencedError):
-            await stream.task
-        await disk(engine)
-        assert views.list_queues(engine.core.state, "q")[0].ready == 0
-        newer.publish(1)
-        await disk(engine)
-        assert newer.confirms() == [(1, True)]
-        await newer.finish()
-
-
-async def test_a_stopping_broker_answers_what_it_has_and_ends_the_stream():
-    """P3: a stopping broker answers all received publishes, then ends the stream as unavailable."""
-    async with opened() as (engine, stream, _):
-        stream.publish(1)
-        await run_until_idle()
-        engine.stop()
-        await run_until_idle()
-        engine.sync()
-        with pytest.raises(errors.BrokerUnavailableError):
-            await stream.task
-        assert stream.confirms() == [(1, True)]
-
-
-async def test_a_full_disk_blocks_and_nacks():
-    """P8, P14: at the disk reserve the publisher is blocked, and publishes are nacked."""
-    async with opened() as (engine, stream, _):
-        engine.free_bytes = 0
-        engine.alarms.poll_disk()
-        await run_until_idle()
-        assert "bytes left" in stream.answers[-1].blocked.reason
-        stream.publish(1)
-        await run_until_idle()
-        assert stream.answers[-1].nack.reason.code == "disk_full"
-        engine.free_bytes = limits.DISK_RESERVE_BYTES
-        engine.alarms.poll_disk()
-        stream.publish(2)
-        await disk(engine)
-        assert stream.kinds() == ["opened", "blocked", "nack", "unblocked", "confirm"]
-
-
-async def test_short_memory_blocks():
-    """P14: short memory blocks the publisher, with the reason, also in `ServerInfo`."""
-    async with opened() as (engine, stream, _):
-        engine.used_bytes = engine.MEMORY_BYTES
-        engine.journal.unsynced_bytes = engine.MEMORY_BYTES // 2
-        engine.alarms.poll_memory()
-        await run_until_idle()
-        assert "memory is short" in stream.answers[-1].blocked.reason
-        info = await AdminService(engine, None, "fdatasync", None).server_info(None)
-        assert info.blocked == stream.answers[-1].blocked.reason
-        assert info.memory_used_bytes == info.memory_limit_bytes == engine.MEMORY_BYTES
-        engine.used_bytes = engine.journal.unsynced_bytes = 0
-        engine.alarms.poll_memory()
-        stream.publish(1)
-        await disk(engine)
-        assert stream.kinds() == ["opened", "blocked", "unblocked", "confirm"]
-        assert not (await AdminService(engine, None, "fdatasync", None).server_info(None)).blocked
 
 
 @pytest.mark.parametrize("numbers", [[1], [1, 2]])
@@ -282,26 +145,30 @@ async def test_returns_that_nobody_reads_are_bounded(monkeypatch):
         assert sum(len(answer.returned.numbers) for answer in returned) == 50
 
 
+def probe(first, last):
+    return lambda stream: stream.send(probe=pb.PublishProbe(first_number=first, last_number=last))
+
+
+def number(of):
+    return lambda stream: stream.publish(of)
+
+
 @pytest.mark.parametrize(
-    ("first", "last"), [(0, 1), (1, 1 << 63), ((1 << 64) - 1, (1 << 64) - 1), (1, 1 << 40)]
+    "wrong",
+    [
+        *(probe(*span) for span in ((0, 1), (1, 1 << 63), ((1 << 64) - 1,) * 2, (1, 1 << 40))),
+        *(number(of) for of in (0, (1 << 62) + 1, (1 << 64) - 1)),
+    ],
 )
-async def test_a_probe_has_bounds(first, last):
-    """I6, P10: a probe of 40 bytes for 2^63 publish numbers is refused, and takes no memory."""
+async def test_numbers_have_bounds(wrong):
+    """I6, P2, P10: a publish number out of range, or a probe of too many, ends the stream.
+
+    A probe of 40 bytes for 2^63 publish numbers takes no memory.
+    """
     async with opened() as (_, stream, _service):
-        stream.send(probe=pb.PublishProbe(first_number=first, last_number=last))
-        await run_until_idle()
+        wrong(stream)
         with pytest.raises(errors.InvalidArgumentError):
-            await stream.task
-
-
-@pytest.mark.parametrize("number", [0, (1 << 62) + 1, (1 << 64) - 1])
-async def test_publish_numbers_have_bounds(number):
-    """I6, P2: a publish number out of range is refused, and is no internal error."""
-    async with opened() as (_, stream, _service):
-        stream.publish(number)
-        await run_until_idle()
-        with pytest.raises(errors.InvalidArgumentError, match="Publish numbers start at 1"):
-            await stream.task
+            await asyncio.wait_for(stream.task, SOON_S)
 
 
 @pytest.mark.parametrize("free_bytes", [0, 1 << 60])
@@ -321,21 +188,6 @@ async def test_numbers_far_apart_take_no_memory(free_bytes):
         unread = [answer for answer in stream.answers if answer.HasField("nack")]
         assert [answer.nack.first_number for answer in unread] == [far + 1] * (not free_bytes)
         assert views.list_queues(engine.core.state, "q")[0].ready == 1 + bool(free_bytes)
-
-
-async def test_numbers_that_the_stream_has_not_shown_are_not_answered():
-    """P10: a publisher cannot declare unsent numbers answered: their publishes would be dropped."""
-    async with opened() as (engine, stream, _):
-        stream.publish(1)
-        stream.publish(2)
-        await disk(engine)
-        data = pb.PublishData(first_number=3, rows=1)
-        stream.send(encoded(body=[b"x"], routing_key="q"), lowest=3, data=data)
-        await disk(engine)
-        stream.send(encoded(body=[b"x"], routing_key="q"), lowest=5, data=data)
-        with pytest.raises(errors.InvalidArgumentError, match="has carried only numbers below 4"):
-            await stream.task
-        assert views.list_queues(engine.core.state, "q")[0].ready == 3
 
 
 async def test_the_attempt_that_fenced():
@@ -379,78 +231,12 @@ async def test_too_much_waiting_for_the_disk_blocks():
         assert (stream.kinds()[-1], engine.core.sequence) == ("unblocked", before + 1)
 
 
-def accept(engine):
-    engine.decide(commands.Deliver(b"c", "q", 1))
-    engine.decide(commands.Settle(b"c", Outcome.ACCEPTED, up_to=1))
-
-
-def reject(engine):
-    engine.decide(commands.Deliver(b"c", "q", 1))
-    engine.decide(commands.Settle(b"c", Outcome.REJECTED, up_to=1))
-
-
-def purge(engine):
-    engine.decide(commands.PurgeQueue("q"))
-
-
-def delete(engine):
-    engine.decide(commands.DeleteQueue("q", force=True))
-
-
-def expire(engine):
-    engine.wall_us += 60_000_000
-    assert engine.decide(commands.Tick()).reply.expired == 1
-
-
-@pytest.mark.parametrize("end", [accept, reject, purge, delete, expire])
-@pytest.mark.parametrize("delivery_mode", [1, 2])
-async def test_a_message_that_is_gone_before_its_confirm_was_handled(end, delivery_mode):
-    """P6: a publish is confirmed although its message was settled, purged, expired or deleted."""
-    async with opened() as (engine, stream, service):
-        stream.publish(1, ttl_ms=[30_000], delivery_mode=delivery_mode)
-        stream.publish(2, routing_key="nobody")
-        await run_until_idle()
-        end(engine)
-        stream.publish(3, routing_key="nobody")
-        await disk(engine)
-        assert stream.confirmed() == {1, 2, 3}
-        assert set(stream.kinds()) == {"opened", "confirm"}
-        # Published again after its confirm was lost, the message is not stored a second time.
-        again = resumed(service)
-        await disk(engine)
-        again.publish(1)
-        await disk(engine)
-        assert again.confirms() == [(1, True)]
-        assert sum(queue.ready for queue in views.list_queues(engine.core.state)) == 0
-        again.task.cancel()
-        await asyncio.gather(again.task, stream.task, return_exceptions=True)
-
-
-@pytest.mark.parametrize("window", [0, 1, 3, 1_000_000])
-async def test_what_is_handled_is_confirmed_whatever_the_window(window):
-    """P11: a handled publish is confirmed after its sync, whatever the window, without more."""
-    async with opened(window_messages=window) as (engine, stream, _):
-        stream.publish(1)
-        await disk(engine)
-        assert stream.confirms() == [(1, True)]
-
-
 def mixed(stream, first, rows, **data):
     """Publishes a frame whose rows are transient and persistent in turn."""
     stream.send(
         encoded(body=[b"x"] * rows, routing_key="q", persistent=[False, True] * (rows // 2)),
         data=pb.PublishData(first_number=first, rows=rows, **data),
     )
-
-
-async def test_confirms_in_many_pieces_are_folded():
-    """P9, P11: 500 transient messages between persistent ones do not cause 500 confirms."""
-    async with opened() as (engine, stream, _):
-        mixed(stream, 1, 1000)
-        await run_until_idle()
-        assert stream.confirms() == [(1, True)]
-        await disk(engine)
-        assert stream.confirms() == [(1, True), (1000, True)]
 
 
 async def test_a_slow_disk_delays_confirms_by_a_second_at_most(monkeypatch):
@@ -513,17 +299,6 @@ async def test_a_number_in_progress_that_comes_again_is_answered_once():
         assert views.list_queues(engine.core.state, "full")[0].ready == 0
 
 
-async def test_a_refusal_that_is_on_its_way_is_told_once():
-    """P3, P10: a repeated publish whose refusal is not sent yet gets no answer of its own."""
-    async with opened() as (engine, stream, _):
-        engine.decide(commands.DeclareQueue("other", commands.QueueProperties()))
-        for _ in range(2):
-            stream.publish(1, ttl_ms=[-1])
-            await run_until_idle()
-        await disk(engine)
-        assert stream.kinds() == ["opened", "nack"]
-
-
 async def test_an_opening_in_the_wrong_mode_harms_nobody():
     """P1: an opening in another mode is refused, and the publisher's existing stream goes on."""
     async with opened() as (engine, stream, service):
@@ -534,19 +309,6 @@ async def test_an_opening_in_the_wrong_mode_harms_nobody():
         stream.publish(1)
         await disk(engine)
         assert stream.confirms() == [(1, True)]
-
-
-@pytest.mark.parametrize("kind", ["commit", "rollback", "data"])
-async def test_transactions_are_not_for_confirm_mode(kind):
-    """P1: a transaction's commit, rollback or data on a confirm-mode stream ends the stream."""
-    async with opened() as (_, stream, _service):
-        if kind == "data":
-            stream.publish(1, data={"transaction_id": bytes(16)})
-        else:
-            stream.send(**{kind: pb.PublishTransaction(transaction_id=bytes(16))})
-        await run_until_idle()
-        with pytest.raises(errors.WrongModeError, match="transaction mode"):
-            await stream.task
 
 
 def test_a_failed_sync_ends_the_process_without_answers(monkeypatch, caplog):

@@ -21,35 +21,6 @@ def received(*spans, lowest=1, window=0):
     return unanswered
 
 
-def test_in_order_is_one_cumulative_confirm():
-    """P2: publishes handled in order are confirmed by one number with `multiple`."""
-    unanswered = received((1, 10), (11, 20))
-    assert confirms(unanswered, range(1, 21)) == [("up to", 20)]
-    assert len(unanswered) == 0
-
-
-def test_out_of_order_is_confirmed_by_ranges():
-    """P9: publishes handled before their predecessors are confirmed by ranges."""
-    unanswered = received((1, 10))
-    assert confirms(unanswered, [4, 5, 9]) == [(4, 5), (9, 9)]
-    assert confirms(unanswered, [1, 2, 3, 6]) == [("up to", 6)]
-    assert confirms(unanswered, [7, 8, 10]) == [("up to", 10)]
-
-
-def test_each_number_is_confirmed_once():
-    """P3: a second confirm of a publish number is not sent."""
-    unanswered = received((1, 3))
-    assert confirms(unanswered, [1, 2]) == [("up to", 2)]
-    assert confirms(unanswered, [1, 2]) == []
-
-
-def test_a_nacked_number_is_answered():
-    """P3: a cumulative confirm passes over numbers that were nacked before."""
-    unanswered = received((1, 5))
-    unanswered.nacked(BitMap64([3]))
-    assert confirms(unanswered, [1, 2, 4, 5]) == [("up to", 5)]
-
-
 def test_a_cumulative_confirm_never_covers_what_did_not_arrive():
     """P2: a cumulative confirm stops at a gap, as its numbers may still arrive."""
     unanswered = received((5, 6), (9, 10), lowest=5)

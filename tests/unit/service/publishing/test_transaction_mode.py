@@ -6,19 +6,19 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ackq import limits
-from ackq.errors import FencedError, InvalidArgumentError, WrongModeError
+from ackq.errors import FencedError, InvalidArgumentError
 from ackq.v1 import publishing_pb2 as pb
 from ackq_broker.core import commands, views
 from ackq_broker.service.publishing import stream as publisher_stream
 from ackq_broker.service.publishing import transaction_mode
 from tests.eventually import SOON_S
 from tests.unit.service import publisher_streams
+from tests.unit.service.channel_streams import run_until_idle
 from tests.unit.service.publisher_streams import (
     TRANSACTION,
     decode_late,
     disk,
     resumed,
-    run_until_idle,
 )
 
 ONE, TWO = b"1" * 16, b"2" * 16
@@ -62,48 +62,6 @@ async def answered(engine, stream):
         await disk(engine)
 
 
-async def test_a_commit_is_answered_from_disk():
-    """I1, P13: a commit is answered after its sync; its publishes have no answers of their own."""
-    async with opened() as (engine, stream, _):
-        publish(stream, 1)
-        publish(stream, 2)
-        await run_until_idle()
-        assert ready(engine) == 0
-        commit(stream, 2)
-        await run_until_idle()
-        assert ready(engine) == 2
-        engine.sync(engine.core.sequence - 1)
-        await run_until_idle()
-        assert stream.kinds() == ["opened"]
-        await disk(engine)
-        assert stream.kinds() == ["opened", "transaction"]
-        assert last(stream) == pb.PublishTransaction(transaction_id=ONE, messages=2)
-        assert engine.counters["published"] == 2
-
-
-async def test_a_commit_may_come_with_the_last_rows():
-    """P13: a commit may come with the last rows; later frames belong to the next transaction."""
-    async with opened() as (engine, stream, _):
-        publish(stream, 1)
-        stream.publish(2, data={"transaction_id": ONE, "commit_messages": 2})
-        stream.publish(3, data={"transaction_id": TWO, "commit_messages": 1})
-        await run_until_idle()
-        assert ready(engine) == 3
-        await disk(engine)
-        assert stream.kinds() == ["opened", "transaction", "transaction"]
-        assert last(stream) == pb.PublishTransaction(transaction_id=TWO, messages=1)
-
-
-async def test_a_commit_with_rows_counts_them():
-    """P13: a commit whose message count differs is refused, and nothing of it stays."""
-    async with opened() as (engine, stream, _):
-        stream.publish(1, data={"transaction_id": ONE, "commit_messages": 2})
-        await run_until_idle()
-        await disk(engine)
-        assert last(stream).HasField("reason")
-        assert (ready(engine), staged(engine)) == (0, 0)
-
-
 async def test_a_small_transaction_reaches_the_journal_with_its_commit():
     """P13: a small transaction of many frames costs one sync, and a rollback none."""
     async with opened() as (engine, stream, _):
@@ -134,21 +92,6 @@ async def test_a_large_transaction_is_staged_as_it_comes(monkeypatch):
         roll_back(stream)
         await disk(engine)
         assert (staged(engine), ready(engine)) == (0, 0)
-
-
-async def test_returns_come_before_the_commits_answer():
-    """P7, P13: unroutable mandatory messages are returned by number before the commit's answer."""
-    async with opened() as (engine, stream, _):
-        publish(stream, 7)
-        publish(stream, 8, routing_key="nobody", mandatory=True)
-        publish(stream, 9, routing_key="nobody")
-        commit(stream, 3)
-        await disk(engine)
-        assert stream.kinds() == ["opened", "returned", "transaction"]
-        assert list(stream.answers[1].returned.numbers) == [8]
-        assert stream.answers[1].returned.reason.code == "unroutable"
-        assert last(stream).messages == 3
-        assert ready(engine) == 1
 
 
 @pytest.mark.parametrize(
@@ -214,71 +157,6 @@ async def test_a_full_disk_refuses_the_transaction(monkeypatch):
         assert ready(engine) == 1
 
 
-@pytest.mark.parametrize("end", ["half-closed", "cut", "replaced"])
-async def test_a_stream_that_goes_rolls_back(monkeypatch, end):
-    """P13: a stream that ends before its commit arrived is rolled back; a late commit fails."""
-    monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
-    async with opened() as (engine, stream, service):
-        publish(stream, 1)
-        await run_until_idle()
-        assert staged(engine) == 1
-        if end == "half-closed":
-            stream.half_close()
-        elif end == "cut":
-            stream.task.cancel()
-        await disk(engine)
-        newer = resumed(service, TRANSACTION)
-        if end == "replaced":
-            commit(stream, 1)
-        await disk(engine)
-        if end == "replaced":
-            with pytest.raises(FencedError):
-                await stream.task
-        assert (staged(engine), ready(engine)) == (0, 0)
-        commit(newer, 1)
-        await disk(engine)
-        assert last(newer).reason.code == "transaction_rolled_back"
-        await newer.finish()
-
-
-async def test_a_commit_repeated_on_a_new_stream_is_answered_from_the_record():
-    """P13: a commit repeated on a new stream, its answer lost, is answered from the record."""
-    async with opened() as (engine, stream, service):
-        publish(stream, 1)
-        commit(stream, 1)
-        await run_until_idle()
-        newer = resumed(service, TRANSACTION)
-        await disk(engine)
-        commit(newer, 1)
-        await disk(engine)
-        expected = pb.PublishTransaction(transaction_id=ONE, messages=1, repeated=True)
-        assert last(newer) == expected
-        assert ready(engine) == 1
-        await newer.finish()
-        await asyncio.gather(stream.task, return_exceptions=True)
-
-
-async def test_a_repeated_commit_returns_again():
-    """I1, P7, P13: a repeated commit sends its returns again, without the messages."""
-    async with opened() as (engine, stream, service):
-        publish(stream, 7)
-        publish(stream, 8, routing_key="nobody", mandatory=True)
-        publish(stream, 9, routing_key="nobody")
-        commit(stream, 3)
-        await run_until_idle()
-        newer = resumed(service, TRANSACTION)
-        commit(newer, 3)
-        await run_until_idle()
-        assert newer.kinds() == []
-        await disk(engine)
-        assert newer.kinds() == ["opened", "returned", "transaction"]
-        assert list(newer.answers[1].returned.numbers) == [8]
-        assert newer.answers[1].returned.reason.code == "unroutable"
-        assert last(newer).repeated
-        await newer.finish()
-        await asyncio.gather(stream.task, return_exceptions=True)
-
-
 async def test_repeated_returns_that_nobody_reads_are_bounded(monkeypatch):
     """I6, P7, P13: a client that repeats commits without reading the returns is not read from."""
     monkeypatch.setattr(publisher_stream, "_RETURNED_BYTES", 1000)
@@ -299,11 +177,15 @@ async def test_repeated_returns_that_nobody_reads_are_bounded(monkeypatch):
         assert stream.kinds().count("returned") == 101
 
 
-async def test_a_commit_with_other_counts_is_refused_and_rolled_back():
-    """P13: a commit with another count than the broker has is refused, and rolled back."""
+@pytest.mark.parametrize("with_rows", [False, True])
+async def test_a_commit_with_other_counts_is_refused_and_rolled_back(with_rows):
+    """P13: a commit with another count than the broker has is refused, alone or with rows."""
     async with opened() as (engine, stream, _):
-        publish(stream, 1)
-        commit(stream, 2)
+        if with_rows:
+            stream.publish(1, data={"transaction_id": ONE, "commit_messages": 2})
+        else:
+            publish(stream, 1)
+            commit(stream, 2)
         await disk(engine)
         assert last(stream).reason.code == "transaction_rolled_back"
         assert (ready(engine), staged(engine)) == (0, 0)
@@ -366,32 +248,6 @@ async def test_a_stream_fenced_in_its_commit(monkeypatch, refused):
         await newer.task
 
 
-@pytest.mark.parametrize("kind", ["data", "probe"])
-async def test_confirms_are_not_for_transaction_mode(kind):
-    """P1: a confirm-mode publish or probe on a transaction-mode stream ends the stream."""
-    async with opened() as (_, stream, _service):
-        if kind == "data":
-            stream.publish(1)
-        else:
-            stream.send(probe=pb.PublishProbe(first_number=1, last_number=1))
-        await run_until_idle()
-        with pytest.raises(WrongModeError, match="pen another publisher"):
-            await stream.task
-
-
-async def test_an_opening_in_confirm_mode_is_refused():
-    """P1: an opening in confirm mode is refused, and the stream in transaction mode goes on."""
-    async with opened() as (engine, stream, service):
-        wrong = resumed(service)
-        await run_until_idle()
-        with pytest.raises(WrongModeError, match="opened in transaction mode"):
-            await wrong.task
-        publish(stream, 1)
-        commit(stream, 1)
-        await disk(engine)
-        assert last(stream).messages == 1
-
-
 def two_at_once(stream):
     publish(stream, 1, body=bytes(transaction_mode._BUFFER_BYTES))
     publish(stream, 2, TWO, body=bytes(transaction_mode._BUFFER_BYTES))
@@ -425,16 +281,3 @@ async def test_a_frame_of_too_many_rows_refuses_the_commit_unread():
         commit(stream, (1 << 32) - 1)
         await disk(engine)
         assert last(stream).reason.code == "limit"
-
-
-async def test_a_stopping_broker_answers_what_was_committed():
-    """P13: a stopping broker answers the commits it has, and rolls back the open transaction."""
-    async with opened() as (engine, stream, _):
-        publish(stream, 1)
-        commit(stream, 1)
-        publish(stream, 2, TWO)
-        await run_until_idle()
-        engine.stop()
-        await disk(engine)
-        assert last(stream).messages == 1
-        assert ready(engine) == 1

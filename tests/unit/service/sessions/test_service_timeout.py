@@ -3,16 +3,15 @@
 import asyncio
 
 import pytest
-from pyroaring import BitMap64
 
 from ackq import limits
-from ackq.errors import AlreadyHeldError, FencedError
+from ackq.errors import FencedError
 from ackq.v1 import sessions_pb2 as pb
 from ackq_broker.core import commands, views
 from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.sessions.service import SessionsService
-from tests.fakes.blocks import encoded
 from tests.fakes.journal import HeldEngine
+from tests.unit.service.channel_streams import PUBLISHER, publish
 
 READER = pb.Holder(token=b"r" * 16, host="host", pid=1)
 GRACE_S = limits.HOLDER_CUT_GRACE_MS / 1000
@@ -27,19 +26,8 @@ class Broker:
         self.now = 1000.0
         self.engine = HeldEngine()
         self.decide(commands.DeclareQueue("q", commands.QueueProperties(durable=True)))
-        self.decide(commands.OpenPublisher(b"p" * 16))
-        publish = commands.Publish(
-            publisher_id=b"p" * 16,
-            numbers=BitMap64((1, 2)),
-            lowest_unanswered=1,
-            exchange="",
-            mandatory=False,
-            routes=(commands.Route("q"),),
-            rows=2,
-            payload_bytes=2,
-            persistent=True,
-        )
-        self.engine.decide(publish, (encoded(body=[b"a", b"b"]),))
+        self.decide(commands.OpenPublisher(PUBLISHER))
+        publish(self.engine, 1, b"a", b"b")
         self.start()
 
     def start(self):
@@ -142,32 +130,6 @@ def test_the_session_of_a_live_holder_is_never_forgotten(broker, monkeypatch):
     assert views.list_sessions(broker.engine.core.state) == []
 
 
-def test_a_query_that_found_nothing_starts_days_later(broker, monkeypatch):
-    """S9: tag 0 of a forgotten incarnation opens a new one, which is held like any other."""
-    monkeypatch.setattr(limits, "UNPROVEN_RETENTION_S", 1)
-    opened = broker.advance()
-    broker.now += 2 * HEARTBEAT_S
-    broker.engine.wall_us += 2_000_000
-    broker.service.housekeep()
-    anew = broker.advance(incarnation=opened.incarnation)
-    assert (anew.session, anew.end_tag) == ("s", 2)
-    assert anew.incarnation != opened.incarnation
-    stream = broker.liveness.opened(anew.incarnation, READER.token)
-    other = pb.Holder(token=b"o" * 16, host="other", pid=2)
-    with pytest.raises(AlreadyHeldError):
-        broker.advance(incarnation=opened.incarnation, holder=other)
-    assert broker.advance(incarnation=opened.incarnation).incarnation == anew.incarnation
-    assert stream.holder.streams == 1
-
-
-def test_never_is_the_default(broker):
-    """S5: without a timeout a lease waits for its query for ever, which is the default."""
-    lease = broker.lease(session_timeout_ms=0)
-    broker.liveness.disconnected(broker.liveness.opened(lease.incarnation, READER.token))
-    broker.passed(10 * 365 * 24 * 3600)
-    assert (broker.session.detached, broker.session.leased) == (False, 2)
-
-
 def test_the_timeout_is_that_of_the_last_call(broker):
     """S5: the timeout is that of the last call: a query restarted without one keeps its lease."""
     lease = broker.lease()
@@ -219,8 +181,25 @@ def test_a_heartbeat_counts_however_long_its_answer_waits(broker):
     assert len(answers) >= 1
 
 
-def test_the_owner_comes_back(broker):
-    """S5: a returning owner gets the same tags again; its detached reader is fenced."""
+def attach(broker, lease):
+    request = pb.AttachRequest(
+        session="s", incarnation=lease.incarnation, holder=READER, start_tag=0, end_tag=2
+    )
+    return broker.call(broker.service.attach(request))
+
+
+def advance(broker, lease):
+    again = broker.advance(incarnation=lease.incarnation)
+    assert again.end_tag == 2
+    return again
+
+
+@pytest.mark.parametrize("call", [advance, attach])
+def test_the_owner_comes_back(broker, call):
+    """S5: a returning owner gets the same tags again, and the timeout applies again.
+
+    Its detached reader is fenced.
+    """
     lease = broker.lease()
     broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
     hold = pb.HoldRequest(
@@ -232,40 +211,11 @@ def test_the_owner_comes_back(broker):
 
     with pytest.raises(FencedError):
         broker.call(broker.service.hold(beat, None))
-    again = broker.advance(incarnation=lease.incarnation)
-    assert (again.end_tag, broker.session.detached, broker.session.leased) == (2, False, 2)
+    again = call(broker, lease)
+    assert (broker.session.detached, broker.session.leased) == (False, 2)
     assert again.epoch > lease.epoch
     broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
     assert broker.session.detached is True
-
-
-def test_a_replay_of_a_detached_lease_is_watched_again(broker):
-    """S5: an attach for a replay re-leases, and the session's timeout applies again."""
-    lease = broker.lease()
-    broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
-    request = pb.AttachRequest(
-        session="s", incarnation=lease.incarnation, holder=READER, start_tag=0, end_tag=2
-    )
-    broker.call(broker.service.attach(request))
-    assert broker.session.detached is False
-    broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
-    assert broker.session.detached is True
-
-
-def test_an_owner_without_a_lease_has_nothing_to_lose(broker):
-    """S5: a session without a lease is not detached by its timeout."""
-    lease = broker.lease()
-    broker.advance(incarnation=lease.incarnation, start_tag=2)
-    broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
-    assert (broker.session.detached, broker.session.epoch) == (False, 1)
-
-
-def test_a_session_that_ended_is_not_detached(broker):
-    """S5, S9: a released session has no timeout any longer."""
-    broker.lease()
-    broker.call(broker.service.release_session(pb.ReleaseSessionRequest(session="s", fence=True)))
-    broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
-    assert views.list_sessions(broker.engine.core.state) == []
 
 
 def test_a_session_that_an_operator_fenced_is_free_also_after_a_restart(broker):
@@ -280,49 +230,3 @@ def test_a_session_that_an_operator_fenced_is_free_also_after_a_restart(broker):
     other = pb.Holder(token=b"o" * 16, host="other", pid=2)
     again = broker.advance(incarnation=lease.incarnation, holder=other)
     assert (again.epoch > lease.epoch, broker.session.leased) == (True, 1)
-
-
-def test_a_fenced_session_is_detached_in_its_time(broker):
-    """S5, S8: the absence of an owner that an operator fenced begins with the fence."""
-    broker.lease()
-    request = pb.SettleSessionRequest(
-        session="s", outcome=4, first_tag=[1], last_tag=[1], fence=True
-    )
-    broker.call(broker.service.settle_session(request))
-    broker.passed(TIMEOUT_MS / 1000)
-    assert broker.session.detached is False
-    broker.passed(0.001)
-    assert broker.session.detached is True
-
-
-def test_a_fetch_waits_for_the_note_of_who_reads(broker):
-    """S6, I1: a fetch sends no rows before the record of its reader is on disk."""
-    lease = broker.lease()
-    broker.engine.sync()
-    frames = []
-
-    async def write(frame):
-        frames.append(frame)
-
-    request = pb.FetchRequest(
-        session="s",
-        incarnation=lease.incarnation,
-        epoch=lease.epoch,
-        last_tag=2,
-        query_id="query",
-        run_id="run",
-        batch_id=7,
-    )
-
-    async def fetch():
-        reading = asyncio.create_task(broker.service.fetch(request, write))
-        for _ in range(10):
-            await asyncio.sleep(0)
-        waiting = not reading.done() and not frames
-        broker.engine.sync()
-        await reading
-        return waiting
-
-    assert asyncio.run(fetch()) is True
-    assert asyncio.run(fetch()) is False
-    assert len(frames) == 2

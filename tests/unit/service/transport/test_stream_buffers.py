@@ -4,39 +4,7 @@ import asyncio
 
 import pytest
 
-from ackq_broker.engine.sync_gate import SyncGate
-from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
-
-
-async def test_responses_are_released_in_bulk():
-    """I1: responses are released together, once their sequences are synced."""
-    gate = SyncGate(0)
-    responses = ResponseBuffer(gate)
-    for sequence in (1, 2, 3):
-        responses.put(sequence, sequence)
-    taking = asyncio.create_task(responses.take())
-    await asyncio.sleep(0)
-    assert not taking.done()
-    gate.advance(2)
-    assert await taking == [1, 2]
-    responses.written(2)
-    drained = asyncio.create_task(responses.drained())
-    await asyncio.sleep(0)
-    assert not drained.done()
-    gate.advance(3)
-    responses.written(len(await responses.take()))
-    await drained
-
-
-async def test_requests_that_arrived_together_are_taken_together():
-    """P2: waiting requests are taken together; an empty list marks the end."""
-    requests = RequestBuffer(1000)
-    await requests.put("a", 1)
-    await requests.put("b", 1)
-    assert await requests.take() == ["a", "b"]
-    await requests.put("c", 1)
-    requests.close()
-    assert [await requests.take(), await requests.take()] == [["c"], []]
+from ackq_broker.service.transport.stream_buffers import RequestBuffer, alongside
 
 
 async def test_requests_over_the_bound_block_the_reader():
