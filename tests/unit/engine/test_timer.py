@@ -42,6 +42,17 @@ async def test_what_is_due_one_by_one_shares_ticks():
     assert broker.engine.core.sequence - before <= 1 / timer._LEAST_S + 1
 
 
+async def test_something_sooner_moves_the_timer():
+    """Q3: the timer follows the earliest deadline."""
+    broker = Ticking()
+    broker.publish(b"a", queue="t")
+    await asyncio.sleep(5)
+    broker.engine.decide(commands.DeclareQueue("u", commands.QueueProperties(message_ttl_ms=1000)))
+    broker.publish(b"b", queue="u")
+    await asyncio.sleep(1.1)
+    assert (broker.queue("u").ready, broker.queue("t").ready) == (0, 1)
+
+
 async def test_expiry_waits_after_a_jump_of_the_clock(caplog):
     """Q8: a wall clock that jumps ahead expires no message until the jump has lasted."""
     broker = Ticking()

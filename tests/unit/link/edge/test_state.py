@@ -186,6 +186,14 @@ def test_heartbeats_say_what_is_proven(world):
     assert world.next(2 * BEAT_S) == SendHeartbeat(0, Proof(), None)
 
 
+def test_the_state_of_the_link(world):
+    """L18, L25: the broker's report of the link's state is kept until the next subscription."""
+    world.state.on_state(pb.LinkState(paused=True, held=4, missing=3))
+    assert (world.state.paused, world.state.held, world.state.missing) == (True, 4, 3)
+    world.state.subscribe(Proof, lambda _: None)
+    assert (world.state.held, world.state.missing) == (0, 0)
+
+
 def test_another_history_ends_the_link(world):
     """L27: a broker of another history may have lost messages, so the link ends."""
     world.state.on_disconnect()

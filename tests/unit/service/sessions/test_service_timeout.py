@@ -89,18 +89,6 @@ def test_the_lease_of_an_absent_owner_goes_back(broker):
     assert len(broker.engine.journal.entries) == before + 1
 
 
-def test_a_silent_owner_is_absent_after_a_heartbeat(broker):
-    """S5: an owner with an open but silent stream is absent after a heartbeat."""
-    lease = broker.lease()
-    stream = broker.liveness.opened(lease.incarnation, READER.token)
-    broker.passed(TIMEOUT_MS / 1000)
-    broker.liveness.heard(stream)
-    broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000)
-    assert broker.session.detached is False
-    broker.passed(0.001)
-    assert broker.session.detached is True
-
-
 def test_leases_of_absent_owners_are_in_the_log(broker, caplog):
     """S5: the log names absent sessions that hold messages, with count and age, in one line."""
     lease = broker.lease()
