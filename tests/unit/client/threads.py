@@ -1,5 +1,6 @@
 """The client's threads and log records in a test process."""
 
+import asyncio
 import subprocess
 import sys
 import textwrap
@@ -38,3 +39,24 @@ def run_program(program):
     """Runs a client program in a process of its own."""
     command = [sys.executable, "-c", textwrap.dedent(program)]
     return subprocess.run(command, capture_output=True, text=True, timeout=SOON_S, check=True)
+
+
+class LoopThread:
+    """An event loop on a thread of its own, for a client of coroutines with blocking methods."""
+
+    def __init__(self):
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="loop", daemon=True)
+        self._thread.start()
+
+    def submit(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def run(self, work):
+        return self.submit(work).result()
+
+    def end(self):
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(SOON_S)
+            self.loop.close()

@@ -1,12 +1,9 @@
 """Publishers of a scripted broker, on threads and on a loop, and a script without answers."""
 
-import asyncio
-import threading
-
 from ackq.client import AsyncPublisher, Publisher
 from ackq.errors import WindowFullError
-from tests.eventually import SOON_S
 from tests.fakes import scripted_broker as fake
+from tests.unit.client.threads import LoopThread
 
 # Longer than a test takes: everything goes out at a flush, or at the close.
 LINGER_MS = 1_000_000
@@ -17,12 +14,10 @@ class OnLoop:
 
     def __init__(self, endpoint, **options):
         self.out = AsyncPublisher(endpoint, **options)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="loop", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread()
 
     def publish(self, *arguments, **options):
-        return self._run(self._publish(*arguments, **options))
+        return self._thread.run(self._publish(*arguments, **options))
 
     async def _publish(self, *arguments, **options):
         while True:
@@ -32,19 +27,16 @@ class OnLoop:
                 await self.out.drain()
 
     def publish_batch(self, *arguments, **options):
-        batch = self.out.publish_batch(*arguments, **options)
-        return asyncio.run_coroutine_threadsafe(batch, self._loop)
+        return self._thread.submit(self.out.publish_batch(*arguments, **options))
 
     def flush(self, timeout_s=None):
-        self._run(self.out.flush(timeout_s))
+        self._thread.run(self.out.flush(timeout_s))
 
     def close(self, timeout_s=None):
         try:
-            self._run(self.out.close(timeout_s))
+            self._thread.run(self.out.close(timeout_s))
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(SOON_S)
-            self._loop.close()
+            self._thread.end()
 
     def __getattr__(self, name):
         return getattr(self.out, name)
@@ -52,11 +44,11 @@ class OnLoop:
     def __enter__(self):
         return self
 
-    def __exit__(self, kind, *_):
-        self.close(None if kind is None else 0)
-
-    def _run(self, work):
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def __exit__(self, *error):
+        try:
+            self._thread.run(self.out.__aexit__(*error))
+        finally:
+            self._thread.end()
 
 
 # The kinds of publisher, for tests of both.

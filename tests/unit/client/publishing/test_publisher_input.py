@@ -8,27 +8,12 @@ import pytest
 
 from ackq import errors, limits
 from ackq.client import Confirmation, Publisher, TransactionalPublisher
-from ackq.v1 import messages_pb2
 from ackq.wire import block
 from tests.fakes import scripted_broker as fake
-from tests.unit.client.publishing.scripts import KINDS, LINGER_MS, SOON_S, publisher
+from tests.unit.client.publishing.scripts import KINDS, LINGER_MS, publisher
+from tests.unit.client.threads import SOON_S
 
 FAR_WEST = timezone(timedelta(hours=-14))
-
-
-def test_single_publishes_share_frames(broker):
-    """A thousand publishes make a few frames, numbered without a gap."""
-    with publisher(broker) as out:
-        for i in range(1000):
-            out.publish(f"m{i}")
-    frames = fake.data_frames(broker.publishing.streams[0])
-    assert len(frames) < 50
-    assert [body for each in frames for body in fake.bodies(each)] == [
-        f"m{i}".encode() for i in range(1000)
-    ]
-    firsts = [each.header.data.first_number for each in frames]
-    rows = [each.header.data.rows for each in frames]
-    assert firsts == [1 + sum(rows[:at]) for at in range(len(rows))]
 
 
 def test_frame_stays_within_its_target(broker):
@@ -39,45 +24,6 @@ def test_frame_stays_within_its_target(broker):
             out.publish(body)
     rows = [each.header.data.rows for each in fake.data_frames(broker.publishing.streams[0])]
     assert rows == [3, 3, 3, 3]
-
-
-def test_message_keeps_its_fields(broker):
-    """P12: fields and delivery mode of each message reach the wire; absent columns do not."""
-    with publisher(broker, linger_ms=LINGER_MS) as out:
-        out.publish(b"a", message_id="1", headers={"k": "v"}, persistent=False)
-        out.publish("b", routing_key="other")
-    (frame,) = fake.data_frames(broker.publishing.streams[0])
-    header, batch = block.decode(frame.block, validate=True)
-    assert header.delivery_mode == messages_pb2.DELIVERY_MODE_PERSISTENT
-    assert batch.to_pylist() == [
-        {
-            "body": b"a",
-            "routing_key": "orders",
-            "message_id": "1",
-            "headers": [("k", "v")],
-            "persistent": False,
-        },
-        {
-            "body": b"b",
-            "routing_key": "other",
-            "message_id": None,
-            "headers": [],
-            "persistent": None,
-        },
-    ]
-
-
-def test_constant_routing_key_travels_once(broker):
-    """P12: the block's header carries routing key and delivery mode common to all rows."""
-    with publisher(broker, persistent=False) as out:
-        out.publish(b"a")
-    (frame,) = fake.data_frames(broker.publishing.streams[0])
-    header, batch = block.decode(frame.block, validate=True)
-    assert (header.routing_key, header.delivery_mode) == (
-        "orders",
-        messages_pb2.DELIVERY_MODE_NON_PERSISTENT,
-    )
-    assert batch.schema.names == ["body"]
 
 
 def test_destinations_do_not_share_a_frame(broker):
@@ -138,7 +84,10 @@ def test_batches_that_differ_do_not_share_a_frame(broker):
 
 
 def test_small_batches_of_a_frame_are_answered_one_by_one(broker):
-    """P3, P8: a nack fails the batches with its rows, and no other batch of the frame."""
+    """P3, P8: a nack fails the batches with its rows, and no other batch of the frame.
+
+    A batch's future has the first failure of its rows, once all of them are answered.
+    """
     broker.publishing.scripts.append(
         fake.answering(fake.nack(2, 3, errors.QueueFullError("full")), fake.confirm(6))
     )
@@ -151,19 +100,6 @@ def test_small_batches_of_a_frame_are_answered_one_by_one(broker):
         errors.QueueFullError,
         type(None),
     ]
-
-
-def test_batch_fails_once_all_its_rows_are_answered(broker):
-    """P3, P8: the future of a batch has the first failure of its rows."""
-    broker.publishing.scripts.append(
-        fake.answering(fake.nack(2, 2, errors.NackError("Over a limit.")), fake.confirm(3))
-    )
-    with publisher(broker) as out:
-        future = out.publish_batch(pa.table({"body": [b"a", b"b", b"c"]}))
-        with pytest.raises(errors.NackError, match="Over a limit"):
-            future.result(SOON_S)
-        with pytest.raises(errors.NackError):
-            out.flush(SOON_S)
 
 
 @pytest.mark.parametrize("told", [None, lambda _: None])
@@ -188,16 +124,6 @@ def test_empty_batch_is_confirmed_at_once(broker):
     with publisher(broker) as out:
         assert out.publish_batch(pa.table({"body": pa.array([], pa.binary())})).result(0) == 0
     assert broker.publishing.streams == []
-
-
-def test_batch_keeps_its_place_among_single_messages(broker):
-    """Messages keep the order in which they were published."""
-    with publisher(broker, linger_ms=LINGER_MS) as out:
-        out.publish(b"before")
-        out.publish_batch(pa.table({"body": [b"batch"]}))
-        out.publish(b"after")
-    frames = fake.data_frames(broker.publishing.streams[0])
-    assert [fake.bodies(each) for each in frames] == [[b"before"], [b"batch"], [b"after"]]
 
 
 @pytest.mark.parametrize(
@@ -239,22 +165,26 @@ def test_bad_arguments_are_refused_at_once(broker, arguments, expected):
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("kind", "options"),
     [
-        {"exchange": 5},
-        {"mandatory": "yes"},
-        {"persistent": "no"},
-        {"label": b"x"},
-        {"window_messages": 0},
-        {"window_bytes": 0},
-        {"publish_ack_timeout_ms": 0},
-        {"linger_ms": -1},
+        (Publisher, {"exchange": 5}),
+        (Publisher, {"mandatory": "yes"}),
+        (Publisher, {"persistent": "no"}),
+        (Publisher, {"label": b"x"}),
+        (Publisher, {"window_messages": 0}),
+        (Publisher, {"window_bytes": 0}),
+        (Publisher, {"publish_ack_timeout_ms": 0}),
+        (Publisher, {"linger_ms": -1}),
+        (TransactionalPublisher, {"window_messages": 0}),
+        (TransactionalPublisher, {"window_bytes": -1}),
+        (TransactionalPublisher, {"mandatory": 1}),
+        (TransactionalPublisher, {"label": 5}),
     ],
 )
-def test_bad_options_are_refused_at_once(broker, options):
+def test_bad_options_are_refused_at_once(broker, kind, options):
     """The error names the publisher option that is wrong."""
     with pytest.raises(errors.InvalidArgumentError, match=next(iter(options))):
-        Publisher(broker.endpoint, **options)
+        kind(broker.endpoint, **options)
 
 
 def targets(requests):
@@ -267,36 +197,31 @@ def targets(requests):
         yield each.header.data.exchange, keys
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS.values(), TransactionalPublisher])
 def test_a_queue_is_named_as_everywhere_else(broker, kind):
-    """Q2: `queue` overrides the publisher's exchange and routing key."""
-    with publisher(broker, kind=KINDS[kind], exchange="events") as out:
-        out.publish(b"a", queue="bills")
-        out.publish_batch(pa.record_batch({"body": [b"b"]}), queue="bills").result(SOON_S)
-    found = list(targets(broker.publishing.streams[0]))
-    assert found == [("", ["bills"])] * len(found)
-
-
-def test_a_transaction_names_queues_too(broker):
-    """P13: publishes in a transaction may name a queue."""
-    with TransactionalPublisher(broker.endpoint, exchange="events") as out, out.transaction():
+    """Q2, P13: `queue` overrides the publisher's exchange and routing key."""
+    with publisher(broker, kind=kind, exchange="events") as out:
         out.publish(b"a", queue="bills")
         out.publish_batch(pa.record_batch({"body": [b"b"]}), queue="bills")
+        if kind is TransactionalPublisher:
+            out.commit(SOON_S)
     found = list(targets(broker.publishing.streams[0]))
     assert found == [("", ["bills"])] * len(found)
+    assert found
 
 
-def test_a_batch_with_keys_of_its_own_has_no_queue_beside_them(broker):
-    """A batch with a `routing_key` column is refused with `queue`, which it would override."""
-    batch = pa.record_batch({"body": [b"a"], "routing_key": ["other"]})
-    with publisher(broker) as out, pytest.raises(errors.InvalidArgumentError, match="a column"):
-        out.publish_batch(batch, queue="bills")
-
-
-def test_batch_to_a_bad_exchange_is_refused_at_once(broker):
-    batch = pa.record_batch({"body": ["a"]})
-    with publisher(broker) as out, pytest.raises(errors.InvalidArgumentError, match="'exchange'"):
-        out.publish_batch(batch, exchange=5)
+@pytest.mark.parametrize(
+    ("columns", "arguments", "said"),
+    [
+        ({"routing_key": ["other"]}, {"queue": "bills"}, "a column"),
+        ({}, {"exchange": 5}, "'exchange'"),
+    ],
+)
+def test_bad_arguments_of_a_batch_are_refused_at_once(broker, columns, arguments, said):
+    """Q2: `queue` would override a batch's own keys; an exchange is a text."""
+    batch = pa.record_batch({"body": [b"a"], **columns})
+    with publisher(broker) as out, pytest.raises(errors.InvalidArgumentError, match=said):
+        out.publish_batch(batch, **arguments)
 
 
 def test_message_over_the_limit_names_size_and_limit(broker):
@@ -317,17 +242,19 @@ def test_message_over_the_limit_names_size_and_limit(broker):
             out.publish(bytes(101))
 
 
-def test_batch_is_cut_to_the_window(broker):
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_batch_is_cut_to_the_window(broker, kind):
     """P14: a frame is admitted whole, so no frame of a batch exceeds the window."""
-    with publisher(broker, window_messages=3) as out:
-        out.publish_batch(pa.record_batch({"body": ["a"] * 8})).result(SOON_S)
-    with publisher(broker, window_bytes=10) as out:
-        out.publish_batch(pa.record_batch({"body": ["1234"] * 5})).result(SOON_S)
+    for options, body in (({"window_messages": 3}, "a"), ({"window_bytes": 10}, "1234")):
+        with publisher(broker, kind=kind, **options) as out:
+            batch = pa.record_batch({"body": [body] * 5})
+            assert out.publish_batch(batch).result(SOON_S) == 5
+            assert out.publish_batch(batch.slice(0, 0)).result(SOON_S) == 0
     rows = [
         [each.header.data.rows for each in fake.data_frames(stream)]
         for stream in broker.publishing.streams
     ]
-    assert rows == [[3, 3, 2], [2, 2, 1]]
+    assert rows == [[3, 2], [2, 2, 1]]
 
 
 def test_examples_of_the_docstring_are_right(broker, capsys):

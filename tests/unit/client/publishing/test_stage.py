@@ -28,8 +28,8 @@ def data_frames(broker):
 
 
 def test_sealed_stage_counts_what_was_written(broker):
-    """K3: a sealed stage carries row and byte counts for the task's commit message."""
-    with writer(broker, label="0.0") as out:
+    """K3, P7: a stage has row and byte counts; its frames name the queue of unroutable rows."""
+    with writer(broker, label="0.0", unroutable_queue="lost") as out:
         out.write(rows(b"ab", b"c"), routing_key="orders")
         stage = out.seal()
     assert (stage.rows, stage.payload_bytes) == (2, 3 + 2 * len("orders"))
@@ -44,27 +44,22 @@ def test_sealed_stage_counts_what_was_written(broker):
         "0.0",
         True,
     )
+    assert data.header.data.unroutable_queue == "lost"
     header, batch = block.decode(data.block, validate=True)
     assert (header.routing_key, batch.column(0).to_pylist()) == ("orders", [b"ab", b"c"])
     assert (seal.header.seal.rows, seal.header.seal.payload_bytes) == (2, stage.payload_bytes)
 
 
-def test_unroutable_queue_goes_with_every_frame(broker):
-    """P7: each frame names the queue that gets unroutable rows."""
-    with writer(broker, unroutable_queue="lost") as out:
-        out.write(rows(b"a"), routing_key="x")
-        out.write(rows(b"b"), routing_key="y")
-        out.seal()
-    assert [each.header.data.unroutable_queue for each in data_frames(broker)] == ["lost"] * 2
-
-
 def test_small_batches_share_frames(broker):
     """Batches of a few hundred rows, as Spark makes them, share frames of up to 10,000 rows."""
     with writer(broker) as out:
+        out.write(rows())
         for at in range(30):
             out.write(rows(*[b"%d" % at] * 1000), routing_key="q")
         assert out.seal().rows == 30_000
     assert [each.header.data.rows for each in data_frames(broker)] == [10_000] * 3
+    with writer(broker) as empty:
+        assert empty.seal()[1:] == (0, 0)
 
 
 def test_rows_keep_their_order_and_destination(broker):
@@ -86,13 +81,6 @@ def test_rows_keep_their_order_and_destination(broker):
         ("x", "b", [b"4"]),
         ("x", "", [b"5"]),
     ]
-
-
-def test_empty_stage_is_sealed(broker):
-    """A stage without rows is sealed like any other."""
-    with writer(broker) as out:
-        out.write(rows())
-        assert out.seal()[1:] == (0, 0)
 
 
 def test_window_bounds_what_is_on_its_way(broker, monkeypatch):
@@ -130,49 +118,45 @@ def test_window_bounds_what_is_on_its_way(broker, monkeypatch):
         assert out.seal().rows == 10
 
 
-def test_refusal_reaches_the_writer(broker):
-    """K4: an unroutable row fails the task with the broker's reason."""
+@pytest.mark.parametrize(
+    ("failure", "error", "words"),
+    [
+        (errors.UnroutableError("No queue wants 'nowhere'."), errors.UnroutableError, "nowhere"),
+        (fake.Cut, errors.BrokerUnavailableError, "cut"),
+    ],
+)
+def test_failure_reaches_the_writer(broker, failure, error, words):
+    """K4: an unroutable row, or a cut, fails the task with its reason; no stage is resumed."""
 
     def script(requests):
         next(requests)
         next(requests)
-        raise errors.UnroutableError("No queue wants 'nowhere'.", routing_key="nowhere")
+        raise failure
         yield
 
     broker.publishing.stage_script = script
     out = writer(broker)
     out.write(rows(b"a"), routing_key="nowhere")
-    with pytest.raises(errors.UnroutableError, match="nowhere"):
+    with pytest.raises(error, match=words):
         out.seal()
     with pytest.raises(errors.ClosedError, match="sealed or aborted"):
         out.write(rows(b"b"))
 
 
-def test_cut_upload_fails(broker):
-    """A cut stage is not resumed: the task runs again with a new stage."""
-    broker.publishing.stage_script = fake.refusing(fake.Cut)
-    with writer(broker) as out, pytest.raises(errors.BrokerUnavailableError, match="cut"):
-        out.seal()
-
-
-def test_abandoned_writer_ends_its_upload(broker):
-    """K3: leaving the block without a seal aborts the stage."""
-    with writer(broker) as out:
-        out.write(rows(b"a"), routing_key="q")
-        assert broker.publishing.stage_opened.wait(SOON_S)
-    assert broker.publishing.stage_ended.wait(SOON_S)
-    seals = [each for each in broker.publishing.stages[0] if each.header.HasField("seal")]
-    assert seals == []
-
-
-def test_dropped_writer_ends_its_upload(broker):
-    """K3: a garbage-collected writer aborts its stage."""
+@pytest.mark.parametrize("dropped", [False, True])
+def test_abandoned_writer_ends_its_upload(broker, dropped):
+    """K3: leaving the block without a seal, or forgetting the writer, aborts the stage."""
     out = writer(broker)
     out.write(rows(b"a"), routing_key="q")
     assert broker.publishing.stage_opened.wait(SOON_S)
+    if not dropped:
+        with out:
+            pass
     del out
     gc.collect()
     assert broker.publishing.stage_ended.wait(SOON_S)
+    seals = [each for each in broker.publishing.stages[0] if each.header.HasField("seal")]
+    assert seals == []
 
 
 def test_bad_rows_are_refused_before_they_are_sent(broker):

@@ -1,6 +1,11 @@
 """Decisions of a publisher in transaction mode, without threads or a broker: P7, P13, P14."""
 
+from collections import deque
+
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ackq import errors
 from ackq.client.blocks import encoding
@@ -52,157 +57,11 @@ def kinds(state):
     return [type(action) for action in actions(state)]
 
 
-def test_a_transaction_goes_with_its_commit(state):
-    """P13: one frame of rows, then the commit with their count."""
-    assert add(state, b"a", b"b") == [1, 2]
-    assert kinds(state) == []
-    transaction = state.commit()
-    rows, commit = actions(state)
-    assert rows[:4] == (transaction.transaction_id, ORDERS, 1, 2)
-    _, batch = block.decode(rows.content(), validate=True)
-    assert batch.column("body").to_pylist() == [b"a", b"b"]
-    assert commit == Commit(transaction.transaction_id, 2)
-    assert not state.idle
-    state.on_transaction(transaction.transaction_id, 2, None)
-    assert transaction.outcome == Committed(2, 0)
-    state.begin()
-    assert state.idle
-    assert state.transaction.transaction_id != transaction.transaction_id
-    assert add(state, b"c") == [3]
-
-
-def test_a_commit_goes_with_the_last_rows_to_a_broker_that_takes_it(state):
-    """P13: the last frame of rows carries the commit; after a cut the commit goes alone."""
-    state.commit_with_data = True
-    add(state, b"a")
-    add(state, b"b", destination=OTHERS)
-    transaction = state.commit()
-    first, second = actions(state)
-    assert (first.commit_messages, second.commit_messages) == (0, 2)
-    state.on_disconnect()
-    assert not transaction.lost
-    state.on_opened()
-    assert actions(state) == [Commit(transaction.transaction_id, 2)]
-
-
-def test_destinations_make_frames(state):
-    """P13: messages keep the order of their publishes, across destinations."""
-    add(state, b"a")
-    add(state, b"b", destination=OTHERS)
-    assert state.append_frame(ORDERS, b"frame", 5) == 3
-    add(state, b"c")
-    state.commit()
-    *rows, commit = actions(state)
-    assert [(each.destination, each.first_number, each.rows) for each in rows] == [
-        (ORDERS, 1, 1),
-        (OTHERS, 2, 1),
-        (ORDERS, 3, 5),
-        (ORDERS, 8, 1),
-    ]
-    assert commit.messages == 8
-
-
 def test_an_empty_commit_needs_no_broker():
     """P13: a commit of nothing succeeds without a stream."""
     state = make_state(opened=False)
     assert state.commit().outcome == Committed(0)
     assert state.idle
-
-
-def test_a_rollback_of_what_was_not_sent_needs_no_broker(state):
-    """P13: unsent rows are dropped, and no rollback is sent."""
-    add(state, b"a")
-    state.append_frame(ORDERS, b"frame", 1)
-    add(state, b"b")
-    state.roll_back()
-    assert (kinds(state), state.idle) == ([], True)
-    assert (state.window.messages, state.window.bytes) == (0, 0)
-    assert state.transaction.messages == 0
-    assert state.transaction.first_number == 4
-
-
-def test_a_rollback_goes_before_what_follows(state):
-    """P13: the rollback precedes later rows on the stream; its own unsent rows are dropped."""
-    state.append_frame(ORDERS, b"one", 1)
-    first = state.transaction.transaction_id
-    assert kinds(state) == [AddRows]
-    state.append_frame(ORDERS, b"two", 1)
-    state.roll_back()
-    state.append_frame(ORDERS, b"three", 1)
-    state.commit()
-    rollback, rows, commit = actions(state)
-    assert rollback == Rollback(first)
-    assert (rows.transaction_id, rows.first_number) == (commit.transaction_id, 3)
-    state.on_transaction(first, 0, None)
-    assert state.transaction.outcome is None
-
-
-def test_a_cut_before_the_commit_loses_the_transaction(state):
-    """P13: the broker rolls back rows sent before a cut, so the commit fails."""
-    state.append_frame(ORDERS, b"one", 1)
-    actions(state)
-    add(state, b"two")
-    state.on_disconnect()
-    assert state.idle
-    assert state.window.messages == 0
-    assert isinstance(state.transaction.lost, errors.TransactionRolledBackError)
-    assert state.commit().outcome is state.transaction.lost
-    state.begin()
-    state.on_opened()
-    assert state.transaction.lost is None
-    assert kinds(state) == []
-
-
-def test_a_cut_before_anything_was_sent_loses_nothing(state):
-    """P13: an unsent transaction is sent whole on the next stream."""
-    add(state, b"one")
-    state.commit()
-    state.on_disconnect()
-    assert kinds(state) == []
-    state.on_opened()
-    assert kinds(state) == [AddRows, Commit]
-
-
-def test_a_cut_between_rows_and_commit_ends_the_commit(state):
-    """P13: with rows sent and the commit unsent, the outcome is a known rollback."""
-    add(state, b"one")
-    transaction = state.commit()
-    assert isinstance(state.next_action(0.0), AddRows)
-    state.on_disconnect()
-    assert isinstance(transaction.outcome, errors.TransactionRolledBackError)
-    assert state.idle
-
-
-def test_a_commit_is_repeated_on_the_next_stream(state):
-    """P13: a commit whose answer was lost is repeated without the rows."""
-    add(state, b"one")
-    transaction = state.commit()
-    assert kinds(state) == [AddRows, Commit]
-    for _ in range(3):  # streams that never open are cut too
-        state.on_disconnect()
-        assert not state.idle
-    state.on_opened()
-    assert actions(state) == [Commit(transaction.transaction_id, 1)]
-    state.on_transaction(transaction.transaction_id, 1, None)
-    assert transaction.outcome == Committed(1)
-
-
-def test_a_cut_forgets_a_rollback_on_its_way(state):
-    """P13: the end of the stream rolls back, so the rollback is not repeated."""
-    state.append_frame(ORDERS, b"one", 1)
-    actions(state)
-    state.roll_back()
-    state.on_disconnect()
-    state.on_opened()
-    assert kinds(state) == []
-
-
-def test_a_commit_is_asked_for_once(state):
-    """P13: a second `commit` waits for the same commit."""
-    add(state, b"one")
-    transaction = state.commit()
-    assert state.commit() is transaction
-    assert kinds(state) == [AddRows, Commit]
 
 
 def test_a_refused_commit(state):
@@ -272,14 +131,6 @@ def test_mandatory_messages_are_kept_until_the_answer():
     assert transaction.kept == []
 
 
-def test_messages_are_not_kept_for_nobody(state):
-    """P13: without `on_return` mandatory messages are not kept."""
-    add(state, b"a", destination=OTHERS)
-    state.commit()
-    actions(state)
-    assert state.transaction.kept == []
-
-
 def test_a_blocked_broker_gets_no_rows_and_their_commit_waits(state):
     """P14: rows and their commit wait until the broker unblocks or the stream is cut."""
     state.append_frame(ORDERS, b"one", 1)
@@ -330,3 +181,129 @@ def test_a_finishing_publisher_ends_when_nothing_is_under_way(state):
     assert isinstance(state.next_action(0.0), Rollback)
     assert isinstance(state.next_action(0.0), Close)
     assert state.next_action(0.0) == Finish()
+
+
+class Application:
+    """A publisher, and a broker that handles what reaches it, and rolls back what a cut ends."""
+
+    def __init__(self, *, commit_with_data):
+        self.state = make_state()
+        self.state.commit_with_data = commit_with_data
+        self.published = 0
+        self.messages = []  # of the open transaction
+        self.told = []  # what commits have told the application
+        self.wire = deque()  # actions on their way to the broker
+        self.answers = deque()
+        self.staged = {}  # at the broker: the rows of transactions of the present stream
+        self.committed = []
+        self.record = None  # the last committed transaction and its messages
+
+    def publish(self, count):
+        if self._open():
+            for _ in range(count):
+                destination = (ORDERS, OTHERS)[self.published % 2]
+                assert add(self.state, self._body(), destination=destination) == [self.published]
+
+    def publish_frame(self, count):
+        if self._open():
+            first = self.published + 1
+            rows = pa.record_batch({"body": [self._body() for _ in range(count)]})
+            assert self.state.append_frame(ORDERS, block.encode(rows), count) == first
+
+    def _body(self):
+        self.published += 1
+        self.messages.append(b"%d" % self.published)
+        return self.messages[-1]
+
+    def _open(self):
+        return self.state.transaction.lost is None and not self.state.transaction.committing
+
+    def commit(self, _=0):
+        assert self.state.commit() is self.state.commit()
+        self._end()
+
+    def roll_back(self, _):
+        if not self.state.transaction.pending:
+            self.state.roll_back()
+            self.messages = []
+
+    def send(self, _=0):
+        self.wire.extend(actions(self.state))
+
+    def handle(self, _=0):
+        if self.wire:
+            action = self.wire.popleft()
+            if isinstance(action, AddRows):
+                _, batch = block.decode(action.content(), validate=True)
+                rows = self.staged.setdefault(action.transaction_id, [])
+                rows += batch.column("body").to_pylist()
+                assert rows[-action.rows] == b"%d" % action.first_number
+            if getattr(action, "commit_messages", 0) or isinstance(action, Commit):
+                self._commit(action.transaction_id, action[-1])
+            elif isinstance(action, Rollback):
+                self.staged.pop(action.transaction_id)
+                self.answers.append((action.transaction_id, 0, None))
+
+    def _commit(self, transaction_id, messages):
+        if self.record != (transaction_id, messages):
+            rows = self.staged.pop(transaction_id, ())
+            if len(rows) != messages:  # they were lost in a cut
+                gone = errors.TransactionRolledBackError("nothing of it is here")
+                self.answers.append((transaction_id, 0, gone))
+                return
+            self.committed += rows
+            self.record = (transaction_id, messages)
+        self.answers.append((*self.record, None))
+
+    def answer(self, _=0):
+        if self.answers:
+            self.state.on_transaction(*self.answers.popleft())
+            self._end()
+
+    def cut(self, handled):
+        for _ in range(handled):
+            self.handle()
+        for each in (self.wire, self.answers, self.staged):
+            each.clear()
+        self.state.on_disconnect()
+        assert actions(self.state) == []
+        self.state.on_opened()
+        self._end()
+
+    def _end(self):
+        """The application learns the outcome of its commit, if there is one."""
+        outcome = self.state.transaction.outcome
+        if outcome is not None:
+            if isinstance(outcome, Committed):
+                assert outcome == Committed(len(self.messages))
+                self.told += self.messages
+            else:
+                assert isinstance(outcome, errors.TransactionRolledBackError)
+            self.state.begin()
+            self.messages = []
+
+    def finish(self):
+        self.commit()
+        while not self.state.idle:
+            self.send()
+            self.handle()
+            self.answer()
+
+
+STEPS = ("publish", "publish_frame", "commit", "roll_back", "send", "handle", "answer", "cut")
+
+
+@pytest.mark.parametrize("commit_with_data", [False, True])
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(1, 4)), max_size=50))
+def test_what_is_committed_is_what_commits_tell(commit_with_data, steps):
+    """P13: despite cuts each transaction is visible whole, once and in order, or not at all.
+
+    A commit whose answer was lost is repeated alone; rows whose commit was not sent are lost.
+    """
+    application = Application(commit_with_data=commit_with_data)
+    for step, argument in steps:
+        getattr(application, step)(argument)
+    application.finish()
+    assert application.committed == application.told
+    assert (application.state.window.messages, application.state.window.bytes) == (0, 0)
