@@ -2,21 +2,84 @@
 
 from contextlib import contextmanager
 
-from ackq.client import Channel
+from ackq.client import AsyncChannel, Channel
 from tests.fakes import scripted_channel as fake
 from tests.unit.client.consuming.settlement_model import SettlementModel
-from tests.unit.client.threads import SOON_S
+from tests.unit.client.threads import SOON_S, LoopThread
 
 
-def channel(broker, **options):
-    return Channel(broker.endpoint, **options)
+class OnLoop:
+    """An `AsyncChannel` on an event loop of its own, with the methods of a `Channel`."""
+
+    def __init__(self, endpoint, **options):
+        self._thread = LoopThread()
+        self.it = self._thread.run(self._made(endpoint, options))
+
+    async def _made(self, endpoint, options):
+        return AsyncChannel(endpoint, **options)
+
+    def consume(self, *arguments, **options):
+        consumer = self._thread.run(self.it.consume(*arguments, **options))
+        return ConsumerOnLoop(self._thread, consumer)
+
+    def get(self, *arguments, **options):
+        return self._thread.run(self.it.get(*arguments, **options))
+
+    def flush(self, timeout_s=None):
+        self._thread.run(self.it.flush(timeout_s))
+
+    def close(self, timeout_s=None):
+        try:
+            self._thread.run(self.it.close(timeout_s))
+        finally:
+            self._thread.end()
+
+    def __getattr__(self, name):
+        return getattr(self.it, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        try:
+            self._thread.run(self.it.__aexit__(*error))
+        finally:
+            self._thread.end()
+
+
+class ConsumerOnLoop:
+    """A consumer of an `AsyncChannel`, with the methods of a `Consumer`."""
+
+    def __init__(self, thread, consumer):
+        self._thread = thread
+        self._consumer = consumer
+
+    def receive(self, timeout_s=None):
+        return self._thread.run(self._consumer.receive(timeout_s))
+
+    def receive_batch(self, *arguments, **options):
+        return self._thread.run(self._consumer.receive_batch(*arguments, **options))
+
+    def close(self):
+        self._thread.run(self._consumer.close())
+
+    def __getattr__(self, name):
+        return getattr(self._consumer, name)
+
+
+# The kinds of channel, for tests of both.
+KINDS = {"threads": Channel, "asyncio": OnLoop}
+
+
+def channel(broker, *, kind=Channel, **options):
+    return kind(broker.endpoint, **options)
 
 
 @contextmanager
-def consuming(broker, *frames, mode="client", **options):
+def consuming(broker, *frames, mode="client", kind=Channel, **options):
     """Opens a channel with one consumer that gets these frames; yields channel and consumer."""
     broker.consuming.scripts.append(serve(*frames))
-    with channel(broker) as it:
+    with channel(broker, kind=kind) as it:
         yield it, it.consume("orders", mode=mode, **options)
 
 

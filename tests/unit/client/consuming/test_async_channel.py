@@ -10,24 +10,8 @@ import pytest
 from ackq import errors
 from ackq.client import AsyncChannel
 from tests.fakes import scripted_channel as fake
-from tests.fakes.scripted_broker import Cut
 from tests.unit.client.consuming.scripts import outcomes, serve
 from tests.unit.client.threads import SOON_S, client_threads, logged
-
-
-def run(coroutine):
-    """Runs a coroutine on an event loop with a time limit; no client thread may remain."""
-
-    async def bounded():
-        async with asyncio.timeout(3 * SOON_S):
-            return await coroutine
-
-    result = asyncio.run(bounded())
-    assert client_threads() == []
-    return result
-
-
-RUN = run
 
 
 @contextlib.asynccontextmanager
@@ -49,34 +33,6 @@ async def test_iteration_and_settlements(broker):
             else:
                 break
     assert outcomes(broker) == [(1, "ACCEPTED"), (2, "REJECTED")]
-
-
-async def test_auto_accepts_before_it_returns(broker):
-    """C10: the message is accepted at the broker when the application gets it."""
-    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
-    async with consuming(broker) as (_, consumer):
-        assert (await consumer.receive()).body == b"1"
-        assert outcomes(broker) == [(1, "ACCEPTED")]
-
-
-async def test_batches(broker):
-    """C16: batches are received and settled without an object per message."""
-    broker.consuming.scripts.append(serve(fake.numbered(1, 5)))
-    async with consuming(broker, mode="client") as (_, consumer):
-        first = await consumer.receive_batch(2)
-        rest = await consumer.receive_batch()
-        assert [first.num_rows, rest.num_rows] == [2, 3]
-        assert await consumer.settle(rest.slice(0, 0)) == 0
-        assert await consumer.settle(rest) == 3
-        assert await consumer.settle(first) == 2
-    assert [tag for tag, _ in outcomes(broker)] == [1, 2, 3, 4, 5]
-
-
-async def test_receive_gives_up_in_time(broker):
-    """`receive` and `receive_batch` return None when no message comes within the timeout."""
-    async with consuming(broker) as (_, consumer):
-        assert await consumer.receive(0.01) is None
-        assert await consumer.receive_batch(timeout_s=0) is None
 
 
 async def test_a_cancelled_receive_loses_no_message(broker):
@@ -129,25 +85,6 @@ async def test_a_callback_is_awaited(broker, caplog):
     assert [each.levelno for each in logged(caplog)] == [logging.ERROR]
 
 
-async def test_a_callback_may_be_a_plain_function(broker):
-    """C10: a callback need not be a coroutine function; what is not callable is refused."""
-    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
-    done = asyncio.Event()
-
-    def call_back(message):
-        if message.body == b"2":
-            done.set()
-
-    async with AsyncChannel(broker.endpoint) as it:
-        with pytest.raises(errors.InvalidArgumentError, match="'callback' is a int"):
-            await it.consume("orders", 7)
-        await it.consume("orders", call_back)
-        await done.wait()
-        await asyncio.sleep(0)
-        await it.flush()
-    assert outcomes(broker) == [(1, "ACCEPTED"), (2, "ACCEPTED")]
-
-
 async def test_a_callback_may_close_its_consumer_and_not_its_channel(broker):
     """Closing the channel from a callback is refused, as the callback would end itself."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
@@ -191,44 +128,6 @@ async def test_why_a_callbacks_consumer_ended_is_in_its_task(broker):
             await consumer.task
 
 
-async def test_pulls(broker):
-    """C9: a pull gives the messages that are ready; an unanswered pull fails in time."""
-    frames = [fake.numbered(1, 2, get_number=1), fake.get_empty(1)]
-    broker.consuming.scripts.append(serve(*frames))
-    async with AsyncChannel(broker.endpoint) as it:
-        messages = await it.get("orders", 5)
-        assert [each.body for each in messages] == [b"1", b"2"]
-        assert await messages[0].release() == 1
-        with pytest.raises(errors.BrokerUnavailableError, match="left a pull"):
-            await it.get("orders", 5, timeout_s=0.02)
-        it.acknowledge(messages[1])
-
-
-async def test_a_cut_beyond_the_grace_is_told(broker):
-    """C11: pending settlements and waiting receives fail when the channel is lost."""
-
-    def script(requests):
-        for request in requests:
-            if request.HasField("open"):
-                yield fake.opened()
-            elif request.HasField("subscribe"):
-                yield fake.numbered(1, 2)
-            elif request.HasField("settle"):
-                raise Cut
-
-    broker.consuming.scripts += [script, serve()]
-    once = {"reconnect_timeout_ms": 0}
-    async with consuming(broker, mode="client", channel=once) as (it, consumer):
-        message = await consumer.receive()
-        await consumer.receive()
-        with pytest.raises(errors.OutcomeUnknownError):
-            await message.accept()
-        with pytest.raises(errors.ClosedError, match="tags are void"):
-            await consumer.receive()
-        with pytest.raises(errors.ClosedError, match="tags are void"):
-            await it.flush()
-
-
 async def test_close_ends_an_iteration(broker):
     """Closing the channel ends an `async for` over its consumer."""
     it = AsyncChannel(broker.endpoint)
@@ -242,18 +141,6 @@ async def test_close_ends_an_iteration(broker):
     await it.close()
     await it.close()
     assert await task == []
-
-
-async def test_close_with_a_bound_gives_up(broker):
-    """C15: with an unanswered settlement, close raises after its timeout."""
-    broker.consuming.scripts.append(serve(fake.numbered(1, 1), settle=False))
-    it = AsyncChannel(broker.endpoint)
-    consumer = await it.consume("orders", mode="client")
-    settlement = (await consumer.receive()).accept()
-    with pytest.raises(errors.BrokerUnavailableError, match=r"unanswered for 0\.05 s"):
-        await it.close(0.05)
-    with pytest.raises(errors.OutcomeUnknownError):
-        await settlement
 
 
 def test_a_loop_that_is_gone_hears_nothing(broker):

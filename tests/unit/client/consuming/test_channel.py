@@ -8,20 +8,18 @@ import pytest
 
 from ackq import errors, limits
 from ackq.client import Channel, Outcome
-from ackq.client.consuming import stream
 from ackq.client.consuming.state import ChannelState, Lost
 from ackq.v1 import consuming_pb2 as pb
 from tests.fakes import scripted_channel as fake
 from tests.fakes.scripted_broker import Cut
-from tests.unit.client.consuming.scripts import channel, consuming, react, serve, settles
+from tests.unit.client.consuming.scripts import KINDS, channel, consuming, react, serve, settles
 from tests.unit.client.threads import SOON_S, client_threads, logged, refuse_threads, run_program
 
 
-def test_a_channel_connects_when_it_is_used(broker):
-    """An unused channel opens no stream and starts no thread, nor does its close."""
-    with channel(broker):
-        assert client_threads() == []
-    assert broker.consuming.streams == []
+@pytest.fixture(params=KINDS)
+def kind(request):
+    """Each kind of channel: the tests hold for both."""
+    return KINDS[request.param]
 
 
 def test_a_channel_opens_with_its_window_and_label(broker):
@@ -73,19 +71,6 @@ def test_an_undeclared_outcome_is_refused(broker):
         assert message.reject("no").result(SOON_S) == 1
 
 
-def test_settling_twice_closes_the_channel(broker):
-    """C2: earlier settlements take effect, and the end of the channel requeues the rest."""
-    with consuming(broker, fake.numbered(1, 2)) as (_, consumer):
-        message = consumer.receive(SOON_S)
-        first = message.accept()
-        with pytest.raises(errors.UnknownDeliveryTagError, match="unknown delivery tag 1"):
-            message.accept()
-        assert first.result(SOON_S) == 1
-        with pytest.raises(errors.UnknownDeliveryTagError):
-            consumer.receive(SOON_S)
-    assert [each.delivery_tag for each in settles(broker.consuming.streams[0])] == [1]
-
-
 def test_a_message_of_another_channel_closes_the_channel(broker):
     """C2: a delivery tag is valid only on its own channel."""
     broker.consuming.scripts += [serve(fake.numbered(1, 1)), serve(fake.numbered(1, 1))]
@@ -101,17 +86,6 @@ def test_a_message_of_another_channel_closes_the_channel(broker):
     assert settles(broker.consuming.streams[0]) == []
 
 
-def test_acknowledge_takes_everything_before(broker):
-    """C10, CLIENT: accepts all messages up to and including this one, in one settlement."""
-
-    with consuming(broker, fake.numbered(1, 5)) as (it, consumer):
-        messages = [consumer.receive(SOON_S) for _ in range(4)]
-        assert it.acknowledge(messages[2]).result(SOON_S) == 3
-        assert it.unacked == 1
-    ((settle),) = settles(broker.consuming.streams[0])
-    assert (settle.delivery_tag, settle.multiple) == (3, True)
-
-
 @pytest.mark.parametrize("mode", ["auto", "pre", "dups_ok", "none"])
 def test_other_modes_refuse_to_be_settled_by_hand(broker, mode):
     """C10: settling by hand in another mode raises, and the channel goes on."""
@@ -124,7 +98,7 @@ def test_other_modes_refuse_to_be_settled_by_hand(broker, mode):
         assert consumer.receive(SOON_S).body == b"2"
 
 
-def test_a_cut_within_the_grace_is_not_noticed(broker):
+def test_a_cut_within_the_grace_is_not_noticed(broker, kind):
     """C11, C15: same channel id, no duplicates; unanswered settlements keep their numbers."""
     cut = threading.Event()
 
@@ -135,7 +109,7 @@ def test_a_cut_within_the_grace_is_not_noticed(broker):
     first = react(subscribe=fake.numbered(1, 3), settle=disconnect)
     second = serve(fake.numbered(1, 5), resumed=True)
     broker.consuming.scripts += [first, second]
-    with channel(broker) as it:
+    with channel(broker, kind=kind) as it:
         consumer = it.consume("orders", mode="client")
         message = consumer.receive(SOON_S)
         settlement = message.accept()
@@ -150,7 +124,7 @@ def test_a_cut_within_the_grace_is_not_noticed(broker):
     assert "subscribe" not in fake.kinds(after)
 
 
-def test_a_cut_beyond_the_grace_closes_a_channel_that_is_not_renewed(broker):
+def test_a_cut_beyond_the_grace_closes_a_channel_that_is_not_renewed(broker, kind):
     """C11, C15: every call raises that the tags are void; settlements get their outcomes."""
     cut = threading.Event()
 
@@ -160,7 +134,7 @@ def test_a_cut_beyond_the_grace_closes_a_channel_that_is_not_renewed(broker):
 
     first = react(subscribe=fake.numbered(1, 3), settle=disconnect)
     broker.consuming.scripts += [first, serve()]
-    with channel(broker, reconnect_timeout_ms=0) as it:
+    with channel(broker, kind=kind, reconnect_timeout_ms=0) as it:
         consumer = it.consume("orders", mode="client")
         messages = [consumer.receive(SOON_S) for _ in range(3)]
         settlement = messages[0].accept()
@@ -177,24 +151,6 @@ def test_a_cut_beyond_the_grace_closes_a_channel_that_is_not_renewed(broker):
             messages[1].accept()
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [({"reconnect_timeout_ms": 0}, "the broker waits"), ({"reconnect_timeout_ms": 300}, "0.3 s")],
-)
-def test_a_broker_that_stays_away_closes_the_channel(broker, monkeypatch, options, words):
-    """C11, C17: the client retries for the broker's grace, or for its reconnect timeout."""
-    monkeypatch.setattr(stream, "_RESUMABLE_S", 0.3)
-    broker.consuming.scripts.append(react(subscribe=fake.numbered(1, 1)))
-    with channel(broker, **options) as it:
-        consumer = it.consume("orders", mode="client")
-        message = consumer.receive(SOON_S)
-        broker.close()
-        with pytest.raises(errors.ClosedError, match=f"{words} .*their tags are void"):
-            consumer.receive(SOON_S)
-        with pytest.raises(errors.ClosedError):
-            message.accept()
-
-
 def test_no_broker_at_all_is_told(broker):
     """The error names the endpoint after the retry bound."""
     broker.close()
@@ -205,14 +161,14 @@ def test_no_broker_at_all_is_told(broker):
         it.consume("orders")
 
 
-def test_what_the_broker_ends_a_channel_with_is_raised(broker):
+def test_what_the_broker_ends_a_channel_with_is_raised(broker, kind):
     """C2, C15: the broker's error is raised by every call and by unanswered settlements."""
 
     def refuse(_):
         raise errors.UnknownDeliveryTagError("unknown delivery tag 1", delivery_tag=1)
 
     broker.consuming.scripts.append(react(subscribe=fake.numbered(1, 2), settle=refuse))
-    with channel(broker) as it:
+    with channel(broker, kind=kind) as it:
         consumer = it.consume("orders", mode="client")
         settlement = consumer.receive(SOON_S).accept()
         with pytest.raises(errors.UnknownDeliveryTagError):
@@ -254,10 +210,13 @@ def test_a_failure_that_comes_while_closing_is_raised(broker):
     assert client_threads() == []
 
 
-def test_a_consumer_the_broker_ends_gives_what_it_has_first(broker):
+def test_a_consumer_the_broker_ends_gives_what_it_has_first(broker, kind):
     """A cancelled consumer hands over its messages first; the channel can still settle them."""
     reason = errors.QueueNotFoundError("The queue 'orders' was deleted.")
-    with consuming(broker, fake.numbered(1, 1), fake.cancelled("1", reason)) as (_, consumer):
+    with consuming(broker, fake.numbered(1, 1), fake.cancelled("1", reason), kind=kind) as (
+        _,
+        consumer,
+    ):
         message = consumer.receive(SOON_S)
         with pytest.raises(errors.QueueNotFoundError, match="was deleted"):
             consumer.receive(SOON_S)
@@ -337,21 +296,7 @@ def test_a_kind_of_a_later_version_is_passed_over(broker):
         assert it.consume("orders").receive(SOON_S).body == b"1"
 
 
-def test_a_pull_gives_what_there_is(broker):
-    """C9: a pull may come in several frames, and is complete with `GetEmpty`."""
-    frames = [
-        fake.numbered(1, 2, get_number=1),
-        fake.numbered(3, 3, get_number=1),
-        fake.get_empty(1),
-    ]
-    broker.consuming.scripts.append(serve(*frames))
-    with channel(broker) as it:
-        messages = it.get("orders", 5)
-        assert [each.body for each in messages] == [b"1", b"2", b"3"]
-        assert messages[0].reject("no").result(SOON_S) == 1
-
-
-def test_a_pull_without_an_answer_is_given_up(broker):
+def test_a_pull_without_an_answer_is_given_up(broker, kind):
     """C9: messages that arrive for an abandoned pull are requeued."""
     late = threading.Event()
 
@@ -361,7 +306,7 @@ def test_a_pull_without_an_answer_is_given_up(broker):
 
     subscribed = fake.numbered(1, 1, get_number=1)
     broker.consuming.scripts.append(react(subscribe=subscribed, settle=settled))
-    with channel(broker) as it:
+    with channel(broker, kind=kind) as it:
         with pytest.raises(errors.BrokerUnavailableError, match="left a pull of queue 'orders'"):
             it.get("orders", timeout_s=0.05)
         it.consume("orders")
@@ -371,11 +316,11 @@ def test_a_pull_without_an_answer_is_given_up(broker):
 
 
 @pytest.mark.parametrize("runs", [False, True])
-def test_a_batch_is_settled_by_its_tags(broker, runs):
+def test_a_batch_is_settled_by_its_tags(broker, kind, runs):
     """C16: a batch is settled whole or in part, in one settlement if the broker takes runs."""
 
     broker.consuming.scripts.append(serve(fake.numbered(1, 6), settle_runs=runs))
-    with channel(broker) as it:
+    with channel(broker, kind=kind) as it:
         consumer = it.consume("orders", mode="client", columns=["delivery_tag", "body"])
         batch = consumer.receive_batch(timeout_s=SOON_S)
         assert batch.schema.names == ["delivery_tag", "body"]
@@ -386,9 +331,9 @@ def test_a_batch_is_settled_by_its_tags(broker, runs):
     assert len(settles(broker.consuming.streams[0])) == (1 if runs else 3)
 
 
-def test_receive_gives_up_in_time(broker):
+def test_receive_gives_up_in_time(broker, kind):
     """`receive` and `receive_batch` return None when no message comes within the timeout."""
-    with channel(broker) as it:
+    with channel(broker, kind=kind) as it:
         consumer = it.consume("orders")
         assert consumer.receive(0) is None
         assert consumer.receive(0.05) is None
@@ -443,10 +388,10 @@ def test_close_wakes_who_waits(broker):
         it.consume("orders")
 
 
-def test_close_with_a_bound_gives_up(broker):
+def test_close_with_a_bound_gives_up(broker, kind):
     """C15: a broker that does not answer delays close by no more than its timeout."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 1), settle=False))
-    it = channel(broker)
+    it = channel(broker, kind=kind)
     settlement = it.consume("orders", mode="client").receive(SOON_S).accept()
     with pytest.raises(errors.BrokerUnavailableError, match=r"unanswered for 0\.1 s"):
         it.close(0.1)
@@ -454,13 +399,13 @@ def test_close_with_a_bound_gives_up(broker):
     assert client_threads() == []
 
 
-def test_leaving_by_an_exception_keeps_the_exception(broker, monkeypatch):
+def test_leaving_by_an_exception_keeps_the_exception(broker, kind, monkeypatch):
     """The exception propagates, and the channel is closed with all its threads ended."""
     monkeypatch.setattr(limits, "HEARTBEAT_SEND_MS", 100)
     broker.consuming.scripts.append(serve(fake.numbered(1, 1), settle=False))
 
     def leave():
-        with channel(broker) as it:
+        with channel(broker, kind=kind) as it:
             it.consume("orders", mode="client").receive(SOON_S).accept()
             raise KeyError
 

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 import pytest
 
 from ackq import errors
-from ackq.client import AsyncChannel
+from ackq.client import AsyncChannel, Channel
 from ackq.v1 import consuming_pb2 as pb
 from tests.fakes import scripted_channel as fake
 from tests.fakes.scripted_broker import Cut
-from tests.unit.client.consuming.scripts import channel, react, serve, settles
+from tests.unit.client.consuming.scripts import KINDS, channel, react, serve, settles
 from tests.unit.client.threads import SOON_S, client_threads, logged
 
 
@@ -24,6 +24,7 @@ class Heard:
 
     def __call__(self, reconnected):
         self.told.append(reconnected)
+        self.thread = threading.current_thread().name
         self._event.set()
 
     def wait(self):
@@ -34,6 +35,12 @@ class Heard:
 @pytest.fixture
 def heard():
     return Heard()
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    """Each kind of channel: the tests hold for both."""
+    return KINDS[request.param]
 
 
 def cut_at_settle(*frames, instance=b""):
@@ -61,10 +68,10 @@ def renewing(broker, first, second, **options):
     assert client_threads() == []
 
 
-def test_a_consumer_goes_on_with_tags_behind_those_before(broker, heard, caplog):
+def test_a_consumer_goes_on_with_tags_behind_those_before(broker, heard, kind, caplog):
     """C17: subscribes again with its prefetch; the broker's new tags from 1 are mapped."""
     first, second = cut_at_settle(fake.numbered(1, 3)), serve(fake.numbered(1, 3))
-    with renewing(broker, first, second, on_reconnect=heard) as it:
+    with renewing(broker, first, second, on_reconnect=heard, kind=kind) as it:
         consumer = it.consume("orders", mode="client", prefetch=7)
         consumer.set_prefetch(9)
         it.set_prefetch(20)
@@ -78,6 +85,7 @@ def test_a_consumer_goes_on_with_tags_behind_those_before(broker, heard, caplog)
         told = heard.wait()
         assert (told.redelivered, told.unknown, told.cause) == (3, 1, "the connection was cut")
         assert told.away_s >= 0
+        assert (heard.thread == "loop") == (kind is not Channel)
         new = [consumer.receive(SOON_S) for _ in range(3)]
         assert [each.delivery_tag for each in new] == [4, 5, 6]
         assert [each.body for each in new] == [b"1", b"2", b"3"]
@@ -98,10 +106,10 @@ def test_a_consumer_goes_on_with_tags_behind_those_before(broker, heard, caplog)
     assert "the connection was cut" in record.getMessage()
 
 
-def test_a_tag_of_before_settles_nothing_and_closes_nothing(broker, heard):
+def test_a_tag_of_before_settles_nothing_and_closes_nothing(broker, heard, kind):
     """C17: stale messages, batches and `acknowledge` fail their futures, and `flush` once."""
     first, second = cut_at_settle(fake.numbered(1, 5)), serve(fake.numbered(1, 5), settle_runs=True)
-    with renewing(broker, first, second, on_reconnect=heard) as it:
+    with renewing(broker, first, second, on_reconnect=heard, kind=kind) as it:
         consumer = it.consume("orders", mode="client", outcomes=["failed"])
         old = consumer.receive(SOON_S)
         batch = consumer.receive_batch(3, SOON_S)
@@ -149,7 +157,7 @@ def test_what_waited_to_be_sent_took_no_effect(broker, heard):
 
 
 @pytest.mark.parametrize("mode", ["auto", "dups_ok", "none"])
-def test_receive_goes_on(broker, heard, mode):
+def test_receive_goes_on(broker, heard, kind, mode):
     """C10, C17: unread messages are delivered again; without acks they are kept."""
     cut = threading.Event()
 
@@ -166,7 +174,7 @@ def test_receive_goes_on(broker, heard, mode):
             elif kind == "settle":
                 raise Cut
 
-    with renewing(broker, first, serve(fake.numbered(11, 12)), on_reconnect=heard) as it:
+    with renewing(broker, first, serve(fake.numbered(11, 12)), on_reconnect=heard, kind=kind) as it:
         consumer = it.consume("orders", mode=mode)
         got = [consumer.receive(SOON_S).body]
         cut.set()
@@ -177,10 +185,10 @@ def test_receive_goes_on(broker, heard, mode):
     assert got == [b"1", *kept, b"11", b"12"]
 
 
-def test_pre_says_that_it_does_not_know(broker, heard):
+def test_pre_says_that_it_does_not_know(broker, heard, kind):
     """C10, C17: `receive` raises for a message that may be lost, then gives the next one."""
     first, second = cut_at_settle(fake.numbered(1, 2)), serve(fake.numbered(2, 2))
-    with renewing(broker, first, second, on_reconnect=heard) as it:
+    with renewing(broker, first, second, on_reconnect=heard, kind=kind) as it:
         consumer = it.consume("orders", mode="pre")
         with pytest.raises(errors.OutcomeUnknownError):
             consumer.receive(SOON_S)
@@ -188,7 +196,7 @@ def test_pre_says_that_it_does_not_know(broker, heard):
 
 
 @pytest.mark.parametrize("mode", ["auto", "client", "pre"])
-def test_callbacks_go_on(broker, heard, caplog, mode):
+def test_callbacks_go_on(broker, heard, kind, caplog, mode):
     """C10, C17: the consumer's thread survives; settling under a void tag has no effect."""
     seen, done = [], threading.Event()
 
@@ -200,7 +208,7 @@ def test_callbacks_go_on(broker, heard, caplog, mode):
             message.accept()
 
     first, second = cut_at_settle(fake.numbered(1, 2)), serve(fake.numbered(11, 12))
-    with renewing(broker, first, second, on_reconnect=heard) as it:
+    with renewing(broker, first, second, on_reconnect=heard, kind=kind) as it:
         it.consume("orders", call_back, mode=mode)
         assert done.wait(SOON_S)
     assert seen[-2:] == [b"11", b"12"]
@@ -224,35 +232,8 @@ def test_another_channel_is_known_by_its_instance(broker, heard):
     assert subscribe.renewed
 
 
-def test_a_queue_that_is_gone_ends_its_consumer_alone(broker, heard):
-    """C17: a deleted queue cancels its own consumer, and other consumers go on."""
-    gone = errors.QueueNotFoundError("There is no queue 'bills'.")
-
-    def second(requests):
-        for request in requests:
-            if request.HasField("open"):
-                yield fake.opened(instance=b"b" * 16)
-            elif request.HasField("subscribe"):
-                if request.subscribe.queue == "bills":
-                    assert request.subscribe.renewed
-                    yield fake.cancelled("2", gone)
-                else:
-                    yield fake.numbered(1, 1)
-
-    first = cut_at_settle(fake.numbered(1, 1), instance=b"a" * 16)
-    with renewing(broker, first, second, on_reconnect=heard) as it:
-        orders = it.consume("orders", mode="client")
-        message = orders.receive(SOON_S)
-        bills = it.consume("bills")
-        message.accept()
-        heard.wait()
-        with pytest.raises(errors.QueueNotFoundError, match="bills"):
-            bills.receive(SOON_S)
-        assert orders.receive(SOON_S).body == b"1"
-
-
 @pytest.mark.parametrize("no_ack", [False, True])
-def test_a_pull_is_made_again(broker, heard, no_ack):
+def test_a_pull_is_made_again(broker, heard, kind, no_ack):
     """C9, C17: a cut pull is repeated whole; without acks only for the missing messages."""
 
     def first(requests):
@@ -270,7 +251,7 @@ def test_a_pull_is_made_again(broker, heard, no_ack):
         return fake.numbered(1, request.get.messages, get_number=1)
 
     second = react(get=get)
-    with renewing(broker, first, second, on_reconnect=heard) as it:
+    with renewing(broker, first, second, on_reconnect=heard, kind=kind) as it:
         messages = it.get("orders", 3, no_ack=no_ack)
     assert asked == [1 if no_ack else 3]
     assert [each.body for each in messages] == (
@@ -327,60 +308,8 @@ def test_a_callback_of_the_application_that_raises_stops_nothing(broker, caplog)
         ({"on_reconnect": asyncio.sleep}, "'on_reconnect' is a coroutine function"),
     ],
 )
-@pytest.mark.parametrize("kind", [channel, lambda broker, **o: AsyncChannel(broker.endpoint, **o)])
+@pytest.mark.parametrize("kind", [Channel, AsyncChannel])
 def test_bad_options_are_told(broker, kind, options, words):
+    """C17: the error names the option that is wrong."""
     with pytest.raises(errors.InvalidArgumentError, match=words):
-        kind(broker, **options)
-
-
-def test_an_asynchronous_channel_is_renewed(broker):
-    """C17: an `AsyncChannel` goes on receiving, and runs `on_reconnect` on the loop."""
-    told = []
-
-    async def main():
-        loop = asyncio.get_running_loop()
-
-        def on_reconnect(reconnected):
-            assert asyncio.get_running_loop() is loop
-            told.append(reconnected.redelivered)
-
-        async with AsyncChannel(broker.endpoint, on_reconnect=on_reconnect) as it:
-            consumer = await it.consume("orders", mode="client")
-            old = await consumer.receive()
-            with pytest.raises(errors.OutcomeUnknownError):
-                await old.accept()
-            new = await consumer.receive()
-            with pytest.raises(errors.StaleDeliveryTagError):
-                await old.accept()
-            with pytest.raises(errors.OutcomeUnknownError):
-                await it.flush()
-            await it.flush()
-            return new.delivery_tag, await new.accept()
-
-    broker.consuming.scripts += [cut_at_settle(fake.numbered(1, 1)), serve(fake.numbered(1, 1))]
-    assert asyncio.run(main()) == (2, 1)
-    assert told == [1]
-
-
-@pytest.mark.parametrize("mode", ["auto", "pre"])
-def test_asynchronous_callbacks_go_on(broker, mode):
-    """C10, C17: the callbacks' task survives the renewal."""
-    seen = []
-
-    async def main():
-        done = asyncio.Event()
-
-        async def call_back(message):
-            seen.append(message.body)
-            if message.body == b"12":
-                done.set()
-
-        async with AsyncChannel(broker.endpoint) as it:
-            await it.consume("orders", call_back, mode=mode)
-            await done.wait()
-            await asyncio.sleep(0)
-
-    broker.consuming.scripts += [cut_at_settle(fake.numbered(1, 2)), serve(fake.numbered(11, 12))]
-    asyncio.run(main())
-    assert seen[-2:] == [b"11", b"12"]
-    assert (b"1" in seen) == (mode == "auto")
+        kind(broker.endpoint, **options)

@@ -1,15 +1,22 @@
 """The next action of a channel's state machine, with time passed in: C2, C5, C8-C11."""
 
+from collections import deque
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ackq import errors, limits
 from ackq.client.connection.duplex import Finish, Lost, Send, Wait
 from ackq.client.consuming.inbox import Content
-from ackq.client.consuming.state import ChannelSettings, ChannelState
+from ackq.client.consuming.settlement import Settlement
+from ackq.client.consuming.state import ChannelSettings, ChannelState, Subscription
+from ackq.client.outcomes import When
 from ackq.client.ranges import Range
-from ackq.outcomes import ACCEPT, Outcome
+from ackq.outcomes import ACCEPT, RELEASE, Outcome
 from ackq.v1 import consuming_pb2 as pb
 from tests.fakes import scripted_channel as fake
+from tests.unit.client.consuming.settlement_model import SettlementModel
 
 SEND_S = limits.HEARTBEAT_SEND_MS / 1000
 LOST_S = limits.HEARTBEAT_MS / 1000
@@ -106,33 +113,6 @@ def test_a_subscription_says_what_it_will_use(state):
     )
 
 
-def test_an_outcome_the_broker_lacks_is_refused():
-    """C5: an unsupported outcome is refused before anything is sent."""
-    state = channel(opened=False)
-    state.on_opened(pb.ChannelOpened(outcomes=[pb.OUTCOME_ACCEPTED, pb.OUTCOME_RELEASED]), 0.0)
-    with pytest.raises(errors.InvalidOperationError, match="does not support the outcome failed"):
-        subscribe(state, outcomes=[Outcome.FAILED])
-    assert kinds(state) == []
-
-
-def test_messages_are_handed_over_in_order(state, consumer):
-    """C1: tags grow by one, and the application gets messages in tag order."""
-    deliver(state, 1, 3)
-    deliver(state, 4, 5)
-    first = state.take(consumer, 2)
-    assert (first.rows, first.runs) == (2, [(1, 2)])
-    assert bodies(state, consumer) == [b"3", b"4", b"5"]
-    assert len(state.unsettled.unacked) == 5
-
-
-def test_a_frame_that_comes_again_is_dropped(state, consumer):
-    """C11: a repeated frame is dropped by tag, whole or in part."""
-    deliver(state, 1, 3)
-    assert deliver(state, 1, 3) is None
-    deliver(state, 2, 5)
-    assert bodies(state, consumer) == [b"1", b"2", b"3", b"4", b"5"]
-
-
 def test_rows_of_a_frame_that_are_news_keep_their_tags(state, consumer):
     """C11: new rows around a row that is a duplicate keep their tags."""
     deliver(state, 3, 3)
@@ -141,15 +121,6 @@ def test_rows_of_a_frame_that_are_news_keep_their_tags(state, consumer):
     while (one := state.take(consumer, 1)) is not None:
         taken.append((one.runs[0].first, one.content.value("body", one.row)))
     assert taken == [(3, b"3"), (1, b"1"), (2, b"2"), (4, b"4"), (5, b"5")]
-
-
-def test_each_consumer_gets_its_own(state):
-    """C8: consumers of a channel share its tags, but not their messages."""
-    first, second = subscribe(state), subscribe(state, "bills")
-    deliver(state, 1, 2)
-    deliver(state, 3, 3, consumer="2")
-    assert bodies(state, second) == [b"3"]
-    assert bodies(state, first) == [b"1", b"2"]
 
 
 def test_messages_for_nobody_are_an_error(state):
@@ -191,13 +162,6 @@ def test_a_sign_of_life_is_sent_when_nothing_else_is(state):
     assert requests(state, SEND_S)[1] == Wait(2 * SEND_S)
 
 
-def test_the_broker_may_ask_for_more_signs_of_life():
-    """C12: the interval is the `heartbeat_ms` of the answer to the open."""
-    state = channel(opened=False)
-    state.on_opened(pb.ChannelOpened(outcomes=fake.ALL, heartbeat_ms=500), 0.0)
-    assert requests(state)[1] == Wait(0.5)
-
-
 @pytest.mark.parametrize("opened", [True, False])
 def test_a_silent_broker_is_lost(opened):
     """C12: a silent broker is lost, even if it never answered the open."""
@@ -230,20 +194,6 @@ def test_a_process_that_oversleeps_the_answer_to_its_open():
     assert requests(state, 100 + SEND_S) == ([], Wait(100 + 2 * SEND_S))
     assert requests(state, 100 + 2 * SEND_S) == ([], Wait(100 + LOST_S))
     assert isinstance(requests(state, 100 + LOST_S)[1], Lost)
-
-
-def test_a_cut_channel_goes_on(state):
-    """C11: unanswered requests are repeated; repeated deliveries are dropped by tag."""
-    known, unknown = subscribe(state), subscribe(state, "bills")
-    requests(state)
-    deliver(state, 1, 2)
-    state.on_disconnect(1.0)
-    assert requests(state, 1.0) == ([], Wait(1.0 + SEND_S))
-    assert state.on_opened(pb.ChannelOpened(outcomes=fake.ALL, resumed=True), 1.5)
-    sent, _ = requests(state, 1.5)
-    assert [each.subscribe.consumer for each in sent] == [unknown.request.consumer]
-    deliver(state, 1, 3)
-    assert bodies(state, known) == [b"1", b"2", b"3"]
 
 
 def test_after_a_cut_settlements_are_asked_again_before_anything_is_acked(state, consumer):
@@ -301,22 +251,6 @@ def test_after_a_cut_everything_that_stands_is_said_again(state):
     assert sent[3].unsubscribe.consumer == closed.request.consumer
 
 
-def test_what_a_closed_consumer_did_not_read_goes_back(state, consumer):
-    """C4: unread messages and those still in flight to it are released."""
-    deliver(state, 1, 3)
-    state.take(consumer, 1)
-    state.unsubscribe(consumer)
-    deliver(state, 4, 4)
-    sent, _ = requests(state)
-    settles = [each.settle for each in sent if each.HasField("settle")]
-    assert [(each.delivery_tag, each.outcome) for each in settles] == [
-        (2, pb.OUTCOME_RELEASED),
-        (3, pb.OUTCOME_RELEASED),
-        (4, pb.OUTCOME_RELEASED),
-    ]
-    assert len(state.unsettled.unacked) == 1
-
-
 def test_nothing_is_given_back_to_a_channel_that_ends(state):
     """C12: the channel's end requeues; a settlement after the half-close has no answer."""
     state.unsubscribe(subscribe(state))
@@ -359,33 +293,6 @@ def test_closing_consumers_leaves_nothing_behind(state):
         requests(state)
     assert state.inboxes == []
     assert len(state._closed) == limits.MAX_CONSUMERS_PER_CHANNEL
-
-
-@pytest.mark.parametrize("found", [0, 2, 3])
-def test_a_pull_is_complete_with_all_or_with_the_word(found, state):
-    """C9: a pull is complete with all messages asked for, or with `GetEmpty`."""
-    pull = state.pull("orders", 3, no_ack=False)
-    if found:
-        deliver(state, 1, found, get_number=1)
-    assert pull.complete == (found == 3)
-    if not pull.complete:
-        assert state.on_get_empty(1) is pull
-    assert pull.complete
-    assert bodies(state, pull) == [b"%d" % tag for tag in range(1, found + 1)]
-    assert state.inboxes == []
-
-
-def test_what_comes_for_a_pull_that_was_given_up_goes_back(state):
-    """C9: messages that arrive for a cancelled pull are released."""
-    pull = state.pull("orders", 3, no_ack=False)
-    deliver(state, 1, 1, get_number=1)
-    state.cancel_pull(pull)
-    deliver(state, 2, 2, get_number=1)
-    state.on_get_empty(1)
-    settles = [each.settle for each in requests(state)[0] if each.HasField("settle")]
-    assert {each.outcome for each in settles} == {pb.OUTCOME_RELEASED}
-    assert settles[-1].delivery_tag == 2
-    assert state.inboxes == []
 
 
 def test_a_small_prefetch_makes_laziness_small(state):
@@ -443,3 +350,172 @@ def test_what_is_acked_on_a_renewed_channel_has_the_brokers_tags(state, consumer
     (ack,) = (each.transport_ack for each in requests(state, 5.0)[0])
     assert ack.delivery_tag == 3
     assert [each.first for each in state.take(consumer, 9).runs] == [6]
+
+
+class Application:
+    """A channel in any order of its events, and a broker that repeats what a cut may have lost."""
+
+    def __init__(self, *, settle_runs):
+        self.opened = pb.ChannelOpened(outcomes=fake.ALL, settle_runs=settle_runs, resumed=True)
+        self.state = channel(opened=False)
+        self.state.on_opened(self.opened, 0.0)
+        self.inboxes = [subscribe(self.state)]
+        self.now = 0.0
+        self.handed_over = set()
+        self.wanted = {}  # the outcome that each message must get
+        self.model = SettlementModel()
+        self.delivered = 0
+        self.owners = {}  # the inbox of each message
+        self.gone, self.pulled = set(), set()  # consumers and pulls that the broker has answered
+        self.frames = []  # the broker's, without a transport ack, each with its last tag
+        self.to_broker, self.to_client = deque(), deque()
+
+    def deliver(self, count):
+        inbox = self.inboxes[count % len(self.inboxes)]
+        if isinstance(inbox, Subscription) and inbox.request.consumer not in self.gone:
+            self._deliver(inbox, count, consumer=inbox.request.consumer)
+
+    def _deliver(self, inbox, count, **address):
+        first, self.delivered = self.delivered + 1, self.delivered + count
+        tags = range(first, self.delivered + 1)
+        self.model.open.update(tags)
+        self.owners.update(dict.fromkeys(tags, inbox))
+        frame = fake.numbered(first, self.delivered, **address)
+        self.frames.append((self.delivered, frame))
+        self.to_client.append(frame)
+
+    def take(self, count):
+        for inbox in self.inboxes:
+            if not inbox.closed and (taken := self.state.take(inbox, count)) is not None:
+                tags = [tag for run in taken.runs for tag in range(run.first, run.last + 1)]
+                batch = taken.content.batch(("body",), taken.row, taken.rows)
+                assert batch.column(0).to_pylist() == [b"%d" % tag for tag in tags]
+                assert {self.owners[tag] for tag in tags} == {inbox}
+                assert not self.handed_over & set(tags)
+                self.handed_over.update(tags)
+
+    def _pick(self, at):
+        tags = [tag for tag in range(1, self.delivered + 1) if tag in self.state.unsettled.unacked]
+        return tags[at % len(tags)] if tags else None
+
+    def _settle(self, at, disposition):
+        if (tag := self._pick(at)) is not None:
+            self.state.unsettled.settle([Range(tag, tag)], disposition, Settlement())
+            self.wanted[tag] = disposition.outcome
+
+    def accept(self, at):
+        self._settle(at, ACCEPT)
+
+    def release(self, at):
+        self._settle(at, RELEASE)
+
+    def accept_lazily(self, at):
+        if (tag := self._pick(at)) is not None:
+            self.state.accept([Range(tag, tag)], When.LAZILY, self.now)
+            self.wanted[tag] = Outcome.ACCEPTED
+
+    def accept_up_to(self, at):
+        if (tag := self._pick(at)) is not None:
+            mine = [each for each in range(1, tag + 1) if each in self.state.unsettled.unacked]
+            self.state.unsettled.settle_up_to(tag, ACCEPT, Settlement())
+            self.wanted.update(dict.fromkeys(mine, Outcome.ACCEPTED))
+
+    def subscribe(self, _):
+        self.inboxes.append(subscribe(self.state))
+
+    def pull(self, messages):
+        self.inboxes.append(self.state.pull("orders", messages, no_ack=False))
+
+    def close(self, at):
+        inbox = self.inboxes[at % len(self.inboxes)]
+        if isinstance(inbox, Subscription):
+            self.state.unsubscribe(inbox)
+        elif not inbox.closed:
+            self.state.cancel_pull(inbox)
+
+    def send(self, _=0):
+        self.to_broker.extend(requests(self.state, self.now)[0])
+
+    def handle(self, _=0):
+        """The broker handles a request."""
+        if not self.to_broker:
+            return
+        request = self.to_broker.popleft()
+        kind = request.WhichOneof("kind")
+        if kind == "settle":
+            self.to_client.append(fake.settled(request, self.model.settle(request.settle)))
+        elif kind == "transport_ack":
+            acked = request.transport_ack.delivery_tag
+            self.frames = [each for each in self.frames if each[0] > acked]
+        elif kind == "unsubscribe":
+            self.gone.add(request.unsubscribe.consumer)
+        elif kind == "get":
+            number = request.get.number
+            if number not in self.pulled:
+                self.pulled.add(number)
+                pull = next(each for each in self.inboxes if each.request == request.get)
+                self._deliver(pull, min(2, request.get.messages), get_number=number)
+            self.to_client.append(fake.get_empty(number))
+
+    def receive(self, _=0):
+        if self.to_client:
+            frame = self.to_client.popleft()
+            header, kind = frame.header, frame.header.WhichOneof("kind")
+            if kind == "delivery":
+                content = Content(header.delivery.runs, frame.block)
+                self.state.on_delivery(header.delivery, content, self.now)
+            elif kind == "get_empty":
+                self.state.on_get_empty(header.get_empty.number)
+            else:
+                settlement = self.state.on_settled(header.settled)
+                assert settlement is None or not settlement.mismatched
+
+    def cut(self, handled):
+        for _ in range(handled):
+            self.handle()
+        self.to_broker.clear()
+        self.state.on_disconnect(self.now)
+        assert self.state.on_opened(self.opened, self.now)
+        self.to_client = deque(frame for _, frame in self.frames)
+
+    def finish(self):
+        self._settle_down()
+        while any(inbox.rows for inbox in self.inboxes if not inbox.closed):
+            self.take(100)
+        while self.state.unsettled.unacked:
+            self.accept(0)
+        self._settle_down()
+
+    def _settle_down(self):
+        self.send()
+        while self.to_broker or self.to_client or not self.state.unsettled.idle:
+            self.now += 1.0
+            self.state.on_frame(self.now)
+            self.send()
+            self.handle()
+            self.receive()
+
+
+STEPS = (
+    *("deliver", "take", "accept", "release", "accept_lazily", "accept_up_to"),
+    *("subscribe", "pull", "close", "send", "handle", "receive", "cut"),
+)
+
+
+@pytest.mark.parametrize("settle_runs", [False, True])
+@settings(max_examples=400)
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(1, 6)), max_size=50))
+def test_each_message_is_handed_over_once_and_settled_as_asked(settle_runs, steps):
+    """C1-C4, C9, C11, C15: despite cuts and repeats each message comes once, to its consumer.
+
+    What a closed consumer or pull did not read is released.
+    """
+    application = Application(settle_runs=settle_runs)
+    for step, argument in steps:
+        getattr(application, step)(argument)
+    application.finish()
+    unread = set(application.owners) - application.handed_over
+    assert all(application.owners[tag].closed for tag in unread)
+    released = dict.fromkeys(unread, Outcome.RELEASED)
+    assert application.model.outcomes == application.wanted | released
+    assert application.model.open == set()

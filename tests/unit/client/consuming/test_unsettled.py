@@ -1,20 +1,13 @@
 """Settlements and their coalescing, against a model of the broker: C2, C3, C11, C15, C16."""
 
-from collections import deque
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ackq import errors, limits
 from ackq.client.consuming import unsettled as module
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.unsettled import LAZY_S, Unsettled
 from ackq.client.ranges import Range
-from ackq.outcomes import ACCEPT, RELEASE, Disposition, Outcome
-from tests.unit.client.consuming.settlement_model import SettlementModel
-
-REJECT = Disposition(Outcome.REJECTED, "no")
+from ackq.outcomes import ACCEPT
 
 
 def having(last, *, settle_runs=False, **fields):
@@ -58,35 +51,6 @@ def test_settlements_in_order_leave_as_one():
     assert [each.result(0) for each in futures] == [1] * 99
 
 
-def test_a_single_one_is_no_multiple():
-    """C3: one message is settled without `multiple`, which might cover others."""
-    unsettled = having(2)
-    settle(unsettled, 1)
-    (request,) = sent(unsettled)
-    assert (request.delivery_tag, request.multiple) == (1, False)
-
-
-def test_a_message_that_is_kept_is_not_settled_with_others():
-    """C3: a `multiple` never covers a tag above the lowest unsettled one."""
-    unsettled = having(5)
-    for tag in (1, 2, 4, 5):
-        settle(unsettled, tag)
-    requests = [(each.delivery_tag, each.multiple) for each in sent(unsettled)]
-    assert requests == [(2, True), (4, False), (5, False)]
-
-
-def test_what_the_application_has_not_seen_is_kept():
-    """C3, C10: a `multiple` does not cover a message in another consumer's inbox."""
-    unsettled = having(3)
-    unsettled.unread.add(4, 4)
-    unsettled.unread.add(5, 5)
-    unsettled.hand_over([Range(5, 5)])
-    for tag in (1, 2, 3, 5):
-        settle(unsettled, tag)
-    requests = [(each.delivery_tag, each.multiple) for each in sent(unsettled)]
-    assert requests == [(3, True), (5, False)]
-
-
 def test_what_did_not_arrive_is_kept():
     """C3: a `multiple` does not cover a tag that has not arrived yet."""
     unsettled = having(1)
@@ -96,21 +60,6 @@ def test_what_did_not_arrive_is_kept():
     unsettled.settle([Range(3, 4)], ACCEPT, None)
     requests = [(each.delivery_tag, each.multiple) for each in sent(unsettled, missing=2)]
     assert requests == [(1, False), (3, False), (4, False)]
-
-
-def test_outcomes_are_not_mixed():
-    """C4: settlements of different outcomes are sent apart, one per stretch of tags."""
-    unsettled = having(9)
-    for tag in range(1, 10):
-        settle(unsettled, tag, disposition=REJECT if tag == 4 else ACCEPT)
-    model = SettlementModel(9)
-    requests = sent(unsettled)
-    assert sum(map(model.settle, requests)) == 9
-    assert len(requests) == 3
-    assert [
-        tag for tag, disposition in model.outcomes.items() if disposition is Outcome.REJECTED
-    ] == [4]
-    assert {each.reason for each in requests} == {"", "no"}
 
 
 def test_runs_go_to_a_broker_that_takes_them():
@@ -161,31 +110,6 @@ def test_an_unknown_tag_in_a_run_is_named():
     assert caught.value.fields == {"delivery_tag": "4"}
 
 
-def test_up_to_takes_what_is_unsettled():
-    """C3: settles each unsettled message up to and including the tag, and no other."""
-    unsettled = having(10)
-    settle(unsettled, 2)
-    future = Settlement()
-    unsettled.settle_up_to(6, ACCEPT, future)
-    (request,) = sent(unsettled)
-    assert (request.delivery_tag, request.multiple) == (6, True)
-    answer(unsettled, request, 6)
-    assert future.result(0) == 5
-    assert unsettled.unacked.lowest == 7
-
-
-def test_up_to_leaves_what_was_not_handed_over():
-    """C10: a message that the application has not received is not settled with the rest."""
-    unsettled = having(2)
-    unsettled.unread.add(3, 3)
-    unsettled.unread.add(4, 4)
-    unsettled.hand_over([Range(4, 4)])
-    unsettled.settle_up_to(4, ACCEPT, None)
-    model = SettlementModel(4)
-    assert sum(map(model.settle, sent(unsettled))) == 3
-    assert model.open == {3}
-
-
 def test_up_to_nothing_is_refused():
     """C2, C3: settling up to a tag that is no longer outstanding fails, as in RabbitMQ."""
     unsettled = having(3)
@@ -214,23 +138,6 @@ def test_enough_lazily_accepted_messages_leave_at_once():
     assert unsettled.wake_at == 0
 
 
-def test_what_is_settled_at_once_takes_the_lazy_along():
-    """C10: lazy accepts are sent no later than any later settlement."""
-    unsettled = having(3)
-    unsettled.accept_lazily([Range(1, 1)], 5.0)
-    settle(unsettled, 2)
-    (request,) = sent(unsettled, now=5.0)
-    assert request.delivery_tag == 2
-
-
-def test_a_hurry_ends_the_laziness():
-    """C10: lazy accepts are sent at once when the channel is closed."""
-    unsettled = having(3)
-    unsettled.accept_lazily([Range(1, 1)], 5.0)
-    unsettled.flush_lazy()
-    assert len(sent(unsettled, now=5.0)) == 1
-
-
 def test_the_unanswered_have_a_bound(monkeypatch):
     """C11: unanswered settlements are bounded, as the broker's reply cache is."""
     monkeypatch.setattr(module, "_UNANSWERED", 2)
@@ -256,20 +163,6 @@ def test_behind_a_few_unanswered_ones_settlements_are_collected(monkeypatch):
     answer(unsettled, first[0], 1)
     (collected,) = sent(unsettled)
     assert (collected.delivery_tag, collected.multiple) == (8, True)
-
-
-def test_after_a_cut_the_unanswered_are_asked_again():
-    """C11, C15: unanswered settlements are repeated in order under their numbers, first."""
-    unsettled = having(9)
-    for tag in (2, 4, 6):
-        settle(unsettled, tag)
-    first, second, third = sent(unsettled)
-    answer(unsettled, second, 1)
-    unsettled.on_disconnect()
-    settle(unsettled, 8)
-    again = sent(unsettled)
-    assert again[:2] == [first, third]
-    assert [each.delivery_tag for each in again] == [2, 6, 8]
 
 
 def test_an_answer_that_comes_twice_counts_once():
@@ -321,115 +214,3 @@ def test_what_is_settled_alike_is_one_entry(wanted):
         unsettled.settle([Range(tag, tag)], ACCEPT, Settlement() if wanted else None)
     (pending,) = unsettled._unsent.values()
     assert pending.runs == [[1, 100]]
-
-
-class Application:
-    """Settles its messages in any way; `wanted` is the outcome that each must get."""
-
-    def __init__(self, *, settle_runs):
-        self.unsettled = Unsettled()
-        self.unsettled.settle_runs = settle_runs
-        self.model = SettlementModel()
-        self.wanted = {}
-        self.delivered = 0
-        self.wire = deque()  # on its way to the broker
-        self.deliver(3)
-        self.hand_over(0)
-
-    def deliver(self, more):
-        first, self.delivered = self.delivered + 1, self.delivered + 1 + more
-        self.model.open |= set(range(first, self.delivered + 1))
-        self.unsettled.unread.add(first, self.delivered)
-
-    def hand_over(self, pick):
-        if self.unsettled.unread:
-            tag = self.picked(self.unsettled.unread, pick)
-            last = tag
-            while last + 1 in self.unsettled.unread:
-                last += 1
-            self.unsettled.hand_over([Range(tag, last)])
-
-    def settle(self, pick, disposition):
-        if self.unsettled.unacked:
-            tag = self.picked(self.unsettled.unacked, pick)
-            settle(self.unsettled, tag, disposition=disposition)
-            self.wanted[tag] = disposition.outcome
-
-    def accept(self, pick):
-        self.settle(pick, ACCEPT)
-
-    def release(self, pick):
-        self.settle(pick, RELEASE)
-
-    def accept_lazily(self, pick):
-        if self.unsettled.unacked:
-            tag = self.picked(self.unsettled.unacked, pick)
-            self.unsettled.accept_lazily([Range(tag, tag)], 0.0)
-            self.wanted[tag] = Outcome.ACCEPTED
-
-    def accept_up_to(self, pick):
-        if self.unsettled.unacked:
-            tag = self.picked(self.unsettled.unacked, pick)
-            mine = [each for each in range(1, tag + 1) if each in self.unsettled.unacked]
-            self.unsettled.settle_up_to(tag, ACCEPT, Settlement())
-            self.wanted.update(dict.fromkeys(mine, Outcome.ACCEPTED))
-
-    def release_unread(self, pick):
-        if self.unsettled.unread:
-            tag = self.picked(self.unsettled.unread, pick)
-            self.unsettled.release_unread([Range(tag, tag)])
-            self.wanted[tag] = Outcome.RELEASED
-
-    def picked(self, tags, pick):
-        members = [each for each in range(1, self.delivered + 1) if each in tags]
-        return members[pick % len(members)]
-
-    def send(self, _, now=0.0):
-        """Sends all settlements that may be sent."""
-        self.wire.extend(sent(self.unsettled, now=now))
-
-    def answer(self, _):
-        """The broker handles one settlement, and its answer arrives."""
-        if self.wire:
-            request = self.wire.popleft()
-            done = self.unsettled.on_settled(request.number, self.model.settle(request))
-            assert done is None or not done.mismatched
-
-    def cut(self, handled):
-        """The broker handles some settlements in flight; their answers and the rest are lost."""
-        for _ in range(min(handled, len(self.wire))):
-            self.model.settle(self.wire.popleft())
-        self.wire.clear()
-        self.unsettled.on_disconnect()
-
-    def finish(self):
-        while not self.unsettled.idle:
-            self.send(0, now=9.0)
-            self.answer(0)
-
-
-STEPS = (
-    "accept",
-    "accept_lazily",
-    "accept_up_to",
-    "answer",
-    "cut",
-    "deliver",
-    "release_unread",
-    "hand_over",
-    "release",
-    "send",
-)
-STEP = st.tuples(st.sampled_from(STEPS), st.integers(0, 5))
-
-
-@pytest.mark.parametrize("settle_runs", [False, True])
-@settings(max_examples=400)
-@given(st.lists(STEP, min_size=4, max_size=40))
-def test_the_broker_settles_what_the_application_settled(settle_runs, steps):
-    """C2-C4, C11, C15: each message is settled once and as asked, despite cuts and repeats."""
-    application = Application(settle_runs=settle_runs)
-    for step, argument in steps:
-        getattr(application, step)(argument)
-    application.finish()
-    assert application.model.outcomes == application.wanted
