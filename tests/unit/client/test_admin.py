@@ -4,27 +4,15 @@ import pytest
 
 from ackq import errors
 from ackq.client import Admin, close_channels
-from ackq.info import BatchInfo, DroppedBatch, SettledSession, WriterInfo
-from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
-from ackq.wire import columns
-from ackq.wire.answers import decoded
+from ackq.info import BatchInfo, WriterInfo
+from ackq.v1 import admin_pb2, publishing_pb2
 from tests.fakes.scripted_broker import FakeBroker
-from tests.unit.client.blocks.test_decoding import content, runs
 
 
 @pytest.fixture
 def admin(broker):
     with Admin(broker.endpoint) as client:
         yield client
-
-
-def test_declare_sends_every_property(broker, admin):
-    """Q1: a declare sends all properties that identify the queue."""
-    admin.declare_queue("q", durable=False, max_length=5, overflow="drop-head", delivery_limit=3)
-    assert broker.admin.queues["q"].properties == admin_pb2.QueueProperties(
-        max_length=5, overflow=admin_pb2.OVERFLOW_DROP_HEAD, delivery_limit=3
-    )
-    assert not admin.declare_queue("q").created
 
 
 def test_warnings_of_a_declare_are_logged(broker, admin, caplog):
@@ -57,141 +45,69 @@ def test_unknown_choice_names_the_known_ones(admin):
         admin.declare_exchange("x", "headers")
 
 
-def test_queue_by_name(broker, admin):
-    broker.admin.queues["q"] = admin_pb2.QueueInfo(queue="q", ready=4)
-    assert admin.queue("q").ready == 4
-    assert [each.queue for each in admin.queues()] == ["q"]
-
-
-def test_brokers_error_arrives_whole(broker, admin):
-    """Code, message and fields of the broker's error reach the caller."""
-    broker.admin.failures.append(errors.QueueNotFoundError("There is no queue 'q'.", queue="q"))
-    with pytest.raises(errors.QueueNotFoundError) as failure:
-        admin.queue("q")
-    assert (str(failure.value), failure.value.fields) == ("There is no queue 'q'.", {"queue": "q"})
-
-
 def test_call_the_server_does_not_have(admin):
     """A call that the server does not implement raises `UnsupportedError`."""
     with pytest.raises(errors.UnsupportedError, match="does not offer this call"):
         admin.info()
 
 
-def test_no_broker_names_the_endpoint():
-    with pytest.raises(errors.BrokerUnavailableError, match=r"127\.0\.0\.1:1") as failure:
-        Admin("127.0.0.1:1").purge_queue("q")
-    assert "refused" in failure.value.fields["cause"]
-
-
-def test_browse_gives_positions(broker, admin):
-    """Q5: a browse has positions, and all columns when none are named."""
-    broker.admin.browses = [
-        admin_pb2.BrowseResponse(header=runs((3, 2)), block=content([b"a", b"b"]))
-    ]
-    (batch,) = admin.browse("q", first_position=3, max_messages=2)
-    assert batch.schema.names == list(columns.BROWSED)
-    assert batch.column("position").to_pylist() == [3, 4]
-    (request,) = broker.admin.browse_requests
-    assert (request.queue, request.first_position, request.max_messages) == ("q", 3, 2)
-    (batch,) = admin.browse("q", columns=["leased", "body"])
-    assert batch.schema.names == ["leased", "body"]
-
-
-def test_settle_session_sends_ranges(broker, admin):
-    """S8: an operator rejects or releases tags of a lease."""
-    answer = sessions_pb2.SettleSessionResponse(settled=3, dead_lettered=3, epoch=4)
-    broker.sessions.operations.append(answer)
-    done = admin.settle_session("s", "rejected", [(5, 5), (7, 8)], reason="bad", fence=True)
-    assert done == SettledSession(settled=3, dead_lettered=3, epoch=4)
-    assert broker.sessions.operation_requests == [
-        sessions_pb2.SettleSessionRequest(
-            session="s",
-            outcome=consuming_pb2.OUTCOME_REJECTED,
-            first_tag=[5, 7],
-            last_tag=[5, 8],
-            reason="bad",
-            fence=True,
-        )
-    ]
-    with pytest.raises(errors.InvalidArgumentError, match="first tag"):
-        admin.settle_session("s", "released", [(-1, 1)])
-    with pytest.raises(errors.InvalidArgumentError, match="accepted, failed"):
-        admin.settle_session("s", "nacked", [(1, 1)])
-
-
-def test_browse_lease_gives_delivery_tags(broker, admin):
-    """S8: all columns when none are named; range and limit go to the broker."""
-    broker.sessions.lease_frames = [
-        sessions_pb2.BrowseLeaseResponse(header=runs((3, 2)), block=content([b"a", b"b"]))
-    ]
-    (batch,) = admin.browse_lease("s", first_tag=3, last_tag=9, max_messages=2)
-    assert batch.schema.names == list(columns.DELIVERED)
-    assert batch.column("delivery_tag").to_pylist() == [3, 4]
-    (request,) = broker.sessions.operation_requests
-    assert (request.session, request.first_tag, request.last_tag) == ("s", 3, 9)
-    assert request.max_messages == 2
-    with pytest.raises(errors.SchemaError, match="colour"):
-        admin.browse_lease("s", columns=["colour"])
-
-
 def key(writer, batch_id):
     return publishing_pb2.BatchKey(writer=writer, batch_id=batch_id)
 
 
-def test_batches_are_asked_for_page_by_page(broker, admin):
-    """K3: each page begins after the last batch of the previous page, for the same queue."""
-    batches = [publishing_pb2.BatchInfo(writer="w", batch_id=each) for each in range(3)]
-    broker.publishing.operations += [
-        publishing_pb2.ListBatchesResponse(batches=batches[:2], more=True),
-        publishing_pb2.ListBatchesResponse(batches=batches[2:]),
-    ]
-    assert admin.batches("q") == [decoded(BatchInfo, each) for each in batches]
-    assert broker.publishing.operation_requests == [
-        publishing_pb2.ListBatchesRequest(queue="q"),
-        publishing_pb2.ListBatchesRequest(queue="q", after=key("w", 1)),
-    ]
+def writers(*names, more=False):
+    found = [publishing_pb2.WriterInfo(writer=name) for name in names]
+    return publishing_pb2.ListWritersResponse(writers=found, more=more)
 
 
-def test_one_batch_is_asked_for_by_its_name(broker, admin):
-    """K3: batch and drop requests name writer and batch id; a drop may be forced."""
-    found = publishing_pb2.BatchInfo(writer="w", batch_id=7, stages=1)
-    dropped = publishing_pb2.DropBatchResponse(stages=1, rows=2, payload_bytes=3)
-    broker.publishing.operations += [
-        publishing_pb2.ListBatchesResponse(batches=[found]),
-        dropped,
-    ]
-    assert admin.batch("w", 7) == BatchInfo(writer="w", batch_id=7, stages=1)
-    done = admin.drop_batch("w", 7, force=True)
-    assert done == DroppedBatch(stages=1, rows=2, payload_bytes=3)
-    assert broker.publishing.operation_requests == [
-        publishing_pb2.ListBatchesRequest(batch=key("w", 7)),
-        publishing_pb2.DropBatchRequest(batch=key("w", 7), force=True),
-    ]
-    with pytest.raises(errors.InvalidArgumentError, match="batch_id"):
-        admin.drop_batch("w", -1)
+def batches(*numbers, more=False):
+    found = [publishing_pb2.BatchInfo(writer="w", batch_id=number) for number in numbers]
+    return publishing_pb2.ListBatchesResponse(batches=found, more=more)
 
 
-def test_writers_are_asked_for_page_by_page(broker, admin):
-    """K3, A10: writers idle for a given time; one is forgotten, one given to a user."""
-    writers = [publishing_pb2.WriterInfo(writer=name) for name in "abc"]
-    broker.publishing.operations += [
-        publishing_pb2.ListWritersResponse(writers=writers[:2], more=True),
-        publishing_pb2.ListWritersResponse(writers=writers[2:]),
-        publishing_pb2.ListWritersResponse(writers=writers[:1]),
-        publishing_pb2.ForgetWriterResponse(forgotten=True),
-        publishing_pb2.AssignWriterResponse(before="old"),
-    ]
-    assert admin.writers(idle_s=1.5) == [WriterInfo(writer=name) for name in "abc"]
-    assert admin.writer("a") == WriterInfo(writer="a")
-    assert admin.forget_writer("a") is True
-    assert admin.assign_writer("b", "new") == "old"
-    assert broker.publishing.operation_requests == [
-        publishing_pb2.ListWritersRequest(age_ms=1500),
-        publishing_pb2.ListWritersRequest(age_ms=1500, after="b"),
-        publishing_pb2.ListWritersRequest(writer="a"),
-        publishing_pb2.ForgetWriterRequest(writer="a"),
-        publishing_pb2.AssignWriterRequest(writer="b", user="new"),
-    ]
+@pytest.mark.parametrize(
+    ("ask", "answers", "requests", "found"),
+    [
+        (
+            lambda admin: admin.batches("q"),
+            [batches(0, 1, more=True), batches(2)],
+            [
+                publishing_pb2.ListBatchesRequest(queue="q"),
+                publishing_pb2.ListBatchesRequest(queue="q", after=key("w", 1)),
+            ],
+            [BatchInfo(writer="w", batch_id=number) for number in range(3)],
+        ),
+        (
+            lambda admin: admin.writers(idle_s=1.5),
+            [writers("a", "b", more=True), writers("c")],
+            [
+                publishing_pb2.ListWritersRequest(age_ms=1500),
+                publishing_pb2.ListWritersRequest(age_ms=1500, after="b"),
+            ],
+            [WriterInfo(writer=name) for name in "abc"],
+        ),
+    ],
+)
+def test_lists_come_in_pages(broker, admin, ask, answers, requests, found):
+    """K3: lists are asked for page by page, each after the last of the page before."""
+    broker.publishing.operations += answers
+    assert ask(admin) == found
+    assert broker.publishing.operation_requests == requests
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda admin: admin.drop_batch("w", -1), "batch_id"),
+        (lambda admin: admin.settle_session("s", "released", [(-1, 1)]), "first tag"),
+        (lambda admin: admin.settle_session("s", "nacked", [(1, 1)]), "accepted, failed"),
+        (lambda admin: admin.browse_lease("s", columns=["colour"]), "colour"),
+    ],
+)
+def test_bad_arguments_are_refused_before_the_call(admin, ask, said):
+    """K3, S8: a bad number, outcome or column is refused before the call."""
+    with pytest.raises(errors.InvalidArgumentError, match=said):
+        ask(admin)
 
 
 def test_admin_outlives_its_channel(broker):
@@ -219,28 +135,12 @@ def test_broker_that_is_back_is_found_at_once(broker):
 @pytest.mark.parametrize(
     ("ask", "answers"),
     [
-        (lambda admin: admin.writer("w"), [publishing_pb2.ListWritersResponse()]),
-        (lambda admin: admin.batch("w", 1), [publishing_pb2.ListBatchesResponse()]),
-        (Admin.writers, [publishing_pb2.ListWritersResponse(more=True)]),
-        (Admin.batches, [publishing_pb2.ListBatchesResponse(more=True)]),
-        (
-            Admin.writers,
-            [
-                publishing_pb2.ListWritersResponse(
-                    writers=[publishing_pb2.WriterInfo(writer="w")], more=True
-                )
-            ]
-            * 2,
-        ),
-        (
-            Admin.batches,
-            [
-                publishing_pb2.ListBatchesResponse(
-                    batches=[publishing_pb2.BatchInfo(writer="w")], more=True
-                )
-            ]
-            * 2,
-        ),
+        (lambda admin: admin.writer("w"), [writers()]),
+        (lambda admin: admin.batch("w", 1), [batches()]),
+        (Admin.writers, [writers(more=True)]),
+        (Admin.batches, [batches(more=True)]),
+        (Admin.writers, [writers("w", more=True)] * 2),
+        (Admin.batches, [batches(1, more=True)] * 2),
     ],
 )
 def test_a_list_that_no_broker_answers(broker, admin, ask, answers):

@@ -20,15 +20,6 @@ def test_adjacent_extensions_are_one_range():
     assert list(ranges) == [Range(1, 9)]
 
 
-def test_remove_in_the_middle_leaves_both_ends():
-    ranges = Ranges()
-    ranges.extend(1, 9)
-    assert ranges.remove(4, 6) == [Range(4, 6)]
-    assert list(ranges) == [Range(1, 3), Range(7, 9)]
-    assert ranges.remove(1, 9) == [Range(1, 3), Range(7, 9)]
-    assert not ranges
-
-
 @given(st.lists(SPANS, max_size=30), SPANS)
 def test_ranges_are_a_set(removals, asked):
     """P3: `remove` returns exactly the numbers that were members, each once."""

@@ -10,12 +10,6 @@ from ackq.errors import InvalidArgumentError
 TLS = Security(tls=True)
 
 
-def test_an_endpoint_with_the_others():
-    """Without further arguments a broker has the defaults of the class."""
-    assert Broker.of("broker:1") == Broker("broker:1")
-    assert Broker.of("broker:1", TLS, 7) == Broker("broker:1", TLS, 7)
-
-
 def test_a_broker_is_complete():
     """Arguments given next to a `Broker` would have no effect, so they are refused."""
     broker = Broker("broker:1", TLS, None)

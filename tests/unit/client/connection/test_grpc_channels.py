@@ -58,13 +58,3 @@ def test_endpoint_is_host_and_port(endpoint, problem):
 def test_endpoint_may_have_another_form(endpoint):
     grpc_channel(endpoint)
     close_channels()
-
-
-def test_security_is_checked_at_once(tmp_path):
-    with pytest.raises(errors.InvalidArgumentError, match="TLS is off"):
-        Security(ca="ca.pem")
-    with pytest.raises(errors.InvalidArgumentError, match="both the client's certificate and its"):
-        Security(tls=True, cert="c.pem")
-    missing = str(tmp_path / "ca.pem")
-    with pytest.raises(errors.InvalidArgumentError, match="cannot be read: No such file"):
-        grpc_channel("localhost:1", Security(tls=True, ca=missing))

@@ -35,22 +35,17 @@ def test_a_group_has_the_bytes_of_its_tags():
 
 
 @pytest.mark.parametrize(
-    ("column", "problem"),
+    ("outcome", "column", "problem"),
     [
-        (pa.array([1, 2], pa.int32()), "int32"),
-        (pa.array([1, None], pa.int64()), "1 nulls"),
+        ("failed", pa.array([1, 2], pa.int32()), "int32"),
+        ("failed", pa.array([1, None], pa.int64()), "1 nulls"),
+        ("nacked", tags(1), "accepted, failed, rejected, released"),
     ],
 )
-def test_tags_are_bigint_without_nulls(column, problem):
-    """S6: tags of another type, or null, are refused before anything is sent."""
+def test_wrong_groups_are_refused(outcome, column, problem):
+    """S6: tags of another type or null, and unknown outcomes, are refused before the call."""
     with pytest.raises(errors.InvalidArgumentError, match=problem):
-        outcome_group("failed", column)
-
-
-def test_unknown_outcome_names_the_known():
-    """S6: the error for an unknown outcome lists the valid ones."""
-    with pytest.raises(errors.InvalidArgumentError, match="accepted, failed, rejected, released"):
-        outcome_group("nacked", tags(1))
+        outcome_group(outcome, column)
 
 
 def test_stage_is_one_sealed_stream(broker, session):
@@ -69,13 +64,6 @@ def test_stage_is_one_sealed_stream(broker, session):
     ]
 
 
-def test_stage_without_rows_is_a_stage(broker, session):
-    """S6: a stage without rows is sealed, and a commit can name it."""
-    broker.sessions.outcome_stages.append(pb.StageOutcomesResponse())
-    assert session.stage_outcomes(OWNER, ID, "", []) == OutcomeStage(ID, 0)
-    assert [each.seal for each in broker.sessions.outcome_streams[0]] == [True]
-
-
 def test_stage_is_sent_again_whole_under_its_id(broker, session):
     """S6: a restarted broker gets the whole stage again, though its iterator is used up."""
     broker.sessions.outcome_stages.extend([GONE, pb.StageOutcomesResponse(tags=2)])
@@ -84,13 +72,6 @@ def test_stage_is_sent_again_whole_under_its_id(broker, session):
     first, second = broker.sessions.outcome_streams
     assert first == second
     assert len(first) == 2
-
-
-def test_refused_stage_is_not_sent_again(broker, session):
-    """S6: a refusal is final, and raised with the broker's message."""
-    broker.sessions.outcome_stages.append(errors.FencedError("Epoch 2 is held by b.", host="b"))
-    with pytest.raises(errors.FencedError, match="held by b"):
-        session.stage_outcomes(OWNER, ID, "", [])
 
 
 def test_stage_is_bounded(broker, session, monkeypatch):
