@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from ackq.errors import InvalidArgumentError
 from ackq.spark import configuration
-from ackq.spark import configure as public
 from ackq.spark.configuration import _WORKER, _choose_interpreter, configure
 
 MIB = 1 << 20
@@ -35,11 +34,6 @@ def _environment(monkeypatch):
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "ACKQ_WORKER_PYTHON"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-
-
-def test_public_name():
-    """`ackq.spark.configure` is the helper that these tests use."""
-    assert public is configure
 
 
 @pytest.mark.parametrize(
@@ -87,6 +81,8 @@ def test_messages_of_unknown_size_keep_sparks_byte_bound():
     builder = Builder()
     configure(builder, fast_workers=False)
     assert builder._options == {ROWS: "2000", **HIDDEN}
+    with pytest.raises(InvalidArgumentError, match="max_message_bytes"):
+        configure(Builder(), max_message_bytes=0)
 
 
 CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
@@ -108,52 +104,41 @@ def test_checkpoints_of_a_local_spark_start_no_processes(options, expected):
     assert builder._options.get(CHECKPOINTS) == expected
 
 
-def test_message_size_must_be_positive():
-    """A message size of 0 is refused."""
-    with pytest.raises(InvalidArgumentError, match="max_message_bytes"):
-        configure(Builder(), max_message_bytes=0)
-
-
-def test_interpreter_is_this_one():
-    """Workers run the driver's interpreter if the user named none."""
-    environ = {}
-    _choose_interpreter(environ, wrap=False)
-    assert environ == {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-
-
-@pytest.mark.parametrize("wrap", [False, True])
-def test_users_interpreter_stays(wrap):
-    """An interpreter that the user named is used for workers and driver."""
-    environ = {"PYSPARK_PYTHON": "/their/python"}
+@pytest.mark.parametrize(
+    ("named", "wrap", "expected"),
+    [
+        ({}, False, sys.executable),
+        ({"PYSPARK_PYTHON": "/their/python"}, False, "/their/python"),
+        ({"PYSPARK_PYTHON": "/their/python"}, True, "/their/python"),
+    ],
+)
+def test_interpreter_is_the_users_or_this_one(named, wrap, expected):
+    """Workers and driver run the interpreter that the user named, else the driver's."""
+    environ = dict(named)
     _choose_interpreter(environ, wrap=wrap)
-    assert environ == {"PYSPARK_PYTHON": "/their/python", "PYSPARK_DRIVER_PYTHON": "/their/python"}
+    assert environ == {"PYSPARK_PYTHON": expected, "PYSPARK_DRIVER_PYTHON": expected}
 
 
 @pytest.mark.parametrize(
-    ("master", "wrapped"),
-    [("local", True), ("local[2]", True), ("local-cluster[2,1,1024]", False), ("", False)],
+    ("master", "environment", "wrapped"),
+    [
+        ("local", {}, True),
+        ("local[2]", {}, True),
+        ("local-cluster[2,1,1024]", {}, False),
+        ("", {}, False),
+        ("local[2]", {"PYSPARK_GATEWAY_PORT": "1"}, False),
+        ("local[2]", {"SPARK_HOME": "/another"}, False),
+    ],
 )
-def test_wrapper_only_for_local_masters(monkeypatch, master, wrapped):
-    """A cluster's executors may have another pyspark, or lack the wrapper's file."""
-    monkeypatch.delenv("SPARK_HOME", raising=False)
-    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+def test_wrapper_only_for_local_masters(monkeypatch, master, environment, wrapped):
+    """A cluster, spark-submit or another Spark may lack the wrapper's file or its environment."""
+    for name in ("SPARK_HOME", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(configuration, "_submitted", dict)
     configure(Builder(spark_master=master))
     assert os.environ["PYSPARK_PYTHON"] == (str(_WORKER) if wrapped else sys.executable)
-
-
-def test_no_wrapper_under_spark_submit(monkeypatch):
-    """Under spark-submit the JVM's environment was set before this process."""
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    monkeypatch.setattr(configuration, "_submitted", dict)
-    configure(Builder(spark_master="local[2]"))
-    assert os.environ["PYSPARK_PYTHON"] == sys.executable
-
-
-def test_no_wrapper_for_another_spark(monkeypatch, tmp_path):
-    """SPARK_HOME may hold another version than the installed pyspark."""
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    configure(Builder(spark_master="local[2]"))
-    assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
 @pytest.mark.skipif(not hasattr(pyspark, "SparkContext"), reason="pyspark-client has no JVM")

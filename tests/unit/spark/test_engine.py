@@ -8,11 +8,6 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from ackq.spark import engine
 
 
-def test_a_source_is_told_the_start_since_4_2():
-    """The feature test agrees with the version number."""
-    assert engine.SAYS_START is not engine.is_older_than(4, 2)
-
-
 def test_the_streaming_writer_gets_arrow_batches():
     """On 4.1 and newer by its class; on 4.0 as a batch writer of Arrow too."""
     bases = engine.StreamArrowWriter.__mro__

@@ -1,7 +1,7 @@
 """Options are parsed into frozen dataclasses, and every error is raised at once."""
 
 import pickle
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 
 import pytest
@@ -24,16 +24,187 @@ from ackq.spark.options.values import Guarantee
 
 BASE = {"endpoint": "broker:7070", "queue": "orders"}
 BROKER = Broker("broker:7070")
+SOURCE = SourceOptions(
+    broker=BROKER,
+    queues=("orders",),
+    max_messages=limits.DEFAULT_MAX_MESSAGES_PER_TRIGGER,
+    max_bytes=limits.DEFAULT_MAX_BYTES_PER_TRIGGER,
+)
+SINK = SinkOptions(broker=BROKER, queue="orders")
+FILES = Security(tls=True, ca_pem="authority", cert="/cert.pem", key_pem="key")
+to_sink = partial(options.sink, use=Use.SINK)
+to_batch = partial(options.sink, use=Use.BATCH)
 
 
-def test_source_defaults():
-    """K6: without options a batch is bounded in messages and in bytes."""
-    assert options.source(BASE) == SourceOptions(
-        broker=Broker("broker:7070"),
-        queues=("orders",),
-        max_messages=limits.DEFAULT_MAX_MESSAGES_PER_TRIGGER,
-        max_bytes=limits.DEFAULT_MAX_BYTES_PER_TRIGGER,
-    )
+@pytest.mark.parametrize(
+    ("parse", "given", "expected"),
+    [
+        # K6: a batch is bounded in messages and bytes, and a minimum in its delay.
+        (options.source, {}, SOURCE),
+        (
+            options.source,
+            {"minMessagesPerTrigger": "10"},
+            replace(SOURCE, bounded=False, min_messages=10, max_delay_ms=15 * 60_000),
+        ),
+        # S5, S10: a pattern replaces names; without a timeout a lease waits for ever.
+        (
+            options.source,
+            {"queue": None, "queuePattern": "a.*", "sessionTimeout": "5m"},
+            replace(SOURCE, queues=(), queue_pattern="a.*", session_timeout_ms=300_000),
+        ),
+        (options.source, {"sessionTimeout": "Never"}, SOURCE),
+        # S11: a batch that no task has read is refused by default.
+        (options.source, {"unreadBatch": "ACCEPT"}, replace(SOURCE, accept_unread=True)),
+        # Certificates are files or texts.
+        (
+            options.source,
+            {"tlsCaPem": "authority", "tlsCert": "/cert.pem", "tlsKeyPem": "key"},
+            replace(SOURCE, broker=Broker("broker:7070", FILES)),
+        ),
+        # Q5: a browse reads from any position.
+        (
+            options.browse,
+            {"firstPosition": "10", "lastPosition": "20"},
+            BrowseOptions(BROKER, "orders", first_position=10, last_position=20),
+        ),
+        # An option that is not set leaves the choice to the column of its name.
+        (to_sink, {}, SINK),
+        (
+            to_sink,
+            {
+                "queue": None,
+                "exchange": "events",
+                "routingKey": "",
+                "mandatory": "false",
+                "persistent": "false",
+                "guarantee": "At-Least-Once",
+            },
+            SinkOptions(
+                broker=BROKER,
+                exchange="events",
+                routing_key="",
+                mandatory=False,
+                persistent=False,
+                guarantee=Guarantee.AT_LEAST_ONCE,
+            ),
+        ),
+        # P7: the queue of unroutable rows.
+        (to_sink, {"unroutableQueue": "u"}, replace(SINK, unroutable_queue="u")),
+        # K3: a batch id that was committed with other content fails by default.
+        (to_sink, {"changedBatch": "fail"}, SINK),
+        (to_sink, {"changedBatch": "Keep"}, replace(SINK, keep_changed=True)),
+        (to_batch, {"changedBatch": "keep"}, replace(SINK, keep_changed=True)),
+        # K12: application and version.
+        (
+            to_batch,
+            {"txnAppId": "app", "txnVersion": "7"},
+            replace(SINK, txn_app_id="app", txn_version=7),
+        ),
+    ],
+)
+def test_what_options_mean(parse, given, expected):
+    """K3, K6, K12, P7, Q5, S5, S10, S11: each option has its field; others have a default."""
+    given = {key: value for key, value in (BASE | given).items() if value is not None}
+    assert parse(given) == expected
+    assert pickle.loads(pickle.dumps(expected)) == expected  # noqa: S301 - tasks get them
+
+
+@pytest.mark.parametrize(
+    ("parse", "given", "part"),
+    [
+        (options.source, {"queues": "a,b"}, "queue and queues"),
+        (options.source, {"queuePattern": "a*"}, "queue and queuePattern"),
+        (
+            options.source,
+            {"minMessagesPerTrigger": "10", "maxMessagesPerTrigger": "5"},
+            "above",
+        ),
+        (options.source, {"maxTriggerDelay": "1s"}, "without minMessagesPerTrigger"),
+        (options.source, {"tls": "false", "tlsCa": "/ca.pem"}, "tls is false"),
+        (options.source, {"tls": "false", "tlsCaPem": "text"}, "tls is false"),
+        (options.source, {"tlsCert": "/cert.pem"}, "tlsKey"),
+        (options.source, {"tlsKeyPem": "text"}, "only one of tlsCert and tlsKey"),
+        (options.source, {"tlsCa": "/c", "tlsCaPem": "text"}, "tlsCa and tlsCaPem are both set"),
+        (options.source, {"firstPosition": "1"}, "has no use for it"),
+        (options.source, {"exchange": "e"}, "has no use for it"),
+        (options.source, {"queue": None}, r"\.option\('queue'"),
+        (options.source, {"endpoint": None}, r"\.option\('endpoint', .* WITH +\(endpoint="),
+        (options.browse, {"firstPosition": "3", "lastPosition": "2"}, "firstPosition"),
+        (options.browse, {"maxMessagesPerTrigger": "1"}, "has no use for it"),
+        (to_sink, {"session": "s"}, "has no use for it"),
+        (to_sink, {"settle": "rejected"}, "has no use for it"),
+        (to_sink, {"txnVersion": "1"}, "has no use for it"),
+        (to_batch, {"reason": "r"}, "has no use for it"),
+        (to_batch, {"minPartitions": "1"}, "has no use for it"),
+        (to_batch, {"exchange": "e"}, "queue and exchange"),
+        (to_batch, {"routingKey": "k"}, "queue and routingKey"),
+        (to_batch, {"unroutableQueue": "u", "mandatory": "false"}, "unroutableQueue"),
+        (
+            to_batch,
+            {"unroutableQueue": "u", "guarantee": "at-least-once"},
+            "row of an exactly-once write",
+        ),
+        (to_batch, {"changedBatch": "keep", "guarantee": "at-least-once"}, "recognised"),
+        (to_batch, {"txnAppId": "a"}, "only one of txnAppId and txnVersion"),
+        (
+            to_batch,
+            {"txnAppId": "a", "txnVersion": "1", "guarantee": "at-least-once"},
+            "recognised",
+        ),
+    ],
+)
+def test_what_does_not_go_together(parse, given, part):
+    """Options that contradict each other, or are of another use, are refused with their names."""
+    given = {key: value for key, value in (BASE | given).items() if value is not None}
+    with pytest.raises(InvalidArgumentError, match=part):
+        parse(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"settle": "column"}, SettleOptions(BROKER)),
+        ({"settle": "Accepted"}, SettleOptions(BROKER, outcome="accepted")),
+        (
+            {"SETTLE": "rejected", "reason": "no such customer", "discard": "true"},
+            SettleOptions(BROKER, outcome="rejected", reason="no such customer", discard=True),
+        ),
+        (
+            {"settle": "failed", "delay": "30s", "session": "s", "reason": "r"},
+            SettleOptions(BROKER, session="s", outcome="failed", reason="r", delay_ms=30_000),
+        ),
+        ({"settle": "released", "delay": "1"}, SettleOptions(BROKER, "", "released", None, 1)),
+        ({"settle": "column", "delay": "1500"}, SettleOptions(BROKER, delay_ms=1500)),
+    ],
+)
+def test_settle_options(given, expected):
+    """S6: one outcome for all rows, or a column; a delay is a duration or milliseconds."""
+    given = {"endpoint": "broker:7070", **given}
+    assert options.settles(given)
+    assert options.settle(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({"settle": "accepted", "reason": "r"}, "reason is set with settle=accepted"),
+        ({"settle": "released", "reason": "r"}, "it is for failed and rejected"),
+        ({"settle": "rejected", "delay": "1s"}, "it is for failed and released"),
+        ({"settle": "failed", "discard": "true"}, "it is for rejected"),
+        ({"settle": "reject"}, "'reject'; it takes accepted, failed, rejected, released"),
+        ({"settle": "failed", "delay": "-5"}, "'-5'; it takes 1 ms or more"),
+        ({"settle": "failed", "delay": "soon"}, "'soon'; it takes 1 ms or more"),
+        ({"settle": "failed", "delay": "0"}, "'0'; it takes 1 ms .* leave it out for the delay"),
+        ({"settle": "failed", "delay": "0s"}, "'0s'; it takes 1 ms or more"),
+        ({"settle": "failed", "delay": "99999999999999999"}, "100 years"),
+        ({"settle": "failed", "queue": "q"}, "Option 'queue' belongs to"),
+        ({"settle": "failed", "txnAppId": "a"}, "a settling write .* has no use for it"),
+    ],
+)
+def test_what_a_settling_write_does_not_take(given, part):
+    """K8: an option without effect on a settling write is refused."""
+    with pytest.raises(InvalidArgumentError, match=part):
+        options.settle({"endpoint": "broker:7070", **given})
 
 
 def test_source_all_options():
@@ -94,18 +265,21 @@ SECRET = "s3cr3t-t0ken"
     [
         (options.source, {"queue": "q"}),
         (options.browse, {"queue": "q"}),
-        (partial(options.sink, use=Use.SINK), {}),
-        (partial(options.sink, use=Use.BATCH), {}),
+        (to_sink, {}),
+        (to_batch, {}),
         (options.settle, {"settle": "rejected"}),
     ],
 )
 def test_a_token_is_for_every_use_and_in_no_repr(parse, given):
-    """For every use the token is in the connection's `Security` alone."""
+    """A9: for every use the token is in the connection's `Security` alone; TLS lets it travel."""
     parsed = parse({"endpoint": "localhost:1", "token": f" {SECRET}\n", **given})
     assert parsed.broker.security == Security(token=SECRET)
     assert SECRET not in repr(parsed)
     named = parse({"endpoint": "localhost:1", "tokenFile": "/run/token", **given})
     assert named.broker.security == Security(token_file="/run/token")
+    for more in ({"tls": "true"}, {"tlsCa": "/ca.pem"}, {"insecure": "true"}):
+        elsewhere = parse({"endpoint": "broker:1", "token": SECRET, **given, **more})
+        assert elsewhere.broker.security.token == SECRET
 
 
 @pytest.mark.parametrize(
@@ -126,54 +300,6 @@ def test_no_error_shows_a_token(given, problem):
         options.source({"endpoint": "localhost:1", "queue": "q", **given})
     assert problem in str(refused.value)
     assert SECRET not in f"{refused.value!r} {refused.value.fields}"
-
-
-def test_a_token_goes_to_another_host_with_tls_or_when_asked():
-    for more in ({"tls": "true"}, {"tlsCa": "/ca.pem"}, {"insecure": "true"}):
-        given = {**BASE, "token": SECRET, **more}
-        assert options.source(given).broker.security.token == SECRET
-
-
-def test_minimum_has_a_delay_by_default():
-    """K6: a minimum has a maximum delay by default, so no query waits for ever."""
-    parsed = options.source({**BASE, "minMessagesPerTrigger": "10"})
-    assert parsed.max_delay_ms == 15 * 60_000
-
-
-def test_browse_options():
-    """Q5: a browse reads from any position."""
-    parsed = options.browse({**BASE, "firstPosition": "10", "lastPosition": "20"})
-    assert (parsed.queue, parsed.first_position, parsed.last_position) == ("orders", 10, 20)
-
-
-def test_sink_options():
-    """An option that is not set leaves the choice to the column of its name."""
-    assert options.sink(BASE, Use.SINK) == SinkOptions(broker=Broker("broker:7070"), queue="orders")
-    parsed = options.sink(
-        {
-            "endpoint": "b:1",
-            "exchange": "events",
-            "routingKey": "",
-            "mandatory": "false",
-            "persistent": "false",
-            "guarantee": "At-Least-Once",
-        },
-        Use.SINK,
-    )
-    assert parsed == SinkOptions(
-        broker=Broker("b:1"),
-        exchange="events",
-        routing_key="",
-        mandatory=False,
-        persistent=False,
-        guarantee=Guarantee.AT_LEAST_ONCE,
-    )
-
-
-def test_batch_write_options():
-    """K12: application and version are set together."""
-    parsed = options.sink({**BASE, "txnAppId": "app", "txnVersion": "7"}, Use.BATCH)
-    assert (parsed.txn_app_id, parsed.txn_version) == ("app", 7)
 
 
 @pytest.mark.parametrize(
@@ -255,12 +381,6 @@ def test_keys_of_a_table_are_no_options_of_a_load(key):
         check({**BASE, key: "ackq"})
 
 
-def test_a_missing_endpoint_names_the_ways_to_give_it():
-    """The error names the ways for both Python and SQL."""
-    with pytest.raises(InvalidArgumentError, match=r"\.option\('endpoint', .* WITH +\(endpoint="):
-        check({})
-
-
 @pytest.mark.parametrize(
     "key",
     ["checkpointLocation", "__internal", "asyncProgressTrackingEnabled", "queryName"],
@@ -314,197 +434,9 @@ def test_endpoint_with_a_password_is_refused_without_it():
     assert "secret" not in str(caught.value.fields)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"), [("1", 1), ("64k", 65536), ("2 MB", 2 << 20), ("1GiB", 1 << 30)]
-)
-def test_sizes(text, expected):
-    """Sizes have Spark's units, powers of 1024."""
-    assert check({**BASE, "maxBytesPerTrigger": text})["maxBytesPerTrigger"] == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("500ms", 500), ("30 s", 30_000), ("15m", 900_000), ("2h", 7_200_000), ("1d", 86_400_000)],
-)
-def test_durations(text, expected):
-    """Durations are given with their unit."""
-    assert check({**BASE, "maxTriggerDelay": text})["maxTriggerDelay"] == expected
-
-
-def test_certificates_as_text():
-    """Certificates may be given as text, also a certificate file with a key as text."""
-    given = {"tlsCaPem": "authority", "tlsCert": "/cert.pem", "tlsKeyPem": "key"}
-    security = options.source({**BASE, **given}).broker.security
-    assert security == Security(tls=True, ca_pem="authority", cert="/cert.pem", key_pem="key")
-
-
-@pytest.mark.parametrize(
-    ("given", "part"),
-    [
-        ({"queues": "a,b"}, "queue and queues"),
-        ({"queuePattern": "a*"}, "queue and queuePattern"),
-        ({"minMessagesPerTrigger": "10", "maxMessagesPerTrigger": "5"}, "above"),
-        ({"maxTriggerDelay": "1s"}, "without minMessagesPerTrigger"),
-        ({"tls": "false", "tlsCa": "/ca.pem"}, "tls is false"),
-        ({"tls": "false", "tlsCaPem": "text"}, "tls is false"),
-        ({"tlsCert": "/cert.pem"}, "tlsKey"),
-        ({"tlsKeyPem": "text"}, "only one of tlsCert and tlsKey"),
-        ({"tlsCa": "/ca.pem", "tlsCaPem": "text"}, "tlsCa and tlsCaPem are both set"),
-    ],
-)
-def test_source_contradictions(given, part):
-    """Contradictory source options are refused with both names."""
-    with pytest.raises(InvalidArgumentError, match=part):
-        options.source({**BASE, **given})
-
-
-@pytest.mark.parametrize(
-    ("given", "part"),
-    [
-        ({"exchange": "e"}, "queue and exchange"),
-        ({"routingKey": "k"}, "queue and routingKey"),
-        ({"unroutableQueue": "u", "mandatory": "false"}, "unroutableQueue"),
-        ({"unroutableQueue": "u", "guarantee": "at-least-once"}, "row of an exactly-once write"),
-        ({"changedBatch": "keep", "guarantee": "at-least-once"}, "recognised"),
-        ({"txnAppId": "a"}, "only one of txnAppId and txnVersion"),
-        ({"txnAppId": "a", "txnVersion": "1", "guarantee": "at-least-once"}, "recognised"),
-    ],
-)
-def test_sink_contradictions(given, part):
-    """Contradictory sink options are refused with both names."""
-    with pytest.raises(InvalidArgumentError, match=part):
-        options.sink({**BASE, **given}, Use.BATCH)
-
-
-def test_empty_browse_range():
-    """A range that ends before it begins is refused."""
-    with pytest.raises(InvalidArgumentError, match="firstPosition"):
-        options.browse({**BASE, "firstPosition": "3", "lastPosition": "2"})
-
-
-@pytest.mark.parametrize(
-    ("use", "key", "value"),
-    [
-        (Use.BROWSE, "maxMessagesPerTrigger", "1"),
-        (Use.SOURCE, "firstPosition", "1"),
-        (Use.SOURCE, "exchange", "e"),
-        (Use.SINK, "session", "s"),
-        (Use.SINK, "settle", "rejected"),
-        (Use.BATCH, "reason", "r"),
-        (Use.SINK, "txnVersion", "1"),
-        (Use.BATCH, "minPartitions", "1"),
-    ],
-)
-def test_option_of_another_use_is_refused(use, key, value):
-    """An option of another use is an error, not ignored."""
-    parse = {
-        Use.SOURCE: options.source,
-        Use.BROWSE: options.browse,
-        Use.SINK: lambda given: options.sink(given, Use.SINK),
-        Use.BATCH: lambda given: options.sink(given, Use.BATCH),
-    }[use]
-    with pytest.raises(InvalidArgumentError, match="has no use for it") as caught:
-        parse({**BASE, key: value})
-    assert caught.value.fields["option"] == key
-
-
-@pytest.mark.parametrize("missing", ["endpoint", "queue"])
-def test_missing_option_says_how_to_set_it(missing):
-    """The error shows the call that sets the missing option."""
-    given = {key: value for key, value in BASE.items() if key != missing}
-    with pytest.raises(InvalidArgumentError, match=rf"\.option\('{missing}'"):
-        options.source(given)
-
-
-def test_pattern_and_timeout():
-    """S5, S10: a pattern replaces queue names; without a timeout a lease waits for ever."""
-    parsed = options.source({"endpoint": "b:1", "queuePattern": "a.*", "sessionTimeout": "5m"})
-    assert (parsed.queues, parsed.queue_pattern) == ((), "a.*")
-    assert parsed.session_timeout_ms == 300_000
-    assert options.source({**BASE, "sessionTimeout": "Never"}).session_timeout_ms == 0
-
-
-@pytest.mark.parametrize("use", [Use.SINK, Use.BATCH])
-def test_changed_batch(use):
-    """K3: a batch id that was committed with other content fails by default."""
-    for value, kept in (
-        ({}, False),
-        ({"changedBatch": "fail"}, False),
-        ({"changedBatch": "Keep"}, True),
-    ):
-        assert options.sink({**BASE, **value}, use).keep_changed is kept
-
-
-def test_unread_batch():
-    """S11: a batch that no task has read is refused, unless `unreadBatch=accept`."""
-    assert not options.source(BASE).accept_unread
-    assert options.source({**BASE, "unreadBatch": "ACCEPT"}).accept_unread
-
-
-def test_unroutable_queue():
-    """P7: the option names the queue for unroutable rows."""
-    assert options.sink({**BASE, "unroutableQueue": "u"}, Use.SINK).unroutable_queue == "u"
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({"settle": "column"}, SettleOptions(BROKER)),
-        ({"settle": "Accepted"}, SettleOptions(BROKER, outcome="accepted")),
-        (
-            {"SETTLE": "rejected", "reason": "no such customer", "discard": "true"},
-            SettleOptions(BROKER, outcome="rejected", reason="no such customer", discard=True),
-        ),
-        (
-            {"settle": "failed", "delay": "30s", "session": "s", "reason": "r"},
-            SettleOptions(BROKER, session="s", outcome="failed", reason="r", delay_ms=30_000),
-        ),
-        ({"settle": "released", "delay": "1"}, SettleOptions(BROKER, "", "released", None, 1)),
-        ({"settle": "column", "delay": "1500"}, SettleOptions(BROKER, delay_ms=1500)),
-    ],
-)
-def test_settle_options(given, expected):
-    """S6: one outcome for all rows, or a column; a delay is a duration or milliseconds."""
-    given = {"endpoint": "broker:7070", **given}
-    assert options.settles(given)
-    assert options.settle(given) == expected
-
-
 def test_other_writes_do_not_settle():
     """K8: only the option `settle` makes a write settle messages."""
     assert not options.settles({**BASE, "session": "s"})
-
-
-@pytest.mark.parametrize(
-    ("given", "part"),
-    [
-        ({"settle": "accepted", "reason": "r"}, "reason is set with settle=accepted"),
-        ({"settle": "released", "reason": "r"}, "it is for failed and rejected"),
-        ({"settle": "rejected", "delay": "1s"}, "it is for failed and released"),
-        ({"settle": "failed", "discard": "true"}, "it is for rejected"),
-        ({"settle": "reject"}, "'reject'; it takes accepted, failed, rejected, released"),
-        ({"settle": "failed", "delay": "-5"}, "'-5'; it takes 1 ms or more"),
-        ({"settle": "failed", "delay": "soon"}, "'soon'; it takes 1 ms or more"),
-        (
-            {"settle": "failed", "delay": "0"},
-            "'0'; it takes 1 ms .* leave it out for the delay of the queue",
-        ),
-        ({"settle": "failed", "delay": "0s"}, "'0s'; it takes 1 ms or more"),
-        ({"settle": "failed", "delay": "99999999999999999"}, "100 years"),
-        ({"settle": "failed", "queue": "q"}, "Option 'queue' belongs to"),
-        ({"settle": "failed", "txnAppId": "a"}, "a settling write .* has no use for it"),
-    ],
-)
-def test_what_a_settling_write_does_not_take(given, part):
-    """K8: an option without effect on a settling write is refused."""
-    with pytest.raises(InvalidArgumentError, match=part):
-        options.settle({"endpoint": "broker:7070", **given})
-
-
-def test_options_pickle():
-    """Parsed options pickle, as they travel from the driver into tasks."""
-    for parsed in (options.source(BASE), options.sink(BASE, Use.SINK), options.browse(BASE)):
-        assert pickle.loads(pickle.dumps(parsed)) == parsed  # noqa: S301
 
 
 def test_each_option_has_a_field():

@@ -10,7 +10,6 @@ from ackq.client import OutcomeStage
 from ackq.errors import (
     BrokerUnavailableError,
     InvalidArgumentError,
-    UnknownDeliveryTagError,
 )
 from ackq.spark.options import options
 from ackq.spark.settlement.writer import AckqSettlementWriter, TaskSettled
@@ -84,22 +83,6 @@ def test_task_stages_for_its_query(client, runs_as, writer):
     assert pickle.loads(pickle.dumps(messages)) == messages  # noqa: S301
 
 
-def test_named_session(client, runs_as, writer):
-    """S6: outside a query the option `session` names the session."""
-    runs_as(BATCHED)
-    writer(session="s", discard="true").write(rows([1]))
-    assert client.did == [("stage", pb.LeaseOwner(session="s"), BATCHED.label, [[[1]]], True)]
-
-
-@pytest.mark.parametrize("batches", [[[1]], []])
-def test_settle_without_a_session(client, runs_as, writer, batches):
-    """S6: without session and query the write is refused, with or without rows."""
-    runs_as(BATCHED)
-    with pytest.raises(InvalidArgumentError, match=r"settle without a session.*'session', 'name'"):
-        writer().write(rows(*batches))
-    assert client.did == []
-
-
 @pytest.mark.parametrize("given", [{}, {"session": "s"}])
 def test_a_run_that_is_hidden(client, runs_as, writer, given):
     """S6: a write whose job group hides the query's run is refused."""
@@ -130,38 +113,20 @@ def test_task_without_rows(client, runs_as, writer):
     assert client.did == []
 
 
-def test_refused_tag_fails_the_task(client, runs_as, writer):
-    """S6: a tag outside the lease fails the task with the broker's reason."""
-    runs_as(IN_FOREACH)
-    client.fails_with = UnknownDeliveryTagError("no tag 9")
-    with pytest.raises(UnknownDeliveryTagError, match="no tag 9"):
-        writer().write(rows([9]))
-
-
 def test_commit_names_the_winners_in_order(client, writer):
-    """S6: one commit makes the stages of all tasks effective, in partition order."""
+    """S6: one commit names the stages of all tasks in order; without rows it replaces others."""
     writer().commit([TaskSettled(OWNER, ONE), TaskSettled(OWNER, None), TaskSettled(OWNER, TWO)])
-    assert client.did == [("commit", OWNER, [ONE, TWO])]
-
-
-def test_commit_of_no_rows(client, writer):
-    """S6: a call without rows is committed too, to replace an older run's outcomes."""
     writer().commit([TaskSettled(OWNER, None), TaskSettled(OWNER, None)])
-    assert client.did == [("commit", OWNER, [])]
+    assert client.did == [("commit", OWNER, [ONE, TWO]), ("commit", OWNER, [])]
 
 
 def test_abort_asks_once(client, writer, caplog):
     """S6: an abort drops its own stages, and does not wait for an absent broker."""
     writer().abort([None, TaskSettled(OWNER, ONE)])
+    for nothing in ([], [None], [TaskSettled(OWNER, None)]):
+        writer().abort(nothing)
     assert client.did == [("abort", [ONE.stage_id])]
     assert client.retry_ms == [0]
     client.fails_with = BrokerUnavailableError("gone", cause="refused")
     writer().abort([None, TaskSettled(OWNER, ONE)])
     assert "1 stages of outcomes were not dropped" in caplog.text
-
-
-@pytest.mark.parametrize("messages", [[], [None], [TaskSettled(OWNER, None)]])
-def test_abort_of_nothing(client, writer, messages):
-    """S6: an abort without a stage makes no call."""
-    writer().abort(messages)
-    assert client.did == []

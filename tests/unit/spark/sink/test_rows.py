@@ -58,58 +58,61 @@ def test_routing_refused(given, have, part):
         routing(SinkOptions(HERE, **given), have)
 
 
-def test_constant_address():
-    """With the option `queue` the routing columns of forwarded rows are dropped."""
-    mapping = RowMapping.plan(SinkOptions(HERE, queue="q"), of("body", "queue", "routing_key"))
-    rows = batch(body=[b"1"], queue=["from"], routing_key=["k"])
-    assert list(mapping.messages(rows)) == [RoutedBatch(batch(body=[b"1"]), "", "q")]
+@pytest.mark.parametrize(
+    ("given", "columns", "expected"),
+    [
+        (
+            {"queue": "q"},
+            {"body": [b"1"], "queue": ["from"], "routing_key": ["k"]},
+            [RoutedBatch(batch(body=[b"1"]), "", "q")],
+        ),
+        (
+            {},
+            {"body": [b"1", b"2"], "queue": ["a", "b"]},
+            [RoutedBatch(batch(body=[b"1", b"2"], routing_key=["a", "b"]), "", "")],
+        ),
+        (
+            {},
+            {
+                "body": [b"1", b"2", b"3"],
+                "exchange": ["x", "y", "x"],
+                "routing_key": ["a", "b", "c"],
+            },
+            [
+                RoutedBatch(batch(body=[b"1", b"3"], routing_key=["a", "c"]), "x", ""),
+                RoutedBatch(batch(body=[b"2"], routing_key=["b"]), "y", ""),
+            ],
+        ),
+        (
+            {"queue": "q", "persistent": False},
+            {"body": [b"1"], "persistent": [True]},
+            [RoutedBatch(batch(body=[b"1"], persistent=[False]), "", "q")],
+        ),
+        ({"queue": "q"}, {"body": []}, []),
+    ],
+    ids=["a constant queue", "by queue", "by exchange", "P12: the option's mode", "no rows"],
+)
+def test_rows_become_messages(given, columns, expected):
+    """P12: options beat columns; rows are split by exchange, in order within each."""
+    mapping = RowMapping.plan(SinkOptions(HERE, **given), of(*columns))
+    assert list(mapping.messages(batch(**columns))) == expected
 
 
-def test_queue_column():
-    """The column `queue` addresses each row through the default exchange."""
-    mapping = RowMapping.plan(SinkOptions(HERE), of("body", "queue"))
-    rows = batch(body=[b"1", b"2"], queue=["a", "b"])
-    assert list(mapping.messages(rows)) == [
-        RoutedBatch(batch(body=[b"1", b"2"], routing_key=["a", "b"]), "", "")
-    ]
-
-
-def test_exchange_column():
-    """Rows are split by exchange, and keep their order within each exchange."""
-    mapping = RowMapping.plan(SinkOptions(HERE), of("body", "exchange", "routing_key"))
-    rows = batch(body=[b"1", b"2", b"3"], exchange=["x", "y", "x"], routing_key=["a", "b", "c"])
-    assert list(mapping.messages(rows)) == [
-        RoutedBatch(batch(body=[b"1", b"3"], routing_key=["a", "c"]), "x", ""),
-        RoutedBatch(batch(body=[b"2"], routing_key=["b"]), "y", ""),
-    ]
-
-
-@pytest.mark.parametrize("name", ["queue", "exchange"])
-def test_row_without_address(name):
-    """A row whose queue or exchange is null fails its task; the error names the row."""
-    mapping = RowMapping.plan(SinkOptions(HERE), of("body", name))
-    rows = batch(body=[b"1", b"2"], **{name: ["a", None]})
-    with pytest.raises(SchemaError, match="row 1 of its batch") as caught:
-        list(mapping.messages(rows))
+@pytest.mark.parametrize(
+    ("given", "name", "values", "said"),
+    [
+        ({}, "queue", ["a", None], "row 1 of its batch"),
+        ({}, "exchange", ["a", None], "row 1 of its batch"),
+        ({"queue": "q"}, "body", [b"1", None], r"null in 1 rows .*row 1 of its .*may be empty"),
+    ],
+)
+def test_row_without_address_or_body(given, name, values, said):
+    """A row whose queue, exchange or body is null fails its task; the error names the row."""
+    columns = {"body": [b"1", b"2"], name: values}
+    mapping = RowMapping.plan(SinkOptions(HERE, **given), of(*columns))
+    with pytest.raises(SchemaError, match=said) as caught:
+        list(mapping.messages(batch(**columns)))
     assert caught.value.fields["column"] == name
-
-
-def test_row_without_body():
-    """A row whose body is null fails its task; the error names the row."""
-    mapping = RowMapping.plan(SinkOptions(HERE, queue="q"), of("body"))
-    with pytest.raises(SchemaError, match=r"null in 1 rows .*row 1 of its batch.*may be empty"):
-        list(mapping.messages(batch(body=[b"1", None])))
-
-
-def test_persistent_option_beats_column():
-    """P12: the option sets the delivery mode of every row."""
-    mapping = RowMapping.plan(
-        SinkOptions(HERE, queue="q", persistent=False), of("body", "persistent")
-    )
-    rows = batch(body=[b"1"], persistent=[True])
-    assert list(mapping.messages(rows)) == [
-        RoutedBatch(batch(body=[b"1"], persistent=[False]), "", "q")
-    ]
 
 
 def test_rows_in_place_of_a_batch():
@@ -117,9 +120,3 @@ def test_rows_in_place_of_a_batch():
     plan = RowMapping(("body",), Routing("", None, "q"), None)
     with pytest.raises(UnsupportedError, match=r"passes the sink a Row .* foreachBatch"):
         list(plan.messages(Row(body=b"1")))
-
-
-def test_no_rows():
-    """An empty batch makes no messages."""
-    mapping = RowMapping.plan(SinkOptions(HERE, queue="q"), of("body"))
-    assert list(mapping.messages(batch(body=[]))) == []

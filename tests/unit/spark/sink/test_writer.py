@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ackq.client import Broker, Stage
-from ackq.errors import BrokerUnavailableError, InvalidArgumentError, UnroutableError
+from ackq.errors import BrokerUnavailableError, InvalidArgumentError
 from ackq.spark import connections, task
 from ackq.spark.options import options
 from ackq.spark.options.table import Use
@@ -100,6 +100,8 @@ def batch_writer(**given):
 def test_task_stages_and_seals(client, runs_as):
     """K3: a task's rows go to one stage of (query, batch), sealed before its id is returned."""
     runs_as(STREAMED)
+    assert stream_writer().write(rows()) == TaskStaged(MICRO_BATCH, None)
+    assert client.did == []
     message = stream_writer().write(rows(2, 0, 1))
     assert message == TaskStaged(MICRO_BATCH, SEALED)
     assert client.did == [
@@ -125,24 +127,8 @@ def test_task_stages_and_seals(client, runs_as):
     assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301
 
 
-def test_task_without_rows(client, runs_as):
-    """K3: a task without rows reports its query to the driver, and stages nothing."""
-    runs_as(STREAMED)
-    assert stream_writer().write(rows()) == TaskStaged(MICRO_BATCH, None)
-    assert client.did == []
-
-
-def test_failing_task_drops_its_stage(client, runs_as):
-    """K4: an unroutable row fails the task with the broker's reason; its upload is dropped."""
-    runs_as(STREAMED)
-    client.fails_with = UnroutableError("no queue")
-    with pytest.raises(UnroutableError, match="no queue"):
-        stream_writer().write(rows(1))
-    assert client.did[-1] == "abandoned"
-
-
 def test_commit_names_the_winners_in_order(client):
-    """K3: the commit names each partition's stage with its counts, in partition order."""
+    """K3: the commit names each partition's stage in order; an empty batch is committed, too."""
     other = Stage(b"t" * 16, 1, 10)
     batch = MICRO_BATCH
     stream_writer().commit(
@@ -152,28 +138,16 @@ def test_commit_names_the_winners_in_order(client):
     assert (what, broker) == ("commit", BROKER)
     assert (fields["writer"], fields["batch_id"], fields["run_id"]) == ("query", 4, "run")
     assert fields["stages"] == [SEALED, other]
-
-
-def test_commit_of_an_empty_batch(client):
-    """K3: a batch without rows is committed too, so that its id is used."""
-    stream_writer().commit([TaskStaged(MICRO_BATCH, None)], 4)
-    assert [each[0] for each in client.did] == ["commit"]
-    assert client.did[0][2]["stages"] == []
-
-
-def test_abort_names_only_its_own_stages(client):
-    """K3: an abort drops only the stages of this attempt."""
-    stream_writer().abort([None, TaskStaged(MICRO_BATCH, SEALED)], 4)
-    ((what, _, fields),) = client.did
-    assert what == "abort"
-    assert fields["stage_ids"] == [SEALED.stage_id]
+    stream_writer().commit([TaskStaged(batch, None)], 5)
+    assert client.did[1][2]["stages"] == []
 
 
 def test_abort_does_not_wait_for_a_broker_that_is_gone(client, caplog):
     """K3: an abort is not retried, and its failure does not hide the batch's failure."""
     client.fails_with = BrokerUnavailableError("gone", cause="refused")
-    stream_writer().abort([TaskStaged(MICRO_BATCH, SEALED)], 4)
+    stream_writer().abort([None, TaskStaged(MICRO_BATCH, SEALED)], 4)
     assert client.did[0][1].retry_ms == 0
+    assert client.did[0][2]["stage_ids"] == [SEALED.stage_id]
     assert "1 stages of batch 4 were not dropped" in caplog.text
     assert "until the batch runs again, or 7 days have passed" in caplog.text
     assert caplog.text.rstrip().endswith("ackq batch drop 'query' 4")
@@ -199,24 +173,6 @@ def test_at_least_once_waits_for_every_confirm(client, runs_as):
     client.did.clear()
     writer.commit([message], 4)
     assert client.did == []
-
-
-@pytest.mark.usefixtures("client")
-def test_plain_batch_writes_are_strangers(runs_as):
-    """Two writes without txnAppId have different writers."""
-    runs_as(BATCHED)
-    one, two = (batch_writer().write(rows(1)).batch for _ in range(2))
-    assert one.writer != two.writer
-    assert (one.batch_id, one.execution_id) == (0, "")
-
-
-@pytest.mark.usefixtures("client")
-def test_one_batch_write_is_one_writer(runs_as):
-    """The pickled copies of a batch writer in tasks and commit have the same writer id."""
-    runs_as(BATCHED)
-    writer = batch_writer()
-    copy = pickle.loads(pickle.dumps(writer))  # noqa: S301
-    assert writer.write(rows(1)) == copy.write(rows(1))
 
 
 def test_only_a_batch_write_without_a_transaction_is_single(client, runs_as):
@@ -278,18 +234,18 @@ def test_no_two_transactions_share_a_writer(runs_as):
 
 
 @pytest.mark.usefixtures("client")
-def test_each_write_outside_of_a_query_is_a_run(runs_as):
-    """K3: stages of a killed job are dropped by its next write; K12 is as it was."""
+@pytest.mark.parametrize("given", [{}, {"txnAppId": "app", "txnVersion": "7"}])
+def test_each_write_outside_of_a_query_is_a_run(runs_as, given):
+    """K3, K12: two writes share a writer only by txnAppId; a write's pickled copies are one."""
     runs_as(BATCHED)
-    given = {"txnAppId": "app", "txnVersion": "7"}
     first, second = batch_writer(**given), batch_writer(**given)
-    assert first.write(rows(1)).batch == pickle.loads(pickle.dumps(first)).write(rows(1)).batch  # noqa: S301
-    one, two = (writer.write(rows(1)).batch for writer in (first, second))
-    assert one.writer == two.writer
+    copy = pickle.loads(pickle.dumps(first))  # noqa: S301
+    one, same, two = (each.write(rows(1)).batch for each in (first, copy, second))
+    assert one == same
+    assert (one.writer == two.writer) == bool(given)
     assert one.run_id
-    assert two.run_id
     assert one.run_id != two.run_id
-    assert (one.execution_id, two.execution_id) == ("", "")
+    assert (one.batch_id, one.execution_id) == (7 if given else 0, "")
 
 
 def test_a_run_that_is_hidden(client, runs_as):

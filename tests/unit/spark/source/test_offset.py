@@ -24,12 +24,6 @@ def test_round_trip(offset, text):
     assert Offset.from_dict(json.loads(text)) == offset
 
 
-def test_opening():
-    """S9: only the first offset names no incarnation."""
-    assert OPENING.is_opening
-    assert not Offset("s", "i", 0).is_opening
-
-
 def test_newer_version():
     """A checkpoint of a newer ackq is refused, whatever else it holds."""
     with pytest.raises(OffsetVersionError) as caught:

@@ -115,16 +115,6 @@ def test_the_minimum_applies_after_the_opening(make, session, advanced):
     assert [asked.min_messages for asked in session.asked] == [4, 4]
 
 
-def test_a_restart_says_where_the_query_stands(make, session, advanced):
-    """K13: partitions of an offset to itself name the query's place without an attach."""
-    session.answers.append(advanced(9, (9, 9)))
-    reader = make()
-    assert reader.partitions(at(5), at(5)) == []
-    assert session.asked == []
-    assert reader.latestOffset() == at(9)
-    assert accepted(session) == [("i1", 5)]
-
-
 def test_a_batch_that_runs_again_is_proven_after_it(make, session, advanced):
     """K2, K13: a replayed batch is in the commit log at the call after it."""
     session.answers += [

@@ -1,6 +1,7 @@
 """The source's calls to the broker, one by one, with a session that only records them."""
 
 import pickle
+import re
 
 import pytest
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
@@ -8,15 +9,13 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 from ackq import limits
 from ackq.client import holder
 from ackq.errors import (
-    AlreadyHeldError,
     CheckpointMismatchError,
-    FencedError,
     HistoryChangedError,
     SessionNotFoundError,
     UnsupportedError,
 )
 from ackq.info import SessionInfo
-from ackq.spark.engine import ReadAllAvailable, ReadMaxRows
+from ackq.spark.engine import ReadMaxRows
 from ackq.spark.options import options
 from ackq.spark.source.fetch import LeaseRange
 from ackq.spark.source.reader import AckqStreamReader
@@ -44,14 +43,12 @@ def make(session):
 
 
 def test_initial_offset_is_constant(make, session):
-    """S9: every query starts at the same offset, without a call."""
+    """S9, K5: every query starts at the same offset, with a limit, without a call."""
     assert make().initialOffset() == START
-    assert session.asked == []
-
-
-def test_default_limit_is_never_read_all(make):
-    """K5: the default limit has rows, so that read-all means Trigger.Once."""
     assert make().getDefaultReadLimit() == MAX
+    assert make().partitions(START, START) == []
+    assert make().partitions(at(4), at(4)) == []
+    assert session.asked == []
 
 
 def test_opening_leases_nothing(make, session, advanced):
@@ -85,22 +82,6 @@ def test_advance_asks_for_one_batch(make, session, advanced):
             refuse_unread=True,
         )
     ]
-
-
-def test_no_data_returns_the_start(make, session, advanced):
-    """S4: with nothing to lease the offset is unchanged."""
-    session.answers.append(advanced(10))
-    assert make().latestOffset(at(10), MAX) == at(10)
-
-
-def test_once_opens_and_leases(make, session, advanced):
-    """S9, K5: Trigger.Once calls only once, so that call leases, without minimum or maximum."""
-    session.answers.append(advanced(3, (3, 30)))
-    reader = make(minMessagesPerTrigger="2")
-    assert reader.latestOffset(START, ReadAllAvailable()) == at(3)
-    (asked,) = session.asked
-    assert asked.open_and_lease
-    assert (asked.max_messages, asked.max_bytes, asked.min_messages) == (0, 0, 0)
 
 
 def test_available_now_is_bounded_at_prepare(make, session, advanced):
@@ -139,54 +120,30 @@ def test_tasks_get_the_key_and_not_the_token(make, session, advanced):
 
 
 def test_partitions_of_an_opening(make, session, advanced):
-    """S11: batch 0 has no rows but one task, which reports query and batch id."""
+    """S9, S11: batch 0 has no rows but one task, which reports query and batch id."""
     session.answers.append(advanced(0))
     reader = make()
     reader.latestOffset(START, MAX)
     assert reader.partitions(START, at(0)) == [LeaseRange("s", "i1", 1, 0, 0)]
     session.answers.append(pb.AttachResponse(epoch=2))
     assert make().partitions(START, at(0)) == [LeaseRange("s", "i1", 2, 0, 0)]
-
-
-def test_partitions_of_a_batch_without_rows(make, session):
-    """No call for an empty batch; the opening of a missing session has no task."""
-    assert make().partitions(START, START) == []
-    assert make().partitions(at(4), at(4)) == []
-    assert session.asked == []
     session.answers.append(SessionNotFoundError("gone"))
     assert make().partitions(START, at(0)) == []
+    chunk = pb.LeaseChunk(last_tag=3, payload_bytes=9)
+    session.answers.append(pb.AttachResponse(epoch=1, chunks=[chunk]))
+    assert make().partitions(START, at(3)) == [LeaseRange("s", "i1", 1, 0, 3)]
 
 
 def test_a_batch_without_rows_is_reported(make, session, advanced):
-    """S11: `commit` comes after `offsets/N`, and reports batch N before it runs."""
+    """S3, S11: `commit` comes after `offsets/N`, and reports batch N by its count in the epoch."""
     reader = make()
-    session.answers.extend([advanced(10), pb.AttachResponse(epoch=1)] * 2)
-    for planned in (1, 2):
+    for epoch, planned in ((1, 1), (1, 2), (2, 1)):
+        session.answers.extend([advanced(10, epoch=epoch), pb.AttachResponse(epoch=epoch)])
         reader.latestOffset(at(10), MAX)
         reader.commit(at(10))
         assert session.asked[-1] == pb.AttachRequest(
             session="s", incarnation="i1", holder=HOLDER, start_tag=10, end_tag=10, planned=planned
         )
-
-
-def test_a_batch_with_rows_is_not_reported(make, session, advanced):
-    """S11: the tasks of a batch with rows name it in their fetches."""
-    reader = make()
-    session.answers.extend([advanced(10), advanced(15, (15, 900))])
-    reader.latestOffset(at(10), MAX)
-    reader.latestOffset(at(10), MAX)
-    reader.commit(at(10))
-    assert len(session.asked) == 2
-
-
-def test_the_count_begins_again_with_the_epoch(make, session, advanced):
-    """S3, S11: the count of planned batches starts at 1 in each epoch, as at the broker."""
-    reader = make()
-    for epoch in (1, 2):
-        session.answers.extend([advanced(10, epoch=epoch), pb.AttachResponse(epoch=epoch)])
-        reader.latestOffset(at(10), MAX)
-        reader.commit(at(10))
-        assert session.asked[-1].planned == 1
 
 
 def test_replay_attaches_once(make, session, advanced):
@@ -211,14 +168,6 @@ def test_replay_attaches_once(make, session, advanced):
     assert len(session.holds) == 1
 
 
-def test_replay_of_the_first_batch_starts_at_tag_0(make, session):
-    """S9: an opening offset as the start means tag 0 of the end's incarnation."""
-    session.answers.append(
-        pb.AttachResponse(epoch=1, chunks=[pb.LeaseChunk(last_tag=3, payload_bytes=9)])
-    )
-    assert make().partitions(START, at(3)) == [LeaseRange("s", "i1", 1, 0, 3)]
-
-
 def test_holder_lives_from_the_first_offset(make, session, advanced):
     """S3: `latestOffset` opens the liveness stream, once per epoch, never earlier."""
     reader = make()
@@ -237,17 +186,6 @@ def test_holder_lives_from_the_first_offset(make, session, advanced):
     assert session.holds[-1].closed
 
 
-def test_fenced_holder_stops(make, session, advanced):
-    """S3: a fenced reader raises and does not take its session back."""
-    session.answers.append(advanced(0))
-    reader = make()
-    reader.latestOffset(START, MAX)
-    session.holds[0].fenced = FencedError("Session 's' is held by host b, process 7.")
-    with pytest.raises(FencedError, match="process 7"):
-        reader.latestOffset(at(0), MAX)
-    assert len(session.asked) == 1
-
-
 def test_vanished_session_reopens_while_running(make, session, advanced):
     """Without failOnDataLoss a session lost while its query runs is opened again."""
     session.answers.append(advanced(0))
@@ -259,34 +197,30 @@ def test_vanished_session_reopens_while_running(make, session, advanced):
     assert session.holds[1].of[1] == "i2"
 
 
-def test_held_session_is_reported(make, session):
-    """K10: a second query on a live session fails with the holder's name."""
-    session.answers.append(AlreadyHeldError("Session 's' is held by host a, process 9."))
-    with pytest.raises(AlreadyHeldError, match="process 9"):
-        make().latestOffset(at(0), MAX)
-
-
-def test_checkpoint_of_another_session(make, session):
-    """S10: a `session` option other than the checkpoint's is refused with both names."""
-    reader = make(session="other")
+@pytest.mark.parametrize(
+    ("given", "queues", "said"),
+    [
+        ({"session": "other"}, ["q"], r"'s'.*'other'"),
+        ({}, ["a", "b"], r"of queue 'a', 'b'.*reads queue 'q'"),
+        *(
+            (
+                {"queue": None, "queuePattern": pattern},
+                ["orders.eu"],
+                rf"of queue 'orders\.eu'.*this one reads queues like '{re.escape(pattern)}'",
+            )
+            for pattern in ("orders.?", "orders", "orders.eu.*", "[o]rders.eu")
+        ),
+    ],
+)
+def test_checkpoint_of_another_query(make, session, given, queues, said):
+    """S10: a checkpoint of another session, or of none of the query's queues, is refused."""
+    session.recorded.queues[:] = queues
+    reader = make(**given)
     for call in (
         lambda: reader.latestOffset(at(1), MAX),
         lambda: reader.partitions(at(1), at(2)),
     ):
-        with pytest.raises(CheckpointMismatchError, match=r"'s'.*'other'"):
-            call()
-    assert session.asked == []
-
-
-def test_checkpoint_of_another_queue(make, session):
-    """S10: a session that reads none of the query's queues is refused before any call."""
-    session.recorded.queues[:] = ["a", "b"]
-    reader = make()
-    for call in (
-        lambda: reader.latestOffset(at(1), MAX),
-        lambda: reader.partitions(at(1), at(2)),
-    ):
-        with pytest.raises(CheckpointMismatchError, match=r"of queue 'a', 'b'.*reads queue 'q'"):
+        with pytest.raises(CheckpointMismatchError, match=said):
             call()
     assert session.asked == []
 
@@ -312,14 +246,6 @@ def test_a_session_that_is_gone_is_not_judged_by_its_queues(make, session, advan
     session.recorded = recorded
     session.answers.append(advanced(5))
     assert make().latestOffset(at(5), MAX) == at(5)
-
-
-@pytest.mark.parametrize("lost", [SessionNotFoundError, HistoryChangedError])
-def test_lost_session_fails(make, session, lost):
-    """With failOnDataLoss, the default, a session that the broker lost ends the query."""
-    session.answers.append(lost("gone"))
-    with pytest.raises(lost):
-        make().latestOffset(at(10), MAX)
 
 
 @pytest.mark.parametrize("lost", [SessionNotFoundError, HistoryChangedError])
@@ -416,52 +342,6 @@ def test_other_sessions_are_told_once(make, session, advanced, caplog):
     assert caplog.text.count("Other sessions read from q") == 1
 
 
-def test_third_attach_is_reported(make, session, advanced, caplog):
-    """S8: a lease attached three times is logged with its tags and the command."""
-    session.answers.extend([advanced(5, (5, 9), attaches=3), advanced(9, (9, 9), attaches=1)])
-    reader = make()
-    reader.latestOffset(at(0), MAX)
-    assert "tags 1 to 5 of session 's'" in caplog.text
-    assert "`ackq session lease s --tags 1-5`" in caplog.text
-    assert "`ackq session reject s --tags N --reason WHY`" in caplog.text
-    report = reader.reportLatestOffset()
-    assert (report["attaches"], report["warning"]) == (3, caplog.messages[0])
-    reader.commit(at(0))
-    reader.latestOffset(at(5), MAX)
-    assert "warning" not in reader.reportLatestOffset()
-    assert len(caplog.messages) == 1
-
-
-def test_third_attach_of_a_replay_is_reported(make, session, caplog):
-    """S8: also for a replay from the checkpoint, which asks for no offset."""
-    session.answers.append(pb.AttachResponse(epoch=3, attaches=4))
-    make().partitions(at(0), at(5))
-    assert "tags 1 to 5 of session 's' has been attached 4 times" in caplog.text
-
-
-def test_pattern_and_timeout_go_with_every_advance(make, session, advanced):
-    """S5, S10: each advance carries queue pattern and session timeout."""
-    session.answers.extend([advanced(0), advanced(0)])
-    session.recorded = SessionInfo(incarnation="i1", queues=["orders.eu", "old"])
-    reader = make(queue=None, queuePattern="orders.*", sessionTimeout="10m")
-    reader.latestOffset(START, MAX)
-    reader.latestOffset(at(0), MAX)
-    assert [
-        (list(asked.queues), asked.queue_pattern, asked.session_timeout_ms)
-        for asked in session.asked
-    ] == [([], "orders.*", 600_000)] * 2
-
-
-@pytest.mark.parametrize("pattern", ["orders.?", "orders", "orders.eu.*", "[o]rders.eu"])
-def test_checkpoint_of_queues_beside_the_pattern(make, session, pattern):
-    """S10: a checkpoint whose queues do not match the pattern is refused with both."""
-    session.recorded = SessionInfo(incarnation="i1", queues=["orders.eu"])
-    with pytest.raises(CheckpointMismatchError, match=r"of queue 'orders\.eu'") as caught:
-        make(queue=None, queuePattern=pattern).latestOffset(at(5), MAX)
-    assert f"this one reads queues like '{pattern}'" in str(caught.value)
-    assert session.asked == []
-
-
 def test_async_progress_is_refused(make, session, advanced):
     """K11: a new start without a `commit` of the previous batch is refused."""
     session.answers.extend([advanced(5, (5, 9)), advanced(10, (10, 9))])
@@ -470,17 +350,6 @@ def test_async_progress_is_refused(make, session, advanced):
     with pytest.raises(UnsupportedError, match="asyncProgressTrackingEnabled"):
         reader.latestOffset(at(5), MAX)
     assert len(session.asked) == 1
-
-
-def test_sync_progress_passes(make, session, advanced):
-    """K11: Spark's ordinary order of calls, idle polls included, is accepted."""
-    session.answers.extend([advanced(0), advanced(5, (5, 9)), advanced(5), advanced(5)])
-    reader = make()
-    assert reader.latestOffset(START, MAX) == at(0)
-    assert reader.latestOffset(at(0), MAX) == at(5)
-    reader.commit(at(0))
-    assert reader.latestOffset(at(5), MAX) == at(5)
-    assert reader.latestOffset(at(5), MAX) == at(5)
 
 
 def test_reader_pickles_before_use(make):
