@@ -76,12 +76,6 @@ def test_an_elided_text_takes_no_more_than_its_room(text, room, shown):
     assert elided(text, room) == shown
 
 
-def test_an_empty_table_has_its_header(capsys):
-    """An empty table still prints its header."""
-    print_table(("A", "B"), [])
-    assert capsys.readouterr().out == "A  B\n"
-
-
 def test_the_start_of_a_body_says_how_long_the_whole_is():
     """Q5: the preview of a body cut by the broker shows the full length."""
     assert preview(b"a" * 80, 1000) == "a" * 80 + "… (1000 bytes)"

@@ -27,11 +27,6 @@ class Clock:
         return found
 
 
-def test_items_come_at_a_pace():
-    """Items come at even intervals, the first at once."""
-    assert Clock().times(5, 10) == [0, 0.1, 0.2, 0.3, 0.4]
-
-
 def test_work_counts_for_the_pace():
     """Time spent on an item counts, so slow work is not slowed further."""
     assert Clock(each_s=0.05).times(4, 10) == [0, 0.1, 0.2, 0.3]

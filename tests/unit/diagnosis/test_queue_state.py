@@ -123,56 +123,6 @@ def test_an_empty_queue():
     assert finding.sentence.endswith("It had 7 messages so far: 5 accepted, 2 dropped.")
 
 
-def test_ready_without_anybody():
-    """Q9: messages are ready, and the queue has no consumer and no session."""
-    finding = found(facts(ready=3, oldest_age_ms=120_000), "no-consumer")
-    assert finding.severity is PROBLEM
-    assert finding.sentence == (
-        "3 messages are ready, the oldest for 2.0 min, and nobody reads the queue: it has no "
-        "consumer and no session."
-    )
-
-
-def test_a_dead_letter_queue_waits_for_an_operator():
-    """Q9, C13: dead letters without a reader are a note, not a problem."""
-    given = facts(ready=3, oldest_age_ms=120_000, sources=("orders", "bills"))
-    ok, note = diagnose(given)
-    assert (ok.code, note.code, note.severity) == ("nothing-stuck", "dead-letters-wait", NOTE)
-    assert note.sentence == (
-        "3 messages are ready, the oldest for 2.0 min: dead letters of 'orders', 'bills', which "
-        "wait for an operator. The queue has no reader and needs none."
-    )
-    assert note.remedy == (
-        "See the causes: ackq queue peek q; to bring them back: ackq queue redrive q"
-    )
-
-
-def test_ready_with_a_session_whose_query_is_gone():
-    """Q9, S3: messages are ready, and the session's query is not connected."""
-    given = facts(ready=3, sessions=[session(live=False, leased=0)])
-    assert found(given, "readers-gone").severity is PROBLEM
-    assert "'s', and no query is connected" in found(given, "readers-gone").sentence
-
-
-def test_ready_while_a_batch_runs():
-    """Q9: ready messages wait for the next micro-batch."""
-    given = facts(ready=3, unacked=5, sessions=[session()], holdings={"holdings": [lease()]})
-    assert found(given, "behind-a-batch").severity is NOTE
-    assert codes(given)[0] == "nothing-stuck"
-
-
-def test_ready_while_the_query_waits_for_its_trigger():
-    """Q9, K6: the query is connected, and nothing is leased."""
-    given = facts(ready=3, sessions=[session(leased=0)])
-    assert "minMessagesPerTrigger" in found(given, "between-triggers").sentence
-
-
-def test_ready_and_being_delivered():
-    """Q9: messages are ready, and a consumer has room."""
-    given = facts(ready=3, holdings={"consumers": [consumer(unacked=1, has_room=True)]})
-    assert codes(given) == ["nothing-stuck", "delivering"]
-
-
 # --- channels ---
 
 
@@ -198,36 +148,74 @@ def test_all_unacked_at_a_consumer_that_is_quiet():
     assert "ready again at once" in finding.remedy
 
 
-def test_a_busy_consumer_is_not_stuck():
-    """Q9: a full prefetch is normal while messages are settled."""
-    given = facts(ready=3, unacked=5, holdings={"holdings": [channel()], "consumers": [consumer()]})
-    assert found(given, "prefetch-full").severity is NOTE
-    assert found(given, "unacked-at-consumer").severity is NOTE
-    assert codes(given)[0] == "nothing-stuck"
+QUIET = {"age_ms": 90_000, "quiet_ms": 90_000}
 
 
-def test_a_client_that_does_not_read():
-    """Q9, C11: the consumer has no room although its prefetch is not used up."""
-    given = facts(
-        ready=3,
-        unacked=5,
-        holdings={
-            "holdings": [channel(age_ms=90_000, quiet_ms=90_000)],
-            "consumers": [consumer(prefetch=1000)],
-        },
-    )
-    assert found(given, "client-does-not-read").severity is PROBLEM
-
-
-def test_a_channel_that_is_cut_and_one_without_a_consumer():
-    """Q9, C12: what becomes of messages that these channels hold."""
-    cut = facts(unacked=5, holdings={"holdings": [channel(connected=False)]})
-    assert "Its connection is cut" in found(cut, "unacked-at-consumer").sentence
-    unsubscribed = facts(unacked=5, holdings={"holdings": [channel()]})
-    assert (
-        "no longer has a consumer on this queue"
-        in found(unsubscribed, "unacked-at-consumer").sentence
-    )
+@pytest.mark.parametrize(
+    ("given", "code", "severity", "words"),
+    [
+        (
+            {"ready": 3, "sessions": [session(live=False, leased=0)]},
+            "readers-gone",
+            PROBLEM,
+            "'s', and no query is connected",
+        ),
+        (
+            {"ready": 3, "sessions": [session()], "holdings": {"holdings": [lease()]}},
+            "behind-a-batch",
+            NOTE,
+            "",
+        ),
+        (
+            {"ready": 3, "sessions": [session(leased=0)]},
+            "between-triggers",
+            NOTE,
+            "minMessagesPerTrigger",
+        ),
+        (
+            {"ready": 3, "holdings": {"consumers": [consumer(unacked=1, has_room=True)]}},
+            "delivering",
+            NOTE,
+            "",
+        ),
+        (
+            {
+                "ready": 3,
+                "holdings": {
+                    "holdings": [channel(**QUIET)],
+                    "consumers": [consumer(prefetch=1000)],
+                },
+            },
+            "client-does-not-read",
+            PROBLEM,
+            "",
+        ),
+        (
+            {"holdings": {"holdings": [channel(connected=False)]}},
+            "unacked-at-consumer",
+            NOTE,
+            "Its connection is cut",
+        ),
+        (
+            {"holdings": {"holdings": [channel()]}},
+            "unacked-at-consumer",
+            NOTE,
+            "no longer has a consumer on this queue",
+        ),
+        (
+            {"sessions": [session()], "holdings": {"holdings": [lease(age_ms=3_600_000)]}},
+            "lease-long",
+            WARNING,
+            "",
+        ),
+        ({"properties": {"durable": False}}, "not-durable", NOTE, ""),
+    ],
+)
+def test_where_messages_are(given, code, severity, words):
+    """Q9, C11, C12, K6, Q7, S3: readers with a query or without, a trigger, or a full client."""
+    finding = found(facts(**given), code)
+    assert finding.severity is severity
+    assert words in finding.sentence
 
 
 # --- sessions ---
@@ -253,51 +241,12 @@ def test_a_lease_of_a_live_query():
     )
 
 
-def test_a_lease_of_which_nothing_was_read():
-    """Q9, S11: an unread lease is not shown with an earlier lease's query and batch."""
-    sentence = found(leased(session(fetched=False)), "lease-live").sentence
-    assert "None of its rows was read yet." in sentence
-    assert "query Q" not in sentence
-
-
-def test_a_batch_that_takes_long():
-    """Q9: a lease held for long is a warning."""
-    assert found(leased(session(), age_ms=3_600_000), "lease-long").severity is WARNING
-
-
 def test_a_batch_that_is_started_again_and_again():
     """Q9, S8: a lease of many attempts may hold a bad message; the command rejects it."""
     finding = found(leased(session(attaches=4)), "lease-attempts")
     assert finding.severity is PROBLEM
     assert "attempt 4" in finding.sentence
     assert "ackq session reject s --tags" in finding.remedy
-
-
-def test_a_lease_without_holder_waits_for_ever():
-    """Q9, S5: the last holder, how long it is absent, and that the lease waits for ever."""
-    finding = found(leased(session(live=False, away_ms=7_200_000)), "lease-without-holder")
-    assert finding.severity is PROBLEM
-    assert (
-        "No query is connected to the session for 2.0 h. Process 7 on h (app)" in finding.sentence
-    )
-    assert "for ever" in finding.sentence
-    assert finding.remedy.endswith("ackq session release s")
-
-
-def test_a_lease_without_holder_times_out():
-    """Q9, S5: when the session times out, and that its messages are then ready again."""
-    given = leased(session(live=False, away_ms=60_000, session_timeout_ms=900_000))
-    finding = found(given, "lease-times-out")
-    assert finding.severity is WARNING
-    assert (
-        "sessionTimeout is 15.0 min: in 14.0 min the messages are ready again" in finding.sentence
-    )
-
-
-def test_a_lease_from_before_a_restore():
-    """Q9, Q8: a lease of an older history is refused until that is accepted."""
-    finding = found(leased(session(held_back=True, live=False)), "lease-of-older-history")
-    assert (finding.severity, finding.remedy) == (PROBLEM, "ackq broker accept-history")
 
 
 def test_a_session_that_was_detached_and_one_that_is_finished():
@@ -319,13 +268,6 @@ def test_more_holders_than_are_shown():
 
 
 # --- waiting messages ---
-
-
-def test_messages_that_wait_for_their_delay():
-    """Q9, C14: the number of delayed messages, and when the first is ready."""
-    finding = found(facts(delayed=2, holdings={"next_ready_ms": 30_000}), "redelivery-delay")
-    assert finding.severity is NOTE
-    assert finding.sentence.endswith("The first is ready in 30 s.")
 
 
 @pytest.mark.parametrize(
@@ -355,14 +297,6 @@ def test_a_limit_that_ends_it_says_nothing():
             dead_letters=QueueInfo(queue="d"),
         )
         assert codes(given) == ["queue-empty"]
-
-
-def test_a_dead_letter_queue_that_is_missing():
-    """Q9, C13: names the queue that gets the dead letters instead."""
-    finding = found(facts(properties={"dead_letter_queue": "d"}), "dead-letter-queue-missing")
-    assert finding.severity is WARNING
-    assert "'ackq.dead'" in finding.sentence
-    assert "ackq queue declare d" in finding.remedy
 
 
 @pytest.mark.parametrize(
@@ -438,11 +372,6 @@ def test_messages_that_expire():
     assert "4 messages expired" in found(given, "expired").sentence
 
 
-def test_a_queue_that_is_not_durable():
-    """Q9, Q7: a note that a restart removes the queue."""
-    assert found(facts(properties={"durable": False}), "not-durable").severity is NOTE
-
-
 # --- the broker ---
 
 
@@ -467,24 +396,6 @@ def test_an_outbound_link_that_publishes_nothing(waits, told):
     codes = [each.code for each in diagnose(facts(outbound=(link,)))]
     assert ("link-out-blocked" in codes) is told
     assert "link-out-works" not in codes
-
-
-def test_a_history_that_is_not_accepted():
-    """Q9, Q8: the number of refused publishers, sessions and writers, and the cause."""
-    given = facts(broker={"held_back": 3, "history_cause": "copied"})
-    finding = found(given, "history-not-accepted")
-    assert "(cause: copied), and 3 publishers, sessions and writers" in finding.sentence
-    assert finding.remedy.endswith("ackq broker accept-history")
-
-
-def test_a_broker_that_is_drained():
-    """Q9: draining is not a disk alarm; the remedy is the command that resumes."""
-    drained = {"blocked": "The broker is being drained.", "alarm": "draining"}
-    finding = found(facts(broker=drained), "broker-draining")
-    assert "The broker is being drained." in finding.sentence
-    assert finding.remedy.endswith("ackq broker drain --resume")
-    disk = "The broker's disk has 5 bytes left; it only serves what drains."
-    assert "broker-draining" not in codes(facts(broker={"blocked": disk, "alarm": "disk"}))
 
 
 def test_a_broker_that_stops_and_a_clock_that_jumped():
