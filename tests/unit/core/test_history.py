@@ -60,22 +60,6 @@ def test_the_older_are_refused(harness: Harness, reader: Reader, cause: str) -> 
     assert views.history_cause(harness.core.state) == cause
 
 
-@pytest.mark.usefixtures("reader")
-def test_the_new_are_served(harness: Harness) -> None:
-    """Q8: new publishers, sessions and writers; consumers and operators have no history."""
-    restart(harness, "second")
-    new = b"new".ljust(16)
-    harness.do(c.OpenPublisher(new))
-    harness.do(c.ClosePublisherStream(new))
-    harness.do(c.OpenPublisher(new, resume=True))
-    harness.commit("v", 1, harness.stage("v", 1, ["q"], name="n"))
-    other = harness.open("q", session="other")
-    assert other.advance(0, max_messages=1).end_tag == 1
-    assert [label for _, label, _ in harness.deliver("x", "q", 9)] == ["m4", "m5", "s0", "n0"]
-    assert harness.do(c.AbortBatch("w", 2, (b"t".ljust(16),))) == 1
-    assert harness.do(c.ReleaseSession("s")) == c.Released(2, 0)
-
-
 def test_an_accepted_history_admits_all(harness: Harness, reader: Reader) -> None:
     """Q8: refused clients continue where they were; accepting again changes nothing."""
     restart(harness, "second")

@@ -1,12 +1,10 @@
 """The core against a model of plain lists: every command in any order, with restarts in between.
 
-I2 to I4, S1, S2, S4, S5, S7, K3, P10, C1-C7, C10, C12-C14, Q3, Q4, Q6, Q7; the harness compares a
-second core at each step as well.
+I2 to I4, K3, P10, C1-C7, C10, C12-C14, Q3, Q4, Q6, Q7; the harness compares a second core at each
+step as well.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import Phase, settings
@@ -18,7 +16,7 @@ from ackq.errors import BatchChangedError, StageMismatchError
 from ackq.outcomes import Outcome
 from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import PUBLISHER, Harness, Reader
+from tests.unit.core.harness import PUBLISHER, Harness
 from tests.unit.core.model import NO_LIMIT, Message, Model
 
 QUEUES = {
@@ -42,9 +40,9 @@ QUEUES = {
         max_length=4, max_bytes=100, overflow="drop-head", delivery_limit=1, drop_on_limit=True
     ),
     "x": c.QueueProperties(dead_letter_queue="d", delivery_limit=2),
+    "self": c.QueueProperties(dead_letter_queue="self", max_length=3, overflow="drop-head"),
 }
 VOLATILE = c.QueueProperties(durable=False, dead_letter_queue="d")
-SESSIONS = {"one": ("a",), "two": ("a", "ttl")}
 CHANNELS = ("k", "l")
 
 queues = st.sampled_from(sorted(QUEUES))
@@ -54,22 +52,8 @@ ttls = st.sampled_from([0, 0, 1000, 3000])
 sizes = st.sampled_from([0, 1, 10, 40, 95, 300])
 
 
-@dataclass
-class Batch:
-    """A session of the model: its lease, and the lease accepted last."""
-
-    reader: Reader
-    floor: int = 0
-    lease: list[tuple[str, Message]] = field(default_factory=list)
-    kept: list[tuple[str, Message]] = field(default_factory=list)
-
-    @property
-    def end(self) -> int:
-        return self.floor + len(self.lease)
-
-
 class CoreMachine(RuleBasedStateMachine):
-    """Two channels, sessions `one` (on a) and `two` (on a and ttl), a publisher, and a writer."""
+    """Two channels, a publisher, and a writer; see `SessionMachine` for sessions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +62,6 @@ class CoreMachine(RuleBasedStateMachine):
         for name, properties in QUEUES.items():
             self.harness.do(c.DeclareQueue(name, properties))
             self.model.declare(name, properties)
-        self.sessions: dict[str, Batch] = {}
         self.published: dict[int, tuple[str, bool]] = {}
         self.stages: dict[str, tuple[c.StageRef, list[tuple[str, int]]]] = {}
         self.drops = 0
@@ -288,70 +271,6 @@ class CoreMachine(RuleBasedStateMachine):
     def dead_letters(self) -> list[str]:
         return [n for n, q in self.model.queues.items() if any(m.origin for m in q.messages)]
 
-    # --- sessions ---
-
-    @rule(name=st.sampled_from(sorted(SESSIONS)))
-    def open(self, name: str) -> None:
-        if name not in self.sessions:
-            self.sessions[name] = Batch(self.harness.open(*SESSIONS[name], session=name))
-
-    @precondition(lambda self: self.sessions)
-    @rule(data=st.data(), limit=st.integers(1, 9), newcomer=st.booleans())
-    def advance(self, data: st.DataObject, limit: int, *, newcomer: bool) -> None:
-        """S4: accepts the whole lease and leases the lowest ready positions that are in time."""
-        name = data.draw(st.sampled_from(sorted(self.sessions)))
-        session = self.sessions[name]
-        if newcomer:
-            token = self.now_us.to_bytes(16, "little")
-            session.reader.command = replace(session.reader.command, holder=c.HolderInfo(token))
-        floor = session.end
-        reply = session.reader.advance(floor, max_messages=limit)
-        for queue, message in session.lease:
-            if message.owner:
-                self.model.queues[queue].accepted += 1
-                self.model.queues[queue].remove([message])
-        if session.lease:
-            session.kept = session.lease
-        ready = {queue: self.model.queues[queue].waiting(self.now_us) for queue in SESSIONS[name]}
-        session.floor = floor
-        assert reply.end_tag - floor == min(limit, sum(map(len, ready.values())))
-        session.lease = []
-        for piece in session.reader.pieces(floor, reply.end_tag):
-            for label in self.harness.read([piece]):
-                message = ready[piece.queue].pop(0)
-                assert message.label == label
-                message.owner = name
-                session.lease.append((piece.queue, message))
-
-    @precondition(lambda self: self.sessions)
-    @rule(data=st.data(), kept=st.booleans())
-    def replay(self, data: st.DataObject, *, kept: bool) -> None:
-        """S1, S2, K2: the same tags give the same rows and counts; vanished ones are left out."""
-        name = data.draw(st.sampled_from(sorted(self.sessions)))
-        session = self.sessions[name]
-        lease = session.kept if kept else session.lease
-        floor = session.floor - len(lease) if kept else session.floor
-        end = floor + len(lease)
-        session.reader.attach(floor, end)
-        after = data.draw(st.integers(floor, end))
-        last = data.draw(st.integers(after, end))
-        assert self.harness.rows(session.reader.pieces(after, last)) == [
-            (tag, message.label, message.deliveries + 1)
-            for tag, (_, message) in enumerate(lease, floor + 1)
-            if after < tag <= last and message.owner
-        ]
-
-    @precondition(lambda self: self.sessions)
-    @rule(data=st.data())
-    def release(self, data: st.DataObject) -> None:
-        """S5: releases a session; its messages are back in place, with one delivery more."""
-        name = data.draw(st.sampled_from(sorted(self.sessions)))
-        lease = [m for _, m in self.sessions.pop(name).lease if m.owner]
-        assert self.harness.do(c.ReleaseSession(name)) == c.Released(len(lease), 0)
-        for message in lease:
-            message.owner = ""
-            message.deliveries += 1
-
     # --- operating ---
 
     @rule(data=st.data())
@@ -389,9 +308,6 @@ class CoreMachine(RuleBasedStateMachine):
     def restart(self, _data: st.DataObject) -> None:
         """Q7: only transient messages and non-durable queues are lost."""
         assert self.harness.restart() == self.model.restart()
-        for session in self.sessions.values():
-            for _, message in session.kept:
-                message.owner = message.owner if message.persistent else ""
         self.published = {n: p for n, p in self.published.items() if p[1]}
         self.harness.do(c.OpenPublisher(PUBLISHER, resume=True))
 
@@ -458,11 +374,14 @@ class CoreMachine(RuleBasedStateMachine):
         """Q3, C14: the next deadline is the model's."""
         assert views.next_due_us(self.harness.core.state) == self.model.next_due_us()
 
+    def needed(self) -> set[str]:
+        """The labels of the messages that are still in a queue."""
+        return {m.label for queue in self.model.every() for m in queue.messages}
+
     @invariant()
     def live_blocks_are_those_with_messages(self) -> None:
         """I4: a block lives exactly as long as a queue or a stage needs it."""
-        needed = {m.label for queue in self.model.every() for m in queue.messages}
-        needed |= {m.label for s in self.sessions.values() for _, m in s.kept if m.owner}
+        needed = self.needed()
         needed |= {f"{name}0" for name, (_, rows) in self.stages.items() if rows}
         blocks = {block for (block, _), label in self.harness.labels.items() if label in needed}
         core = self.harness.core

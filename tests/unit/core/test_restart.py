@@ -11,7 +11,7 @@ from ackq.outcomes import Outcome
 from ackq_broker.core import Core, records, views
 from ackq_broker.core import commands as c
 from ackq_broker.core.columns import bitmaps
-from tests.unit.core.harness import BOB, PUBLISHER, Harness, group, labels, routes
+from tests.unit.core.harness import BOB, PUBLISHER, Harness, group, routes
 from tests.unit.core.link_process import LinkProcess, accept
 
 
@@ -159,23 +159,6 @@ def test_every_record_kind_occurs(harness: Harness) -> None:
     assert kinds == set(records.Record.__subclasses__())
 
 
-def test_the_same_records_give_the_same_bytes(harness: Harness) -> None:
-    """I2: also from a snapshot at any record; a restored core's snapshot is the same."""
-    busy(harness)
-    expected = harness.core.snapshot()
-    core = Core()
-    for sequence, record in enumerate(harness.log, 1):
-        core.apply(sequence, record)
-        data = core.snapshot()
-        restored = Core.restore(data)
-        assert restored.snapshot() == data
-        assert views.live_blocks(restored.state) == views.live_blocks(core.state)
-        for rest, later in enumerate(harness.log[sequence:], sequence + 1):
-            restored.apply(rest, later)
-        assert restored.snapshot() == expected
-    assert core.snapshot() == expected
-
-
 def test_a_snapshot_does_not_depend_on_how_pages_came_about() -> None:
     """I2: many small blocks, mostly removed, leave packed pages, and the bytes are the same."""
     harness = Harness()
@@ -195,21 +178,6 @@ def test_a_sequence_cannot_be_skipped(harness: Harness) -> None:
     """I2: a gap in the sequence of records is refused."""
     with pytest.raises(AssertionError):
         harness.core.apply(harness.core.sequence + 2, records.QueuePurged(1))
-
-
-def test_a_restart_keeps_what_is_durable(harness: Harness) -> None:
-    """Q7: durable queues, bindings, persistent messages, leases and delivery counts survive."""
-    harness.declare("q")
-    harness.bind("x", "direct", q="k")
-    harness.publish(["k"] * 6, exchange="x")
-    harness.open("q").advance(0, max_messages=2)
-    harness.do(c.ReleaseSession("s"))
-    reader = harness.lease("q", max_messages=3)
-    assert harness.restart() == 0
-    assert harness.browse("q") == labels(1, 6)
-    assert reader.pieces(0, 3)[0].runs == (c.Run(1, 2, 2), c.Run(3, 1, 1))
-    harness.do(c.OpenPublisher(PUBLISHER, resume=True))
-    assert list(harness.publish(["k"], exchange="x").returned) == []
 
 
 def test_a_restart_takes_what_is_transient(harness: Harness) -> None:
@@ -234,52 +202,6 @@ def test_a_restart_takes_what_is_transient(harness: Harness) -> None:
         harness.browse("lost")
 
 
-def test_a_deleted_queue_with_leased_messages_survives_a_restart(harness: Harness) -> None:
-    """Q4, Q7: its leased bodies are read and released, while a new queue has its name."""
-    harness.declare("q", "r")
-    block = harness.publish_to("q", 2).block_id
-    reader = harness.lease("q", "r")
-    harness.do(c.DeleteQueue("q", force=True))
-    harness.declare("q")
-    assert harness.restart() == 0
-    assert reader.fetch(0, 2) == labels(1, 2)
-    assert harness.browse("q") == []
-    reader.advance(2, queues=("r",))
-    assert harness.core.drain_dead_blocks() == []
-    harness.do(c.ReleaseSession("s"))
-    assert harness.core.drain_dead_blocks() == [block]
-
-
-def test_positions_of_vanished_messages_are_not_given_again(harness: Harness) -> None:
-    """Q1, Q7: transient publishes make records for this very reason."""
-    harness.declare("q")
-    harness.publish_to("q", 3, persistent=False)
-    harness.restart()
-    harness.do(c.OpenPublisher(PUBLISHER, resume=True))
-    harness.publish_to("q", 1)
-    assert views.browse(harness.core.state, "q")[0].runs == (c.Run(4, 1, 1, False),)
-
-
-def test_leased_transient_messages_become_holes(harness: Harness) -> None:
-    """Q7, S5: the tags of holes stay, fetches skip them, and the accept passes them."""
-    harness.declare_filled("q", 2)
-    harness.publish_to("q", 3, persistent=False)
-    harness.publish_to("q", 1)
-    reader = harness.open("q")
-    chunks = reader.advance(0).chunks
-    assert harness.restart() == 3
-    assert reader.fetch(0, 6) == ["m1", "m2", "m6"]
-    first, second = reader.pieces(0, 6)
-    assert (first.runs, second.runs) == ((c.Run(1, 2, 1),), (c.Run(6, 1, 1),))
-    assert reader.fetch(2, 5) == []
-    info = reader.info()
-    assert (info.leased, info.holes) == (3, 3)
-    reply = reader.advance(0)
-    assert (reply.end_tag, reply.chunks[-1].last_tag) == (6, chunks[-1].last_tag)
-    assert reader.advance(6).end_tag == 6
-    assert views.list_queues(harness.core.state, "q")[0].accepted == 3
-
-
 def test_a_lease_of_nothing_but_holes_is_still_a_lease(harness: Harness) -> None:
     """S1, Q7: its end is in the checkpoint, so it is returned again and accepted like any other."""
     harness.declare("lost", durable=False)
@@ -300,23 +222,6 @@ def test_holes_at_the_end_belong_to_the_last_chunk(harness: Harness) -> None:
     reader = harness.lease("q")
     harness.restart()
     assert reader.advance(0).chunks == (c.Chunk(3, 10),)
-
-
-def test_released_holes_do_not_come_back(harness: Harness) -> None:
-    """S5: only messages that did not vanish are requeued."""
-    harness.declare_filled("q", 1)
-    harness.publish_to("q", 2, persistent=False)
-    harness.open("q").advance(0)
-    harness.restart()
-    assert harness.do(c.ReleaseSession("s")) == c.Released(1, 0)
-    assert harness.browse("q") == ["m1"]
-
-
-def test_the_history_is_that_of_the_last_start(harness: Harness) -> None:
-    """Q8: the service sets the history, the snapshot keeps it."""
-    assert harness.core.history_id == "history"
-    harness.do(c.Start("copy"))
-    assert Core.restore(harness.core.snapshot()).history_id == "copy"
 
 
 def test_a_snapshot_of_a_newer_version_is_refused(harness: Harness) -> None:

@@ -9,11 +9,11 @@ import pytest
 from pyroaring import BitMap, BitMap64
 
 from ackq import limits
-from ackq.errors import FencedError, InvalidArgumentError, LimitError, QueueFullError
+from ackq.errors import InvalidArgumentError, LimitError, QueueFullError
 from ackq_broker.core import commands as c
 from ackq_broker.core import records, views
 from ackq_broker.core.columns.bitmaps import Int64s
-from tests.unit.core.harness import BOB, Harness
+from tests.unit.core.harness import Harness
 from tests.unit.core.link_process import LinkProcess, accept, expanded
 
 
@@ -31,21 +31,6 @@ def test_a_frame_is_one_record(process: LinkProcess) -> None:
         (2, 4, False, False),
         (3, 2, True, True),
     ]
-
-
-def test_a_frame_that_comes_again_is_answered_again(process: LinkProcess) -> None:
-    """L5: a repeated frame gets the same positions, and the present permits; nothing is stored."""
-    frame = process.command(["a", "b", "c"])
-    assert expanded(process.harness.do(frame))[2] == (3, 3, False, False)
-    accept(process.harness, 2)
-    assert process.permit() == [2]
-    decision = process.harness.decide(frame)
-    assert decision.records == ()
-    rows = [(1, 1, False, False), (2, 2, False, True), (3, 3, False, False)]
-    assert expanded(decision.reply) == rows
-    process.number = 4
-    process.store(["d"])
-    assert expanded(process.harness.do(frame)) == rows
 
 
 def test_a_frame_that_begins_with_what_was_stored(process: LinkProcess) -> None:
@@ -84,29 +69,6 @@ def test_another_subscription_is_refused(process: LinkProcess) -> None:
         process.harness.do(late)
 
 
-def test_another_epoch_is_refused(process: LinkProcess) -> None:
-    """L1: the new holder of a link fences the previous one, and is named in the error."""
-    late = process.command(["a"])
-    assert process.open(holder=BOB).epoch == 2
-    with pytest.raises(FencedError, match="host-b, pid 22"):
-        process.harness.do(late)
-    with pytest.raises(InvalidArgumentError, match="it has none now"):
-        process.store(["a"])
-
-
-def test_stored_is_enough_for_a_link_that_says_so(harness: Harness) -> None:
-    """L9: with `ack=stored` the record that stores a message permits its acknowledgement."""
-    harness.declare("q")
-    process = LinkProcess(harness, ack=c.LinkAck.STORED)
-    process.subscribe()
-    assert expanded(process.store(["a", "b"])) == [(1, 1, False, True), (2, 2, False, True)]
-    assert process.permit() == []
-    assert process.permit(again=True) == [1, 2]
-    process.subscribe()
-    assert expanded(process.store(["b"])) == [(1, 2, True, True)]
-    assert process.info().in_doubt == 1
-
-
 def test_rows_that_may_be_acknowledged_at_once(process: LinkProcess) -> None:
     """L9: deliveries that the link cannot hold any longer are permitted as stored or matched."""
     process.store(["a"])
@@ -116,18 +78,6 @@ def test_rows_that_may_be_acknowledged_at_once(process: LinkProcess) -> None:
     assert (process.info().held, process.info().unproven) == (1, 2)
     accept(process.harness, 1, 2, 3)
     assert process.permit() == [2]
-
-
-def test_a_settled_message_that_comes_again_is_acknowledged(process: LinkProcess) -> None:
-    """L11: a settled message is permitted at once, in the record that matches it."""
-    process.store(["a", "b"])
-    accept(process.harness, 1)
-    assert process.permit() == [1]
-    process.subscribe()
-    assert expanded(process.store(["a", "b"])) == [(1, 1, True, True), (2, 2, True, False)]
-    info = process.info()
-    assert (info.matched_settled, info.matched_held) == (1, 1)
-    assert (info.unproven, info.in_doubt) == (1, 0)
 
 
 def test_a_full_queue_keeps_nothing_of_a_frame(harness: Harness) -> None:

@@ -2,43 +2,11 @@
 
 import pytest
 
-from ackq.errors import InUseError, LinkNotFoundError
+from ackq.errors import InUseError
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
 from tests.unit.core.harness import ALICE, Harness
 from tests.unit.core.link_process import SOURCE, LinkProcess, accept
-
-
-def test_a_link_is_paused(process: LinkProcess) -> None:
-    """L25: its open reports the pause; its deliveries are still stored and permitted."""
-    harness = process.harness
-    assert harness.do(c.PauseLink("l", paused=True)) is True
-    assert harness.do(c.PauseLink("l", paused=True)) is False
-    assert process.open().paused
-    process.store(["a"])
-    accept(harness, 1)
-    assert process.permit() == [1]
-    assert harness.do(c.PauseLink("l", paused=False)) is True
-    assert not process.info().paused
-
-
-def test_a_link_with_something_open_stays(process: LinkProcess) -> None:
-    """L25: held messages, and those without a proof, would be stored again as new."""
-    harness = process.harness
-    process.store(["a", "b"])
-    accept(harness, 1)
-    process.permit()
-    with pytest.raises(
-        InUseError, match=r"1 message of it is not settled .* 1 acknowledgement"
-    ) as caught:
-        harness.do(c.RemoveLink("l"))
-    assert (caught.value.fields["held"], caught.value.fields["unproven"]) == ("1", "1")
-    with pytest.raises(InUseError, match="run by host-a"):
-        harness.do(c.RemoveLink("l", forget=True, incumbent_live=True))
-    assert harness.do(c.RemoveLink("l", forget=True)) == c.RemovedLink(1, 1)
-    assert harness.browse("q") == ["b"]
-    with pytest.raises(LinkNotFoundError):
-        process.permit()
 
 
 def test_a_link_with_settled_messages_stays(process: LinkProcess) -> None:
@@ -53,12 +21,17 @@ def test_a_link_with_settled_messages_stays(process: LinkProcess) -> None:
 
 
 def test_a_drained_link_is_removed(process: LinkProcess) -> None:
-    """L25: proven entries that are kept for a while do not keep the link."""
+    """L25: unless it runs; proven entries that are kept for a while do not keep it."""
+    harness = process.harness
     process.store(["a"])
     accept(process.harness, 1)
     process.permit()
     process.prove(1)
     assert process.info().tombstones == 1
+    assert [harness.do(c.PauseLink("l", paused=True)) for _ in range(2)] == [True, False]
+    assert process.open().paused
+    with pytest.raises(InUseError, match="run by host-a"):
+        harness.do(c.RemoveLink("l", incumbent_live=True))
     assert process.harness.do(c.RemoveLink("l")) == c.RemovedLink(0, 0)
     assert views.list_links(process.harness.core.state) == []
 

@@ -18,9 +18,9 @@ from ackq.errors import (
 )
 from ackq_broker.core import commands as c
 from ackq_broker.core import records, views
-from tests.unit.core.harness import DAY_US, Harness, labels, routes
+from tests.unit.core.harness import DAY_US, Harness, routes
 
-ID = b"stage".ljust(16)
+ID, SEALED = b"stage".ljust(16), b"sealed".ljust(16)
 
 
 @pytest.fixture(autouse=True)
@@ -31,51 +31,6 @@ def queue(harness: Harness) -> None:
 
 def staged(harness: Harness) -> int:
     return views.list_queues(harness.core.state, "q")[0].staged
-
-
-def test_stages_become_visible_together_in_their_order(harness: Harness) -> None:
-    """K3: one record gives positions, in the order in which the commit names the stages."""
-    a = harness.stage("w", 1, ["q"] * 2, name="a")
-    b = harness.stage("w", 1, ["q"] * 2, name="b")
-    assert harness.browse("q") == []
-    assert staged(harness) == 4
-    records = len(harness.log)
-    assert harness.commit("w", 1, b, a) == c.CommittedBatch(4, False)
-    assert len(harness.log) == records + 1
-    assert harness.browse("q") == ["b0", "b1", "a0", "a1"]
-    assert staged(harness) == 0
-
-
-def test_a_batch_is_visible_once(harness: Harness) -> None:
-    """K3: an equal batch id again is answered from the record, and no row is written."""
-    harness.commit("w", 1, harness.stage("w", 1, ["q"] * 2, name="a"))
-    again = harness.stage("w", 1, ["q"] * 3, name="b")
-    assert harness.commit("w", 1, again) == c.CommittedBatch(2, True)
-    assert harness.browse("q") == ["a0", "a1"]
-    assert staged(harness) == 0
-
-
-def test_a_repeated_commit_after_a_lost_answer(harness: Harness) -> None:
-    """K3: the repeated commit succeeds, although its stages no longer exist."""
-    stage = harness.stage("w", 1, ["q"], name="a")
-    harness.commit("w", 1, stage)
-    assert harness.commit("w", 1, stage) == c.CommittedBatch(1, True)
-
-
-def test_a_lower_batch_is_refused(harness: Harness) -> None:
-    """K3: a lower batch is refused at the commit, and as soon as a stage is opened for it."""
-    harness.commit("w", 5, harness.stage("w", 5, ["q"], name="a"))
-    with pytest.raises(BatchOrderError, match="committed batch 5; batch 4 is older"):
-        harness.commit("w", 4)
-    with pytest.raises(BatchOrderError):
-        harness.do(c.OpenStage(ID, "w", 4, "run"))
-    assert harness.commit("other", 4) == c.CommittedBatch(0, False)
-
-
-def test_an_empty_batch_counts(harness: Harness) -> None:
-    """K3: a batch without rows is committed like any other."""
-    assert harness.commit("w", 0, harness.stage("w", 0, [], name="a")) == c.CommittedBatch(0, False)
-    assert harness.commit("w", 0) == c.CommittedBatch(0, True)
 
 
 @pytest.mark.parametrize(
@@ -143,27 +98,6 @@ def test_a_task_of_an_older_run_cannot_drop_the_newer_one_s_stages(harness: Harn
     assert harness.browse("q") == ["new0"]
 
 
-def test_an_abort_drops_the_named_stages_of_its_batch(harness: Harness) -> None:
-    """K3: unknown and foreign stages are left alone; the batch may be committed later."""
-    a = harness.stage("w", 1, ["q"], name="a")
-    b = harness.stage("w", 1, ["q"], name="b")
-    theirs = harness.stage("v", 1, ["q"], name="theirs")
-    named = (a.stage_id, a.stage_id, theirs.stage_id, b"?" * 16)
-    assert harness.do(c.AbortBatch("w", 1, named)) == 1
-    assert harness.do(c.AbortBatch("w", 1, named)) == 0
-    assert staged(harness) == 2
-    harness.commit("w", 1, b)
-    assert harness.browse("q") == ["b0"]
-
-
-def test_an_abort_never_uncommits(harness: Harness) -> None:
-    """K3: a late abort has no effect."""
-    stage = harness.stage("w", 1, ["q"], name="a")
-    harness.commit("w", 1, stage)
-    assert harness.do(c.AbortBatch("w", 1, (stage.stage_id,))) == 0
-    assert harness.browse("q") == ["a0"]
-
-
 def test_an_upload_without_a_seal_leaves_nothing(harness: Harness) -> None:
     """K3: it leaves no rows, after its stream ends and after a restart; sealed stages stay."""
     sealed = harness.stage("w", 1, ["q"], name="a")
@@ -178,44 +112,12 @@ def test_an_upload_without_a_seal_leaves_nothing(harness: Harness) -> None:
     assert harness.browse("q") == ["a0"]
 
 
-def test_a_seal_compares_the_counts(harness: Harness) -> None:
-    """K3: a stage with other counts than its writer's is not sealed."""
-    harness.do(c.OpenStage(ID, "w", 1, "run"))
-    harness.do(c.StageBlock(ID, "", routes(["q"]), 1, 10))
-    with pytest.raises(
-        StageMismatchError, match="holds 1 rows with 10 bytes; its writer counted 2"
-    ):
-        harness.do(c.SealStage(ID, 2, 20))
-    harness.do(c.SealStage(ID, 1, 10))
-    with pytest.raises(FencedError, match="was sealed"):
-        harness.do(c.StageBlock(ID, "", routes(["q"]), 1, 10))
-
-
-def test_a_stage_id_is_used_once(harness: Harness) -> None:
-    """K3: an id opens one stage, and no other one."""
-    harness.do(c.OpenStage(ID, "w", 1, "run"))
-    with pytest.raises(FencedError, match="exists already"):
-        harness.do(c.OpenStage(ID, "w", 1, "run"))
-    with pytest.raises(InvalidArgumentError, match="names no writer"):
-        harness.do(c.OpenStage(b"?" * 16, "", 1, "run"))
-
-
 def test_the_number_of_stages_is_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """I6: a stage over the limit is refused with the limit."""
     monkeypatch.setattr("ackq_broker.core.publishing.writer_batches.MAX_STAGES", 1)
     harness.stage("w", 1, ["q"], name="a")
     with pytest.raises(LimitError, match="1 stages"):
         harness.do(c.OpenStage(ID, "w", 1, "run"))
-
-
-def test_an_unroutable_row_fails_a_mandatory_stage(harness: Harness) -> None:
-    """K4: the error names exchange and key; no row of the block is kept."""
-    harness.do(c.OpenStage(ID, "w", 1, "run"))
-    with pytest.raises(UnroutableError, match=r"1 row of the batch.*routing key 'nowhere'"):
-        harness.do(c.StageBlock(ID, "", routes(["q", "nowhere"]), 2, 20))
-    with pytest.raises(ExchangeNotFoundError):
-        harness.do(c.StageBlock(ID, "gone", routes(["q"]), 1, 10))
-    assert staged(harness) == 0
 
 
 def test_unroutable_rows_of_an_optional_stage_are_dropped(harness: Harness) -> None:
@@ -253,50 +155,6 @@ def test_room_is_reserved_at_staging(harness: Harness) -> None:
     assert harness.browse("small") == ["m1", "a0", "a1"]
 
 
-def test_a_replay_wants_no_room(harness: Harness) -> None:
-    """K3: no row of a committed batch is written again, so a replay needs no room and no route."""
-    harness.declare("small", max_length=2)
-    harness.commit("w", 5, harness.stage("w", 5, ["small"] * 2, name="a"))
-    again = harness.stage("w", 5, ["small", "small", "nowhere"], run_id="next", name="b")
-    assert harness.info("small").staged == 0
-    assert views.live_blocks(harness.core.state) == BitMap64((1,))
-    assert harness.commit("w", 5, again, run_id="next") == c.CommittedBatch(2, True)
-    harness.do(c.OpenStage(ID, "w", 6, "next"))
-    with pytest.raises(QueueFullError, match="is full"):
-        harness.do(c.StageBlock(ID, "", routes(["small"]), 1, 10))
-
-
-def test_a_full_queue_says_what_is_staged(harness: Harness) -> None:
-    """K3: rows staged by dead writes cannot be consumed; the error names the other remedy."""
-    harness.declare("small", max_length=3)
-    harness.stage("w", 1, ["small"] * 2, name="a")
-    harness.publish_to("small", 1)
-    harness.do(c.OpenStage(ID, "v", 1, "run"))
-    with pytest.raises(QueueFullError, match="2 messages with 20 bytes are staged by writes that"):
-        harness.do(c.StageBlock(ID, "", routes(["small"]), 1, 10))
-
-
-def test_a_commit_into_a_drop_head_queue_drops_the_oldest(harness: Harness) -> None:
-    """Q3: bounds of a drop-head queue hold after a commit as well."""
-    harness.declare_filled("ring", 2, max_length=3, overflow="drop-head")
-    harness.commit("w", 1, harness.stage("w", 1, ["ring"] * 2, name="a"))
-    assert harness.browse("ring") == ["m2", "a0", "a1"]
-
-
-def test_a_batch_whose_queue_was_deleted_is_refused(harness: Harness) -> None:
-    """K3, Q4: none of its rows is visible, even if the name is redeclared; run again, all are."""
-    harness.declare("gone")
-    stage = harness.stage("w", 1, ["q", "gone", "gone"], name="a")
-    harness.do(c.DeleteQueue("gone", force=True))
-    harness.declare("gone")
-    with pytest.raises(StageMismatchError, match="for which 2 rows of it had been staged"):
-        harness.commit("w", 1, stage)
-    assert (harness.browse("q"), harness.ready("gone")) == ([], 0)
-    again = harness.stage("w", 1, ["q", "gone", "gone"], run_id="next", name="b")
-    assert harness.commit("w", 1, again, run_id="next") == c.CommittedBatch(3, False)
-    assert (harness.browse("q"), harness.browse("gone")) == (["b0"], ["b1", "b2"])
-
-
 def test_a_batch_whose_queue_did_not_survive_a_restart_is_refused(harness: Harness) -> None:
     """K3, Q7: sealed stages survive a restart, but a queue that is not durable does not."""
     harness.declare("gone", durable=False)
@@ -316,24 +174,6 @@ def test_a_journal_with_a_batch_for_a_deleted_queue_is_read(harness: Harness) ->
     assert harness.browse("q") == ["a0"]
 
 
-def test_sealed_stages_and_committed_batches_survive_a_restart(harness: Harness) -> None:
-    """Q7, K3: with the room they reserved and the record that answers a repetition."""
-    stage = harness.stage("w", 1, ["q"] * 2, name="a")
-    harness.commit("v", 4, harness.stage("v", 4, ["q"], name="b"))
-    assert harness.restart() == 0
-    assert staged(harness) == 2
-    assert harness.commit("v", 4) == c.CommittedBatch(1, True)
-    harness.commit("w", 1, stage)
-    assert harness.browse("q") == ["b0", "a0", "a1"]
-
-
-def test_staged_rows_are_durable(harness: Harness) -> None:
-    """K3: staged rows survive a restart after their commit."""
-    harness.commit("w", 1, harness.stage("w", 1, ["q"], name="a"))
-    assert harness.restart() == 0
-    assert harness.browse("q") == ["a0"]
-
-
 def test_stages_are_kept_for_seven_days(harness: Harness) -> None:
     """K3: an abandoned stage is dropped with its room and its block."""
     harness.stage("w", 1, ["q"], name="a")
@@ -342,56 +182,6 @@ def test_stages_are_kept_for_seven_days(harness: Harness) -> None:
     harness.housekeep_after(200)
     assert staged(harness) == 0
     assert harness.core.drain_dead_blocks() == [1]
-
-
-def test_a_commit_shares_a_queue_with_publishes(harness: Harness) -> None:
-    """K3: positions follow the order of records."""
-    stage = harness.stage("w", 1, ["q"] * 2, name="a")
-    harness.publish_to("q", 2)
-    harness.commit("w", 1, stage)
-    harness.publish_to("q", 1)
-    assert harness.browse("q") == [*labels(1, 2), "a0", "a1", "m3"]
-
-
-# --- an operator drops a batch ---
-
-
-def test_a_dropped_batch_gives_its_room_back(harness: Harness) -> None:
-    """K3: a drop frees the room of a dead write; a late commit of the batch is refused."""
-    harness.declare("small", max_length=3)
-    stage = harness.stage("w", 1, ["small"] * 3, name="a")
-    other = harness.stage("v", 1, ["q"], name="other")
-    harness.do(c.OpenStage(ID, "x", 1, "run"))
-    full = "first by batch 1 of writer 'w'.*`ackq batch list --queue small`, then `ackq batch drop`"
-    with pytest.raises(QueueFullError, match=full):
-        harness.do(c.StageBlock(ID, "", routes(["small"]), 1, 10))
-    assert harness.do(c.DropBatch(c.BatchKey("w", 1))) == c.DroppedBatch(1, 3, 30)
-    assert harness.core.drain_dead_blocks() == [1]
-    assert harness.do(c.StageBlock(ID, "", routes(["small"]), 1, 10)).rows == 1
-    with pytest.raises(StageMismatchError, match="does not exist: it was dropped"):
-        harness.commit("w", 1, stage)
-    assert harness.browse("small") == []
-    again = harness.stage("w", 1, ["small"], run_id="next", name="b")
-    assert harness.commit("w", 1, again, run_id="next") == c.CommittedBatch(1, False)
-    assert harness.commit("v", 1, other) == c.CommittedBatch(1, False)
-    assert harness.browse("small") == ["b0"]
-
-
-def test_a_batch_that_is_being_written_is_dropped_by_force(harness: Harness) -> None:
-    """K3: its task fails and stages again; a commit that names a dropped stage is refused."""
-    sealed = harness.stage("w", 1, ["q"], name="a")
-    harness.do(c.OpenStage(ID, "w", 1, "run"))
-    with pytest.raises(InUseError, match="it is being written by 1 task now"):
-        harness.do(c.DropBatch(c.BatchKey("w", 1)))
-    assert harness.do(c.DropBatch(c.BatchKey("w", 1), force=True)).stages == 2
-    with pytest.raises(FencedError, match=r"was dropped by .* an operator \(`ackq batch drop`\)"):
-        harness.do(c.StageBlock(ID, "", routes(["q"]), 1, 10))
-    retried = harness.stage("w", 1, ["q"], name="retry")
-    with pytest.raises(StageMismatchError):
-        harness.commit("w", 1, sealed, retried)
-    assert harness.browse("q") == []
-    harness.commit("w", 1, retried)
-    assert harness.browse("q") == ["retry0"]
 
 
 def test_a_drop_never_uncommits(harness: Harness) -> None:
@@ -416,3 +206,30 @@ def test_a_full_queue_of_a_transaction_names_no_batch(harness: Harness) -> None:
     harness.do(c.OpenStage(ID, "v", 1, "run"))
     with pytest.raises(QueueFullError, match="room for 1 message with 10 bytes in open"):
         harness.do(c.StageBlock(ID, "", routes(["small"]), 1, 10))
+
+
+@pytest.mark.parametrize(
+    ("refused", "error", "told"),
+    [
+        (c.OpenStage(b"?" * 16, "", 6, "run"), InvalidArgumentError, "names no writer"),
+        (c.OpenStage(ID, "w", 6, "run"), FencedError, "exists already"),
+        (c.OpenStage(b"?" * 16, "w", 4, "run"), BatchOrderError, "committed batch 5"),
+        (c.CommitBatch("w", 4, "run", "", ()), BatchOrderError, "batch 4 is older"),
+        (c.StageBlock(ID, "gone", routes(["q"]), 1, 10), ExchangeNotFoundError, "'gone'"),
+        (c.StageBlock(ID, "", routes(["q", "no"]), 2, 20), UnroutableError, "key 'no'"),
+        (c.StageBlock(SEALED, "", routes(["q"]), 1, 10), FencedError, "was sealed"),
+        (c.SealStage(ID, 2, 20), StageMismatchError, "holds 1 rows with 10 bytes"),
+        (c.DropBatch(c.BatchKey("w", 6)), InUseError, "being written by 1 task"),
+    ],
+)
+def test_what_a_writer_may_not_do(
+    harness: Harness, refused: c.Command, error: type[Exception], told: str
+) -> None:
+    """K3, K4: calls after batch 5, while batch 6 has one open stage and one sealed one."""
+    harness.commit("w", 5, harness.stage("w", 5, ["q"], name="a"))
+    harness.stage("w", 6, ["q"], name="sealed")
+    harness.do(c.OpenStage(ID, "w", 6, "run"))
+    harness.do(c.StageBlock(ID, "", routes(["q"]), 1, 10))
+    with pytest.raises(error, match=told):
+        harness.do(refused)
+    assert staged(harness) == 2

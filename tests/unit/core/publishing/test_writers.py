@@ -131,28 +131,6 @@ def test_the_number_of_writers_is_bounded(
 # --- forgetting ---
 
 
-def test_nothing_is_written_under_a_forgotten_name(harness: Harness) -> None:
-    """K3: each batch under the name is refused for good, as it may have been committed before."""
-    stage = harness.stage("query", 7, ["q"], name="a")
-    harness.commit("query", 7, stage)
-    harness.now_us += 2 * DAY_US
-    assert harness.do(c.ForgetWriter("query")) is True
-    assert harness.do(c.ForgetWriter("query")) is False
-    for _ in range(2):
-        for refused in (
-            c.CommitBatch("query", 7, "run", "", (stage,)),
-            c.CommitBatch("query", 8, "next", "", ()),
-            c.OpenStage(ID, "query", 7, "next"),
-        ):
-            with pytest.raises(
-                WriterForgottenError, match=r"was forgotten at 2023-11-1.*checkpoint"
-            ):
-                harness.do(refused)
-        harness.restart()
-    assert harness.browse("q") == ["a0"]
-    assert remembered(harness) == []
-
-
 def test_a_writer_that_may_be_live_is_not_forgotten(harness: Harness) -> None:
     """K3: within a day of its last call by force alone, and never while it has stages."""
     harness.commit("query", 7, harness.stage("query", 7, ["q"], name="a"))
@@ -164,6 +142,10 @@ def test_a_writer_that_may_be_live_is_not_forgotten(harness: Harness) -> None:
         harness.do(c.ForgetWriter("query", force=True))
     harness.do(c.DropBatch(c.BatchKey("query", 8)))
     assert harness.do(c.ForgetWriter("query")) is True
+    assert harness.do(c.ForgetWriter("query")) is False
+    for refused in (c.CommitBatch("query", 8, "next", "", ()), c.OpenStage(ID, "query", 7, "next")):
+        with pytest.raises(WriterForgottenError, match=r"was forgotten at 2023-11-1.*checkpoint"):
+            harness.do(refused)
     with pytest.raises(WriterNotFoundError, match="There is no writer 'other'"):
         harness.do(c.ForgetWriter("other"))
 
@@ -224,14 +206,6 @@ def test_a_writer_belongs_to_who_writes_first(harness: Harness, first: str) -> N
     assert harness.commit("query", 1, user="alice") == c.CommittedBatch(0, False)
 
 
-def test_a_batch_far_ahead_blocks_its_own_writer_alone(harness: Harness) -> None:
-    """A10: a user who commits under an unused name owns that name, and no other."""
-    harness.commit("guessed", 1 << 60, user="eve")
-    assert owner(harness, "guessed") == "eve"
-    harness.do(opened("alice"))
-    assert harness.commit("query", 1, user="alice") == c.CommittedBatch(0, False)
-
-
 def test_without_users_nothing_is_compared(harness: Harness) -> None:
     """A10: neither before there are users nor after; the owner stays known."""
     harness.do(opened(""))
@@ -243,6 +217,9 @@ def test_without_users_nothing_is_compared(harness: Harness) -> None:
     assert owner(harness) == "alice"
     with pytest.raises(PermissionDeniedError):
         harness.commit("query", 3, user="eve")
+    assert harness.do(c.AssignWriter("query", "eve")) == "alice"
+    assert harness.decide(c.AssignWriter("query", "eve")) == c.Decision(reply="eve")
+    harness.commit("query", 3, user="eve")
 
 
 def test_a_writer_of_an_older_version_is_taken_by_what_is_new(harness: Harness) -> None:
@@ -255,19 +232,3 @@ def test_a_writer_of_an_older_version_is_taken_by_what_is_new(harness: Harness) 
     assert owner(harness) == ""
     harness.do(opened("alice"))
     assert owner(harness) == "alice"
-
-
-def test_an_operator_gives_a_writer_to_another_user(harness: Harness) -> None:
-    """A10: with its batches and stages; the previous owner can no longer write."""
-    harness.commit("query", 0, user="alice")
-    harness.do(opened("alice"))
-    assert harness.do(c.AssignWriter("query", "bob")) == "alice"
-    assert harness.decide(c.AssignWriter("query", "bob")) == c.Decision(reply="bob")
-    with pytest.raises(PermissionDeniedError):
-        harness.commit("query", 1, user="alice")
-    harness.restart()
-    assert harness.commit("query", 0, user="bob") == c.CommittedBatch(0, True)
-    assert harness.do(c.AbortBatch("query", 1, (ID,), "bob")) == 0  # not sealed, dropped at restart
-    assert harness.commit("query", 1, user="bob") == c.CommittedBatch(0, False)
-    with pytest.raises(WriterNotFoundError, match="There is no writer 'other'"):
-        harness.do(c.AssignWriter("other", "bob"))

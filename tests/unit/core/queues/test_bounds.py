@@ -18,29 +18,6 @@ def payload_bytes(harness: Harness, *queues: str) -> list[int]:
     return [harness.info(queue).payload_bytes for queue in queues]
 
 
-@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
-def test_a_large_message_to_another_queue_takes_no_room(harness: Harness, overflow: str) -> None:
-    """Q3, P8: fitting messages stay, also with 100 kB to another queue in their block."""
-    harness.declare("small", max_bytes=1_000, overflow=overflow)
-    harness.declare("large")
-    reply = harness.publish(["small", "large", "small"], sizes=[10, 100_000, 10])
-    assert list(reply.confirmed) == [1, 2, 3]
-    assert harness.browse("small") == ["m1", "m3"]
-    assert payload_bytes(harness, "small", "large") == [20, 100_000]
-
-
-def test_a_large_message_is_refused_with_its_own_size(harness: Harness) -> None:
-    """Q3, P8: a large message is not hidden among small ones, which are not refused with it."""
-    harness.declare("q", max_bytes=1_000)
-    harness.declare("other")
-    reply = harness.publish(["other"] * 98 + ["q"] * 2, sizes=[1] * 98 + [20_000, 10])
-    ((numbers, reason),) = reply.nacks
-    assert list(numbers) == [99]
-    assert "has room for 1 only" in str(reason)
-    assert "2 messages with 20010 bytes came together" in str(reason)
-    assert payload_bytes(harness, "q") == [10]
-
-
 @given(sizes=row_sizes, most=st.integers(1, 200), length=st.integers(0, 6), data=st.data())
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
 def test_bounds_count_message_by_message(
@@ -59,30 +36,6 @@ def test_bounds_count_message_by_message(
     assert payload_bytes(together, "q") == payload_bytes(single, "q")
 
 
-def test_no_more_go_than_the_bound_wants(harness: Harness) -> None:
-    """Q3: empty messages after the last one that must be dropped stay."""
-    harness.declare("q", max_bytes=50, overflow="drop-head")
-    harness.publish_to("q", 4, sizes=[30, 0, 0, 20])
-    harness.publish_to("q", 1, row_bytes=10)
-    assert harness.browse("q") == labels(2, 5)
-
-
-def test_bytes_are_exact_as_messages_leave(harness: Harness) -> None:
-    """Q3, C4, C13: also for a part of a block, dead-lettered, redriven, or after a restart."""
-    harness.declare("dead")
-    harness.declare("q", dead_letter_queue="dead")
-    harness.publish_to("q", 6, sizes=[1, 20, 300, 4_000, 50_000, 600_000])
-    harness.deliver("x", "q")
-    harness.settle("x", Outcome.ACCEPTED, 3)
-    assert payload_bytes(harness, "q") == [654_021]
-    harness.settle("x", Outcome.REJECTED, 2, 5)
-    assert payload_bytes(harness, "q", "dead") == [604_001, 50_020]
-    harness.restart()
-    assert payload_bytes(harness, "q", "dead") == [604_001, 50_020]
-    harness.do(c.Redrive("dead", max_messages=1))
-    assert payload_bytes(harness, "q", "dead") == [604_021, 50_000]
-
-
 def test_what_is_redriven_fits_by_its_own_size(harness: Harness) -> None:
     """Q6, Q3: the lowest dead letters are redriven, as long as the next one fits."""
     harness.declare("dead")
@@ -93,16 +46,6 @@ def test_what_is_redriven_fits_by_its_own_size(harness: Harness) -> None:
     harness.publish_to("q", 1, row_bytes=15)
     assert harness.do(c.Redrive("dead")).messages == 1
     assert harness.browse("q") == ["m4", "m1"]
-
-
-def test_dead_letters_overflow_by_their_own_size(harness: Harness) -> None:
-    """C13, Q3: a drop-head queue keeps the newest dead letters that fit."""
-    harness.declare("dead", max_bytes=100, overflow="drop-head")
-    harness.declare("q", dead_letter_queue="dead")
-    harness.publish_to("q", 4, sizes=[5, 500, 40, 60])
-    harness.deliver("x", "q")
-    harness.settle("x", Outcome.REJECTED, up_to=4)
-    assert harness.browse("dead") == ["m3", "m4"]
 
 
 def test_staged_rows_reserve_their_own_bytes(harness: Harness) -> None:

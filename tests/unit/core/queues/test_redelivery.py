@@ -1,12 +1,10 @@
 """Effects of outcomes: all states, the delivery limit, the redelivery delay (C4, C13, C14)."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pyroaring import BitMap64
 
-from ackq.errors import UnknownDeliveryTagError
 from ackq.outcomes import Outcome
 from ackq_broker.core import Core, records, views
 from ackq_broker.core import commands as c
@@ -87,205 +85,18 @@ def test_every_state_and_outcome(harness: Harness, row: str, outcome: Outcome, a
     assert (harness.core.drain_dead_blocks() == []) == (place != "gone")
 
 
-def settled(harness: Harness) -> None:
-    harness.settle("x", Outcome.ACCEPTED, 1)
-
-
-def release_counts(harness: Harness) -> None:
-    harness.settle("x", Outcome.RELEASED, 1)
-
-
-def given_again(harness: Harness) -> None:
-    harness.settle("x", Outcome.RELEASED, 1)
-    assert harness.deliver("x", "q") == [(2, "m1", 2)]
-
-
-def of_another_channel(harness: Harness) -> None:
-    harness.do(c.CloseChannel(b"x"))
-    assert harness.deliver("y", "q") == [(1, "m1", 2)]
-
-
-def closed(harness: Harness) -> None:
-    harness.do(c.CloseChannel(b"x"))
-
-
-def restarted(harness: Harness) -> None:
-    harness.restart()
-
-
-@pytest.mark.parametrize("outcome", list(Outcome))
 @pytest.mark.parametrize(
-    "ended", [settled, release_counts, given_again, of_another_channel, closed, restarted]
+    ("first_ms", "failures", "seconds"), [(1000, 60, 300), (400_000, 0, 400), (400_000, 2, 400)]
 )
-def test_a_tag_is_settled_once(
-    harness: Harness, ended: Callable[[Harness], None], outcome: Outcome
+def test_a_delay_without_a_longest(
+    harness: Harness, first_ms: int, failures: int, seconds: int
 ) -> None:
-    """C2: a settled or requeued tag is unknown for every outcome, and the state is unchanged."""
-    harness.declare_filled("q", 1)
-    harness.deliver("x", "q")
-    ended(harness)
-    before = harness.core.snapshot()
-    for tags, up_to in (((1,), 0), ((), 1)):
-        with pytest.raises(
-            UnknownDeliveryTagError, match="PRECONDITION_FAILED unknown delivery tag 1:"
-        ):
-            harness.settle("x", outcome, *tags, up_to=up_to)
-    assert harness.core.snapshot() == before
-
-
-def test_the_limit_counts_failures_not_deliveries(harness: Harness) -> None:
-    """C13: releases and lost channels do not count; one FAILED too many moves the message."""
-    harness.declare("q", delivery_limit=2, dead_letter_queue="d")
-    harness.declare("d")
-    harness.publish_to("q", 1)
-    for _ in range(5):
-        (row,) = harness.deliver("x", "q")
-        harness.settle("x", Outcome.RELEASED, row[0])
-        harness.deliver("y", "q")
-        harness.do(c.CloseChannel(b"y"))
-    for dead in (0, 0, 1):
-        (row,) = harness.deliver("x", "q")
-        assert harness.settle("x", Outcome.FAILED, row[0]).dead_lettered == dead
-    assert row[2] == 13
-    ((piece,),) = (views.browse(harness.core.state, "d"),)
-    assert piece.origin is not None
-    assert (piece.origin.cause, piece.origin.reason) == ("delivery_limit", "delivery_limit")
-    assert piece.origin.delivery_counts.tolist() == [13]
-
-
-@pytest.mark.parametrize(
-    ("outcome", "cause"), [(Outcome.FAILED, "delivery_limit"), (Outcome.REJECTED, "rejected")]
-)
-def test_a_dead_letter_says_cause_and_reason(
-    harness: Harness, outcome: Outcome, cause: str
-) -> None:
-    """C13: the cause, and the reason that came with the last settlement."""
-    harness.declare("q", delivery_limit=1, dead_letter_queue="d")
-    harness.declare("d")
-    harness.publish_to("q", 1)
-    harness.deliver("x", "q")
-    harness.settle("x", Outcome.FAILED, 1, reason="the first time")
-    harness.deliver("x", "q")
-    harness.settle("x", outcome, 2, reason="the last time")
-    harness.restart()
-    (piece,) = views.browse(harness.core.state, "d")
-    assert piece.origin is not None
-    assert (piece.origin.cause, piece.origin.reason) == (cause, "the last time")
-
-
-def test_only_what_is_over_the_limit_moves(harness: Harness) -> None:
-    """C13: one settlement of many messages treats each by its own count."""
-    harness.declare("q", delivery_limit=1, dead_letter_queue="d")
-    harness.declare("d")
-    harness.publish_to("q", 6)
-    harness.deliver("x", "q")
-    harness.settle("x", Outcome.FAILED, 2, 3, 5)
-    harness.settle("x", Outcome.RELEASED, up_to=6)
-    harness.deliver("x", "q")
-    assert harness.settle("x", Outcome.FAILED, up_to=12) == c.Settlement(6, 3, 0)
-    assert harness.browse("d") == ["m2", "m3", "m5"]
-    assert harness.browse("q") == ["m1", "m4", "m6"]
-
-
-def test_failures_survive_a_restart(harness: Harness) -> None:
-    """C13, Q7: failure counts survive, as delivery counts do."""
-    harness.declare_filled("q", 1, delivery_limit=1, drop_on_limit=True)
-    harness.deliver("x", "q")
-    harness.settle("x", Outcome.FAILED, 1)
-    harness.restart()
-    harness.deliver("x", "q")
-    assert harness.settle("x", Outcome.FAILED, 1) == c.Settlement(1, 0, 1)
-
-
-def waits(harness: Harness, queue: str, since_us: int) -> float:
-    """Seconds until a queue's delayed messages are ready."""
-    due_us = views.next_due_us(harness.core.state)
-    assert harness.info(queue).delayed
-    return (due_us - since_us) / SECOND_US
-
-
-def test_a_delay_doubles_with_each_failure(harness: Harness) -> None:
-    """C14: up to the longest delay, never early, at most 1/512 of itself or 17 ms late."""
-    harness.declare_filled("q", 1, redelivery_delay_ms=1000, redelivery_delay_max_ms=6000)
-    for seconds in (1, 2, 4, 6, 6):
-        (row,) = harness.deliver("x", "q")
-        harness.settle("x", Outcome.FAILED, row[0])
-        assert harness.deliver("x", "q") == []
-        found = waits(harness, "q", harness.now_us - 1)
-        assert seconds <= found <= seconds + max(seconds / 512, 0.017)
-        assert harness.wait(seconds - 0.01) == c.Ticked(0, 0, 0)
-        assert harness.wait(0.05) == c.Ticked(0, 0, 1)
-
-
-def test_a_delay_without_a_longest_ends_at_five_minutes(harness: Harness) -> None:
-    """C14: five minutes is the default, however often the message failed."""
-    harness.declare_filled("q", 1, redelivery_delay_ms=1000)
-    for _ in range(60):
-        (row,) = harness.deliver("x", "q")
-        harness.settle("x", Outcome.FAILED, row[0])
-        harness.wait(301)
-    (row,) = harness.deliver("x", "q")
-    harness.settle("x", Outcome.FAILED, row[0])
-    assert 300 <= waits(harness, "q", harness.now_us) <= 301
-
-
-def test_a_longest_delay_below_the_default_first_one_is_kept(harness: Harness) -> None:
-    """C14: a first delay above five minutes is its own bound."""
-    harness.declare_filled("q", 1, redelivery_delay_ms=400_000)
-    harness.deliver("x", "q")
-    harness.settle("x", Outcome.FAILED, 1)
-    assert 400 <= waits(harness, "q", harness.now_us) <= 401
-
-
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.RELEASED])
-def test_a_settlement_may_say_the_delay(harness: Harness, outcome: Outcome) -> None:
-    """C14: it replaces the queue's delay, and applies to RELEASED, too."""
-    harness.declare_filled("q", 2, redelivery_delay_ms=60_000)
-    harness.deliver("x", "q")
-    harness.settle("x", outcome, 2, delay_ms=2000)
-    assert 2 <= waits(harness, "q", harness.now_us) < 2.05
-    assert harness.core.drain_woken() == {"q"}
-    assert harness.wait(3) == c.Ticked(0, 0, 1)
-    assert harness.core.drain_woken() == {"q"}
-    assert harness.deliver("y", "q") == [(1, "m2", 2)]
-
-
-def test_delays_by_failures_in_one_settlement(harness: Harness) -> None:
-    """C14: each message waits by its own failures."""
-    harness.declare_filled("q", 3, redelivery_delay_ms=1000)
-    harness.deliver("x", "q")
-    harness.settle("x", Outcome.FAILED, 2)
-    harness.wait(2)
-    harness.deliver("x", "q")
-    harness.settle("x", Outcome.FAILED, up_to=4)
-    assert harness.wait(1.1).matured == 2
-    assert harness.deliver("y", "q") == [(1, "m1", 2), (2, "m3", 2)]
-    assert harness.wait(1).matured == 1
-
-
-def test_a_delayed_message_is_not_ready_and_survives_a_restart(harness: Harness) -> None:
-    """C14, Q7: no consumer and no session gets it, browse shows it, purge leaves it."""
-    harness.declare_filled("q", 2)
-    harness.deliver("x", "q")
-    harness.settle("x", Outcome.RELEASED, 1, delay_ms=5000)
-    harness.settle("x", Outcome.RELEASED, 2)
-    harness.restart()
-    assert harness.browse("q") == ["m1", "m2"]
-    assert harness.do(c.PurgeQueue("q")) == 1
-    reader = harness.open("q")
-    assert reader.advance(0).end_tag == 0
-    assert harness.wait(6) == c.Ticked(0, 0, 1)
-    assert reader.advance(0).end_tag == 1
-
-
-def test_transient_messages_vanish_from_a_delay(harness: Harness) -> None:
-    """C14, Q7: no deadline is left of a message that vanished."""
-    harness.declare("q")
-    harness.publish_to("q", 2, persistent=False)
-    harness.deliver("x", "q")
-    harness.settle("x", Outcome.RELEASED, 1, delay_ms=5000)
-    assert harness.restart() == 2
-    assert views.next_due_us(harness.core.state) == 0
+    """C14: it ends at five minutes, or at the first delay if that is longer."""
+    harness.declare("q", redelivery_delay_ms=first_ms)
+    tag = held_tag(harness, failures)
+    harness.settle("x", Outcome.FAILED, tag)
+    wait_us = views.next_due_us(harness.core.state) - harness.now_us
+    assert seconds <= wait_us / SECOND_US <= seconds + 1
 
 
 def test_a_delayed_message_counts_towards_the_length(harness: Harness) -> None:
@@ -296,17 +107,6 @@ def test_a_delayed_message_counts_towards_the_length(harness: Harness) -> None:
     assert len(harness.publish_to("q", 1).nacks) == 1
     harness.settle("x", Outcome.ACCEPTED, 2)
     assert harness.publish_to("q", 1).nacks == ()
-
-
-def test_a_delayed_message_goes_with_its_queue(harness: Harness) -> None:
-    """Q4, C14: a delayed message has no holder, and the answer counts it."""
-    harness.declare("q")
-    block = harness.publish_to("q", 2).block_id
-    harness.deliver("x", "q", 1)
-    harness.settle("x", Outcome.RELEASED, 1, delay_ms=5000)
-    assert harness.do(c.DeleteQueue("q")) == c.DeletedQueue(2, 0)
-    assert harness.core.drain_dead_blocks() == [block]
-    assert views.next_due_us(harness.core.state) == 0
 
 
 def test_the_largest_settlement_is_a_small_record() -> None:

@@ -7,8 +7,8 @@ from ackq.errors import InvalidArgumentError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core import records
-from tests.unit.core.harness import DAY_US, Harness, group
-from tests.unit.core.link_process import LinkProcess, accept, expanded, settle
+from tests.unit.core.harness import Harness, group
+from tests.unit.core.link_process import LinkProcess, expanded, settle
 
 REJECTED, FAILED = Outcome.REJECTED, Outcome.FAILED
 LIMIT = 2
@@ -22,33 +22,6 @@ def there(harness: Harness) -> LinkProcess:
     process = LinkProcess(harness, reject_there=True)
     process.subscribe()
     return process
-
-
-def test_a_rejection_is_a_permit_to_reject(there: LinkProcess) -> None:
-    """L10, L28: it is no local dead letter; rejections come first among the permits."""
-    there.store(["a", "b", "c"])
-    accept(there.harness, 1)
-    done = settle(there.harness, REJECTED, 2)
-    assert tuple(done) == (1, 1, 0)
-    assert there.outcomes() == ([2, 1], {2})
-    queue = there.harness.info("q")
-    assert (queue.dead_lettered, queue.dropped, queue.ready) == (1, 0, 1)
-    assert there.harness.ready("dead") == 0
-    info = there.info()
-    assert (info.permitted, info.rejected, info.held, info.reject_there) == (2, 1, 1, True)
-    there.state()
-
-
-def test_without_the_option_it_is_a_dead_letter_here(harness: Harness) -> None:
-    """L28: with `on-reject=here` a rejected message is a local dead letter."""
-    harness.declare("dead")
-    harness.declare("q", dead_letter_queue="dead")
-    process = LinkProcess(harness)
-    process.subscribe()
-    process.store(["a"])
-    settle(harness, REJECTED, 1)
-    assert process.outcomes() == ([1], set())
-    assert harness.ready("dead") == 1
 
 
 def test_the_delivery_limit_rejects(there: LinkProcess) -> None:
@@ -132,37 +105,6 @@ def test_what_comes_again_is_there(there: LinkProcess) -> None:
     assert there.outcomes() == ([1], {1})
 
 
-def test_the_outcome_lasts_over_cuts(there: LinkProcess) -> None:
-    """L11, L28: a message rejected before or during a cut is rejected when redelivered."""
-    harness = there.harness
-    there.store(["a", "b", "c"])
-    settle(harness, REJECTED, 1)
-    assert there.outcomes() == ([1], {1})
-    there.subscribe()
-    settle(harness, REJECTED, 2)
-    accept(harness, 3)
-    rows = there.harness.do(there.command(["b", "a", "c"], redelivered=True)).runs
-    assert [(run.permitted, run.rejected) for run in rows] == [(True, True)] * 2 + [(True, False)]
-    assert there.info().rejected == 3
-    there.state()
-
-
-def test_a_stream_that_begins_anew_is_told_the_same(there: LinkProcess) -> None:
-    """L10: each permit has its original outcome, although the option has changed."""
-    harness = there.harness
-    there.store(["a", "b", "c"])
-    settle(harness, REJECTED, 2)
-    there.permit()
-    accept(harness, 1)
-    there.permit()
-    opened = there.open(reject_there=False)
-    assert [run.rejected for run in opened.runs] == [False, True, False]
-    assert there.outcomes(again=True) == ([2, 1], {2})
-    settle(harness, REJECTED, 3)
-    assert there.outcomes() == ([3], set())
-    assert harness.ready("dead") == 1
-
-
 def test_numbers_that_come_again_are_answered_alike(there: LinkProcess) -> None:
     """L5, L28: a repeated frame is answered with the outcome."""
     there.store(["a", "b"])
@@ -171,23 +113,6 @@ def test_numbers_that_come_again_are_answered_alike(there: LinkProcess) -> None:
     again = there.store(["a", "b"], first=1)
     assert [run[1:] for run in expanded(again)] == [(1, False, False), (2, False, True)]
     assert [run.rejected for run in again.runs] == [False, True]
-
-
-def test_a_forgotten_entry_has_no_outcome(there: LinkProcess) -> None:
-    """L10: an entry's outcome goes with its proof; without a key it goes with its subscription."""
-    harness = there.harness
-    there.store(["a", "b"], ids=["a", ""])
-    settle(harness, REJECTED, 1, 2)
-    there.permit()
-    assert set(there.state().rejected) == {1, 2}
-    there.subscribe()
-    assert set(there.state().rejected) == {1}
-    harness.now_us += 2 * DAY_US
-    there.store(["x"])
-    accept(harness, 3)
-    there.permit()
-    there.prove(1)
-    assert not there.state().rejected
 
 
 def test_after_another_history_it_is_a_dead_letter_here(there: LinkProcess) -> None:

@@ -30,16 +30,6 @@ def test_keys_to_a_fanout_are_not_looked_at(harness: Harness, monkeypatch: objec
     assert [harness.info(f"q{number}").ready for number in (0, 19)] == [5_000, 5_000]
 
 
-def test_queues_of_a_binding_key_are_handled_together(harness: Harness) -> None:
-    """I5, Q2: rows of many keys go to many queues by the binding keys that they share."""
-    fan(harness, "topic", 20)
-    harness.do(c.Bind("x", "q0", "k1.*"))
-    keys = [f"k{row % 7}.{row}" for row in range(500)]
-    reply = harness.publish(keys, exchange="x")
-    assert len(reply.confirmed) == 500
-    assert [harness.info(f"q{number}").ready for number in (0, 7, 19)] == [500, 500, 500]
-
-
 @pytest.mark.parametrize("exchange", ["x", ""])
 def test_a_frame_to_too_many_queues_is_refused(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, exchange: str
@@ -86,16 +76,6 @@ def test_steps_of_a_block_are_bounded(harness: Harness, monkeypatch: pytest.Monk
     assert calls > 5
     assert harness.core.match("x", command.routes, 0, 0) == len(command.routes)
     assert len(harness.send(command).confirmed) == 50
-
-
-def test_long_topics_are_one_nack(harness: Harness) -> None:
-    """P8, Q2: rows with more than 21 words are nacked together; the others are taken."""
-    fan(harness, "topic", 1)
-    long = ["a." * 21 + str(row) for row in range(3)]
-    reply = harness.publish(["a", *long, "b"], exchange="x")
-    (nack,) = reply.nacks
-    assert (list(nack.numbers), list(reply.confirmed)) == ([2, 3, 4], [1, 5])
-    assert "22 words" in nack.reason.message
 
 
 def test_a_transaction_and_a_stage_refuse_what_is_over_a_bound(harness: Harness) -> None:

@@ -2,33 +2,9 @@
 
 import pytest
 
-from ackq.errors import (
-    AlreadyHeldError,
-    CheckpointMismatchError,
-    FencedError,
-)
+from ackq.errors import AlreadyHeldError, CheckpointMismatchError, FencedError
 from ackq_broker.core import views
 from tests.unit.core.harness import ALICE, BOB, Reader, labels
-
-
-def test_the_same_token_keeps_its_epoch(reader: Reader) -> None:
-    """S3: a call repeated by the same process is no new attach."""
-    assert reader.advance(0).epoch == 1
-    assert reader.advance(0, incumbent_live=True).epoch == 1
-    assert reader.info().attaches == 1
-
-
-def test_a_live_holder_is_named(reader: Reader) -> None:
-    """S3, K10: another process is refused while the holder lives, and the error names it."""
-    reader.advance(0)
-    with pytest.raises(AlreadyHeldError, match=r"host-a, pid 11 \(app-a\), since 2023-11-14T") as e:
-        reader.advance(0, holder=BOB, incumbent_live=True)
-    assert e.value.fields["holder_host"] == "host-a"
-    assert e.value.fields["holder_pid"] == "11"
-    with pytest.raises(AlreadyHeldError):
-        reader.attach(0, 10, holder=BOB, incumbent_live=True)
-    with pytest.raises(AlreadyHeldError):
-        reader.harness.open("q", holder=BOB, incumbent_live=True)
 
 
 def test_a_new_holder_fences_the_old_one(reader: Reader) -> None:
@@ -69,3 +45,16 @@ def test_the_service_learns_whom_a_call_would_meet(reader: Reader) -> None:
     assert views.incumbent(core.state, "", incarnation) == (incarnation, ALICE.token)
     assert views.incumbent(core.state, "s", "unknown") is None
     assert views.incumbent(core.state, "unknown", "") is None
+
+
+def test_a_live_holder_is_named(reader: Reader) -> None:
+    """S3, K10: another process is refused while the holder lives, and the error names it."""
+    reader.advance(0)
+    with pytest.raises(AlreadyHeldError, match=r"host-a, pid 11 \(app-a\), since 2023-11-14T") as e:
+        reader.advance(0, holder=BOB, incumbent_live=True)
+    assert e.value.fields["holder_host"] == "host-a"
+    assert e.value.fields["holder_pid"] == "11"
+    with pytest.raises(AlreadyHeldError):
+        reader.attach(0, 10, holder=BOB, incumbent_live=True)
+    with pytest.raises(AlreadyHeldError):
+        reader.harness.open("q", holder=BOB, incumbent_live=True)

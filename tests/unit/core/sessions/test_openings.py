@@ -7,7 +7,6 @@ import pytest
 
 from ackq.errors import (
     AlreadyHeldError,
-    CheckpointMismatchError,
     InvalidArgumentError,
     LeaseHeldError,
     LimitError,
@@ -16,21 +15,6 @@ from ackq.errors import (
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
 from tests.unit.core.harness import ALICE, BOB, DAY_US, Harness, Reader, labels
-
-
-def test_an_opening_leases_nothing(reader: Reader) -> None:
-    """S9: an opening answers tag 0, so the checkpoint names the session before any lease."""
-    assert reader.reply.end_tag == 0
-    assert reader.info().leased == 0
-    assert reader.info().proven is False
-
-
-def test_once_opens_and_leases_in_one_call(harness: Harness) -> None:
-    """S9: under Trigger.Once there is no second call."""
-    harness.declare_filled("q", 3)
-    reader = harness.open("q", open_and_lease=True, max_messages=2)
-    assert (reader.reply.end_tag, reader.reply.attaches) == (2, 1)
-    assert reader.fetch(0, 2) == labels(1, 2)
 
 
 def test_a_start_that_names_the_incarnation_proves_it(reader: Reader) -> None:
@@ -45,14 +29,6 @@ def test_a_replay_proves_it_too(harness: Harness) -> None:
     reader = harness.open("q", open_and_lease=True)
     reader.attach(0, 3)
     assert reader.info().proven is True
-
-
-def test_an_unproven_incarnation_is_replaced_silently(harness: Harness, reader: Reader) -> None:
-    """S9: a driver that died before its first checkpoint just starts again."""
-    second = harness.open("q", holder=BOB)
-    assert second.reply.warnings == ()
-    with pytest.raises(SessionNotFoundError, match=f"replaced by incarnation {2:032x}"):
-        reader.advance(0)
 
 
 def test_an_opening_says_what_it_cannot_put_back(harness: Harness, reader: Reader) -> None:
@@ -91,25 +67,6 @@ def test_a_proven_incarnation_without_lease_is_replaced_with_a_warning(
         reader.advance(10)
 
 
-def test_a_proven_lease_is_not_abandoned(harness: Harness, reader: Reader) -> None:
-    """S9: refused with the count and the remedies."""
-    reader.advance(0, max_messages=4)
-    with pytest.raises(LeaseHeldError, match="4 messages") as caught:
-        harness.open("q", holder=BOB)
-    assert "these rows may already have been processed" in str(caught.value)
-    assert "`ackq session release s`" in str(caught.value)
-    assert "takeover=true" in str(caught.value)
-
-
-def test_a_lease_that_was_read_is_proven(harness: Harness) -> None:
-    """S9: Trigger.Once calls once; its sink may have the rows when its checkpoint is deleted."""
-    harness.declare_filled("q", 3)
-    reader = harness.open("q", open_and_lease=True)
-    reader.note()
-    with pytest.raises(LeaseHeldError, match="3 messages"):
-        harness.open("q", holder=BOB)
-
-
 def test_takeover_puts_a_proven_lease_back(harness: Harness, reader: Reader) -> None:
     """S9: with `takeover` the user accepts duplicates."""
     reader.advance(0, max_messages=4)
@@ -125,37 +82,6 @@ def test_takeover_does_not_end_a_live_query(harness: Harness, reader: Reader) ->
     reader.advance(0)
     with pytest.raises(AlreadyHeldError, match="--fence"):
         harness.open("q", holder=BOB, takeover=True, incumbent_live=True)
-
-
-def test_an_anonymous_session_gets_a_name(harness: Harness) -> None:
-    """S9: the name is made of the incarnation, so anonymous sessions never share one."""
-    harness.declare("q")
-    harness.publish_to("q", 2)
-    for number in (1, 2):
-        reader = harness.open("q", session="")
-        name = f"anonymous-{number:032x}"
-        assert reader.reply.session == name
-        assert reader.advance(0, session="", max_messages=1).session == name
-    assert len(views.list_sessions(harness.core.state)) == 2
-
-
-def test_an_opening_is_told_who_holds_messages_of_its_queues(harness: Harness) -> None:
-    """S9: the previous opening of an unnamed query may be lost with its checkpoint."""
-    harness.declare("q", "r", "apart")
-    harness.publish(["q", "q", "q", "r", "apart"])
-    harness.incarnations = 1 << 120  # names are made of the first digits
-    lost = harness.open("q", "r", session="", holder=BOB, open_and_lease=True)
-    since_us = harness.now_us
-    harness.open("apart", session="apart", open_and_lease=True)
-    harness.open("q", session="idle")
-    harness.incarnations = 2 << 120
-    reader = harness.open("q", session="", open_and_lease=True)
-    assert (reader.reply.end_tag, reader.reply.warnings) == (0, ())
-    held = c.LeasedElsewhere(lost.reply.session, 3, since_us)
-    assert reader.reply.leased_elsewhere == (held,)
-    assert reader.advance(0).leased_elsewhere == ()
-    harness.do(c.ReleaseSession(lost.reply.session))
-    assert reader.advance(0).end_tag == 3
 
 
 def test_an_opening_names_no_tag(harness: Harness) -> None:
@@ -219,26 +145,6 @@ def test_tag_0_of_a_forgotten_incarnation_opens_anew(harness: Harness, session: 
     assert reader.advance(2).end_tag == 3
 
 
-def test_tag_0_of_one_that_has_a_successor_is_that_of_the_successor(harness: Harness) -> None:
-    """S9, K2: after a lost answer, or a lost file, Spark asks again and gets the same lease."""
-    reader = forgotten(harness)
-    harness.publish_to("q", 3)
-    first = anew(reader, max_messages=2)
-    harness.restart()
-    second = anew(reader, 98, holder=BOB)
-    assert (second.incarnation, second.end_tag, second.epoch) == (first.incarnation, 2, 2)
-    incumbent = views.incumbent(harness.core.state, "s", reader.command.incarnation)
-    assert incumbent == (first.incarnation, BOB.token)
-    with pytest.raises(AlreadyHeldError):
-        anew(reader, 97, incumbent_live=True)
-    successor = replace(reader.command, incarnation=first.incarnation, holder=BOB)
-    assert harness.do(replace(successor, start_tag=2)).end_tag == 3
-    with pytest.raises(CheckpointMismatchError, match="accepted"):
-        anew(reader, 96, holder=BOB)
-    with pytest.raises(SessionNotFoundError):
-        reader.advance(2)
-
-
 def test_a_successor_is_never_forgotten_and_ends_with_what_it_succeeds(harness: Harness) -> None:
     """S9: a checkpoint named it, so it stays; a released one is refused under both names."""
     reader = forgotten(harness)
@@ -250,25 +156,6 @@ def test_a_successor_is_never_forgotten_and_ends_with_what_it_succeeds(harness: 
         reader.command = replace(reader.command, incarnation=incarnation)
         with pytest.raises(SessionNotFoundError, match="released by an operator"):
             anew(reader, 98)
-
-
-def test_what_somebody_ended_does_not_open_anew(harness: Harness) -> None:
-    """S9: a replaced incarnation is refused, and so is a name with another owner by now."""
-    reader = forgotten(harness)
-    owner = harness.open("q", holder=BOB)
-    with pytest.raises(SessionNotFoundError, match="forgotten"):
-        anew(reader)
-    harness.open("q")
-    with pytest.raises(SessionNotFoundError, match="replaced"):
-        anew(owner)
-
-
-def test_tag_0_of_an_incarnation_that_nobody_knows_is_refused(harness: Harness) -> None:
-    """S9, S10: rows may have been read under it by a checkpoint that lost its files."""
-    harness.declare("q")
-    command = c.Advance("s", "unknown", ALICE, ("q",), 0, new_incarnation="0" * 32)
-    with pytest.raises(SessionNotFoundError, match="another broker"):
-        harness.do(command)
 
 
 def test_the_memory_of_ended_incarnations_is_bounded(
@@ -294,3 +181,15 @@ def test_the_number_of_sessions_is_bounded(
     harness.open("q")
     with pytest.raises(LimitError, match="1 sessions"):
         harness.open("q", session="t")
+
+
+def test_an_anonymous_session_gets_a_name(harness: Harness) -> None:
+    """S9: the name is made of the incarnation, so anonymous sessions never share one."""
+    harness.declare("q")
+    harness.publish_to("q", 2)
+    for number in (1, 2):
+        reader = harness.open("q", session="")
+        name = f"anonymous-{number:032x}"
+        assert reader.reply.session == name
+        assert reader.advance(0, session="", max_messages=1).session == name
+    assert len(views.list_sessions(harness.core.state)) == 2

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pyroaring import BitMap64
 
 from ackq.errors import (
-    FencedError,
     LimitError,
     PreconditionFailedError,
     SessionNotFoundError,
@@ -18,15 +16,7 @@ from ackq.errors import (
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core.sessions import outcomes
-from tests.unit.core.harness import (
-    BOB,
-    BY_NAME,
-    Harness,
-    Reader,
-    counts,
-    group,
-    reading,
-)
+from tests.unit.core.harness import BOB, BY_NAME, Harness, Reader, counts, group, reading
 
 REJECTED, FAILED, RELEASED, ACCEPTED = (
     Outcome.REJECTED,
@@ -38,28 +28,6 @@ reader = pytest.fixture(reading)
 
 
 # --- epochs ---
-
-
-def test_the_newest_epoch_that_committed_any_counts(harness: Harness, reader: Reader) -> None:
-    """S6: all outcomes of the newest epoch apply, and none of an older one."""
-    reader.say(group(REJECTED, 1, 2))
-    reader.run_again()
-    reader.say(group(REJECTED, 2, 3), name="b", owner=reader.owner(run_id="second"))
-    assert reader.info().settled == 2
-    reader.advance(6)
-    assert harness.browse("dead") == ["m2", "m3"]
-
-
-def test_the_older_epoch_counts_when_the_newer_committed_none(
-    harness: Harness, reader: Reader
-) -> None:
-    """S6: a guarded write is not run again, nor is its settle call."""
-    reader.say(group(REJECTED, 2))
-    reader.run_again()
-    reader.stage("b", group(REJECTED, 3), owner=reader.owner(run_id="second"))
-    harness.restart()
-    reader.advance(6, holder=c.HolderInfo(b"third".ljust(16)))
-    assert harness.browse("dead") == ["m2"]
 
 
 def test_a_call_without_bad_rows_takes_back_an_older_epoch_s(
@@ -88,45 +56,6 @@ def test_a_foreign_call_without_rows_takes_nothing_back(reader: Reader) -> None:
     assert reader.info().settled == 0
 
 
-def test_the_last_outcome_of_a_tag_wins(harness: Harness, reader: Reader) -> None:
-    """S6: it wins between the stages of a call, and between calls of an epoch."""
-    one = reader.stage("one", group(REJECTED, 1, 3), group(RELEASED, 2))
-    two = reader.stage("two", group(FAILED, 3, 4, 5))
-    assert (one[1], two[1]) == (3, 3)
-    assert reader.commit(one, two) == c.CommittedOutcomes(6, False)
-    reader.say(group(ACCEPTED, 4), group(REJECTED, 5), name="three")
-    assert reader.info().settled == 4
-    reader.advance(6, min_messages=99)
-    assert harness.browse("dead") == ["m1", "m5"]
-    assert counts(harness) == (4, 2, 0, 2)
-    assert harness.core._state.queues[1].failures.positions() == BitMap64((3,))
-
-
-def test_a_fenced_run_is_never_taken_for_its_successor(harness: Harness, reader: Reader) -> None:
-    """S3, S6: its epoch is known by its fetches, also after a restart or by session name."""
-    stage = reader.stage("a", group(REJECTED, 2))
-    reader.run_again()
-    harness.restart()
-    named = reader.owner()._replace(session="s")
-    later = reader.owner(batch_id=8)._replace(session="s")
-    for owner in (reader.owner(), named, later):
-        with pytest.raises(FencedError, match="host-b"):
-            reader.stage("b", group(REJECTED, 2), owner=owner)
-        with pytest.raises(FencedError, match="host-b"):
-            reader.commit(stage, owner=owner)
-    with pytest.raises(FencedError):
-        reader.commit(owner=reader.owner())
-
-
-def test_stages_go_with_their_epoch(harness: Harness, reader: Reader) -> None:
-    """S6: a newer run cannot commit the stages of an older one."""
-    stage = reader.stage("a", group(REJECTED, 2))
-    reader.run_again()
-    with pytest.raises(StageMismatchError, match="does not exist"):
-        reader.commit(stage, owner=reader.owner(run_id="second"))
-    assert harness.do(c.AbortOutcomes((stage[0],))) == 0
-
-
 def test_stages_go_with_the_accept_and_the_incarnation(harness: Harness, reader: Reader) -> None:
     """S6: a stage without a commit has no effect, and is dropped."""
     first = reader.stage("a", group(REJECTED, 2))
@@ -141,16 +70,6 @@ def test_stages_go_with_the_accept_and_the_incarnation(harness: Harness, reader:
 
 
 # --- stages and commits ---
-
-
-def test_an_abort_drops_stages_and_no_commit(harness: Harness, reader: Reader) -> None:
-    """S6: committed outcomes stay."""
-    stage, other = reader.stage("a", group(REJECTED, 2)), reader.stage("b", group(REJECTED, 3))
-    reader.commit(stage)
-    assert harness.do(c.AbortOutcomes((stage[0], other[0], other[0], b"none"))) == 1
-    assert harness.do(c.AbortOutcomes((other[0],))) == 0
-    reader.advance(6)
-    assert harness.browse("dead") == ["m2"]
 
 
 def test_repeating_is_a_success(harness: Harness, reader: Reader) -> None:
@@ -200,20 +119,6 @@ def test_a_tag_outside_of_the_lease_is_refused(harness: Harness, reader: Reader)
     assert counts(harness)[1] == 1
 
 
-def test_rejecting_without_a_dead_letter_queue(harness: Harness) -> None:
-    """S6: refused unless the call has `discard`; then the messages are dropped."""
-    harness.declare_filled("q", 3)
-    reader = harness.lease("q")
-    reader.note()
-    with pytest.raises(PreconditionFailedError, match=r"2 messages of queue 'q' .* discard"):
-        reader.stage("a", group(REJECTED, 1, 2), group(RELEASED, 3))
-    reader.say(group(REJECTED, 1, 2), discard=True)
-    before = reader.rows(0, 3)
-    reader.advance(3)
-    assert (harness.info("q").dropped, counts(harness)) == (2, (0, 0, 0, 1))
-    assert reader.rows(0, 3) == before
-
-
 def test_what_a_lease_can_have_said_of_it_is_bounded(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,3 +131,17 @@ def test_what_a_lease_can_have_said_of_it_is_bounded(
     reader.stage("b", group(RELEASED, 1))
     with pytest.raises(LimitError, match="stages"):
         reader.stage("c", group(RELEASED, 1))
+
+
+def test_rejecting_without_a_dead_letter_queue(harness: Harness) -> None:
+    """S6: refused unless the call has `discard`; then the messages are dropped."""
+    harness.declare_filled("q", 3)
+    reader = harness.lease("q")
+    reader.note()
+    with pytest.raises(PreconditionFailedError, match=r"2 messages of queue 'q' .* discard"):
+        reader.stage("a", group(REJECTED, 1, 2), group(RELEASED, 3))
+    reader.say(group(REJECTED, 1, 2), discard=True)
+    before = reader.rows(0, 3)
+    reader.advance(3)
+    assert (harness.info("q").dropped, counts(harness)) == (2, (0, 0, 0, 1))
+    assert reader.rows(0, 3) == before

@@ -1,4 +1,4 @@
-"""Batches that a query planned, with rows or without: no batch id reads a later lease (S11)."""
+"""Batches that a query planned (S11): refusals, bounds; orders of crashes: tests/model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from ackq.errors import BatchChangedError, FencedError, UnreadLeaseError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from ackq_broker.core import views
 from tests.unit.core.harness import BOB, BY_NAME, Harness, Reader, group, reading
 
 REJECTED = Outcome.REJECTED
@@ -40,21 +39,6 @@ def test_a_batch_id_reads_no_lease_of_a_later_opening(harness: Harness) -> None:
     second.note(batch_id=1)
 
 
-@pytest.mark.parametrize("options", [{}, {"takeover": True}], ids=["released", "taken over"])
-def test_no_remedy_for_a_held_lease_lets_a_batch_read_another(
-    harness: Harness, options: dict[str, bool]
-) -> None:
-    """S9, S11: after a release or takeover the messages are in another lease."""
-    harness.declare_filled("q", 3)
-    harness.open("q", open_and_lease=True).note(batch_id=0)
-    if not options:
-        harness.do(c.ReleaseSession("s"))
-    again = harness.open("q", open_and_lease=True, **options)
-    with pytest.raises(BatchChangedError, match="leased after the query had read batch 0"):
-        again.note(batch_id=0)
-    again.note(batch_id=1)
-
-
 def test_a_batch_of_several_sessions(harness: Harness) -> None:
     """S11: all leases of a batch precede its first fetch, also in a later run."""
     harness.declare("q", "r")
@@ -68,18 +52,6 @@ def test_a_batch_of_several_sessions(harness: Harness) -> None:
         reader.advance(1)
     two.note(batch_id=1)
     one.note(batch_id=1)
-
-
-def test_a_replay_of_the_kept_lease_is_of_its_batch(harness: Harness) -> None:
-    """K2, S11: it is read also after a later batch of the query, when both lost their files."""
-    harness.declare_filled("q", 2)
-    reader = harness.lease("q", max_messages=1)
-    reader.note(1, batch_id=1)
-    reader.advance(1)
-    reader.note(2, batch_id=2)
-    reader.attach(0, 1)
-    reader.note(1, batch_id=1, run_id="second")
-    reader.note(2, batch_id=2, run_id="second")
 
 
 def test_a_lease_that_nobody_fetched_is_not_accepted(harness: Harness) -> None:
@@ -135,28 +107,6 @@ def test_the_queries_whose_batch_is_known_are_bounded(
     assert list(harness.core._state.queries[""]) == ["query", "c"]
 
 
-def test_a_batch_that_another_user_claims(harness: Harness) -> None:
-    """S11: a fetch under the id of another user's query changes nothing for that query."""
-    harness.declare_filled("q", 2)
-    harness.declare_filled("p", 2)
-    reader, other = harness.lease("q", max_messages=1), harness.lease("p", session="t", holder=BOB)
-    note = c.NoteFetch("s", reader.command.incarnation, 1, "query", "run", 0, "label", 1, "alice")
-    harness.do(note)
-    claim = c.NoteFetch(
-        "t", other.command.incarnation, 1, "query", "run", 1 << 62, "label", 1, "mallory"
-    )
-    harness.do(claim)
-    harness.restart()
-    reader.advance(1)
-    harness.do(replace(note, batch_id=1, last_tag=2))
-    with pytest.raises(BatchChangedError):
-        harness.do(replace(claim, user="", incarnation=note.incarnation, session="s", last_tag=2))
-    owner = c.LeaseOwner("", "query", "run", 1, user="alice")
-    assert not harness.do(c.CommitOutcomes(owner, ())).accepted_before
-    assert views.sessions_of_run(harness.core.state, "run", "alice") == ["s"]
-    assert views.sessions_of_run(harness.core.state, "run", "mallory") == ["t"]
-
-
 def test_what_nobody_owns_is_known_to_all(harness: Harness, reader: Reader) -> None:
     """S11: a batch that an older version noted is refused to every user."""
     reader.note()
@@ -176,49 +126,6 @@ def empty(reader: Reader, batch_id: int = 0) -> None:
     reader.note(0, batch_id=batch_id, empty=True)
 
 
-def test_an_empty_opening_is_batch_0(harness: Harness) -> None:
-    """S11: the sink has batch 0; under Trigger.Once a new opening would lease rows as it."""
-    harness.declare("q")
-    first = harness.open("q", session="")
-    records = len(harness.log)
-    for _ in range(2):
-        empty(first)
-    assert len(harness.log) == records + 1
-    harness.restart()
-    harness.publish_to("q", 2)
-    second = harness.open("q", session="", open_and_lease=True, holder=BOB)
-    told = f"planned batch 0, which had no rows of session '{first.command.session}'"
-    with pytest.raises(BatchChangedError, match=told):
-        second.note(batch_id=0)
-    assert not first.info().proven
-
-
-def test_an_empty_opening_again_is_no_other_batch(harness: Harness) -> None:
-    """S11: batch 0 of each opening has no rows; the batch after it reads a lease."""
-    harness.declare_filled("q", 2)
-    for holder in (BOB, None):
-        one = harness.open("q", session="", **({"holder": holder} if holder else {}))
-        empty(one)
-    one.advance(0)
-    one.note(batch_id=1)
-
-
-def test_a_batch_without_rows_is_counted(harness: Harness) -> None:
-    """S11: a no-data batch has no task; a later run cannot read the next lease under its id."""
-    harness.declare_filled("q", 2)
-    reader = harness.lease("q", max_messages=1)
-    reader.note(batch_id=1)
-    reader.advance(1, min_messages=9)
-    for planned in (1, 1, 2):
-        reader.attach(1, 1, planned=planned)
-    harness.restart()
-    reader.advance(1, holder=BOB)
-    for batch_id in (2, 3):
-        with pytest.raises(BatchChangedError, match="planned batch 3, which had no rows"):
-            reader.note(batch_id=batch_id, run_id="second")
-    reader.note(batch_id=4, run_id="second")
-
-
 def test_each_holder_counts_for_itself(harness: Harness) -> None:
     """S3, S11: the count restarts with the epoch, and an older holder's is refused."""
     harness.declare_filled("q", 2)
@@ -234,46 +141,6 @@ def test_each_holder_counts_for_itself(harness: Harness) -> None:
     with pytest.raises(BatchChangedError, match="planned batch 3"):
         reader.note(batch_id=3)
     reader.note(batch_id=4)
-
-
-def test_batches_without_rows_before_any_task(harness: Harness) -> None:
-    """S11: an opening is batch 0, so its session counts from it without a task."""
-    harness.declare("q")
-    reader = harness.open("q")
-    reader.advance(0)
-    reader.attach(0, 0, planned=1)
-    harness.publish_to("q", 1)
-    reader.advance(0)
-    with pytest.raises(BatchChangedError, match="planned batch 1"):
-        reader.note(batch_id=1)
-    reader.note(batch_id=2)
-
-
-def test_a_batch_without_rows_is_known_to_another_opening(harness: Harness) -> None:
-    """S11: a union of sources lost all its files, and batch 1 had rows of another source."""
-    harness.declare("q")
-    first = harness.open("q", session="")
-    empty(first)
-    first.advance(0)
-    first.attach(0, 0, planned=1)
-    harness.publish_to("q", 1)
-    second = harness.open("q", session="", holder=BOB)
-    empty(second)
-    second.advance(0, holder=BOB)
-    with pytest.raises(BatchChangedError, match="planned batch 1"):
-        second.note(batch_id=1)
-
-
-def test_a_batch_that_was_accepted_unread_is_counted(harness: Harness) -> None:
-    """S11: it was planned as well, so the batches after it have their own ids."""
-    harness.declare_filled("q", 2)
-    reader = harness.lease("q", max_messages=1)
-    reader.advance(1, min_messages=9)
-    reader.attach(1, 1, planned=1)
-    reader.advance(1)
-    with pytest.raises(BatchChangedError, match="planned batch 2"):
-        reader.note(batch_id=2)
-    reader.note(batch_id=3)
 
 
 # --- batches that Spark did not read ---
@@ -298,18 +165,6 @@ def test_an_unread_batch_after_a_named_opening_is_accepted(harness: Harness) -> 
     empty(reader)
     reader.advance(0)
     assert reader.advance(1, refuse_unread=True).end_tag == 1
-
-
-def test_an_unread_batch_of_a_query_that_lost_its_files_is_refused(harness: Harness) -> None:
-    """S11: the query had planned batch 1 before: its sink may have skipped it."""
-    harness.declare_filled("q", 2)
-    first = harness.lease("q", session="", max_messages=1)
-    first.note(batch_id=1)
-    second = harness.open("q", session="", holder=BOB)
-    empty(second)
-    second.advance(0, holder=BOB)
-    with pytest.raises(UnreadLeaseError):
-        second.advance(1, holder=BOB, refuse_unread=True)
 
 
 def test_another_source_of_the_batch_was_read(harness: Harness) -> None:

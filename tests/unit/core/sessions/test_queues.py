@@ -2,32 +2,10 @@
 
 import pytest
 
-from ackq.errors import (
-    CheckpointMismatchError,
-    InvalidArgumentError,
-    QueueNotFoundError,
-    SessionNotFoundError,
-)
+from ackq.errors import CheckpointMismatchError, InvalidArgumentError, QueueNotFoundError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import BOB, Harness, Reader, labels
-
-
-def test_a_new_queue_joins_while_the_query_runs(harness: Harness) -> None:
-    """S10: the next call adds the queue, with one record."""
-    harness.declare("in.a", "out")
-    harness.publish_to("in.a", 1)
-    reader = harness.open(queue_pattern="in.*")
-    assert reader.info().queue_pattern == "in.*"
-    assert reader.advance(0).end_tag == 1
-    harness.declare_filled("in.b", 1)
-    assert reader.advance(1).end_tag == 2
-    assert reader.fetch(1, 2) == labels(2, 2)
-    harness.restart()
-    assert reader.info()[2] == ("in.a", "in.b")
-    records = len(harness.log)
-    assert reader.advance(1).end_tag == 2
-    assert len(harness.log) == records
 
 
 def test_a_pattern_may_match_nothing_yet(harness: Harness) -> None:
@@ -63,12 +41,6 @@ def test_patterns(harness: Harness, pattern: str, found: tuple[str, ...]) -> Non
     harness.settle("k", Outcome.REJECTED, 1)
     harness.do(c.DeleteQueue("mortal"))
     assert harness.open(queue_pattern=pattern).info().queues == found
-
-
-def test_a_pattern_is_matched_in_linear_time(harness: Harness) -> None:
-    """I6: a name that almost matches many stars does not delay the broker."""
-    harness.declare("a" * 255)
-    assert harness.open(queue_pattern="*a" * 120 + "b").info().queues == ()
 
 
 def test_names_or_a_pattern(harness: Harness) -> None:
@@ -158,22 +130,6 @@ def test_another_session_name_is_refused(reader: Reader) -> None:
         reader.advance(0, session="mine")
 
 
-def test_another_broker_is_refused(reader: Reader) -> None:
-    """S10: an unknown incarnation is refused with this broker's history."""
-    with pytest.raises(SessionNotFoundError, match="another broker") as caught:
-        reader.advance(0, incarnation="f" * 32)
-    assert caught.value.fields["history"] == "history"
-
-
-def test_more_queues_are_added(harness: Harness, reader: Reader) -> None:
-    """S10: added queues are read from the next lease on."""
-    harness.declare_filled("r", 2)
-    reader.advance(0, max_messages=4)
-    reader.advance(0, queues=("q", "r"))
-    assert reader.info().queues == ("q", "r")
-    assert reader.advance(4, queues=("q", "r")).end_tag == 12
-
-
 def test_fewer_queues_are_refused_while_the_lease_holds_their_messages(
     harness: Harness, reader: Reader
 ) -> None:
@@ -184,15 +140,6 @@ def test_fewer_queues_are_refused_while_the_lease_holds_their_messages(
         reader.advance(0)
     assert reader.advance(12).end_tag == 12
     assert reader.info().queues == ("q",)
-
-
-def test_a_queue_without_leased_messages_can_be_left_out(harness: Harness, reader: Reader) -> None:
-    """S10: the lease does not depend on the queue."""
-    harness.declare("r")
-    reader.advance(0, queues=("q", "r"))
-    reader.advance(0)
-    assert reader.info().queues == ("q",)
-    harness.do(c.DeleteQueue("r"))
 
 
 def test_a_deleted_queue_does_not_block_its_readers(harness: Harness, reader: Reader) -> None:
@@ -228,11 +175,3 @@ def test_a_missing_queue_does_not_hide_that_a_batch_waits(harness: Harness, read
     assert reader.fetch(10, 11) == labels(11, 11)
     reader.advance(11)
     assert harness.core.drain_dead_blocks() == [1]
-
-
-def test_other_sessions_on_the_queues_are_reported(harness: Harness, reader: Reader) -> None:
-    """S10: the source can warn that its messages are shared."""
-    harness.declare("r")
-    harness.open("r", session="apart", holder=BOB)
-    assert harness.open("q", session="t", holder=BOB).reply.other_sessions == ("s",)
-    assert reader.advance(0).other_sessions == ("t",)

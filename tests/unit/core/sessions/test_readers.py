@@ -16,14 +16,7 @@ from ackq.errors import (
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
-from tests.unit.core.harness import (
-    BOB,
-    BY_NAME,
-    Harness,
-    Reader,
-    group,
-    reading,
-)
+from tests.unit.core.harness import BOB, BY_NAME, Harness, Reader, group, reading
 
 REJECTED = Outcome.REJECTED
 reader = pytest.fixture(reading)
@@ -128,6 +121,16 @@ def test_a_run_of_a_session_that_was_opened_anew_is_fenced(
     assert anew.stage("c", group(REJECTED, 2), owner=owner._replace(query_id="other"))[1] == 1
 
 
+def test_a_note_of_what_is_not_there(harness: Harness, reader: Reader) -> None:
+    """S6: a fetch of an unknown incarnation or an ended lease is not noted."""
+    records = len(harness.log)
+    harness.do(c.NoteFetch("s", "unknown", 1, "query", "run", 7))
+    assert len(harness.log) == records
+    reader.advance(6, min_messages=99)
+    reader.note(8, batch_id=8)
+    assert len(harness.log) == records + 1
+
+
 def test_an_owner_that_names_its_epoch_is_fenced(reader: Reader) -> None:
     """S3, S6: a program without a run names the epoch in which it read."""
     owner = BY_NAME._replace(epoch=1)
@@ -140,13 +143,3 @@ def test_an_owner_that_names_its_epoch_is_fenced(reader: Reader) -> None:
         with pytest.raises(FencedError, match="is held by host-b"):
             call()
     assert reader.stage("c", group(REJECTED, 2), owner=owner._replace(epoch=2))[1] == 1
-
-
-def test_a_note_of_what_is_not_there(harness: Harness, reader: Reader) -> None:
-    """S6: a fetch of an unknown incarnation or an ended lease is not noted."""
-    records = len(harness.log)
-    harness.do(c.NoteFetch("s", "unknown", 1, "query", "run", 7))
-    assert len(harness.log) == records
-    reader.advance(6, min_messages=99)
-    reader.note(8, batch_id=8)
-    assert len(harness.log) == records + 1

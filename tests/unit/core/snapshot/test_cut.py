@@ -8,7 +8,6 @@ from itertools import islice
 import pytest
 from pyroaring import BitMap64
 
-from ackq.outcomes import Outcome
 from ackq_broker.core import Core, records
 from ackq_broker.core import commands as c
 from ackq_broker.core.snapshot import image
@@ -35,22 +34,6 @@ def test_a_cut_is_of_one_record(harness: Harness, step: int) -> None:
         taken += pieces
         assert Core.restore(b"".join(taken)).snapshot() == expected
         assert core.snapshot() == harness.core.snapshot()
-
-
-def test_what_is_settled_behind_the_cut(harness: Harness) -> None:
-    """I2: a message settled after the cut is unacked in the snapshot."""
-    harness.declare_filled("q", 3)
-    harness.deliver("ch", "q", 3)
-    expected, log = harness.core.snapshot(), len(harness.log)
-    core = Core.restore(expected)
-    pieces = core.cut().pieces()
-    harness.settle("ch", Outcome.ACCEPTED, 1, 2)
-    harness.settle("ch", Outcome.RELEASED, 3)
-    harness.deliver("ch", "q", 1)
-    for record in harness.log[log:]:
-        core.apply(core.sequence + 1, record)
-    restored = Core.restore(b"".join(pieces))
-    assert restored.snapshot() == expected
 
 
 def test_a_key_that_is_used_again(harness: Harness) -> None:

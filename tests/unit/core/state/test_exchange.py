@@ -95,13 +95,3 @@ def test_other_exchanges_take_keys_of_any_words() -> None:
     key = ".".join("a" * 40)
     exchange.bind(key, 1)
     assert queue_ids(exchange, key) == (1,)
-
-
-def test_a_fanout_looks_at_no_key() -> None:
-    """I5: every key has the same queues, found once."""
-    exchange = Exchange("x", "fanout", durable=True)
-    for queue_id in (3, 1, 2):
-        exchange.bind(f"k{queue_id}", queue_id)
-    assert not exchange.keyed
-    assert exchange.groups("a")[0] is exchange.groups("b")[0]
-    assert queue_ids(exchange, "any") == (1, 2, 3)

@@ -1,4 +1,4 @@
-"""Holdings of a queue (Q9): sessions and channels that hold messages, each message once."""
+"""Holdings of a queue (Q9): what a session or channel holds, and what waits."""
 
 from __future__ import annotations
 
@@ -12,39 +12,11 @@ from ackq_broker.core import views
 from ackq_broker.core.views.holdings import Keeper
 from tests.unit.core.harness import Harness
 
-ONE, TWO = b"1" * 16, b"2" * 16
-
-
-def held(harness: Harness, queue: str = "q") -> dict[str | bytes, tuple[int, int, int]]:
-    """Messages, first and last position of every holding, by session or channel."""
-    found = {}
-    for keeper in views.keepers(harness.core.state, queue):
-        holding = views.holding(harness.core.state, queue, keeper)
-        assert holding is not None
-        whose = keeper.session or keeper.channel_id
-        found[whose] = (holding.messages, holding.first_position, holding.last_position)
-    return found
+ONE = b"1" * 16
 
 
 def deliver(harness: Harness, channel: bytes, messages: int) -> None:
     harness.do(c.Deliver(channel, "q", messages))
-
-
-def test_every_unacked_message_is_in_one_holding(harness: Harness) -> None:
-    """Q9: it is a session's or a channel's; ready and accepted messages are in none."""
-    harness.declare_filled("q", 10)
-    assert held(harness) == {}
-    harness.lease("q", max_messages=3)
-    deliver(harness, ONE, 2)
-    deliver(harness, TWO, 4)
-    assert held(harness) == {"s": (3, 1, 3), ONE: (2, 4, 5), TWO: (4, 6, 9)}
-    assert sum(count for count, _, _ in held(harness).values()) == harness.info("q").unacked
-    harness.do(c.Settle(TWO, Outcome.ACCEPTED, BitMap64((1, 4)), 0))
-    assert held(harness)[TWO] == (2, 7, 8)
-    harness.do(c.CloseChannel(ONE))
-    assert set(held(harness)) == {"s", TWO}
-    harness.do(c.ReleaseSession("s"))
-    assert set(held(harness)) == {TWO}
 
 
 def test_what_a_holding_keeps(harness: Harness) -> None:

@@ -2,39 +2,15 @@
 
 import pytest
 
-from ackq.errors import BatchNotFoundError, QueueNotFoundError, WriterNotFoundError
+from ackq.errors import QueueNotFoundError, WriterNotFoundError
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
-from tests.unit.core.harness import DAY_US, Harness, routes
-
-ID = b"stage".ljust(16)
+from tests.unit.core.harness import DAY_US, Harness
 
 
 def keys(batches: list[c.BatchInfo]) -> list[tuple[str, int]]:
     """The names of batches."""
     return [tuple(each.batch) for each in batches]
-
-
-def test_a_batch_shows_its_stages_and_the_room_it_holds(harness: Harness) -> None:
-    """K3: rows and bytes by queue, and the task of each stage with its age."""
-    harness.declare("q", "big", "gone")
-    first_us = harness.now_us
-    harness.stage("w", 7, ["q", "big", "big"], name="a")
-    harness.do(c.OpenStage(ID, "w", 7, "run", "partition 3"))
-    harness.do(c.StageBlock(ID, "", routes(["big", "gone"]), 2, 20))
-    harness.do(c.DeleteQueue("gone", force=True))
-    info = views.staged_batch(harness.core.state, c.BatchKey("w", 7))
-    assert [stage.sealed for stage in info.stages] == [True, False]
-    assert (info.stages[1].label, info.stages[1].rows) == ("partition 3", 2)
-    assert first_us < info.stages[0].touched_us < info.stages[1].touched_us
-    assert [(to.queue, to.rows, to.payload_bytes, to.deleted) for to in info.targets] == [
-        ("big", 3, 30, False),
-        ("", 1, 10, True),
-        ("q", 1, 10, False),
-    ]
-    assert (info.committed, info.single) == (False, False)
-    with pytest.raises(BatchNotFoundError):
-        views.staged_batch(harness.core.state, c.BatchKey("w", 8))
 
 
 def test_batches_come_in_pages(harness: Harness) -> None:
