@@ -122,10 +122,12 @@ def publish(rng):
         held = block.decode(b"".join(part.block), validate=True)
         held.batch.to_pylist()
         assert held.header.rows == part.row_count
-        routed = [
-            len(route.rows) if route.rows is not None else part.row_count for route in part.routes
-        ]
-        assert sum(routed) == part.row_count
+        keys, codes = part.routes
+        if codes is None:
+            assert len(keys) == 1
+        else:
+            assert len(codes) == part.row_count
+            assert set(codes.tolist()) == set(range(len(keys)))
     return "refused rows" if prepared.refusals else said
 
 

@@ -77,7 +77,7 @@ class Owning:
         if self.kind == "publisher":
             opens = () if user == ALICE else (c.OpenPublisher(ID, resume=True, user=user),)
             lowest = FAR if number == FAR else 1
-            numbers, route = BitMap64([number]), (c.Route(queue),)
+            numbers, route = BitMap64([number]), c.Routes((queue,))
             return (*opens, c.Publish(ID, numbers, lowest, "", False, route, 1, 10, True))
         if self.kind == "query":
             tag = number if user == ALICE else 1
@@ -86,7 +86,7 @@ class Owning:
         stage = c.StageRef(f"{user} {number % FAR}".encode().ljust(16), 1, 10)
         return (
             c.OpenStage(stage.stage_id, "writer", number, user, user=user),
-            c.StageBlock(stage.stage_id, "", (c.Route(queue),), 1, 10),
+            c.StageBlock(stage.stage_id, "", c.Routes((queue,)), 1, 10),
             c.SealStage(*stage),
             c.CommitBatch("writer", number, user, "", (stage,), user=user),
         )

@@ -81,7 +81,7 @@ class Sink:
         """Stages a batch as a task does, and commits it as the driver does."""
         batch, run = query.commits, f"run {query.run}"
         stage = c.StageRef(f"{run}:{batch}".encode().ljust(16), rows, ROW_BYTES * rows)
-        route = (c.Route(query.target),)
+        route = c.Routes((query.target,))
         for command in (
             c.OpenStage(stage.stage_id, WRITER, batch, run),
             c.StageBlock(stage.stage_id, "", route, rows, stage.payload_bytes),

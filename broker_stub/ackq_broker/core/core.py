@@ -6,15 +6,14 @@ or over a snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, KeysView, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, KeysView
 
 from ackq_broker.core import commands
 from ackq_broker.core.commands import (
     Command,
     Decision,
     Piece,
-    Route,
+    Routes,
 )
 from ackq_broker.core.queues.routing import match, router_of
 from ackq_broker.core.records import Record
@@ -108,17 +107,17 @@ class Core:
         """
         return self._state.blocks.drain_dead()
 
-    def match(self, exchange: str, routes: Sequence[Route], start: int, most_steps: int) -> int:
+    def match(self, exchange: str, routes: Routes, start: int, most_steps: int) -> int:
         """Matches topics before a decision, which then takes one step for each.
 
         Returns:
-            The first index from `start` on that is left after `most_steps`; the number of routes if
-            none is.
+            The index of the first key from `start` on that is left after `most_steps`; the number
+            of keys if none is.
         """
         router = router_of(self._state, exchange)
         if router is None:
-            return len(routes)
-        return start + match(router, islice(routes, start, None), most_steps)
+            return len(routes.keys)
+        return match(router, routes.keys, start, most_steps)
 
     def unpin(self, pieces: Iterable[Piece]) -> None:
         """Unpins the blocks of a `no_ack` delivery once the service has read them.

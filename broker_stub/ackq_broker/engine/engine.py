@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -38,7 +38,7 @@ _WORKERS: Final = 4
 _TRANSIENT_POLL_S: Final = 0.01
 # A slice takes a millisecond or two; the slices suffice for a block whose keys take the most steps.
 _SLICE_STEPS: Final = 2_000
-_MANY_ROUTES: Final = 1_000
+_MANY_ROUTES: Final = 200
 _MATCH_SLICES: Final = limits.FRAME_TARGET_ROWS * limits.MAX_TOPIC_STEPS // _SLICE_STEPS
 # The commands that a full disk refuses; all others drain it and are served from the reserve.
 _FILLS_THE_DISK: Final = (
@@ -224,18 +224,18 @@ class Engine:
             # The journal keeps order: no block is freed before the records that end it are synced.
             self.journal.free_blocks(dead)
 
-    async def match(self, exchange: str, routes: Sequence[commands.Route]) -> None:
+    async def match(self, exchange: str, routes: commands.Routes) -> None:
         """Matches the topics of a block ahead of its decision, in slices between other work (I6).
 
         All streams together match one slice in each turn of the event loop, apart from the first
         slice of a block. Topics that are not matched by then are matched in the decision.
         """
-        if len(routes) > _MANY_ROUTES:
+        if len(routes.keys) > _MANY_ROUTES:
             await asyncio.sleep(0)  # their decision takes long, too
         start = matched = 0
         for _ in range(_MATCH_SLICES):
             matched = self.core.match(exchange, routes, matched, _SLICE_STEPS)
-            if matched == len(routes):
+            if matched == len(routes.keys):
                 if not start:
                     return
                 start = matched = 0  # again, in one go: bindings may have changed meanwhile

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from ackq import limits
 from ackq.errors import PermissionDeniedError
-from ackq_broker.core.commands import Route
+from ackq_broker.core.commands import Routes
 from ackq_broker.security.name_pattern import NamePattern
 from ackq_broker.security.permissions import (
     ANY,
@@ -153,7 +153,7 @@ Caller.anonymous = Caller("", None)
 current: Final = ContextVar("current", default=Caller.anonymous)
 
 
-def check_targets(exchange: str, routes: Iterable[Route]) -> None:
+def check_targets(exchange: str, routes: Routes) -> None:
     """Checks that the present caller may publish rows by these routes (A2).
 
     Raises:
@@ -163,12 +163,11 @@ def check_targets(exchange: str, routes: Iterable[Route]) -> None:
     rights = caller.rights
     if rights is None or (exchange and rights.allow("write", exchange)):
         return
-    keys = [route.routing_key for route in routes]
-    if exchange or not all(rights.allow_each("write", keys)):
-        caller.require(target_needs(exchange, keys))
+    if exchange or not all(rights.allow_each("write", routes.keys)):
+        caller.require(target_needs(exchange, routes.keys))
 
 
-async def check_parts(exchange: str, parts: Iterable[Iterable[Route]]) -> None:
+async def check_parts(exchange: str, parts: Iterable[Routes]) -> None:
     """Runs `check_targets` for all parts of a frame, and lets other work run after each (I6)."""
     for routes in parts:
         check_targets(exchange, routes)

@@ -463,14 +463,12 @@ def mixed(sizes: list[int]) -> Int64s | None:
     return np.array(sizes) if len(set(sizes)) > 1 else None
 
 
-def routes(keys: list[str]) -> tuple[c.Route, ...]:
-    """The distinct keys with their rows."""
-    if len(set(keys)) == 1:
-        return (c.Route(keys[0]),)
-    return tuple(
-        c.Route(key, BitMap([row for row, other in enumerate(keys) if other == key]))
-        for key in dict.fromkeys(keys)
-    )
+def routes(keys: list[str]) -> c.Routes:
+    """The distinct keys, and the key of each row."""
+    distinct = tuple(dict.fromkeys(keys))
+    if len(distinct) == 1:
+        return c.Routes(distinct)
+    return c.Routes(distinct, np.array([distinct.index(key) for key in keys], np.int32))
 
 
 def block_rows(piece: c.Piece) -> list[int]:

@@ -72,7 +72,7 @@ async def test_the_reserve_is_kept_from_all_that_fills_it(engine):
     owner, advance = leased(engine)
     stage = commands.StageRef(b"s" * 16, 1, 1)
     engine.decide(commands.OpenStage(stage.stage_id, "w", 1, "run"))
-    rows = commands.StageBlock(stage.stage_id, "", (commands.Route("q"),), 1, 1)
+    rows = commands.StageBlock(stage.stage_id, "", commands.Routes(("q",)), 1, 1)
     engine.decide(rows, (encoded(body=[b"x"]),))
     engine.decide(commands.SealStage(stage.stage_id, 1, 1))
     commit = commands.CommitBatch("w", 1, "run", "", (stage,))

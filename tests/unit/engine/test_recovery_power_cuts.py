@@ -105,7 +105,7 @@ class Running:
     async def commit_batch(self, body):
         engine, size = self.engine, len(body)
         engine.decide(commands.OpenStage(STAGE, "w", 0, ""))
-        routes = (commands.Route("batch"),)
+        routes = commands.Routes(("batch",))
         engine.decide(commands.StageBlock(STAGE, "", routes, 1, size), (encoded(body=[body]),))
         engine.decide(commands.SealStage(STAGE, 1, size))
         stage = publishing_pb2.StageReference(stage_id=STAGE, rows=1, payload_bytes=size)

@@ -140,7 +140,7 @@ class Broker:
 
     def _stage(self):
         self.engine.decide(commands.OpenStage(SEALED, "w", 0, ""))
-        routes = (commands.Route("q2"),)
+        routes = commands.Routes(("q2",))
         self.engine.decide(commands.StageBlock(SEALED, "", routes, 1, 1), (encoded(body=[b"d"]),))
         self.engine.decide(commands.SealStage(SEALED, 1, 1))
         self.engine.decide(commands.CommitBatch("idle", 0, "", "", ()))

@@ -48,7 +48,7 @@ def publish(engine, first, *messages, queue="q", persistent=True, publisher=PUBL
         lowest_unanswered=1,
         exchange="",
         mandatory=False,
-        routes=(commands.Route(queue),),
+        routes=commands.Routes((queue,)),
         rows=len(messages),
         payload_bytes=sum(map(len, messages)),
         persistent=persistent,

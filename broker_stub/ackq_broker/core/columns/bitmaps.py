@@ -6,7 +6,7 @@ Positions, tags and publish numbers are 64-bit (`BitMap64`), rows of a block 32-
 from __future__ import annotations
 
 from array import array as array_of
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -121,6 +121,16 @@ def ranked(bitmap: BitMap64, after: int, last: int) -> BitMap64:
 def row_range(first: int, last: int) -> BitMap:
     """The rows first..last, both included."""
     return BitMap(range(first, last + 1))
+
+
+def by_code(rows: NDArray[np.uint32], codes: NDArray[Any], count: int) -> Iterator[BitMap]:
+    """Yields the rows of each code from 0 to below `count`; `codes` has one for each row."""
+    in_order = rows[np.argsort(codes, kind="stable")]
+    start = 0
+    for end in np.cumsum(np.bincount(codes, minlength=count)).tolist():
+        # `BitMap` reads a buffer of the right type 5 times faster than a numpy array.
+        yield BitMap(array_of("I", in_order[start:end].tobytes()))
+        start = end
 
 
 def numbers_of(numbers: BitMap64, rows: BitMap) -> BitMap64:

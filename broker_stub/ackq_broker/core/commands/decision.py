@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pyroaring import BitMap
+import numpy as np
+from numpy.typing import NDArray
 
 from ackq_broker.core.records import Record
 
@@ -31,11 +32,13 @@ class Decision(NamedTuple):
     after: int | None = None
 
 
-class Route(NamedTuple):
-    """One distinct routing key of a block.
+class Routes(NamedTuple):
+    """The routing keys of a block's rows.
 
-    `rows` are the block's rows that have it, None means every row.
+    Attributes:
+        keys: The distinct keys.
+        codes: For each row the index of its key, int32; None: every row has the only key.
     """
 
-    routing_key: str
-    rows: BitMap | None = None
+    keys: tuple[str, ...]
+    codes: NDArray[np.int32] | None = None

@@ -9,7 +9,7 @@ from pyroaring import BitMap, BitMap64
 
 from ackq.errors import AckqError
 from ackq_broker.core.columns.bitmaps import Int64s
-from ackq_broker.core.commands.decision import Command, Route
+from ackq_broker.core.commands.decision import Command, Routes
 from ackq_broker.core.records import Expiry, Unroutable
 
 
@@ -66,7 +66,7 @@ class Publish(Command):
         in_progress: The numbers that are repeated while their confirm is pending: neither handled
             again nor in the reply (P10).
         lowest_unanswered: Accepted numbers below it are forgotten.
-        routes: The block's distinct routing keys; they cover every row exactly once.
+        routes: The block's routing keys.
         expiries: Expiry of the rows that came with a TTL; the core adds the queue's own TTL (Q3).
         persistent: Whether any row is to survive a restart; `transient`: rows that are not to,
             though others are (P12).
@@ -78,7 +78,7 @@ class Publish(Command):
     lowest_unanswered: int
     exchange: str
     mandatory: bool
-    routes: tuple[Route, ...]
+    routes: Routes
     rows: int
     payload_bytes: int
     persistent: bool
@@ -131,7 +131,7 @@ class TransactionBlock(Command):
     numbers: BitMap64
     exchange: str
     mandatory: bool
-    routes: tuple[Route, ...]
+    routes: Routes
     rows: int
     payload_bytes: int
     persistent: bool

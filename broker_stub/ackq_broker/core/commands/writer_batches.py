@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ackq_broker.core.columns.bitmaps import Int64s
-from ackq_broker.core.commands.decision import Command, Route
+from ackq_broker.core.commands.decision import Command, Routes
 from ackq_broker.core.records import Expiry
 
 
@@ -49,7 +49,7 @@ class StageBlock(Command):
 
     stage_id: bytes
     exchange: str
-    routes: tuple[Route, ...]
+    routes: Routes
     rows: int
     payload_bytes: int
     expiries: tuple[Expiry, ...] = ()

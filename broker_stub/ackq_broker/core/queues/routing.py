@@ -6,14 +6,18 @@ over a bound are refused and go nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Collection, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from ackq import limits
 from ackq.errors import LimitError
-from ackq_broker.core.commands import Route
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.commands import Routes
 from ackq_broker.core.state.route_cache import Groups
 from ackq_broker.core.state.state import State
 
@@ -31,6 +35,9 @@ class Router(Protocol):
     def groups(self, routing_key: str) -> Groups:
         """The ids of the queues that a routing key leads to, by binding key; raises LimitError."""
 
+    def known(self, routing_keys: Sequence[str]) -> list[Groups | None]:
+        """The groups of each key whose match is known, in one step; None for another key."""
+
 
 class _ByName:
     """The default exchange: a routing key is the name of a queue."""
@@ -46,6 +53,12 @@ class _ByName:
     def groups(self, routing_key: str) -> Groups:
         queue_id = self._queue_ids.get(routing_key)
         return () if queue_id is None else ((queue_id,),)
+
+    def known(self, routing_keys: Sequence[str]) -> list[Groups | None]:
+        return [
+            () if queue_id is None else ((queue_id,),)
+            for queue_id in map(self._queue_ids.get, routing_keys)
+        ]
 
 
 class Refused(NamedTuple):
@@ -80,24 +93,31 @@ def router_of(state: State, exchange: str) -> Router | None:
     return state.exchanges.get(exchange) if exchange else _ByName(state.queue_ids)
 
 
-def match(router: Router, routes: Iterable[Route], most_steps: int) -> int:
-    """Matches routing keys ahead of `route`, until over `most_steps`; returns how many."""
-    steps = matched = 0
-    for key, _ in routes:
+def match(router: Router, keys: Sequence[str], start: int, most_steps: int) -> int:
+    """Matches routing keys from an index on, ahead of `route`, until over `most_steps`.
+
+    Returns:
+        The first index that is left; the number of keys if none is.
+    """
+    if None not in router.known(keys[start:]):
+        return len(keys)
+    steps = 0
+    for index, key in enumerate(islice(keys, start, None), start):
         if steps > most_steps:
-            break
+            return index
         steps += router.match(key) - 1
-        matched += 1
-    return matched
+    return len(keys)
 
 
-def route(state: State, router: Router, routes: tuple[Route, ...], wanted: BitMap) -> Routed:
+def route(state: State, router: Router, routes: Routes, wanted: BitMap) -> Routed:
     """Routes the `wanted` rows of a block."""
     work = _Work(router)
-    for key, rows in routes if router.keyed else (Route(""),):
-        selected = wanted if rows is None else rows & wanted
-        if selected:
-            work.add(key, selected)
+    if not router.keyed:
+        work.add("", wanted)
+    elif routes.codes is None:
+        work.add(routes.keys[0], wanted)
+    else:
+        work.add_keys(routes.keys, routes.codes, wanted)
     by_queue: dict[int, list[BitMap]] = {}
     lasting: list[BitMap] = []
     durable: list[BitMap] = []
@@ -144,6 +164,40 @@ class _Work:
         self._router = router
         self._steps = self._queues = 0
 
+    def add_keys(self, keys: Sequence[str], codes: NDArray[Any], wanted: BitMap) -> None:
+        """Adds the rows of several keys: once for all keys whose groups are the same object.
+
+        A block that may exceed a bound is added key by key, so that only rows over it are refused.
+        """
+        rows = bitmaps.row_array(wanted)
+        if len(rows) < len(codes):
+            codes = codes[rows]
+            used, codes = np.unique(codes, return_inverse=True)
+            keys = [keys[number] for number in used.tolist()]
+        known = self._router.known(keys)
+        _, firsts, merged = np.unique(
+            np.fromiter(map(id, known), np.int64, len(known)),
+            return_index=True,
+            return_inverse=True,
+        )
+        groups = [known[first] for first in firsts.tolist()]
+        if None not in groups and self._is_small(groups, np.bincount(merged).tolist()):
+            codes = merged[codes]
+            keys = [keys[first] for first in firsts.tolist()]
+            for groups_of, key, part in zip(
+                groups, keys, bitmaps.by_code(rows, codes, len(keys)), strict=True
+            ):
+                self._put(groups_of, key, part)
+        else:
+            for key, part in zip(keys, bitmaps.by_code(rows, codes, len(keys)), strict=True):
+                self.add(key, part)
+
+    def _is_small(self, found: list[Groups], keys: list[int]) -> bool:
+        """Whether groups, each found for a number of keys, are within the bounds of a block."""
+        steps = sum((1 + len(groups)) * n for groups, n in zip(found, keys, strict=True))
+        queues = sum(len(group) for groups in found for group in groups)
+        return steps <= limits.MAX_BLOCK_STEPS and queues <= limits.MAX_BLOCK_QUEUES
+
     def add(self, key: str, rows: BitMap) -> None:
         """Adds the rows of one key."""
         try:
@@ -151,6 +205,9 @@ class _Work:
         except LimitError as refusal:
             self.refused.setdefault(refusal.fields["limit"], (refusal, []))[1].append(rows)
             return
+        self._put(groups, key, rows)
+
+    def _put(self, groups: Groups, key: str, rows: BitMap) -> None:
         for group in groups:
             self.groups.setdefault(id(group), (group, []))[1].append(rows)
         if not groups:

@@ -5,6 +5,7 @@ A key is matched once, however many rows have it; a topic is remembered until a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ackq import limits
@@ -94,6 +95,14 @@ class Exchange:
         if groups is None:
             raise self._refusal(routing_key)
         return groups
+
+    def known(self, routing_keys: Sequence[str]) -> list[Groups | None]:
+        """The groups of each key; None for a topic that is not in the cache, or is refused."""
+        if self.kind == "topic":
+            return self._cache.known(self._generation, routing_keys)
+        return [
+            (queue_ids,) if queue_ids else () for queue_ids in map(self.bindings.get, routing_keys)
+        ]
 
     def _everyone(self) -> Groups:
         if self._all is None:

@@ -11,7 +11,6 @@ from ackq import limits
 from ackq_broker.core.checks import check_length, queue_named
 from ackq_broker.core.commands import DeadLetterGroup, ExchangeInfo, QueueInfo, QueueUse
 from ackq_broker.core.queues import timers
-from ackq_broker.core.queues.routing import router_of
 from ackq_broker.core.sessions.queues import name_pattern
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.signals import Totals
@@ -120,13 +119,9 @@ def list_exchanges(state: State) -> Iterator[ExchangeInfo | None]:
         yield ExchangeInfo(name, exchange.kind, exchange.durable, tuple(found))
 
 
-def keyed(state: State, exchange: str) -> bool:
-    """Whether an exchange routes by the routing keys of messages; True for a missing exchange.
-
-    Otherwise one `Route` of every row stands for all keys.
-    """
-    router = router_of(state, exchange)
-    return router is None or router.keyed
+def exchange_kind(state: State, exchange: str) -> str:
+    """`direct`, as the default exchange, `fanout` or `topic`; `direct` for a missing exchange."""
+    return state.exchanges[exchange].kind if exchange in state.exchanges else "direct"
 
 
 def _queue_info(queue: Queue) -> QueueInfo:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
@@ -21,9 +20,10 @@ from ackq import limits
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns, frame
 from ackq.wire.frame import Bytes
+from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.deadlines import rounded
-from ackq_broker.core.commands import Expiry, Route
+from ackq_broker.core.commands import Expiry, Routes
 from ackq_broker.journal import Bulk
 from ackq_broker.service.blocks import validation
 from ackq_broker.service.blocks.merge import is_persistent
@@ -37,8 +37,10 @@ _MODES: Final = {
 }
 
 
-# Maximum routing keys of a part; a frame of a client that keeps to the row target fits into one.
-_PART_KEYS: Final = limits.FRAME_TARGET_ROWS
+# Maximum distinct routing keys of a part, by the kind of the exchange: the decision of a part holds
+# the event loop. Where each key may have a queue of its own, it takes some 10 us a key; many topics
+# have few queues. A fanout exchange does not use the keys.
+PART_KEYS: Final = {"direct": 500, "topic": limits.FRAME_TARGET_ROWS, "fanout": 0}
 
 
 class PreparedPart(NamedTuple):
@@ -51,7 +53,7 @@ class PreparedPart(NamedTuple):
 
     rows: Rows | None
     block: Bulk
-    routes: tuple[Route, ...]
+    routes: Routes
     row_count: int
     payload_bytes: int
     persistent: bool
@@ -73,7 +75,7 @@ def prepare(
     now_us: int,
     *,
     by_mode: bool = True,
-    keyed: bool = True,
+    part_keys: int = PART_KEYS["direct"],
 ) -> Prepared:
     """Validate a block, stamp its times, and find its routes, refusals and delivery modes.
 
@@ -86,7 +88,7 @@ def prepare(
         now_us: `published_at_us` of rows for which the client set none, and the start of a time to
             live (Q3).
         by_mode: Whether the rows' delivery modes are used.
-        keyed: Whether their routing keys are used; otherwise one route covers all rows.
+        part_keys: Maximum distinct routing keys of a part; 0: no key is used.
 
     Raises:
         LimitError: The block announces more rows than a frame may hold.
@@ -103,9 +105,10 @@ def prepare(
             return Prepared((), refusals)
         data = _encode(decoded.header, decoded.batch.take(pa.array(rows)))
         stamped, decoded = (data,), block.decode(data)
-    if keyed and _many_keys(decoded):
-        return Prepared(tuple(_slices(rows, decoded, now_us, by_mode=by_mode)), refusals)
-    part = _part(rows, stamped, decoded, now_us, by_mode=by_mode, keyed=keyed)
+    if part_keys and _has_more_keys(decoded, part_keys):
+        parts = _slices(rows, decoded, now_us, part_keys, by_mode=by_mode)
+        return Prepared(tuple(parts), refusals)
+    part = _part(rows, stamped, decoded, now_us, by_mode=by_mode, keyed=part_keys > 0)
     return Prepared((part,), refusals)
 
 
@@ -119,23 +122,23 @@ def _accepted(rows: int, refusals: tuple[Refusal, ...]) -> Rows | None:
     return np.flatnonzero(accepted)
 
 
-def _many_keys(decoded: block.Block) -> bool:
-    """Whether a block has more distinct routing keys than a part may have."""
-    if decoded.header.rows <= _PART_KEYS or not decoded.header.columns >> pb.COLUMN_ROUTING_KEY & 1:
+def _has_more_keys(decoded: block.Block, most: int) -> bool:
+    """Whether a block has more distinct routing keys than `most`."""
+    if decoded.header.rows <= most or not decoded.header.columns >> pb.COLUMN_ROUTING_KEY & 1:
         return False
     distinct: int = pc.count_distinct(decoded.batch.column("routing_key"), mode="all").as_py()
-    return distinct > _PART_KEYS
+    return distinct > most
 
 
 def _slices(
-    rows: Rows | None, decoded: block.Block, now_us: int, *, by_mode: bool
+    rows: Rows | None, decoded: block.Block, now_us: int, size: int, *, by_mode: bool
 ) -> Iterator[PreparedPart]:
-    """Splits a stored block into parts with a bounded number of rows."""
+    """Splits a stored block into parts of `size` rows."""
     if rows is None:
         rows = np.arange(decoded.header.rows)
-    for start in range(0, len(rows), _PART_KEYS):
-        data = _encode(decoded.header, decoded.batch.slice(start, _PART_KEYS))
-        part = rows[start : start + _PART_KEYS]
+    for start in range(0, len(rows), size):
+        data = _encode(decoded.header, decoded.batch.slice(start, size))
+        part = rows[start : start + size]
         yield _part(part, (data,), block.decode(data), now_us, by_mode=by_mode)
 
 
@@ -162,15 +165,13 @@ def from_messages(messages: Sequence[pb.Message], now_us: int) -> bytes:
     return block.encode(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
 
-def routes_of(decoded: block.Block) -> tuple[Route, ...]:
-    """The distinct routing keys of a block with their rows; a null key counts as empty."""
+def routes_of(decoded: block.Block) -> Routes:
+    """The routing keys of a block; a null key counts as empty."""
     if not decoded.header.columns >> pb.COLUMN_ROUTING_KEY & 1:
-        return (Route(decoded.header.routing_key),)
+        return Routes((decoded.header.routing_key,))
     encoded = decoded.batch.column("routing_key").fill_null("").dictionary_encode()
-    keys = encoded.dictionary.to_pylist()
-    if len(keys) == 1:
-        return (Route(keys[0]),)
-    return tuple(map(Route, keys, _grouped(encoded.indices.to_numpy(), len(keys))))
+    keys = tuple(encoded.dictionary.to_pylist())
+    return Routes(keys, encoded.indices.to_numpy() if len(keys) > 1 else None)
 
 
 def expiries_of(decoded: block.Block, now_us: int) -> tuple[Expiry, ...]:
@@ -182,7 +183,8 @@ def expiries_of(decoded: block.Block, now_us: int) -> tuple[Expiry, ...]:
     distinct, codes = np.unique(times, return_inverse=True)
     if len(distinct) == 1:
         return (Expiry(int(distinct[0])),)
-    found = map(Expiry, distinct.tolist(), _grouped(codes, len(distinct)))
+    every = np.arange(len(codes), dtype=np.uint32)
+    found = map(Expiry, distinct.tolist(), bitmaps.by_code(every, codes, len(distinct)))
     return tuple(expiry for expiry in found if expiry.expires_us)
 
 
@@ -223,16 +225,6 @@ def _expiring(decoded: block.Block, now_us: int) -> tuple[Bulk, block.Block]:
     return (data,), block.decode(data)
 
 
-def _grouped(codes: npt.NDArray[Any], groups: int) -> Iterator[BitMap]:
-    """Yields the rows of each code, for codes from 0 to below `groups`."""
-    by_code = np.argsort(codes, kind="stable").astype(np.uint32)
-    start = 0
-    for end in np.cumsum(np.bincount(codes, minlength=groups)).tolist():
-        # `BitMap` reads a buffer of the right type 5 times faster than a numpy array.
-        yield BitMap(array("I", by_code[start:end].tobytes()))
-        start = end
-
-
 def _modes(decoded: block.Block, *, by_mode: bool) -> tuple[bool, BitMap | None]:
     """Whether any row is persistent, and the transient rows if only some are persistent (P12)."""
     constant = not by_mode or is_persistent(decoded.header)
@@ -259,7 +251,7 @@ def _part(
     return PreparedPart(
         rows=rows,
         block=data,
-        routes=routes_of(decoded) if keyed else (Route(""),),
+        routes=routes_of(decoded) if keyed else Routes(("",)),
         row_count=decoded.header.rows,
         payload_bytes=decoded.header.payload_bytes,
         persistent=persistent,

@@ -76,7 +76,7 @@ def decode(request: Request, now_us: int) -> PreparedDeliveries:
     redelivered = _flags("redelivered", sent.redelivered, sent.rows)
     at_once = _flags("at_once", sent.at_once, sent.rows)
     _check_columns(request.block)
-    prepared = ingest.prepare(request.block, sent.rows, now_us, by_mode=False, keyed=False)
+    prepared = ingest.prepare(request.block, sent.rows, now_us, by_mode=False, part_keys=0)
     if prepared.refusals:
         raise prepared.refusals[0].reason
     (part,) = prepared.parts

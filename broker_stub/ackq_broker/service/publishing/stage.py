@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ackq import limits
 from ackq.errors import InvalidArgumentError
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq.wire.answers import copied
-from ackq_broker.core import commands
+from ackq_broker.core import commands, views
 from ackq_broker.engine.engine import Engine
 from ackq_broker.security.callers import check_parts, current
 from ackq_broker.service.blocks import ingest
@@ -98,10 +99,13 @@ class StageStream(BrokerStream[Request, int, pb.StageResponse]):
     async def _store(self, request: Request) -> None:
         """Stores one frame; one refused row refuses the whole stage."""
         now_us = self._engine.clock.now_us()
-        prepared = await self._engine.run(lambda: _prepare(request, now_us))
+        exchange = request.header.data.exchange
+        part_keys = ingest.PART_KEYS[views.exchange_kind(self._engine.core.state, exchange)]
+        # Should the exchange be declared again meanwhile, with keys, it needs them.
+        part_keys = part_keys or limits.FRAME_TARGET_ROWS
+        prepared = await self._engine.run(lambda: _prepare(request, now_us, part_keys))
         if prepared.refusals:
             raise prepared.refusals[0].reason
-        exchange = request.header.data.exchange
         await check_parts(exchange, [part.routes for part in prepared.parts])
         for part in prepared.parts:
             if len(self._responses) > UNREAD_ANSWERS:
@@ -137,6 +141,7 @@ class StageStream(BrokerStream[Request, int, pb.StageResponse]):
         await self._write(pb.StageResponse(stored=pb.StageStored(rows=answers[-1])))
 
 
-def _prepare(request: Request, now_us: int) -> ingest.Prepared:
+def _prepare(request: Request, now_us: int, part_keys: int) -> ingest.Prepared:
     """Prepares a frame; a stage is always persistent, whatever its rows' delivery modes."""
-    return ingest.prepare(request.block, request.header.data.rows, now_us, by_mode=False)
+    rows = request.header.data.rows
+    return ingest.prepare(request.block, rows, now_us, by_mode=False, part_keys=part_keys)

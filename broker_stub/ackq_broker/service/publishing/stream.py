@@ -212,12 +212,12 @@ class PublisherStream(BrokerStream[Request, A, Response]):
         exchange = group[0].header.data.exchange
         large = sum(len(request.block) for request in group) > _THREAD_BYTES
         while True:
-            keyed = views.keyed(self._engine.core.state, exchange)
-            work = partial(_prepared, group, self._engine.clock.now_us(), keyed=keyed)
+            kind = views.exchange_kind(self._engine.core.state, exchange)
+            work = partial(_prepared, group, self._engine.clock.now_us(), ingest.PART_KEYS[kind])
             prepared = await self._engine.run(work) if large else work()
             if (
-                views.keyed(self._engine.core.state, exchange) <= keyed
-            ):  # else it was declared again in the meantime
+                kind != "fanout" or views.exchange_kind(self._engine.core.state, exchange) == kind
+            ):  # else it was declared again in the meantime, and needs the keys
                 await check_parts(exchange, [part.routes for part in prepared.parts])
                 return prepared if self._fence is None else None
 
@@ -310,8 +310,8 @@ def too_many_rows(group: list[Request]) -> AckqError | None:
     return validation.too_many_rows(sum(map(coalescing.rows_of, group)))
 
 
-def _prepared(group: list[Request], now_us: int, *, keyed: bool) -> ingest.Prepared:
-    return ingest.prepare(*coalescing.coalesce(group, now_us), now_us, keyed=keyed)
+def _prepared(group: list[Request], now_us: int, part_keys: int) -> ingest.Prepared:
+    return ingest.prepare(*coalescing.coalesce(group, now_us), now_us, part_keys=part_keys)
 
 
 def _opened(engine: Engine) -> Response:

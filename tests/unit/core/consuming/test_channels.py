@@ -132,7 +132,7 @@ def test_unacked_messages_cost_bits(step: int) -> None:
     do(c.OpenPublisher(PUBLISHER))
     do(c.DeclareQueue("q"))
     numbers = BitMap64(range(1, count + 1))
-    do(c.Publish(PUBLISHER, numbers, 1, "", False, (c.Route("q"),), count, count, True))
+    do(c.Publish(PUBLISHER, numbers, 1, "", False, c.Routes(("q",)), count, count, True))
     before = len(core.snapshot())
     for _ in range(count // 10_000):
         do(c.Deliver(b"x", "q", 10_000))

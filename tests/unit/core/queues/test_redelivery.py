@@ -120,7 +120,7 @@ def test_the_largest_settlement_is_a_small_record() -> None:
         numbers = BitMap64(range(first, first + rows))
         decide(
             core,
-            c.Publish(PUBLISHER, numbers, first, "", True, (c.Route("q"),), rows, rows, True),
+            c.Publish(PUBLISHER, numbers, first, "", True, c.Routes(("q",)), rows, rows, True),
         )
     decide(core, c.Deliver(b"x", "q", count))
     scattered = BitMap64(range(1, count, 2))

@@ -1,12 +1,21 @@
 """Routing of a block: its cost by keys and groups of queues, and its bounds."""
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
 
 from ackq import limits
 from ackq.errors import LimitError
 from ackq_broker.core import commands as c
+from ackq_broker.core.queues.routing import match, route, router_of
 from ackq_broker.core.state.exchange import Exchange
 from tests.unit.core.harness import Harness, routes
+
+KEYS = ["a.x", "a.y", "b.x", "b.y", "c", "a." * 30]
+BINDINGS = ["a.*", "*.x", "#.y", "b.#", "a.x"]
+QUEUES = [f"q{number}" for number in range(4)]
 
 
 def fan(harness: Harness, kind: str, queues: int, binding_key: str = "#") -> None:
@@ -70,11 +79,11 @@ def test_steps_of_a_block_are_bounded(harness: Harness, monkeypatch: pytest.Monk
     keys = [f"a.{row}.b.b" for row in range(50)]
     command = harness.command(keys, exchange="x")
     calls = matched = 0
-    while matched < len(command.routes):
+    while matched < len(command.routes.keys):
         matched = harness.core.match("x", command.routes, matched, 20)
         calls += 1
     assert calls > 5
-    assert harness.core.match("x", command.routes, 0, 0) == len(command.routes)
+    assert harness.core.match("x", command.routes, 0, 0) == len(command.routes.keys)
     assert len(harness.send(command).confirmed) == 50
 
 
@@ -94,3 +103,49 @@ def test_a_transaction_and_a_stage_refuse_what_is_over_a_bound(harness: Harness)
             )
         )
     assert harness.info("q0").staged == 0
+
+
+@pytest.mark.parametrize("kind", ["topic", "direct", ""])
+@given(
+    bindings=st.sets(st.tuples(st.sampled_from(BINDINGS + KEYS[:2]), st.sampled_from(QUEUES))),
+    keys=st.lists(st.sampled_from(KEYS + QUEUES), min_size=1, max_size=30),
+    unwanted=st.sets(st.integers(0, 29)),
+    most_queues=st.sampled_from([1, 3, limits.MAX_BLOCK_QUEUES]),
+    matched=st.booleans(),
+)
+def test_a_block_is_routed_as_its_keys(kind, bindings, keys, unwanted, most_queues, matched):
+    """Q2, P7, I6: same queues and unroutable rows; rows over a bound are refused all the same."""
+    harness = Harness()
+    harness.declare(*QUEUES, durable=True)
+    if kind:
+        harness.do(c.DeclareExchange("x", kind))
+        for key, queue in bindings:
+            harness.do(c.Bind("x", queue, key))
+    state = harness.core.state
+    router = router_of(state, "x" if kind else "")
+    distinct = tuple(dict.fromkeys(keys))
+    codes = np.array([distinct.index(key) for key in keys], np.int32)
+    wanted = BitMap(range(len(keys))) - BitMap(unwanted)
+    if matched:
+        match(router, distinct, 0, 10**6)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(limits, "MAX_BLOCK_QUEUES", most_queues)
+        routed = route(state, router, c.Routes(distinct, codes), wanted)
+    queues = {}
+    nowhere = BitMap()
+    refused = BitMap()
+    for row in wanted:
+        alone = route(state, router, c.Routes((keys[row],)), BitMap([row]))
+        nowhere |= alone.unroutable
+        refused |= BitMap().union(*(each.rows for each in alone.refused))
+        for queue_id in alone.rows:
+            queues.setdefault(queue_id, BitMap()).add(row)
+    over = BitMap().union(*(each.rows for each in routed.refused))
+    assert routed.unroutable == nowhere
+    assert refused <= over <= wanted
+    assert routed.rows == {
+        queue_id: rows - over for queue_id, rows in sorted(queues.items()) if rows - over
+    }
+    if most_queues == limits.MAX_BLOCK_QUEUES:
+        assert over == refused
+    assert (routed.unroutable_key in distinct) == bool(nowhere)

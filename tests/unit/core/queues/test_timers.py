@@ -26,7 +26,7 @@ def test_staged_rows_expire_after_their_commit(harness: Harness) -> None:
     stage_id = b"s".ljust(16)
     harness.do(c.OpenStage(stage_id, "w", 1, "run"))
     expiries = harness.expiries([0, 4000])
-    block = harness.do(c.StageBlock(stage_id, "", (c.Route("q"),), 2, 20, expiries)).block_id
+    block = harness.do(c.StageBlock(stage_id, "", c.Routes(("q",)), 2, 20, expiries)).block_id
     harness.labels |= {(block, 0): "s0", (block, 1): "s1"}
     harness.do(c.SealStage(stage_id, 2, 20))
     harness.restart()

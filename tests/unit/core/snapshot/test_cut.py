@@ -88,7 +88,7 @@ def test_items_of_many_parts(harness: Harness, monkeypatch: pytest.MonkeyPatch) 
 
 def fill(harness: Harness, stage: bytes, writer: bytes, number: int) -> None:
     """Adds a row to a stage and to a transaction, and a binding; later ones replace others."""
-    routes = (c.Route("q"),)
+    routes = c.Routes(("q",))
     harness.do(c.StageBlock(stage, "", routes, 1, 1))
     block = c.TransactionBlock(
         writer, b"1" * 16, BitMap64((number + 1,)), "", True, routes, 1, 1, True

@@ -5,8 +5,9 @@ import random
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
-from pyroaring import BitMap, BitMap64
+from pyroaring import BitMap64
 
 from ackq.errors import CheckpointMismatchError
 from ackq.outcomes import Outcome
@@ -75,10 +76,8 @@ class Broker:
         """Publishes a frame with one row per key; all bodies differ."""
         self.do(c.OpenPublisher(PUBLISHER, resume=self.number > 0))
         made = [b"%d." % (self.number + at) + bytes(size) for at in range(len(keys))]
-        routes = tuple(
-            c.Route(key, BitMap([row for row, other in enumerate(keys) if other == key]))
-            for key in dict.fromkeys(keys)
-        )
+        distinct = tuple(dict.fromkeys(keys))
+        routes = c.Routes(distinct, np.array([distinct.index(key) for key in keys], np.int32))
         numbers = range(self.number + 1, self.number + len(keys) + 1)
         reply = self.do(
             c.Publish(

@@ -20,7 +20,7 @@ from ackq.errors import (
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns, frame
 from ackq_broker.core.columns.deadlines import rounded
-from ackq_broker.core.commands import Route
+from ackq_broker.core.commands import Routes
 from ackq_broker.service.blocks import ingest, validation
 from ackq_broker.service.blocks.ingest import from_messages, routes_of, take
 from tests.fakes.arrow_messages import Message
@@ -47,21 +47,17 @@ def refused(prepared):
 
 @given(st.lists(st.sampled_from(["", "a", "b", "c", None]), min_size=1, max_size=30))
 def test_routes_cover_every_row_once(keys):
-    """Q2: each distinct key has its rows, in the order of first rows; a null key is the empty key.
+    """Q2: each row has its key, distinct ones in the order of rows; a null key is the empty key.
 
-    One key for all rows needs no bitmap.
+    One key for all rows needs no codes.
     """
-    expected = {}
-    for row, key in enumerate(keys):
-        expected.setdefault(key or "", []).append(row)
-    found = [
-        (key, list(range(len(keys)) if found is None else found))
-        for key, found in routes_of(decoded(body=[b"x"] * len(keys), routing_key=keys))
-    ]
-    assert found == list(expected.items())
+    found = routes_of(decoded(body=[b"x"] * len(keys), routing_key=keys))
+    assert found.keys == tuple(dict.fromkeys(key or "" for key in keys))
+    codes = [0] * len(keys) if found.codes is None else found.codes.tolist()
+    assert [found.keys[code] for code in codes] == [key or "" for key in keys]
     constant = routes_of(decoded(body=[b"x"] * 2, routing_key="k"))
     assert constant == routes_of(decoded(body=[b"x"] * 2, routing_key=["k", "k"]))
-    assert constant == (Route("k", None),)
+    assert constant == Routes(("k",))
 
 
 # --- the ordinary frame ---
@@ -98,6 +94,19 @@ def test_a_block_has_as_many_rows_as_its_frame_announces(announced):
 
 
 # --- frames of several parts or refused rows ---
+
+
+@pytest.mark.parametrize(("kind", "sizes"), [("direct", [500, 500, 200]), ("topic", [1_200])])
+def test_many_keys_that_may_each_have_a_queue_are_several_parts(kind, sizes):
+    """I6: one decision takes a bounded number of keys; each row is in one part, in order."""
+    keys = [f"k{row}" for row in range(1_200)]
+    data = encoded(body=[key.encode() for key in keys], routing_key=keys)
+    parts = prepare(data, NOW, part_keys=ingest.PART_KEYS[kind]).parts
+    assert [part.row_count for part in parts] == sizes
+    assert [key for part in parts for key in part.routes.keys] == keys
+    assert [body for part in parts for body in bodies(part)] == [key.encode() for key in keys]
+    if len(parts) > 1:
+        assert np.concatenate([part.rows for part in parts]).tolist() == list(range(1_200))
 
 
 def test_mixed_delivery_modes_are_one_part():
