@@ -9,6 +9,8 @@ from ackq.cli.parameters import (
     RATE,
     SIZE,
     Duration,
+    confirm,
+    yes_option,
 )
 
 
@@ -51,4 +53,33 @@ def test_a_wrong_value_names_its_option_and_has_examples(kind, text, said):
 
     result = CliRunner().invoke(command, ["--x", text])
     assert result.exit_code == 2
+    assert said in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("terminal", "arguments", "typed", "status", "said"),
+    [
+        (True, [], "y\n", 0, "Drop 3 messages? [y/N]"),
+        (True, [], "n\n", 1, "Nothing was changed."),
+        (True, [], "\n", 1, "Nothing was changed."),
+        (True, ["--yes"], "", 0, ""),
+        (False, ["-y"], "", 0, ""),
+        (False, [], "y\n", 2, "not a terminal, so nobody can be asked: give --yes."),
+    ],
+)
+def test_a_loss_is_confirmed(terminal, arguments, typed, status, said, monkeypatch):
+    """Only a person at a terminal is asked; otherwise --yes is required."""
+
+    @click.command()
+    @yes_option
+    def command(*, yes):
+        """Confirms."""
+        monkeypatch.setattr("sys.stdin.isatty", lambda: terminal, raising=False)
+        confirm("Drop 3 messages?", yes=yes)
+        click.echo("dropped")
+
+    result = CliRunner().invoke(command, arguments, input=typed)
+    assert result.exit_code == status
+    # With older versions of click the runner's stdout has the typed text, too.
+    assert ("dropped" in result.stdout.splitlines()) == (status == 0)
     assert said in result.stderr

@@ -37,6 +37,46 @@ def consume(broker, script, calls, **options):
         assert calls.done.wait(SOON_S)
 
 
+def one_by_one(requests):
+    """A script that sends the second message once the first one was settled."""
+    for request in requests:
+        kind = request.WhichOneof("kind")
+        if kind == "open":
+            yield fake.opened()
+        elif kind == "subscribe":
+            yield fake.numbered(1, 1)
+        elif kind == "settle":
+            yield fake.settled(request)
+            if request.settle.delivery_tag == 1:
+                yield fake.numbered(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("mode", "script", "raises_on", "accepted"),
+    [
+        ("auto", one_by_one, [], [0, 1, 2]),
+        ("pre", serve(fake.numbered(1, 2)), [b"1"], [1, 2, 2]),
+        ("none", serve(fake.numbered(1, 2)), [b"1"], [0, 0, 0]),
+        ("client", serve(fake.numbered(1, 2)), [b"1"], [0, 0, 0]),
+    ],
+)
+def test_each_mode_accepts_in_its_time(broker, caplog, mode, script, raises_on, accepted):
+    """C10: AUTO accepts after the callback, PRE before it, raising or not; NONE, CLIENT never."""
+    calls, seen = Calls(2, raises_on=raises_on), []
+
+    def call_back(message):
+        seen.append(outcomes(broker))
+        calls(message)
+
+    broker.consuming.scripts.append(script)
+    with channel(broker) as it:
+        it.consume("orders", call_back, mode=mode)
+        assert calls.done.wait(SOON_S)
+    seen.append(outcomes(broker))
+    assert seen == [[(1, "ACCEPTED"), (2, "ACCEPTED")][:count] for count in accepted]
+    assert len(logged(caplog)) == len(raises_on)
+
+
 @pytest.mark.parametrize(
     ("declared", "outcome"), [((), "RELEASED"), (("failed", "rejected"), "FAILED")]
 )

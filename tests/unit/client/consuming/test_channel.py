@@ -8,6 +8,7 @@ import pytest
 
 from ackq import errors, limits
 from ackq.client import Channel, Outcome
+from ackq.client.consuming import stream
 from ackq.client.consuming.state import ChannelState, Lost
 from ackq.v1 import consuming_pb2 as pb
 from tests.fakes import scripted_channel as fake
@@ -149,6 +150,24 @@ def test_a_cut_beyond_the_grace_closes_a_channel_that_is_not_renewed(broker, kin
         assert gone.value.fields["unacked"] == "2"
         with pytest.raises(errors.ClosedError, match="Open a new channel"):
             messages[1].accept()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"reconnect_timeout_ms": 0}, "the broker waits"), ({"reconnect_timeout_ms": 300}, "0.3 s")],
+)
+def test_a_broker_that_stays_away_closes_the_channel(broker, monkeypatch, options, words):
+    """C11, C17: the client retries for the broker's grace, or for its reconnect timeout."""
+    monkeypatch.setattr(stream, "_RESUMABLE_S", 0.3)
+    broker.consuming.scripts.append(react(subscribe=fake.numbered(1, 1)))
+    with channel(broker, **options) as it:
+        consumer = it.consume("orders", mode="client")
+        message = consumer.receive(SOON_S)
+        broker.close()
+        with pytest.raises(errors.ClosedError, match=f"{words} .*their tags are void"):
+            consumer.receive(SOON_S)
+        with pytest.raises(errors.ClosedError):
+            message.accept()
 
 
 def test_no_broker_at_all_is_told(broker):

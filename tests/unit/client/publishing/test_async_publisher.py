@@ -15,7 +15,7 @@ from ackq.client import AsyncPublisher, Confirmation
 from tests.eventually import eventually_async
 from tests.fakes import scripted_broker as fake
 from tests.unit.client.publishing.scripts import LINGER_MS, never_answer
-from tests.unit.client.threads import SOON_S, client_threads
+from tests.unit.client.threads import SOON_S, client_threads, run_program
 
 
 def publisher(broker, **options):
@@ -222,3 +222,41 @@ async def test_forsaken_publisher_leaves_no_thread(broker):
     for thread in client_threads():
         thread.join(SOON_S)
     assert client_threads() == []
+
+
+def test_fork_must_not_use_its_parents_publisher(broker):
+    """P10: calls in the forked child raise; the parent's publisher goes on."""
+    done = run_program(f"""
+        import asyncio, os, warnings
+        from ackq import errors
+        from ackq.client import AsyncPublisher
+
+        warnings.simplefilter("ignore", DeprecationWarning)
+
+        async def child(out):
+            told = 0
+            for call in (lambda: out.publish(b"b"), out.flush, out.drain):
+                try:
+                    await call()
+                except errors.ClosedError as error:
+                    told += "fork" in str(error)
+            await out.close()
+            return told
+
+        async def first(out):
+            return (await out.publish(b"a")).number
+
+        async def last(out):
+            print((await out.publish(b"c")).number)
+            await out.close()
+
+        out = AsyncPublisher({broker.endpoint!r}, routing_key="q")
+        loop = asyncio.new_event_loop()
+        assert loop.run_until_complete(first(out)) == 1
+        forked = os.fork()
+        if not forked:
+            os._exit(asyncio.run(child(out)))
+        print(os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]))
+        loop.run_until_complete(last(out))
+    """)
+    assert done.stdout == "3\n2\n"

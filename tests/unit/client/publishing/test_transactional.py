@@ -171,6 +171,66 @@ def test_a_return_comes_before_the_commit(broker):
     assert only.messages.column("body").to_pylist() == [b"b"]
 
 
+# A later stream: the repeated commit, preceded by its returns without messages.
+returning_again = answering_commit(fake.returned(2, 4), partial(answer_to, repeated=True))
+
+
+def cut_after(returns):
+    """A script that is cut at the commit, after the given number of returns."""
+
+    def script(requests):
+        answers = returning(requests)
+        for _ in range(1 + returns):
+            yield next(answers)
+        commit_of(requests)
+        raise fake.Cut
+
+    return script
+
+
+@pytest.mark.parametrize("returns", [0, 1])
+def test_returns_that_were_lost_with_the_answer_come_with_the_next(broker, returns):
+    """P7, P13: each message is returned once, on whichever stream its return came."""
+    broker.publishing.scripts.extend([cut_after(returns), returning_again])
+    returned = []
+    with publisher(broker, mandatory=True, on_return=returned.append) as out:
+        out.publish_batch(pa.record_batch({"body": ["a", "b"], "message_id": ["one", "two"]}))
+        out.publish("c")
+        out.publish("d", routing_key="nowhere", headers={"h": "v"}, persistent=False)
+        assert out.commit(SOON_S) == Committed(4, 2)
+    numbers = [each.numbers for each in returned]
+    assert numbers == ([(2,), (4,)] if returns else [(2, 4)])
+    rows = [row for each in returned for row in each.messages.to_pylist()]
+    kept = ("body", "routing_key", "message_id", "headers", "persistent")
+    assert [tuple(row[name] for name in kept) for row in rows] == [
+        (b"b", "orders", "two", [], True),
+        (b"d", "nowhere", None, [("h", "v")], False),
+    ]
+    assert len({each.messages.schema for each in returned}) == 1
+
+
+@pytest.mark.parametrize(
+    ("scripts", "returned", "fields"),
+    [
+        ([returning], 1, {"routing_key": "orders"}),
+        ([cut_after(0), returning_again], 2, {}),
+    ],
+    ids=["the first answer", "after a cut"],
+)
+def test_a_return_that_nobody_hears_of_fails_a_commit_that_is_done(
+    broker, scripts, returned, fields
+):
+    """P7, P13: the error says that the transaction is committed, so it is not published again."""
+    broker.publishing.scripts.extend(scripts)
+    with publisher(broker, mandatory=True) as out:
+        out.publish_batch(pa.record_batch({"body": ["a", "b", "c", "d"]}))
+        said = f"is committed, but {returned} of its 4"
+        with pytest.raises(errors.UnroutableError, match=said) as failure:
+            out.commit(SOON_S)
+        assert failure.value.fields == {"committed": "True", "returned": str(returned), **fields}
+        assert out.uncommitted == 0
+
+
 def test_a_late_commit_can_be_waited_for_again(broker):
     """P13: while a commit is in flight, publish and rollback are refused."""
     release = threading.Event()
@@ -255,6 +315,16 @@ def test_a_forgotten_publisher_does_not_know_the_outcome(broker):
         with pytest.raises(errors.ClosedError):
             out.commit()
         out.rollback()
+
+
+def test_a_refused_mode_ends_the_publisher(broker):
+    """P1: the commit raises the broker's `wrong_mode` error."""
+    wrong = errors.WrongModeError("The publisher was opened in confirm mode.")
+    broker.publishing.scripts.append(fake.refusing(wrong))
+    with publisher(broker) as out:
+        out.publish("a")
+        with pytest.raises(errors.WrongModeError, match="confirm mode"):
+            out.commit(SOON_S)
 
 
 def test_commit_in_a_callback_is_refused(broker):

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ackq.client import Broker, Stage
-from ackq.errors import BrokerUnavailableError, InvalidArgumentError
+from ackq.errors import BrokerUnavailableError, InvalidArgumentError, UnroutableError
 from ackq.spark import connections, task
 from ackq.spark.options import options
 from ackq.spark.options.table import Use
@@ -127,6 +127,15 @@ def test_task_stages_and_seals(client, runs_as):
     assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301
 
 
+def test_failing_task_drops_its_stage(client, runs_as):
+    """K4: an unroutable row fails the task with the broker's reason; its upload is dropped."""
+    runs_as(STREAMED)
+    client.fails_with = UnroutableError("no queue")
+    with pytest.raises(UnroutableError, match="no queue"):
+        stream_writer().write(rows(1))
+    assert client.did[-1] == "abandoned"
+
+
 def test_commit_names_the_winners_in_order(client):
     """K3: the commit names each partition's stage in order; an empty batch is committed, too."""
     other = Stage(b"t" * 16, 1, 10)
@@ -140,6 +149,14 @@ def test_commit_names_the_winners_in_order(client):
     assert fields["stages"] == [SEALED, other]
     stream_writer().commit([TaskStaged(batch, None)], 5)
     assert client.did[1][2]["stages"] == []
+
+
+def test_abort_names_only_its_own_stages(client):
+    """K3: an abort drops only the stages of this attempt."""
+    stream_writer().abort([None, TaskStaged(MICRO_BATCH, SEALED)], 4)
+    ((what, _, fields),) = client.did
+    assert what == "abort"
+    assert fields["stage_ids"] == [SEALED.stage_id]
 
 
 def test_abort_does_not_wait_for_a_broker_that_is_gone(client, caplog):

@@ -9,13 +9,15 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 from ackq import limits
 from ackq.client import holder
 from ackq.errors import (
+    AlreadyHeldError,
     CheckpointMismatchError,
+    FencedError,
     HistoryChangedError,
     SessionNotFoundError,
     UnsupportedError,
 )
 from ackq.info import SessionInfo
-from ackq.spark.engine import ReadMaxRows
+from ackq.spark.engine import ReadAllAvailable, ReadMaxRows
 from ackq.spark.options import options
 from ackq.spark.source.fetch import LeaseRange
 from ackq.spark.source.reader import AckqStreamReader
@@ -82,6 +84,16 @@ def test_advance_asks_for_one_batch(make, session, advanced):
             refuse_unread=True,
         )
     ]
+
+
+def test_once_opens_and_leases(make, session, advanced):
+    """S9, K5: Trigger.Once calls only once, so that call leases, without minimum or maximum."""
+    session.answers.append(advanced(3, (3, 30)))
+    reader = make(minMessagesPerTrigger="2")
+    assert reader.latestOffset(START, ReadAllAvailable()) == at(3)
+    (asked,) = session.asked
+    assert asked.open_and_lease
+    assert (asked.max_messages, asked.max_bytes, asked.min_messages) == (0, 0, 0)
 
 
 def test_available_now_is_bounded_at_prepare(make, session, advanced):
@@ -186,6 +198,17 @@ def test_holder_lives_from_the_first_offset(make, session, advanced):
     assert session.holds[-1].closed
 
 
+def test_fenced_holder_stops(make, session, advanced):
+    """S3: a fenced reader raises and does not take its session back."""
+    session.answers.append(advanced(0))
+    reader = make()
+    reader.latestOffset(START, MAX)
+    session.holds[0].fenced = FencedError("Session 's' is held by host b, process 7.")
+    with pytest.raises(FencedError, match="process 7"):
+        reader.latestOffset(at(0), MAX)
+    assert len(session.asked) == 1
+
+
 def test_vanished_session_reopens_while_running(make, session, advanced):
     """Without failOnDataLoss a session lost while its query runs is opened again."""
     session.answers.append(advanced(0))
@@ -246,6 +269,14 @@ def test_a_session_that_is_gone_is_not_judged_by_its_queues(make, session, advan
     session.recorded = recorded
     session.answers.append(advanced(5))
     assert make().latestOffset(at(5), MAX) == at(5)
+
+
+@pytest.mark.parametrize("lost", [SessionNotFoundError, HistoryChangedError])
+def test_lost_session_fails(make, session, lost):
+    """With failOnDataLoss, the default, a session that the broker lost ends the query."""
+    session.answers.append(lost("gone"))
+    with pytest.raises(lost):
+        make().latestOffset(at(10), MAX)
 
 
 @pytest.mark.parametrize("lost", [SessionNotFoundError, HistoryChangedError])
@@ -340,6 +371,60 @@ def test_other_sessions_are_told_once(make, session, advanced, caplog):
     reader.latestOffset(at(0), MAX)
     reader.latestOffset(at(0), MAX)
     assert caplog.text.count("Other sessions read from q") == 1
+
+
+def test_third_attach_is_reported(make, session, advanced, caplog):
+    """S8: a lease attached three times is logged with its tags and the command."""
+    session.answers.extend([advanced(5, (5, 9), attaches=3), advanced(9, (9, 9), attaches=1)])
+    reader = make()
+    reader.latestOffset(at(0), MAX)
+    assert "tags 1 to 5 of session 's'" in caplog.text
+    assert "`ackq session lease s --tags 1-5`" in caplog.text
+    assert "`ackq session reject s --tags N --reason WHY`" in caplog.text
+    report = reader.reportLatestOffset()
+    assert (report["attaches"], report["warning"]) == (3, caplog.messages[0])
+    reader.commit(at(0))
+    reader.latestOffset(at(5), MAX)
+    assert "warning" not in reader.reportLatestOffset()
+    assert len(caplog.messages) == 1
+
+
+def test_third_attach_of_a_replay_is_reported(make, session, caplog):
+    """S8: also for a replay from the checkpoint, which asks for no offset."""
+    session.answers.append(pb.AttachResponse(epoch=3, attaches=4))
+    make().partitions(at(0), at(5))
+    assert "tags 1 to 5 of session 's' has been attached 4 times" in caplog.text
+
+
+def test_held_session_is_reported(make, session):
+    """K10: a second query on a live session fails with the holder's name."""
+    session.answers.append(AlreadyHeldError("Session 's' is held by host a, process 9."))
+    with pytest.raises(AlreadyHeldError, match="process 9"):
+        make().latestOffset(at(0), MAX)
+
+
+def test_pattern_and_timeout_go_with_every_advance(make, session, advanced):
+    """S5, S10: each advance carries queue pattern and session timeout."""
+    session.answers.extend([advanced(0), advanced(0)])
+    session.recorded = SessionInfo(incarnation="i1", queues=["orders.eu", "old"])
+    reader = make(queue=None, queuePattern="orders.*", sessionTimeout="10m")
+    reader.latestOffset(START, MAX)
+    reader.latestOffset(at(0), MAX)
+    assert [
+        (list(asked.queues), asked.queue_pattern, asked.session_timeout_ms)
+        for asked in session.asked
+    ] == [([], "orders.*", 600_000)] * 2
+
+
+def test_sync_progress_passes(make, session, advanced):
+    """K11: Spark's ordinary order of calls, idle polls included, is accepted."""
+    session.answers.extend([advanced(0), advanced(5, (5, 9)), advanced(5), advanced(5)])
+    reader = make()
+    assert reader.latestOffset(START, MAX) == at(0)
+    assert reader.latestOffset(at(0), MAX) == at(5)
+    reader.commit(at(0))
+    assert reader.latestOffset(at(5), MAX) == at(5)
+    assert reader.latestOffset(at(5), MAX) == at(5)
 
 
 def test_async_progress_is_refused(make, session, advanced):
