@@ -269,7 +269,9 @@ def test_the_rules_that_a_docstring_opens_with(docstring, expected):
 def collected(folder, *arguments):
     """The collection of pytest in a project: the status, the names of the tests, the output."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    # Options of the run around it would change the output.
+    env = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     names = re.findall(r"::(\w+(?:\[.*\])?)(?: |$)", done.stdout, re.MULTILINE)
     return done.returncode, sorted(set(names)), done.stdout + done.stderr
 
