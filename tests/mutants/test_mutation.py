@@ -4,6 +4,7 @@ import ast
 
 import pytest
 
+from tests.mutants.__main__ import ROOT, that_reach
 from tests.mutants.mutation import mutants, mutated
 
 SOURCE = '''
@@ -50,3 +51,23 @@ def test_there_is_no_other():
     """An index beyond the last is an error, not a module without a change."""
     with pytest.raises(IndexError, match="no mutant 7"):
         mutated(SOURCE, len(mutants(SOURCE)))
+
+
+def test_modules_that_call_the_function_run_the_fastest_first():
+    """Of the suite, a module that calls another function of the mutant's module does not run."""
+    path = ROOT / "broker_stub/ackq_broker/core/columns/bitmaps.py"
+    functions = {
+        node.name: node
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef)
+    }
+    called, other = functions["between"], functions["span"]
+    reached = {
+        "slow": [2.0, [[str(path), called.lineno]]],
+        "fast": [1.0, [[str(path), other.lineno], [str(path), called.lineno]]],
+        "none": [0.5, [[str(path), other.lineno]]],
+    }
+    mutant = next(
+        each for each in mutants(path.read_text()) if called.lineno < each.line <= called.end_lineno
+    )
+    assert that_reach(reached, "ackq_broker.core.columns.bitmaps", mutant) == ["fast", "slow"]

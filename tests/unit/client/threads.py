@@ -60,3 +60,39 @@ class LoopThread:
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(SOON_S)
             self.loop.close()
+
+
+class OnLoop:
+    """A client of coroutines on an event loop of its own, with blocking methods.
+
+    Attributes:
+        it: The client.
+    """
+
+    def __init__(self, make):
+        self._thread = LoopThread()
+        self.it = self._thread.run(self._made(make))
+
+    async def _made(self, make):
+        return make()
+
+    def flush(self, timeout_s=None):
+        self._thread.run(self.it.flush(timeout_s))
+
+    def close(self, timeout_s=None):
+        self._end(self.it.close(timeout_s))
+
+    def _end(self, work):
+        try:
+            self._thread.run(work)
+        finally:
+            self._thread.end()
+
+    def __getattr__(self, name):
+        return getattr(self.it, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._end(self.it.__aexit__(*error))

@@ -1,4 +1,4 @@
-"""What the streams of publishers, channels and holders share, which is told of a long outage."""
+"""Streams of publishers, channels and holders: a long outage is logged once."""
 
 import logging
 

@@ -5,18 +5,14 @@ from contextlib import contextmanager
 from ackq.client import AsyncChannel, Channel
 from tests.fakes import scripted_channel as fake
 from tests.unit.client.consuming.settlement_model import SettlementModel
-from tests.unit.client.threads import SOON_S, LoopThread
+from tests.unit.client.threads import SOON_S, OnLoop
 
 
-class OnLoop:
-    """An `AsyncChannel` on an event loop of its own, with the methods of a `Channel`."""
+class ChannelOnLoop(OnLoop):
+    """An `AsyncChannel`, with the methods of a `Channel`."""
 
     def __init__(self, endpoint, **options):
-        self._thread = LoopThread()
-        self.it = self._thread.run(self._made(endpoint, options))
-
-    async def _made(self, endpoint, options):
-        return AsyncChannel(endpoint, **options)
+        super().__init__(lambda: AsyncChannel(endpoint, **options))
 
     def consume(self, *arguments, **options):
         consumer = self._thread.run(self.it.consume(*arguments, **options))
@@ -24,27 +20,6 @@ class OnLoop:
 
     def get(self, *arguments, **options):
         return self._thread.run(self.it.get(*arguments, **options))
-
-    def flush(self, timeout_s=None):
-        self._thread.run(self.it.flush(timeout_s))
-
-    def close(self, timeout_s=None):
-        try:
-            self._thread.run(self.it.close(timeout_s))
-        finally:
-            self._thread.end()
-
-    def __getattr__(self, name):
-        return getattr(self.it, name)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        try:
-            self._thread.run(self.it.__aexit__(*error))
-        finally:
-            self._thread.end()
 
 
 class ConsumerOnLoop:
@@ -68,7 +43,7 @@ class ConsumerOnLoop:
 
 
 # The kinds of channel, for tests of both.
-KINDS = {"threads": Channel, "asyncio": OnLoop}
+KINDS = {"threads": Channel, "asyncio": ChannelOnLoop}
 
 
 def channel(broker, *, kind=Channel, **options):

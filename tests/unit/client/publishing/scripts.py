@@ -3,18 +3,17 @@
 from ackq.client import AsyncPublisher, Publisher
 from ackq.errors import WindowFullError
 from tests.fakes import scripted_broker as fake
-from tests.unit.client.threads import LoopThread
+from tests.unit.client.threads import OnLoop
 
 # Longer than a test takes: everything goes out at a flush, or at the close.
 LINGER_MS = 1_000_000
 
 
-class OnLoop:
-    """An `AsyncPublisher` on an event loop of its own, with the methods of a `Publisher`."""
+class PublisherOnLoop(OnLoop):
+    """An `AsyncPublisher`, with the methods of a `Publisher`."""
 
     def __init__(self, endpoint, **options):
-        self.out = AsyncPublisher(endpoint, **options)
-        self._thread = LoopThread()
+        super().__init__(lambda: AsyncPublisher(endpoint, **options))
 
     def publish(self, *arguments, **options):
         return self._thread.run(self._publish(*arguments, **options))
@@ -22,37 +21,16 @@ class OnLoop:
     async def _publish(self, *arguments, **options):
         while True:
             try:
-                return self.out.publish_nowait(*arguments, **options)
+                return self.it.publish_nowait(*arguments, **options)
             except WindowFullError:
-                await self.out.drain()
+                await self.it.drain()
 
     def publish_batch(self, *arguments, **options):
-        return self._thread.submit(self.out.publish_batch(*arguments, **options))
-
-    def flush(self, timeout_s=None):
-        self._thread.run(self.out.flush(timeout_s))
-
-    def close(self, timeout_s=None):
-        try:
-            self._thread.run(self.out.close(timeout_s))
-        finally:
-            self._thread.end()
-
-    def __getattr__(self, name):
-        return getattr(self.out, name)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        try:
-            self._thread.run(self.out.__aexit__(*error))
-        finally:
-            self._thread.end()
+        return self._thread.submit(self.it.publish_batch(*arguments, **options))
 
 
 # The kinds of publisher, for tests of both.
-KINDS = {"threads": Publisher, "asyncio": OnLoop}
+KINDS = {"threads": Publisher, "asyncio": PublisherOnLoop}
 
 
 def publisher(broker, *, kind=Publisher, **options):
