@@ -13,13 +13,16 @@ from ackq.client import (
     Committed,
     Publisher,
     Session,
+    StageWriter,
     TransactionalPublisher,
+    commit_batch,
     holder,
     wait_ready,
 )
 from ackq.v1 import sessions_pb2
 from ackq.wire import columns
 from ackq_broker.engine import recovery
+from ackq_broker.service.blocks import ingest
 from tests.eventually import SOON_S, equals, eventually
 from tests.fakes.relay import Relay
 from tests.unit.client.publishing.scripts import KINDS
@@ -180,6 +183,31 @@ def test_transactions_of_any_size(broker, admin):
         with out.transaction():
             out.publish("last")
     assert bodies(admin) == [b"%d" % at for at in range(50_000)] + [b"last"]
+
+
+def test_a_frame_to_more_queues_than_one_decision_takes(broker, admin):
+    """I6, P4, P13, K3: confirmed, committed, rolled back and staged whole, though in parts."""
+    names = [f"many-{number}" for number in range(ingest.PART_KEYS["direct"] + 100)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(admin.declare_queue, names))
+    batch = pa.record_batch({"body": [name.encode() for name in names], "routing_key": names})
+    with Publisher(broker.endpoint, mandatory=True) as publisher:
+        assert publisher.publish_batch(batch).result(SOON_S) == len(names)
+    with TransactionalPublisher(broker.endpoint, mandatory=True) as publisher:
+        publisher.publish_batch(batch)
+        publisher.rollback()
+        publisher.publish_batch(batch)
+        publisher.commit(SOON_S)
+    written = {"writer": "w", "batch_id": 0, "run_id": "r"}
+    with StageWriter(broker.endpoint, **written) as stage:
+        stage.write(batch)
+        sealed = stage.seal()
+    commit_batch(broker.endpoint, **written, stages=[sealed])
+    assert {info.queue: info.ready for info in admin.queues() if info.queue != "orders"} == (
+        dict.fromkeys(names, 3)
+    )
+    for name in (names[0], names[-1]):
+        assert bodies(admin, name) == [name.encode()] * 3
 
 
 @pytest.mark.usefixtures("admin")

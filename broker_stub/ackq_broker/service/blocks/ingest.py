@@ -38,7 +38,7 @@ _MODES: Final = {
 
 
 # Maximum distinct routing keys of a part, by the kind of the exchange: the decision of a part holds
-# the event loop. Where each key may have a queue of its own, it takes some 10 us a key; many topics
+# the event loop. Where each key may have a queue of its own, it takes some 15 us a key; many topics
 # have few queues. A fanout exchange does not use the keys.
 PART_KEYS: Final = {"direct": 500, "topic": limits.FRAME_TARGET_ROWS, "fanout": 0}
 
