@@ -59,6 +59,11 @@ class EventLog(Generic[T]):
                     raise TimeoutError(f"{what} did not come within {timeout_s} s: {self.seen}")
                 self._changed.wait(left)
 
+    @property
+    def reason(self) -> BaseException | None:
+        """Why the stream ended; None while it has not."""
+        return self._end
+
     def wait_end(self, timeout_s: float = TIMEOUT_S) -> BaseException:
         """Waits until the stream has ended; returns the reason."""
         with self._changed:

@@ -58,7 +58,7 @@ def test_resumed_channel(ackq):
     resumed = other.channel(channel.channel_id)
     connection.cut()
     assert resumed.opened.resumed
-    assert ackq.ready(queue) == 0
+    assert ackq.ready(queue) == 0, (deliveries, resumed.log.seen, resumed.log.reason)
     publisher.publish(queue, b"d")
     again = []
     while not again or again[-1].body != b"d":
