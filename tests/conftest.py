@@ -7,7 +7,7 @@ import subprocess
 import hypothesis
 import pytest
 
-from tests import class_archive, rules, schedule, servers
+from tests import class_archive, prefork, rules, schedule, servers, sizes
 
 # The duration of an example depends on the machine.
 hypothesis.settings.register_profile("ackq", deadline=None)
@@ -20,7 +20,7 @@ ARCHIVE = pytest.StashKey[subprocess.Popen[bytes] | None]()
 
 
 def pytest_addoption(parser):
-    """Adds `--rule`, which selects tests of any file by the rules they cite, and `--servers`."""
+    """Adds `--rule`, which selects tests by the rules they cite, `--servers` and `--long`."""
     parser.addoption(
         "--rule",
         action="append",
@@ -36,10 +36,16 @@ def pytest_addoption(parser):
         help="run the tests that need RabbitMQ, Artemis, Qpid, a browser or a Spark cluster, and no"
         " others; without it, all others",
     )
+    parser.addoption(
+        "--long",
+        action="store_true",
+        help="run long tests too, and those of any size at their full size",
+    )
 
 
 def pytest_configure(config):
-    """Refuses a rule that does not exist, before anything is collected."""
+    """Refuses a rule that does not exist, and chooses sizes, before anything is collected."""
+    sizes.choose(long=config.getoption("long"))
     given = config.getoption("rule")
     try:
         config.stash[RULES_WANTED] = rules.wanted(given, rules.defined()) if given else []
@@ -67,8 +73,12 @@ def pytest_report_header(config):
     titles = rules.defined() if config.stash[RULES_WANTED] else {}
     named = [f"rule {rule}: {titles[rule]}" for rule in config.stash[RULES_WANTED]]
     if config.getoption("servers"):
-        return [*named, "servers: the tests that need one, and no others"]
-    return [*named, "servers: the tests that need one are left out; --servers runs them"]
+        named.append("servers: the tests that need one, and no others")
+    else:
+        named.append("servers: the tests that need one are left out; --servers runs them")
+    if not config.getoption("long"):
+        named.append("long tests are left out, and others are short; --long runs all in full")
+    return named
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -78,12 +88,14 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Deselects tests that `--servers` and `--rule` exclude; sorts the tests of a worker."""
+    """Deselects tests by `--servers`, `--long` and `--rule`; sorts the tests of a worker."""
     wanted, with_server = set(config.stash[RULES_WANTED]), config.getoption("servers")
     kept, left_out = [], []
     for item in items:
-        asked_for = servers.needed_by(item) == with_server and (
-            not wanted or wanted & rules_of(item)
+        asked_for = (
+            servers.needed_by(item) == with_server
+            and (sizes.are_long() or not sizes.is_long(item.nodeid))
+            and (not wanted or wanted & rules_of(item))
         )
         (kept if asked_for else left_out).append(item)
     if hasattr(config, "workerinput"):
@@ -99,6 +111,14 @@ def rules_of(item):
     places = (getattr(item, attribute, None) for attribute in ("obj", "cls", "module"))
     docstrings = (place.__doc__ for place in places if place is not None)
     return rules.carried(name, *docstrings, rules=rules.defined())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def preforked_brokers():
+    """Embedded brokers start as forks, in a tenth of the time (`tests.prefork`)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ackq_broker.embedding.start_child", prefork.start_child)
+        yield
 
 
 @pytest.fixture

@@ -12,7 +12,14 @@ from xdist.scheduler import LoadFileScheduling
 
 # Files whose tests share a slow start of a server stay together, by their folder.
 SHARED = {
+    # Two halves, with a Spark of its own for each.
+    "Spark, sessions": (
+        "tests/spark/test_sessions.py",
+        "tests/spark/test_settle.py",
+        "tests/spark/test_source.py",
+    ),
     "Spark": ("tests/spark/",),
+    "jobs": ("tests/e2e/",),
     # Before RabbitMQ, whose folder theirs is in.
     "Artemis and Qpid": ("tests/wire/links/amqp1/",),
     "RabbitMQ": (
@@ -27,6 +34,7 @@ SHARED = {
 # Files in these folders that do not use the shared server, or start one of their own.
 APART = frozenset(
     (
+        "tests/e2e/test_kit.py",
         "tests/spark/test_clusters.py",
         "tests/spark/test_delta.py",
         "tests/spark/test_idle.py",
@@ -35,12 +43,11 @@ APART = frozenset(
     )
 )
 # The slowest files come first: begun last, one worker would run them alone.
-LONG = (
+SLOWEST = (
     "Spark",
+    "jobs",
+    "Spark, sessions",
     "tests/crash/test_kill9.py",
-    "tests/e2e/test_jobs.py",
-    "tests/e2e/test_amqp_jobs.py",
-    "tests/e2e/test_examples.py",
     "tests/spark/test_clusters.py",
     "RabbitMQ",
     "Artemis and Qpid",
@@ -70,7 +77,7 @@ def unit(nodeid: str) -> str:
 def order(nodeids: Sequence[str]) -> Callable[[str], tuple[int, int]]:
     """The sort key of tests: the slowest first, then units by their number of tests."""
     tests = Counter(map(unit, nodeids))
-    rank = {name: place for place, name in enumerate(LONG)}
+    rank = {name: place for place, name in enumerate(SLOWEST)}
 
     def key(nodeid: str) -> tuple[int, int]:
         name = unit(nodeid)

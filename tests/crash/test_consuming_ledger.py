@@ -16,6 +16,7 @@ import pytest
 
 from tests.crash.consuming import crash
 from tests.crash.settlements import Delivery, Ledger
+from tests.sizes import sized
 
 RUN_S = 40
 
@@ -30,7 +31,7 @@ def test_the_ledger_adds_up(tmp_path):
     """
     seed = time.time_ns() % 1_000_000
     print("seed", seed)
-    wrong, ledger = crash(seed, 12, tmp_path / "data")
+    wrong, ledger = crash(seed, sized(5, 12), tmp_path / "data")
     assert wrong == [], f"seed {seed}: {dict(ledger.figures)}"
     assert ledger.figures["accepted done"] > 0
 

@@ -11,11 +11,12 @@ import pytest
 
 from tests.crash.simulation.bugs import BUGS
 from tests.crash.simulation.search import LINK_SECONDS, SECONDS, Choice, quiet, run, shrink
+from tests.sizes import sized
 
-SEEDS = 160
-LINK_SEEDS = 80
-SHARES = 8
-REPLAYED = 6
+SEEDS = sized(40, 160)
+LINK_SEEDS = sized(20, 80)
+SHARES = 4
+REPLAYED = sized(2, 6)
 # A planted bug takes far fewer.
 MOST_SEEDS = 300
 

@@ -64,7 +64,7 @@ def last_line(start: Callable[..., subprocess.Popen[str]]) -> Callable[..., str]
     return run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
     """A process that runs jobs one after another: Spark is started for the first of them."""
     folder = tmp_path_factory.mktemp("host")

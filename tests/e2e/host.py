@@ -1,4 +1,4 @@
-"""host.py LOG: runs jobs one after another in this process, as in a notebook, with one JVM.
+"""host.py LOG: runs jobs one after another in this process, as in a notebook, with one Spark.
 
 A line of its input is a folder for temporary files and a command line, as JSON; a line of its
 output is the result: the exit status, the output, and the errors. Spark's log goes to LOG.
@@ -21,7 +21,6 @@ JOBS = Path(__file__).parents[2] / "jobs"
 def run(name: str, arguments: list[str]) -> tuple[int, str, str]:
     """Runs a job to its end; returns its exit status, output and errors."""
     sys.argv = [str(JOBS / name), *arguments]
-    path = list(sys.path)
     with (
         contextlib.redirect_stdout(io.StringIO()) as out,
         contextlib.redirect_stderr(io.StringIO()) as err,
@@ -31,8 +30,6 @@ def run(name: str, arguments: list[str]) -> tuple[int, str, str]:
             status = 0
         except SystemExit as ended:
             status = int(ended.code or 0)
-    # A session adds its jars, and deletes them at its end.
-    sys.path[:] = path
     return status, out.getvalue(), err.getvalue()
 
 
@@ -41,15 +38,17 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     # The JVM inherits this descriptor.
     os.dup2(2, 1)
+    from pyspark.sql import SparkSession
+
     from kit.session import spark_session
 
-    path = list(sys.path)
-    with spark_session("host", Path(sys.argv[1])):
-        """Only a JVM that is started with Delta has it."""
-    sys.path[:] = path
-    for line in sys.stdin:
-        tempfile.tempdir, name, *arguments = json.loads(line)
-        print(json.dumps(run(name, arguments)), file=answers, flush=True)
+    with spark_session("host", Path(sys.argv[1])) as spark:
+        # A job's own session is this one, which stays.
+        stop, SparkSession.stop = spark.stop, lambda _: None
+        for line in sys.stdin:
+            tempfile.tempdir, name, *arguments = json.loads(line)
+            print(json.dumps(run(name, arguments)), file=answers, flush=True)
+        stop()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from tests.wire.links.amqp1.qpid import Qpid  # noqa: E402
 from tests.wire.links.amqp1.servers import PASSWORD, QUEUES, Server  # noqa: E402
 
 LastLine = Callable[..., str]
-COUNT = 3_000
+COUNT = 1_500
 
 
 @pytest.fixture(scope="module", params=[Artemis, Qpid])
@@ -85,8 +85,8 @@ def test_flights_go_there_and_from_there_to_a_table(
         f"rows={COUNT} carried=0 published={COUNT} sent={COUNT} there_before=0 there_after={COUNT}"
         " left=0 OK"
     )
-    parsed = ("--json-schema", flights.JSON_SCHEMA, "--option", "maxMessagesPerTrigger=1000")
-    parsed += ("--amqp-prefetch", "1500")
+    parsed = ("--json-schema", flights.JSON_SCHEMA, "--option", "maxMessagesPerTrigger=500")
+    parsed += ("--amqp-prefetch", "750")
     assert next_line(*readme.changed(back, **where), *more, *parsed) == (
         f"read={COUNT} replayed=0 delta_rows={COUNT} there_before={COUNT} there_left=0"
         f" accepted={COUNT} ready=0 unacked=0 duplicates=0 OK"

@@ -1,11 +1,14 @@
 """The READMEs agree with the code: links, commands, code, tables, the drawing of the rooms."""
 
 import ast
+import contextlib
 import functools
 import html
 import importlib
+import io
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -335,8 +338,16 @@ def flags(text):
 
 @functools.cache
 def help_of(*program):
-    """The output of a Python program of this tree with `--help`."""
-    command = [sys.executable, *program, "--help"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """The output of a Python program of this tree with `--help`, run in this process."""
+    path = ROOT / (program[1].replace(".", "/") if program[0] == "-m" else program[0])
+    path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as out:
+        patch.setattr(sys, "argv", [path.name, "--help"])
+        patch.syspath_prepend(str(path.parent))
+        code = 0
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as ended:
+            code = ended.code
+    assert not code, program
+    return out.getvalue()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import rules
+from tests import rules, sizes
 
 ROOT = rules.ROOT
 
@@ -44,9 +44,15 @@ def undefined(texts, defined):
 
 
 def untested(texts, defined):
-    """The rules that no test cites by its own name or docstring, one by one."""
-    modules = [text for name, text in texts if Path(name).name.startswith("test_")]
-    named = {rule for module in modules for _, cites in rules.of_tests(module) for rule in cites}
+    """The rules that no test cites by its own name or docstring, one by one; long tests aside."""
+    named = {
+        rule
+        for name, text in texts
+        if Path(name).name.startswith("test_")
+        for test, cites in rules.of_tests(text)
+        if not sizes.is_long(f"{name}::{test}")
+        for rule in cites
+    }
     return sorted(defined - named)
 
 
@@ -87,8 +93,22 @@ def test_every_rule_that_is_cited_is_defined():
 
 
 def test_every_rule_is_tested():
-    """Every rule is cited by a test."""
+    """Every rule is cited by a test that is not long."""
     assert untested(tree(), set(rules.defined())) == []
+
+
+def test_every_long_test_is_there():
+    """A test that `tests.sizes` names exists, with its parameter."""
+    found = {
+        line.strip()
+        for servers in ((), ("--servers",))
+        for line in collected(ROOT, "--collect-only", "-q", "--long", *servers, *sizes.LONG)[
+            2
+        ].splitlines()
+    }
+    found |= {nodeid.partition("[")[0] for nodeid in found}
+    named = {f"{file}::{name}" for file, names in sizes.LONG.items() for name in names}
+    assert named - found == set()
 
 
 def test_definitions_are_whole():
@@ -284,8 +304,10 @@ def project(tmp_path):
         "tests/conftest.py",
         "tests/rules.py",
         "tests/class_archive.py",
+        "tests/prefork.py",
         "tests/schedule.py",
         "tests/servers.py",
+        "tests/sizes.py",
     ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -381,6 +403,40 @@ def test_either(bench):
     assert (status, names) == (0, ["test_either[ackq]"]), said
     status, names, said = collected(project, *either, "--servers")
     assert (status, names) == (0, ["test_either[rabbitmq]", "test_marked", "test_page"]), said
+
+
+def test_long_tests_run_when_asked(project):
+    """`--long` also runs the tests that `tests.sizes` names, and takes the numbers of long runs."""
+    (project / "tests/sizes.py").write_text(
+        (project / "tests/sizes.py").read_text()
+        + """
+LONG = {"tests/test_c.py": frozenset(("test_whole", "test_part[b]"))}
+"""
+    )
+    (project / "tests/test_c.py").write_text(
+        """import pytest
+from tests.sizes import sized
+
+def test_whole():
+    pass
+
+@pytest.mark.parametrize("part", "ab")
+def test_part(part):
+    pass
+
+@pytest.mark.parametrize("number", range(sized(1, 2)))
+def test_number(number):
+    pass
+"""
+    )
+    short = ["test_number[0]", "test_part[a]"]
+    status, names, said = collected(project, "--collect-only", "-q", "tests/test_c.py")
+    assert (status, names) == (0, short), said
+    status, names, said = collected(project, "--collect-only", "-q", "tests/test_c.py", "--long")
+    assert (status, names) == (
+        0,
+        sorted([*short, "test_number[1]", "test_part[b]", "test_whole"]),
+    ), said
 
 
 def test_an_unknown_rule_is_a_usage_error(project):

@@ -9,7 +9,7 @@ from tests.rules import ROOT
 def test_what_is_named_is_there():
     """Every file that the schedule names exists: a renamed one would come last again."""
     places = {place for each in schedule.SHARED.values() for place in each}
-    named = places | schedule.APART | {*schedule.LONG} - schedule.SHARED.keys()
+    named = places | schedule.APART | {*schedule.SLOWEST} - schedule.SHARED.keys()
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
@@ -18,7 +18,7 @@ def test_what_is_named_is_there():
     [
         ("tests/unit/test_text.py::test_a[x::y]", "tests/unit/test_text.py"),
         ("tests/spark/test_sink.py::test_a", "Spark"),
-        ("tests/spark/test_source.py::test_a", "Spark"),
+        ("tests/spark/test_source.py::test_a", "Spark, sessions"),
         ("tests/spark/test_clusters.py::test_a", "tests/spark/test_clusters.py"),
         ("tests/unit/spark/test_task.py::test_a", "tests/unit/spark/test_task.py"),
         ("tests/wire/queues/test_queues.py::test_a[ackq]", "RabbitMQ"),
@@ -36,7 +36,7 @@ def test_order():
         "tests/spark/test_sink.py::b",
         "tests/spark/test_errors.py::a",
         "tests/e2e/test_jobs.py::c",
-        "tests/e2e/test_jobs.py::a",
+        "tests/e2e/test_examples.py::a",
         "tests/wire/test_many.py::c",
         "tests/wire/test_many.py::a",
         "tests/unit/test_one.py::a",

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.sizes import sized
+
 pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[3]
-SEQUENCES, SEED = 8, 3
+SEQUENCES, SEED = sized(3, 8), 3
 
 
 def figures(*more):

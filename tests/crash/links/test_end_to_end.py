@@ -11,6 +11,7 @@ needs("proton", "amqp1")
 from tests import servers  # noqa: E402
 from tests.crash.links.chain import delivered  # noqa: E402
 from tests.crash.links.end_to_end import burn  # noqa: E402
+from tests.sizes import sized  # noqa: E402
 from tests.wire.brokers import rabbitmq_server  # noqa: E402
 from tests.wire.links.amqp1.artemis import Artemis  # noqa: E402
 
@@ -29,7 +30,7 @@ def test_each_message_arrives_once(tmp_path):
         servers.absent("Artemis", str(error).partition("\n")[0])
     seed = time.time_ns() % 1_000_000
     print("seed", seed)
-    wrong, found, chain = burn(seed, 60, tmp_path / "run")
+    wrong, found, chain = burn(seed, sized(20, 60), tmp_path / "run")
     assert wrong == [], f"seed {seed}: {dict(chain.figures)}"
     assert found.confirmed > 0
     assert any(n for name, n in chain.figures.items() if name.startswith("kill"))

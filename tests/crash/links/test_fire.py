@@ -12,6 +12,7 @@ from tests.crash.links.fire import burn
 from tests.crash.links.queue_ledger import Combination, QueueLedger, body_of
 from tests.crash.links.summary import lines
 from tests.crash.links.world import ALL
+from tests.sizes import sized
 from tests.wire.brokers import rabbitmq_server
 
 IDS = Combination("classic", "ids", "settled")
@@ -30,7 +31,7 @@ def test_the_ledger_adds_up(tmp_path):
         servers.absent(missing, rabbitmq_server.REMEDY)
     seed = time.time_ns() % 1_000_000
     print("seed", seed)
-    wrong, verdicts, world = burn(seed, 30, tmp_path)
+    wrong, verdicts, world = burn(seed, sized(10, 30), tmp_path)
     assert wrong == [], f"seed {seed}: {dict(world.figures)}"
     assert set(verdicts) == set(ALL)
     assert sum(verdict.accepted for verdict in verdicts.values()) > 0

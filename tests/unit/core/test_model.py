@@ -16,6 +16,7 @@ from ackq.errors import BatchChangedError, StageMismatchError
 from ackq.outcomes import Outcome
 from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
+from tests.sizes import sized
 from tests.unit.core.harness import PUBLISHER, Harness
 from tests.unit.core.model import NO_LIMIT, Message, Model
 
@@ -401,7 +402,7 @@ class CoreMachine(RuleBasedStateMachine):
 # 6 s of one core when it is alone, minutes on a machine that does ten other things.
 TestCore = pytest.mark.timeout(600)(CoreMachine.TestCase)
 TestCore.settings = settings(
-    max_examples=60,
+    max_examples=sized(20, 60),
     stateful_step_count=50,
     # A failing run is printed whole, with the blob that repeats it. Shrinking it takes minutes,
     # more than a test may: remove this line to shrink.

@@ -17,6 +17,7 @@ from ackq.errors import BatchChangedError, FencedError
 from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
+from tests.sizes import sized
 from tests.unit.core.harness import Reader
 from tests.unit.core.model import Message
 from tests.unit.core.model_sessions import Row, Said, Session, back
@@ -289,4 +290,4 @@ class SessionMachine(CoreMachine):
 
 # As `TestCore`: minutes on a machine that does ten other things.
 TestSessions = pytest.mark.timeout(600)(SessionMachine.TestCase)
-TestSessions.settings = settings(max_examples=150, stateful_step_count=50)
+TestSessions.settings = settings(max_examples=sized(40, 150), stateful_step_count=50)

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import uuid
 from functools import partial
 
@@ -10,8 +9,8 @@ import pika
 import pytest
 
 from ackq.client import Admin, Publisher, close_channels
+from tests import prefork
 from tests.eventually import eventually as _eventually
-from tests.wire.operations.processes import command, environment
 
 # As long as a restart of RabbitMQ may take.
 WAIT_S = 150
@@ -148,12 +147,10 @@ class LinkProcess:
 
     def start(self):
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command("link", "--config", self._config, "--log-format", "json"),
-                env=environment(),
-                stdout=log,
-                stderr=log,
+            self._process = prefork.start_child(
+                ["link", "--config", str(self._config), "--log-format", "json"], log, stdout=log
             )
+        self._process.stdin.close()
 
     def kill(self):
         self._process.kill()
@@ -169,7 +166,7 @@ class LinkProcess:
 
     def stop(self):
         """Stops the process by SIGTERM; returns its exit status."""
-        self._process.terminate()
+        self._process.send_signal(signal.SIGTERM)
         return self._process.wait(WAIT_S)
 
     @property

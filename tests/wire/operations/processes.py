@@ -1,8 +1,10 @@
 """Commands of an operator, as processes."""
 
 import os
-import subprocess
 import sys
+import tempfile
+
+from tests import prefork
 
 
 def command(*arguments):
@@ -15,12 +17,10 @@ def environment(**extra):
 
 def run(*arguments, **extra):
     """Runs a short-lived `ackq-broker`; returns its exit status and both outputs."""
-    done = subprocess.run(
-        command(*arguments),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=environment(**extra),
-    )
-    return done.returncode, done.stdout, done.stderr
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = prefork.start_child([str(each) for each in arguments], err, stdout=out, env=extra)
+        child.stdin.close()
+        status = child.wait(60)
+        out.seek(0)
+        err.seek(0)
+        return status, out.read().decode(), err.read().decode()

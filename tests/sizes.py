@@ -1,0 +1,137 @@
+"""The tests that are long, and the sizes of tests that can run at any size.
+
+Invariant: `pytest` leaves out the tests of `LONG`, each of which asks in full, or in another way,
+what a shorter test asks too; `pytest --long` runs all tests, at their full sizes. The option sets
+an environment variable, because modules read sizes when they are imported, in each worker.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+_VARIABLE: Final = "ACKQ_LONG"
+
+# Tests by file: names, or names with the id of a parameter.
+LONG: Final[dict[str, frozenset[str]]] = {
+    "tests/crash/half_checkpoints/test_half_checkpoints.py": frozenset(
+        ("test_the_ledger_finds_the_rule_missing",)
+    ),
+    "tests/crash/network/test_spark.py": frozenset(("test_a_query_loses_and_doubles_nothing",)),
+    "tests/crash/test_kill9.py": frozenset(
+        (
+            "test_batch_write_killed_between_its_tasks",
+            "test_driver_killed_between_offset_and_commit_log",
+        )
+    ),
+    "tests/crash/test_planted_bugs.py": frozenset(
+        (
+            "test_a_planted_bug_is_found[older_stream_permits]",
+            "test_a_planted_bug_is_found[held_is_permitted]",
+        )
+    ),
+    "tests/e2e/test_examples.py": frozenset(
+        (
+            "test_an_example_with_spark_runs_again",
+            "test_the_example_with_rabbitmq_on_a_running_broker",
+            "test_examples_of_the_client_share_a_broker",
+        )
+    ),
+    "tests/model/test_explorer.py": frozenset(
+        (
+            "test_nothing_is_lost_or_doubled[another consumer]",
+            "test_nothing_is_lost_or_doubled[a deleted checkpoint]",
+            "test_a_batch_without_rows_is_a_batch[Once-1-faults1-False]",
+            "test_without_a_rule_a_trace_is_found[what is unknown opens anew]",
+        )
+    ),
+    "tests/model/test_linking.py": frozenset(
+        (
+            "test_nothing_is_lost_or_doubled[cuts-content]",
+            "test_nothing_is_lost_or_doubled[cuts and answers-content]",
+            "test_nothing_is_lost_or_doubled[deaths and restarts-content]",
+            "test_nothing_is_lost_or_doubled[copies-content]",
+            "test_what_is_rejected_is_rejected_there[aa-faults0-content]",
+            "test_nothing_rests_on_the_mark_of_redelivery[2]",
+        )
+    ),
+    "tests/spark/test_no_spark_context.py": frozenset(("test_through_spark_connect",)),
+    "tests/spark/test_readme.py": frozenset(("test_the_readme_in_a_notebook",)),
+    "tests/spark/test_secured.py": frozenset(("test_executors_get_the_files_with_the_program",)),
+    "tests/spark/test_sessions.py": frozenset(
+        (
+            "test_once_starts_days_after_it_found_nothing",
+            "test_batches_without_rows_between_batches_with_rows",
+            "test_a_batch_id_never_stands_for_other_rows[another session-False]",
+            "test_a_batch_id_never_stands_for_other_rows[release-False]",
+            "test_a_batch_id_never_stands_for_other_rows[takeover-True]",
+            "test_an_empty_opening_is_a_batch[True]",
+        )
+    ),
+    "tests/structure/test_tools.py": frozenset(
+        (
+            "test_mypy_strict",
+            "test_types_of_the_public_api",
+        )
+    ),
+    "tests/e2e/test_amqp1_jobs.py": frozenset(
+        ("test_flights_go_there_and_from_there_to_a_table[Artemis]",)
+    ),
+    "tests/spark/test_clusters.py": frozenset(
+        (
+            "test_local",
+            "test_speculation",
+        )
+    ),
+    "tests/wire/links/amqp1/test_inbound.py": frozenset(("test_kills[qpid]",)),
+    "tests/wire/links/amqp1/test_outbound.py": frozenset(
+        (
+            "test_artemis_drops_what_comes_again",
+            "test_kills[qpid]",
+        )
+    ),
+    "tests/wire/links/test_inbound.py": frozenset(
+        (
+            "test_a_kill_with_headers_of_all_types[classic]",
+            "test_kills[classic]",
+            "test_kills_without_ids[classic-False]",
+            "test_kills_without_ids[classic-True]",
+            "test_kills_without_ids[quorum-False]",
+            "test_rabbitmq_is_killed[classic]",
+        )
+    ),
+    "tests/wire/links/test_outbound.py": frozenset(
+        (
+            "test_kills[classic]",
+            "test_messages_that_amqp_cannot_carry[classic]",
+        )
+    ),
+    "tests/wire/links/test_vanished.py": frozenset(
+        (
+            "test_a_purge[classic]",
+            "test_some_of_them[classic]",
+            "test_what_is_late_does_not_count[classic]",
+        )
+    ),
+}
+
+
+def choose(*, long: bool) -> None:
+    """Sets the size for this process and for those that it starts."""
+    os.environ[_VARIABLE] = "1" if long else ""
+
+
+def are_long() -> bool:
+    """Whether the run was started with `--long`."""
+    return bool(os.environ.get(_VARIABLE))
+
+
+def sized(usual: int, long: int) -> int:
+    """A number of examples, seeds, kills or seconds: the usual one, or that of `--long`."""
+    return long if are_long() else usual
+
+
+def is_long(nodeid: str) -> bool:
+    """Whether a test, by pytest's id of it, is left out without `--long`."""
+    file, _, name = nodeid.partition("::")
+    return bool({name, name.partition("[")[0]} & LONG.get(file, frozenset()))
