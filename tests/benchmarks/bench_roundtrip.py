@@ -24,5 +24,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
     """Comparisons per body size."""
     with kafka_sides.running() as kafka:
-        for size in args.sizes:
-            yield from relays.compare(kafka, args, size, endpoint)
+        for load in spark_harness.loads(args):
+            yield from relays.compare(kafka, load, endpoint, args.repetitions)

@@ -60,8 +60,7 @@ def partitions(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[C
             count: functools.partial(
                 bench_source.from_queue,
                 spark,
-                args,
-                size,
+                spark_harness.Load(size, spark_harness.rows_per_batch(size), args.batches),
                 endpoint,
                 bench_source.COLUMNS,
                 partitions=count,

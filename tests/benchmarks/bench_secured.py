@@ -51,12 +51,12 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
     """Two comparisons per body size."""
     with spark_harness.session() as spark, _secured() as secured:
         brokers = {"plain": Server(endpoint), "secured": secured}
-        for size in args.sizes:
+        for load in spark_harness.loads(args):
             sides = {
                 "source": functools.partial(
-                    bench_source.from_queue, spark, args, size, columns=bench_source.COLUMNS
+                    bench_source.from_queue, spark, load, columns=bench_source.COLUMNS
                 ),
-                "sink": functools.partial(bench_sink.to_queue, spark, args, size),
+                "sink": functools.partial(bench_sink.to_queue, spark, load),
             }
             for name, side in sides.items():
                 yield from harness.compare(
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
                         )
                         for kind, each in brokers.items()
                     },
-                    {f"secured {name}, {size:,} B": harness.Pair("secured", "plain", args.floor)},
+                    {f"secured {name}, {load.name}": harness.Pair("secured", "plain", args.floor)},
                     args.repetitions,
                 )
 

@@ -17,6 +17,7 @@ import harness
 import spark_harness
 from harness import Comparison, Measurement
 from pyspark.sql import DataFrame, SparkSession
+from spark_harness import Load
 
 from ackq.client import Security
 
@@ -27,18 +28,18 @@ AT_LEAST_ONCE = {"guarantee": "at-least-once"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
     spark_harness.add_arguments(parser)
+    spark_harness.add_batch_bytes(parser)
 
 
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
-    """A comparison per body size."""
+    """A comparison per body size and size of a micro-batch."""
     with spark_harness.session() as spark:
-        for size in args.sizes:
-            rows = spark_harness.rows_per_batch(size)
-            ours = functools.partial(to_queue, spark, args, size, endpoint)
-            title = f"sink, {size:,} B, {rows:,} rows per micro-batch"
+        for load in spark_harness.loads(args):
+            ours = functools.partial(to_queue, spark, load, endpoint)
+            title = f"sink, {load.whole_name}"
             yield from harness.compare(
                 {
-                    "discard": functools.partial(discard, spark, args, size),
+                    "discard": functools.partial(discard, spark, load),
                     "exactly once": ours,
                     "at least once": functools.partial(ours, AT_LEAST_ONCE),
                 },
@@ -50,15 +51,14 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
             )
 
 
-def discard(spark: SparkSession, args: argparse.Namespace, size: int) -> Measurement:
+def discard(spark: SparkSession, load: Load) -> Measurement:
     """The ceiling: rows that are dropped."""
-    return _measure(made_rows(spark, size), arrow_baseline.FORMAT, {}, args.batches)
+    return _measure(made_rows(spark, load), arrow_baseline.FORMAT, {}, load.batches)
 
 
 def to_queue(
     spark: SparkSession,
-    args: argparse.Namespace,
-    size: int,
+    load: Load,
     endpoint: str,
     settings: Mapping[str, str] = MappingProxyType({}),
     *,
@@ -68,19 +68,19 @@ def to_queue(
     """Writes to a durable queue; by default staged, synced and committed."""
     with harness.queue(endpoint, security) as queue:
         options = {**spark_harness.to_broker(endpoint, security), "queue": queue, **settings}
-        return _measure(made_rows(spark, size), "ackq", options, args.batches, server)
+        return _measure(made_rows(spark, load), "ackq", options, load.batches, server)
 
 
-def made_rows(spark: SparkSession, size: int) -> DataFrame:
+def made_rows(spark: SparkSession, load: Load) -> DataFrame:
     """A stream of bodies of a counter and filler, with empty headers."""
     stream = (
         spark.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", spark_harness.rows_per_batch(size))
+        .option("rowsPerBatch", load.rows)
         .option("numPartitions", os.cpu_count() or 1)
         .load()
     )
     return stream.selectExpr(
-        f"{spark_harness.body('value', size)} AS body",
+        f"{spark_harness.body('value', load.size)} AS body",
         "cast(map() AS MAP<STRING, STRING>) AS headers",
     )
 

@@ -16,6 +16,7 @@ import harness
 import spark_harness
 from harness import Comparison, Measurement
 from pyspark.sql import DataFrame, SparkSession
+from spark_harness import Load
 
 from ackq.client import Security
 
@@ -26,6 +27,7 @@ COLUMNS = "body BINARY, headers MAP<STRING, STRING>, published_at TIMESTAMP, del
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
     spark_harness.add_arguments(parser)
+    spark_harness.add_batch_bytes(parser)
     parser.add_argument("--columns", default=COLUMNS, help="what both sources read, as Spark DDL")
     parser.add_argument(
         "--plain",
@@ -36,16 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
-    """A comparison per body size."""
+    """A comparison per body size and size of a micro-batch."""
     with spark_harness.session() as spark:
-        for size in args.sizes:
-            rows = spark_harness.rows_per_batch(size)
-            ours = functools.partial(from_queue, spark, args, size, endpoint)
+        for load in spark_harness.loads(args):
+            ours = functools.partial(from_queue, spark, load, endpoint)
             sides = {
-                "in memory": functools.partial(in_memory, spark, args, size),
+                "in memory": functools.partial(in_memory, spark, load, args.columns),
                 "ackq": functools.partial(ours, args.columns),
             }
-            title = f"source, {size:,} B, {rows:,} rows per micro-batch"
+            title = f"source, {load.whole_name}"
             pairs = {title: harness.Pair("ackq", "in memory", args.floor)}
             if args.plain:
                 sides["plain load()"] = functools.partial(ours, None)
@@ -53,23 +54,22 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
             yield from harness.compare(sides, pairs, args.repetitions)
 
 
-def in_memory(spark: SparkSession, args: argparse.Namespace, size: int) -> Measurement:
+def in_memory(spark: SparkSession, load: Load, columns: str) -> Measurement:
     """The ceiling: rows prepared in memory."""
     options = {
-        "batches": args.batches + 1,
-        "rowsPerBatch": spark_harness.rows_per_batch(size),
-        "rowsPerArrowBatch": harness.rows_per_frame(size),
-        "bodyBytes": size,
+        "batches": load.batches + 1,
+        "rowsPerBatch": load.rows,
+        "rowsPerArrowBatch": harness.rows_per_frame(load.size),
+        "bodyBytes": load.size,
         "partitions": os.cpu_count() or 1,
     }
     reader = spark.readStream.format(arrow_baseline.FORMAT).options(**options)
-    return _measure(reader.schema(args.columns).load(), args.batches)
+    return _measure(reader.schema(columns).load(), load.batches)
 
 
 def from_queue(
     spark: SparkSession,
-    args: argparse.Namespace,
-    size: int,
+    load: Load,
     endpoint: str,
     columns: str | None,
     *,
@@ -78,20 +78,18 @@ def from_queue(
     server: str = cpu.ACKQ,
 ) -> Measurement:
     """Reads a queue with exactly the rows of the run; without columns, as `.load()` alone does."""
-    rows = spark_harness.rows_per_batch(size)
     with harness.queue(endpoint, security) as queue:
-        total = rows * (args.batches + 1)
-        harness.fill(endpoint, queue, rows=total, size=size, security=security)
+        harness.fill(endpoint, queue, rows=load.total, size=load.size, security=security)
         options: dict[str, str | int] = {
             **spark_harness.to_broker(endpoint, security),
             "queue": queue,
-            "maxMessagesPerTrigger": rows,
-            "maxBytesPerTrigger": "1g",
+            "maxMessagesPerTrigger": load.rows,
+            "maxBytesPerTrigger": "4g",
             "minPartitions": partitions or os.cpu_count() or 1,
         }
         reader = spark.readStream.format("ackq").options(**options)
         rows_read = (reader.schema(columns) if columns else reader).load()
-        return _measure(rows_read, args.batches, server)
+        return _measure(rows_read, load.batches, server)
 
 
 def _measure(rows: DataFrame, batches: int, server: str = cpu.ACKQ) -> Measurement:

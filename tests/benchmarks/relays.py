@@ -5,7 +5,6 @@ Invariant: both move only bodies, in equal micro-batches.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 
@@ -14,35 +13,34 @@ import spark_harness
 from harness import Comparison, Measurement
 from kafka_sides import Kafka
 from pyspark.sql import SparkSession
+from spark_harness import Load
 
 
-def compare(kafka: Kafka, args: argparse.Namespace, size: int, endpoint: str) -> list[Comparison]:
+def compare(kafka: Kafka, load: Load, endpoint: str, repetitions: int) -> list[Comparison]:
     """Compares queue to queue with Kafka to Kafka, tuned, and with Kafka that syncs."""
-    rows = spark_harness.rows_per_batch(size)
     with kafka.topic() as topic:
-        kafka.fill(topic, rows * (args.batches + 1), size)
-        read = functools.partial(kafka.relay, topic, rows, args.batches)
+        kafka.fill(topic, load.total, load.size)
+        read = functools.partial(kafka.relay, topic, load.rows, load.batches)
         anchors = {
             "Kafka tuned": read,
             "Kafka tuned, flushed": functools.partial(read, flush=True),
         }
         return harness.compare(
-            {**anchors, "ackq": functools.partial(relay, kafka.spark, args, size, endpoint)},
-            harness.against("ackq", anchors, f"relay, {size:,} B"),
-            args.repetitions,
+            {**anchors, "ackq": functools.partial(relay, kafka.spark, load, endpoint)},
+            harness.against("ackq", anchors, f"relay, {load.name}"),
+            repetitions,
         )
 
 
-def relay(spark: SparkSession, args: argparse.Namespace, size: int, endpoint: str) -> Measurement:
+def relay(spark: SparkSession, load: Load, endpoint: str) -> Measurement:
     """Moves a queue with exactly the rows of the run to another."""
-    rows = spark_harness.rows_per_batch(size)
     with harness.queue(endpoint) as source, harness.queue(endpoint) as target:
-        harness.fill(endpoint, source, rows=rows * (args.batches + 1), size=size)
+        harness.fill(endpoint, source, rows=load.total, size=load.size)
         options = {
             "endpoint": endpoint,
             "queue": source,
-            "maxMessagesPerTrigger": rows,
-            "maxBytesPerTrigger": "1g",
+            "maxMessagesPerTrigger": load.rows,
+            "maxBytesPerTrigger": "4g",
             "minPartitions": os.cpu_count() or 1,
         }
         reader = spark.readStream.format("ackq").options(**options).schema("body BINARY")
@@ -51,5 +49,5 @@ def relay(spark: SparkSession, args: argparse.Namespace, size: int, endpoint: st
             sink="ackq",
             options={"endpoint": endpoint, "queue": target},
             trigger={"availableNow": True},
-            batches=args.batches,
+            batches=load.batches,
         )

@@ -11,6 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from ackq.spark import configure
 
 FLOOR = 0.5
 BATCH_BYTES = 64_000_000
-BATCH_ROWS = 320_000
+# What a body counts at least in a micro-batch: small rows cost more than their bodies.
+LEAST_BYTES = 200
 QUERY_TIMEOUT_S = 300
 POLL_S = 0.05
 COUNTER_DIGITS = 12
@@ -72,9 +74,50 @@ def to_broker(endpoint: str, security: Security | None = None) -> dict[str, str]
     return {"endpoint": endpoint, "tlsCa": security.ca, "tokenFile": security.token_file}
 
 
-def rows_per_batch(size: int) -> int:
-    """Rows of a micro-batch for a body size, the same for both sides: at most 64 MB."""
-    return min(BATCH_ROWS, BATCH_BYTES // size)
+def add_batch_bytes(parser: argparse.ArgumentParser) -> None:
+    """The option for micro-batches of several sizes, each with results of its own."""
+    parser.add_argument(
+        "--batch-bytes",
+        type=lambda text: [1_000_000 * int(part.removesuffix("m")) for part in text.split(",")],
+        default=[BATCH_BYTES],
+        help="millions of bytes of a micro-batch's bodies, separated by commas: 64m,400m (64m)",
+    )
+
+
+def rows_per_batch(size: int, batch_bytes: int = BATCH_BYTES) -> int:
+    """Rows of a micro-batch for a body size, which counts `LEAST_BYTES` at least."""
+    return batch_bytes // max(size, LEAST_BYTES)
+
+
+@dataclass(frozen=True)
+class Load:
+    """Bodies of `size` bytes, in micro-batches of `rows`, of which `batches` are timed."""
+
+    size: int
+    rows: int
+    batches: int
+
+    @property
+    def total(self) -> int:
+        """Rows of all micro-batches, with the first, which is not timed."""
+        return self.rows * (self.batches + 1)
+
+    @property
+    def whole_name(self) -> str:
+        """The sizes of a body and of a micro-batch."""
+        return f"{self.size:,} B, {self.rows:,} rows per micro-batch"
+
+    @property
+    def name(self) -> str:
+        """The size of a body, and of a micro-batch if it is not the usual one."""
+        usual = self.rows == rows_per_batch(self.size)
+        return f"{self.size:,} B" if usual else self.whole_name
+
+
+def loads(args: argparse.Namespace) -> list[Load]:
+    """A load for each body size and size of a micro-batch that the options name."""
+    sizes, points = args.sizes, getattr(args, "batch_bytes", [BATCH_BYTES])
+    return [Load(size, rows_per_batch(size, at), args.batches) for size in sizes for at in points]
 
 
 def body(counter: str, size: int) -> str:
