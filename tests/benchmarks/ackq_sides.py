@@ -5,8 +5,10 @@ Invariant: counted messages were confirmed or settled, so synced, within the tim
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Callable, Iterator
 
 import harness
 from harness import Measurement
@@ -14,6 +16,15 @@ from harness import Measurement
 from ackq.client import Channel, Message, Publisher, TransactionalPublisher
 
 PREFETCH = 1_000
+# Publishes messages to a queue: `harness.fill`, or another one with its arguments.
+Fill = Callable[..., None]
+
+
+@contextlib.contextmanager
+def waiting(endpoint: str, queue: str) -> Iterator[Callable[[bytes], object]]:
+    """A publisher that waits for the confirm of each message."""
+    with Publisher(endpoint, routing_key=queue) as publisher:
+        yield lambda body: publisher.publish(body).result()
 
 
 def commit_each(endpoint: str, count: int, body: bytes) -> Measurement:
@@ -55,10 +66,12 @@ def confirms_streamed(endpoint: str, count: int, body: bytes) -> Measurement:
     return found[0]
 
 
-def receive(endpoint: str, count: int, body: bytes, every: int) -> Measurement:
+def receive(
+    endpoint: str, count: int, body: bytes, every: int, fill: Fill = harness.fill
+) -> Measurement:
     """Receives message by message, with an accept for every `every` messages."""
     with harness.queue(endpoint) as queue, Channel(endpoint) as channel:
-        harness.fill(endpoint, queue, rows=count, size=len(body))
+        fill(endpoint, queue, rows=count, size=len(body))
         with harness.clocked(count) as found:
             consumer = channel.consume(queue, mode="client", prefetch=PREFETCH)
             for number in range(1, count + 1):
@@ -73,7 +86,29 @@ def receive(endpoint: str, count: int, body: bytes, every: int) -> Measurement:
     return found[0]
 
 
-def callback(endpoint: str, count: int, body: bytes) -> Measurement:
+def receive_batches(
+    endpoint: str, count: int, body: bytes, fill: Fill = harness.fill
+) -> Measurement:
+    """Receives Arrow batches, and settles each."""
+    with harness.queue(endpoint) as queue, Channel(endpoint) as channel:
+        fill(endpoint, queue, rows=count, size=len(body))
+        with harness.clocked(count) as found:
+            take_batches(channel, queue, count)
+    return found[0]
+
+
+def take_batches(channel: Channel, queue: str, count: int, prefetch: int = PREFETCH) -> None:
+    """Takes messages as Arrow batches, and settles each batch."""
+    consumer = channel.consume(queue, mode="client", prefetch=prefetch)
+    while count:
+        batch = consumer.receive_batch()
+        assert batch is not None
+        count -= batch.num_rows
+        consumer.settle(batch)
+    channel.flush()
+
+
+def callback(endpoint: str, count: int, body: bytes, fill: Fill = harness.fill) -> Measurement:
     """Takes messages by a callback that accepts each."""
     done = threading.Event()
     taken = 0
@@ -86,7 +121,7 @@ def callback(endpoint: str, count: int, body: bytes) -> Measurement:
             done.set()
 
     with harness.queue(endpoint) as queue, Channel(endpoint) as channel:
-        harness.fill(endpoint, queue, rows=count, size=len(body))
+        fill(endpoint, queue, rows=count, size=len(body))
         with harness.clocked(count) as found:
             channel.consume(queue, on_message, mode="client", prefetch=PREFETCH)
             done.wait()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import statistics
 from collections.abc import Callable, Iterator
 
 import ackq_sides
@@ -97,6 +96,5 @@ def _timed(times: Figures, name: str, side: Callable[[list[float]], Measurement]
     """Measures a side, and adds the percentiles of a repetition."""
     seconds: list[float] = []
     measured = side(seconds)
-    cuts = statistics.quantiles(seconds, n=1000)
-    times.add({f"{name} p{at / 10:g}": cuts[at - 1] * 1000 for at in (500, 990, 999)})
+    times.add(harness.percentiles(seconds, name))
     return measured

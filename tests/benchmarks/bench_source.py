@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import arrow_baseline
 import cpu
@@ -76,10 +76,12 @@ def from_queue(
     partitions: int | None = None,
     security: Security | None = None,
     server: str = cpu.ACKQ,
+    fill: Callable[..., None] | None = None,
 ) -> Measurement:
     """Reads a queue with exactly the rows of the run; without columns, as `.load()` alone does."""
+    fill = fill or functools.partial(harness.fill, security=security)
     with harness.queue(endpoint, security) as queue:
-        harness.fill(endpoint, queue, rows=load.total, size=load.size, security=security)
+        fill(endpoint, queue, rows=load.total, size=load.size)
         options: dict[str, str | int] = {
             **spark_harness.to_broker(endpoint, security),
             "queue": queue,

@@ -264,6 +264,12 @@ def against(subject: str, anchors: Iterable[str], title: str) -> dict[str, Pair]
     return {f"{title}: {subject} / {anchor}": Pair(subject, anchor) for anchor in anchors}
 
 
+def percentiles(seconds: list[float], name: str) -> dict[str, float]:
+    """Milliseconds by name and percentile."""
+    cuts = statistics.quantiles(seconds, n=1000, method="inclusive")
+    return {f"{name} p{at / 10:g}": cuts[at - 1] * 1000 for at in (500, 990, 999)}
+
+
 @contextlib.contextmanager
 def clocked(rows: int, server: str = cpu.ACKQ) -> Iterator[list[Measurement]]:
     """Times the block by the wall and by CPU; afterwards the list has the measurement."""

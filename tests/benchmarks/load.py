@@ -24,10 +24,11 @@ _START_NS = 200_000_000
 _BATCH_S = 0.01
 
 
-def start(*arguments: object) -> subprocess.Popen[str]:
-    """Starts this program as a process, which first prints `ready`."""
+def start(*arguments: object, program: str = __file__) -> subprocess.Popen[str]:
+    """Starts a program, by default this one, as a process, which first prints `ready`."""
     child = subprocess.Popen(
-        [sys.executable, __file__, *map(str, arguments)],
+        [sys.executable, program, *map(str, arguments)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

@@ -11,7 +11,7 @@ import contextlib
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -77,6 +77,15 @@ def _persistent() -> Any:
 
 
 # --- publishing ---
+
+
+@contextlib.contextmanager
+def waiting(port: int | str, queue: str) -> Iterator[Callable[[bytes], object]]:
+    """A connection that publishes, and waits for the confirm of each message."""
+    properties = _persistent()
+    with _channel(int(port)) as (_, channel, _):
+        channel.confirm_delivery()
+        yield lambda body: channel.basic_publish("", queue, body, properties)
 
 
 def commit_each(port: int, count: int, body: bytes) -> Measurement:

@@ -22,13 +22,16 @@ import bench_latency
 import bench_link
 import bench_micro
 import bench_publish
+import bench_publishers
 import bench_rabbitmq
 import bench_recovery
 import bench_roundtrip
 import bench_scale
 import bench_secured
+import bench_singles
 import bench_sink
 import bench_source
+import bench_stall
 import bench_startup
 import bench_unacked
 import cpu
@@ -46,6 +49,9 @@ BENCHMARKS = {
     "micro": bench_micro,
     "publish": bench_publish,
     "confirms": bench_confirms,
+    "publishers": bench_publishers,
+    "singles": bench_singles,
+    "stall": bench_stall,
     "unacked": bench_unacked,
     "kafka": bench_kafka,
     "rabbitmq": bench_rabbitmq,

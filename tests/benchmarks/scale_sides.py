@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import ackq_sides
 import harness
 import pyarrow as pa
 from harness import Measurement
@@ -52,11 +53,15 @@ def topic(endpoint: str) -> Iterator[str]:
         admin.delete_exchange(queue)
 
 
+def batch_of(keys: Sequence[str], size: int) -> pa.RecordBatch:
+    """A batch whose rows have the keys in turn."""
+    column = pa.array([keys[number % len(keys)] for number in range(BATCH_ROWS)])
+    return harness.bodies(BATCH_ROWS, size).append_column("routing_key", column)
+
+
 def publish(endpoint: str, exchange: str, keys: Sequence[str], size: int) -> Measurement:
     """Publishes batches whose rows have the keys in turn; they stay in their queues."""
-    bodies = harness.bodies(BATCH_ROWS, size)
-    column = pa.array([keys[number % len(keys)] for number in range(BATCH_ROWS)])
-    batch = bodies.append_column("routing_key", column)
+    batch = batch_of(keys, size)
     with Publisher(endpoint, exchange=exchange, mandatory=True) as publisher:
         publisher.publish(b"", routing_key=keys[0], ack_immediately=True).result()
         with harness.clocked(ROWS) as found:
@@ -80,14 +85,7 @@ def receive_size(endpoint: str, size: int) -> Measurement:
     with harness.queue(endpoint) as queue:
         published = _publish(endpoint, queue, size)
         with Channel(endpoint) as channel, harness.clocked(published.rows) as found:
-            consumer = channel.consume(queue, mode="client", prefetch=_AHEAD_ROWS)
-            left = published.rows
-            while left:
-                batch = consumer.receive_batch()
-                assert batch is not None
-                left -= batch.num_rows * size
-                consumer.settle(batch)
-            channel.flush()
+            ackq_sides.take_batches(channel, queue, published.rows // size, _AHEAD_ROWS)
     return found[0]
 
 
