@@ -53,6 +53,32 @@ def test_rows_with_all_fields():
     ]
 
 
+FIELDS = {
+    "message_id": "1",
+    "correlation_id": "é",
+    "reply_to": "",
+    "content_type": "t",
+    "headers": [("h", "v"), ("", "é")],
+    "published_at": NOON,
+    "persistent": False,
+    "ttl_ms": 5000,
+}
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 5000])
+@pytest.mark.parametrize(
+    "names", [(), *[(name,) for name in FIELDS], ("headers", "published_at"), tuple(FIELDS)]
+)
+def test_a_single_message_has_the_bytes_of_the_general_way(names, size):
+    """K7: the block of one message is byte for byte the one that Arrow makes."""
+    only = row(bytes(size), "é.k", **{name: FIELDS[name] for name in names})
+    expected = encoding.encode_rows([only], persistent=True)
+    for message in (only, only.body) if not names else (only,):
+        assert encoding._encode_row(only, persistent=True) == expected
+        made = encoding.encode_messages([message], routing_key="é.k", persistent=True)
+        assert made == expected
+
+
 @pytest.mark.parametrize(
     ("name", "array"),
     [

@@ -1,0 +1,70 @@
+"""One-row Arrow messages by template: the bytes of Arrow's writer, and no others."""
+
+import random
+from itertools import combinations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ackq.errors import MalformedBlockError
+from ackq.wire import block, columns, one_row
+
+FIXED = ("published_at", "expires_at", "ttl_ms", "persistent")
+TEXT = st.text(max_size=20)
+VALUES = {
+    "body": st.binary(max_size=40) | st.integers(0, 20_000).map(bytes),
+    "headers": st.lists(st.tuples(TEXT, TEXT), max_size=9),
+    "persistent": st.booleans(),
+    **dict.fromkeys(FIXED[:3], st.integers(-(1 << 63), (1 << 63) - 1)),
+}
+ROWS = st.fixed_dictionaries({}, optional={name: VALUES.get(name, TEXT) for name in columns.STORED})
+
+
+def written(values):
+    """The batch of a row, and its message as Arrow writes it."""
+    schema = columns.stored_schema(columns.bits(tuple(values)))
+    arrays = [
+        pa.array([value], field.type) for field, value in zip(schema, values.values(), strict=True)
+    ]
+    made = pa.record_batch(arrays, schema=schema)
+    return made, bytes(made.serialize())
+
+
+def check(values):
+    values = {name: values[name] for name in columns.STORED if name in values}
+    mask, row = columns.bits(tuple(values)), list(values.values())
+    made, message = written(values)
+    assert one_row.encode(mask, row) == (message, block.payload_bytes(made))
+
+
+@pytest.mark.parametrize("count", range(len(columns.STORED)))
+def test_every_combination_of_columns_has_a_template(count):
+    """K7: a body with any other columns has the bytes that Arrow writes."""
+    sizes = random.Random(count)
+    for others in combinations([name for name in columns.STORED if name != "body"], count):
+        values = {"body": bytes(sizes.randrange(40))}
+        for name in others:
+            values[name] = {"headers": [("k", "v" * count)] * (count % 3)}.get(name, "é" * count)
+            if name in FIXED:
+                values[name] = name == "persistent" or count
+        check(values)
+
+
+@settings(max_examples=150)
+@given(ROWS.filter(lambda values: values.keys() - FIXED))
+def test_the_bytes_are_those_of_arrow(values):
+    """K7: any values, of any size."""
+    check(values)
+
+
+def test_columns_without_a_template_are_left_to_arrow():
+    """A lone column of 8 bytes has no number by which its place is found."""
+    mask = columns.bits(("ttl_ms",))
+    assert one_row.encode(mask, [0]) is None
+
+
+def test_unknown_columns_are_refused():
+    with pytest.raises(MalformedBlockError, match="announces columns"):
+        one_row.encode(1 << 30, [])
