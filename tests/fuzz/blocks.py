@@ -7,6 +7,7 @@ fails if that is neither a typed error nor a sound result.
 import asyncio
 from contextlib import suppress
 from functools import cache, partial
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +16,13 @@ from ackq.client.blocks import decoding
 from ackq.errors import AckqError
 from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2
 from ackq.v1 import messages_pb2 as pb
-from ackq.wire import block, columns, frame
+from ackq.wire import block, columns, frame, one_row
 from ackq_broker.service.blocks import coalescing, ingest
 from ackq_broker.service.links import deliveries
 from ackq_broker.service.transport.requests import RequestParser
 from tests.fakes.arrow_messages import Message
 from tests.fakes.blocks import batch
-from tests.fuzz.mutations import SIGNED, TEXTS, Filler, mutated, with_numbers
+from tests.fuzz.mutations import SIGNED, TEXTS, Filler, mutated, some_bytes, with_numbers
 
 NOW_US = 1_700_000_000_000_000
 # Arrow's allowance in addition to the received bytes: the results of its kernels, row by row.
@@ -129,6 +130,40 @@ def publish(rng):
             assert len(codes) == part.row_count
             assert set(codes.tolist()) == set(range(len(keys)))
     return "refused rows" if prepared.refusals else said
+
+
+ONE = {
+    "body": lambda rng: some_bytes(rng, 40),
+    "headers": lambda rng: [("k", "v" * rng.randrange(9))] * rng.randrange(3),
+    "persistent": lambda rng: rng.random() < 0.5,
+    **dict.fromkeys(("published_at", "expires_at", "ttl_ms"), lambda rng: rng.choice((1, NOW_US))),
+}
+
+
+def lone(rng):
+    """P8: a frame of one row, changed a little: a template makes of it what Arrow makes of it."""
+    names = rng.sample(sorted(columns.STORED), rng.randrange(1, 6))
+    made = batch(**{name: [ONE.get(name, lambda _: rng.choice(TEXTS))(rng)] for name in names})
+    header = block.header_of(made, routing_key=rng.choice(("", "k")))
+    if rng.random() < 0.2:
+        _lie(header, rng.choice(("columns", "payload_bytes", "published_at_us")), rng)
+    data = block.join(header, bytes(made.serialize()))
+    if rng.random() < 0.7:
+        data = mutated(data, rng, (data, *donors()))
+    said, found = _lone(data)
+    with patch.object(one_row, "decode", return_value=None) as general:
+        assert (said, found) == _lone(data)
+    return said if general.called else f"{said} in general"
+
+
+def _lone(data):
+    """The part or error of a block of one row, comparable."""
+    try:
+        parts, refusals = ingest.prepare(data, 1, NOW_US)
+    except AckqError as error:
+        return type(error).__name__, (error.message, error.fields)
+    reasons = [(refusal.rows.tolist(), refusal.reason.message) for refusal in refusals]
+    return "taken", ([part._replace(block=b"".join(part.block)) for part in parts], reasons)
 
 
 def coalesced(rng):
@@ -272,5 +307,5 @@ def returned(rng):
 
 
 TARGETS = {
-    each.__name__: each for each in (publish, coalesced, linked, request, delivery, returned)
+    each.__name__: each for each in (publish, lone, coalesced, linked, request, delivery, returned)
 }

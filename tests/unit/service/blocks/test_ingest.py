@@ -1,6 +1,7 @@
 """Turning a published frame into parts, routes and refusals."""
 
 from datetime import UTC, datetime
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyroaring import BitMap
 
 from ackq import limits
 from ackq.errors import (
+    AckqError,
     InvalidArgumentError,
     LimitError,
     MalformedBlockError,
@@ -18,7 +20,7 @@ from ackq.errors import (
     SchemaError,
 )
 from ackq.v1 import messages_pb2 as pb
-from ackq.wire import block, columns, frame
+from ackq.wire import block, columns, frame, one_row
 from ackq_broker.core.columns.deadlines import rounded
 from ackq_broker.core.commands import Routes
 from ackq_broker.service.blocks import ingest, validation
@@ -40,6 +42,77 @@ def prepare(data, now_us, **options):
 
 def refused(prepared):
     return [(refusal.rows.tolist(), type(refusal.reason)) for refusal in prepared.refusals]
+
+
+# --- blocks of one row ---
+
+ONES = {
+    "a body": encoded(body=[b"abc"], routing_key="k"),
+    "its own time": encoded(body=[b""], published_at=[NOW], persistent=[False]),
+    "texts": encoded(body=[b"12345678"], routing_key=["é"], reply_to=["r"], delivery_mode=2),
+    "headers": encoded(body=[b"x"], headers=[[("k", "é"), ("", "")]], published_at_us=NOW),
+}
+
+
+def outcome(data, **options):
+    """What `prepare` returns or raises, comparable."""
+    try:
+        found = ingest.prepare(data, 1, NOW, **options)
+    except AckqError as error:
+        return type(error), error.message, error.fields
+    parts = [(*part._replace(block=b"".join(part.block), rows=None),) for part in found.parts]
+    return parts, refused(found)
+
+
+def in_general(data, **options):
+    """The outcome without templates."""
+    with patch.object(one_row, "decode", return_value=None):
+        return outcome(data, **options)
+
+
+def changed(data):
+    """The bytes with each byte changed in several ways, cut anywhere, or longer."""
+    for at, value in enumerate(data):
+        for other in {value ^ 1, value ^ 0x80, 0, 0xFF, value + 8 & 0xFF} - {value}:
+            yield data[:at] + bytes((other,)) + data[at + 1 :]
+        yield data[:at]
+    yield data + b"\0"
+
+
+@pytest.mark.parametrize("data", ONES.values(), ids=ONES.keys())
+@pytest.mark.parametrize("options", [{}, {"by_mode": False}, {"part_keys": 0}])
+def test_a_block_of_one_row_skips_arrow(data, options):
+    """P8: the part of a block as publishers write it, without Arrow's validation."""
+    expected = in_general(data, **options)
+    with patch.object(validation, "decode", side_effect=AssertionError):
+        assert outcome(data, **options) == expected
+
+
+@pytest.mark.parametrize("data", ONES.values(), ids=ONES.keys())
+def test_any_other_block_of_one_row_is_read_in_general(data):
+    """P8: with any byte changed, the same part, refusal or error with templates as without."""
+    for other in changed(data):
+        assert outcome(other) == in_general(other)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"routing_key": "k" * 256},
+        {"routing_key": ["k" * 256]},
+        {"published_at_us": 1 << 62},
+        {"published_at": [-(1 << 62)]},
+        {"ttl_ms": [5]},
+        {"expires_at": [5]},
+        {"routing_key": "k" * 5000},
+        {"body": [bytes(100_000)]},
+    ],
+    ids=str,
+)
+def test_limits_of_one_row_are_those_of_many(values):
+    """P8, I6: a block of one row over a limit, or that expires, is read in general."""
+    data = encoded(**{"body": [b"x"]} | values)
+    assert outcome(data) == in_general(data)
 
 
 # --- routes ---
