@@ -17,7 +17,7 @@ from ackq.v1 import admin_pb2
 from tests.eventually import equals, eventually
 from tests.fakes.raw_client import TIMEOUT_S, Client, error_of
 from tests.wire.access.conftest import add_master
-from tests.wire.operations.processes import command, environment, run
+from tests.wire.operations.processes import command, environment, refused_start
 
 
 class Files:
@@ -120,47 +120,24 @@ def test_a_tls_client_at_a_plain_broker(files, tmp_path):
         assert broker.log_file.read_text() == log
 
 
-def test_clients_with_certificates_alone(files, tmp_path):
-    """A6: with client authorities, a client without their certificate gets no connection."""
-    env = files.environment(ACKQ_BROKER_TLS_CLIENT_CA=str(files.client_ca))
-    with ackq_broker.embedded(tmp_path / "data", sync=False, env=env) as broker:
-        with Client(broker.endpoint, ca=files.ca) as client, pytest.raises(grpc.RpcError) as no:
-            info(client)
-        assert no.value.code() is grpc.StatusCode.UNAVAILABLE
-        own = files.authority.issue_cert("client")
-        credentials = grpc.ssl_channel_credentials(
-            files.ca, own.private_key_pem.bytes(), own.cert_chain_pems[0].bytes()
-        )
-        with grpc.secure_channel(broker.endpoint, credentials) as channel:
-            call = channel.unary_unary("/ackq.v1.AdminService/ServerInfo")
-            assert call(b"", timeout=TIMEOUT_S)
-
-
-def refused_start(tmp_path, *options):
-    """The one line with which a start is refused."""
-    status, out, err = run("serve", "--data", tmp_path / "data", *options)
-    assert (status, out) == (2, "")
-    (line,) = err.splitlines()
-    assert not (tmp_path / "data").exists()
-    return line
-
-
 def test_files_that_cannot_work(files, tmp_path):
     """A6: missing, unmatched or expired files refuse the start with one line; nothing is made."""
+    data = tmp_path / "data"
     tls = ("--listen", "127.0.0.1:0", "--tls-cert", files.cert, "--tls-key", files.key)
-    assert "needs a certificate and its key" in refused_start(tmp_path, *tls[:4])
-    missing = refused_start(tmp_path, *tls[:4], "--tls-key", tmp_path / "no.pem")
-    assert missing.endswith(
-        f"The file {tmp_path}/no.pem of --tls-key cannot be read: No such file or directory."
-    )
+    assert "needs a certificate and its key" in refused_start(data, *tls[:4])
+    missing = refused_start(data, *tls[:4], "--tls-key", tmp_path / "no.pem")
+    told = f"The file {tmp_path}/no.pem of --tls-key cannot be read: No such file or directory.\n"
+    assert missing.endswith(told)
     other = files.authority.issue_cert("localhost").private_key_pem.bytes()
     files.key.write_bytes(other)
-    assert "is not the key of the certificate" in refused_start(tmp_path, *tls)
+    assert "is not the key of the certificate" in refused_start(data, *tls)
     long_ago = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
     files.issue(not_before=long_ago, not_after=long_ago + dt.timedelta(days=30))
-    assert f"{files.cert} of --tls-cert expired on 2020-01-31" in refused_start(tmp_path, *tls)
+    assert f"{files.cert} of --tls-cert expired on 2020-01-31" in refused_start(
+        tmp_path / "data", *tls
+    )
     files.cert.write_text("hello")
-    assert "holds no certificate in PEM" in refused_start(tmp_path, *tls)
+    assert "holds no certificate in PEM" in refused_start(data, *tls)
 
 
 def test_a_certificate_that_ends_soon(files, tmp_path):
@@ -182,7 +159,7 @@ def test_other_machines_need_tls_and_users(files, tmp_path):
         (tls, "users (--users)"),
         (("--users", path), "TLS (--tls-cert, --tls-key)"),
     ):
-        line = refused_start(tmp_path, *everywhere, *options)
+        line = refused_start(tmp_path / "data", *everywhere, *options)
         assert f"does not listen on 0.0.0.0 without {missing}: " in line
     for number, env in enumerate(
         (
@@ -228,15 +205,16 @@ def by_grpc(broker, files, client):
     with Client(broker.endpoint, ca=files.ca, cert=client) as called:
         try:
             info(called)
-        except grpc.RpcError:
-            return False
+        except grpc.RpcError as refused:
+            return refused.code() is not grpc.StatusCode.UNAVAILABLE
         return True
 
 
 def by_https(broker, files, client):
     """Whether a client with this certificate is admitted by HTTPS."""
     context = ssl.create_default_context(cadata=files.ca.decode())
-    client.configure_cert(context)
+    if client is not None:
+        client.configure_cert(context)
     try:
         answer = urllib.request.urlopen(
             f"https://{broker.http_endpoint}/livez", context=context, timeout=TIMEOUT_S
@@ -253,29 +231,19 @@ def changes_authority(files, authority):
 
 
 @pytest.mark.parametrize("lets_in", [by_grpc, by_https])
-def test_a_replaced_authority_of_clients(files, tmp_path, lets_in):
-    """A6: after the client authority is replaced, gRPC and HTTPS admit its certificates alone."""
+def test_clients_with_certificates_alone(files, tmp_path, lets_in):
+    """A6: with a client authority, gRPC and HTTPS admit its certificates alone.
+
+    No other client, nor one without a certificate; after the authority is replaced, its former
+    ones neither.
+    """
     former, present = trustme.CA(), trustme.CA()
     old, new = (each.issue_cert("client") for each in (former, present))
     changes_authority(files, former)
     env = files.environment(ACKQ_BROKER_TLS_CLIENT_CA=str(files.client_ca))
     with ackq_broker.embedded(tmp_path / "data", sync=False, env=env, http=True) as broker:
-        assert [lets_in(broker, files, each) for each in (old, new)] == [True, False]
+        admitted = [lets_in(broker, files, each) for each in (None, old, new)]
+        assert admitted == [False, True, False]
         changes_authority(files, present)
         eventually("the new authority", lambda: lets_in(broker, files, new))
         assert not lets_in(broker, files, old)
-
-
-class NoCertificate:
-    """A client that shows no certificate."""
-
-    def configure_cert(self, context):
-        """Leaves the context as it is."""
-
-
-def test_https_lets_nobody_in_without_a_certificate(files, tmp_path):
-    """A6: with a client authority, HTTPS admits no client without a certificate."""
-    env = files.environment(ACKQ_BROKER_TLS_CLIENT_CA=str(files.client_ca))
-    with ackq_broker.embedded(tmp_path / "data", sync=False, env=env, http=True) as broker:
-        assert not by_https(broker, files, NoCertificate())
-        assert by_https(broker, files, files.authority.issue_cert("client"))

@@ -24,3 +24,11 @@ def run(*arguments, **extra):
         out.seek(0)
         err.seek(0)
         return status, out.read().decode(), err.read().decode()
+
+
+def refused_start(data, *options, **extra):
+    """The one line with which `serve` is refused on a data directory, which it may not make."""
+    before = data.exists()
+    status, out, errors = run("serve", "--data", data, *options, **extra)
+    assert (status, out, errors.count("\n"), data.exists()) == (2, "", 1, before), errors
+    return errors
