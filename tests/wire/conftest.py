@@ -1,5 +1,7 @@
 """The brokers under test, each started once, and the rule table printed at the end."""
 
+from contextlib import ExitStack, closing
+
 import grpc
 import pytest
 
@@ -10,6 +12,7 @@ from ackq.v1 import admin_pb2, links_pb2, sessions_pb2
 from tests import servers
 from tests.eventually import eventually
 from tests.fakes.raw_client import Client, error_of, holder
+from tests.fakes.relay import Relay
 from tests.wire.bench import Bench
 from tests.wire.brokers import ackq as ackq_target
 from tests.wire.brokers import rabbitmq as rabbitmq_target
@@ -60,6 +63,14 @@ def _removed(raw, request):
         error, _ = error_of(refused)
         assert isinstance(error, InUseError)
         return False
+
+
+@pytest.fixture
+def relay_to():
+    """Returns a function that makes relays to an endpoint, which end with the test."""
+    with ExitStack() as relays:
+        yield lambda endpoint: relays.enter_context(closing(Relay(endpoint)))
+        close_channels()
 
 
 @pytest.fixture

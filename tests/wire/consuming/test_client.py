@@ -15,7 +15,6 @@ from ackq.client import (
     close_channels,
 )
 from ackq_broker import embedded
-from tests.fakes.relay import Relay
 from tests.unit.client.threads import SOON_S, client_threads
 from tests.wire.in_process import broker_here
 
@@ -297,21 +296,6 @@ def test_asynchronous(running, admin, orders):
 
 
 @pytest.fixture
-def relayed():
-    """Returns a function that makes relays to a broker."""
-    relays = []
-
-    def make(endpoint):
-        relays.append(Relay(endpoint))
-        return relays[-1]
-
-    yield make
-    close_channels()
-    for each in relays:
-        each.close()
-
-
-@pytest.fixture
 def patient(tmp_path, monkeypatch):
     """The endpoint of a broker in this process that waits longer for a channel that was cut.
 
@@ -323,9 +307,9 @@ def patient(tmp_path, monkeypatch):
         close_channels()
 
 
-def test_a_cut_connection_is_renewed(patient, relayed):
+def test_a_cut_connection_is_renewed(patient, relay_to):
     """C11, C15: over repeated cuts each message comes once, and each settlement is answered."""
-    admin, orders, relay = Admin(patient), "orders", relayed(patient)
+    admin, orders, relay = Admin(patient), "orders", relay_to(patient)
     admin.declare_queue(orders)
     publish(patient, orders, 3000)
     with Channel(relay.endpoint, window_messages=300) as channel:

@@ -3,17 +3,16 @@
 import asyncio
 import threading
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 
-import pyarrow as pa
 import pytest
 
 from ackq import errors
-from ackq.client import AsyncChannel, Channel, Publisher
+from ackq.client import AsyncChannel, Channel
 from tests.eventually import eventually
-from tests.fakes.relay import Relay
 from tests.unit.client.threads import SOON_S, client_threads
+from tests.wire.consuming.test_client import left, publish
 
 MESSAGES = 300
 
@@ -26,20 +25,8 @@ def orders(admin):
 
 
 @pytest.fixture
-def relay(broker):
-    with closing(Relay(broker.endpoint)) as standing:
-        yield standing
-
-
-def fill(endpoint, queue, messages=MESSAGES):
-    table = pa.table({"body": [b"%d" % at for at in range(messages)]})
-    with Publisher(endpoint, routing_key=queue) as out:
-        out.publish_batch(table)
-
-
-def left(admin, queue):
-    found = admin.queue(queue)
-    return found.ready, found.unacked
+def relay(broker, relay_to):
+    return relay_to(broker.endpoint)
 
 
 def read_on(consumer):
@@ -102,7 +89,7 @@ class Disaster(threading.Thread):
 @DISASTERS
 def test_what_was_accepted_and_answered_never_comes_again(broker, admin, relay, orders, disaster):
     """C15, C17: an accepted message whose answer came is not redelivered, and none is lost."""
-    fill(broker.endpoint, orders)
+    publish(broker.endpoint, orders, MESSAGES)
     told, gone, came = [], set(), Counter()
     trouble = Disaster(partial(disaster, broker=broker, relay=relay, admin=admin), 3)
     with Channel(relay.endpoint, on_reconnect=told.append) as channel:
@@ -136,7 +123,7 @@ def test_what_was_accepted_and_answered_never_comes_again(broker, admin, relay, 
 @pytest.mark.parametrize("mode", ["auto", "dups_ok"])
 def test_callbacks_lose_nothing(broker, admin, relay, orders, disaster, mode):
     """C10, C17: callbacks handle each message over kills and cuts, and the queue is empty then."""
-    fill(broker.endpoint, orders)
+    publish(broker.endpoint, orders, MESSAGES)
     came = Counter()
     trouble = Disaster(partial(disaster, broker=broker, relay=relay, admin=admin), 2)
 
@@ -155,7 +142,7 @@ def test_callbacks_lose_nothing(broker, admin, relay, orders, disaster, mode):
 @DISASTERS
 def test_an_asynchronous_consumer_goes_on(broker, admin, relay, orders, disaster):
     """C17: an asynchronous consumer goes on over kills and cuts like the blocking one."""
-    fill(broker.endpoint, orders)
+    publish(broker.endpoint, orders, MESSAGES)
     came = Counter()
     trouble = Disaster(partial(disaster, broker=broker, relay=relay, admin=admin), 2)
 
@@ -188,7 +175,7 @@ def test_a_receive_that_waits_gets_what_comes_later(broker, admin, relay, orders
         eventually("the consumer", lambda: admin.queue(orders).consumers == 1)
         disaster(broker=broker, relay=relay, admin=admin)
         assert heard.wait(SOON_S)
-        fill(broker.endpoint, orders, 1)
+        publish(broker.endpoint, orders, 1)
         waiting.join(SOON_S)
     assert got == [b"0"]
     assert left(admin, orders) == (0, 0)
@@ -197,7 +184,7 @@ def test_a_receive_that_waits_gets_what_comes_later(broker, admin, relay, orders
 @pytest.mark.parametrize("lost", ["the request", "the answer"])
 def test_an_accept_in_flight_has_an_unknown_outcome(broker, admin, relay, orders, lost):
     """C15, C17: an accept in flight has an unknown outcome; without effect it is redelivered."""
-    fill(broker.endpoint, orders, 2)
+    publish(broker.endpoint, orders, 2)
     with Channel(relay.endpoint) as channel:
         consumer = channel.consume(orders, mode="client")
         first, second = (consumer.receive(SOON_S) for _ in range(2))
@@ -230,7 +217,7 @@ def test_an_accept_in_flight_has_an_unknown_outcome(broker, admin, relay, orders
 def test_a_queue_that_did_not_survive_ends_its_consumer_alone(broker, admin, orders):
     """C17, Q7: a non-durable queue lost in a restart ends its consumer alone, not the channel."""
     admin.declare_queue("passing", durable=False)
-    fill(broker.endpoint, orders, 1)
+    publish(broker.endpoint, orders, 1)
     with Channel(broker.endpoint) as channel:
         durable = channel.consume(orders, mode="client")
         passing = channel.consume("passing")
@@ -246,7 +233,7 @@ def test_a_queue_that_did_not_survive_ends_its_consumer_alone(broker, admin, ord
 
 def test_a_broker_that_stays_away_is_told(broker, admin, orders, caplog):
     """C17: a broker that stays away ends the channel after the timeout, for every consumer."""
-    fill(broker.endpoint, orders, 2)
+    publish(broker.endpoint, orders, 2)
     with Channel(broker.endpoint, reconnect_timeout_ms=2_000) as channel:
         called = channel.consume(orders, lambda _: None)
         consumer = channel.consume(orders, mode="client")
@@ -265,7 +252,7 @@ def test_a_broker_that_stays_away_is_told(broker, admin, orders, caplog):
 @DISASTERS
 def test_a_channel_that_is_not_renewed_ends_with_its_tags(broker, admin, relay, orders, disaster):
     """C11, C12, C17: a channel without reconnect ends with an error that says what was requeued."""
-    fill(broker.endpoint, orders, 5)
+    publish(broker.endpoint, orders, 5)
     with Channel(relay.endpoint, reconnect_timeout_ms=0) as channel:
         consumer = channel.consume(orders, mode="client")
         consumer.receive(SOON_S).accept().result(SOON_S)

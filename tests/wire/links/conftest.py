@@ -11,6 +11,7 @@ import pytest
 from ackq.client import Admin, Publisher, close_channels
 from tests import prefork
 from tests.eventually import eventually as _eventually
+from tests.unit.conftest import pytest_pyfunc_call  # noqa: F401 - for tests that are coroutines
 
 # As long as a restart of RabbitMQ may take.
 WAIT_S = 150
@@ -186,20 +187,37 @@ class LinkProcess:
             self.kill()
 
 
-@pytest.fixture(params=["classic", "quorum"])
-def rabbit(request, rabbitmq_dialect):
-    """A queue of each kind in turn."""
-    queue = Rabbit(rabbitmq_dialect.port, request.param)
-    yield queue
-    queue.delete()
+@pytest.fixture
+def rabbitmq_port(rabbitmq_dialect):
+    """The port of a RabbitMQ node."""
+    return rabbitmq_dialect.port
 
 
 @pytest.fixture
-def classic(rabbitmq_dialect):
+def queue_of(rabbitmq_port):
+    """Returns a function that makes queues, which are deleted after the test."""
+    made = []
+
+    def make(kind="classic", **arguments):
+        named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
+        made.append(Rabbit(rabbitmq_port, kind, named))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.delete()
+
+
+@pytest.fixture(params=["classic", "quorum"])
+def rabbit(request, queue_of):
+    """A queue of each kind in turn."""
+    return queue_of(request.param)
+
+
+@pytest.fixture
+def classic(queue_of):
     """A classic queue."""
-    queue = Rabbit(rabbitmq_dialect.port, "classic")
-    yield queue
-    queue.delete()
+    return queue_of()
 
 
 @pytest.fixture

@@ -58,98 +58,83 @@ def info(endpoint, link="l"):
 
 
 @pytest.fixture
-def edge(broker):
+def edge(shared_broker, client):  # noqa: ARG001 - which declares the queue, and removes links
+    """The broker of the module with the queue `q`."""
+    yield shared_broker
+    close_channels()
+
+
+@pytest.fixture
+def own_edge(broker, own):  # noqa: ARG001 - which declares the queue
     """A broker of the test's own with the queue `q`."""
-    with Admin(broker.endpoint) as admin:
-        admin.declare_queue("q")
     return broker
 
 
 # --- stored, matched, permitted ---
 
 
-def test_from_a_delivery_to_its_permit(edge):
+async def test_from_a_delivery_to_its_permit(edge):
     """L5, L9, L10: a delivery is stored durably, and permitted once accepted at the edge."""
-
-    async def main():
-        async with make_link(edge.endpoint) as link:
-            assert await link.subscribe(Proof) == link.subscription
-            stored = await store(link, 1, [1, 2, 3])
-            assert (stored.rows, stored.matched, stored.permitted) == (3, 0, 0)
-            assert bodies(edge.endpoint) == [1, 2, 3]
-            assert accept(edge.endpoint, 2) == [1, 2]
-            assert await permitted(link, 2) == [1, 2]
-            assert accept(edge.endpoint, 1) == [3]
-            assert await permitted(link, 1) == [3]
-        found = info(edge.endpoint)
-        assert (found.taken, found.stored, found.permitted, found.held) == (3, 3, 3, 0)
-        assert (found.source, found.queue, found.live) == (SOURCE, "q", False)
-
-    asyncio.run(main())
+    async with make_link(edge.endpoint) as link:
+        assert await link.subscribe(Proof) == link.subscription
+        stored = await store(link, 1, [1, 2, 3])
+        assert (stored.rows, stored.matched, stored.permitted) == (3, 0, 0)
+        assert bodies(edge.endpoint) == [1, 2, 3]
+        assert accept(edge.endpoint, 2) == [1, 2]
+        assert await permitted(link, 2) == [1, 2]
+        assert accept(edge.endpoint, 1) == [3]
+        assert await permitted(link, 1) == [3]
+    found = info(edge.endpoint)
+    assert (found.taken, found.stored, found.permitted, found.held) == (3, 3, 3, 0)
+    assert (found.source, found.queue, found.live) == (SOURCE, "q", False)
 
 
-def test_what_is_delivered_again(edge):
+async def test_what_is_delivered_again(edge):
     """L5, L6, L11: a redelivery is matched if held, and permitted at once if settled."""
-
-    async def main():
-        async with make_link(edge.endpoint) as link:
-            await link.subscribe(Proof)
-            await store(link, 1, [1, 2, 3])
-            accept(edge.endpoint, 1)
-            assert await permitted(link, 1) == [1]
-            await link.subscribe(Proof)
-            again = await store(link, 1, [1, 2, 3, 4], redelivered=[True] * 3 + [False])
-            assert (again.matched, again.permitted) == (3, 1)
-            assert await permitted(link, 1) == [1]
-            assert bodies(edge.endpoint) == [2, 3, 4]
-
-    asyncio.run(main())
+    async with make_link(edge.endpoint) as link:
+        await link.subscribe(Proof)
+        await store(link, 1, [1, 2, 3])
+        accept(edge.endpoint, 1)
+        assert await permitted(link, 1) == [1]
+        await link.subscribe(Proof)
+        again = await store(link, 1, [1, 2, 3, 4], redelivered=[True] * 3 + [False])
+        assert (again.matched, again.permitted) == (3, 1)
+        assert await permitted(link, 1) == [1]
+        assert bodies(edge.endpoint) == [2, 3, 4]
 
 
-def test_stored_is_enough(edge):
+async def test_stored_is_enough(edge):
     """L9: with ack=stored the answer to the store is the permit."""
-
-    async def main():
-        async with make_link(edge.endpoint, ack="stored") as link:
-            await link.subscribe(Proof)
-            assert (await store(link, 1, [1, 2])).permitted == 2
-            assert await permitted(link, 2) == [1, 2]
-
-    asyncio.run(main())
+    async with make_link(edge.endpoint, ack="stored") as link:
+        await link.subscribe(Proof)
+        assert (await store(link, 1, [1, 2])).permitted == 2
+        assert await permitted(link, 2) == [1, 2]
 
 
-def test_some_at_once(edge):
+async def test_some_at_once(edge):
     """L15: deliveries flagged `at_once` are permitted when stored, others when accepted."""
-
-    async def main():
-        async with make_link(edge.endpoint) as link:
-            await link.subscribe(Proof)
-            stored = await store(link, 1, [1, 2, 3], at_once=[False, True, False])
-            assert [run.permitted for run in stored.runs] == [False, True, False]
-            assert await permitted(link, 1) == [2]
-            accept(edge.endpoint, 3)
-            assert await permitted(link, 2) == [1, 3]
-
-    asyncio.run(main())
+    async with make_link(edge.endpoint) as link:
+        await link.subscribe(Proof)
+        stored = await store(link, 1, [1, 2, 3], at_once=[False, True, False])
+        assert [run.permitted for run in stored.runs] == [False, True, False]
+        assert await permitted(link, 1) == [2]
+        accept(edge.endpoint, 3)
+        assert await permitted(link, 2) == [1, 3]
 
 
-def test_many_under_way_keep_their_order(edge):
+async def test_many_under_way_keep_their_order(edge):
     """L8: concurrent stores are in the queue in the order of the calls."""
-
-    async def main():
-        async with make_link(edge.endpoint) as link:
-            await link.subscribe(Proof)
-            ids = range(1, 30_001)
-            starts = range(0, len(ids), 1_000)
-            answers = await asyncio.gather(
-                *(store(link, at + 1, ids[at : at + 1_000]) for at in starts)
-            )
-            assert [answer.runs[0].first_number for answer in answers] == [at + 1 for at in starts]
-            assert bodies(edge.endpoint) == [*ids]
-            accept(edge.endpoint, 30_000)
-            assert await permitted(link, 30_000) == [*ids]
-
-    asyncio.run(main())
+    async with make_link(edge.endpoint) as link:
+        await link.subscribe(Proof)
+        ids = range(1, 30_001)
+        starts = range(0, len(ids), 1_000)
+        answers = await asyncio.gather(
+            *(store(link, at + 1, ids[at : at + 1_000]) for at in starts)
+        )
+        assert [answer.runs[0].first_number for answer in answers] == [at + 1 for at in starts]
+        assert bodies(edge.endpoint) == [*ids]
+        accept(edge.endpoint, 30_000)
+        assert await permitted(link, 30_000) == [*ids]
 
 
 # --- cuts and kills ---
@@ -183,69 +168,57 @@ def test_a_kill_between_stored_and_answered(sync, tmp_path):
     close_channels()
 
 
-def test_permits_after_a_kill(edge):
+async def test_permits_after_a_kill(own_edge):
     """L10: a restarted broker knows the numbers of held deliveries; each permit comes once."""
-
-    async def main():
-        async with make_link(edge.endpoint) as link:
-            await link.subscribe(Proof)
-            await store(link, 1, [1, 2, 3, 4])
-            accept(edge.endpoint, 2)
-            assert await permitted(link, 2) == [1, 2]
-            await asyncio.to_thread(edge.kill)
-            await eventually_async("the cut", lambda: not link.connected)
-            assert isinstance(link.outage, errors.BrokerUnavailableError)
-            waiting = asyncio.create_task(store(link, 5, [5]))
-            await asyncio.to_thread(edge.restart)
-            await waiting
-            accept(edge.endpoint, 3)
-            assert await permitted(link, 3) == [3, 4, 5]
-
-    asyncio.run(main())
+    async with make_link(own_edge.endpoint) as link:
+        await link.subscribe(Proof)
+        await store(link, 1, [1, 2, 3, 4])
+        accept(own_edge.endpoint, 2)
+        assert await permitted(link, 2) == [1, 2]
+        await asyncio.to_thread(own_edge.kill)
+        await eventually_async("the cut", lambda: not link.connected)
+        assert isinstance(link.outage, errors.BrokerUnavailableError)
+        waiting = asyncio.create_task(store(link, 5, [5]))
+        await asyncio.to_thread(own_edge.restart)
+        await waiting
+        accept(own_edge.endpoint, 3)
+        assert await permitted(link, 3) == [3, 4, 5]
 
 
 # --- one holder ---
 
 
-def test_a_second_holder_is_refused_while_the_first_is_live(edge, monkeypatch):
+async def test_a_second_holder_is_refused_while_the_first_is_live(edge, monkeypatch):
     """L1: a second holder of a link is refused while the first is live."""
     monkeypatch.setattr(limits, "HEARTBEAT_MS", 200)
-
-    async def main():
-        async with make_link(edge.endpoint):
-            with pytest.raises(errors.AlreadyHeldError, match="'l'"):
-                async with asyncio.timeout(SOON_S):
-                    await make_link(edge.endpoint).__aenter__()
-        # The first has ended, so this is not refused.
-        async with asyncio.timeout(SOON_S), make_link(edge.endpoint) as next_one:
-            assert next_one.epoch == 2
-
-    asyncio.run(main())
+    async with make_link(edge.endpoint):
+        with pytest.raises(errors.AlreadyHeldError, match="'l'"):
+            async with asyncio.timeout(SOON_S):
+                await make_link(edge.endpoint).__aenter__()
+    # The first has ended, so this is not refused.
+    async with asyncio.timeout(SOON_S), make_link(edge.endpoint) as next_one:
+        assert next_one.epoch == 2
 
 
-def test_a_holder_that_was_cut_off_is_fenced(edge):
+async def test_a_holder_that_was_cut_off_is_fenced(edge):
     """L1: the successor of a cut-off holder matches its deliveries; the old stream is refused."""
-
-    async def main():
-        with Client(edge.endpoint) as raw:
-            first = RawLink(raw)
-            first.deliver(first.subscribe(), 1, [1])
-            assert first.stored().rows == [1]
-            first.call.cancel()
-            async with asyncio.timeout(SOON_S), make_link(edge.endpoint) as link:
-                await link.subscribe(Proof)
-                assert (await store(link, 1, [1])).matched == 1
-                again = RawLink(raw, token=first.token)
-                refusal = again.error()
-                assert type(refusal) is errors.AlreadyHeldError
-
-    asyncio.run(main())
+    with Client(edge.endpoint) as raw:
+        first = RawLink(raw)
+        first.deliver(first.subscribe(), 1, [1])
+        assert first.stored().rows == [1]
+        first.call.cancel()
+        async with asyncio.timeout(SOON_S), make_link(edge.endpoint) as link:
+            await link.subscribe(Proof)
+            assert (await store(link, 1, [1])).matched == 1
+            again = RawLink(raw, token=first.token)
+            refusal = again.error()
+            assert type(refusal) is errors.AlreadyHeldError
 
 
 # --- refused for a while ---
 
 
-def test_a_full_queue(edge):
+async def test_a_full_queue(edge):
     """L20: deliveries that do not fit into a full queue wait, in order, until there is room."""
     with Admin(edge.endpoint) as admin:
         admin.declare_queue("q2", max_length=3)
@@ -254,122 +227,103 @@ def test_a_full_queue(edge):
         with Channel(edge.endpoint) as channel:
             return [int(each.body) for each in channel.get("q2", count, no_ack=True)]
 
-    async def main():
-        async with make_link(edge.endpoint, queue="q2") as link:
-            await link.subscribe(Proof)
-            waiting = [
-                asyncio.create_task(store(link, 1, [1, 2, 3, 4, 5])),
-                asyncio.create_task(store(link, 6, [6])),
-            ]
-            await eventually_async("the refusal", lambda: link.refusal)
-            assert isinstance(link.refusal, errors.QueueFullError)
-            with Admin(edge.endpoint) as admin:
-                # A part that fits is stored in between, which clears the refusal for a moment.
-                eventually("a part of them", lambda: admin.queue("q2").ready == 3)
-                eventually("the refusal", lambda: "full" in admin.link("l").refusal)
-            taken = []
-            while len(taken) < 6:
-                taken += await asyncio.to_thread(accept_q2, 1)
-            assert taken == [1, 2, 3, 4, 5, 6]
-            first, second = await asyncio.gather(*waiting)
-            assert (first.rows, second.rows) == (5, 1)
-            assert link.refusal is None
-            assert await permitted(link, 6) == [1, 2, 3, 4, 5, 6]
-
-    asyncio.run(main())
+    async with make_link(edge.endpoint, queue="q2") as link:
+        await link.subscribe(Proof)
+        waiting = [
+            asyncio.create_task(store(link, 1, [1, 2, 3, 4, 5])),
+            asyncio.create_task(store(link, 6, [6])),
+        ]
+        await eventually_async("the refusal", lambda: link.refusal)
+        assert isinstance(link.refusal, errors.QueueFullError)
+        with Admin(edge.endpoint) as admin:
+            # A part that fits is stored in between, which clears the refusal for a moment.
+            eventually("a part of them", lambda: admin.queue("q2").ready == 3)
+            eventually("the refusal", lambda: "full" in admin.link("l").refusal)
+        taken = []
+        while len(taken) < 6:
+            taken += await asyncio.to_thread(accept_q2, 1)
+        assert taken == [1, 2, 3, 4, 5, 6]
+        first, second = await asyncio.gather(*waiting)
+        assert (first.rows, second.rows) == (5, 1)
+        assert link.refusal is None
+        assert await permitted(link, 6) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_broker_that_is_drained(edge):
+async def test_a_broker_that_is_drained(own_edge):
     """L20, O6: a draining broker takes no deliveries; the link waits and goes on afterwards."""
-
-    async def main():
-        async with make_link(edge.endpoint) as link:
-            await link.subscribe(Proof)
-            with Admin(edge.endpoint) as admin:
-                admin.drain()
-                waiting = asyncio.create_task(store(link, 1, [1]))
-                await eventually_async("the refusal", lambda: link.refusal)
-                assert "drained" in link.refusal.message
-                assert bodies(edge.endpoint) == []
-                admin.drain(resume=True)
-            await waiting
-            assert bodies(edge.endpoint) == [1]
-
-    asyncio.run(main())
+    async with make_link(own_edge.endpoint) as link:
+        await link.subscribe(Proof)
+        with Admin(own_edge.endpoint) as admin:
+            admin.drain()
+            waiting = asyncio.create_task(store(link, 1, [1]))
+            await eventually_async("the refusal", lambda: link.refusal)
+            assert "drained" in link.refusal.message
+            assert bodies(own_edge.endpoint) == []
+            admin.drain(resume=True)
+        await waiting
+        assert bodies(own_edge.endpoint) == [1]
 
 
 # --- operators ---
 
 
-def test_a_link_is_paused(edge, monkeypatch):
+async def test_a_link_is_paused(edge, monkeypatch):
     """L25: a link's process learns of a pause at once and at each open; permits go on."""
     monkeypatch.setattr("ackq_link.edge.state._HEARTBEAT_S", 1_000)
-
-    async def main():
-        with Admin(edge.endpoint) as admin:
-            async with make_link(edge.endpoint) as link:
-                await link.subscribe(Proof)
-                await store(link, 1, [1])
-                changed = asyncio.create_task(link.changed())
-                assert admin.pause_link("l")
-                assert not admin.pause_link("l")
-                async with asyncio.timeout(SOON_S):
-                    await changed
-                assert link.paused
-                accept(edge.endpoint, 1)
-                assert await permitted(link, 1) == [1]
-            async with make_link(edge.endpoint) as link:
-                assert link.paused
-                assert admin.pause_link("l", paused=False)
-                await eventually_async("the resume", lambda: not link.paused)
-
-    asyncio.run(main())
+    with Admin(edge.endpoint) as admin:
+        async with make_link(edge.endpoint) as link:
+            await link.subscribe(Proof)
+            await store(link, 1, [1])
+            changed = asyncio.create_task(link.changed())
+            assert admin.pause_link("l")
+            assert not admin.pause_link("l")
+            async with asyncio.timeout(SOON_S):
+                await changed
+            assert link.paused
+            accept(edge.endpoint, 1)
+            assert await permitted(link, 1) == [1]
+        async with make_link(edge.endpoint) as link:
+            assert link.paused
+            assert admin.pause_link("l", paused=False)
+            await eventually_async("the resume", lambda: not link.paused)
 
 
-def test_a_link_is_removed(edge):
+async def test_a_link_is_removed(edge):
     """L25: a link is not removed while it runs, nor while it holds messages without `forget`."""
-
-    async def main():
-        with Admin(edge.endpoint) as admin:
-            async with make_link(edge.endpoint) as link:
-                await link.subscribe(Proof)
-                await store(link, 1, [1, 2])
-                accept(edge.endpoint, 1)
-                assert await permitted(link, 1) == [1]
-                with pytest.raises(errors.InUseError):
-                    admin.remove_link("l", forget=True)
-            with pytest.raises(errors.InUseError, match="1"):
-                admin.remove_link("l")
-            done = admin.remove_link("l", forget=True)
-            assert (done.held, done.unproven) == (1, 1)
-            with pytest.raises(errors.LinkNotFoundError):
-                admin.link("l")
-            assert admin.links() == []
-            with pytest.raises(errors.LinkNotFoundError):
-                admin.pause_link("l")
-
-    asyncio.run(main())
+    with Admin(edge.endpoint) as admin:
+        async with make_link(edge.endpoint) as link:
+            await link.subscribe(Proof)
+            await store(link, 1, [1, 2])
+            accept(edge.endpoint, 1)
+            assert await permitted(link, 1) == [1]
+            with pytest.raises(errors.InUseError):
+                admin.remove_link("l", forget=True)
+        with pytest.raises(errors.InUseError, match="1"):
+            admin.remove_link("l")
+        done = admin.remove_link("l", forget=True)
+        assert (done.held, done.unproven) == (1, 1)
+        with pytest.raises(errors.LinkNotFoundError):
+            admin.link("l")
+        assert admin.links() == []
+        with pytest.raises(errors.LinkNotFoundError):
+            admin.pause_link("l")
 
 
-def test_what_its_process_tells(edge, monkeypatch):
+async def test_what_its_process_tells(edge, monkeypatch):
     """L26: the report of a link's process is shown to operators while it runs."""
     monkeypatch.setattr("ackq_link.edge.state._HEARTBEAT_S", 0.05)
-
-    async def main():
-        with Admin(edge.endpoint) as admin:
-            async with make_link(edge.endpoint) as link:
-                await link.subscribe(Proof)
-                link.report(pb.LinkReport(window_messages=9, lives_left=2, limited_by="window"))
-                await store(link, 1, [1, 2])
-                shown = partial(admin.link, "l")
-                await eventually_async("it", shown, lambda found: found.report.window_messages == 9)
-                await eventually_async("the state", lambda: link.held, equals(2))
-                found = shown()
-                assert (found.live, found.held, found.report.limited_by) == (True, 2, "window")
-                assert found.report.lives_left == 2
-            assert admin.link("l").report == LinkReport()
-
-    asyncio.run(main())
+    with Admin(edge.endpoint) as admin:
+        async with make_link(edge.endpoint) as link:
+            await link.subscribe(Proof)
+            link.report(pb.LinkReport(window_messages=9, lives_left=2, limited_by="window"))
+            await store(link, 1, [1, 2])
+            shown = partial(admin.link, "l")
+            await eventually_async("it", shown, lambda found: found.report.window_messages == 9)
+            await eventually_async("the state", lambda: link.held, equals(2))
+            found = shown()
+            assert (found.live, found.held, found.report.limited_by) == (True, 2, "window")
+            assert found.report.lives_left == 2
+        assert admin.link("l").report == LinkReport()
 
 
 # --- hostile and wrong frames ---

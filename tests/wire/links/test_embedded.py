@@ -39,23 +39,27 @@ def inbound(rabbit, **keys):
     }
 
 
+@pytest.fixture(autouse=True)
+def _closed():
+    """Closes the channels to each test's edge."""
+    yield
+    close_channels()
+
+
 def test_it_comes_and_goes_with_the_driver(classic, tmp_path):
     """L9, L22: edge and links run with the driver, in and out, and continue at the next start."""
     back = {"name": "out", "direction": "out", "ack": None}
     classic.publish(range(50))
-    try:
-        with links.embedded(tmp_path / "edge", [inbound(classic)], temporary=True) as edge:
-            assert "in" in edge.guarantees[0]
-            queue = EdgeQueue(edge.endpoint)
-            eventually("the remote messages", lambda: queue.ready, equals(50))
-            edge.check()
-        assert classic.ready == 0
-        keys = {name: value for name, value in inbound(classic, **back).items() if value}
-        with links.embedded(tmp_path / "edge", [keys], temporary=True) as edge:
-            eventually("the messages", lambda: EdgeQueue(edge.endpoint).total, equals(0))
-        assert [int(properties.message_id) for properties, _ in classic.take()] == [*range(50)]
-    finally:
-        close_channels()
+    with links.embedded(tmp_path / "edge", [inbound(classic)], temporary=True) as edge:
+        assert "in" in edge.guarantees[0]
+        queue = EdgeQueue(edge.endpoint)
+        eventually("the remote messages", lambda: queue.ready, equals(50))
+        edge.check()
+    assert classic.ready == 0
+    keys = {name: value for name, value in inbound(classic, **back).items() if value}
+    with links.embedded(tmp_path / "edge", [keys], temporary=True) as edge:
+        eventually("the messages", lambda: EdgeQueue(edge.endpoint).total, equals(0))
+    assert [int(properties.message_id) for properties, _ in classic.take()] == [*range(50)]
 
 
 def test_links_of_a_file(classic, tmp_path):
@@ -64,13 +68,10 @@ def test_links_of_a_file(classic, tmp_path):
     config = tmp_path / "links.toml"
     config.write_text("\n".join(["[edge]", "endpoint = '127.0.0.1:1'", "[[link]]", *lines]))
     classic.publish(range(5))
-    try:
-        with links.embedded(tmp_path / "edge", config=config, temporary=True) as edge:
-            eventually("the messages", lambda: EdgeQueue(edge.endpoint).ready, equals(5))
-            with Admin(edge.endpoint) as admin:
-                admin.declare_queue("q", passive=True)
-    finally:
-        close_channels()
+    with links.embedded(tmp_path / "edge", config=config, temporary=True) as edge:
+        eventually("the messages", lambda: EdgeQueue(edge.endpoint).ready, equals(5))
+        with Admin(edge.endpoint) as admin:
+            admin.declare_queue("q", passive=True)
 
 
 def test_a_temporary_directory_is_refused(tmp_path):
@@ -98,25 +99,19 @@ def test_a_link_that_cannot_start_says_why(classic, tmp_path):
     """L17: a link that cannot start raises the reason with the remedy, and no process remains."""
     nowhere = inbound(classic, **{"broker-queue": "nowhere"})
     edge = links.embedded(tmp_path / "edge", [nowhere], temporary=True)
-    try:
-        with pytest.raises(BrokerUnavailableError, match=r"there is no 'nowhere'.*Declare it"):
-            edge.__enter__()
-    finally:
-        close_channels()
+    with pytest.raises(BrokerUnavailableError, match=r"there is no 'nowhere'.*Declare it"):
+        edge.__enter__()
     assert not edge.broker.alive()
 
 
 def test_a_link_that_ends_is_told(classic, tmp_path):
     """L17: `check` raises when a link's process has ended."""
-    try:
-        with links.embedded(tmp_path / "edge", [inbound(classic)], temporary=True) as edge:
-            (child,) = edge._children
-            child.kill()
-            child.wait()
-            with pytest.raises(BrokerUnavailableError, match=r"ended \(killed by SIGKILL"):
-                edge.check()
-    finally:
-        close_channels()
+    with links.embedded(tmp_path / "edge", [inbound(classic)], temporary=True) as edge:
+        (child,) = edge._children
+        child.kill()
+        child.wait()
+        with pytest.raises(BrokerUnavailableError, match=r"ended \(killed by SIGKILL"):
+            edge.check()
 
 
 def test_nothing_outlives_a_driver_that_is_killed(classic, tmp_path):

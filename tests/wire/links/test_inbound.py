@@ -9,7 +9,6 @@ import pytest
 from ackq.client import Admin, Channel
 from ackq.info import LinkInfo
 from tests.eventually import SOON_S, equals
-from tests.fakes.relay import Relay
 from tests.wire.links.accepting import Accepting
 from tests.wire.links.conftest import eventually
 
@@ -18,12 +17,15 @@ PREFETCH = 50
 
 def inbound(links, rabbit, edge, port=None, endpoint=None, **keys):
     return links(
-        edge=endpoint or edge.endpoint,
-        direction="in",
-        broker=f"amqp://127.0.0.1:{port or rabbit.port}",
-        broker_queue=rabbit.queue,
-        queue="q",
-        **{"prefetch": PREFETCH, **keys},
+        **{
+            "edge": endpoint or edge.endpoint,
+            "direction": "in",
+            "broker": f"amqp://127.0.0.1:{port or rabbit.port}",
+            "broker_queue": rabbit.queue,
+            "queue": "q",
+            "prefetch": PREFETCH,
+            **keys,
+        }
     )
 
 
@@ -198,43 +200,37 @@ def test_kills_without_ids(rabbit, rabbitmq_dialect, edge, links, identical):
     assert 0 <= doubled <= info(edge).ambiguous <= kills * PREFETCH
 
 
-def test_cuts_there(classic, edge, links):
+def test_cuts_there(classic, edge, links, relay_to):
     """L12, L17: reset connections to RabbitMQ neither lose nor double messages."""
     count = 400
-    relay = Relay(f"127.0.0.1:{classic.port}")
-    try:
-        classic.publish(range(count))
-        link = inbound(links, classic, edge, port=relay.port)
-        accepting = Accepting(edge.endpoint)
-        for cut in (1, 2):
-            take(accepting, cut * count // 4)
-            relay.cut()
-            relay.heal()
-        drained(edge, accepting, count)
-        assert link.stop() == 0
-        assert accepting.ids == list(range(count))
-        assert classic.ready == 0
-    finally:
-        relay.close()
-
-
-def test_cuts_here(classic, edge, links):
-    """L20: reset connections to the edge end no remote consumer, and double nothing."""
-    count = 400
-    relay = Relay(edge.endpoint)
-    try:
-        classic.publish(range(count))
-        link = inbound(links, classic, edge, endpoint=relay.endpoint)
-        accepting = Accepting(edge.endpoint)
-        take(accepting, count // 4)
+    relay = relay_to(f"127.0.0.1:{classic.port}")
+    classic.publish(range(count))
+    link = inbound(links, classic, edge, port=relay.port)
+    accepting = Accepting(edge.endpoint)
+    for cut in (1, 2):
+        take(accepting, cut * count // 4)
         relay.cut()
         relay.heal()
-        drained(edge, accepting, count)
-        assert link.stop() == 0
-        assert accepting.ids == list(range(count))
-        assert events(link, "stopped")[0]["cuts"] == 0
-    finally:
-        relay.close()
+    drained(edge, accepting, count)
+    assert link.stop() == 0
+    assert accepting.ids == list(range(count))
+    assert classic.ready == 0
+
+
+def test_cuts_here(classic, edge, links, relay_to):
+    """L20: reset connections to the edge end no remote consumer, and double nothing."""
+    count = 400
+    relay = relay_to(edge.endpoint)
+    classic.publish(range(count))
+    link = inbound(links, classic, edge, endpoint=relay.endpoint)
+    accepting = Accepting(edge.endpoint)
+    take(accepting, count // 4)
+    relay.cut()
+    relay.heal()
+    drained(edge, accepting, count)
+    assert link.stop() == 0
+    assert accepting.ids == list(range(count))
+    assert events(link, "stopped")[0]["cuts"] == 0
 
 
 def test_the_edge_is_killed(classic, edge, broker, links):
@@ -325,38 +321,24 @@ def test_held_too_long_is_an_error(classic, edge, links):
     assert classic.ready == 5
 
 
-def test_few_lives(rabbitmq_dialect, edge, links):
+def test_few_lives(queue_of, edge, links):
     """L16: with a delivery limit of 3, 20 kills of the link lose and dead-letter no message."""
-    from tests.wire.links.conftest import Rabbit
-
-    dead = Rabbit(rabbitmq_dialect.port, "classic")
-    queue = Rabbit(
-        rabbitmq_dialect.port,
-        "quorum",
-        {
-            "x-delivery-limit": 3,
-            "x-dead-letter-exchange": "",
-            "x-dead-letter-routing-key": dead.queue,
-        },
-    )
-    try:
-        count = 400
-        queue.publish(range(count))
-        link = inbound(links, queue, edge, delivery_limit=3, dead_letters=True, prefetch=20)
-        accepting = Accepting(edge.endpoint)
-        for kill in range(20):
-            eventually("progress", TakenMore(edge))
-            if kill % 4 == 0:
-                accepting.step(15)
-            link.kill()
-            link.start()
-        drained(edge, accepting, count)
-        assert link.stop() == 0
-        assert dead.ready == 0
-        assert sorted(accepting.ids) == list(range(count))
-    finally:
-        queue.delete()
-        dead.delete()
+    dead, count = queue_of(), 400
+    letters = {"dead_letter_exchange": "", "dead_letter_routing_key": dead.queue}
+    queue = queue_of("quorum", delivery_limit=3, **letters)
+    queue.publish(range(count))
+    link = inbound(links, queue, edge, delivery_limit=3, dead_letters=True, prefetch=20)
+    accepting = Accepting(edge.endpoint)
+    for kill in range(20):
+        eventually("progress", TakenMore(edge))
+        if kill % 4 == 0:
+            accepting.step(15)
+        link.kill()
+        link.start()
+    drained(edge, accepting, count)
+    assert link.stop() == 0
+    assert dead.ready == 0
+    assert sorted(accepting.ids) == list(range(count))
 
 
 class TakenMore:
@@ -418,17 +400,7 @@ def test_what_is_refused_at_the_start(classic, edge, links, change, remedy):
         admin.declare_queue("head", max_length=5, overflow="drop-head")
     values = {"port": classic.port, "queue": classic.queue}
     change = {k: v.format(**values) if isinstance(v, str) else v for k, v in change.items()}
-    if "broker" not in change:
-        change["broker"] = f"amqp://127.0.0.1:{classic.port}"
-    link = links(
-        **{
-            "edge": edge.endpoint,
-            "direction": "in",
-            "broker_queue": classic.queue,
-            "queue": "q",
-            **change,
-        }
-    )
+    link = inbound(links, classic, edge, **change)
     assert eventually("its end", lambda: link.ended) == 2
     assert remedy.format(**values) in link.log.splitlines()[-1]
     assert classic.ready == 1

@@ -13,7 +13,7 @@ from ackq_link.amqp091 import fields
 from ackq_link.amqp091.properties import _unpacked
 from tests.eventually import equals
 from tests.unit.link.amqp091.wire import message, same, sent, table_of
-from tests.wire.links.conftest import Rabbit, eventually
+from tests.wire.links.conftest import eventually
 from tests.wire.links.test_inbound import events, inbound, info
 from tests.wire.links.test_outbound import delayed, outbound, reported
 
@@ -87,11 +87,9 @@ def with_id(number, properties):
 
 
 @pytest.fixture
-def beyond(rabbitmq_dialect):
+def beyond(queue_of):
     """A second RabbitMQ queue, for outbound messages."""
-    queue = Rabbit(rabbitmq_dialect.port, "classic")
-    yield queue
-    queue.delete()
+    return queue_of()
 
 
 def test_each_message_comes_out_as_it_went_in(rabbit, beyond, edge, links):
@@ -141,24 +139,19 @@ def test_it_is_rejected_where_the_user_says_so(rabbit, edge, links):
     eventually("the remote messages", lambda: rabbit.ready, equals(2))
 
 
-def test_a_stream_is_refused(rabbitmq_dialect, edge, links):
+def test_a_stream_is_refused(queue_of, edge, links):
     """L14: a stream is refused by its first delivery; a queue's message with its header is not."""
-    stream = Rabbit(rabbitmq_dialect.port, "stream")
-    queue = Rabbit(rabbitmq_dialect.port, "classic")
-    try:
-        link = inbound(links, stream, edge)
-        eventually("connected", lambda: events(link, "connected"))
-        stream.publish([0])
-        eventually("its end", lambda: link.ended, equals(2))
-        assert "is a stream" in link.log
-        assert edge.total == 0
-        queue.publish([1], headers={"x-stream-offset": 5})
-        other = inbound(links, queue, edge, name="other")
-        eventually("the messages", lambda: edge.ready, equals(1))
-        assert other.stop() == 0
-    finally:
-        stream.delete()
-        queue.delete()
+    stream, queue = queue_of("stream"), queue_of()
+    link = inbound(links, stream, edge)
+    eventually("connected", lambda: events(link, "connected"))
+    stream.publish([0])
+    eventually("its end", lambda: link.ended, equals(2))
+    assert "is a stream" in link.log
+    assert edge.total == 0
+    queue.publish([1], headers={"x-stream-offset": 5})
+    other = inbound(links, queue, edge, name="other")
+    eventually("the messages", lambda: edge.ready, equals(1))
+    assert other.stop() == 0
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import pyarrow as pa
 from ackq.client import Admin, Publisher
 from ackq.diagnosis.link_state import outbound_sentences
 from tests.eventually import equals
-from tests.fakes.relay import Relay
 from tests.wire.links.conftest import eventually
 
 PREFETCH = 50
@@ -108,56 +107,48 @@ def test_kills(rabbit, edge, links):
     taken(rabbit, count, kills)
 
 
-def test_cuts(classic, edge, links):
+def test_cuts(classic, edge, links, relay_to):
     """L17, L22: cuts of the connection to RabbitMQ, then to the edge, lose nothing."""
     count = 1_000
-    there, here = Relay(f"127.0.0.1:{classic.port}"), Relay(edge.endpoint)
-    try:
-        edge.publish(range(count))
-        link = outbound(links, classic, edge, port=there.port, endpoint=here.endpoint)
-        eventually("progress", lambda: edge.total <= count * 3 // 4)
-        there.cut()
-        there.heal()
-        (shown,) = reported(edge, lambda each: each.cuts)
-        assert shown.reason
-        eventually("progress", lambda: edge.total <= count // 2)
-        here.cut()
-        here.heal()
-        eventually("the messages", lambda: edge.total, equals(0))
-        assert link.stop() == 0
-        taken(classic, count, 2)
-    finally:
-        there.close()
-        here.close()
+    there, here = relay_to(f"127.0.0.1:{classic.port}"), relay_to(edge.endpoint)
+    edge.publish(range(count))
+    link = outbound(links, classic, edge, port=there.port, endpoint=here.endpoint)
+    eventually("progress", lambda: edge.total <= count * 3 // 4)
+    there.cut()
+    there.heal()
+    (shown,) = reported(edge, lambda each: each.cuts)
+    assert shown.reason
+    eventually("progress", lambda: edge.total <= count // 2)
+    here.cut()
+    here.heal()
+    eventually("the messages", lambda: edge.total, equals(0))
+    assert link.stop() == 0
+    taken(classic, count, 2)
 
 
-def test_what_is_sent_again_has_its_id(classic, edge, links):
+def test_what_is_sent_again_has_its_id(classic, edge, links, relay_to):
     """L23: messages sent again, after lost confirms or a kill, have the same generated ids."""
-    there, here = Relay(f"127.0.0.1:{classic.port}"), Relay(edge.endpoint)
-    try:
-        link = outbound(links, classic, edge, port=there.port, endpoint=here.endpoint)
-        eventually("connected", lambda: "link_connected" in link.log)
-        there.hold("to_client")
-        publish_without_ids(edge, range(100))
-        eventually("a share", lambda: classic.ready >= SHARE)
-        assert edge.total == 100
-        there.cut()
-        there.release()
-        there.heal()
-        eventually("the messages", lambda: edge.total, equals(0))
-        first = classic.ready
-        assert first >= 100 + SHARE
-        here.hold("to_broker")
-        publish_without_ids(edge, range(100, 200))
-        eventually("a share", lambda: classic.ready >= first + SHARE)
-        link.kill()
-        here.release()
-        link.start()
-        eventually("the messages", lambda: edge.total, equals(0))
-        assert link.stop() == 0
-    finally:
-        there.close()
-        here.close()
+    there, here = relay_to(f"127.0.0.1:{classic.port}"), relay_to(edge.endpoint)
+    link = outbound(links, classic, edge, port=there.port, endpoint=here.endpoint)
+    eventually("connected", lambda: "link_connected" in link.log)
+    there.hold("to_client")
+    publish_without_ids(edge, range(100))
+    eventually("a share", lambda: classic.ready >= SHARE)
+    assert edge.total == 100
+    there.cut()
+    there.release()
+    there.heal()
+    eventually("the messages", lambda: edge.total, equals(0))
+    first = classic.ready
+    assert first >= 100 + SHARE
+    here.hold("to_broker")
+    publish_without_ids(edge, range(100, 200))
+    eventually("a share", lambda: classic.ready >= first + SHARE)
+    link.kill()
+    here.release()
+    link.start()
+    eventually("the messages", lambda: edge.total, equals(0))
+    assert link.stop() == 0
     assert doubts(link) >= SHARE
     sent = [(properties.message_id, int(body)) for properties, body in classic.take()]
     assert len(sent) >= 200 + 2 * SHARE

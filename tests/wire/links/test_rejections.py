@@ -8,7 +8,7 @@ import pytest
 from ackq.client import Admin, Channel
 from ackq.errors import QueueNotFoundError
 from tests.eventually import SOON_S, equals
-from tests.wire.links.conftest import Rabbit, eventually
+from tests.wire.links.conftest import eventually
 from tests.wire.links.test_inbound import events, inbound, info
 
 COUNT = 30
@@ -17,13 +17,12 @@ OTHERS = sorted({*range(COUNT)} - {*REJECTED})
 
 
 @pytest.fixture
-def dead(rabbitmq_dialect, rabbit):
+def dead(queue_of, rabbit):
     """The dead-letter queue of `rabbit`, which is declared again with it."""
-    queue = Rabbit(rabbitmq_dialect.port, "classic")
+    queue = queue_of()
     rabbit.delete()
     rabbit.declare({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue.queue})
-    yield queue
-    queue.delete()
+    return queue
 
 
 def linked(links, rabbit, edge, **keys):

@@ -19,8 +19,8 @@ def source_of(rabbit, window=WINDOW, window_bytes=1 << 20):
     return QueueSource(address, rabbit.queue, "link", Limits(window, window_bytes))
 
 
-def run(test):
-    asyncio.run(asyncio.wait_for(test(), 2 * WAIT_S))
+def RUN(test):  # noqa: N802 - runs this module's coroutines
+    asyncio.run(asyncio.wait_for(test, 2 * WAIT_S))
 
 
 async def taken(subscription, count):
@@ -38,148 +38,117 @@ async def gone(rabbit, count):
     await eventually_async("the queue", lambda: rabbit.ready, equals(count), within_s=WAIT_S)
 
 
-def test_any_order(rabbit):
+async def test_any_order(rabbit):
     """L12: messages acknowledged out of order are removed, the others redelivered in order."""
-
-    async def test():
-        rabbit.publish(range(10))
-        subscription = await source_of(rabbit).subscribe()
-        await taken(subscription, 10)
-        for first, last in [(7, 8), (3, 4), (1, 1)]:
-            subscription.settle(first, last)
-        await subscription.close()
-        await gone(rabbit, 5)
-        subscription = await source_of(rabbit).subscribe()
-        again = await taken(subscription, 5)
-        bodies = [body for each in again for body in each.rows.column("body").to_pylist()]
-        assert bodies == [b"1", b"4", b"5", b"8", b"9"]
-        assert all(flag for each in again for flag in each.redelivered)
-        await subscription.close()
-
-    run(test)
+    rabbit.publish(range(10))
+    subscription = await source_of(rabbit).subscribe()
+    await taken(subscription, 10)
+    for first, last in [(7, 8), (3, 4), (1, 1)]:
+        subscription.settle(first, last)
+    await subscription.close()
+    await gone(rabbit, 5)
+    subscription = await source_of(rabbit).subscribe()
+    again = await taken(subscription, 5)
+    bodies = [body for each in again for body in each.rows.column("body").to_pylist()]
+    assert bodies == [b"1", b"4", b"5", b"8", b"9"]
+    assert all(flag for each in again for flag in each.redelivered)
+    await subscription.close()
 
 
-def test_redelivery_changes_no_row(rabbit):
+async def test_redelivery_changes_no_row(rabbit):
     """L3, L16: redelivery does not change fingerprints; quorum queues count deliveries apart."""
-
-    async def test():
-        rabbit.publish(range(3), headers={"a": "b", "n": 1}, timestamp=1_700_000_000)
-        prints, counts = [], []
-        for _ in range(3):
-            subscription = await source_of(rabbit).subscribe()
-            batches = await taken(subscription, 3)
-            prints.append([each for batch in batches for each in fingerprints(batch.rows)])
-            counts.append([each for batch in batches for each in batch.delivery_counts])
-            await subscription.close(requeue=True)
-            await gone(rabbit, 3)
-        assert prints[0] == prints[1] == prints[2]
-        assert len(set(prints[0])) == 3
-        quorum = rabbit.kind == "quorum"
-        assert counts == ([[], [1, 1, 1], [2, 2, 2]] if quorum else [[], [], []])
-
-    run(test)
+    rabbit.publish(range(3), headers={"a": "b", "n": 1}, timestamp=1_700_000_000)
+    prints, counts = [], []
+    for _ in range(3):
+        subscription = await source_of(rabbit).subscribe()
+        batches = await taken(subscription, 3)
+        prints.append([each for batch in batches for each in fingerprints(batch.rows)])
+        counts.append([each for batch in batches for each in batch.delivery_counts])
+        await subscription.close(requeue=True)
+        await gone(rabbit, 3)
+    assert prints[0] == prints[1] == prints[2]
+    assert len(set(prints[0])) == 3
+    quorum = rabbit.kind == "quorum"
+    assert counts == ([[], [1, 1, 1], [2, 2, 2]] if quorum else [[], [], []])
 
 
-def test_credit_proves(rabbit):
+async def test_credit_proves(rabbit):
     """L10: a delivery beyond the window proves acknowledgements, in the end all but a window."""
-
-    async def test():
-        count = 5 * WINDOW
-        rabbit.publish(range(count))
-        subscription = await source_of(rabbit).subscribe()
-        await taken(subscription, WINDOW)
-        assert subscription.proven == 0
-        subscription.settle(1, 5)
-        await taken(subscription, 5)
-        assert subscription.proven == 5
-        subscription.settle(11, 15)
-        subscription.settle(6, 10)
-        await taken(subscription, 10)
-        assert subscription.proven == 15
-        for first in range(16, count + 1, 5):
-            subscription.settle(first, first + 4)
-            if first + 4 + WINDOW <= count:
-                await taken(subscription, 5)
-        assert subscription.proven == count - WINDOW
-        await subscription.close()
-        await gone(rabbit, 0)
-
-    run(test)
+    count = 5 * WINDOW
+    rabbit.publish(range(count))
+    subscription = await source_of(rabbit).subscribe()
+    await taken(subscription, WINDOW)
+    assert subscription.proven == 0
+    subscription.settle(1, 5)
+    await taken(subscription, 5)
+    assert subscription.proven == 5
+    subscription.settle(11, 15)
+    subscription.settle(6, 10)
+    await taken(subscription, 10)
+    assert subscription.proven == 15
+    for first in range(16, count + 1, 5):
+        subscription.settle(first, first + 4)
+        if first + 4 + WINDOW <= count:
+            await taken(subscription, 5)
+    assert subscription.proven == count - WINDOW
+    await subscription.close()
+    await gone(rabbit, 0)
 
 
-def test_the_window_in_bytes(rabbit):
+async def test_the_window_in_bytes(rabbit):
     """L10, L19: at the byte window consumers replace each other without gaps; acks are proven."""
-
-    async def test():
-        count, size = 200, 200
-        rabbit.publish([f"{n:0{size}d}" for n in range(count)])
-        subscription = await source_of(rabbit, 50, 20 * size).subscribe()
-        got = 0
-        while got < count:
-            batch = await subscription.deliver()
-            bodies = batch.rows.column("body").to_pylist()
-            assert bodies == [b"%0*d" % (size, n) for n in range(got, got + len(bodies))]
-            got += len(bodies)
-            subscription.settle(batch.first_tag, batch.last_tag)
-        assert subscription.proven >= count - 100
-        await subscription.close()
-        await gone(rabbit, 0)
-
-    run(test)
+    count, size = 200, 200
+    rabbit.publish([f"{n:0{size}d}" for n in range(count)])
+    subscription = await source_of(rabbit, 50, 20 * size).subscribe()
+    got = 0
+    while got < count:
+        batch = await subscription.deliver()
+        bodies = batch.rows.column("body").to_pylist()
+        assert bodies == [b"%0*d" % (size, n) for n in range(got, got + len(bodies))]
+        got += len(bodies)
+        subscription.settle(batch.first_tag, batch.last_tag)
+    assert subscription.proven >= count - 100
+    await subscription.close()
+    await gone(rabbit, 0)
 
 
-def test_a_rejection(rabbitmq_dialect, rabbit):
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+async def test_a_rejection(queue_of, kind):
     """L13: a rejected delivery goes to RabbitMQ's dead-letter exchange."""
-    from tests.wire.links.conftest import Rabbit
-
-    async def test():
-        rabbit.publish([0, 1])
-        subscription = await source_of(rabbit).subscribe()
-        await taken(subscription, 2)
-        subscription.reject(2, 2)
-        subscription.settle(1, 1)
-        await subscription.close()
-        await gone(rabbit, 0)
-        await gone(dead, 1)
-
-    dead = Rabbit(rabbitmq_dialect.port, "classic")
-    try:
-        rabbit.delete()
-        rabbit.declare({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead.queue})
-        run(test)
-    finally:
-        dead.delete()
+    dead = queue_of()
+    letters = {"dead_letter_exchange": "", "dead_letter_routing_key": dead.queue}
+    rabbit = queue_of(kind, **letters)
+    rabbit.publish([0, 1])
+    subscription = await source_of(rabbit).subscribe()
+    await taken(subscription, 2)
+    subscription.reject(2, 2)
+    subscription.settle(1, 1)
+    await subscription.close()
+    await gone(rabbit, 0)
+    await gone(dead, 1)
 
 
-def test_what_is_learnt(rabbit):
+async def test_what_is_learnt(rabbit):
     """L14: AMQP reports the version only; a redelivery reveals a quorum queue."""
-
-    async def test():
-        rabbit.publish([0])
-        source = source_of(rabbit)
-        first = await source.learn()
-        assert (first.kind, first.delivery_limit, first.requeue_counts) == ("", None, True)
-        for _ in range(2):
-            subscription = await source.subscribe()
-            await taken(subscription, 1)
-            await subscription.close()
-            await gone(rabbit, 1)
-        after = await source.learn()
-        if rabbit.kind == "quorum":
-            assert (after.kind, after.delivery_limit) == ("quorum", 0)
-        assert source.identity == f"amqp://127.0.0.1:{rabbit.port}/%2F, queue {rabbit.queue}"
-
-    run(test)
+    rabbit.publish([0])
+    source = source_of(rabbit)
+    first = await source.learn()
+    assert (first.kind, first.delivery_limit, first.requeue_counts) == ("", None, True)
+    for _ in range(2):
+        subscription = await source.subscribe()
+        await taken(subscription, 1)
+        await subscription.close()
+        await gone(rabbit, 1)
+    after = await source.learn()
+    if rabbit.kind == "quorum":
+        assert (after.kind, after.delivery_limit) == ("quorum", 0)
+    assert source.identity == f"amqp://127.0.0.1:{rabbit.port}/%2F, queue {rabbit.queue}"
 
 
-def test_learning_of_no_queue(rabbit):
+async def test_learning_of_no_queue(rabbit):
     """L14, L17: learning about a missing queue is refused, with the remedy."""
-
-    async def test():
-        rabbit.delete()
-        with pytest.raises(CutError, match="Declare it at that broker") as raised:
-            await source_of(rabbit).learn()
-        assert raised.value.refusal is not None
-        rabbit.declare()
-
-    run(test)
+    rabbit.delete()
+    with pytest.raises(CutError, match="Declare it at that broker") as raised:
+        await source_of(rabbit).learn()
+    assert raised.value.refusal is not None
+    rabbit.declare()

@@ -7,7 +7,7 @@ import pytest
 from ackq.client import Admin, Channel
 from tests.eventually import equals
 from tests.wire.links.accepting import Accepting
-from tests.wire.links.conftest import Rabbit, eventually
+from tests.wire.links.conftest import eventually
 from tests.wire.links.test_inbound import PREFETCH, drained, events, inbound, info, take
 
 HELD = 10
@@ -76,33 +76,22 @@ def test_some_of_them(rabbit, edge, held):
     assert vanished(held) == [4]
 
 
-def test_expired(rabbitmq_dialect, edge, links):
+def test_expired(queue_of, edge, links):
     """L18: messages that expired at RabbitMQ meanwhile are logged, and processed at the edge."""
-    dead = Rabbit(rabbitmq_dialect.port, "classic")
-    queue = Rabbit(
-        rabbitmq_dialect.port,
-        "classic",
-        {
-            "x-message-ttl": 4_000,
-            "x-dead-letter-exchange": "",
-            "x-dead-letter-routing-key": dead.queue,
-        },
-    )
-    try:
-        link = inbound(links, queue, edge, heartbeat=1)
-        # A message that waits for the link's start expires before it is delivered.
-        eventually("the consumer", lambda: queue.consumers, equals(1))
-        queue.publish(range(HELD))
-        eventually("the messages", lambda: edge.ready, equals(HELD))
-        link.kill()
-        eventually("the dead letters", lambda: dead.ready, equals(HELD))
-        link.start()
-        eventually("the log", lambda: vanished(link), equals([HELD]))
-        assert edge.ids == list(range(HELD))
-        assert link.stop() == 0
-    finally:
-        queue.delete()
-        dead.delete()
+    dead = queue_of()
+    letters = {"dead_letter_exchange": "", "dead_letter_routing_key": dead.queue}
+    queue = queue_of(message_ttl=4_000, **letters)
+    link = inbound(links, queue, edge, heartbeat=1)
+    # A message that waits for the link's start expires before it is delivered.
+    eventually("the consumer", lambda: queue.consumers, equals(1))
+    queue.publish(range(HELD))
+    eventually("the messages", lambda: edge.ready, equals(HELD))
+    link.kill()
+    eventually("the dead letters", lambda: dead.ready, equals(HELD))
+    link.start()
+    eventually("the log", lambda: vanished(link), equals([HELD]))
+    assert edge.ids == list(range(HELD))
+    assert link.stop() == 0
 
 
 def test_what_is_late_does_not_count(rabbit, edge, held):

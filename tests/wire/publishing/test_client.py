@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 
 import pyarrow as pa
 import pytest
@@ -24,7 +23,6 @@ from ackq.wire import columns
 from ackq_broker.engine import recovery
 from ackq_broker.service.blocks import ingest
 from tests.eventually import SOON_S, equals, eventually
-from tests.fakes.relay import Relay
 from tests.unit.client.publishing.scripts import KINDS
 
 BOTH = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -98,13 +96,12 @@ def test_a_queue_that_does_not_exist_fails_its_publish(broker, admin, kind):
 
 @pytest.mark.parametrize("lost", ["cut", "killed"])
 @pytest.mark.parametrize("heard", [False, True])
-def test_returns_that_were_lost_with_the_answer_to_a_commit(broker, admin, lost, heard):
+def test_returns_that_were_lost_with_the_answer_to_a_commit(broker, admin, relay_to, lost, heard):
     """P7, P13: returns lost with a commit's answer are reported later, also after a kill."""
-    relay = Relay(broker.endpoint)
+    relay = relay_to(broker.endpoint)
     returned = []
     on_return = returned.append if heard else None
     with (
-        closing(relay),
         TransactionalPublisher(
             relay.endpoint, routing_key="orders", mandatory=True, on_return=on_return
         ) as out,

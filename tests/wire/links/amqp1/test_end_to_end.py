@@ -6,7 +6,6 @@ needs("proton", "amqp1")
 
 from ackq.client import Admin, Publisher  # noqa: E402
 from tests.wire.links.accepting import Accepting  # noqa: E402
-from tests.wire.links.amqp1.servers import PASSWORD  # noqa: E402
 from tests.wire.links.conftest import eventually  # noqa: E402
 from tests.wire.links.test_inbound import inbound  # noqa: E402
 
@@ -14,24 +13,7 @@ COUNT, STEP = 300, 40
 PREFETCH = 50
 
 
-def outbound(links, artemis, edge, folder):
-    """Starts a link from the queue `results` to Artemis."""
-    password = folder / "password"
-    password.touch(0o600)
-    password.write_text(PASSWORD)
-    return links(
-        edge=edge.endpoint,
-        direction="out",
-        protocol="amqp1",
-        broker=artemis.url,
-        password_file=str(password),
-        broker_queue=artemis.queue,
-        queue="results",
-        prefetch=PREFETCH,
-    )
-
-
-def test_exactly_once_with_ids(classic, artemis, edge, links, tmp_path):
+def test_exactly_once_with_ids(classic, artemis, edge, links, outbound):
     """L24: with ids, and both links killed in mid-flow, Artemis has each message once.
 
     Instead of Spark a reader takes batches, and publishes the rows of each under their ids.
@@ -39,7 +21,7 @@ def test_exactly_once_with_ids(classic, artemis, edge, links, tmp_path):
     with Admin(edge.endpoint) as admin:
         admin.declare_queue("results")
     classic.publish(range(COUNT))
-    both = [inbound(links, classic, edge), outbound(links, artemis, edge, tmp_path)]
+    both = [inbound(links, classic, edge), outbound(artemis, queue="results")]
     accepting, passed = Accepting(edge.endpoint), 0
     with Publisher(edge.endpoint, routing_key="results") as publisher:
         for killed in (both[0], both[1], both[0], both[1]):

@@ -12,38 +12,12 @@ from proton import int32  # noqa: E402
 
 from ackq.client import Channel  # noqa: E402
 from tests.eventually import SOON_S, equals  # noqa: E402
-from tests.fakes.relay import Relay  # noqa: E402
 from tests.wire.links.accepting import Accepting  # noqa: E402
 from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, PASSWORD  # noqa: E402
 from tests.wire.links.conftest import eventually  # noqa: E402
 from tests.wire.links.test_inbound import drained, info, take  # noqa: E402
 
 PREFETCH = 50
-
-
-@pytest.fixture
-def inbound(links, edge, tmp_path):
-    """Returns a function that starts a link from a remote queue to the edge's."""
-    password = tmp_path / "password"
-    password.touch(0o600)
-    password.write_text(PASSWORD)
-
-    def start(peer, **keys):
-        return links(
-            **{
-                "edge": edge.endpoint,
-                "direction": "in",
-                "protocol": "amqp1",
-                "broker": peer.url,
-                "password_file": str(password),
-                "broker_queue": peer.queue,
-                "queue": "q",
-                "prefetch": PREFETCH,
-                **keys,
-            }
-        )
-
-    return start
 
 
 def finished(peer, edge, accepting, count):
@@ -126,22 +100,19 @@ def test_kills(peer, edge, inbound):
     assert peer.ids == []
 
 
-def test_cuts_there(peer, edge, inbound):
+def test_cuts_there(peer, edge, inbound, relay_to):
     """L8, L11, L17: reset connections to the remote broker double nothing and keep the order."""
     count = 300
-    relay = Relay(f"127.0.0.1:{peer.server.port}")
-    try:
-        peer.publish(range(count))
-        link = inbound(peer, broker=f"amqp://link@{relay.endpoint}")
-        accepting = Accepting(edge.endpoint)
-        for cut in (1, 2):
-            take(accepting, cut * count // 4)
-            relay.cut()
-            relay.heal()
-        finished(peer, edge, accepting, count)
-        assert link.stop() == 0
-    finally:
-        relay.close()
+    relay = relay_to(f"127.0.0.1:{peer.server.port}")
+    peer.publish(range(count))
+    link = inbound(peer, broker=f"amqp://link@{relay.endpoint}")
+    accepting = Accepting(edge.endpoint)
+    for cut in (1, 2):
+        take(accepting, cut * count // 4)
+        relay.cut()
+        relay.heal()
+    finished(peer, edge, accepting, count)
+    assert link.stop() == 0
     assert peer.ids == []
 
 

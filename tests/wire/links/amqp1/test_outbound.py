@@ -2,44 +2,16 @@
 
 from collections import Counter
 
-import pytest
-
 from tests.optional import needs
 
 needs("proton", "amqp1")
 
 from ackq.client import Publisher  # noqa: E402
 from tests.eventually import equals  # noqa: E402
-from tests.fakes.relay import Relay  # noqa: E402
-from tests.wire.links.amqp1.servers import PASSWORD, SMALL  # noqa: E402
+from tests.wire.links.amqp1.servers import SMALL  # noqa: E402
 from tests.wire.links.conftest import eventually  # noqa: E402
 
 PREFETCH = 50
-
-
-@pytest.fixture
-def outbound(links, edge, tmp_path):
-    """Returns a function that starts a link from the edge's queue to a remote one."""
-    password = tmp_path / "password"
-    password.touch(0o600)
-    password.write_text(PASSWORD)
-
-    def start(peer, **keys):
-        return links(
-            **{
-                "edge": edge.endpoint,
-                "direction": "out",
-                "protocol": "amqp1",
-                "broker": peer.url,
-                "password_file": str(password),
-                "broker_queue": peer.queue,
-                "queue": "q",
-                "prefetch": PREFETCH,
-                **keys,
-            }
-        )
-
-    return start
 
 
 def ledger(ids, count, cuts):
@@ -77,33 +49,30 @@ def test_kills(peer, edge, outbound):
     ledger(peer.ids, count, 0 if peer.server.name == "artemis" else kills)
 
 
-def test_artemis_drops_what_comes_again(artemis, edge, outbound):
+def test_artemis_drops_what_comes_again(artemis, edge, outbound, relay_to):
     """L23: over lost answers and a kill of the broker, Artemis has each message once.
 
     Messages are sent again, and Artemis accepts and drops them.
     """
     part, cuts = 100, 3
-    relay = Relay(f"127.0.0.1:{artemis.server.port}")
-    try:
-        link = outbound(artemis, broker=f"amqp://link@{relay.endpoint}")
-        for cut in range(cuts):
-            eventually("all", lambda: edge.total == 0 and "link_connected" in link.log)
-            relay.hold("to_client")
-            sent = relay.passed["to_broker"]
-            edge.publish(range(cut * part, (cut + 1) * part))
-            eventually("bytes", lambda least=sent + 1_000: relay.passed["to_broker"] > least)
-            relay.cut()
-            relay.heal()
-            relay.release()
-        count = (cuts + 3) * part
-        edge.publish(range(cuts * part, count))
-        eventually("progress", lambda: edge.total < count - cuts * part)
-        artemis.server.kill()
-        artemis.server.start()
-        eventually("the messages", lambda: edge.total, equals(0))
-        assert link.stop() == 0
-    finally:
-        relay.close()
+    relay = relay_to(f"127.0.0.1:{artemis.server.port}")
+    link = outbound(artemis, broker=f"amqp://link@{relay.endpoint}")
+    for cut in range(cuts):
+        eventually("all", lambda: edge.total == 0 and "link_connected" in link.log)
+        relay.hold("to_client")
+        sent = relay.passed["to_broker"]
+        edge.publish(range(cut * part, (cut + 1) * part))
+        eventually("bytes", lambda least=sent + 1_000: relay.passed["to_broker"] > least)
+        relay.cut()
+        relay.heal()
+        relay.release()
+    count = (cuts + 3) * part
+    edge.publish(range(cuts * part, count))
+    eventually("progress", lambda: edge.total < count - cuts * part)
+    artemis.server.kill()
+    artemis.server.start()
+    eventually("the messages", lambda: edge.total, equals(0))
+    assert link.stop() == 0
     assert "link_doubts" in link.log
     assert sorted(artemis.ids) == list(range(count))
 

@@ -17,7 +17,6 @@ from ackq_link.adapter import CutError, Limits, QueueLimits  # noqa: E402
 from ackq_link.amqp1.address import Amqp1Address  # noqa: E402
 from ackq_link.amqp1.source import Amqp1Source  # noqa: E402
 from tests.eventually import SOON_S, equals, eventually_async  # noqa: E402
-from tests.fakes.relay import Relay  # noqa: E402
 from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, PASSWORD, USER  # noqa: E402
 
 WINDOW = 20
@@ -43,55 +42,47 @@ async def deliveries(subscription, count):
     return rows, counts, batches
 
 
-def test_what_is_settled_is_proven(peer):
+async def test_what_is_settled_is_proven(peer):
     """L8, L10, L12: settled deliveries are proven, by Qpid's answer or a ping, and no others."""
     peer.publish(range(30))
-
-    async def run():
-        subscription = await source(peer).subscribe()
-        rows, counts, batches = await deliveries(subscription, WINDOW)
-        assert [row["message_id"] for row in rows] == [str(n) for n in range(WINDOW)]
-        assert counts == [0] * WINDOW
-        assert batches[0].first_tag == 1
-        subscription.settle(5, 8)
-        subscription.settle(1, 2)
-        await eventually_async("the proof", lambda: subscription.proven, equals(6))
-        await subscription.close()
-        assert subscription.proven == 6
-
-    asyncio.run(run())
+    subscription = await source(peer).subscribe()
+    rows, counts, batches = await deliveries(subscription, WINDOW)
+    assert [row["message_id"] for row in rows] == [str(n) for n in range(WINDOW)]
+    assert counts == [0] * WINDOW
+    assert batches[0].first_tag == 1
+    subscription.settle(5, 8)
+    subscription.settle(1, 2)
+    await eventually_async("the proof", lambda: subscription.proven, equals(6))
+    await subscription.close()
+    assert subscription.proven == 6
     assert peer.ids == [2, 3, 8, *range(9, 30)]
 
 
-def test_a_kill_after_the_proof(qpid):
+async def test_a_kill_after_the_proof(qpid):
     """L10: a settlement that Qpid has answered survives a kill of Qpid at once.
 
     Artemis has processed a proven one, and writes it a little later.
     """
     peer = qpid
     peer.publish(range(WINDOW))
-
-    async def run():
-        subscription = await source(peer).subscribe()
-        await deliveries(subscription, WINDOW)
-        subscription.settle(1, WINDOW)
-        await eventually_async("the proof", lambda: subscription.proven, equals(WINDOW))
-        peer.server.kill()
-        await subscription.close()
-
-    asyncio.run(run())
+    subscription = await source(peer).subscribe()
+    await deliveries(subscription, WINDOW)
+    subscription.settle(1, WINDOW)
+    await eventually_async("the proof", lambda: subscription.proven, equals(WINDOW))
+    peer.server.kill()
+    await subscription.close()
     peer.server.start()
     assert peer.ids == []
 
 
-def test_what_a_cut_counts(peer):
+async def test_what_a_cut_counts(peer, relay_to):
     """L15, L16: a cut counts as at most one delivery, a release as none, and the order stays.
 
     Artemis does not always count a cut; Qpid, which takes a delivery back gradually, sometimes
     counts a release.
     """
     peer.publish(range(5))
-    relay = Relay(f"127.0.0.1:{peer.server.port}")
+    relay = relay_to(f"127.0.0.1:{peer.server.port}")
 
     async def seen(subscription):
         rows, counts, batches = await deliveries(subscription, 5)
@@ -100,58 +91,48 @@ def test_what_a_cut_counts(peer):
         assert redelivered == [count > 0 for count in counts]
         return counts
 
-    async def run():
-        counts = [0] * 5
-        for _ in range(4):
-            subscription = await source(peer, relay.port).subscribe()
-            found = await seen(subscription)
-            grown = [now - before for now, before in zip(found, counts, strict=True)]
-            assert set(grown) <= {0, 1}
-            counts = found
-            relay.cut()
-            with pytest.raises(CutError):
-                await subscription.deliver()
-            await subscription.close()
-            relay.heal()
-        assert max(counts) > 0
-        subscription = await source(peer).subscribe()
-        counts = await seen(subscription)
-        await subscription.close(requeue=True)
-        subscription = await source(peer).subscribe()
-        again = await seen(subscription)
-        grown = {now - before for now, before in zip(again, counts, strict=True)}
-        assert grown <= ({0} if peer.server.name == "artemis" else {0, 1})
+    counts = [0] * 5
+    for _ in range(4):
+        subscription = await source(peer, relay.port).subscribe()
+        found = await seen(subscription)
+        grown = [now - before for now, before in zip(found, counts, strict=True)]
+        assert set(grown) <= {0, 1}
+        counts = found
+        relay.cut()
+        with pytest.raises(CutError):
+            await subscription.deliver()
         await subscription.close()
+        relay.heal()
+    assert max(counts) > 0
+    subscription = await source(peer).subscribe()
+    counts = await seen(subscription)
+    await subscription.close(requeue=True)
+    subscription = await source(peer).subscribe()
+    again = await seen(subscription)
+    grown = {now - before for now, before in zip(again, counts, strict=True)}
+    assert grown <= ({0} if peer.server.name == "artemis" else {0, 1})
+    await subscription.close()
 
-    try:
-        asyncio.run(run())
-    finally:
-        relay.close()
 
-
-def test_what_is_rejected(peer):
+async def test_what_is_rejected(peer):
     """L13: a rejected delivery goes to the remote dead letters, by that broker's policy."""
     before = len(peer.browse(DEAD_LETTERS))
     peer.publish(range(3))
-
-    async def run():
-        subscription = await source(peer).subscribe()
-        await deliveries(subscription, 3)
-        subscription.reject(2, 2)
-        subscription.settle(1, 1)
-        subscription.settle(3, 3)
-        await eventually_async("the proof", lambda: subscription.proven, equals(3))
-        await subscription.close()
-
-    asyncio.run(run())
+    subscription = await source(peer).subscribe()
+    await deliveries(subscription, 3)
+    subscription.reject(2, 2)
+    subscription.settle(1, 1)
+    subscription.settle(3, 3)
+    await eventually_async("the proof", lambda: subscription.proven, equals(3))
+    await subscription.close()
     assert peer.ids == ([] if peer.server.name == "artemis" else [1])
     assert len(peer.browse(DEAD_LETTERS)) - before == (peer.server.name == "artemis")
 
 
-def test_the_limit_of_deliveries(artemis):
+def test_the_limit_of_deliveries(artemis, relay_to):
     """L16: Artemis dead-letters a message at ten deliveries, including cuts."""
     artemis.publish([7])
-    relay = Relay(f"127.0.0.1:{artemis.server.port}")
+    relay = relay_to(f"127.0.0.1:{artemis.server.port}")
 
     async def run():
         cuts, count = 0, 0
@@ -169,53 +150,43 @@ def test_the_limit_of_deliveries(artemis):
             await subscription.close()
             return cuts, count
 
-    try:
-        cuts, count = asyncio.run(run())
-    finally:
-        relay.close()
+    cuts, count = asyncio.run(run())
     assert count == 9
     assert cuts >= 10
     assert artemis.ids == []
     assert 7 in [int(each.id) for each in artemis.browse(DEAD_LETTERS)]
 
 
-def test_what_is_learnt(artemis_queues, qpid):
+async def test_what_is_learnt(artemis_queues, qpid):
     """L14: Artemis reports its limits; Qpid has none by default, and reports none."""
     artemis, bare = artemis_queues(), artemis_queues(BARE)
     told = QueueLimits(delivery_limit=5, dead_letters=True)
 
-    async def run():
-        return [
-            await source(artemis).learn(),
-            await source(bare).learn(),
-            await source(qpid).learn(),
-            await replace(source(bare), told=told).learn(),
-        ]
-
-    limits = asyncio.run(run())
+    limits = [
+        await source(artemis).learn(),
+        await source(bare).learn(),
+        await source(qpid).learn(),
+        await replace(source(bare), told=told).learn(),
+    ]
     found = [(each.delivery_limit, each.dead_letters) for each in limits]
     assert found == [(10, True), (10, False), (None, None), (5, True)]
     assert f'match="{BARE}"' in limits[1].remedy
 
 
-def test_a_window_of_bytes(peer):
+async def test_a_window_of_bytes(peer):
     """L19: at `window_bytes` no more credit is given; at half of them a little."""
     peer.send(Message(id=str(n), body=b"x" * 1000, inferred=True) for n in range(50))
-
-    async def run():
-        subscription = await source(peer, window_bytes=5_000).subscribe()
-        rows, _, batches = await deliveries(subscription, WINDOW)
-        assert len(rows) == WINDOW  # sent before the first arrived
-        subscription.settle(1, WINDOW - 4)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await subscription.deliver()
-        subscription.settle(WINDOW - 3, WINDOW)
-        rows, _, batches = await deliveries(subscription, 4)
-        assert sum(each.rows.num_rows for each in batches) <= 5
-        await subscription.close()
-
-    asyncio.run(run())
+    subscription = await source(peer, window_bytes=5_000).subscribe()
+    rows, _, batches = await deliveries(subscription, WINDOW)
+    assert len(rows) == WINDOW  # sent before the first arrived
+    subscription.settle(1, WINDOW - 4)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await subscription.deliver()
+    subscription.settle(WINDOW - 3, WINDOW)
+    rows, _, batches = await deliveries(subscription, 4)
+    assert sum(each.rows.num_rows for each in batches) <= 5
+    await subscription.close()
 
 
 @pytest.mark.parametrize(
@@ -226,15 +197,12 @@ def test_a_window_of_bytes(peer):
         ({"user": "nobody"}, UnauthenticatedError, "refuses user 'nobody'"),
     ],
 )
-def test_what_is_refused(peer, change, refusal, remedy):
+async def test_what_is_refused(peer, change, refusal, remedy):
     """L17: a refused connect names the remedy, without the password."""
 
-    async def run():
-        with pytest.raises(CutError) as raised:
-            await source(peer, **change).subscribe()
-        return raised.value
-
-    cut = asyncio.run(run())
+    with pytest.raises(CutError) as raised:
+        await source(peer, **change).subscribe()
+    cut = raised.value
     assert type(cut.refusal) is refusal
     assert remedy in cut.reason
     assert "secret" not in cut.reason

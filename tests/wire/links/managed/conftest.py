@@ -7,7 +7,7 @@ import pytest
 from tests import servers
 from tests.fakes.certificates import Authority
 from tests.wire.brokers import rabbitmq_server
-from tests.wire.links.conftest import Rabbit
+from tests.wire.links import test_inbound
 from tests.wire.links.managed.node import ManagedNode, password_file
 
 
@@ -22,18 +22,9 @@ def node(tmp_path_factory):
 
 
 @pytest.fixture
-def queue_of(node):
-    """Returns a function that makes queues, which are deleted after the test."""
-    made = []
-
-    def make(kind="quorum", **arguments):
-        named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
-        made.append(Rabbit(node.port, kind, named))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.delete()
+def rabbitmq_port(node):
+    """The managed node's port without TLS."""
+    return node.port
 
 
 @pytest.fixture
@@ -56,17 +47,12 @@ def inbound(node, links, edge, tmp_path):
     """Returns a function that starts a link of a user from a remote queue to the edge's."""
 
     def start(queue, user, **keys):
-        return links(
-            **{
-                "edge": edge.endpoint,
-                "direction": "in",
-                "broker": f"amqp://{user}@127.0.0.1:{node.port}",
-                "password_file": password_file(tmp_path),
-                "broker_queue": queue.queue,
-                "queue": "q",
-                "prefetch": 20,
-                **keys,
-            }
-        )
+        given = {
+            "broker": f"amqp://{user}@127.0.0.1:{node.port}",
+            "password_file": password_file(tmp_path),
+            "prefetch": 20,
+            **keys,
+        }
+        return test_inbound.inbound(links, queue, edge, **given)
 
     return start

@@ -115,9 +115,9 @@ class ManagedNode:
             shutil.copyfile(path, place)
 
 
-def password_file(folder):
-    """A file with the password of the node's users."""
+def password_file(folder, password=PASSWORD):
+    """A file with a password, by default that of the node's users."""
     path = Path(folder) / "password"
     path.touch(0o600)
-    path.write_text(PASSWORD)
+    path.write_text(password)
     return str(path)

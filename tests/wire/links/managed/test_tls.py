@@ -7,7 +7,8 @@ import pytest
 from tests.eventually import equals
 from tests.fakes.certificates import Authority
 from tests.wire.links.conftest import eventually
-from tests.wire.links.managed.node import PASSWORD
+from tests.wire.links.managed.node import PASSWORD, password_file
+from tests.wire.links.test_inbound import inbound
 
 
 @pytest.fixture
@@ -29,16 +30,7 @@ def encrypted(node, queue_of, links, edge):
     queue.publish(range(3))
 
     def start(**keys):
-        return links(
-            **{
-                "edge": edge.endpoint,
-                "direction": "in",
-                "broker": node.url,
-                "broker_queue": queue.queue,
-                "queue": "q",
-                **keys,
-            }
-        )
+        return inbound(links, queue, edge, **{"broker": node.url, **keys})
 
     return start, queue
 
@@ -85,10 +77,7 @@ def test_a_password_within_tls(edge, encrypted, identity, tmp_path):
     """L17: with a user and password in TLS that user is authenticated; no process shows it."""
     start, _ = encrypted
     keys, user = identity
-    password = tmp_path / "password"
-    password.touch(0o600)
-    password.write_text(PASSWORD)
-    link = start(**keys, user=user, password_file=str(password))
+    link = start(**keys, user=user, password_file=password_file(tmp_path))
     eventually("the messages", lambda: edge.ready, equals(3))
     shown = Path(f"/proc/{link.pid}/cmdline").read_bytes()
     assert PASSWORD.encode() not in shown
