@@ -299,34 +299,11 @@ class Client:
     ):
         """Uploads lists of bodies to a queue, one frame each; returns the answers of the stream."""
         ttl = {"ttl_ms": opening.pop("ttl_ms")} if "ttl_ms" in opening else {}
-        requests = [
-            publishing_pb2.StageHeader(
-                open=publishing_pb2.StageOpen(
-                    stage_id=stage_id, writer=writer, batch_id=batch_id, run_id=run_id, **opening
-                )
-            ),
-            *(
-                publishing_pb2.StageHeader(data=publishing_pb2.StageData(rows=len(f)))
-                for f in frames
-            ),
-        ]
-        blocks = [b"", *(encoded(body=list(f), routing_key=queue, **ttl) for f in frames)]
-        if seal is not None:
-            requests.append(
-                publishing_pb2.StageHeader(
-                    seal=publishing_pb2.StageSeal(rows=seal[0], payload_bytes=seal[1])
-                )
-            )
-            blocks.append(b"")
-        return list(
-            self.publishing.Stage(
-                iter(
-                    publishing_pb2.StageRequest(header=header, block=block)
-                    for header, block in zip(requests, blocks, strict=True)
-                ),
-                timeout=TIMEOUT_S,
-            )
-        )
+        opening |= {"stage_id": stage_id, "writer": writer, "batch_id": batch_id, "run_id": run_id}
+        blocks = [encoded(body=list(each), routing_key=queue, **ttl) for each in frames]
+        data = [({"rows": len(f)}, block) for f, block in zip(frames, blocks, strict=True)]
+        requests = stage_requests(*data, seal=seal, **opening)
+        return list(self.publishing.Stage(requests, timeout=TIMEOUT_S))
 
     def commit(self, *stages, writer="w", batch_id=0, run_id="r", **fields):
         return self.publishing.CommitBatch(
@@ -342,6 +319,27 @@ class Client:
             ),
             timeout=TIMEOUT_S,
         )
+
+
+def publish_requests(*frames, mode=1, **opening):
+    """Yields the requests of a publish stream: its open, and its frames, as (data, block)."""
+    opening = {"publisher_id": secrets.token_bytes(16), "mode": mode, **opening}
+    for header, content in (({"open": opening}, b""), *(({"data": d}, c) for d, c in frames)):
+        header["lowest_unanswered"] = 1
+        yield publishing_pb2.PublishRequest(header=header, block=content)
+
+
+def stage_requests(*frames, seal=None, **opening):
+    """Yields the requests of a stage: its open, its frames, as (data, block), and its seal.
+
+    The seal is (rows, bytes); None leaves it out.
+    """
+    yield publishing_pb2.StageRequest(header={"open": opening})
+    for data, content in frames:
+        yield publishing_pb2.StageRequest(header={"data": data}, block=content)
+    if seal is not None:
+        sealed = {"rows": seal[0], "payload_bytes": seal[1]}
+        yield publishing_pb2.StageRequest(header={"seal": sealed})
 
 
 class PublishCall:

@@ -1,6 +1,7 @@
 """A broker with one user for each choice of permissions and role, and a master user."""
 
 import itertools
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import grpc
@@ -102,15 +103,21 @@ def table(tmp_path_factory):
         yield Guarded(broker, path, tokens)
 
 
+@contextmanager
+def with_master(folder):
+    """Runs a broker with a master, to which further users can be added."""
+    path = folder / "users.toml"
+    tokens = {"master": add_master(path)}
+    env = {"ACKQ_BROKER_USERS": str(path)}
+    with ackq_broker.embedded(folder / "data", sync=False, env=env) as broker:
+        yield Guarded(broker, path, tokens)
+
+
 @pytest.fixture
 def guarded(tmp_path):
     """A broker for one test, with a master; the test adds further users."""
-    path = tmp_path / "users.toml"
-    tokens = {"master": add_master(path)}
-    with ackq_broker.embedded(
-        tmp_path / "data", sync=False, env={"ACKQ_BROKER_USERS": str(path)}
-    ) as broker:
-        yield Guarded(broker, path, tokens)
+    with with_master(tmp_path) as found:
+        yield found
 
 
 class World(NamedTuple):

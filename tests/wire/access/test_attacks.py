@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection
 
 import grpc
 import psutil
@@ -15,13 +14,18 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-import ackq_broker
 from ackq.errors import PermissionDeniedError, UnauthenticatedError
 from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2
 from tests.eventually import SOON_S, eventually
 from tests.fakes.blocks import encoded
-from tests.fakes.raw_client import TIMEOUT_S, Client, denial_in, error_of, refused_with
-from tests.wire.access.conftest import add_user
+from tests.fakes.raw_client import (
+    TIMEOUT_S,
+    Client,
+    denial_in,
+    error_of,
+    publish_requests,
+    refused_with,
+)
 
 LINE = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR) [\w.]+ .*|  \| .*"
@@ -150,18 +154,9 @@ def test_a_refusal_costs_less_than_the_request(guarded):
 
     def publish(client):
         """Publishes a frame on a new stream; returns the type of its refusal."""
-        opening = publishing_pb2.PublishOpen(publisher_id=secrets.token_bytes(16), mode=1)
-        data = publishing_pb2.PublishData(first_number=1, rows=10_000)
-        requests = [
-            publishing_pb2.PublishRequest(
-                header=publishing_pb2.PublishHeader(lowest_unanswered=1, open=opening)
-            ),
-            publishing_pb2.PublishRequest(
-                header=publishing_pb2.PublishHeader(lowest_unanswered=1, data=data), block=block
-            ),
-        ]
+        requests = publish_requests(({"first_number": 1, "rows": 10_000}, block))
         try:
-            denied = denial_in(client.publishing.Publish(iter(requests), timeout=60))
+            denied = denial_in(client.publishing.Publish(requests, timeout=60))
         except grpc.RpcError as refused:
             return type(error_of(refused)[0])
         return denied and type(denied)
@@ -229,31 +224,3 @@ def test_the_audit_says_who(guarded):
     ]
     log = guarded.broker.log_file.read_text()
     assert not any(token in log for token in guarded.tokens.values())
-
-
-def test_http_asks_for_a_token_too(tmp_path):
-    """A1, A2, A8: metrics over HTTP need an observer's token; health probes need none."""
-    path, port_file = tmp_path / "users.toml", tmp_path / "port"
-    tokens = {role: add_user(path, role, role=role) for role in ("none", "observer")}
-    env = {
-        "ACKQ_BROKER_USERS": str(path),
-        "ACKQ_BROKER_HTTP": "127.0.0.1:0",
-        "ACKQ_BROKER_HTTP_PORT_FILE": str(port_file),
-    }
-
-    def status(url, token=None):
-        http = HTTPConnection("127.0.0.1", int(port_file.read_text()), timeout=SOON_S)
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        http.request("GET", url, headers=headers)
-        found = http.getresponse().status
-        http.close()
-        return found
-
-    with ackq_broker.embedded(tmp_path / "data", sync=False, env=env) as broker:
-        assert status("/livez") == 200
-        assert [status("/metrics", each) for each in (None, "ackq_wrong")] == [401, 401]
-        assert status("/metrics", tokens["none"]) == 403
-        assert status("/metrics", tokens["observer"]) == 200
-        log = broker.log_file.read_text()
-    assert '"reason": "the role observer"' in log
-    assert not any(token in log for token in tokens.values())

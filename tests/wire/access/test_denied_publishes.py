@@ -1,6 +1,5 @@
 """Publishes without permission: each is refused by itself, in every client (A3, P8)."""
 
-import asyncio
 import json
 
 import pyarrow as pa
@@ -9,22 +8,33 @@ from click.testing import CliRunner
 
 from ackq.cli.commands import ackq
 from ackq.cli.failure import ExitStatus
-from ackq.client import AsyncPublisher, Publisher, Security, TransactionalPublisher
+from ackq.client import Publisher, Security, TransactionalPublisher
 from ackq.errors import PermissionDeniedError
+from tests.unit.client.publishing.scripts import KINDS
+from tests.wire.access.conftest import with_master
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """The module's broker; the user `app` may write to queue `good` alone."""
+    with with_master(tmp_path_factory.mktemp("guarded")) as found:
+        found.add("app", write="good")
+        yield found
 
 
 @pytest.fixture
 def endpoint(guarded):
-    """A broker with queues `good` and `bad`; the user `app` may write to `good` alone."""
-    guarded.add("app", write="good")
+    """The module's broker with new queues `good` and `bad`."""
     with guarded.client("master") as master:
         for name in ("good", "bad"):
             master.declare(name)
-    return guarded.broker.endpoint
+        yield guarded.broker.endpoint
+        for name in ("good", "bad"):
+            master.delete(name, force=True)
 
 
 @pytest.fixture
-def security(guarded, endpoint):  # noqa: ARG001 - which adds the user
+def security(guarded):
     return Security(token=guarded.tokens["app"])
 
 
@@ -34,9 +44,10 @@ def published(guarded):
         return [master.queue(name).published for name in ("good", "bad")]
 
 
-def test_a_message(guarded, endpoint, security):
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_message(guarded, endpoint, security, kind):
     """P8: messages before and after a denied one are confirmed, on the same stream."""
-    with Publisher(endpoint, security=security) as publisher:
+    with kind(endpoint, security=security) as publisher:
         for key in ("good", "bad", "good"):
             error = publisher.publish(b"x", routing_key=key).exception(60)
             assert type(error) is (PermissionDeniedError if key == "bad" else type(None))
@@ -61,22 +72,6 @@ def test_a_batch(guarded, endpoint, security, rows):
     assert published(guarded) == [rows, 0]
 
 
-def test_by_asyncio(guarded, endpoint, security):
-    """P8: the asyncio publisher refuses a denied message alone, and confirms the others."""
-
-    async def publish():
-        async with AsyncPublisher(endpoint, security=security) as publisher:
-            await publisher.publish(b"x", routing_key="good")
-            with pytest.raises(PermissionDeniedError):
-                await publisher.publish(b"x", routing_key="bad")
-            await publisher.publish(b"x", routing_key="good")
-            with pytest.raises(PermissionDeniedError):
-                await publisher.flush()
-
-    asyncio.run(publish())
-    assert published(guarded) == [2, 0]
-
-
 def test_a_transaction(guarded, endpoint, security):
     """P13: a commit with a denied message is refused whole, and the next transaction goes on."""
     with TransactionalPublisher(endpoint, security=security) as publisher:
@@ -98,16 +93,14 @@ def test_by_command(guarded, endpoint, security):
     assert "write on queue 'bad'" in result.output
 
 
-def test_refusals_are_audited(guarded, endpoint, security):
+def test_refusals_are_audited(guarded, endpoint):
     """A8: refusals that a stream answers are audited, too."""
-    with Publisher(endpoint, security=security) as publisher:
+    guarded.add("other", write="good")  # a user has a line a second
+    with Publisher(endpoint, security=Security(token=guarded.tokens["other"])) as publisher:
         assert publisher.publish(b"x", routing_key="bad").exception(60) is not None
         with pytest.raises(PermissionDeniedError):
             publisher.flush()
-    lines = [
-        json.loads(line.partition("ackq.audit ")[2])
-        for line in guarded.broker.log_file.read_text().splitlines()
-        if "ackq.audit" in line
-    ]
-    denied = [line for line in lines if line["event"] == "refused" and line["user"] == "app"]
+    log = guarded.broker.log_file.read_text().splitlines()
+    lines = [json.loads(line.partition("ackq.audit ")[2]) for line in log if "ackq.audit" in line]
+    denied = [line for line in lines if line["event"] == "refused" and line["user"] == "other"]
     assert [line["reason"] for line in denied] == ["write on queue 'bad'"]

@@ -56,7 +56,10 @@ def test_probes_need_no_token(guarded, path, text):
     [(None, 401), ("wrong", 401), ("reader", 403), ("observer", 200), ("master", 200)],
 )
 def test_metrics_need_an_observer(guarded, path, token, status):
-    """M2, A2: metrics need the role observer, as they name all queues."""
+    """M2, A1, A2, A8: metrics need the role observer, as they name all queues; refusals are logged.
+
+    The log has no token.
+    """
     found, headers, text = ask(guarded, path, token)
     assert found == status
     assert headers.get("WWW-Authenticate") == ("Bearer" if status == 401 else None)
@@ -64,6 +67,8 @@ def test_metrics_need_an_observer(guarded, path, token, status):
     if status == 403:
         assert errors.PermissionDeniedError.code in text
         assert "observer" in text
+        assert '"reason": "the role observer"' in guarded[0].log_file.read_text()
+    assert not any(each in guarded[0].log_file.read_text() for each in guarded[2].values())
 
 
 def test_the_end_of_the_certificate_is_a_metric_and_a_new_one_is_served(guarded):

@@ -9,22 +9,24 @@ from click.testing import CliRunner
 from ackq.cli.commands import ackq
 from ackq.cli.failure import ExitStatus
 from ackq.errors import PermissionDeniedError
-from ackq.v1 import admin_pb2, publishing_pb2
+from ackq.v1 import admin_pb2
 from tests.fakes.blocks import encoded
-from tests.fakes.raw_client import denial_in
+from tests.fakes.raw_client import denial_in, publish_requests
+from tests.wire.access.conftest import with_master
 
 ROWS = 10_001
 
 
-@pytest.fixture
-def guarded(guarded):
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
     """A broker with queues `ok-0` and `other`; the user `app` may use the first alone."""
     permissions = dict.fromkeys(("configure", "write", "read"), "ok-.*")
-    guarded.add("app", **permissions)
-    with guarded.client("master") as master:
-        master.declare("ok-0")
-        master.declare("other", message_ttl_ms=1000)
-    return guarded
+    with with_master(tmp_path_factory.mktemp("guarded")) as found:
+        found.add("app", **permissions)
+        with found.client("master") as master:
+            master.declare("ok-0")
+            master.declare("other", message_ttl_ms=1000)
+        yield found
 
 
 @pytest.mark.parametrize("mode", [1, 2])
@@ -32,17 +34,12 @@ def test_a_frame_with_more_keys_than_a_part_takes(guarded, mode):
     """A3: a frame of 10,001 routing keys, of which the last is denied, is stored in no queue."""
     keys = [f"ok-{number}" for number in range(ROWS - 1)]
     block = encoded(routing_key=[*keys, "secret"], body=[b"x"] * ROWS)
-    opening = publishing_pb2.PublishOpen(publisher_id=secrets.token_bytes(16), mode=mode)
-    data = publishing_pb2.PublishData(first_number=1, rows=ROWS)
+    data = {"first_number": 1, "rows": ROWS}
     if mode == 2:
-        data.transaction_id, data.commit_messages = secrets.token_bytes(16), ROWS
-    requests = [
-        publishing_pb2.PublishRequest(header=publishing_pb2.PublishHeader(open=opening)),
-        publishing_pb2.PublishRequest(header=publishing_pb2.PublishHeader(data=data), block=block),
-    ]
-
+        data |= {"transaction_id": secrets.token_bytes(16), "commit_messages": ROWS}
+    requests = publish_requests((data, block), mode=mode)
     with guarded.client("app") as app, guarded.client("master") as master:
-        error = denial_in(app.publishing.Publish(iter(requests)))
+        error = denial_in(app.publishing.Publish(requests))
         assert type(error) is PermissionDeniedError
         assert error.fields["permission"] == "write on queue 'secret'"
         assert master.queue("ok-0").published == 0

@@ -5,21 +5,27 @@ import secrets
 
 import grpc
 import pytest
+from google.protobuf import message_factory
 
 from ackq.errors import PermissionDeniedError, UnauthenticatedError
 from ackq.v1 import (
     admin_pb2,
     consuming_pb2,
     links_pb2,
-    messages_pb2,
     publishing_pb2,
     sessions_pb2,
 )
 from ackq.wire.fetch_key import fetch_key
 from ackq_broker.security.permissions import TABLE
 from tests.fakes.blocks import encoded
-from tests.fakes.raw_client import TIMEOUT_S, denial_in, error_of
-from tests.wire.access.conftest import KINDS
+from tests.fakes.raw_client import (
+    TIMEOUT_S,
+    denial_in,
+    error_of,
+    publish_requests,
+    stage_requests,
+)
+from tests.wire.access.conftest import KINDS, PERMISSIONS
 
 PB = (admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2)
 METHODS = {
@@ -37,49 +43,32 @@ STUBS = {
 }
 
 
-def publish(exchange="", key="q"):
+def publish(exchange="", key="q", mode=1, **fields):
     """The requests of a publisher with one frame."""
-    opening = publishing_pb2.PublishOpen(publisher_id=secrets.token_bytes(16), mode=1)
-    data = publishing_pb2.PublishData(first_number=1, rows=2, exchange=exchange)
-    yield publishing_pb2.PublishRequest(
-        header=publishing_pb2.PublishHeader(lowest_unanswered=1, open=opening)
-    )
-    yield publishing_pb2.PublishRequest(
-        header=publishing_pb2.PublishHeader(lowest_unanswered=1, data=data),
-        block=encoded(body=[b"m", b"n"], routing_key=key),
-    )
+    block = encoded(body=[b"m", b"n"], routing_key=key)
+    data = {"first_number": 1, "rows": 2, "exchange": exchange, **fields}
+    return publish_requests((data, block), mode=mode)
 
 
-def publish_one(exchange="", key="q"):
-    """The requests of a publisher with one frame of single messages instead of a block."""
-    requests = list(publish(exchange))
-    requests[1].block = b""
-    requests[1].header.data.rows = 0
-    requests[1].header.data.messages.append(messages_pb2.Message(body=b"m", routing_key=key))
-    return iter(requests)
+def publish_one():
+    """The requests of a publisher with one frame of a single message instead of a block."""
+    data = {"first_number": 1, "messages": [{"body": b"m", "routing_key": "q"}]}
+    return publish_requests((data, b""))
 
 
-def transaction(exchange="", key="q"):
+def transaction(exchange=""):
     """The requests of a transaction with one frame, which also commits it."""
-    requests = list(publish(exchange, key))
-    requests[0].header.open.mode = 2
-    requests[1].header.data.transaction_id = secrets.token_bytes(16)
-    requests[1].header.data.commit_messages = 2
-    return iter(requests)
+    known = {"transaction_id": secrets.token_bytes(16), "commit_messages": 2}
+    return publish(exchange, mode=2, **known)
 
 
-def stage(exchange="", key="q", unroutable="", writer=""):
+def stage(exchange="", unroutable="", writer=""):
     """The requests of a stage with one row, of a new writer by default."""
     stage_id = secrets.token_bytes(16)
-    opening = publishing_pb2.StageOpen(
-        stage_id=stage_id, writer=writer or stage_id.hex(), run_id="r"
-    )
-    data = publishing_pb2.StageData(rows=1, exchange=exchange, unroutable_queue=unroutable)
-    seal = publishing_pb2.StageSeal(rows=1, payload_bytes=1 + len(key))
-    block = encoded(body=[b"m"], routing_key=key)
-    for name, part, content in (("open", opening, b""), ("data", data, block), ("seal", seal, b"")):
-        header = publishing_pb2.StageHeader(**{name: part})
-        yield publishing_pb2.StageRequest(header=header, block=content)
+    opening = {"stage_id": stage_id, "writer": writer or stage_id.hex(), "run_id": "r"}
+    data = {"rows": 1, "exchange": exchange, "unroutable_queue": unroutable}
+    block = encoded(body=[b"m"], routing_key="q")
+    return stage_requests((data, block), seal=(1, 2), **opening)
 
 
 def link(queue="q"):
@@ -92,8 +81,7 @@ def link(queue="q"):
 
 def outbound_report(queue):
     """The report of an outbound link of a queue."""
-    fields = {"link": f"out of {queue}", "queue": queue, "target": "there"}
-    return links_pb2.ReportOutboundRequest(report=links_pb2.OutboundReport(**fields))
+    return {"report": {"link": f"out of {queue}", "queue": queue, "target": "there"}}
 
 
 def consume(**request):
@@ -103,22 +91,33 @@ def consume(**request):
     yield consuming_pb2.ConsumeRequest(**request)
 
 
-def of_session(kind, world, **fields):
-    """A request of the holder of session `s`."""
+def of_session(world, **fields):
+    """The fields of a request of the holder of session `s`."""
+    return {"session": "s", "incarnation": world.lease.incarnation, **fields}
+
+
+def held(world, **fields):
+    """The fields of an advance or attach by the holder of session `s`."""
+    return of_session(world, holder=world.reader, **fields)
+
+
+def fetch(world):
+    """The fields of a fetch of the whole lease, with its key."""
     lease = world.lease
-    known = {"session": "s", "incarnation": lease.incarnation, "epoch": lease.epoch}
-    known |= {"holder": world.reader, "token": world.reader.token}
-    return kind(**{k: v for k, v in known.items() if k in kind.DESCRIPTOR.fields_by_name} | fields)
+    key = fetch_key(world.reader.token, lease.incarnation, lease.epoch)
+    return of_session(world, epoch=lease.epoch, last_tag=lease.end_tag, key=key)
 
 
-def key_of(world):
-    return fetch_key(world.reader.token, world.lease.incarnation, world.lease.epoch)
+def hold(world):
+    """The fields of a liveness stream of the holder of session `s`."""
+    return of_session(world, epoch=world.lease.epoch, token=world.reader.token)
 
 
 QUEUE = {"queue": "q"}
 BINDING = {"queue": "q", "exchange": "x"}
-OWNER = sessions_pb2.LeaseOwner(session="s")
-DEAD = admin_pb2.QueueProperties(durable=True, dead_letter_queue="dead")
+EXCHANGE = {"exchange": "x", "type": 2, "durable": True}
+OWNER = {"session": "s"}
+DEAD = {"durable": True, "dead_letter_queue": "dead"}
 OBSERVERS = ("observer", "operator")
 
 
@@ -147,72 +146,45 @@ def nobody(_):
     return False
 
 
-# (RPC, its requests, who may). Whether the named object exists makes no difference.
+def new_writer(**fields):
+    """Returns a function for the fields of a commit of a writer that does not exist."""
+    return lambda _: {"writer": secrets.token_hex(8), "run_id": "r", **fields}
+
+
+operator, observers = acts_as("operator"), acts_as(*OBSERVERS)
+# (RPC, the fields of its request or a function that makes them or all its requests, who may).
+# Whether the named object exists makes no difference.
 CASES = [
-    ("AdminService.ServerInfo", lambda _: admin_pb2.ServerInfoRequest(), anybody),
-    ("AdminService.AcceptHistory", lambda _: admin_pb2.AcceptHistoryRequest(), acts_as("operator")),
-    ("AdminService.Backup", lambda _: admin_pb2.BackupRequest(), acts_as("operator")),
-    ("AdminService.Drain", lambda _: admin_pb2.DrainRequest(resume=True), acts_as("operator")),
-    (
-        "AdminService.DeclareQueue",
-        lambda _: admin_pb2.DeclareQueueRequest(
-            queue="q", properties=admin_pb2.QueueProperties(durable=True)
-        ),
-        has("configure"),
-    ),
-    (
-        "AdminService.DeclareQueue",
-        lambda _: admin_pb2.DeclareQueueRequest(queue="q", properties=DEAD),
-        has("configure", "read", "write"),
-    ),
-    (
-        "AdminService.DeclareQueue",
-        lambda _: admin_pb2.DeclareQueueRequest(queue="q", passive=True),
-        sees,
-    ),
-    (
-        "AdminService.DeleteQueue",
-        lambda _: admin_pb2.DeleteQueueRequest(queue="q", if_empty=True),
-        has("configure"),
-    ),
-    ("AdminService.PurgeQueue", lambda _: admin_pb2.PurgeQueueRequest(queue="dead"), has("read")),
-    (
-        "AdminService.Redrive",
-        lambda _: admin_pb2.RedriveRequest(queue="dead"),
-        has("read", "configure"),
-    ),
-    (
-        "AdminService.Redrive",
-        lambda _: admin_pb2.RedriveRequest(queue="dead", to_queue="q"),
-        has("read", "configure", "write"),
-    ),
-    ("AdminService.ListHoldings", lambda _: admin_pb2.ListHoldingsRequest(**QUEUE), sees),
-    ("AdminService.ListQueues", lambda _: admin_pb2.ListQueuesRequest(), anybody),
-    ("AdminService.ListQueues", lambda _: admin_pb2.ListQueuesRequest(**QUEUE), sees),
-    (
-        "AdminService.DeclareExchange",
-        lambda _: admin_pb2.DeclareExchangeRequest(exchange="x", type=2, durable=True),
-        has("configure"),
-    ),
-    (
-        "AdminService.DeleteExchange",
-        # An exchange that does not exist: `q` is the name of a queue.
-        lambda _: admin_pb2.DeleteExchangeRequest(exchange="q"),
-        has("configure"),
-    ),
-    ("AdminService.ListExchanges", lambda _: admin_pb2.ListExchangesRequest(), anybody),
-    ("AdminService.Bind", lambda _: admin_pb2.BindRequest(**BINDING), has("write", "read")),
-    ("AdminService.Unbind", lambda _: admin_pb2.UnbindRequest(**BINDING), has("write", "read")),
-    ("AdminService.PlanBrowse", lambda _: admin_pb2.PlanBrowseRequest(**QUEUE), has("read")),
-    ("AdminService.Browse", lambda _: admin_pb2.BrowseRequest(**QUEUE), has("read")),
+    ("AdminService.ServerInfo", {}, anybody),
+    ("AdminService.AcceptHistory", {}, operator),
+    ("AdminService.Backup", {}, operator),
+    ("AdminService.Drain", {"resume": True}, operator),
+    ("AdminService.DeclareQueue", {**QUEUE, "properties": {"durable": True}}, has("configure")),
+    ("AdminService.DeclareQueue", {**QUEUE, "properties": DEAD}, has(*PERMISSIONS)),
+    ("AdminService.DeclareQueue", {**QUEUE, "passive": True}, sees),
+    ("AdminService.DeleteQueue", {**QUEUE, "if_empty": True}, has("configure")),
+    ("AdminService.PurgeQueue", {"queue": "dead"}, has("read")),
+    ("AdminService.Redrive", {"queue": "dead"}, has("read", "configure")),
+    ("AdminService.Redrive", {"queue": "dead", "to_queue": "q"}, has(*PERMISSIONS)),
+    ("AdminService.ListHoldings", QUEUE, sees),
+    ("AdminService.ListQueues", {}, anybody),
+    ("AdminService.ListQueues", QUEUE, sees),
+    ("AdminService.DeclareExchange", EXCHANGE, has("configure")),
+    # An exchange that does not exist: `q` is the name of a queue.
+    ("AdminService.DeleteExchange", {"exchange": "q"}, has("configure")),
+    ("AdminService.ListExchanges", {}, anybody),
+    ("AdminService.Bind", BINDING, has("write", "read")),
+    ("AdminService.Unbind", BINDING, has("write", "read")),
+    ("AdminService.PlanBrowse", QUEUE, has("read")),
+    ("AdminService.Browse", QUEUE, has("read")),
     (
         "ConsumingService.Consume",
-        lambda _: consume(subscribe=consuming_pb2.Subscribe(consumer="c", queue="dead")),
+        lambda _: consume(subscribe={"consumer": "c", "queue": "dead"}),
         has("read"),
     ),
     (
         "ConsumingService.Consume",
-        lambda _: consume(get=consuming_pb2.Get(queue="dead", messages=1, number=1)),
+        lambda _: consume(get={"queue": "dead", "messages": 1, "number": 1}),
         has("read"),
     ),
     ("PublishingService.Publish", lambda _: publish(), has("write")),
@@ -224,147 +196,53 @@ CASES = [
     ("PublishingService.Stage", lambda _: stage(), has("write")),
     ("PublishingService.Stage", lambda _: stage("x"), has("write")),
     ("PublishingService.Stage", lambda _: stage("x", unroutable="dead"), has("write")),
-    (
-        "PublishingService.CommitBatch",
-        lambda _: publishing_pb2.CommitBatchRequest(
-            writer=secrets.token_hex(8), run_id="r", target="queue/q"
-        ),
-        has("write"),
-    ),
-    (
-        "PublishingService.CommitBatch",
-        lambda _: publishing_pb2.CommitBatchRequest(
-            writer=secrets.token_hex(8), run_id="r", target="exchange/x/key"
-        ),
-        has("write"),
-    ),
-    (
-        "PublishingService.CommitBatch",
-        lambda _: publishing_pb2.CommitBatchRequest(writer=secrets.token_hex(8), run_id="r"),
-        has("write"),
-    ),
-    (
-        # The writer belongs to the master (A10).
-        "PublishingService.CommitBatch",
-        lambda _: publishing_pb2.CommitBatchRequest(writer="w", run_id="r"),
-        nobody,
-    ),
+    ("PublishingService.CommitBatch", new_writer(target="queue/q"), has("write")),
+    ("PublishingService.CommitBatch", new_writer(target="exchange/x/key"), has("write")),
+    ("PublishingService.CommitBatch", new_writer(), has("write")),
+    # The writer belongs to the master (A10).
+    ("PublishingService.CommitBatch", {"writer": "w", "run_id": "r"}, nobody),
     ("PublishingService.Stage", lambda _: stage(writer="w"), nobody),
-    (
-        "PublishingService.AbortBatch",
-        lambda _: publishing_pb2.AbortBatchRequest(writer="w"),
-        nobody,
-    ),
-    (
-        "PublishingService.AbortBatch",
-        lambda _: publishing_pb2.AbortBatchRequest(writer="unknown"),
-        has("write"),
-    ),
-    (
-        "PublishingService.ListBatches",
-        lambda _: publishing_pb2.ListBatchesRequest(),
-        acts_as(*OBSERVERS),
-    ),
-    (
-        "PublishingService.DropBatch",
-        lambda _: publishing_pb2.DropBatchRequest(batch=publishing_pb2.BatchKey(writer="w")),
-        acts_as("operator"),
-    ),
-    (
-        "PublishingService.ListWriters",
-        lambda _: publishing_pb2.ListWritersRequest(),
-        acts_as(*OBSERVERS),
-    ),
-    (
-        "PublishingService.ForgetWriter",
-        lambda _: publishing_pb2.ForgetWriterRequest(writer="nobody"),
-        acts_as("operator"),
-    ),
-    (
-        "PublishingService.AssignWriter",
-        lambda _: publishing_pb2.AssignWriterRequest(writer="nobody", user="app"),
-        acts_as("operator"),
-    ),
+    ("PublishingService.AbortBatch", {"writer": "w"}, nobody),
+    ("PublishingService.AbortBatch", {"writer": "unknown"}, has("write")),
+    ("PublishingService.ListBatches", {}, observers),
+    ("PublishingService.DropBatch", {"batch": {"writer": "w"}}, operator),
+    ("PublishingService.ListWriters", {}, observers),
+    ("PublishingService.ForgetWriter", {"writer": "nobody"}, operator),
+    ("PublishingService.AssignWriter", {"writer": "nobody", "user": "app"}, operator),
     ("LinksService.Link", lambda _: link(), has("write")),
-    ("LinksService.ListLinks", lambda _: links_pb2.ListLinksRequest(), anybody),
-    (
-        "LinksService.PauseLink",
-        lambda _: links_pb2.PauseLinkRequest(link="l", paused=True),
-        has("configure"),
-    ),
-    (
-        "LinksService.PauseLink",
-        lambda _: links_pb2.PauseLinkRequest(link="none"),
-        acts_as("operator"),
-    ),
-    (
-        "LinksService.RemoveLink",
-        lambda world: links_pb2.RemoveLinkRequest(link=world.held_link),
-        has("configure"),
-    ),
-    ("LinksService.ReportOutbound", lambda _: iter([outbound_report("q")]), has("read")),
-    ("SessionsService.Horizon", lambda _: sessions_pb2.HorizonRequest(), anybody),
-    (
-        "SessionsService.Advance",
-        lambda world: of_session(sessions_pb2.AdvanceRequest, world, queues=["q"]),
-        has("read"),
-    ),
-    (
-        "SessionsService.Advance",
-        lambda world: of_session(sessions_pb2.AdvanceRequest, world, queue_pattern="q*"),
-        has("read"),
-    ),
-    (
-        "SessionsService.Attach",
-        lambda world: of_session(sessions_pb2.AttachRequest, world, end_tag=world.lease.end_tag),
-        has("read"),
-    ),
-    (
-        "SessionsService.Hold",
-        lambda world: iter([of_session(sessions_pb2.HoldRequest, world)]),
-        has("read"),
-    ),
-    (
-        "SessionsService.Fetch",
-        lambda world: of_session(
-            sessions_pb2.FetchRequest, world, last_tag=world.lease.end_tag, key=key_of(world)
-        ),
-        has("read"),
-    ),
-    ("SessionsService.ListSessions", lambda _: sessions_pb2.ListSessionsRequest(), anybody),
-    (
-        "SessionsService.ReleaseSession",
-        lambda _: sessions_pb2.ReleaseSessionRequest(session="nobody"),
-        acts_as("operator"),
-    ),
+    ("LinksService.ListLinks", {}, anybody),
+    ("LinksService.PauseLink", {"link": "l", "paused": True}, has("configure")),
+    ("LinksService.PauseLink", {"link": "none"}, operator),
+    ("LinksService.RemoveLink", lambda world: {"link": world.held_link}, has("configure")),
+    ("LinksService.ReportOutbound", outbound_report("q"), has("read")),
+    ("SessionsService.Horizon", {}, anybody),
+    ("SessionsService.Advance", lambda world: held(world, queues=["q"]), has("read")),
+    ("SessionsService.Advance", lambda world: held(world, queue_pattern="q*"), has("read")),
+    ("SessionsService.Attach", lambda world: held(world, end_tag=world.lease.end_tag), has("read")),
+    ("SessionsService.Hold", hold, has("read")),
+    ("SessionsService.Fetch", fetch, has("read")),
+    ("SessionsService.ListSessions", {}, anybody),
+    ("SessionsService.ReleaseSession", {"session": "nobody"}, operator),
     (
         "SessionsService.StageOutcomes",
-        lambda _: iter(
-            [
-                sessions_pb2.StageOutcomesRequest(
-                    owner=OWNER, stage_id=secrets.token_bytes(16), seal=True
-                )
-            ]
-        ),
+        lambda _: {"owner": OWNER, "stage_id": secrets.token_bytes(16), "seal": True},
         has("read"),
     ),
-    (
-        "SessionsService.CommitOutcomes",
-        lambda _: sessions_pb2.CommitOutcomesRequest(owner=OWNER),
-        has("read"),
-    ),
-    ("SessionsService.AbortOutcomes", lambda _: sessions_pb2.AbortOutcomesRequest(), anybody),
-    (
-        "SessionsService.BrowseLease",
-        lambda _: sessions_pb2.BrowseLeaseRequest(session="s"),
-        has("read"),
-    ),
-    (
-        "SessionsService.SettleSession",
-        lambda _: sessions_pb2.SettleSessionRequest(session="nobody", outcome=4),
-        acts_as("operator"),
-    ),
+    ("SessionsService.CommitOutcomes", {"owner": OWNER}, has("read")),
+    ("SessionsService.AbortOutcomes", {}, anybody),
+    ("SessionsService.BrowseLease", {"session": "s"}, has("read")),
+    ("SessionsService.SettleSession", {"session": "nobody", "outcome": 4}, operator),
 ]
+
+
+def requests_of(name, asked, world):
+    """What a case sends: one message, or an iterator of messages."""
+    made = asked(world) if callable(asked) else asked
+    if not isinstance(made, dict):
+        return made
+    method = METHODS[f"ackq.v1.{name}"]
+    message = message_factory.GetMessageClass(method.input_type)(**made)
+    return iter([message]) if method.client_streaming else message
 
 
 def outcome(client, name, requests):
@@ -383,8 +261,9 @@ def outcome(client, name, requests):
     return None
 
 
-def is_refused(client, name, requests):
-    return isinstance(outcome(client, name, requests), PermissionDeniedError)
+def is_refused(client, name, asked, world):
+    error = outcome(client, name, requests_of(name, asked, world))
+    return isinstance(error, PermissionDeniedError)
 
 
 def test_every_rpc_has_a_case_and_an_entry():
@@ -403,13 +282,13 @@ def clients(table):
 
 
 @pytest.mark.parametrize(
-    ("name", "requests", "may"),
+    ("name", "asked", "may"),
     CASES,
     ids=[f"{number}-{name.partition('.')[2]}" for number, (name, _, _) in enumerate(CASES)],
 )
-def test_who_may(clients, world, name, requests, may):
+def test_who_may(clients, world, name, asked, may):
     """A2: of 24 users exactly those with the permission or role for the call are admitted."""
-    refused = {kind for kind in KINDS if is_refused(clients[kind], name, requests(world))}
+    refused = {kind for kind in KINDS if is_refused(clients[kind], name, asked, world)}
     assert refused == {kind for kind in KINDS if not may(kind)}
 
 
@@ -417,69 +296,51 @@ def test_who_may(clients, world, name, requests, may):
 def test_without_a_token(table, world, name):
     """A1: without a token every call is refused."""
     short = name.removeprefix("ackq.v1.")
-    requests = next(ask for case, ask, _ in CASES if case == short)
+    asked = next(ask for case, ask, _ in CASES if case == short)
     with table.client("") as stranger:
-        assert isinstance(outcome(stranger, short, requests(world)), UnauthenticatedError)
+        error = outcome(stranger, short, requests_of(short, asked, world))
+    assert isinstance(error, UnauthenticatedError)
 
 
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize(
-    ("name", "requests", "missing"),
+    ("name", "fields", "missing"),
     [
-        ("AdminService.PurgeQueue", admin_pb2.PurgeQueueRequest(queue="q"), "read on queue 'q'"),
-        (
-            "AdminService.PurgeQueue",
-            admin_pb2.PurgeQueueRequest(queue="none"),
-            "read on queue 'none'",
-        ),
+        ("AdminService.PurgeQueue", {"queue": "q"}, "read on queue 'q'"),
+        ("AdminService.PurgeQueue", {"queue": "none"}, "read on queue 'none'"),
+        ("SessionsService.BrowseLease", {"session": "s"}, "read on each queue of session 's'"),
         (
             "SessionsService.BrowseLease",
-            sessions_pb2.BrowseLeaseRequest(session="s"),
-            "read on each queue of session 's'",
-        ),
-        (
-            "SessionsService.BrowseLease",
-            sessions_pb2.BrowseLeaseRequest(session="none"),
+            {"session": "none"},
             "read on each queue of session 'none'",
         ),
-        ("AdminService.AcceptHistory", admin_pb2.AcceptHistoryRequest(), "the role operator"),
-        (
-            "LinksService.PauseLink",
-            links_pb2.PauseLinkRequest(link="l"),
-            "configure on the queue of link 'l'",
-        ),
-        (
-            "LinksService.RemoveLink",
-            links_pb2.RemoveLinkRequest(link="none"),
-            "configure on the queue of link 'none'",
-        ),
+        ("AdminService.AcceptHistory", {}, "the role operator"),
+        ("LinksService.PauseLink", {"link": "l"}, "configure on the queue of link 'l'"),
+        ("LinksService.RemoveLink", {"link": "none"}, "configure on the queue of link 'none'"),
     ],
 )
-def test_a_refusal_names_the_permission_alone(table, name, requests, missing):
+def test_a_refusal_names_the_permission_alone(table, world, name, fields, missing):
     """A3: a refusal names only the missing permission, also if the object does not exist."""
     with table.client("none") as client:
-        error = outcome(client, name, requests)
+        error = outcome(client, name, requests_of(name, fields, world))
     assert error.message == f"The user 'none' does not have {missing}."
     assert error.fields == {"permission": missing}
 
 
-@pytest.mark.usefixtures("world")
-@pytest.mark.parametrize("name", ["s", "none"])
-def test_a_hidden_session_is_not_found(table, name):
-    """A3: a session that is hidden from the user is reported like one that does not exist."""
+@pytest.mark.parametrize(
+    ("name", "fields", "what"),
+    [
+        ("SessionsService.ListSessions", {"session": "s"}, "session 's'"),
+        ("SessionsService.ListSessions", {"session": "none"}, "session 'none'"),
+        ("LinksService.ListLinks", {"link": "l"}, "link 'l'"),
+        ("LinksService.ListLinks", {"link": "none"}, "link 'none'"),
+    ],
+)
+def test_what_is_hidden_is_not_found(table, world, name, fields, what):
+    """A3: what is hidden from the user is reported like what does not exist."""
     with table.client("none") as client:
-        request = sessions_pb2.ListSessionsRequest(session=name)
-        error = outcome(client, "SessionsService.ListSessions", request)
-    assert error.message == f"There is no session '{name}'. See `ackq session list`."
-
-
-@pytest.mark.usefixtures("world")
-@pytest.mark.parametrize("name", ["l", "none"])
-def test_a_hidden_link_is_not_found(table, name):
-    """A3: a link that is hidden from the user is reported like one that does not exist."""
-    with table.client("none") as client:
-        error = outcome(client, "LinksService.ListLinks", links_pb2.ListLinksRequest(link=name))
-    assert error.message == f"There is no link '{name}'. See `ackq link list`."
+        error = outcome(client, name, requests_of(name, fields, world))
+    assert error.message == f"There is no {what}. See `ackq {what.partition(' ')[0]} list`."
 
 
 def test_a_refused_frame_is_in_no_queue(guarded):
@@ -526,7 +387,8 @@ def test_lists_show_what_one_may_see(table):
 def test_outbound_links_are_shown_like_others(table):
     """A2, A3, L26: outbound links are shown to users with any permission on their queue."""
     with table.client("master") as master:
-        calls = [held_open(master.links.ReportOutbound, outbound_report(q)) for q in ("q", "other")]
+        requests = [links_pb2.ReportOutboundRequest(**outbound_report(q)) for q in ("q", "other")]
+        calls = [held_open(master.links.ReportOutbound, each) for each in requests]
         seen = {}
         for name in ("none", "read-none", "observer"):
             with table.client(name) as client:

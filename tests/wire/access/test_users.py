@@ -14,14 +14,13 @@ from tests.wire.access.conftest import Guarded, add_user
 from tests.wire.operations.processes import run
 
 
-def publishes(client):
-    """Whether a client can open a publisher; False at a limit."""
+def publishes(client, refusal):
+    """Whether a client can open a publisher; False if it is refused with this error."""
     try:
         with client.publisher():
             return True
     except grpc.RpcError as failed:
-        error, _ = error_of(failed)
-        if isinstance(error, errors.LimitError):
+        if isinstance(error_of(failed)[0], refusal):
             return False
         raise
 
@@ -53,47 +52,31 @@ def test_a_user_that_is_removed(app):
         assert other.confirmed(1) == {1}
 
 
-def test_a_user_that_is_changed(app):
-    """A1: a changed user's streams end as unavailable, and new ones have the new permissions."""
-    with app.client("app") as client, client.consume() as channel:
-        channel.subscribe()
-        text = app.path.read_text()
-        app.path.write_text(text.replace('read = "q.*"', 'read = "other"'))
-        error, _ = channel.refusal()
-        assert isinstance(error, errors.BrokerUnavailableError)
-        with client.consume() as again:
-            again.subscribe()
-            error, _ = again.refusal()
-            assert error.fields == {"permission": "read on queue 'q'"}
+@pytest.mark.parametrize("held", ["a consumer", "a waiting pull"])
+def test_a_user_that_may_not_read_any_more(app, held):
+    """A1, C9, C11: a changed user's stream ends as unavailable, and its channel is not resumed.
 
-
-def test_a_channel_of_a_user_that_may_not_read_any_more(app):
-    """A1, C11: a channel of a user who may no longer read its queue is not resumed."""
-    with app.client("app") as client, client.consume() as channel:
-        channel.subscribe()
-        text = app.path.read_text()
-        app.path.write_text(text.replace('read = "q.*"', 'read = "other"'))
-        error, _ = channel.refusal()
-        assert isinstance(error, errors.BrokerUnavailableError)
-        with pytest.raises(grpc.RpcError) as refused, client.consume(channel.channel_id):
-            pass
-        assert error_of(refused.value)[0].fields == {"permission": "read on queue 'q'"}
-
-
-def test_a_pull_of_a_user_that_may_not_read_any_more(app):
-    """A1, C9, C11: a channel with a waiting pull of a queue now forbidden is not resumed."""
+    New streams have the new permissions.
+    """
     with app.client("app") as client, app.client("master") as master:
         master.publish(b"a", b"b")
         with client.consume(window_messages=1) as channel:
-            channel.get(2)
-            assert channel.deliveries(1)[0].body == b"a"
+            if held == "a consumer":
+                channel.subscribe()
+            else:
+                channel.get(2)
+                assert channel.deliveries(1)[0].body == b"a"
             text = app.path.read_text()
             app.path.write_text(text.replace('read = "q.*"', 'read = "other"'))
             error, _ = channel.refusal()
             assert isinstance(error, errors.BrokerUnavailableError)
             with pytest.raises(grpc.RpcError) as refused, client.consume(channel.channel_id):
                 pass
-            assert error_of(refused.value)[0].fields == {"permission": "read on queue 'q'"}
+        with client.consume() as again:
+            again.subscribe()
+            error, _ = again.refusal()
+    for each in (error, error_of(refused.value)[0]):
+        assert each.fields == {"permission": "read on queue 'q'"}
 
 
 def test_a_file_without_users(tmp_path):
@@ -160,7 +143,7 @@ def test_limits_of_a_user(guarded):
                     pass
                 assert "limit of 1 connections" in error_of(second.value)[0].message
             # The broker notices a moment later that the other client's streams have ended.
-            eventually("room for a connection", lambda: publishes(two))
+            eventually("room for a connection", lambda: publishes(two, errors.LimitError))
         with guarded.client("queues") as limited:
             limited.declare("q2")
             limited.declare("q2")
@@ -228,7 +211,7 @@ def test_permissions_that_are_changed(app):
     )
     assert changed == (0, line, "")
     with app.client("app") as client:
-        eventually("the change", lambda: not may_write(client))
+        eventually("the change", lambda: not publishes(client, errors.PermissionDeniedError))
     before = app.path.read_text()
     status, _, said = run("user", "set-permissions", "app", "--users", app.path, "--read", "(?=a)")
     assert (status, "not a regular expression of RE2" in said) == (2, True)
@@ -239,17 +222,6 @@ def test_permissions_that_are_changed(app):
         assert (status, "There is no user 'nobody'" in said) == (2, True)
     assert app.path.read_text() == before
     assert app.knows("app")
-
-
-def may_write(client):
-    """Whether a client may open a publisher; False without permission."""
-    try:
-        with client.publisher():
-            return True
-    except grpc.RpcError as failed:
-        if isinstance(error_of(failed)[0], errors.PermissionDeniedError):
-            return False
-        raise
 
 
 def test_a_queue_that_joins_a_waiting_session(app):

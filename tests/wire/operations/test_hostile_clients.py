@@ -2,7 +2,6 @@
 
 import re
 import resource
-import secrets
 import socket
 import struct
 import subprocess
@@ -22,7 +21,7 @@ from ackq.wire import block, frame
 from tests.eventually import eventually
 from tests.fakes import arrow_messages
 from tests.fakes.blocks import encoded
-from tests.fakes.raw_client import Client, delivered, refused, refused_with
+from tests.fakes.raw_client import Client, delivered, publish_requests, refused, refused_with
 from tests.wire.in_process import broker_here
 from tests.wire.operations.processes import command, environment
 
@@ -259,8 +258,9 @@ class Flood:
     def __init__(self, endpoint, streams, frames, body):
         self.confirmed = 0
         self.ended = []
-        self._frames = frames
-        self._block = encoded(body=[body], routing_key="sink")
+        block = encoded(body=[body], routing_key="sink")
+        numbers = range(1, frames + 1)
+        self._frames = [({"first_number": number, "rows": 1}, block) for number in numbers]
         self._clients = [Client(endpoint) for _ in range(4)]
         self._threads = [
             threading.Thread(target=self._run, args=(self._clients[number % 4],))
@@ -281,18 +281,10 @@ class Flood:
         for thread in self._threads:
             thread.join()
 
-    def _requests(self):
-        opening = publishing_pb2.PublishOpen(publisher_id=secrets.token_bytes(16), mode=1)
-        header = publishing_pb2.PublishHeader(lowest_unanswered=1, open=opening)
-        yield publishing_pb2.PublishRequest(header=header)
-        for number in range(1, self._frames + 1):
-            data = publishing_pb2.PublishData(first_number=number, rows=1)
-            header = publishing_pb2.PublishHeader(lowest_unanswered=1, data=data)
-            yield publishing_pb2.PublishRequest(header=header, block=self._block)
-
     def _run(self, client):
         try:
-            for answer in client.publishing.Publish(self._requests(), timeout=LIMIT_S):
+            requests = publish_requests(*self._frames)
+            for answer in client.publishing.Publish(requests, timeout=LIMIT_S):
                 self.confirmed += answer.header.HasField("confirm")
         except grpc.RpcError as error:
             self.ended.append(error.code().name)
@@ -369,11 +361,10 @@ def decompressing(size):
 
 def publish_bytes(client, data):
     """The error of a publish stream whose second request is these bytes."""
-    opening = publishing_pb2.PublishOpen(publisher_id=secrets.token_bytes(16), mode=1)
-    header = publishing_pb2.PublishHeader(lowest_unanswered=1, open=opening)
-    opened = publishing_pb2.PublishRequest(header=header).SerializeToString()
+    (opened,) = publish_requests()
     call = client.channel.stream_stream("/ackq.v1.PublishingService/Publish")
-    return refused(lambda: list(call(iter((opened, data)), timeout=LIMIT_S)))[0]
+    requests = (opened.SerializeToString(), data)
+    return refused(lambda: list(call(iter(requests), timeout=LIMIT_S)))[0]
 
 
 def test_requests_that_would_grow_in_memory(broker, own):

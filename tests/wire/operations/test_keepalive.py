@@ -24,15 +24,12 @@ PING_BYTES = 17
 # Opens a stage with one row, and prints when the broker has it on disk.
 VANISHING = """
 import sys, threading
-from ackq.v1 import publishing_pb2 as pb
 from tests.fakes.blocks import encoded
-from tests.fakes.raw_client import Client
+from tests.fakes.raw_client import Client, stage_requests
 
 def requests():
-    opening = pb.StageOpen(stage_id=b"s" * 16, writer="w", run_id="r")
-    yield pb.StageRequest(header=pb.StageHeader(open=opening))
-    data = pb.StageHeader(data=pb.StageData(rows=1))
-    yield pb.StageRequest(header=data, block=encoded(body=[b"x"], routing_key="q"))
+    row = {"rows": 1}, encoded(body=[b"x"], routing_key="q")
+    yield from stage_requests(row, stage_id=b"s" * 16, writer="w", run_id="r")
     threading.Event().wait()
 
 with Client(sys.argv[1]) as client:

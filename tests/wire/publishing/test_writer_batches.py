@@ -16,6 +16,7 @@ from tests.fakes.raw_client import (
     refused,
     refused_with,
     refused_with_status,
+    stage_requests,
 )
 
 # A body of one byte with the routing key "q".
@@ -119,13 +120,8 @@ def test_a_cut_upload_leaves_nothing(client):
     writer, stage = secrets.token_hex(8), new_id()
 
     def requests():
-        opening = publishing_pb2.StageOpen(stage_id=stage, writer=writer, run_id="r")
-        yield publishing_pb2.StageRequest(header=publishing_pb2.StageHeader(open=opening))
-        data = publishing_pb2.StageData(rows=1)
-        yield publishing_pb2.StageRequest(
-            header=publishing_pb2.StageHeader(data=data),
-            block=encoded(body=[b"a"], routing_key="q"),
-        )
+        row = {"rows": 1}, encoded(body=[b"a"], routing_key="q")
+        yield from stage_requests(row, stage_id=stage, writer=writer, run_id="r")
         call.cancel()
 
     call = client.publishing.Stage(requests(), timeout=TIMEOUT_S)
