@@ -5,8 +5,7 @@ from click.testing import CliRunner
 
 from ackq.cli.commands import ackq
 from ackq.cli.failure import ExitStatus
-from ackq.client import Admin, Session, close_channels, holder
-from ackq.v1 import sessions_pb2
+from ackq.client import Admin, close_channels
 from ackq_broker import embedded
 
 
@@ -21,19 +20,6 @@ def endpoint():
 @pytest.fixture
 def admin(endpoint):
     return Admin(endpoint)
-
-
-@pytest.fixture
-def open_lease(endpoint):
-    """Returns a function that leases a queue's ready messages to a session of the queue's name."""
-
-    def opened(name):
-        session = Session(endpoint)
-        opening = {"session": name, "queues": [name], "holder": holder("test")}
-        incarnation = session.advance(sessions_pb2.AdvanceRequest(**opening)).incarnation
-        session.advance(sessions_pb2.AdvanceRequest(**opening, incarnation=incarnation))
-
-    return opened
 
 
 def read(result, status=0):

@@ -56,35 +56,6 @@ def test_administration_loads_no_arrow(endpoint):
     assert done.stderr == "[]\n"
 
 
-def test_version(endpoint):
-    """`ackq --version` needs no broker."""
-    from ackq import __version__
-
-    assert ended(endpoint, "--version").stdout == f"ackq, version {__version__}\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "code"),
-    [
-        (("queue", "shw"), 2, "usage"),
-        (("queue", "declare", "x" * 256), 2, "invalid_argument"),
-        (("queue", "show", "nowhere"), 3, "queue_not_found"),
-        (("session", "show", "nobody"), 3, "session_not_found"),
-        (("queue", "delete", "ORDERS", "--if-empty"), 4, "in_use"),
-        (("queue", "declare", "ORDERS", "--max-length", "1"), 4, "properties_differ"),
-        (("info", "--endpoint", "127.0.0.1:1"), 6, "unavailable"),
-        (("publish", "nowhere", "a"), 7, "unroutable"),
-    ],
-)
-def test_each_kind_of_error_has_its_status(endpoint, orders, arguments, status, code):
-    """Each kind of error has its exit status, also in the JSON document on stderr."""
-    done = ended(endpoint, "--json", *(orders if word == "ORDERS" else word for word in arguments))
-    document = json.loads(done.stderr)
-    assert done.returncode == document["error"]["exit_status"] == status, done.stderr
-    assert (document["version"], document["error"]["code"]) == (1, code)
-    assert document["error"]["message"]
-
-
 def test_a_closed_pipe_ends_a_consumer_without_a_word(endpoint, orders, admin):
     """C12: `consume` into a closed pipe accepts nothing, and exits with 141 without traceback."""
     consumer = subprocess.Popen(
@@ -185,17 +156,6 @@ def test_a_person_is_asked_before_messages_go(endpoint, admin, words, answer, st
     assert done.returncode == status
     assert "2 messages" in done.stderr
     assert admin.queue(name).ready == left
-
-
-def test_nobody_is_asked_without_a_terminal(endpoint, orders, admin):
-    """Q4: without a terminal purge and forced delete need --yes, and the error says so."""
-    for words in (("queue", "purge"), ("queue", "delete", "--force")):
-        done = ended(endpoint, *words[:2], orders, *words[2:], stdin=subprocess.DEVNULL)
-        assert done.returncode == ExitStatus.USAGE
-        assert "--yes" in done.stderr
-    assert admin.queue(orders).ready == 2
-    done = ended(endpoint, "queue", "delete", orders, "--force", "--yes", stdin=subprocess.DEVNULL)
-    assert done.stdout == f"queue '{orders}' deleted: ready=2 unacked=0\n"
 
 
 def test_a_shell_completes_commands():

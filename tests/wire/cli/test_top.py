@@ -1,16 +1,12 @@
 """`ackq top`: queues ordered by their oldest message, with rates and readers."""
 
-import json
 import os
 import pty
 import select
 import subprocess
 import sys
 
-import pytest
-
 from ackq.cli.queue_rates import Look, rows
-from ackq.client import Publisher
 from ackq.info import Holder, QueueInfo, SessionInfo
 from tests.eventually import SOON_S, eventually
 
@@ -54,34 +50,6 @@ def test_who_holds_a_queue():
     assert [each.session for each in q.sessions] == ["gone", "young", "idle"]
     assert r.holder == "session alone: etl on h (7)"
     assert s.holder == ""
-
-
-def test_once(run, admin, endpoint, open_lease):
-    """M4: `top --once` prints an escaped table, or JSON."""
-    admin.declare_queue("top.q")
-    with Publisher(endpoint) as publisher:
-        for _ in range(3):
-            publisher.publish(b"x", routing_key="top.q").result()
-    open_lease("top.q")
-    shown = run("top", "--once", "--interval", "100ms")
-    assert shown.exit_code == 0, shown.output
-    (line,) = [each for each in shown.output.splitlines() if each.startswith("top.q ")]
-    assert "session top.q: test on " in line
-    result = run("--json", "top", "--once", "--interval", "100ms")
-    assert result.exit_code == 0, result.output
-    found = {row["queue"]: row for row in json.loads(result.stdout)["queues"]}["top.q"]
-    assert (found["ready"], found["unacked"], found["in_per_s"]) == (0, 3, 0.0)
-    (held,) = found["sessions"]
-    assert (held["leased"], held["attaches"], held["application"]) == (3, 1, "test")
-    assert "token" not in str(found)
-
-
-@pytest.mark.parametrize("interval", ["5 parsecs", "10ms", ""])
-def test_an_interval_that_is_none(run, interval):
-    """M4: the error of an invalid interval names the option."""
-    result = run("top", "--interval", interval)
-    assert result.exit_code != 0
-    assert "--interval" in result.output
 
 
 def test_on_a_terminal_until_q(endpoint, admin):

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from ackq.cli.diagnosis.trace import _search
-from ackq.client import Channel, Publisher
+from ackq.client import Publisher
 from ackq.errors import PermissionDeniedError
 from tests.eventually import SOON_S
 from tests.wire.cli.conftest import read
@@ -26,32 +26,6 @@ def publish(endpoint, queue, *ids):
             each.result(timeout=SOON_S)
 
 
-def test_a_message_on_its_way(run, endpoint, open_lease, queue):
-    """Q9: `trace` finds a message ready, unacked or dead-lettered, and all with one id."""
-    publish(endpoint, queue, "a", "b", "b", "leased")
-    (waiting,) = read(run("trace", "a", "--json"))["found"]
-    assert (waiting["queue"], waiting["position"], waiting["state"]) == (queue, 1, "ready")
-    assert [each["position"] for each in read(run("trace", "b", "--json"))["found"]] == [2, 3]
-    with Channel(endpoint, label="billing:1") as channel:
-        consumer = channel.consume(queue, mode="client", prefetch=3, outcomes=["rejected"])
-        messages = [consumer.receive(timeout_s=SOON_S) for _ in range(3)]
-        (held,) = read(run("trace", "a", "--json"))["found"]
-        assert (held["channel"], held["delivery_tag"]) == ("billing:1", 1)
-        assert "unacked at the client 'billing:1'" in run("trace", "a").stdout
-        messages[0].reject("no id").result(timeout=SOON_S)
-        messages[1].accept().result(timeout=SOON_S)
-        messages[2].accept().result(timeout=SOON_S)
-    (dead,) = read(run("trace", "a", "--json"))["found"]
-    assert dead["queue"] == f"{queue}-dead"
-    assert dead["dead_letter"]["reason"] == "no id"
-    assert dead["dead_letter"]["queue"] == queue
-    gone = run("trace", "b").stdout
-    assert "No message with the id 'b' is in a queue now" in gone
-    open_lease(queue)
-    (leased,) = read(run("trace", "leased", "--queue", queue, "--json"))["found"]
-    assert (leased["session"], leased["delivery_tag"], leased["attempts"]) == (queue, 1, 1)
-
-
 def test_more_messages_than_a_slice(run, endpoint, queue):
     """Q9, I6: `trace` finds the last of many messages, and counts all it looked at."""
     ids = pa.array([f"id-{number}" for number in range(25_000)])
@@ -62,11 +36,6 @@ def test_more_messages_than_a_slice(run, endpoint, queue):
         publisher.publish_batch(rows, routing_key=queue).result(timeout=SOON_S)
     found = read(run("trace", "id-24999", "--queue", queue, "--json"))
     assert (found["looked_at"], found["found"][0]["position"]) == (25_000, 25_000)
-
-
-def test_a_queue_that_is_not_there(run):
-    """`trace` in a missing queue is an error."""
-    assert run("trace", "m", "--queue", "nowhere").exit_code != 0
 
 
 class Guarded:

@@ -2,37 +2,22 @@
 
 import shutil
 
-import pyarrow as pa
-import pytest
 from click.testing import CliRunner
 
 from ackq.cli.commands import ackq as command
-from ackq.client import Admin, Channel, Publisher, Session, StageWriter, holder
+from ackq.client import Admin, Publisher, Session, holder
 from ackq.v1 import sessions_pb2
 from tests.eventually import SOON_S, eventually
 from tests.wire.brokers import ackq as ackq_target
 from tests.wire.cli.conftest import read
 
 
-@pytest.fixture
-def fill(endpoint):
-    """Returns a function that publishes messages to a queue."""
-
-    def publish(queue, messages):
-        with Publisher(endpoint) as publisher:
-            sent = [publisher.publish(b"x", routing_key=queue) for _ in range(messages)]
-            for each in sent:
-                each.result(timeout=SOON_S)
-
-    return publish
-
-
-@pytest.fixture
-def queue(admin, request):
-    """A queue of the test's own."""
-    name = request.node.name
-    admin.declare_queue(name)
-    return name
+def fill(endpoint, queue, messages=1):
+    """Publishes messages to a queue."""
+    with Publisher(endpoint) as publisher:
+        sent = [publisher.publish(b"x", routing_key=queue) for _ in range(messages)]
+        for each in sent:
+            each.result(timeout=SOON_S)
 
 
 def findings(run, queue):
@@ -55,44 +40,11 @@ def lease(endpoint, queue, **fields):
     return session, request, session.advance(request)
 
 
-def test_nobody_reads(run, queue, fill):
-    """Q9: a queue without reader is a problem; its sentence and command are on separate lines."""
-    assert list(findings(run, queue)) == ["queue-empty"]
-    fill(queue, 2)
-    lines = run("why", queue).stdout.splitlines()
-    assert lines[0].startswith(f"queue '{queue}': 2 ready, 0 unacked")
-    assert lines[1].startswith("PROBLEM  2 messages are ready")
-    assert lines[2].endswith(f"ackq queue peek {queue}")
-
-
-def test_a_dead_letter_queue_is_no_problem(run, admin, queue, fill):
-    """Q9, C13: a dead-letter queue waiting for an operator is no problem, and exits with 0."""
-    admin.declare_queue(f"{queue}-source", dead_letter_queue=queue)
-    fill(queue, 2)
-    found = findings(run, queue)
-    assert list(found) == ["nothing-stuck", "dead-letters-wait"]
-    assert f"dead letters of '{queue}-source'" in found["dead-letters-wait"]["sentence"]
-    assert run("why", queue).exit_code == 0
-    assert list(findings(run, f"{queue}-source")) == ["queue-empty", "dead-letters"]
-
-
-def test_a_consumer_holds_as_many_as_it_may(run, endpoint, queue, fill):
-    """Q9, C8: a consumer at its prefetch is named with count and age, and is no problem so soon."""
-    fill(queue, 5)
-    with Channel(endpoint, label="billing:1") as channel:
-        consumer = channel.consume(queue, mode="client", prefetch=2)
-        message = consumer.receive(timeout_s=SOON_S)
-        found = findings(run, queue)
-        assert list(found) == ["nothing-stuck", "prefetch-full", "unacked-at-consumer"]
-        sentence = found["unacked-at-consumer"]["sentence"]
-        assert sentence.startswith("The client 'billing:1' holds 2 messages (")
-        assert "Its prefetch of 2 is used up" in sentence
-        message.accept().result(timeout=SOON_S)
-
-
-def test_a_lease_of_a_live_reader_and_of_one_that_is_gone(run, endpoint, admin, queue, fill):
+def test_a_lease_of_a_live_reader_and_of_one_that_is_gone(run, endpoint, admin):
     """Q9, S3, S5: a lease is shown with its query's batch; without holder, with its timeout."""
-    fill(queue, 3)
+    queue = "leased"
+    admin.declare_queue(queue)
+    fill(endpoint, queue, 3)
     session, request, reply = lease(endpoint, queue)
     stream = session.hold(queue, reply.incarnation, reply.epoch, request.holder.token)
     assert "None of its rows was read yet" in findings(run, queue)["lease-live"]["sentence"]
@@ -124,34 +76,12 @@ def test_a_lease_of_a_live_reader_and_of_one_that_is_gone(run, endpoint, admin, 
     )
 
 
-def test_a_full_queue_and_its_dead_letter_queue(run, endpoint, admin, queue, fill):
-    """Q9, Q3, C13, C14, K3: a full queue shows its bound, staged rows, delay and missing target."""
-    name = f"{queue}-full"
-    admin.declare_queue(
-        name, max_length=3, redelivery_delay_ms=600_000, dead_letter_queue="nowhere"
-    )
-    fill(name, 1)
-    with Channel(endpoint) as channel:
-        consumer = channel.consume(name, mode="client", outcomes=["failed"])
-        consumer.receive(timeout_s=SOON_S).fail("why not").result(timeout=SOON_S)
-    with StageWriter(endpoint, writer=name, batch_id=7, run_id="run") as out:
-        out.write(pa.record_batch({"body": [b"a", b"b"]}), routing_key=name)
-        out.seal()
-    found = findings(run, name)
-    assert "(0 ready, 0 unacked, 1 delayed, 2 staged)" in found["queue-full-refuses"]["sentence"]
-    assert "The first is ready in 10.0 min." in found["redelivery-delay"]["sentence"]
-    assert found["staging"]["sentence"].startswith(f"Batch 7 of '{name}' has staged 2 rows")
-    assert found["dead-letter-queue-missing"]["severity"] == "warning"
-    admin.delete_queue(name, force=True)
-
-
 def test_after_a_restart(broker):
     """Q9, Q7, S5: after a restart a non-durable queue is missing, and a lease awaits its query."""
     admin = Admin(broker.endpoint)
     admin.declare_queue("brief", durable=False)
     admin.declare_queue("q")
-    with Publisher(broker.endpoint) as publisher:
-        publisher.publish(b"x", routing_key="q").result(timeout=SOON_S)
+    fill(broker.endpoint, "q")
     lease(broker.endpoint, "q")
     broker.kill()
     broker.restart()
@@ -164,8 +94,7 @@ def test_a_restored_journal(broker, tmp_path):
     """Q9, Q8: a restored journal refuses older sessions until `accept-history`, which is named."""
     admin = Admin(broker.endpoint)
     admin.declare_queue("q")
-    with Publisher(broker.endpoint) as publisher:
-        publisher.publish(b"x", routing_key="q").result(timeout=SOON_S)
+    fill(broker.endpoint, "q")
     lease(broker.endpoint, "q")
     broker.stop()
     copy = tmp_path / "copy"

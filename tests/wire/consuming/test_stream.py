@@ -227,26 +227,6 @@ def test_a_settlement_names_an_outcome(client, outcome):
         assert type(channel.refusal()[0]) is errors.InvalidArgumentError
 
 
-# --- prefetch ---
-
-
-def test_get_is_not_subject_to_prefetch(client):
-    """C9: neither prefetch bounds a pull, and pulled messages do not count for consumers."""
-    client.publish(*[b"%d" % n for n in range(6)])
-    with client.consume() as channel:
-        channel.prefetch(2)
-        channel.subscribe(prefetch=1)
-        channel.deliveries(1)
-        channel.get(3, number=7)
-        pulled = channel.deliveries(3)
-        assert [(d.consumer, d.get_number) for d in pulled] == [("", 7)] * 3
-        channel.settled(channel.settle(1))
-        assert tags(channel.deliveries(1)) == [5]
-
-
-# --- ends ---
-
-
 # --- transport window and resumption ---
 
 

@@ -112,27 +112,6 @@ def test_backups_under_load(broker, tmp_path):
             assert (info.history_id != history, info.history_cause) == (True, "copied")
 
 
-def test_restored_publishers_wait_for_an_operator(broker):
-    """O5, Q8: publishers older than a restored backup are refused until its history is accepted."""
-    with Admin(broker.endpoint) as admin:
-        admin.declare_queue("q")
-        publisher = Publisher(broker.endpoint, routing_key="q")
-        publisher.publish(b"before").result(SOON_S)
-        backup = admin.backup()
-        publisher.publish(b"after").result(SOON_S)
-    broker.kill()
-    shutil.rmtree(broker.data_dir)
-    shutil.copytree(backup.directory, broker.data_dir)
-    broker.restart()
-    with Admin(broker.endpoint) as admin:
-        assert admin.queue("q").ready == 1
-        assert admin.info().held_back == 1
-        with pytest.raises(errors.HistoryChangedError, match="accept-history"):
-            publisher.publish(b"more").result(SOON_S)
-        with pytest.raises(errors.HistoryChangedError):
-            publisher.close(SOON_S)
-
-
 def test_a_kill_during_a_backup(tmp_path):
     """O5: after a kill during a backup the broker has all, and a backup can be made again."""
     environment = {"ACKQ_BROKER_BACKUP_DIR": str(tmp_path / "b")}
@@ -182,7 +161,3 @@ def test_the_command_and_its_refusals(broker, tmp_path):
     assert "give the backup another name" in again.output
     (segment,) = (tmp_path / "b" / "one").glob("journal-*.seg")
     assert segment.name == segment_name(1)
-    with ackq_broker.embedded(tmp_path / "without") as without:
-        refused = command(without.endpoint)
-        assert refused.exit_code != 0
-        assert "start it with --backup-dir DIR" in refused.output

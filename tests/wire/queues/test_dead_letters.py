@@ -4,11 +4,10 @@ import time
 
 import pytest
 
-from ackq.errors import QueueNotFoundError
 from ackq.v1 import admin_pb2
 from tests.eventually import equals, eventually
 from tests.fakes.blocks import rows
-from tests.fakes.raw_client import TIMEOUT_S, holder, refused, restarted
+from tests.fakes.raw_client import TIMEOUT_S, holder, restarted
 from tests.wire.consuming.test_stream import FAILED, REJECTED
 
 
@@ -22,30 +21,6 @@ def dead(client):
     client.declare("dead")
     client.declare("work", dead_letter_queue="dead", delivery_limit=1)
     return client
-
-
-def test_rejected_messages_are_dead_letters(dead):
-    """C4, C13: a rejected message is in the dead-letter queue, with headers naming its origin."""
-    dead.publish(b"good", b"bad", queue="work")
-    with dead.consume() as channel:
-        channel.subscribe(queue="work")
-        channel.deliveries(2)
-        channel.settled(channel.settle(2, REJECTED, reason="not json"))
-        channel.subscribe("undertaker", "dead")
-        (found,) = channel.deliveries(1)
-        assert (found.body, found.tag, found.count) == (b"bad", 3, 1)
-        told = headers(found)
-        assert told.pop("ackq-dead-at").endswith("Z")
-        assert told == {
-            "ackq-dead-queue": "work",
-            "ackq-dead-position": "2",
-            "ackq-dead-cause": "rejected",
-            "ackq-dead-reason": "not json",
-            "ackq-dead-deliveries": "1",
-            "ackq-dead-first-queue": "work",
-            "ackq-dead-count": "1",
-        }
-    assert dead.queue("work").dead_lettered == 1
 
 
 @pytest.mark.parametrize(
@@ -115,11 +90,6 @@ def test_staged_messages_expire(client):
     client.stage([b"a", b"b"], stage_id=b"s" * 16, seal=(2, 4), ttl_ms=[1, None])
     client.commit((b"s" * 16, 2, 4))
     eventually("the expiry of one", lambda: left(client), equals((1, 1)))
-
-
-def test_redrive_of_no_queue(client):
-    """Q6: a redrive of a missing queue is an error."""
-    assert type(refused(client.redrive, "nowhere")[0]) is QueueNotFoundError
 
 
 def test_provenance_and_delays_survive_a_kill(broker, own):

@@ -173,19 +173,6 @@ def test_a_replaced_run_cannot_settle(client):
 # --- by operators ---
 
 
-def test_an_operator_sees_the_lease(client):
-    """S8: an operator sees the messages of a lease with their tags, without holes."""
-    leased(client, b"a", b"b", b"c", b"d")
-    found, headers = client.browse_lease()
-    assert (found, tags(headers)) == ([b"a", b"b", b"c", b"d"], [1, 2, 3, 4])
-    found, headers = client.browse_lease(first_tag=2, last_tag=4, max_messages=2)
-    assert (found, tags(headers)) == ([b"b", b"c"], [2, 3])
-    client.settle_session(REJECTED, (2, 3), fence=True)
-    assert tags(client.browse_lease()[1]) == [1, 4]
-    error, _ = refused(client.browse_lease, session="nobody")
-    assert type(error) is errors.SessionNotFoundError
-
-
 def test_an_operator_frees_a_poisoned_batch(client):
     """S8: an operator rejects a tag by `fence`, and the next attach has the batch without it."""
     reader, incarnation, lease = leased(client, b"a", b"bad", b"c")
@@ -205,14 +192,6 @@ def test_an_operator_frees_a_poisoned_batch(client):
     assert again.end_tag == 3
     found, headers = client.fetch(again, 0, 3)
     assert (found, tags(headers)) == ([b"a", b"c"], [1, 3])
-
-
-def test_an_operator_releases_tags(client):
-    """S8: released tags are ready for other consumers, and holes for the session."""
-    leased(client, b"a", b"b", b"c")
-    done = client.settle_session(RELEASED, (1, 1), (3, 3), fence=True)
-    assert (done.settled, done.dead_lettered) == (2, 0)
-    assert (client.queue().ready + client.queue().delayed, client.queue().unacked) == (2, 1)
 
 
 def test_a_bad_settlement_is_refused(client):
