@@ -86,5 +86,5 @@ def refusal(option: str, value: str, expected: str) -> InvalidArgumentError:
 
 def _range(least: int, most: int, unit: str) -> str:
     """The limits of a range as text, without trivial ones."""
-    above = f"; {least} {unit} at least" if least > 1 else ""
+    above = f"; {least} {unit} at least" if least > (unit == "bytes") else ""
     return above + (f"; {most} {unit} at most" if most < MOST else "")

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
 from ackq.cli.context import Group, Target, connected
+from ackq.cli.json_lines import json_flaw
 from ackq.cli.output import as_dict
 from ackq.errors import (
     InvalidArgumentError,
@@ -37,6 +37,12 @@ _KEYS: Final = {
     "queues": ("queue",),
     "exchanges": ("exchange",),
     "bindings": ("exchange", "queue", "binding_key"),
+}
+# What else an entry of a file may have, with an example of each.
+_OPTIONAL: Final[dict[str, dict[str, object]]] = {
+    "queues": {"properties": {}},
+    "exchanges": {"type": "topic", "durable": True},
+    "bindings": {},
 }
 _SHOWN: Final = 20
 
@@ -122,8 +128,10 @@ def _read(file: TextIO) -> dict[str, dict[Key, Definition]]:
     """Reads the definitions of a file; refuses missing names and unknown kinds."""
     try:
         document = json.load(file)
-    except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, long number, deep nesting
-        raise InvalidArgumentError(f"{file.name} is not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError(
+            f"{file.name} is {json_flaw(error)}. `ackq definitions export` writes such a file."
+        ) from error
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise InvalidArgumentError(
             f"{file.name} is not a file of `ackq definitions export` that this version reads: its"
@@ -136,24 +144,41 @@ def _read(file: TextIO) -> dict[str, dict[Key, Definition]]:
         )
     found: dict[str, dict[Key, Definition]] = {}
     for kind in _KEYS:
-        try:
-            found[kind] = {_key(kind, each): each for each in document.get(kind, [])}
-        except (KeyError, TypeError) as error:
-            raise InvalidArgumentError(
-                f"{file.name}: each entry of {kind} needs {', '.join(_KEYS[kind])} as strings; its"
-                " properties, if any, must be an object."
-            ) from error
+        entries = document.get(kind, [])
+        if not isinstance(entries, list):
+            raise InvalidArgumentError(f"{file.name}: {kind} must be a list of objects.")
+        found[kind] = {}
+        for number, each in enumerate(entries, 1):
+            try:
+                _check(kind, each)
+            except InvalidArgumentError as error:
+                place = f"{file.name}, entry {number} of {kind}"
+                raise InvalidArgumentError(f"{place}: {error.message}") from error
+            found[kind][_key(kind, each)] = each
     return found
 
 
+def _check(kind: str, entry: Any) -> None:
+    """Checks an entry of a file without the broker; raises InvalidArgumentError."""
+    from ackq.client import admin  # noqa: PLC0415 - imports gRPC
+
+    fields = {**dict.fromkeys(_KEYS[kind], "..."), **_OPTIONAL[kind]}
+    remedy = f"write {json.dumps(fields)}."
+    if not isinstance(entry, dict):
+        raise InvalidArgumentError(f"it is {json.dumps(entry)}; {remedy}")
+    for name, value in {**dict.fromkeys(_KEYS[kind]), **entry}.items():
+        if name not in fields:
+            raise InvalidArgumentError(f"'{name}' is unknown; {remedy}")
+        if type(value) is not type(fields[name]):
+            found = json.dumps(value) if name in entry else "missing"
+            raise InvalidArgumentError(f"'{name}' is {found}; {remedy}")
+    admin.queue_properties(**entry.get("properties", {}))
+    admin.choice(admin.EXCHANGE_KINDS, "type", entry.get("type", "topic"))
+
+
 def _key(kind: str, definition: Mapping[str, Any]) -> Key:
-    """The names of a definition; raises KeyError or TypeError if one is missing or malformed."""
-    names = tuple(definition[name] for name in _KEYS[kind])
-    if not all(isinstance(each, str) for each in (*names, *definition)):
-        raise TypeError(names)
-    if not isinstance(definition.get("properties", {}), dict):
-        raise TypeError(definition["properties"])
-    return names
+    """The names of a definition."""
+    return tuple(definition[name] for name in _KEYS[kind])
 
 
 def _differences(
@@ -165,9 +190,10 @@ def _differences(
             here, file = _flat(there[kind][key]), _flat(wanted[kind][key])
             for name in sorted(file):
                 if here.get(name) != file[name]:
+                    has, wants = json.dumps(here.get(name)), json.dumps(file[name])
                     yield (
-                        f"{_KEYS[kind][0]} '{key[0]}': {name} is {here.get(name)!r} at the broker"
-                        f" and {file[name]!r} in the file"
+                        f"{_KEYS[kind][0]} '{key[0]}': {name} is {has} at the broker and {wants}"
+                        " in the file"
                     )
 
 
@@ -209,29 +235,13 @@ def _steps(wanted: Mapping[str, list[Definition]]) -> Iterator[Callable[..., Non
 
 
 def _make_queue(each: Definition, admin: Admin, *, check: bool) -> None:
-    with _known(f"queue '{each['queue']}'"):
-        admin.declare_queue(each["queue"], **each.get("properties", {}), check=check)
+    admin.declare_queue(each["queue"], **each.get("properties", {}), check=check)
 
 
 def _make_exchange(each: Definition, admin: Admin, *, check: bool) -> None:
-    with _known(f"exchange '{each['exchange']}'"):
-        durable = each.get("durable", True)
-        admin.declare_exchange(
-            each["exchange"], each.get("type", "topic"), durable=durable, check=check
-        )
+    kind, durable = each.get("type", "topic"), each.get("durable", True)
+    admin.declare_exchange(each["exchange"], kind, durable=durable, check=check)
 
 
 def _make_binding(each: Definition, admin: Admin, *, check: bool) -> None:
-    with _known(f"a binding of queue '{each['queue']}'"):
-        admin.bind(each["exchange"], each["queue"], each["binding_key"], check=check)
-
-
-@contextmanager
-def _known(what: str) -> Iterator[None]:
-    """Raises InvalidArgumentError for a property, or a value of one, that no request can hold."""
-    try:
-        yield
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgumentError(
-            f"{what} has a property, or a property value, that this version does not know: {error}"
-        ) from error
+    admin.bind(each["exchange"], each["queue"], each["binding_key"], check=check)

@@ -37,6 +37,8 @@ _OF_A_DELIVERY: Final = frozenset(
         "dead_letter",
     )
 )
+_REMEDY: Final = 'write {"body": "...", "message_id": "..."}.'
+_TIME_REMEDY: Final = "write 2013-01-01T05:15:00+00:00"
 _BODIES: Final = frozenset(("body", "body_base64", "body_encoding"))
 
 
@@ -53,12 +55,11 @@ def properties(line: bytes) -> dict[str, Any]:
     """
     try:
         fields = json.loads(line)
-    except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, long number, deep nesting
-        raise InvalidArgumentError(f"The line is not JSON: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        flaw = json_flaw(error).replace("line 1, ", "")
+        raise InvalidArgumentError(f"The line is {flaw}; {_REMEDY}") from error
     if not isinstance(fields, dict):
-        raise InvalidArgumentError(
-            'The line is not a JSON object; write {"body": "...", "message_id": "..."}.', field=""
-        )
+        raise InvalidArgumentError(f"The line is not a JSON object; {_REMEDY}", field="")
     found: dict[str, Any] = {"body": _body(fields)}
     for name, value in fields.items():
         if value is None or name in _BODIES or name in _OF_A_DELIVERY:
@@ -67,6 +68,17 @@ def properties(line: bytes) -> dict[str, Any]:
             raise _wrong(name, f"is unknown; a line may have {', '.join(('body', *_READERS))}")
         found[name] = _READERS[name](name, value)
     return found
+
+
+def json_flaw(error: ValueError | RecursionError) -> str:
+    """Why a text cannot be read as JSON, and where: `not JSON at line 1, column 2`."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON at line {error.lineno}, column {error.colno}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8 at byte {error.start + 1}"
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return "not JSON, as a number has too many digits"
 
 
 def _body(fields: Mapping[str, Any]) -> bytes:
@@ -79,7 +91,7 @@ def _body(fields: Mapping[str, Any]) -> bytes:
         try:
             return base64.b64decode(_text("body_base64", encoded), validate=True)
         except binascii.Error as error:
-            raise _wrong("body_base64", f"is not base64: {error}") from error
+            raise _wrong("body_base64", "is not base64; give text as 'body'") from error
     if text is None:
         raise _wrong("body", "is missing; give it, or 'body_base64' for bytes")
     try:
@@ -116,9 +128,9 @@ def _time(name: str, value: object) -> datetime:
     try:
         found = datetime.fromisoformat(_text(name, value))
     except ValueError as error:
-        raise _wrong(name, f"is not a time: {error}") from error
+        raise _wrong(name, f"is not a time; {_TIME_REMEDY}") from error
     if found.tzinfo is None:
-        raise _wrong(name, "has no time zone; write 2013-01-01T05:15:00+00:00")
+        raise _wrong(name, f"has no time zone; {_TIME_REMEDY}")
     return found
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -200,11 +200,11 @@ class Admin:
             InvalidArgumentError: A name or property is out of its range.
             LimitError, UnsupportedError: The broker refuses the declare.
         """
-        properties = pb.QueueProperties(
+        properties = queue_properties(
             durable=durable,
             max_length=max_length,
             max_bytes=max_bytes,
-            overflow=_choice(OVERFLOWS, "overflow", overflow),
+            overflow=overflow,
             message_ttl_ms=message_ttl_ms,
             expires_ms=expires_ms,
             delivery_limit=delivery_limit,
@@ -356,7 +356,7 @@ class Admin:
         """
         request = pb.DeclareExchangeRequest(
             exchange=name,
-            type=_choice(EXCHANGE_KINDS, "kind", kind),
+            type=choice(EXCHANGE_KINDS, "kind", kind),
             durable=durable,
             check=check,
         )
@@ -736,9 +736,9 @@ class Admin:
         decoding.schema(names, browse=True)
         request = pb.BrowseRequest(
             queue=queue,
-            first_position=first_position,
-            last_position=last_position,
-            max_messages=max_messages,
+            first_position=_uint64("first_position", first_position),
+            last_position=_uint64("last_position", last_position),
+            max_messages=_uint64("max_messages", max_messages),
             columns=wire_columns.bits(names),
             max_body_bytes=max_body_bytes,
         )
@@ -781,8 +781,29 @@ class Admin:
             raise errors.from_rpc(rpc, self._broker) from rpc
 
 
-def _choice(choices: dict[str, T], name: str, value: str) -> T:
-    if value not in choices:
+def queue_properties(**given: Any) -> pb.QueueProperties:
+    """The properties of a queue; raises InvalidArgumentError, which names the property."""
+    properties = pb.QueueProperties()
+    for name, value in given.items():
+        field = properties.DESCRIPTOR.fields_by_name.get(name)
+        if field is None:
+            raise InvalidArgumentError(f"'{name}' is no property of a queue.", argument=name)
+        to_wire = choice(OVERFLOWS, name, value) if name == "overflow" else value
+        try:
+            setattr(properties, name, to_wire)
+        except (TypeError, ValueError, OverflowError) as error:
+            most = 2 ** (32 if field.type == field.TYPE_UINT32 else 64) - 1
+            takes = {bool: "true or false", str: "text"}.get(type(getattr(properties, name)))
+            raise InvalidArgumentError(
+                f"'{name}' is {value!r}; it must be {takes or f'a whole number from 0 to {most}'}.",
+                argument=name,
+            ) from error
+    return properties
+
+
+def choice(choices: dict[str, T], name: str, value: str) -> T:
+    """The choice of a name; raises InvalidArgumentError."""
+    if value not in list(choices):
         raise InvalidArgumentError(
             f"'{name}' is '{value}'; it must be one of {', '.join(choices)}.", argument=name
         )

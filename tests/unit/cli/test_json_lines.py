@@ -73,10 +73,10 @@ def test_a_consumed_line_is_published_as_it_was(body):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"{", "The line is not JSON"),
-        (b"\xff", "The line is not JSON"),
-        (b"[" * 100_000, "The line is not JSON"),
-        (b'{"body": "a", "ttl_ms": ' + b"9" * 5000 + b"}", "The line is not JSON"),
+        (b"{", "The line is not JSON at column 2; write {"),
+        (b"\xff", "The line is not UTF-8 at byte 1; write {"),
+        (b"[" * 100_000, "The line is nested too deeply; write {"),
+        (b'{"body": "a", "ttl_ms": ' + b"9" * 5000 + b"}", "a number has too many digits"),
         (b'{"body": "\\ud800"}', "'body' is not text"),
         (b'"text"', "The line is not a JSON object"),
         (b"{}", "'body' is missing"),

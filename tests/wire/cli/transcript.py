@@ -27,21 +27,20 @@ from ackq.cli.commands import ackq
 
 # Columns of a table with an age.
 _AGE_TITLES = re.compile(r"\b(LEASE AGE|AGE|OLDEST|AGO|IDLE)( +|$)")
-# What differs from run to run, or between versions of Python and gRPC. An age is "-" in the first
-# millisecond.
-_PLACEHOLDERS = [
-    (re.compile(pattern), placeholder)
-    for pattern, placeholder in (
-        (r"\b20[2-9]\d-\d\d-\d\d[T ]\d\d:\d\d:[\d.]+(Z|\+00:00| UTC)", "<time>"),
-        (r"(_us\"?:? +)[1-9]\d+", r"\1<time>"),
-        (r"\b\d+(\.\d)? (ms|s|min)\b(?! at (least|most))", "<age>"),
-        (r"(?<=message is )-(?= old)|(?<= for )-(?=[ :.,;])", "<age>"),
-        (r"((age|away)_ms\"?:? +)\d+", r"\1<age>"),
-        (r"(?<=they keep )\d+ bytes", "<bytes>"),
-        (r"(?<=(know|JSON): )[^\"]+?(?=\.?($|\"))", "<error>"),
-        (r"failed to connect to all addresses[^\"]* refused", "<error>"),
-    )
-]
+# What differs from run to run, or between versions of gRPC, and its placeholder. An age is "-" in
+# the first millisecond. An id is replaced apart from these, by its number.
+_PLACEHOLDERS = (
+    (re.escape(__version__), "<version>"),
+    (re.escape(socket.gethostname()), "<host>"),
+    (rf"(\(|pid\"?:? +|pid |<host>:){os.getpid()}\b", r"\1<pid>"),
+    (r"\b20[2-9]\d-\d\d-\d\d[T ]\d\d:\d\d:[\d.]+(Z|\+00:00| UTC)", "<time>"),
+    (r"(_us\"?:? +)[1-9]\d+", r"\1<time>"),
+    (r"\b\d+(\.\d)? (ms|s|min)\b(?! at (least|most))", "<age>"),
+    (r"(?<=message is )-(?= old)|(?<= for )-(?=[ :.,;])", "<age>"),
+    (r"((age|away)_ms\"?:? +)\d+", r"\1<age>"),
+    (r"(?<=they keep )\d+ bytes", "<bytes>"),
+    (r"failed to connect to all addresses[^\"]* refused", "<error>"),
+)
 _WIDTH = 100
 
 
@@ -105,11 +104,9 @@ class Player:
             yield from map(_escaped, shown.split("\n"))
 
     def _placed(self, text):
-        text = text.replace(self._endpoint, "<endpoint>").replace(__version__, "<version>")
-        text = text.replace(socket.gethostname(), "<host>")
-        text = re.sub(rf"(\(|pid\"?:? +|pid |<host>:){os.getpid()}\b", r"\1<pid>", text)
+        text = text.replace(self._endpoint, "<endpoint>")
         for pattern, placeholder in _PLACEHOLDERS:
-            text = pattern.sub(placeholder, text)
+            text = re.sub(pattern, placeholder, text)
         return re.sub(r"\b[0-9a-f]{32}\b", self._id, text)
 
     def _id(self, match):

@@ -116,10 +116,11 @@ def queue_full(
     """
     properties = queue.properties
     bounds = [
-        f"{queue.messages + queue.staged} of at most {properties.max_length} messages"
+        f"{queue.messages + queue.staged} of at most {plural(properties.max_length, 'message')}"
         if properties.max_length
         else "",
-        f"{queue.payload_bytes + queue.staged_bytes} of at most {properties.max_bytes} bytes"
+        f"{queue.payload_bytes + queue.staged_bytes} of at most"
+        f" {plural(properties.max_bytes, 'byte')}"
         if properties.max_bytes
         else "",
     ]

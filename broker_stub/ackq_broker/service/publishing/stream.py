@@ -25,6 +25,7 @@ from ackq.errors import (
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands, views
+from ackq_broker.core.checks import plural
 from ackq_broker.engine.engine import Engine
 from ackq_broker.security.callers import check_parts, current
 from ackq_broker.service.blocks import coalescing, ingest, validation
@@ -298,7 +299,7 @@ def return_of(numbers: Sequence[int], exchange: str, block: bytes = b"") -> Resp
     """Builds the return of unroutable messages; `block` is empty in a repeated one (P7, P13)."""
     reason = UnroutableError(
         f"No queue is bound to {exchange or 'the default exchange'} for the routing key of"
-        f" {len(numbers)} messages; declare the queue or the binding first.",
+        f" {plural(len(numbers), 'message')}; declare the queue or the binding first.",
         exchange=exchange,
     )
     answer = pb.PublishReturn(numbers=numbers, reason=error_detail(reason))

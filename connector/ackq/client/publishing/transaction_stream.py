@@ -141,8 +141,8 @@ class TransactionStream(PublishStream[TransactionState]):
         reason = transaction.unroutable
         if reason is not None and self._on_return is None:
             raise UnroutableError(
-                f"The transaction is committed, but {outcome.returned} of its {outcome.messages} "
-                f"messages are in no queue: {reason.message}",
+                f"The transaction is committed, but messages are in no queue ({outcome.returned} "
+                f"of {outcome.messages}): {reason.message}",
                 **{**reason.fields, "committed": True, "returned": outcome.returned},
             )
         return outcome
