@@ -10,6 +10,7 @@ import click
 
 from ackq_broker.cli.log import refusing, run
 from ackq_broker.core import views
+from ackq_broker.core.checks import plural
 from ackq_broker.engine import recovery
 from ackq_broker.journal.tools.dump import dump as dump_journal
 from ackq_broker.journal.tools.repair import repair as repair_journal
@@ -30,9 +31,9 @@ def verify(directory: Path) -> None:
     for block_id in report.lost_blocks:
         click.echo(f"lost: block {block_id} cannot be read: 'ackq-broker repair' drops its rows")
     click.echo(
-        f"{report.groups} groups up to record {report.end.sequence},"
-        f" torn tail {report.torn_bytes} bytes, {len(report.flaws)} flaws,"
-        f" {len(report.lost_blocks)} lost blocks:"
+        f"{plural(report.groups, 'group')} up to record {report.end.sequence},"
+        f" torn tail {plural(report.torn_bytes, 'byte')}, {plural(len(report.flaws), 'flaw')},"
+        f" {plural(len(report.lost_blocks), 'lost block')}:"
         f" {'the journal opens' if report.opens else 'the journal does not open'}"
     )
     if report.flaws or report.lost_blocks:
@@ -71,7 +72,7 @@ def repair(*, directory: Path, keep_damaged: bool) -> None:
     if done.changed:
         click.echo(
             f"repaired: the journal ends at record {done.end.sequence},"
-            f" {len(done.lost_blocks)} blocks are lost, history {done.history_id}"
+            f" {plural(len(done.lost_blocks), 'block')} lost, history {done.history_id}"
         )
     if done.kept_in is not None:
         click.echo(f"the original files are in {done.kept_in}")
@@ -82,9 +83,10 @@ async def _drop_lost(directory: Path) -> None:
     """Opens a repaired journal, which drops the unreadable messages, and prints their number."""
     async with recovery.offline(directory) as recovered:
         for queue, messages in recovered.lost:
-            click.echo(f"dropped: {messages} messages of queue '{queue}'")
+            click.echo(f"dropped: {plural(messages, 'message')} of queue '{queue}'")
         if recovered.lost_stages:
-            click.echo(f"dropped: {recovered.lost_stages} stages: run their batches again")
+            stages = plural(recovered.lost_stages, "stage")
+            click.echo(f"dropped: {stages}: run their batches again")
         refused = views.refused_by_history(recovered.engine.core.state)
     if any(refused):
         click.echo(

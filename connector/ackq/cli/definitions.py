@@ -160,7 +160,7 @@ def _read(file: TextIO) -> dict[str, dict[Key, Definition]]:
 
 def _check(kind: str, entry: Any) -> None:
     """Checks an entry of a file without the broker; raises InvalidArgumentError."""
-    from ackq.client import admin  # noqa: PLC0415 - imports gRPC
+    from ackq.client import arguments  # noqa: PLC0415 - imports gRPC
 
     fields = {**dict.fromkeys(_KEYS[kind], "..."), **_OPTIONAL[kind]}
     remedy = f"write {json.dumps(fields)}."
@@ -172,8 +172,8 @@ def _check(kind: str, entry: Any) -> None:
         if type(value) is not type(fields[name]):
             found = json.dumps(value) if name in entry else "missing"
             raise InvalidArgumentError(f"'{name}' is {found}; {remedy}")
-    admin.queue_properties(**entry.get("properties", {}))
-    admin.choice(admin.EXCHANGE_KINDS, "type", entry.get("type", "topic"))
+    arguments.queue_properties(**entry.get("properties", {}))
+    arguments.choice(arguments.EXCHANGE_KINDS, "type", entry.get("type", "topic"))
 
 
 def _key(kind: str, definition: Mapping[str, Any]) -> Key:

@@ -8,6 +8,7 @@ from ackq import client
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.output import as_dict, print_json, print_table
 from ackq.cli.parameters import confirm, yes_option
+from ackq.diagnosis.wording import count
 
 
 @click.group(cls=Group)
@@ -69,9 +70,9 @@ def delete(target: Target, *, name: str, yes: bool) -> None:
     """
     with target.admin() as admin:
         there = sum(len(each.bindings) for each in admin.exchanges() if each.exchange == name)
-        confirm(f"Delete exchange '{name}' and its {there} bindings?", yes=yes)
+        confirm(f"Delete exchange '{name}' and its {count(there, 'binding')}?", yes=yes)
         bindings = admin.delete_exchange(name)
-    text = f"exchange '{name}' deleted with {bindings} bindings"
+    text = f"exchange '{name}' deleted with {count(bindings, 'binding')}"
     target.answer({"exchange": name, "bindings": bindings}, text)
 
 

@@ -165,13 +165,14 @@ def _drained(look: Callable[[], LinkInfo], timeout_ms: int | None, *, as_json: b
     began_s = said_s = time.monotonic()
     while True:
         found = look()
-        if not found.held and not found.settled:
+        held = found.held + found.settled
+        if not held:
             return found
         now_s = time.monotonic()
         if timeout_ms is not None and now_s >= began_s + timeout_ms / 1000:
             raise PreconditionFailedError(
-                f"The link '{found.link}' still holds {found.held + found.settled} messages after"
-                f" {timeout_ms / 1000:g} s, and stays paused. {' '.join(sentences(found))}",
+                f"The link '{found.link}' still holds {count(held, 'message')} after"
+                f" {timeout_ms / 1000:g} s, and stays paused. See `ackq link show {found.link}`.",
                 link=found.link,
                 held=found.held,
             )

@@ -175,7 +175,7 @@ def preview(body: bytes | None, body_bytes: int | None = None) -> str:
         # A character that the cut splits is left out.
         text = codecs.getincrementaldecoder("utf-8")().decode(start, final=whole)
     except UnicodeDecodeError:
-        text = repr(start)
+        text = start.decode(errors="backslashreplace")
     return text if whole else f"{text}… ({length} bytes)"
 
 
@@ -211,6 +211,8 @@ def _plain(value: Any) -> Any:
 def _cell(value: object) -> str:
     if type(value) is int:
         return str(value)
+    if value is None:
+        return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):

@@ -218,12 +218,10 @@ def purge(target: Target, *, name: str, yes: bool) -> None:
     """
     with target.admin() as admin:
         ready = admin.queue(name).ready
-        confirm(
-            f"Remove the {wording.count(ready, 'message')} that are ready in queue '{name}'?",
-            yes=yes,
-        )
+        confirm(f"Remove the {wording.count(ready, 'message')} ready in queue '{name}'?", yes=yes)
         purged = admin.purge_queue(name)
-    target.answer({"queue": name, "purged": purged}, f"queue '{name}' purged: {purged} messages")
+    text = f"queue '{name}' purged: {wording.count(purged, 'message')}"
+    target.answer({"queue": name, "purged": purged}, text)
 
 
 for each in (redrive, peek):

@@ -25,14 +25,14 @@ from ackq.cli.parameters import confirm, yes_option
 from ackq.diagnosis.wording import count
 from ackq.errors import AlreadyHeldError, SessionNotFoundError
 from ackq.outcomes import Outcome
+from ackq.units import MOST
 
 if TYPE_CHECKING:
     from ackq.client import Admin
     from ackq.info import SessionInfo, SettledSession
 
 _RANGE: Final = re.compile(r"\s*([0-9]+)\s*(?:-\s*([0-9]+)\s*)?")
-_MAX_TAG: Final = 2**63 - 1
-_DELETED: Final = "their queue was deleted"
+_DELETED: Final = "as the queue was deleted"
 _FENCE: Final = "End the live reader of the session, if there is one, instead of refusing."
 
 _INCARNATION: Final = (
@@ -53,7 +53,7 @@ def _tags(_: click.Context, __: click.Parameter, value: str | None) -> Tags | No
         if found is None:
             raise click.BadParameter(f"'{part}' is not a tag or a range of tags; write 5,7-9.")
         first, last = int(found[1]), int(found[2] or found[1])
-        if not 1 <= first <= last <= _MAX_TAG:
+        if not 1 <= first <= last <= MOST:
             raise click.BadParameter(
                 f"there are no tags '{part.strip()}'; tags begin at 1, ranges with the lower tag."
             )
@@ -143,7 +143,7 @@ def show(target: Target, *, name: str) -> None:
 @click.option(
     "-n",
     "--limit",
-    type=click.IntRange(1),
+    type=click.IntRange(1, MOST),
     default=100,
     show_default=True,
     help="Maximum number of messages.",
@@ -263,8 +263,9 @@ def release(
             _print_settled(target, name, Outcome.RELEASED, done)
         else:
             back = admin.release_session(name, fence=settling["fence"])
-            lost = f", {back.dropped} dropped, {_DELETED}" if back.dropped else ""
-            text = f"session '{name}' released: {back.released} messages put back{lost}"
+            lost = f", {back.dropped} dropped {_DELETED}" if back.dropped else ""
+            messages = count(back.released, "message")
+            text = f"session '{name}' released: {messages} put back{lost}"
             target.answer({"session": name, **as_dict(back)}, text)
 
 
@@ -309,9 +310,9 @@ def _leased(admin: Admin, name: str, tags: Tags, limit: int) -> Iterator[dict[st
 
 
 def _print_settled(target: Target, name: str, outcome: Outcome, done: SettledSession) -> None:
-    messages = "1 message" if done.settled == 1 else f"{done.settled} messages"
+    messages = count(done.settled, "message")
     dead = f", {done.dead_lettered} to a dead-letter queue" if done.dead_lettered else ""
-    why = f", {_DELETED}" if outcome is Outcome.RELEASED else ""
+    why = f" {_DELETED}" if outcome is Outcome.RELEASED else ""
     lost = f", {done.dropped} dropped{why}" if done.dropped else ""
     text = f"session '{name}': {messages} {outcome.value}{dead}{lost}"
     target.answer({"session": name, "outcome": outcome.value, **as_dict(done)}, text)

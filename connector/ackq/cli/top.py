@@ -17,6 +17,7 @@ from ackq.cli.context import Target, connected
 from ackq.cli.output import age, fitted, print_json_line, print_table
 from ackq.cli.parameters import Duration
 from ackq.cli.queue_rates import Look, QueueRow, rows
+from ackq.diagnosis import wording
 from ackq.errors import AckqError
 from ackq.text import printable
 
@@ -150,7 +151,8 @@ def screen(
     from rich.text import Text  # noqa: PLC0415
 
     ready, unacked = (sum(q.ready for q in now.queues), sum(q.unacked for q in now.queues))
-    head = f"{endpoint}  {queues:,} queues  {ready:,} ready  {unacked:,} unacked"
+    held = f"{ready:,} ready  {unacked:,} unacked"
+    head = f"{endpoint}  {wording.count(queues, 'queue')}  {held}"
     if queues > len(shown):
         head += f"  (the {len(shown)} oldest shown)"
     lines = [Text(printable(head), "bold")]

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
+from ackq.client.arguments import EXCHANGE_KINDS, choice, queue_properties, uint64
 from ackq.client.connection import calls, errors, health
 from ackq.client.connection.broker import Broker
 from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.errors import (
     InternalError,
-    InvalidArgumentError,
     QueueNotFoundError,
     SessionNotFoundError,
 )
@@ -66,15 +66,6 @@ K = TypeVar("K", str, tuple[str, int])
 _PAGE: Final = 1_000
 # Long, because a backup to another file system copies the data.
 BACKUP_TIMEOUT_S: Final = 6 * 3600.0
-OVERFLOWS: Final = {
-    "reject-publish": pb.OVERFLOW_REJECT_PUBLISH,
-    "drop-head": pb.OVERFLOW_DROP_HEAD,
-}
-EXCHANGE_KINDS: Final = {
-    "direct": pb.EXCHANGE_TYPE_DIRECT,
-    "fanout": pb.EXCHANGE_TYPE_FANOUT,
-    "topic": pb.EXCHANGE_TYPE_TOPIC,
-}
 
 
 class Admin:
@@ -273,9 +264,9 @@ class Admin:
         """
         request = pb.RedriveRequest(
             queue=queue,
-            first_position=_uint64("first_position", first_position),
-            last_position=_uint64("last_position", last_position),
-            max_messages=_uint64("max_messages", max_messages),
+            first_position=uint64("first_position", first_position),
+            last_position=uint64("last_position", last_position),
+            max_messages=uint64("max_messages", max_messages),
             cause=cause,
             reason=reason,
             to_queue=to_queue,
@@ -342,7 +333,7 @@ class Admin:
         Raises:
             QueueNotFoundError: No such queue.
         """
-        request = pb.ListHoldingsRequest(queue=queue, position=_uint64("position", position))
+        request = pb.ListHoldingsRequest(queue=queue, position=uint64("position", position))
         return self._told(Holdings, "AdminService/ListHoldings", request)
 
     # --- exchanges and bindings ---
@@ -463,7 +454,7 @@ class Admin:
         from ackq.client import outcomes  # noqa: PLC0415 - as in browse_lease
 
         disposition = outcomes.disposition(outcomes.outcome_of(outcome), reason)
-        pairs = [(_uint64("first tag", a), _uint64("last tag", b)) for a, b in ranges]
+        pairs = [(uint64("first tag", a), uint64("last tag", b)) for a, b in ranges]
         request = sessions_pb2.SettleSessionRequest(
             session=name,
             outcome=TO_WIRE[disposition.outcome],
@@ -507,9 +498,9 @@ class Admin:
         decoding.schema(names)
         request = sessions_pb2.BrowseLeaseRequest(
             session=name,
-            first_tag=_uint64("first_tag", first_tag),
-            last_tag=_uint64("last_tag", last_tag),
-            max_messages=_uint64("max_messages", max_messages),
+            first_tag=uint64("first_tag", first_tag),
+            last_tag=uint64("last_tag", last_tag),
+            max_messages=uint64("max_messages", max_messages),
             columns=wire_columns.bits(names),
         )
         return self._rows(lambda to: calls.browse_lease(to, request), decoding.delivered, names)
@@ -600,7 +591,7 @@ class Admin:
 
     def batch(self, writer: str, batch_id: int) -> BatchInfo:
         """Describes one staged batch, with its stages. Raises BatchNotFoundError."""
-        key = publishing_pb2.BatchKey(writer=writer, batch_id=_uint64("batch_id", batch_id))
+        key = publishing_pb2.BatchKey(writer=writer, batch_id=uint64("batch_id", batch_id))
         answer = self._batches(publishing_pb2.ListBatchesRequest(batch=key))
         return decoded(BatchInfo, _some(answer.batches)[0])
 
@@ -619,7 +610,7 @@ class Admin:
             BatchNotFoundError: Nothing of the batch is staged.
             InUseError: A task is writing to the batch, and `force` is off.
         """
-        key = publishing_pb2.BatchKey(writer=writer, batch_id=_uint64("batch_id", batch_id))
+        key = publishing_pb2.BatchKey(writer=writer, batch_id=uint64("batch_id", batch_id))
         return self._told(
             DroppedBatch,
             "PublishingService/DropBatch",
@@ -628,7 +619,7 @@ class Admin:
 
     def writers(self, *, idle_s: float = 0) -> list[WriterInfo]:
         """Lists the writers that the broker remembers, by name, idle for at least `idle_s` (K3)."""
-        request = publishing_pb2.ListWritersRequest(age_ms=_uint64("idle_s", int(1000 * idle_s)))
+        request = publishing_pb2.ListWritersRequest(age_ms=uint64("idle_s", int(1000 * idle_s)))
         found: list[WriterInfo] = []
         while True:
             page = self._writers(request)
@@ -736,9 +727,9 @@ class Admin:
         decoding.schema(names, browse=True)
         request = pb.BrowseRequest(
             queue=queue,
-            first_position=_uint64("first_position", first_position),
-            last_position=_uint64("last_position", last_position),
-            max_messages=_uint64("max_messages", max_messages),
+            first_position=uint64("first_position", first_position),
+            last_position=uint64("last_position", last_position),
+            max_messages=uint64("max_messages", max_messages),
             columns=wire_columns.bits(names),
             max_body_bytes=max_body_bytes,
         )
@@ -781,35 +772,6 @@ class Admin:
             raise errors.from_rpc(rpc, self._broker) from rpc
 
 
-def queue_properties(**given: Any) -> pb.QueueProperties:
-    """The properties of a queue; raises InvalidArgumentError, which names the property."""
-    properties = pb.QueueProperties()
-    for name, value in given.items():
-        field = properties.DESCRIPTOR.fields_by_name.get(name)
-        if field is None:
-            raise InvalidArgumentError(f"'{name}' is no property of a queue.", argument=name)
-        to_wire = choice(OVERFLOWS, name, value) if name == "overflow" else value
-        try:
-            setattr(properties, name, to_wire)
-        except (TypeError, ValueError, OverflowError) as error:
-            most = 2 ** (32 if field.type == field.TYPE_UINT32 else 64) - 1
-            takes = {bool: "true or false", str: "text"}.get(type(getattr(properties, name)))
-            raise InvalidArgumentError(
-                f"'{name}' is {value!r}; it must be {takes or f'a whole number from 0 to {most}'}.",
-                argument=name,
-            ) from error
-    return properties
-
-
-def choice(choices: dict[str, T], name: str, value: str) -> T:
-    """The choice of a name; raises InvalidArgumentError."""
-    if value not in list(choices):
-        raise InvalidArgumentError(
-            f"'{name}' is '{value}'; it must be one of {', '.join(choices)}.", argument=name
-        )
-    return choices[value]
-
-
 def _some(found: Sequence[T]) -> Sequence[T]:
     """The items that an answer lists; raises InternalError for an empty list."""
     if not found:
@@ -827,11 +789,3 @@ def _behind(after: K, last: K) -> K:
 def _no_answer(what: str) -> InternalError:
     remedy = "Check that client and broker have the same version."
     return InternalError(f"The broker's answer violates the protocol: {what} {remedy}")
-
-
-def _uint64(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**64:
-        raise InvalidArgumentError(
-            f"'{name}' is {value!r}; it must be an int from 0 to {2**64 - 1}.", argument=name
-        )
-    return value

@@ -72,9 +72,9 @@ def not_found(message_id: str, looked_at: int, queues: Sequence[str]) -> str:
     """The sentence for an id that no queue has a message with, and the possible reasons."""
     where = f"queue '{queues[0]}'" if len(queues) == 1 else count(len(queues), "queue")
     return (
-        f"No message with the id '{message_id}' is in a queue now: {count(looked_at, 'message')} in"
-        f" {where} were searched. It was never published, or it has left its queue: accepted, "
-        "dropped or expired."
+        f"No message with the id '{message_id}' is in a queue now (searched:"
+        f" {count(looked_at, 'message')} in {where}). It was never published, or it has left its"
+        " queue: accepted, dropped or expired."
     )
 
 

@@ -72,5 +72,5 @@ def test_a_dead_letter():
 
 def test_a_message_that_is_nowhere():
     """Q9: a message that was not found, with the number of messages examined."""
-    assert "2 messages in queue 'q' were searched" in not_found("m", 2, ["q"])
+    assert "(searched: 2 messages in queue 'q')" in not_found("m", 2, ["q"])
     assert "in 3 queues" in not_found("m", 2, ["a", "b", "c"])

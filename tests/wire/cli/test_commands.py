@@ -60,8 +60,8 @@ def test_publishing_keeps_a_rate(run, orders):
         (b"\x1b[31mred\n\ttab", "\\x1b[31mred\\n\\ttab"),
         ("é".encode() * 40, "é" * 40),
         (b"a" + "é".encode() * 40, "a" + "é" * 39 + "… (81 bytes)"),
-        (b"\xff" * 81, str(b"\xff" * 80) + "… (81 bytes)"),
-        (b"a\xc3", str(b"a\xc3")),
+        (b"\xff" * 81, "\\xff" * 80 + "… (81 bytes)"),
+        (b"a\xc3\n", "a\\xc3\\n"),
         (None, ""),
     ],
 )

@@ -5,6 +5,7 @@ Invariant: a binding names an exchange and a queue that exist; a queue id is nev
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 import msgspec
@@ -339,7 +340,7 @@ def _check_same(queue: Queue, properties: QueueProperties) -> None:
     have = msgspec.to_builtins(queue.properties)
     want = msgspec.to_builtins(properties)
     differing = ", ".join(
-        f"{name} is {have[name]!r}, asked for {want[name]!r}"
+        f"{name} is {json.dumps(have[name])}, asked for {json.dumps(want[name])}"
         for name in have
         if have[name] != want[name]
     )

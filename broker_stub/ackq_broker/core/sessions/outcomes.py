@@ -151,9 +151,9 @@ def check_dead_letterable(state: State, session: Session, lease: Lease, rejected
         doomed = segment.at(rejected - lease.holes)
         if doomed:
             raise PreconditionFailedError(
-                f"{plural(len(doomed), 'message')} of queue '{queue.name}' cannot be rejected: "
-                "the queue has no dead-letter queue, and they would be lost. Declare it with one, "
-                "release the messages, or ask for them to be dropped with discard.",
+                f"{plural(len(doomed), 'message')} of queue '{queue.name}' would be lost: the "
+                "queue has no dead-letter queue. Declare it with one, release instead of reject, "
+                "or reject with discard, which drops messages.",
                 session=session.name,
                 queue=queue.name,
             )

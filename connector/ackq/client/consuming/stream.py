@@ -447,9 +447,9 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
             unacked = self._held
         waits = f"{self._reconnect_s:g} s" if self._renews else "the broker waits"
         return ClosedError(
-            f"The channel to {self.endpoint} was cut for longer than {waits} ({self._cause}). The "
-            f"{unacked} messages it held were put back and are delivered again; their tags are "
-            "void. Open a new channel.",
+            f"The channel to {self.endpoint} was cut for longer than {waits} ({self._cause}). What "
+            f"it held is put back and delivered again (messages: {unacked}); the tags are void. "
+            "Open a new channel.",
             endpoint=self.endpoint,
             cause=self._cause,
             unacked=unacked,

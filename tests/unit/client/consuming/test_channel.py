@@ -144,7 +144,7 @@ def test_a_cut_beyond_the_grace_closes_a_channel_that_is_not_renewed(broker, kin
             errors.OutcomeUnknownError, match="If it did not, its messages are delivered again"
         ):
             settlement.result(SOON_S)
-        with pytest.raises(errors.ClosedError, match="their tags are void") as gone:
+        with pytest.raises(errors.ClosedError, match="the tags are void") as gone:
             consumer.receive(SOON_S)
         assert gone.value.fields["cause"] == "the connection was cut"
         assert gone.value.fields["unacked"] == "2"
@@ -164,7 +164,7 @@ def test_a_broker_that_stays_away_closes_the_channel(broker, monkeypatch, option
         consumer = it.consume("orders", mode="client")
         message = consumer.receive(SOON_S)
         broker.close()
-        with pytest.raises(errors.ClosedError, match=f"{words} .*their tags are void"):
+        with pytest.raises(errors.ClosedError, match=f"{words} .*the tags are void"):
             consumer.receive(SOON_S)
         with pytest.raises(errors.ClosedError):
             message.accept()
