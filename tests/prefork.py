@@ -124,7 +124,8 @@ def serve(control: socket.socket) -> None:
     sys.meta_path.insert(0, cli._WithoutPandas())
     os.environ["GRPC_VERBOSITY"] = "NONE"
     importlib.import_module("ackq_broker.cli.commands")
-    importlib.import_module("ackq_link.runner")
+    with contextlib.suppress(ModuleNotFoundError):  # the extra of links may be missing
+        importlib.import_module("ackq_link.runner")
 
     links: dict[int, socket.socket] = {}
     woken, wake = os.pipe()
