@@ -38,9 +38,10 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
             "never use a number again.",
             number=command.numbers.min(),
         )
-    known = _known(publisher, command.numbers) - command.in_progress
+    known = passed_over = _known(publisher, command.numbers)
     wanted = bitmaps.row_range(0, command.rows - 1)
-    passed_over = known | command.in_progress
+    if command.in_progress:
+        known, passed_over = known - command.in_progress, known | command.in_progress
     if passed_over:
         wanted -= _rows_of(command.numbers, passed_over)
     if not wanted:

@@ -31,6 +31,9 @@ _GAP_NUMBERS: Final = limits.FRAME_TARGET_ROWS
 
 def groups(requests: Sequence[Request]) -> Iterator[list[Request]]:
     """Yields the requests in order, in lists of adjacent ones that can be coalesced."""
+    if len(requests) == 1:
+        yield [*requests]
+        return
     group: list[Request] = []
     size = rows = 0
     for request in requests:

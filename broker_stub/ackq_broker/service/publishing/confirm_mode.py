@@ -96,20 +96,19 @@ class ConfirmModeStream(PublisherStream[_Answer]):
                 self._pend(request, last)
                 self._refuse(_span(first, last), too_many)
             return
-        numbers_of(group)  # checks them
+        numbers = numbers_of(group)
         in_progress = BitMap64()
         for request in group:
             last = request.header.data.first_number + coalescing.rows_of(request) - 1
             in_progress |= self._pend(request, last)
-        await self._place(group, in_progress)
+        await self._place(group, numbers, in_progress)
 
-    async def _place(self, group: list[Request], in_progress: BitMap64) -> None:
+    async def _place(self, group: list[Request], numbers: Numbers, in_progress: BitMap64) -> None:
         """Publishes the rows of frames.
 
         A frame that the caller may not publish (A3), or with text that is not UTF-8 (P8), is
         nacked.
         """
-        numbers = numbers_of(group)
         try:
             _check_denied(group)
             prepared = await self._prepare(group)
@@ -133,7 +132,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
         """Refuses a frame; several frames are retried one by one, to refuse only the bad ones."""
         if len(group) > 1:
             for request in group:
-                await self._place([request], in_progress)
+                await self._place([request], numbers_of([request]), in_progress)
             return
         if isinstance(error, PermissionDeniedError):
             current.get().denied(error)
