@@ -122,9 +122,9 @@ def prepare(
 
 
 def _one_row(data: Bytes, now_us: int, *, by_mode: bool, keyed: bool) -> PreparedPart | None:
-    """What `prepare` makes of a small block of one row, at less cost; None for the general way.
+    """The part of a small block of one row, made at less cost; None: take the general way.
 
-    That is taken by a block that is refused, expires, or is not written as `one_row` writes it.
+    The general way takes blocks that are refused, expire, or are not written as `one_row` writes.
     """
     header, arrow = block.split(data)
     plain = header.rows == 1 and not header.columns & _EXPIRING
