@@ -22,10 +22,15 @@ from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns
 
 _Known = dict[str, tuple[int, pa.DataType]]
+# A constant of a block's header or of all runs; (): no headers.
+_Value = str | int | tuple[()] | None
 
 # The largest tag of a broker, and the largest value of the column of counts.
 _LARGEST_TAG: Final = 1 << 62
 _LARGEST_COUNT: Final = (1 << 31) - 1
+# Text of which no column is cached.
+_LONG_TEXT: Final = 64
+_KNOWN: Final = {**columns.DELIVERED, **columns.BROWSED}
 _BODY: Final = pa.field("body", pa.binary())
 
 
@@ -147,24 +152,20 @@ def _stored(held: block.Block, field: pa.Field) -> pa.Array:
     if column is not None and not column.null_count:
         return column
     default = _default(name, held.header)
-    if column is not None:
-        return column if default is None else pc.coalesce(column, default)
-    if name == "headers":
-        return empty_maps(rows)
-    return pa.nulls(rows, field.type) if default is None else pa.repeat(default, rows)
+    if column is None:
+        return _repeated(name, default, rows)
+    return column if default is None else pc.coalesce(column, _column(name, default, 1)[0])
 
 
-def _default(name: str, header: pb.BlockHeader) -> pa.Scalar | None:
+def _default(name: str, header: pb.BlockHeader) -> _Value:
     """The value that replaces a missing value of a column; None: it stays null."""
     if name == "routing_key":
-        return texts([header.routing_key])[0]
-    if name == "headers":
-        return empty_maps(1)[0]
+        return header.routing_key
     if name == "published_at" and header.published_at_us:
-        return integers([_nearest_us(header.published_at_us)], columns.TIMESTAMP)[0]
+        return _nearest_us(header.published_at_us)
     if name == "persistent":
-        return flag(value=header.delivery_mode != pb.DELIVERY_MODE_NON_PERSISTENT)
-    return None
+        return header.delivery_mode != pb.DELIVERY_MODE_NON_PERSISTENT
+    return () if name == "headers" else None
 
 
 def _nearest_us(us: int) -> int:
@@ -182,13 +183,43 @@ def _showable(times: pa.Array) -> pa.Array:
     return us.cast(columns.TIMESTAMP)
 
 
+# --- constant columns ---
+
+
+def _repeated(name: str, value: _Value, rows: int) -> pa.Array:
+    """A column with the same value in all rows.
+
+    Frames share its memory, of at most 1 MiB, unless each of them has another value.
+    """
+    long = isinstance(value, str) and len(value) > _LONG_TEXT
+    if long or name == "published_at" or rows > limits.FRAME_TARGET_ROWS:
+        return _column(name, value, rows)
+    return _long_column(name, value, rows.bit_length()).slice(0, rows)
+
+
+@lru_cache(maxsize=32)
+def _long_column(name: str, value: _Value, bits: int) -> pa.Array:
+    """The cached column for frames of fewer than 2 to the power of `bits` rows."""
+    return _column(name, value, 1 << bits)
+
+
+def _column(name: str, value: _Value, rows: int) -> pa.Array:
+    _, kind = _KNOWN[name]
+    if value is None:
+        return pa.nulls(rows, kind)
+    if isinstance(value, tuple):
+        return empty_maps(rows)
+    if isinstance(value, bool):
+        return pa.repeat(flag(value=value), rows)
+    held = texts([value]) if isinstance(value, str) else integers([value], kind)
+    return pa.repeat(held[0], rows)
+
+
 # --- columns made from runs ---
 
 
 def _spread(runs: pb.DeliveryRuns, values: pa.Array) -> pa.Array:
     """Repeats the value of each run for each row of the run."""
-    if len(values) == 1:
-        return pa.repeat(values[0], runs.rows[0])
     ends = pc.cumulative_sum(integers(runs.rows, pa.int32()))
     return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, values))
 
@@ -219,20 +250,23 @@ def _long_index(bits: int) -> pa.Array:
 
 
 def _counts(runs: pb.DeliveryRuns) -> pa.Array:
+    if len(set(runs.delivery_count)) == 1:
+        return _repeated("delivery_count", runs.delivery_count[0], sum(runs.rows))
     return _spread(runs, integers(runs.delivery_count, pa.int32()))
 
 
 def _redelivered(runs: pb.DeliveryRuns) -> pa.Array:
     """The column `redelivered`: false for the first delivery, true after it (C7)."""
-    counts = integers(runs.delivery_count, pa.int32())
-    return _spread(runs, pc.greater(counts, integers([1], pa.int32())[0]))
+    marks = {count > 1 for count in runs.delivery_count}
+    if len(marks) == 1:
+        return _repeated("redelivered", marks.pop(), sum(runs.rows))
+    return pc.greater(_counts(runs), integers([1], pa.int32())[0])
 
 
 def _queues(runs: pb.DeliveryRuns) -> pa.Array:
-    names = texts(runs.queues)
-    if len(names) == 1:
-        return pa.repeat(names[0], sum(runs.rows))
-    return names.take(_spread(runs, integers(runs.queue_index, pa.int32())))
+    if len(runs.queues) == 1:
+        return _repeated("queue", runs.queues[0], sum(runs.rows))
+    return texts(runs.queues).take(_spread(runs, integers(runs.queue_index, pa.int32())))
 
 
 def _leased(runs: pb.DeliveryRuns) -> pa.Array:

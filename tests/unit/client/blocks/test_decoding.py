@@ -114,6 +114,39 @@ def test_stored_columns_are_not_copied():
     assert frame.address <= body.buffers()[2].address < frame.address + frame.size
 
 
+@pytest.mark.parametrize("rows", [1, 3, 4, limits.FRAME_TARGET_ROWS + 1])
+def test_constant_columns_have_the_rows_of_their_frame(rows):
+    """Constants that frames share are cut to the rows of each, whatever frame came before."""
+    names = [name for name in columns.DELIVERED if name not in ("body", "delivery_tag")]
+    for count, key in ((2, "a"), (rows, "b" * 65), (rows, "a")):
+        data = content([b""] * count, routing_key=key, published_at_us=NOON_US)
+        batch = decoding.delivered(runs((1, count)), data, names)
+        batch.validate(full=True)
+        absent = ("message_id", "correlation_id", "reply_to", "content_type", "expires_at")
+        expected = {
+            **dict.fromkeys(absent),
+            "routing_key": key,
+            "headers": [],
+            "published_at": NOON,
+            "persistent": True,
+            "queue": "orders",
+            "redelivered": False,
+            "delivery_count": 1,
+        }
+        assert batch.to_pylist() == [expected] * count
+
+
+def test_frames_share_constant_columns():
+    """The constant and null columns of a second frame take no memory of their own."""
+    names = ["message_id", "routing_key", "queue", "headers", "redelivered"]
+    first, second = (
+        decoding.delivered(runs((tag, 2)), content([b""] * 2, routing_key="k"), names)
+        for tag in (1, 3)
+    )
+    for column, other in zip(first.columns, second.columns, strict=True):
+        assert column.buffers()[1].address == other.buffers()[1].address
+
+
 def test_runs_give_tags_counts_and_queues():
     """C7: each run has its own tags, count and queue; redelivered is false the first time."""
     deliveries = runs((5, 2), (9, 1, 3), (20, 3, 1, 1), queues=("orders", "other"))
