@@ -114,8 +114,9 @@ def rules_of(item):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def preforked_brokers():
-    """Embedded brokers start as forks, in a tenth of the time (`tests.prefork`)."""
+def preforked():
+    """Embedded brokers and Spark's workers start as forks, in a tenth of the time."""
+    prefork.listen_for_python()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ackq_broker.embedding.start_child", prefork.start_child)
         yield

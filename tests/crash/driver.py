@@ -16,6 +16,7 @@ from pathlib import Path
 from pyspark import TaskContext
 
 from ackq.spark import configure
+from tests import prefork
 from tests.crash import local_spark
 
 SINKS = ("target", "table")
@@ -43,6 +44,7 @@ def arguments():
 
 def session(args):
     """A local Spark session whose tasks may be retried."""
+    prefork.use_python()
     return configure(
         local_spark.builder("crash", "local[2,3]", {}, delta=bool(args.table))
     ).getOrCreate()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import servers
+from tests.prefork import PYTHON
 from tests.wire.brokers import rabbitmq_server
 from tests.wire.brokers.rabbitmq_server import RabbitMqServer
 
@@ -75,6 +76,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
+            env=os.environ | dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), PYTHON),
             text=True,
         ) as process,
     ):

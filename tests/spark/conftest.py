@@ -9,6 +9,7 @@ from concurrent.futures import wait
 import pytest
 
 from ackq.spark.engine import SAYS_START
+from tests import prefork
 from tests.eventually import eventually
 from tests.spark.ledger import N
 
@@ -36,6 +37,7 @@ def spark(tmp_path_factory):
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.pop(name, None)  # the choice of `configure` is tested
     builder = configure(SparkSession.builder.master("local[2,2]").appName("ackq tests"))
+    os.environ["ACKQ_WORKER_PYTHON"] = prefork.PYTHON
     session = (
         builder.config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ackq.client import Admin
 from ackq_broker import embedded
+from tests import prefork
 from tests.crash import local_spark
 from tests.crash.half_checkpoints.sequence import REFUSALS, Sequence
 from tests.fakes import machine
@@ -46,6 +47,7 @@ def start_spark(folder, *, delta):
         "spark.sql.ui.retainedExecutions": "10",
         "spark.local.dir": str(folder / "local"),
     }
+    prefork.use_python()
     made = local_spark.builder("half checkpoints", "local[2]", settings, delta=delta)
     return configure(made).getOrCreate()
 

@@ -20,6 +20,7 @@ from collections import Counter
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from tests import prefork
 from tests.crash import local_spark
 from tests.crash.network import timeouts
 from tests.fakes import machine
@@ -186,6 +187,7 @@ def start_spark(folder):
     from tests.crash.network.timed import Source
 
     settings = {"spark.log.level": "OFF", "spark.local.dir": str(folder / "local")}
+    prefork.use_python()
     spark = configure(local_spark.builder("network", "local[2,4]", settings)).getOrCreate()
     spark.dataSource.register(Source)
     return spark
