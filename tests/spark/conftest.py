@@ -84,11 +84,19 @@ class Kit:
         with Publisher(self.broker.endpoint) as publisher:
             wait([publisher.publish(body, routing_key=queue) for body in bodies])
 
+    def publish_to(self, exchange, *keys):
+        from ackq.client import Publisher
+
+        with Publisher(self.broker.endpoint, exchange=exchange) as publisher:
+            wait([publisher.publish(b"", routing_key=key) for key in keys])
+
     def source(self, queue, schema=None, **options):
-        if not SAYS_START:
-            options = {"session": queue, **options}  # required before Spark 4.2 (K13)
+        if queue:
+            options["queue"] = queue
+        if not SAYS_START:  # required before Spark 4.2 (K13)
+            options = {"session": queue or options["subscription"], **options}
         reader = self.spark.readStream.format("ackq").options(
-            endpoint=self.broker.endpoint, queue=queue, **options
+            endpoint=self.broker.endpoint, **options
         )
         return (reader.schema(schema) if schema else reader).load()
 

@@ -71,6 +71,42 @@ def test_offsets_carry_the_session_before_any_lease(kit, kept):
     assert shown.proven
 
 
+def test_subscriptions_get_all_messages_each(kit):
+    """S10: a query's own queue, declared and bound at its first start; kept as it is afterwards."""
+    kit.admin.declare_exchange("events")
+    kit.declare("all", max_length=7)
+    read = {"eu": [], "all": []}
+
+    def run(name, **subscription):
+        rows = kit.source(None, exchange="events", subscription=name, **subscription)
+        keys = read[name]
+        kit.finish(
+            kit.each(rows, name, lambda df, _: keys.extend(r.routing_key for r in df.collect()))
+        )
+
+    for _ in range(2):
+        run("eu", binding="eu.#,us.ny")
+        run("all")
+        keys = ("eu.berlin", "us.ny", "us.sf")
+        for key in keys:
+            kit.publish_to("events", key)
+    run("eu", binding="eu.#,us.ny")
+    run("all")
+    assert sorted(read["eu"]) == ["eu.berlin", "eu.berlin", "us.ny", "us.ny"]
+    assert sorted(read["all"]) == sorted(keys * 2)
+    assert kit.admin.queue("all").properties.max_length == 7
+    assert kit.admin.queue("eu").ready == 0
+
+
+def test_a_subscription_that_would_get_nothing_is_refused(kit):
+    """S10: a direct exchange without a binding, an exchange that does not exist."""
+    kit.admin.declare_exchange("direct", "direct")
+    for exchange, part in (("direct", "'binding' is missing"), ("gone", "gone")):
+        rows = kit.source(None, exchange=exchange, subscription="never")
+        with pytest.raises(StreamingQueryException, match=part):
+            kit.run(kit.each(rows, exchange, lambda _df, _id: None))
+
+
 def test_tail_is_acknowledged_while_idle(kit, kept):
     """K1: an idle processingTime query acknowledges its last batch at the next trigger."""
     kit.declare("in")

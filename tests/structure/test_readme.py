@@ -50,6 +50,7 @@ USES = {
     "settle": {Use.SETTLE},
     "streaming read, settle": {Use.SOURCE, Use.SETTLE},
     "streaming read": {Use.SOURCE},
+    "streaming read, write": {Use.SOURCE, Use.SINK, Use.BATCH},
     "batch read": {Use.BROWSE},
     "write": {Use.SINK, Use.BATCH},
     "batch write": {Use.BATCH},

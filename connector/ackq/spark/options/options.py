@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # The default of `maxTriggerDelay` with a `minMessagesPerTrigger`.
 _MOST_DELAY_MS: Final = 15 * 60_000
+_SOURCES_OF_QUEUES: Final = ("queue", "queues", "queuePattern", "subscription")
 # The outcomes that the other settings of a settlement apply to (C4).
 APPLIES_TO: Final = {
     "reason": ("failed", "rejected"),
@@ -52,6 +53,8 @@ class SourceOptions:
         queues: Names of the queues to read; empty with a pattern.
         queue_pattern: In place of `queues`: all queues whose names match, future ones included; `*`
             stands for any characters, `?` for one (S10).
+        exchange: The exchange of a subscription, to which the one queue is bound; empty: none.
+        binding: Keys that bind a subscription's queue; empty: it gets all messages (S10).
         session: The session's name; empty: the broker makes one, which the checkpoint keeps.
         session_timeout_ms: Requeue the lease after this absence of the query; 0: never (S5).
         takeover: Open although another incarnation holds a lease under this name (S9).
@@ -67,6 +70,8 @@ class SourceOptions:
     broker: Broker
     queues: tuple[str, ...]
     queue_pattern: str = ""
+    exchange: str = ""
+    binding: tuple[str, ...] = ()
     session: str = ""
     session_timeout_ms: int = 0
     takeover: bool = False
@@ -290,11 +295,23 @@ def _given(values: Values, kind: type[DataclassInstance]) -> Values:
 
 
 def _queues(values: Values) -> tuple[str, ...]:
-    given = [name for name in ("queue", "queues", "queuePattern") if name in values]
+    given = [name for name in _SOURCES_OF_QUEUES if name in values]
     if len(given) > 1:
         raise _contradiction(
             f"{' and '.join(given)} are both set",
             "name all queues, or their pattern, in one of them",
+        )
+    if ("subscription" in values) != ("exchange" in values):
+        raise _contradiction(
+            "only one of exchange and subscription is set",
+            "the queue that 'subscription' names is bound to 'exchange'; set both or neither",
+        )
+    if given == ["subscription"]:
+        return (values["subscription"],)
+    if "binding" in values:
+        raise _contradiction(
+            "binding is set without subscription",
+            "it says what the subscription's queue gets; set exchange and subscription, too",
         )
     if given == ["queuePattern"]:
         return ()

@@ -66,7 +66,7 @@ def names(name: str, value: str) -> tuple[str, ...]:
     """Distinct names, separated by commas."""
     names = tuple(part.strip() for part in value.split(","))
     if not all(names) or len(set(names)) != len(names):
-        raise reject(name, value, "distinct queue names, separated by commas")
+        raise reject(name, value, "distinct names, separated by commas")
     return names
 
 

@@ -29,6 +29,7 @@ from ackq.spark.source.fetch import LeaseRange, fetch
 from ackq.spark.source.lease import ReadLimits, SessionDriver
 from ackq.spark.source.offset import OPENING, VERSION, Offset
 from ackq.spark.source.partitions import split
+from ackq.spark.source.subscription import subscribe
 from ackq.wire import columns
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema: The columns wanted; the broker sends no others.
         connect: Returns the client of a broker.
         find: Returns a session by name, as recorded by the broker.
+        subscribe: Declares and binds the queue of a subscription.
 
     Raises:
         SchemaError: `schema` has a column that the source does not have.
@@ -62,11 +64,13 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema: StructType,
         connect: Callable[[Broker], Session] = connections.session,
         find: Callable[[Broker, str], SessionInfo] = connections.find_session,
+        subscribe: Callable[[SourceOptions], None] = subscribe,
     ) -> None:
         self._options = options
         self._names = check_read(schema, columns.DELIVERED)
         self._connect = connect
         self._find = find
+        self._subscribe = subscribe
         self._horizon: int | None = None
         self._session_driver: SessionDriver | None = None
         self._proof = CheckpointProof()
@@ -90,10 +94,12 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             UnsupportedError: The query tracks its progress asynchronously (K11).
-            AckqError: As `SessionDriver.advance`.
+            AckqError: As `SessionDriver.advance` and, in the first call of a query, `subscribe`.
         """
         begin = Offset.from_dict(start)
         self._proof.check(begin)
+        if begin.is_opening and self._options.exchange:
+            self._subscribe(self._options)
         end = self._driver().advance(begin, self._read_limits(limit))
         self._proof.answered(begin, end)
         if self._horizon is not None and end.incarnation != begin.incarnation:

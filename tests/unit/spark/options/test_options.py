@@ -126,7 +126,10 @@ def test_what_options_mean(parse, given, expected):
         (options.source, {"tlsKeyPem": "text"}, "only one of tlsCert and tlsKey"),
         (options.source, {"tlsCa": "/c", "tlsCaPem": "text"}, "tlsCa and tlsCaPem are both set"),
         (options.source, {"firstPosition": "1"}, "has no use for it"),
-        (options.source, {"exchange": "e"}, "has no use for it"),
+        (options.source, {"exchange": "e"}, "only one of exchange and subscription"),
+        (options.source, {"binding": "a"}, "binding is set without subscription"),
+        (options.source, {"exchange": "e", "subscription": "s"}, "queue and subscription"),
+        (options.source, {"routingKey": "k"}, "has no use for it"),
         (options.source, {"queue": None}, r"\.option\('queue'"),
         (options.source, {"endpoint": None}, r"\.option\('endpoint', .* WITH +\(endpoint="),
         (options.browse, {"firstPosition": "3", "lastPosition": "2"}, "firstPosition"),
@@ -448,7 +451,7 @@ def test_each_option_has_a_field():
         Use.BATCH: (SinkOptions,),
         Use.SETTLE: (SettleOptions,),
     }
-    elsewhere = {"endpoint", "retryTimeout", "queue", "queues"}
+    elsewhere = {"endpoint", "retryTimeout", "queue", "queues", "subscription"}
     elsewhere |= {each.option for each in SETTINGS}
     for option in OPTIONS.values():
         for use in option.uses:

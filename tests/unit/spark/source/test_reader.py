@@ -53,6 +53,27 @@ def test_initial_offset_is_constant(make, session):
     assert session.asked == []
 
 
+def test_a_subscription_is_made_before_the_session_is_opened(session, advanced):
+    """S10: the queue is declared and bound at the opening offset only, before any other call."""
+    parsed = options.source(
+        {"endpoint": "b:1", "exchange": "e", "subscription": "mine", "binding": "a.#,b"}
+    )
+    made = []
+    reader = AckqStreamReader(
+        parsed,
+        SCHEMA,
+        lambda _broker: session,
+        session.find,
+        lambda wanted: made.append((wanted, list(session.asked))),
+    )
+    session.answers.extend((advanced(0), advanced(1)))
+    reader.latestOffset(START, MAX)
+    reader.latestOffset(at(0), MAX)
+    assert made == [(parsed, [])]
+    assert (parsed.queues, parsed.exchange, parsed.binding) == (("mine",), "e", ("a.#", "b"))
+    assert list(session.asked[0].queues) == ["mine"]
+
+
 def test_opening_leases_nothing(make, session, advanced):
     """S9: batch 0 is empty and records the session before any lease."""
     session.answers.append(advanced(0))
