@@ -18,6 +18,7 @@ class FakeJournal:
 
     def __init__(self):
         self.entries = []
+        self.lone = []
         self.blocks = {}
         self.freed = []
         self.synced = 0
@@ -27,8 +28,9 @@ class FakeJournal:
         self.has_garbage = False
         self.snapshots = []
 
-    def append(self, entries):
+    def append(self, entries, *, lone=False):
         self.entries += entries
+        self.lone.append(lone)
         for entry in entries:
             if entry.block_id is not None:
                 self.blocks[entry.block_id] = b"".join(entry.bulk)

@@ -117,13 +117,15 @@ class Engine:
 
     # --- commands and queries ---
 
-    def decide(self, command: commands.Command, block: Bulk = ()) -> Ticket:
+    def decide(self, command: commands.Command, block: Bulk = (), *, lone: bool = False) -> Ticket:
         """Decides, applies and appends one command; its answer waits for the ticket's sequence.
 
         Args:
             command: A command of any kind.
             block: The block of a `Publish`, `TransactionBlock`, `StageBlock` or `StoreLinked`, as
                 buffers to be joined; dropped when the core places none of its rows.
+            lone: Its caller waits for the answer, and no other does: it may be synced at once,
+                unless the answer waits for no sync (P5).
 
         Raises:
             AckqError: The core refuses, or the disk is full and the command would add to it;
@@ -135,7 +137,7 @@ class Engine:
         decision = self._decision(command)
         if decision.records:
             try:
-                self._write(decision.records, block)
+                self._write(decision.records, block, lone=lone and decision.after is None)
             except BaseException as error:
                 # Even a refusal is too late: the records are applied in part, or not appended.
                 self.fail(error)
@@ -188,7 +190,7 @@ class Engine:
         """Returns when everything decided so far is on disk; an error is sent only then (I1)."""
         await self.sync_gate.wait(self.core.sequence)
 
-    def _write(self, decided: tuple[records.Record, ...], block: Bulk) -> None:
+    def _write(self, decided: tuple[records.Record, ...], block: Bulk, *, lone: bool) -> None:
         """Applies records and appends them to the journal as one unit."""
         entries = []
         for record in decided:
@@ -200,7 +202,7 @@ class Engine:
             entries.append(Entry(records.encode(record), *kept))
             if block_id:
                 self.block_cache.keep_new(block_id, block)
-        last = self.journal.append(entries)
+        last = self.journal.append(entries, lone=lone)
         assert last == self.core.sequence, (last, self.core.sequence)
         self.free_dead_blocks()
         self._wake_changed()
@@ -208,6 +210,8 @@ class Engine:
             notify()
         if self.journal.snapshot_due:
             self.snapshots.write()
+        if lone:
+            self.on_synced()
 
     def report_dead_letters(self) -> None:
         """Logs the messages that became dead letters since the last call, if any did."""

@@ -194,11 +194,12 @@ class Journal:
         """Unsynced bytes at which backpressure begins, from the measured disk rate (P14)."""
         return self._group_commit.pace.waiting_bytes
 
-    def append(self, entries: Sequence[Entry]) -> int:
+    def append(self, entries: Sequence[Entry], *, lone: bool = False) -> int:
         """Appends records atomically: after a crash the log has all of them, or none.
 
-        Never waits for the disk. Block ids ascend over all calls, and continue after the recovered
-        ids; the buffers of a bulk must no longer change.
+        Waits for the disk only if they are `lone`, nothing waits, and the disk was quick so far:
+        then they are synced, without a call of `on_synced`. Block ids ascend over all calls, and
+        continue after the recovered ids; the buffers of a bulk must no longer change.
 
         Returns:
             The sequence of the last record.
@@ -215,7 +216,7 @@ class Journal:
                 self._last_block_id = entry.block_id
                 self._blocks.add_pending(entry.block_id, entry.bulk)
         if entries:
-            self._group_commit.put(Unit(CORE, entries, size))
+            self._group_commit.put(Unit(CORE, entries, size), lone=lone)
             self._appended_bytes += size
             self._sequence += len(entries)
         return self._sequence

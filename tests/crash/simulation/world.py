@@ -13,7 +13,8 @@ from types import SimpleNamespace
 from ackq import limits
 from ackq_broker import server
 from ackq_broker.engine import in_flight, snapshot
-from ackq_broker.journal.write import transient
+from ackq_broker.engine.engine import Engine
+from ackq_broker.journal.write import group_commit, transient
 from ackq_broker.service.sessions import liveness
 from tests.crash.simulation import faults, link_machine, system, users
 from tests.crash.simulation.disk import SimulatedDisk
@@ -84,11 +85,15 @@ class World:
             "SNAPSHOT_EVERY_BYTES": chance.choice((1, 2000, 6000, 1 << 30)),
             "MAX_GROUP_BYTES": chance.choice((500, 1 << 24)),
         }
+        lone = self.random("lone")
         self._others = (
             (transient, "_FILE_BYTES", chance.choice((600, 64 << 20))),
             (in_flight, "_POLL_S", 2.0),
             (snapshot, "_SLICE_S", chance.choice((-1.0, 0.003))),
+            (group_commit, "_QUICK_SYNCS", lone.choice((1, 1, 8))),
         )
+        if lone.random() < 1 / 2:
+            self._others += ((Engine, "_write", _write_lone), (group_commit, "_QUICK_S", 1.0))
         # Readers of sessions time out sooner than in production, so that others replace them.
         away_ms = chance.choice((500, 500, 2000, 15_000))
         holders = SimpleNamespace(HEARTBEAT_MS=away_ms, HOLDER_CUT_GRACE_MS=away_ms // 8)
@@ -311,6 +316,11 @@ class World:
         finally:
             for module, name, value in before:
                 setattr(module, name, value)
+
+
+def _write_lone(engine, decided, block, _write=Engine._write, **_):
+    """Replaces `Engine._write`: every decision counts as the only one, not only lone publishes."""
+    _write(engine, decided, block, lone=True)
 
 
 class _Aio:

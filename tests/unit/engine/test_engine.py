@@ -186,7 +186,7 @@ async def test_server_info_tells_of_one_moment():
 def broken(monkeypatch, engine, at):
     """Makes the engine fail at one step of its next decision."""
 
-    def fail(*_):
+    def fail(*_, **__):
         raise MemoryError("no room for a column")
 
     whose, name = {
@@ -225,7 +225,7 @@ async def test_a_refusal_by_the_journal_comes_too_late(monkeypatch):
     """I2: its records are applied already, so it is a failure, whatever its type."""
     engine = HeldEngine()
 
-    def refuse(_):
+    def refuse(_, **__):
         raise ClosedError("the journal takes no more records")
 
     monkeypatch.setattr(engine.journal, "append", refuse)

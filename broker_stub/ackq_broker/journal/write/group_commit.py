@@ -1,10 +1,13 @@
 """Group commit: one thread writes all units that have arrived as one group and syncs it.
 
+A lone unit can be written and synced in the caller's thread while this thread waits and the disk
+is quick, as two hand-overs between threads cost more than a quick sync.
+
 Invariant: units take effect in the order of `put`, each whole in one group, and `on_synced` names a
 sequence only after the sync that covers it returned. After a failure nothing is ever reported.
 
 Not all items are bytes for the disk: freed blocks and snapshot marks wait in the same queue, so
-that the block table, which only this thread changes, always matches a definite point in the log.
+that the block table, which changes with the log only, always matches a definite point in it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
+from ackq import limits
 from ackq.errors import ClosedError
 from ackq_broker.journal.files.block_table import BlockIds, BlockTable
 from ackq_broker.journal.files.format import CORE, Entry, Position
@@ -28,6 +32,11 @@ from ackq_broker.journal.write.pace import Pace
 # An idle log is closed by an empty group after this time: then the log provably ends with it.
 IDLE_CLOSE_S: Final = 0.25
 _RETRY_S: Final = 1.0
+# A unit of at most `_HERE_BYTES` is synced in the caller's thread after `_QUICK_SYNCS` syncs in
+# succession that took less than `_QUICK_S`; so one slow sync ends that for as many.
+_HERE_BYTES: Final = 64 * limits.KIB
+_QUICK_SYNCS: Final = 8
+_QUICK_S: Final = 0.001
 
 _log: Final = logging.getLogger(__name__)
 
@@ -95,6 +104,9 @@ class GroupCommit:
         self._batch: list[Item] = []
         self._closing = False
         self._waits = True
+        self._idle = False  # the thread waits for items
+        self._wrote_here = False  # since the thread began to wait
+        self._quick_syncs = 0  # in succession
         self.failure: BaseException | None = None
         self.synced = log.position.sequence
         self.unsynced_bytes = 0
@@ -107,8 +119,13 @@ class GroupCommit:
         """Starts the thread."""
         self._thread.start()
 
-    def put(self, item: Item) -> None:
-        """Puts an item in the queue; never waits for the disk.
+    def put(self, item: Item, *, lone: bool = False) -> None:
+        """Puts an item in the queue; waits for no disk, except for one that was quick so far.
+
+        Args:
+            item: It takes effect after the items before it.
+            lone: Nothing is about to follow this unit: it is written and synced before the return
+                where that is quick, and `on_synced` is not called.
 
         Raises:
             ClosedError: The journal was closed, or failed.
@@ -118,6 +135,9 @@ class GroupCommit:
                 raise ClosedError(
                     f"the journal takes no more records: {self.failure or 'it was closed'}"
                 )
+            if lone and isinstance(item, Unit) and self._quick(item.size):
+                self._write_here(item)
+                return
             self._items.append(item)
             if isinstance(item, Unit):
                 self.unsynced_bytes += item.size
@@ -139,11 +159,35 @@ class GroupCommit:
         elif self.failure is None:
             self._log.abandon()
 
+    def _quick(self, size: int) -> bool:
+        """Whether a unit can be written at once, probably without a long wait; under the lock."""
+        return (
+            self._idle
+            and not self._items
+            and self._quick_syncs >= _QUICK_SYNCS
+            and size <= _HERE_BYTES
+            and not self._log.closed  # else the thread would not wake to close it again
+            and self._log.has_room(size)
+        )
+
+    def _write_here(self, unit: Unit) -> None:
+        """Writes and syncs a unit in the caller's thread; the lock keeps the other one waiting."""
+        try:
+            self._write([unit], [unit])
+        except BaseException as error:
+            self.failure = error
+            self._log.abandon()
+            self._on_failure(error)
+            raise
+        self._wrote_here = True
+        self.synced = self._log.position.sequence
+
     def _run(self) -> None:
         try:
             while self._take():
                 self._commit(self._batch)
-            self._log.close()
+            if self.failure is None:
+                self._log.close()
         except BaseException as error:  # noqa: BLE001 - every error ends the process
             self._fail(error)
 
@@ -151,16 +195,25 @@ class GroupCommit:
         """Takes the items of the next group, none to close the log; waits; False at the end."""
         with self._changed:
             while not self._items:
+                if self.failure is not None:
+                    return False
                 if not self._log.closed:
-                    if self._closing or not self._changed.wait(self._idle_close_s):
+                    if self._closing or not (self._wait(self._idle_close_s) or self._wrote_here):
                         self._batch = []
                         return True
                 elif self._closing:
                     return False
                 else:
-                    self._changed.wait()
+                    self._wait()
             self._batch = self._next_batch()
             return True
+
+    def _wait(self, timeout_s: float | None = None) -> bool:
+        self._idle, self._wrote_here = True, False
+        try:
+            return self._changed.wait(timeout_s)
+        finally:
+            self._idle = False
 
     def _next_batch(self) -> list[Item]:
         batch: list[Item] = []
@@ -179,6 +232,11 @@ class GroupCommit:
 
     def _commit(self, batch: list[Item]) -> None:
         units = [item for item in batch if isinstance(item, Unit)]
+        self._write(batch, units)
+        self._report(units)
+
+    def _write(self, batch: Sequence[Item], units: Sequence[Unit]) -> None:
+        """Writes and syncs a group, then does what waited for that."""
         records = [(unit.kind, entry) for unit in units for entry in unit.entries]
         if records or not batch:
             size = sum(unit.size for unit in units)
@@ -191,6 +249,8 @@ class GroupCommit:
             synced_s = time.perf_counter()
             self.sync_times.add(synced_s - written_s)
             self.pace.add(size, synced_s - began_s)
+            quick = synced_s - began_s < _QUICK_S
+            self._quick_syncs = self._quick_syncs + 1 if quick else 0
             self.written_bytes += size
         for item in batch:
             if isinstance(item, Unit):
@@ -202,7 +262,6 @@ class GroupCommit:
                 self.freed_bytes += self._blocks.free(item.block_ids).length
             else:
                 item.captured.set_result(Capture(self._log.position, self._blocks.copy_table()))
-        self._report(units)
 
     def _wait_for_room(self, size: int) -> None:
         """Waits while the disk is full; below the reserve other processes filled it (P8)."""
@@ -258,7 +317,7 @@ BOUNDS_S: Final = (
 
 
 class SyncTimes:
-    """Histogram of the durations of syncs; written by one thread, read by any.
+    """Histogram of the durations of syncs; written by one thread at a time, read by any.
 
     Recording a sync costs one lookup and two additions.
 

@@ -98,17 +98,19 @@ class Log:
             NoRoomError: The disk is full.
         """
         assert self._unsynced is None, "a group is written only after the previous one was synced"
-        # Room for the empty group that closes the log is kept, so that it never needs a new
-        # segment.
-        least = GROUP_HEADER_BYTES + size + END_ROOM_BYTES
-        if self.position.offset + least <= self._segment_bytes:
+        if self.has_room(size):
             return
+        least = _room_bytes(size)
         if self.position.offset > SEGMENT_HEADER_BYTES:
             self._start_segment()
         if self.position.offset + least > self._segment_bytes:
             with _looking_for_room():
                 self._disk.allocate(self._fd, self.position.offset + least)
             self._disk.sync_file(self._fd)
+
+    def has_room(self, size: int) -> bool:
+        """Whether the segment has room for a group of records, without another call of the disk."""
+        return self.position.offset + _room_bytes(size) <= self._segment_bytes
 
     def write(
         self, records: Sequence[tuple[int, Entry]], size: int
@@ -180,6 +182,11 @@ class Log:
         os.close(self._fd)
         self._header, self._fd = header, fd
         self.position = header.position
+
+
+def _room_bytes(size: int) -> int:
+    """The room of a group, and of the empty group that closes the log without a new segment."""
+    return GROUP_HEADER_BYTES + size + END_ROOM_BYTES
 
 
 def create_segment(

@@ -185,7 +185,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
             sizes=part.sizes,
         )
         try:
-            reply, sequence = self._engine.decide(command, part.block)
+            reply, sequence = self._engine.decide(command, part.block, lone=self._lone(of_rows))
         except PublisherForgottenError:
             raise
         except DiskFullError as refusal:
@@ -207,6 +207,10 @@ class ConfirmModeStream(PublisherStream[_Answer]):
             self._responses.put(_Answer(confirmed=transient), after)
         self._responses.put(_Answer(reply.nacks, frames, reply.confirmed), sequence)
         self._engine.counters["published"] += len(reply.confirmed)
+
+    def _lone(self, numbers: BitMap64) -> bool:
+        """Whether no other publish waits for its answer, or is about to come."""
+        return len(self._live) == 1 and len(self._pending) == len(numbers)
 
     def _refuse(self, numbers: BitMap64, reason: AckqError) -> None:
         self._responses.put(_Answer((commands.Nack(numbers, reason),)), self._engine.core.sequence)

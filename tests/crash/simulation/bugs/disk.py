@@ -42,13 +42,19 @@ DISK = (
         "the group commit reports its records before it syncs them",
         (
             Line(
-                GroupCommit._commit,
+                GroupCommit._write,
                 "    self._log.sync()",
                 "    self.synced = self._log._unsynced.sequence\n"
                 "        self._on_synced(self.synced)\n"
                 "        self._log.sync()",
             ),
         ),
+    ),
+    Bug(
+        "lone_unit_overtakes",
+        "I2",
+        "a lone unit is written before units that wait in the queue",
+        (Line(GroupCommit._quick, "        and not self._items\n", ""),),
     ),
     Bug(
         "segment_without_name",

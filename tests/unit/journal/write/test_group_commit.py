@@ -10,6 +10,7 @@ from ackq.errors import ClosedError, DiskFullError
 from ackq_broker.journal import Entry
 from ackq_broker.journal.files.format import GROUP_HEADER_BYTES, RECORD_HEADER_BYTES
 from ackq_broker.journal.write import group_commit
+from tests.eventually import eventually
 from tests.unit.journal.running_journal import (
     TIMEOUT_S,
     FailingDisk,
@@ -321,6 +322,127 @@ def test_a_failing_callback_ends_the_journal(data):
         running.journal._group_commit._on_synced = fail
         running.journal.append([Entry(b"one")])
         assert running.wait_failed() is broken
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Makes every sync a quick one, and one of them enough."""
+    monkeypatch.setattr(group_commit, "_QUICK_S", 1e9)
+    monkeypatch.setattr(group_commit, "_QUICK_SYNCS", 1)
+
+
+def idle(running):
+    """Returns the group commit once its thread waits."""
+    commit = running.journal._group_commit
+    eventually("an idle thread", lambda: commit._idle, every_s=0.001)
+    return commit
+
+
+def append_lone(running, record, *, here):
+    """Appends a lone record while the thread waits; checks whether it is synced by the caller."""
+    idle(running)
+    reports = len(running.reported)
+    entry = record if isinstance(record, Entry) else Entry(record)
+    last = running.journal.append([entry], lone=True)
+    if here:
+        assert running.journal.synced == last
+    else:
+        running.wait_synced(last)
+    assert len(running.reported) == reports + (not here)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_lone_unit_is_synced_by_its_caller(data):
+    """P4, I1: its bytes follow those of the thread, and count when the sync has returned."""
+    disk = HeldDisk()
+    with opened(data, disk=disk) as running:
+        append_lone(running, b"first", here=False)
+        disk.trace.clear()
+        append_lone(running, block(1), here=True)
+        append_lone(running, b"third", here=True)
+        assert [step[0] for step in disk.trace] == ["write", "sync", "synced"] * 2
+        assert running.journal.read_block(1) == block_bytes(1)
+        assert (running.journal.unsynced_bytes, running.append(b"fourth")) == (0, 4)
+
+    found = [record for _, record in recovered(data).records]
+    assert found == [b"first", b"record of block 1", b"third", b"fourth"]
+
+
+def test_a_slow_sync_sends_lone_units_to_the_thread(data, monkeypatch):
+    """I6: others wait for one slow sync at most, until as many in the thread were quick."""
+    with opened(data, segment_bytes=1 << 20) as running:
+        for slow_s in (1e9, 0):
+            monkeypatch.setattr(group_commit, "_QUICK_S", 1e9)
+            for _ in range(group_commit._QUICK_SYNCS):
+                append_lone(running, b"quick", here=False)
+            append_lone(running, b"quick", here=True)
+            monkeypatch.setattr(group_commit, "_QUICK_S", slow_s)
+            append_lone(running, b"slow", here=True)
+            if slow_s:
+                monkeypatch.setattr(group_commit, "_QUICK_S", 0)
+                append_lone(running, b"slow", here=True)
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_does_not_fit_goes_to_the_thread(data):
+    """I6: a large unit, or one that needs a new segment, would keep the caller waiting."""
+    with opened(data, segment_bytes=1 << 18) as running:
+        append_lone(running, b"first", here=False)
+        append_lone(running, block(1, group_commit._HERE_BYTES), here=False)
+        for number in (2, 3, 4, 5):
+            append_lone(running, block(number, 60_000), here=number != 5)
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_item_in_the_queue_is_not_overtaken(data):
+    """I2: a lone unit after another, or while the thread writes, is a unit of its queue."""
+    disk = HeldDisk()
+    with opened(data, disk=disk) as running:
+        append_lone(running, b"first", here=False)
+        disk.hold()
+        running.journal.append([Entry(b"second")])
+        disk.wait_until_syncing()
+        running.journal.append([Entry(b"third")], lone=True)
+        assert running.journal.synced == 1
+        disk.release()
+        running.wait_synced(3)
+        with idle(running)._changed:  # so that the thread cannot take it yet
+            running.journal.append([Entry(b"fourth")])
+            running.journal.append([Entry(b"fifth")], lone=True)
+            assert running.journal.synced == 3
+        running.wait_synced(5)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("call", ["write", "sync_data"])
+def test_a_lone_unit_that_fails_ends_the_journal(data, call):
+    """P8: as in the thread: it is not reported, and nothing is written from then on."""
+    disk = FailingDisk()
+    with opened(data, disk=disk) as running:
+        append_lone(running, b"good", here=False)
+        idle(running)
+        disk.fail[call] = IO_ERROR
+        with pytest.raises(OSError, match="Input/output error"):
+            running.journal.append([Entry(b"lost")], lone=True)
+        disk.fail.clear()
+        with pytest.raises(ClosedError, match="Input/output error"):
+            running.journal.append([Entry(b"late")])
+        assert (running.reported, running.journal.synced) == ([1], 1)
+
+    assert running.failures == [IO_ERROR]
+    assert recovered(data).records[0] == (1, b"good")
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_log_of_lone_units_is_closed_when_idle(data):
+    """Q7: the thread closes it once no unit came, and writes the first unit after that."""
+    with opened(data, idle_close_s=0.2) as running:
+        append_lone(running, b"first", here=False)
+        append_lone(running, b"second", here=True)
+        log = running.journal._group_commit._log
+        assert not log.closed
+        eventually("a closed log", lambda: log.closed)
+        append_lone(running, b"third", here=False)
 
 
 def test_nothing_can_be_appended_after_close(data):

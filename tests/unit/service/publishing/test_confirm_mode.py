@@ -47,6 +47,31 @@ async def test_transient_overtakes_persistent():
         assert stream.confirms() == [(2, False), (1, True)]
 
 
+async def test_which_publish_is_synced_at_once():
+    """P4, P5: one that alone waits for the disk, on the only stream; not a transient one."""
+    async with opened() as (engine, stream, service):
+
+        async def lone(*publishes, **given):
+            for each in publishes:
+                stream.publish(each, **given)
+                await run_until_idle()
+            found = engine.journal.lone[-len(publishes) :]
+            await disk(engine)
+            return found
+
+        assert await lone(1) == [True]
+        assert await lone(2, 3) == [True, False]
+        assert await lone(4, delivery_mode=2) == [False]
+        other = Stream(service)
+        other.send(open=pb.PublishOpen(publisher_id=b"o" * 16, mode=pb.PUBLISH_MODE_CONFIRM))
+        await disk(engine)
+        assert await lone(5) == [False]
+        other.half_close()
+        await disk(engine)
+        await other.task
+        assert await lone(6) == [True]
+
+
 async def test_returns_keep_the_order_of_their_publishes():
     """P7, P5: the return of a transient message does not overtake one that waits for the disk."""
     async with opened() as (engine, stream, _):
