@@ -2,8 +2,10 @@
 
 Invariant: while the alarm is on no stream that brings messages is read from, and everything else is
 served. A read takes everything the client sends, so room for it is reserved first: as much as the
-stream has brought at once so far. A client that has been quiet, or has brought little, can bring
-more than that; if the process reaches its limit, the newest streams are ended until it is below.
+stream has brought at once so far. A read without a result may be amid a message, of which gRPC
+shows nothing: while memory grows it keeps its room, beyond which one large read goes on at a time.
+A client that has brought little can bring more than was reserved; if the process reaches its limit,
+the newest streams are ended until it is below.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Final, NamedTuple, TypeVar
 
 from ackq import limits
@@ -47,14 +50,47 @@ _SHOWS_S: Final = 0.1
 _FIRST_BYTES: Final = 16 * limits.MIB
 _LEAST_BYTES: Final = 128 * limits.KIB
 _COPIES: Final = 2
-# A read that has received nothing for this time gives its room to others.
+# A read that has received nothing for `_QUIET_S` gives its turn to the next large one; its room,
+# too, if its client is idle: memory has not grown by `_GROWN_PART` since it began, or after
+# `_IDLE_S`. A small one gives its room at once.
 _QUIET_S: Final = 0.5
+_GROWN_PART: Final = 1 / 64
+_IDLE_S: Final = limits.STALLED_MS / 1000
 # The memory in use is polled at this interval, and when streams have brought this part of the
 # limit; much sooner while much is in flight or reads wait. Each poll wakes up the event loop, which
 # is noticeable when a client publishes one message at a time.
 _POLL_S: Final = 0.25
 _POLL_SOON_S: Final = 0.02
 _POLLED_PART: Final = 1 / 64
+
+
+class _Reservation(NamedTuple):
+    """A read with room reserved, and the memory in use when it began."""
+
+    began_s: float
+    size: int
+    used: int
+
+
+class _Reads:
+    """Reads with room reserved, oldest first, and others that wait."""
+
+    def __init__(self) -> None:
+        self.running: dict[StreamBytes, _Reservation] = {}
+        self.room = 0
+        self.waiting: deque[tuple[StreamBytes, asyncio.Future[None]]] = deque()
+
+    def add(self, stream: StreamBytes, read: _Reservation) -> None:
+        self.running[stream] = read
+        self.room += read.size
+
+    def remove(self, stream: StreamBytes) -> None:
+        if stream in self.running:
+            self.room -= self.running.pop(stream).size
+
+    def older(self, than_s: float) -> list[tuple[StreamBytes, _Reservation]]:
+        reads = self.running.items()
+        return list(takewhile(lambda each: each[1].began_s <= than_s, reads))
 
 
 class InFlight:
@@ -91,10 +127,8 @@ class InFlight:
         self._unsynced_limit = unsynced_limit
         # Oldest first.
         self._streams: dict[StreamBytes, None] = {}
-        # Reads with room reserved: since when, and how much; and reads that wait for room.
-        self._reading: dict[StreamBytes, tuple[float, int]] = {}
-        self._reserved = 0
-        self._waiting: deque[tuple[StreamBytes, asyncio.Future[None]]] = deque()
+        # Small reads pass large ones that wait; quiet ones were large, and had their turn.
+        self._small, self._large, self._quiet = _Reads(), _Reads(), _Reads()
         self._ended_s = -_SHOWS_S
         # As of the last poll.
         self._used = used_bytes()
@@ -105,7 +139,8 @@ class InFlight:
     def poll_s(self) -> float:
         """Seconds until `poll` is to be called again."""
         much = self.held + self._unsynced_bytes() > self.limit * _POLLED_PART
-        return _POLL_SOON_S if much or self.reason or self._waiting else _POLL_S
+        waiting = self._small.waiting or self._large.waiting
+        return _POLL_SOON_S if much or self.reason or waiting else _POLL_S
 
     def brought(self, size: int) -> None:
         """Counts bytes that a stream brought; polls if they are many, or much is in flight."""
@@ -134,16 +169,17 @@ class InFlight:
 
     async def reserve(self, stream: StreamBytes) -> None:
         """Returns when a stream may read its next request; `unreserve` must follow."""
-        if not self._waiting and self._try_reserve(stream):
+        waiting = self._of(stream).waiting
+        if not waiting and self._try_reserve(stream):
             return
         admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((stream, admitted))
+        waiting.append((stream, admitted))
         await admitted
 
     def unreserve(self, stream: StreamBytes) -> None:
         """Releases the room of a stream's read."""
-        _, size = self._reading.pop(stream, (0.0, 0))
-        self._reserved -= size
+        for reads in (self._small, self._large, self._quiet):
+            reads.remove(stream)
         self._admit()
 
     @contextmanager
@@ -172,32 +208,44 @@ class InFlight:
 
     def _admit(self) -> None:
         """Admits waiting reads in order, as far as there is room for the bytes they may bring."""
-        while self._waiting:
-            stream, admitted = self._waiting[0]
-            if not admitted.done():
-                if not self._try_reserve(stream):
-                    return
-                admitted.set_result(None)
-            self._waiting.popleft()
+        for waiting in (self._small.waiting, self._large.waiting):
+            while waiting:
+                stream, admitted = waiting[0]
+                if not admitted.done():
+                    if not self._try_reserve(stream):
+                        break
+                    admitted.set_result(None)
+                waiting.popleft()
 
     def _try_reserve(self, stream: StreamBytes) -> bool:
         """Reserves the bytes that a stream's next read may bring; False if there is no room."""
         size = stream.expected
         room = self.limit * _ON.used - self._used - max(self.held - self._held_then, 0)
-        if self.reason or (self._reserved and self._reserved + size > room):
+        small, large = self._small, self._large
+        if self._of(stream) is small:
+            fits = not (small.room or large.room) or small.room + large.room + size <= room
+        else:
+            fits = not large.room or small.room + large.room + self._quiet.room + size <= room
+        if self.reason or not fits:
             return False
-        self._reading[stream] = self._clock(), size
-        self._reserved += size
+        self._of(stream).add(stream, _Reservation(self._clock(), size, self._used))
         return True
 
+    def _of(self, stream: StreamBytes) -> _Reads:
+        return self._small if stream.expected <= _LEAST_BYTES else self._large
+
     def _give_up_quiet(self) -> None:
-        """Releases the room of reads that have received nothing for `_QUIET_S`."""
-        since_s = self._clock() - _QUIET_S
-        for stream, (began_s, size) in tuple(self._reading.items()):
-            if began_s > since_s:
-                return
-            del self._reading[stream]
-            self._reserved -= size
+        """Passes on turn and room of reads that have received nothing for a while."""
+        now_s = self._clock()
+        for stream, _ in self._small.older(now_s - _QUIET_S):
+            self._small.remove(stream)
+        for stream, read in self._large.older(now_s - _QUIET_S):
+            self._large.remove(stream)
+            self._quiet.add(stream, read)
+        for stream, read in tuple(self._quiet.running.items()):
+            grown = self._used - read.used > self.limit * _GROWN_PART
+            if not grown or read.began_s <= now_s - _IDLE_S:
+                self._quiet.remove(stream)
 
     def _end_newest(self, used: int) -> None:
         """Ends the newest streams that bring messages, if the process is over its limit."""

@@ -116,7 +116,73 @@ async def test_reads_wait_for_room(machine):
         for gate in gates:
             gate.set()
         await asyncio.gather(*tasks)
-        assert (machine.in_flight._reserved, machine.in_flight._reading) == (0, {})
+        assert [machine.in_flight._small.room, machine.in_flight._large.room] == [0, 0]
+
+
+class Reads:
+    """Reads of streams that end when the test says so, and the numbers of those that began."""
+
+    def __init__(self, stack, in_flight, expected):
+        self.began = []
+        self.gates = [asyncio.Event() for _ in expected]
+        self.tasks = []
+        for number, size in enumerate(expected):
+            part = stack.enter_context(in_flight.stream(brings=True))
+            part.expected = size
+            self.tasks.append(asyncio.ensure_future(part.next(partial(self._read, number))))
+
+    async def _read(self, number):
+        self.began.append(number)
+        await self.gates[number].wait()
+
+    async def end(self, *numbers):
+        for number in numbers:
+            self.gates[number].set()
+        await run_until_idle()
+
+
+async def test_an_unfinished_read_keeps_its_room(machine):
+    """P14, I6: however slow the machine is, large reads beyond the room go on one at a time."""
+    machine.in_flight.limit = 100 << 20
+    with ExitStack() as stack:
+        reads = Reads(stack, machine.in_flight, [16 << 20] * 40)
+        await run_until_idle()
+        assert reads.began == [0, 1, 2, 3]
+        machine.used = 4 << 20
+        for turns in range(1, 6):
+            machine.now_s += 0.6
+            machine.in_flight.poll()
+            await run_until_idle()
+            assert len(reads.began) == 4 + turns
+        await reads.end(8)
+        assert len(reads.began) == 10
+        machine.now_s += limits.STALLED_MS / 1000
+        machine.in_flight.poll()
+        await run_until_idle()
+        assert len(reads.began) == 14
+        await reads.end(*range(40))
+        await asyncio.gather(*reads.tasks)
+        assert sorted(reads.began) == list(range(40))
+
+
+async def test_small_reads_pass_large_ones(machine):
+    """P14: large reads that wait for room, or are quiet in it, delay no small one."""
+    machine.in_flight.limit = 100 << 20
+    small = list(range(10, 40))
+    with ExitStack() as stack:
+        reads = Reads(stack, machine.in_flight, [16 << 20] * 10 + [128 << 10] * 30)
+        await run_until_idle()
+        assert reads.began == [0, 1, 2, 3, *small]
+        await reads.end(*small)
+        machine.now_s += 0.6
+        machine.used = 4 << 20
+        machine.in_flight.poll()
+        more = Reads(stack, machine.in_flight, [128 << 10] * 300)
+        await run_until_idle()
+        assert (len(reads.began), len(more.began)) == (35, 300)
+        await reads.end(*range(10))
+        await more.end(*range(300))
+        await asyncio.gather(*reads.tasks, *more.tasks)
 
 
 async def test_the_reason_has_figures_and_the_remedy(machine):

@@ -310,11 +310,7 @@ def peak_bytes(pid):
 
 
 def test_many_streams_of_large_frames(tmp_path):
-    """P14, I6: of 1.6 GB of frames at once memory holds what its limit allows; accepts go on.
-
-    At the limit the newest streams are ended, which takes time: on a busy machine the peak was 12 %
-    above it.
-    """
+    """P14, I6: of 1.6 GB of frames at once memory holds what its limit allows; accepts go on."""
     with ackq_broker.embedded(
         tmp_path / "data", env={"ACKQ_BROKER_MEMORY_LIMIT": f"{MEMORY}"}
     ) as broker:
@@ -333,7 +329,7 @@ def test_many_streams_of_large_frames(tmp_path):
                         settle_next(channel, settled)
             peak = peak_bytes(broker.pid)
         assert len(settled) > 2
-        assert peak < 1.5 * MEMORY
+        assert peak < MEMORY
         assert set(flood.ended) <= {"UNAVAILABLE"}
         assert flood.confirmed + 2 * len(flood.ended) >= 100
 
