@@ -102,9 +102,8 @@ reader = AckqStreamReader(parse.source({**options, **few}), schema)
 start = reader.initialOffset()
 while (end := reader.latestOffset(start, ReadMaxRows(2))) == start:
     pass
-opened = reader.latestOffset(end, ReadMaxRows(2))
 browser = AckqBrowser(parse.browse({**options, "queue": "in"}), schema)
-partitions = [*reader.partitions(end, opened), *browser.partitions()]
+partitions = [*reader.partitions(start, end), *browser.partitions()]
 assert len(partitions) == 2
 keep("pickled/partitions", pickle.dumps(partitions))
 # A reader goes to the tasks as well. Only a token file keeps the token itself out of it.

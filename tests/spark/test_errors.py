@@ -301,9 +301,9 @@ def crashed(kit, fails):
     kit.declare("in")
     kit.publish("in", *N)
 
-    def crash(_rows, batch_id):
-        if batch_id:
-            raise RuntimeError("crash")
+    def crash(rows, _batch_id):
+        rows.collect()
+        raise RuntimeError("crash")
 
     fails(kit.each(kit.source("in", session="job"), "cp", crash))
 

@@ -73,7 +73,7 @@ def test_the_program_told_much(told):
     log = found["log"].decode(errors="replace")
     assert "told/ui/page-sql" in found, log[-5000:]
     names = "\n".join(found)
-    for place in ("checkpoints/exactly-once/offsets/1", "checkpoints/each/commits/1"):
+    for place in ("checkpoints/exactly-once/offsets/1", "checkpoints/each/commits/0"):
         assert place in names
     # Spark shows the options of a view, and hides those with "token" in their name.
     assert b"token -> *********(redacted)" in found["told/ui/sql"]

@@ -19,7 +19,7 @@ from ackq_broker.engine import recovery
 from tests.fakes.raw_client import Client
 from tests.spark.conftest import TIMEOUT_S
 from tests.spark.ledger import N
-from tests.spark.versions import FIRST, batches, needs_start
+from tests.spark.versions import needs_start
 
 # --- admission ---
 
@@ -388,7 +388,7 @@ def test_messages_of_an_absent_query_go_to_others(kit, kept):
     crash = {"now": True}
 
     def act(rows, batch_id):
-        if batch_id >= FIRST and crash["now"]:
+        if crash["now"]:
             raise RuntimeError("crash")
         kept(rows, batch_id)
 
@@ -404,7 +404,7 @@ def test_messages_of_an_absent_query_go_to_others(kit, kept):
     crash["now"] = False
     done = kit.run(query)
     kit.finish(query)
-    assert kept.runs == batches(N[3:])
+    assert kept.runs == [(0, N[3:])]
     assert kit.depth("in") == (0, 0, 0)
     assert kit.admin.queue("in").accepted == 10
     assert kit.admin.session("job").floor_tag == 10
@@ -415,7 +415,7 @@ def test_poisoned_batch_is_freed(settled, kept):
     """S8: a message that breaks its batch is rejected by an operator; the checkpoint stays."""
 
     def act(rows, batch_id):
-        if batch_id >= FIRST and rows.filter("body = binary('3')").count():
+        if rows.filter("body = binary('3')").count():
             raise RuntimeError("poison")
         kept(rows, batch_id)
 
@@ -424,7 +424,7 @@ def test_poisoned_batch_is_freed(settled, kept):
         settled.run(query)
     settled.admin.settle_session("job", "rejected", [(4, 4)], reason="poison", fence=True)
     settled.finish(query)
-    assert kept.runs == batches(N[:3] + N[4:])
+    assert kept.runs == [(0, N[:3] + N[4:])]
     assert settled.dead_letters() == [(b"3", "poison")]
     assert settled.depth("in") == (0, 0, 0)
 
@@ -440,7 +440,7 @@ def test_progress_names_a_lease_that_is_attached_again_and_again(settled):
             if len(runs) < 3:
                 raise RuntimeError("not yet")
 
-    query = settled.each(settled.source("in", session="job"), "cp", act)
+    query = settled.each(settled.source("in"), "cp", act)
     for _ in range(2):
         with pytest.raises(StreamingQueryException, match="not yet"):
             settled.run(query)
@@ -449,8 +449,9 @@ def test_progress_names_a_lease_that_is_attached_again_and_again(settled):
     (shown,) = [p.sources[0].latestOffset for p in done.recentProgress if p.numInputRows]
     report = json.loads(shown)
     assert report["attaches"] == 3
-    assert "tags 1 to 10 of session 'job' has been attached 3 times" in report["warning"]
-    assert "ackq session reject job --tags" in report["warning"]
+    session = report["session"]
+    assert f"tags 1 to 10 of session '{session}' has been attached 3 times" in report["warning"]
+    assert f"ackq session reject {session} --tags" in report["warning"]
 
 
 @needs_start

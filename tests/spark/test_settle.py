@@ -50,7 +50,7 @@ def test_rejected_rows_are_dead_letters(settled):
     found = settled.browse("dead", "headers map<string,string>").collect()
     assert {
         (row.headers["ackq-dead-session"], row.headers["ackq-dead-batch"]) for row in found
-    } == {("job", str(FIRST))}
+    } == {("job", "0")}
 
 
 def test_outcomes_by_column(settled):
@@ -263,8 +263,8 @@ def test_released_lease_in_a_batch_job(settled):
     session = settled.source("in", session="job")
     crash = {"now": True}
 
-    def act(_rows, batch_id):
-        if batch_id >= FIRST and crash["now"]:
+    def act(_rows, _batch_id):
+        if crash["now"]:
             raise RuntimeError("crash")
 
     query = settled.each(session, "cp", act)
@@ -296,8 +296,7 @@ def test_job_group_in_foreach_batch(settled, fails):
     query = settled.each(settled.source("in", session="job"), "cp", act)
     text = fails(query)
     assert "foreachBatch set the job group 'settling', which hides the run of the query" in text
-    # The first batch has no rows where the opening is one (K13).
-    assert settled.depth("in") == ((10, 0, 0) if FIRST else (0, 10, 0))
+    assert settled.depth("in") == (0, 10, 0)
     groups.clear()
     settled.finish(query)
     assert settled.bodies("dead") == N[1::2]
@@ -313,10 +312,9 @@ def test_settle_without_a_session(settled):
 def test_tag_outside_of_the_batch(settled, fails):
     """S6: a tag that is not in the lease is refused, and named."""
 
-    def act(rows, batch_id):
-        if batch_id >= FIRST:
-            wrong = rows.selectExpr("delivery_tag + 5 as delivery_tag")
-            settle(wrong, "rejected", endpoint=settled.broker.endpoint)
+    def act(rows, _batch_id):
+        wrong = rows.selectExpr("delivery_tag + 5 as delivery_tag")
+        settle(wrong, "rejected", endpoint=settled.broker.endpoint)
 
     text = fails(settled.each(settled.source("in", session="job"), "cp", act))
     assert "ackq.errors.UnknownDeliveryTagError" in text
@@ -410,11 +408,7 @@ def test_settle_in_a_thread(settled, inherits):
         with ThreadPoolExecutor(1) as pool:
             pool.submit(target).result()
 
-    # The session of a batch is known once it has rows.
-    rows = settled.source("in", session="job")
-    settled.finish(
-        settled.each(rows, "cp", lambda r, batch_id: batch_id >= FIRST and act(r, batch_id))
-    )
+    settled.finish(settled.each(settled.source("in", session="job"), "cp", act))
     assert settled.dead_letters() == [(b"%d" % i, "odd") for i in range(1, 10, 2)]
     assert settled.depth("in") == (0, 0, 0)
     assert active == [True]

@@ -5,6 +5,7 @@ import json
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from tests.eventually import equals, eventually
 from tests.spark.ledger import N
 from tests.spark.versions import FIRST, batches, needs_start, since_start
 
@@ -56,17 +57,17 @@ def test_offsets_carry_the_session_before_any_lease(kit, kept):
     """
     kit.declare("in")
     kit.publish("in", *N)
-    query = kit.run(kit.each(kit.source("in", session="job"), "cp", kept))
+    query = kit.run(kit.each(kit.source("in"), "cp", kept))
     first, second = kit.offset("cp", 0), kit.offset("cp", 1)
     assert first == {
         "v": 1,
-        "session": "job",
+        "session": first["session"],
         "incarnation": first["incarnation"],
         "tag": 0,
     }
     assert second == {**first, "tag": 10}
     assert kept.runs == [(0, []), (1, N)]
-    shown = kit.admin.session("job")
+    shown = kit.admin.session(first["session"])
     assert (shown.query_id, shown.batch_id) == (query.id, 1)
     assert shown.proven
 
@@ -105,6 +106,20 @@ def test_a_subscription_that_would_get_nothing_is_refused(kit):
         rows = kit.source(None, exchange=exchange, subscription="never")
         with pytest.raises(StreamingQueryException, match=part):
             kit.run(kit.each(rows, exchange, lambda _df, _id: None))
+
+
+@needs_start
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}])
+def test_a_named_session_has_rows_in_its_first_batch(kit, kept, trigger):
+    """S9, K1: its opening leases, within the query's bounds; the batch is accepted as ever."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    rows = kit.source("in", session="job", maxMessagesPerTrigger=6)
+    query = kit.each(rows, "cp", kept, **trigger).start()
+    eventually("both batches", lambda: kit.depth("in"), equals((0, 0, 0)))
+    query.stop()
+    assert kit.offset("cp", 0)["tag"] == 6
+    assert kept.runs == [(0, N[:6]), (1, N[6:])]
 
 
 def test_tail_is_acknowledged_while_idle(kit, kept):

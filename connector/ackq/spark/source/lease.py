@@ -46,7 +46,7 @@ class ReadLimits:
     Attributes:
         wait_ms: Maximum wait for a first message (long poll).
         horizon: Lease only messages that were ready at or before this journal sequence.
-        open_and_lease: Lease in the opening call too, for a trigger that calls only once.
+        open_and_lease: Any opening leases, for a trigger that calls only once.
     """
 
     max_messages: int
@@ -240,6 +240,10 @@ class SessionDriver:
             session_timeout_ms=self._options.session_timeout_ms,
             start_tag=start.tag,
             takeover=start.is_opening and self._options.takeover,
+            # A session without a name of its own is known by its checkpoint alone, once that is
+            # written: its opening leases nothing.
+            open_and_lease=limits.open_and_lease
+            or (start.is_opening and bool(self._options.session)),
             refuse_unread=not self._options.accept_unread,
         )
 

@@ -83,6 +83,17 @@ def test_opening_leases_nothing(make, session, advanced):
     assert not asked.open_and_lease
 
 
+def test_a_named_session_leases_with_its_opening(make, session, advanced):
+    """S9: no message is left with a session that nobody can name, so batch 0 has rows."""
+    session.answers += [advanced(3, (3, 30)), advanced(5, (5, 20))]
+    reader = make(session="s", minMessagesPerTrigger="2")
+    assert reader.latestOffset(START, MAX) == at(3)
+    assert reader.partitions(START, at(3)) == [LeaseRange("s", "i1", 1, 0, 3)]
+    reader.latestOffset(at(3), MAX)
+    assert [asked.open_and_lease for asked in session.asked] == [True, False]
+    assert (session.asked[0].max_messages, session.asked[0].min_messages) == (5, 2)
+
+
 def test_advance_asks_for_one_batch(make, session, advanced):
     """S4, K6: one call per batch carries the start tag as proof, the queues and every limit."""
     session.answers.append(advanced(15, (15, 900)))
