@@ -163,7 +163,12 @@ def _lone(data):
     except AckqError as error:
         return type(error).__name__, (error.message, error.fields)
     reasons = [(refusal.rows.tolist(), refusal.reason.message) for refusal in refusals]
-    return "taken", ([part._replace(block=b"".join(part.block)) for part in parts], reasons)
+    for part in parts:
+        if part.row is not None:
+            shared = block.decode(b"".join(ingest.of_rows([part])), validate=True)
+            assert shared == block.decode(b"".join(part.block))
+    found = [part._replace(block=b"".join(part.block), row=None) for part in parts]
+    return "taken", (found, reasons)
 
 
 def coalesced(rng):

@@ -294,6 +294,23 @@ class Published(Record, frozen=True, tag="published"):
     sizes: bytes = b""
 
 
+class PublishedTogether(Record, frozen=True, tag="published_together"):
+    """Rows of one block became visible, each from another publisher (P4).
+
+    Row i is publish `numbers[i]` of publisher `publisher_ids[i]`, and accepted (P10);
+    `lowest_unanswered[i]` is that publisher's. The other fields are as in `Published`.
+    """
+
+    publisher_ids: tuple[bytes, ...]
+    numbers: tuple[int, ...]
+    lowest_unanswered: tuple[int, ...]
+    block_id: int
+    at_us: int
+    parts: tuple[RoutedRows, ...]
+    drops: tuple[Drop, ...] = ()
+    sizes: bytes = b""
+
+
 class TransactionStaged(Record, frozen=True, tag="transaction_staged"):
     """A block was added to a transaction.
 
@@ -776,6 +793,7 @@ _AnyRecord = (
     | PublisherOpened
     | PublisherClosed
     | Published
+    | PublishedTogether
     | TransactionStaged
     | TransactionCommitted
     | TransactionRolledBack

@@ -44,6 +44,7 @@ _MATCH_SLICES: Final = limits.FRAME_TARGET_ROWS * limits.MAX_TOPIC_STEPS // _SLI
 _FILLS_THE_DISK: Final = (
     commands.OpenPublisher,
     commands.Publish,
+    commands.PublishTogether,
     commands.TransactionBlock,
     commands.OpenStage,
     commands.StageBlock,
@@ -111,6 +112,7 @@ class Engine:
         self.alarms = Alarms(disk_alarm, in_flight)
         self.snapshots = Snapshots(core, journal, clock, self.or_fail, self.run)
         self._matching = asyncio.Lock()
+        self._put_off: list[Callable[[], object]] = []
         self._pool = ThreadPoolExecutor(_WORKERS, "ackq-worker")
         # Ordered by arrival, so that a simulated run can be replayed.
         self._changed: dict[asyncio.Future[None], None] = {}
@@ -134,6 +136,8 @@ class Engine:
         """
         if self.failure is not None:
             raise ClosedError(f"The broker failed, and handles no more requests: {self.failure}")
+        if self._put_off:
+            self.catch_up()
         decision = self._decision(command)
         if decision.records:
             try:
@@ -144,6 +148,18 @@ class Engine:
                 raise
         sequence = self.core.sequence if decision.after is None else decision.after
         return Ticket(decision.reply, sequence)
+
+    def put_off(self, decide: Callable[[], object]) -> None:
+        """Calls `decide` after this turn of the event loop, but before anything else is decided."""
+        if not self._put_off:
+            asyncio.get_running_loop().call_soon(self.or_fail(self.catch_up))
+        self._put_off.append(decide)
+
+    def catch_up(self) -> None:
+        """Decides what was put off."""
+        put_off, self._put_off = self._put_off, []
+        for decide in put_off:
+            decide()
 
     def _decision(self, command: commands.Command) -> commands.Decision:
         """The core's decision, with nothing changed yet; raises a refusal of core or disk."""
@@ -345,6 +361,7 @@ class Engine:
 
     async def close(self) -> None:
         """Writes a last snapshot and closes the journal; from then on nothing may be decided."""
+        self.catch_up()
         self._closed = True
         self.journal.stop_waiting()
         await asyncio.wait((asyncio.wrap_future(self.snapshots.write()),))
@@ -369,6 +386,6 @@ def _block_of(record: records.Record) -> tuple[int, bool]:
     """The id of the block a record places, 0 for none, and whether the journal keeps its bytes."""
     if isinstance(record, records.Published | records.TransactionStaged):
         return record.block_id, record.durable
-    if isinstance(record, records.BlockStaged | records.LinkStored):
+    if isinstance(record, records.PublishedTogether | records.BlockStaged | records.LinkStored):
         return record.block_id, True
     return 0, True

@@ -146,6 +146,31 @@ class Harness:
         """Publishes `count` messages to one queue."""
         return self.publish([queue] * count, **options)
 
+    def together(self, queue: str, sizes: list[int], others: tuple[bytes, ...]) -> bool:
+        """Publishes a row of this and of each other publisher in one block, under one number.
+
+        The rows get the labels `mN`, `mN.1`, `mN.2` and so on.
+        """
+        for other in others:
+            if other not in self.core.state.publishers:
+                self.do(c.OpenPublisher(other))
+        number, count, block_id = self.number, len(sizes), self.core.state.next_block_id
+        self.number += 1
+        command = c.PublishTogether(
+            publisher_ids=(PUBLISHER, *others),
+            numbers=(number,) * count,
+            lowest_unanswered=(1,) * count,
+            exchange="",
+            routes=c.Routes((queue,)),
+            payload_bytes=sum(sizes),
+            sizes=mixed(sizes),
+        )
+        placed: bool = self.do(command)
+        if placed:
+            for row in range(count):
+                self.labels[block_id, row] = f"m{number}.{row}" if row else f"m{number}"
+        return placed
+
     def declare_filled(self, queue: str, count: int, **properties: Any) -> None:
         """Declares a queue and publishes `count` messages to it."""
         self.declare(queue, **properties)

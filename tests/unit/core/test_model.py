@@ -45,6 +45,7 @@ QUEUES = {
 }
 VOLATILE = c.QueueProperties(durable=False, dead_letter_queue="d")
 CHANNELS = ("k", "l")
+OTHERS = (b"2" * 16, b"3" * 16)
 
 queues = st.sampled_from(sorted(QUEUES))
 channels = st.sampled_from(CHANNELS)
@@ -90,6 +91,20 @@ class CoreMachine(RuleBasedStateMachine):
                 message = Message(f"m{number}", durable, size)
                 self.model.queues[key].put(message, self.now_us, expires_us)
         self.overflow(keys)
+
+    @rule(key=queues, data=st.data())
+    def publish_together(self, key: str, data: st.DataObject) -> None:
+        """P4: a row of each of three publishers in one block."""
+        of_rows = [data.draw(sizes) for _ in range(3)]
+        number = self.harness.number
+        placed = self.harness.together(key, of_rows, OTHERS)
+        assert placed == (key in self.model.queues)
+        if placed:
+            self.published[number] = (key, True)
+            for row, size in enumerate(of_rows):
+                label = f"m{number}.{row}" if row else f"m{number}"
+                self.model.queues[key].put(Message(label, True, size), self.now_us)
+            self.overflow([key])
 
     def overflow(self, keys: list[str]) -> None:
         """Q3: queues that got messages drop those over the bound; a requeue never drops."""

@@ -88,6 +88,25 @@ class Publish(Command):
     sizes: Int64s | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PublishTogether(Command):
+    """Publishes one block that has one persistent row of each of several publishers (P4).
+
+    Reply: whether it was decided. It is not where the rows might get different answers: one is not
+    new, or is refused, or need not be on disk. Each is to be published by itself then.
+
+    The fields are as in `Publish`, the first three by row; a publisher has one row at most.
+    """
+
+    publisher_ids: tuple[bytes, ...]
+    numbers: tuple[int, ...]
+    lowest_unanswered: tuple[int, ...]
+    exchange: str
+    routes: Routes
+    payload_bytes: int
+    sizes: Int64s | None = None
+
+
 class Nack(NamedTuple):
     """Publish numbers that were refused together, and the reason."""
 

@@ -75,11 +75,7 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
     kept = routed.rows
     if refused:
         kept = {queue_id: rows - refused for queue_id, rows in kept.items()}
-    made = enqueue.make_parts(kept, size, command.expiries, command.transient)
-    parts = tuple(
-        msgspec.structs.replace(part, first_position=state.queues[queue_id].next_position)
-        for queue_id, part in made.items()
-    )
+    parts = _placed(state, enqueue.make_parts(kept, size, command.expiries, command.transient))
     sizes = size.column()
     transient_numbers = bitmaps.numbers_of(command.numbers, transient)
     record = records.Published(
@@ -99,6 +95,53 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
     return Decision((record,), reply, None if waits else early)
 
 
+def publish_together(state: State, command: commands.PublishTogether, now_us: int) -> Decision:
+    """P4, P10: places a row of each publisher, or decides nothing if not all are alike."""
+    rows = len(command.numbers)
+    router = router_of(state, command.exchange)
+    named = zip(command.publisher_ids, command.numbers, command.lowest_unanswered, strict=True)
+    if router is None or not all(_is_new(state, *each) for each in named):
+        return Decision(reply=False)
+    every = bitmaps.row_range(0, rows - 1)
+    routed = route(state, router, command.routes, every)
+    size = BlockSize(rows, command.payload_bytes, command.sizes)
+    full = any(overflowing(state.queues[queue_id], every, size) for queue_id in routed.rows)
+    if full or routed.refused or not routed.rows or routed.transient:
+        return Decision(reply=False)
+    parts, sizes = _placed(state, enqueue.make_parts(routed.rows, size)), size.column()
+    record = records.PublishedTogether(
+        publisher_ids=command.publisher_ids,
+        numbers=command.numbers,
+        lowest_unanswered=command.lowest_unanswered,
+        block_id=state.next_block_id,
+        at_us=now_us,
+        parts=parts,
+        drops=enqueue.drops(state, ((part, sizes) for part in parts)),
+        sizes=sizes,
+    )
+    return Decision((record,), reply=True)
+
+
+def _is_new(state: State, publisher_id: bytes, number: int, lowest_unanswered: int) -> bool:
+    """Whether a number is the publisher's to use, and was not accepted or answered before."""
+    publisher = state.publishers.get(publisher_id)
+    return (
+        publisher is not None
+        and not publisher.transactional
+        and number >= max(lowest_unanswered, publisher.lowest_unanswered)
+        and number not in publisher.accepted
+        and number not in publisher.transient
+    )
+
+
+def _placed(state: State, parts: dict[int, records.RoutedRows]) -> tuple[records.RoutedRows, ...]:
+    """The parts with the positions that their rows get."""
+    return tuple(
+        msgspec.structs.replace(part, first_position=state.queues[queue_id].next_position)
+        for queue_id, part in parts.items()
+    )
+
+
 def apply_published(state: State, sequence: int, record: records.Published) -> None:
     """Remembers the numbers of a publish and places its rows."""
     publisher = state.publishers[record.publisher_id]
@@ -106,14 +149,38 @@ def apply_published(state: State, sequence: int, record: records.Published) -> N
     assert publisher.transient.isdisjoint(record.transient)
     publisher.accepted |= record.accepted
     publisher.transient |= record.transient
-    if record.lowest_unanswered > publisher.lowest_unanswered:
-        publisher.lowest_unanswered = record.lowest_unanswered
-        publisher.accepted.remove_range(0, record.lowest_unanswered)
-        publisher.transient.remove_range(0, record.lowest_unanswered)
+    _forget_answered(publisher, record.lowest_unanswered)
+    _place(state, record, enqueue.Visible(record.at_us, sequence, record.durable))
+
+
+def apply_published_together(
+    state: State, sequence: int, record: records.PublishedTogether
+) -> None:
+    """Remembers the number of each row for its publisher, and places the rows."""
+    named = zip(record.publisher_ids, record.numbers, record.lowest_unanswered, strict=True)
+    for publisher_id, number, lowest_unanswered in named:
+        publisher = state.publishers[publisher_id]
+        assert number not in publisher.accepted
+        publisher.accepted.add(number)
+        _forget_answered(publisher, lowest_unanswered)
+    _place(state, record, enqueue.Visible(record.at_us, sequence, durable=True))
+
+
+def _forget_answered(publisher: Publisher, lowest_unanswered: int) -> None:
+    """Forgets the accepted numbers that the client reports as answered (P10)."""
+    if lowest_unanswered > publisher.lowest_unanswered:
+        publisher.lowest_unanswered = lowest_unanswered
+        publisher.accepted.remove_range(0, lowest_unanswered)
+        publisher.transient.remove_range(0, lowest_unanswered)
+
+
+def _place(
+    state: State, record: records.Published | records.PublishedTogether, visible: enqueue.Visible
+) -> None:
+    """Places the rows of a record's block in their queues."""
     assert record.block_id == state.next_block_id
     state.next_block_id += 1
     state.blocks.sizes.add(record.block_id, record.sizes)
-    visible = enqueue.Visible(record.at_us, sequence, record.durable)
     for part in record.parts:
         enqueue.place(state, record.block_id, part, visible)
     enqueue.drop_heads(state, record.drops)

@@ -53,7 +53,8 @@ class PreparedPart(NamedTuple):
 
     `rows` are row indices of the frame, None for all; `block` is a list of buffers to be joined.
     `persistent` is true if any row is persistent; `transient` are the other rows, if only some are.
-    `sizes` are the payload bytes of each row, None if all rows have the same size.
+    `sizes` are the payload bytes of each row, None if all rows have the same size. `row`, if it
+    is the only one and can share a block (`of_rows`), is the block's header and the row's values.
     """
 
     rows: Rows | None
@@ -65,6 +66,7 @@ class PreparedPart(NamedTuple):
     expiries: tuple[Expiry, ...] = ()
     transient: BitMap | None = None
     sizes: Int64s | None = None
+    row: tuple[pb.BlockHeader, list[Any]] | None = None
 
 
 class Prepared(NamedTuple):
@@ -142,12 +144,26 @@ def _one_row(data: Bytes, now_us: int, *, by_mode: bool, keyed: bool) -> Prepare
     ):
         return None
     stamped: Bulk = (data,)
+    persistent = not by_mode or values.get("persistent", is_persistent(header))
+    row = (header, found[0]) if persistent and not header.published_at_us else None
     if not header.published_at_us and "published_at" not in values:
         header.published_at_us = now_us
         stamped = block.parts_of(header, arrow)
-    persistent = not by_mode or values.get("persistent", is_persistent(header))
     routes = Routes((key if keyed else "",))
-    return PreparedPart(None, stamped, routes, 1, header.payload_bytes, persistent)
+    return PreparedPart(None, stamped, routes, 1, header.payload_bytes, persistent, row=row)
+
+
+def of_rows(parts: Sequence[PreparedPart]) -> Bulk:
+    """The block of the `row` of each part, whose columns and constant routing key are the same."""
+    rows = [part.row for part in parts if part.row is not None]
+    header = pb.BlockHeader()
+    header.CopyFrom(rows[0][0])
+    header.rows = len(rows)
+    header.payload_bytes = sum(part.payload_bytes for part in parts)
+    schema = columns.stored_schema(header.columns)
+    values = zip(*(each for _, each in rows), strict=True)
+    arrays = [pa.array(each, field.type) for each, field in zip(values, schema, strict=True)]
+    return block.parts_of(header, pa.RecordBatch.from_arrays(arrays, schema=schema).serialize())
 
 
 def _accepted(rows: int, refusals: tuple[Refusal, ...]) -> Rows | None:

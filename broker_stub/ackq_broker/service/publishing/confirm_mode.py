@@ -38,6 +38,7 @@ from ackq_broker.service.publishing.stream import (
     numbers_of,
     too_many_rows,
 )
+from ackq_broker.service.publishing.together import Single, Together
 from ackq_broker.service.transport.fields import error_detail
 from ackq_broker.service.transport.rpc import Denied
 
@@ -58,8 +59,9 @@ class ConfirmModeStream(PublisherStream[_Answer]):
 
     TRANSACTIONAL: ClassVar[bool] = False
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, together: Together, *args: Any) -> None:
         super().__init__(*args)
+        self._together = together
         self._pending = PendingConfirms(self._opening.window_messages)
         # The sequence that the last return waits for.
         self._returned_sequence = 0
@@ -122,7 +124,11 @@ class ConfirmModeStream(PublisherStream[_Answer]):
         for part in prepared.parts:
             if not await self._ready(group[0].header.data.exchange, part):
                 return
-            self._publish_part(group[-1].header, numbers, part, in_progress)
+            header = group[-1].header
+            if part.row is not None and len(self._live) > 1 and not in_progress:
+                self._put_off(header, numbers, part)
+            else:
+                self._publish_part(header, numbers, part, in_progress)
         for refusal in prepared.refusals:
             self._refuse(_bitmap(numbers[refusal.rows]), refusal.reason)
 
@@ -157,6 +163,23 @@ class ConfirmModeStream(PublisherStream[_Answer]):
             header.lowest_unanswered,
             urgent=header.data.ack_immediately,
         )
+
+    def _put_off(
+        self, header: pb.PublishHeader, numbers: Numbers, part: ingest.PreparedPart
+    ) -> None:
+        """Publishes a part of one row a little later, with those of other publishers, if any."""
+
+        def alone() -> None:
+            try:
+                self._publish_part(header, numbers, part, BitMap64())
+            except PublisherForgottenError as error:
+                self.fence(error)
+
+        def placed(sequence: int) -> None:
+            self._responses.put(_Answer(confirmed=_bitmap(numbers)), sequence)
+            self._engine.counters["published"] += 1
+
+        self._together.add(Single(self._publisher_id, header, part, alone, placed))
 
     def _publish_part(
         self,

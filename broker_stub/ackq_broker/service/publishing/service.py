@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -25,6 +27,7 @@ from ackq_broker.service.publishing.stream import (
     Request,
     read_opening,
 )
+from ackq_broker.service.publishing.together import Together
 from ackq_broker.service.publishing.transaction_mode import TransactionModeStream
 from ackq_broker.service.transport.fields import check_identifier
 from ackq_broker.service.transport.rpc import Read, Write
@@ -33,10 +36,6 @@ _log = logging.getLogger(__name__)
 
 # The maximum bytes of a target: a quoted exchange and a routing key.
 _TARGET_BYTES: Final = 8 * limits.MAX_NAME_BYTES
-_STREAMS: Final[dict[int, type[PublisherStream[Any]]]] = {
-    pb.PUBLISH_MODE_CONFIRM: ConfirmModeStream,
-    pb.PUBLISH_MODE_TRANSACTION: TransactionModeStream,
-}
 
 
 class PublishingService:
@@ -45,6 +44,10 @@ class PublishingService:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._live: dict[bytes, PublisherStream[Any]] = {}
+        self._streams: dict[int, Callable[..., PublisherStream[Any]]] = {
+            pb.PUBLISH_MODE_CONFIRM: partial(ConfirmModeStream, Together(engine)),
+            pb.PUBLISH_MODE_TRANSACTION: TransactionModeStream,
+        }
 
     def publishers(self, most: int) -> tuple[list[PublisherInfo], int]:
         """Up to `most` publishers that have a stream, oldest first, and the number of all."""
@@ -56,7 +59,7 @@ class PublishingService:
         """Serves a publisher's stream in its mode (P1)."""
         header = await read_opening(read)
         mode = header.open.mode
-        stream = _STREAMS.get(mode)
+        stream = self._streams.get(mode)
         if stream is None:
             raise InvalidArgumentError(
                 f"A publisher was opened in mode {mode}; it must be PUBLISH_MODE_CONFIRM or"

@@ -107,6 +107,7 @@ class BrokerStream(ABC, Generic[Q, A, W]):
         while requests := await self._requests.take():
             await self._handle(requests)
             del requests  # as in `_receive`
+        self._engine.catch_up()  # their answers are due, too
         await self._responses.drained()
 
     async def _send(self) -> None:

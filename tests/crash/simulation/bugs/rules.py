@@ -85,8 +85,8 @@ RULES = (
                 "if False:",
             ),
             Line(
-                confirm_mode.apply_published,
-                "publisher.accepted.remove_range(0, record.lowest_unanswered)",
+                confirm_mode._forget_answered,
+                "publisher.accepted.remove_range(0, lowest_unanswered)",
                 "publisher.accepted.clear()",
             ),
         ),

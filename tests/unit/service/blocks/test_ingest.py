@@ -60,7 +60,9 @@ def outcome(data, **options):
         found = ingest.prepare(data, 1, NOW, **options)
     except AckqError as error:
         return type(error), error.message, error.fields
-    parts = [(*part._replace(block=b"".join(part.block), rows=None),) for part in found.parts]
+    parts = [
+        (*part._replace(block=b"".join(part.block), rows=None, row=None),) for part in found.parts
+    ]
     return parts, refused(found)
 
 
