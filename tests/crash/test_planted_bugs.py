@@ -14,6 +14,8 @@ SOON = (
     "group_not_synced",
     "snapshot_not_synced",
     "live_segment_deleted",
+    "number_of_another_publisher",
+    "repeated_in_a_shared_block",
     "fetch_off_by_one",
     "shared_block_counted_once",
     "owner_of_publisher_not_checked",

@@ -8,6 +8,7 @@ import asyncio
 import random
 import zlib
 from contextlib import contextmanager
+from functools import partialmethod
 from types import SimpleNamespace
 
 from ackq import limits
@@ -94,6 +95,9 @@ class World:
         )
         if lone.random() < 1 / 2:
             self._others += ((Engine, "_write", _write_lone), (group_commit, "_QUICK_S", 1.0))
+        # Turns of the broker's loop so long that several publishers' messages arrive in one.
+        turn_s = self.random("turns").choice((0.0, 0.02, 0.2))
+        self._others += ((Engine, "put_off", partialmethod(_put_off, turn_s)),)
         # Readers of sessions time out sooner than in production, so that others replace them.
         away_ms = chance.choice((500, 500, 2000, 15_000))
         holders = SimpleNamespace(HEARTBEAT_MS=away_ms, HOLDER_CUT_GRACE_MS=away_ms // 8)
@@ -328,6 +332,13 @@ class _Aio:
 
     def __init__(self, process):
         self.server = process.make_server
+
+
+def _put_off(engine, turn_s, decide):
+    """Replaces `Engine.put_off`: a turn of the loop takes some time."""
+    if not engine._put_off:
+        asyncio.get_running_loop().call_later(turn_s, engine.or_fail(engine.catch_up))
+    engine._put_off.append(decide)
 
 
 def _of_disk(error):

@@ -7,6 +7,7 @@ from ackq_broker.service.consuming.stream import ConsumeStream
 from ackq_broker.service.publishing import service as publishing
 from ackq_broker.service.publishing.confirm_mode import ConfirmModeStream
 from ackq_broker.service.publishing.stage import StageStream
+from ackq_broker.service.publishing.together import Together
 from ackq_broker.service.publishing.transaction_mode import TransactionModeStream
 from ackq_broker.service.sessions.service import SessionsService
 from tests.crash.simulation.bugs.patching import Bug, Line
@@ -21,6 +22,18 @@ ANSWERS = (
                 ConfirmModeStream._publish_part,
                 "_Answer(reply.nacks, frames, reply.confirmed), sequence)",
                 "_Answer(reply.nacks, frames, reply.confirmed), 0)",
+            ),
+        ),
+    ),
+    Bug(
+        "number_of_another_publisher",
+        "P10",
+        "rows of several publishers in one block are recorded under the number of one of them",
+        (
+            Line(
+                Together._placed,
+                "tuple(header.data.first_number for header in headers)",
+                "(max(header.data.first_number for header in headers),) * len(headers)",
             ),
         ),
     ),

@@ -57,6 +57,19 @@ RULES = (
         ),
     ),
     Bug(
+        "repeated_in_a_shared_block",
+        "P10",
+        "a retransmission is placed again if it shares a block with other publishers' rows",
+        (
+            Line(confirm_mode._is_new, "and number not in publisher.accepted", ""),
+            Line(
+                confirm_mode.apply_published_together,
+                "assert number not in publisher.accepted",
+                "pass",
+            ),
+        ),
+    ),
+    Bug(
         "copy_of_publisher_goes_on",
         "P10",
         "a process publishes under the id and the numbers of another one, of which it is a copy",

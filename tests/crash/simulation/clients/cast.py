@@ -20,6 +20,9 @@ _OUTCOMES = (
 _FANOUT = 2
 # Share of second publishers that are a copy of the first.
 _COPIES = 1 / 2
+# Share of worlds with a crowd of publishers, whose messages share blocks (P4).
+_CROWDS = 1 / 4
+_CROWD = 3
 
 
 class Cast:
@@ -89,7 +92,7 @@ class Cast:
         # From a generator of its own, so that the worlds of all other seeds stay as they were.
         if len(publishers) > 1 and world.random("copies").random() < _COPIES:
             publishers[1].copy_of(publishers[0])
-        for client in publishers:
+        for client in (*publishers, *self._crowd(routes[:1])):
             self._add(client)
         for kind in chosen:
             getattr(self, f"_add_{kind}")()
@@ -98,6 +101,17 @@ class Cast:
             self._add_importer()
         if extra == "loose":
             self._add(Consumer(world, oracle, "taker", ["loose"], _OUTCOMES[0], no_ack=True))
+
+    def _crowd(self, routes):
+        """Some publishers of single messages, from a generator of their own as well."""
+        if self._world.random("crowd").random() >= _CROWDS:
+            return []
+        return [
+            Publisher(
+                self._world, self.oracle, f"s{number}", routes, 16, transient=0.0, singly=True
+            )
+            for number in range(_CROWD)
+        ]
 
     def _queues_of_stranger(self):
         return [] if self._world.users is None else [QueueRules(OWN)]

@@ -26,6 +26,7 @@ PERSISTENT = 1
 SETTINGS = PublishSettings(
     persistent=True, window_messages=30, window_bytes=1 << 20, linger_s=0.0, ack_timeout_s=2.0
 )
+_BEAT_S = 0.25
 _TEXTS = (None,) * 6  # the fields of a row from its message id to its time
 
 
@@ -37,14 +38,19 @@ class Publisher(Client):
         count: Messages in all.
         ttl_ms: Time to live of some of them.
         transient: Share of messages that are not persistent.
+        singly: Whether each message is a frame of its own, without times to live, and all such
+            publishers send at the same times.
     """
 
-    def __init__(self, world, oracle, name, routes, count, *, ttl_ms=0, transient=0.1):
+    def __init__(
+        self, world, oracle, name, routes, count, *, ttl_ms=0, transient=0.1, singly=False
+    ):
         super().__init__(world, oracle, name)
         self._routes = routes
         self._left = count
         self._ttl_ms = ttl_ms
         self._transient = transient
+        self._singly = singly
         self._made = 0
         self._copied = False
         self._attempts = []
@@ -108,6 +114,8 @@ class Publisher(Client):
         self._probed = range(0)
         while self._left or self._pending:
             if self._left and len(self._pending) < 12 and self.sometimes(0.6):
+                if self._singly:
+                    await self.world.sleep(_BEAT_S - self.world.now_s() % _BEAT_S)
                 self._publish()
             action = state.next_action(_now())
             if not isinstance(action, Wait):
@@ -147,9 +155,9 @@ class Publisher(Client):
 
     def _publish(self):
         exchange, key, queues = self.rng.choice(self._routes)
-        plain = self.sometimes(0.3)
+        plain = self._singly or self.sometimes(0.3)
         destination = Destination(exchange, mandatory=True, ack_immediately=self.sometimes(0.1))
-        for _ in range(min(self._left, self.rng.choice((1, 1, 2, 4)))):
+        for _ in range(min(self._left, 1 if self._singly else self.rng.choice((1, 1, 2, 4)))):
             self._left -= 1
             self._made += 1
             self._number += 1
@@ -173,7 +181,7 @@ class Publisher(Client):
             row = Row(body, key, *_TEXTS, None if plain else persistent, ttl_ms or None)
             size = len(body) + len(key)
             self._state.append(destination, row, size, ConfirmationFuture(), _now())
-        if self.sometimes(0.5):
+        if self._singly or self.sometimes(0.5):
             self._state.close_draft()
 
     async def _send(self, action):
