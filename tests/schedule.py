@@ -20,7 +20,8 @@ SHARED = {
     ),
     "Spark": ("tests/spark/",),
     "jobs": ("tests/e2e/",),
-    # Before RabbitMQ, whose folder theirs is in.
+    # Before RabbitMQ, whose folder theirs are in.
+    "NATS": ("tests/wire/links/jetstream/",),
     "Artemis and Qpid": ("tests/wire/links/amqp1/",),
     "RabbitMQ": (
         "tests/wire/consuming/",

@@ -55,6 +55,15 @@ LONG: Final[dict[str, frozenset[str]]] = {
             "test_nothing_rests_on_the_mark_of_redelivery[2]",
         )
     ),
+    "tests/model/test_numbering.py": frozenset(
+        (
+            "test_nothing_is_lost_or_doubled[cuts]",
+            "test_nothing_is_lost_or_doubled[cuts and answers]",
+            "test_nothing_is_lost_or_doubled[cuts and deaths]",
+            "test_nothing_is_lost_or_doubled[deaths and answers]",
+            "test_nothing_is_lost_or_doubled[deaths and restarts]",
+        )
+    ),
     "tests/spark/test_no_spark_context.py": frozenset(("test_through_spark_connect",)),
     "tests/spark/test_readme.py": frozenset(("test_the_readme_in_a_notebook",)),
     "tests/spark/test_secured.py": frozenset(("test_executors_get_the_files_with_the_program",)),
@@ -90,6 +99,7 @@ LONG: Final[dict[str, frozenset[str]]] = {
             "test_kills[qpid]",
         )
     ),
+    "tests/wire/links/jetstream/test_refused.py": frozenset(("test_two_links_of_one_name",)),
     "tests/wire/links/test_inbound.py": frozenset(
         (
             "test_a_kill_with_headers_of_all_types[classic]",

@@ -114,6 +114,8 @@ MAX_LINK_ENTRIES: Final = 4_000_000
 # (L10).
 LINK_ACK_GRACE_S: Final = 60
 LINK_DOUBT_S: Final = 24 * 3600
+# An acknowledgement that a remote broker is to answer, and does not in this time, is a cut.
+LINK_ANSWER_S: Final = 30
 
 # --- time ---
 # A publish time, microseconds since the epoch: 0001-01-03 to 9999-12-30, UTC. Arrow, Spark and

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -99,6 +99,22 @@ class QueueLimits:
         return replace(self, **{name: each for name, each in found.items() if each is not None})
 
 
+class Positions(NamedTuple):
+    """The origin keys of rows by their positions at the remote broker (L30).
+
+    Attributes:
+        keys: 16 bytes a row.
+        checks: 8 bytes a row.
+    """
+
+    keys: bytes
+    checks: bytes
+
+    def part(self, begin: int, end: int) -> Positions:
+        """The keys of some rows."""
+        return Positions(self.keys[16 * begin : 16 * end], self.checks[8 * begin : 8 * end])
+
+
 @dataclass(frozen=True, slots=True)
 class Deliveries:
     """Deliveries in their order, as columns.
@@ -110,6 +126,7 @@ class Deliveries:
         redelivered: Per row, whether the remote broker marked it redelivered.
         payload_bytes: Sum of the sizes of the bodies.
         delivery_counts: Per row, the earlier deliveries, where the broker reports them (L16).
+        positions: The rows' origin keys, where the broker numbers its messages for good (L30).
     """
 
     rows: pa.RecordBatch
@@ -117,6 +134,7 @@ class Deliveries:
     redelivered: Sequence[bool]
     payload_bytes: int
     delivery_counts: Sequence[int] = ()
+    positions: Positions | None = None
 
     @property
     def last_tag(self) -> int:

@@ -105,7 +105,8 @@ class RemoteAddress:
     """A remote broker's URL, and the link's user and TLS files.
 
     Attributes:
-        url: `amqp://HOST[:PORT][/VHOST]`, or amqps, without user and password.
+        url: `amqp://HOST[:PORT][/VHOST]`, `nats://HOST[:PORT]`, or amqps and tls, without user and
+            password.
         user: The user's name at the remote broker; empty: none.
         password: The user's password; never shown.
         password_file: A file that holds the password instead, read at each connect.
@@ -123,7 +124,7 @@ class RemoteAddress:
     @property
     def secure(self) -> bool:
         """Whether the connection is encrypted."""
-        return self.url.startswith("amqps:")
+        return self.url.startswith(("amqps:", "tls:"))
 
     def secret(self) -> str:
         """The password. Raises InvalidArgumentError when its file cannot be read."""

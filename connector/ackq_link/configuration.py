@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,11 +57,17 @@ from ackq_link.settings import (
 
 if TYPE_CHECKING:
     from ackq_link.amqp1 import address as amqp1
+    from ackq_link.jetstream.address import NatsAddress
 
 Link = Inbound | Outbound
 
 _GUEST: Final = "guest"
 _AMQP1: Final = "amqp1"
+_NATS: Final = "nats"
+# The library of a protocol that is an extra of its own.
+_LIBRARIES: Final = {_AMQP1: "proton", _NATS: "nats"}
+_SCHEMES: Final = {_NATS: ("nats", "tls")}
+_AMQP: Final = ("amqp", "amqps")
 
 
 def read(path: Path, edge: Mapping[str, Any] | None = None) -> list[Link]:
@@ -105,7 +112,9 @@ def of_flags(flags: Mapping[str, Any]) -> list[Link]:
     given = {name: value for name, value in flags.items() if value is not None}
     edge = {name.removeprefix("edge-"): given[name] for name in given if name.startswith("edge-")}
     rest = {name: value for name, value in given.items() if not name.startswith("edge-")}
-    if "broker" in rest and parse_url(rest["broker"])[2] is not None:
+    if "broker" in rest and (
+        parse_url(rest["broker"], _SCHEMES.get(rest.get("protocol", ""), _AMQP))[2] is not None
+    ):
         raise InvalidArgumentError(
             "The broker's URL has a password, which every user of this machine would see (ps). Put"
             f" it into a file and name that with --password-file, or into {PASSWORD}."
@@ -160,7 +169,21 @@ def _source(said: Mapping[str, Any], limits: Limits) -> Source:
         # A user who sets the limit sets both: dead-letters left out means no such exchange.
         dead_letters=True if said["dead-letters"] else False if limit >= 0 else None,
     )
-    if _speaks_amqp1(said):
+    if _speaks(_NATS, said):
+        from ackq_link.jetstream import source as streams  # noqa: PLC0415 - its library may be missing
+
+        _without(said, "management", "consumer-timeout")
+        stream, _, consumer = queue.partition("/")
+        _check_tokens(stream, consumer)
+        return streams.StreamSource(
+            _nats_address(said), stream, consumer, said["name"], limits, told
+        )
+    if said["origin-key"] == KeyRule.POSITION:
+        raise InvalidArgumentError(
+            f"origin-key is {KeyRule.POSITION}, and only messages of protocol {_NATS} have one."
+            " Leave it out."
+        )
+    if _speaks(_AMQP1, said):
         from ackq_link.amqp1 import source  # noqa: PLC0415 - its library may be missing
 
         _without(said, "management")
@@ -188,7 +211,7 @@ def _rules(said: Mapping[str, Any]) -> InboundRules:
         raise InvalidArgumentError(f"max-hold is {said['max-hold']}; give seconds, or 0.")
     return InboundRules(
         ack,
-        KeyRule(said["origin-key"] or "auto"),
+        KeyRule(_key(said)),
         said["on-ambiguous"] == "drop",
         on_reject,
         HoldRules(
@@ -199,8 +222,23 @@ def _rules(said: Mapping[str, Any]) -> InboundRules:
     )
 
 
+def _key(said: Mapping[str, Any]) -> str:
+    """The rule for origin keys; `auto` is a position where the broker has them (L30)."""
+    key = said["origin-key"] or "auto"
+    return KeyRule.POSITION if key == "auto" and said["protocol"] == _NATS else str(key)
+
+
 def _target(said: Mapping[str, Any], limits: Limits) -> PublishTarget:
-    if _speaks_amqp1(said):
+    if _speaks(_NATS, said):
+        from ackq_link.jetstream import target as streams  # noqa: PLC0415 - its library may be missing
+
+        _without(said, "exchange")
+        stream = _needed(said, "broker-queue", "the stream of the remote broker")
+        _check_tokens(stream, stream)
+        return streams.StreamTarget(
+            _nats_address(said), stream, said["routing-key"], said["name"], limits
+        )
+    if _speaks(_AMQP1, said):
         from ackq_link.amqp1 import target  # noqa: PLC0415 - its library may be missing
 
         _without(said, "exchange", "routing-key")
@@ -218,17 +256,27 @@ def _target(said: Mapping[str, Any], limits: Limits) -> PublishTarget:
     return ExchangeTarget(_address(said), said["exchange"], key, said["name"], limits)
 
 
-def _speaks_amqp1(said: Mapping[str, Any]) -> bool:
-    """Whether the link's protocol is AMQP 1.0; raises InvalidArgumentError without its library."""
-    if said["protocol"] != _AMQP1:
+def _speaks(protocol: str, said: Mapping[str, Any]) -> bool:
+    """Whether this is the link's protocol; raises InvalidArgumentError without its library."""
+    if said["protocol"] != protocol:
         return False
     try:
-        import proton  # noqa: F401, PLC0415 - an extra
+        import_module(_LIBRARIES[protocol])
     except ModuleNotFoundError as error:
         raise InvalidArgumentError(
-            extras.missing(error, f"A link with protocol {_AMQP1}", _AMQP1)
+            extras.missing(error, f"A link with protocol {protocol}", protocol)
         ) from None
     return True
+
+
+def _check_tokens(stream: str, consumer: str) -> None:
+    """Raises InvalidArgumentError for names that no stream or consumer has."""
+    for name in (stream, consumer):
+        if not name or set(name) & set(" .*>/\\\t\r\n"):
+            raise InvalidArgumentError(
+                f"broker-queue has {name!r} for the name of a stream or consumer. With direction in"
+                " and protocol nats it is STREAM/CONSUMER, with direction out STREAM."
+            )
 
 
 def _address(said: Mapping[str, Any]) -> BrokerAddress:
@@ -245,13 +293,22 @@ def _amqp1_address(said: Mapping[str, Any]) -> amqp1.Amqp1Address:
     return address.Amqp1Address(url, user, password or "", file, tls, heartbeat)
 
 
+def _nats_address(said: Mapping[str, Any]) -> NatsAddress:
+    from ackq_link.jetstream.address import NatsAddress  # noqa: PLC0415 - its library may be missing
+
+    url, user, password, file, tls, heartbeat = _who(said)
+    return NatsAddress(url, user, password or "", file, tls, heartbeat)
+
+
 def _who(said: Mapping[str, Any]) -> tuple[str, str, str | None, str, Tls, int]:
     """The URL without its user, then the other fields of a `RemoteAddress`."""
-    url, user, password = parse_url(said["broker"])
+    plain, secure = _SCHEMES.get(said["protocol"], _AMQP)
+    url, user, password = parse_url(said["broker"], (plain, secure))
     tls = Tls(said["ca"], said["cert"], said["key"])
-    if not url.startswith("amqps:") and tls != Tls():
+    if not url.startswith(f"{secure}:") and tls != Tls():
         raise InvalidArgumentError(
-            "ca, cert or key is given, but the URL is amqp://, which is not encrypted; write amqps."
+            f"ca, cert or key is given, but the URL is {plain}://, which is not encrypted; write"
+            f" {secure}."
         )
     if password is None:
         password = os.environ.get(PASSWORD)

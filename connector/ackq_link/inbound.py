@@ -80,6 +80,8 @@ class Inbound:
         key = self.rules.key
         if key.is_none:
             promise = f"at least once; a cut doubles the held messages, at most {window}"
+        elif key.is_position:
+            promise = "exactly once, by the positions of the remote stream"
         elif key.is_content and self.rules.drop_ambiguous:
             promise = (
                 "exactly once while no two messages are identical; of identical ones a cut may"

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import repeat
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from ackq.errors import InvalidArgumentError
 from ackq.wire.columns import PUBLISHABLE
+from ackq_link.adapter import Positions
 
 _KEY_BYTES: Final = 16
 _CHECK_BYTES: Final = 8
@@ -55,16 +56,19 @@ class KeyRule:
 
     Args:
         text: `auto` and `message_id`: its id, and for a message without one its fingerprint;
-            `header:NAME`: that header, likewise; `fingerprint`; `none`.
+            `header:NAME`: that header, likewise; `fingerprint`; `none`; `position` (L30).
     """
 
     text: str = "auto"
 
+    POSITION: ClassVar[str] = "position"
+
     def __post_init__(self) -> None:
-        plain = {"auto", "message_id", "fingerprint", "none"}
+        plain = {"auto", "message_id", "fingerprint", "none", self.POSITION}
         if self.text not in plain and not (self.text.startswith(_HEADER) and self.header):
             raise InvalidArgumentError(
-                f"key is {self.text!r}; it is auto, message_id, header:NAME, fingerprint or none."
+                f"key is {self.text!r}; it is auto, message_id, header:NAME, fingerprint, none or"
+                " position."
             )
 
     @property
@@ -82,8 +86,16 @@ class KeyRule:
         """Whether the rule keys all messages by their fingerprints."""
         return self.text == "fingerprint"
 
-    def of(self, rows: pa.RecordBatch) -> MessageKeys:
-        """The keys of rows with columns of `PUBLISHABLE`."""
+    @property
+    def is_position(self) -> bool:
+        """Whether the rule keys all messages by their positions at the remote broker (L30)."""
+        return self.text == self.POSITION
+
+    def of(self, rows: pa.RecordBatch, positions: Positions | None = None) -> MessageKeys:
+        """The keys of rows with columns of `PUBLISHABLE`, and their positions, if they have any."""
+        if self.is_position:
+            assert positions is not None, "the source numbers its messages"
+            return MessageKeys(*positions, None, 0)
         count = rows.num_rows
         prints = fingerprints(rows)
         checks = b"".join([each[:_CHECK_BYTES] for each in prints])

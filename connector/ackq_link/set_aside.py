@@ -52,13 +52,14 @@ class SetAside:
         begin = 0
         for row in (*unfit, deliveries.rows.num_rows):
             if row > begin:
-                counts = deliveries.delivery_counts
+                counts, positions = deliveries.delivery_counts, deliveries.positions
                 yield replace(
                     deliveries,
                     rows=deliveries.rows.slice(begin, row - begin),
                     first_tag=self.number(deliveries.first_tag + begin),
                     redelivered=deliveries.redelivered[begin:row],
                     delivery_counts=counts[begin:row] if counts else (),
+                    positions=positions and positions.part(begin, row),
                 )
             if row in unfit:
                 self.add(deliveries.first_tag + row)

@@ -48,7 +48,7 @@ INBOUND_KEYS: Final = {
     ),
     "origin-key": Key(
         "Inbound: how a redelivered message is recognised: auto, message_id, header:NAME,"
-        " fingerprint or none (auto).",
+        " fingerprint, none or, with protocol nats, position (auto).",
         "RULE",
     ),
     "on-ambiguous": Key(
@@ -96,7 +96,8 @@ OUTBOUND_KEYS: Final = {
         "Outbound: exchange to publish to, with the routing key of each message.", "NAME"
     ),
     "routing-key": Key(
-        "Outbound: routing key of all messages that go to the exchange, in place of their own.",
+        "Outbound: routing key (subject) of all messages that go to the exchange or stream, in"
+        " place of their own.",
         "KEY",
     ),
 }
@@ -108,18 +109,22 @@ LINK_KEYS: Final = {
         None,
     ),
     "broker": Key(
-        "URL of the remote broker: amqp://[USER@]HOST[:PORT][/VHOST], or amqps:// for TLS.",
+        "URL of the remote broker: amqp://[USER@]HOST[:PORT][/VHOST], or amqps:// for TLS; nats://"
+        " or tls:// with protocol nats.",
         "URL",
         None,
     ),
     "protocol": Key(
-        "Protocol of the remote broker: amqp091 (RabbitMQ) or amqp1 (Artemis, Qpid).",
-        "amqp091|amqp1",
+        "Protocol of the remote broker: amqp091 (RabbitMQ), amqp1 (Artemis, Qpid) or nats"
+        " (JetStream).",
+        "amqp091|amqp1|nats",
         "amqp091",
     ),
     "queue": Key("Queue of the local broker.", "QUEUE", None),
     "broker-queue": Key(
-        "Queue of the remote broker; an outbound link reaches it by the default exchange.", "QUEUE"
+        "Queue of the remote broker; an outbound link reaches it by the default exchange. With"
+        " protocol nats STREAM/CONSUMER, outbound STREAM.",
+        "QUEUE",
     ),
     **OUTBOUND_KEYS,
     **INBOUND_KEYS,

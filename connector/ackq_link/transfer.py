@@ -259,7 +259,7 @@ class Transfer:
 
     async def _store(self, deliveries: Deliveries) -> None:
         rows = deliveries.rows
-        found = self._key.of(rows)
+        found = self._key.of(rows, deliveries.positions)
         at_once = self._at_once(deliveries)
         self._counters.taken += rows.num_rows
         self._counters.without_id += found.without_id

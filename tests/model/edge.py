@@ -182,7 +182,7 @@ class Edge:
             len(rows),
             len(rows),
             keys=np.array([self.key(*row[:2]) for row in rows], np.uint64),
-            checks=np.array([ord(body) for _, body, _ in rows], np.uint64),
+            checks=np.array([self.check(*row[:2]) for row in rows], np.uint64),
             content=every if self.keys == "content" else BitMap(),
             redelivered=self.redelivered(rows),
             proven=proven,
@@ -193,6 +193,10 @@ class Edge:
         """The origin key of a message."""
         keys = {"id": (number + 1, 1), "content": (ord(body), 2), "none": (0, 0)}
         return keys[self.keys]
+
+    def check(self, _number, body):
+        """The check of a message: of its content."""
+        return ord(body)
 
     def redelivered(self, rows):
         """The rows that the remote broker marks as redelivered."""

@@ -42,6 +42,7 @@ class Process(NamedTuple):
             that the local broker has stored, as it reported at the last open.
         sent: The deliveries that it has settled, in that order; the first `applied` are applied.
         rejects: The deliveries of `sent` that it has rejected.
+        gone: The deliveries whose message a late acknowledgement removed (`numbering`).
     """
 
     token: int
@@ -55,6 +56,7 @@ class Process(NamedTuple):
     sent: tuple[int, ...] = ()
     rejects: frozenset[int] = frozenset()
     applied: int = 0
+    gone: frozenset[int] = frozenset()
 
     @property
     def unacked(self):
@@ -68,7 +70,8 @@ class World(NamedTuple):
     Where rejections are forwarded, `accepted` and `dead` are the bodies by the outcome that the
     remote broker applied. `recent` is what the remote broker may take back, with whether it was
     rejected; `copy` is an old local broker with what it had stored. `doubtful` is set when the
-    local broker lost state: then doubles are right.
+    local broker lost state: then doubles are right. `late` has messages whose acknowledgement is on
+    its way since a cut (`numbering`).
     """
 
     edge: bytes
@@ -81,6 +84,7 @@ class World(NamedTuple):
     dead: tuple[str, ...] = ()
     recent: tuple[tuple[Message, bool], ...] = ()
     copy: tuple[bytes, tuple[str, ...]] | None = None
+    late: tuple[Message, ...] = ()
     faults: tuple[str, ...] = ()
     doubtful: bool = False
     stuck: str = ""
@@ -158,19 +162,24 @@ class Linking:
         if not process.connected:
             yield self._subscribe(world, role, process)
             return
-        if world.waiting and len(process.unacked) < self.window:
-            message, *rest = world.waiting
-            came = process._replace(came=(*process.came, message))
-            yield (
-                f"{message.body}{message.number} is delivered",
-                world._replace(waiting=tuple(rest), **{role: came}),
-            )
+        for message, rest in self._deliverable(world):
+            if len(process.unacked) < self.window:
+                came = process._replace(came=(*process.came, message))
+                yield (
+                    f"{message.body}{message.number} is delivered",
+                    world._replace(waiting=rest, **{role: came}),
+                )
         if process.applied < len(process.sent):
             yield "an acknowledgement is applied", self._apply(world, role, process, 1)
         new = len(process.came) - len(process.where)
         for count in {1, new} if new else ():
             yield self._store(world, role, process, count)
         yield self._permit(world, role, process)
+
+    def _deliverable(self, world):
+        """The messages that may be delivered next, each with those that are left then."""
+        if world.waiting:
+            yield world.waiting[0], world.waiting[1:]
 
     def _open(self, world, role, process):
         edge, opened = self.broker.open(world.edge, process.token)

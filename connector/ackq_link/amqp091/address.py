@@ -9,6 +9,7 @@ import asyncio
 import logging
 import re
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -67,11 +68,11 @@ class BrokerAddress(RemoteAddress):
         )
 
 
-def parse_url(text: str) -> tuple[str, str | None, str | None]:
+def parse_url(text: str, schemes: Sequence[str] = _SCHEMES) -> tuple[str, str | None, str | None]:
     """The URL without its user, the user, and the password; None: not given.
 
     Raises:
-        InvalidArgumentError: It is no AMQP URL; the message does not show it.
+        InvalidArgumentError: It is no such URL; the message does not show it.
     """
     try:
         url = URL(text)
@@ -79,10 +80,10 @@ def parse_url(text: str) -> tuple[str, str | None, str | None]:
         url.explicit_port  # noqa: B018 - raises for one that is none
     except ValueError:
         url = bare = URL()
-    if url.scheme not in _SCHEMES or not url.host or url.query_string or url.fragment:
+    if url.scheme not in schemes or not url.host or url.query_string or url.fragment:
         raise InvalidArgumentError(
-            "The broker's URL is not of the form amqp://HOST[:PORT][/VHOST], or amqps:// for TLS;"
-            " write a / within the name of the virtual host as %2F."
+            f"The broker's URL is not of the form {schemes[0]}://HOST[:PORT][/VHOST], or"
+            f" {schemes[1]}:// for TLS; write a / within the name of the virtual host as %2F."
         )
     return str(bare), url.user, url.password
 

@@ -1,0 +1,1 @@
+"""Links with NATS JetStream: streams by position, acknowledgements that are answered."""

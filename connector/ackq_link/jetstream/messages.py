@@ -1,0 +1,160 @@
+"""NATS messages as the product's message columns, and back.
+
+| NATS | column |
+|---|---|
+| subject | routing_key; one over its limit is in the header `nats-subject` |
+| headers Nats-Msg-Id, Content-Type, Correlation-Id, Reply-To | message_id, content_type, correlation_id, reply_to |
+| another header | the header |
+| headers with two of one name, that are not UTF-8, or written in another way than here | also whole in `nats-headers`, in base64 |
+| the time at which the stream stored it | published_at; the stream that it goes out to has its own |
+
+Headers that begin with `Nats-` are orders to a server (`Nats-Rollup` empties a stream): they are
+kept, and but for the id not sent.
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from ackq import limits
+from ackq.wire.columns import HEADERS, TIMESTAMP
+
+MESSAGE_ID: Final = "Nats-Msg-Id"
+_COLUMNS: Final = {
+    MESSAGE_ID: "message_id",
+    "Content-Type": "content_type",
+    "Correlation-Id": "correlation_id",
+    "Reply-To": "reply_to",
+}
+_WHOLE: Final = "nats-headers"
+_SUBJECT: Final = "nats-subject"
+_ORDER: Final = "nats-"
+_START: Final = b"NATS/1.0\r\n"
+_END: Final = "\r\n"
+# What a header's name, its value and a subject cannot have.
+_NAME: Final = re.compile(r"[^\x21-\x39\x3b-\x7e]")
+_VALUE: Final = re.compile(r"[\r\n]")
+_PLACE: Final = re.compile(r"[\s*>]|^\.|\.\.|\.$")
+
+
+def to_rows(
+    subjects: Sequence[bytes], headers: Sequence[bytes], bodies: Sequence[bytes], ns: Sequence[int]
+) -> pa.RecordBatch:
+    """Messages as the columns to publish; columns that no message uses are left out.
+
+    Args:
+        subjects: The subject of each.
+        headers: The header block of each; empty: none.
+        bodies: The body of each.
+        ns: The time at which the stream stored each, in ns since 1970.
+    """
+    columns: dict[str, list[str | None]] = {}
+    tables: list[list[tuple[str, str]]] = []
+    for row, block in enumerate(headers):
+        pairs = [] if not block else list(_pairs(block))
+        table = [pair for pair in pairs if pair[0] not in _COLUMNS]
+        if len(table) < len(pairs):
+            for name, value in pairs:
+                if name in _COLUMNS:
+                    column = columns.setdefault(_COLUMNS[name], [None] * len(headers))
+                    column[row] = value
+        tables.append(table)
+    keys = []
+    for subject, table in zip(subjects, tables, strict=True):
+        key = subject.decode(errors="replace")
+        if len(subject) > limits.MAX_ROUTING_KEY_BYTES:
+            table.append((_SUBJECT, key))
+            key = ""
+        keys.append(key)
+    arrays = {"body": pa.array(bodies, pa.binary()), "routing_key": pa.array(keys, pa.string())}
+    arrays |= {name: pa.array(column, pa.string()) for name, column in columns.items()}
+    if any(tables):
+        arrays["headers"] = pa.array(tables, HEADERS)
+    times = pa.array([each // 1_000 for each in ns], pa.int64()).cast(TIMESTAMP)
+    return pa.RecordBatch.from_pydict({**arrays, "published_at": times})
+
+
+def _pairs(block: bytes) -> Iterator[tuple[str, str]]:
+    """The headers of a block; also whole, where they are not all that it says."""
+    text = block.decode(errors="replace")
+    pairs = {}
+    for line in text.split(_END)[1:]:
+        name, colon, value = line.partition(":")
+        if colon:
+            pairs.setdefault(name, value.strip(" \t"))
+    yield from pairs.items()
+    if encoded(pairs.items()) != block:
+        yield _WHOLE, base64.b64encode(block).decode()
+
+
+def encoded(pairs: Iterable[tuple[str, str]]) -> bytes:
+    """Headers as a block."""
+    lines = "".join(f"{name}: {value}{_END}" for name, value in pairs)
+    return _START + (lines + _END).encode(errors="surrogateescape")
+
+
+def subjects(rows: pa.RecordBatch, subject: str) -> list[str]:
+    """The subject of each row: the given one, or that which it has itself."""
+    if subject:
+        return [subject] * rows.num_rows
+    keys: list[str] = rows.column("routing_key").to_pylist()
+    if "headers" in rows.schema.names and not all(keys):
+        tables = rows.column("headers").to_pylist()
+        keys = [
+            key or dict(table or ()).get(_SUBJECT, "")
+            for key, table in zip(keys, tables, strict=True)
+        ]
+    return keys
+
+
+def from_rows(rows: pa.RecordBatch, ids: Sequence[str]) -> Iterator[bytes | ValueError]:
+    """The header block of each row, with its id; an error for one that NATS cannot carry."""
+    fields = {
+        header: rows.column(name).to_pylist()
+        for header, name in _COLUMNS.items()
+        if header != MESSAGE_ID and name in rows.schema.names
+    }
+    tables = [None] * rows.num_rows
+    if "headers" in rows.schema.names:
+        tables = rows.column("headers").to_pylist()
+    for row, (message_id, table) in enumerate(zip(ids, tables, strict=True)):
+        pairs = [(MESSAGE_ID, message_id)]
+        pairs += [(name, column[row]) for name, column in fields.items() if column[row] is not None]
+        try:
+            pairs += [(name, value or "") for name, value in _sent(table or ())]
+            yield _checked(pairs)
+        except ValueError as error:
+            yield error
+
+
+def _sent(table: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The headers of a row that are sent: the block that came, where that is kept."""
+    whole = next((value for name, value in table if name == _WHOLE), None)
+    if whole:
+        text = base64.b64decode(whole, validate=True).decode(errors="surrogateescape")
+        lines = text.split(_END)[1:]
+        parts = [line.partition(":") for line in lines if line]
+        table = [(name, value.removeprefix(" ")) for name, _, value in parts]
+    for name, value in table:
+        if not name.lower().startswith(_ORDER) and not (whole and name in _COLUMNS):
+            yield name, value
+
+
+def _checked(pairs: list[tuple[str, str]]) -> bytes:
+    for name, value in pairs:
+        if not name or _NAME.search(name):
+            raise ValueError(f"a header's name is {name!r}")
+        if _VALUE.search(value):
+            raise ValueError(f"the header {name!r} has a line break")
+    return encoded(pairs)
+
+
+def subject_flaw(subject: str) -> str:
+    """Why a text is no subject to publish to; empty: it is one."""
+    bad = not subject or _PLACE.search(subject)
+    return f"its subject is {subject!r}, which is none to publish to" if bad else ""

@@ -1,0 +1,356 @@
+"""A pull consumer: deliveries, and acknowledgements that are answered. Rules L10, L19, L30, L31.
+
+Invariant: a sequence has one tag in a subscription, and a settlement counts as proven when the
+server has answered it and all earlier ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
+
+from pyroaring import BitMap64
+
+from ackq.limits import LINK_ANSWER_S
+from ackq_link.adapter import CutError, Deliveries, Limits, Positions, Remaining
+from ackq_link.jetstream.connection import CALL_S, NatsConnection, Received
+from ackq_link.jetstream.messages import to_rows
+
+_BATCH_ROWS: Final = 5_000
+_BATCH_BYTES: Final = 8 << 20
+_CLOSE_S: Final = 5.0
+_PULL_S: Final = 30.0
+_BEAT_S: Final = 5.0
+_MISSED_BEATS: Final = 3
+_NS: Final = 1_000_000_000
+# Settlements of this time share a pull; a pull that the server refused is asked again after it.
+_FLOW_S: Final = 0.002
+_AGAIN_S: Final = 0.2
+_ACK, _NAK, _TERM, _WPI = b"+ACK", b"-NAK", b"+TERM rejected at the local broker", b"+WPI"
+# Indices of delivery count, sequence and time in the subject that acknowledges a delivery, from its
+# tokens: $JS.ACK.STREAM.CONSUMER..., or with domain and account after ACK.
+_SHORT: Final = 9
+_PLACES: Final = {True: (4, 5, 7), False: (6, 7, 9)}
+
+
+class Pulling(NamedTuple):
+    """How a consumer is asked for messages.
+
+    Attributes:
+        subject: Where.
+        most: The most messages of a request.
+        wait_s: The shortest time after which a held message is redelivered.
+        most_s: The longest time that a request may wait; 0: no bound.
+    """
+
+    subject: str
+    most: int
+    wait_s: float
+    most_s: float
+
+
+class KeysOf(Protocol):
+    """Makes the origin keys of sequences."""
+
+    def positions(self, sequences: Sequence[int], stored_ns: Sequence[int]) -> Positions:
+        """The keys of messages, and the times at which the stream stored them."""
+        ...
+
+
+class _Delivery:
+    """A message in hand: its sequence, and where its last delivery is acknowledged."""
+
+    __slots__ = ("reply", "sequence", "size")
+
+    def __init__(self, sequence: int, reply: bytes, size: int) -> None:
+        self.sequence = sequence
+        self.reply = reply
+        self.size = size
+
+
+class StreamSubscription:
+    """Deliveries and settlements of one consumer on one connection."""
+
+    def __init__(
+        self, connection: NatsConnection, limits: Limits, pulling: Pulling, keys: KeysOf
+    ) -> None:
+        self._connection = connection
+        self._limits = limits
+        self._pulling = pulling
+        self._keys = keys
+        self._inbox = connection.new_inbox()
+        self._waiting: list[tuple[Received, _Delivery, int, int]] = []  # count, time in ns
+        self._last_tag = 0
+        self._held: dict[int, _Delivery] = {}
+        self._aside: dict[int, _Delivery] = {}
+        self._held_bytes = 0
+        self._in_hand: dict[int, _Delivery] = {}  # by sequence: held, aside, or not answered
+        self._came = BitMap64()
+        self._due: list[bytes] = []
+        self._settled = self._proven = 0
+        self._unanswered: dict[int, tuple[_Delivery, float]] = {}  # by number of settlement
+        self._asked = self._pulls = self._silent = 0
+        self._heard_s = 0.0
+        self._alone = self._stopped = self._closing = False
+        self._cut: CutError | None = None
+        self._arrived = asyncio.Event()
+        self._answered = asyncio.Event()
+        self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
+        connection.on_end = self._end
+
+    async def start(self) -> None:
+        """Subscribes and pulls. Raises CutError."""
+        await self._connection.listen(f"{self._inbox}.p.*", self._take)
+        await self._connection.listen(f"{self._inbox}.a.*", self._take_answer)
+        self._pull()
+        self._soon(self._keep, self._pulling.wait_s / 3)
+        self._soon(self._watch, _BEAT_S)
+        await self._connection.flush()
+
+    @property
+    def proven(self) -> int:
+        """The number of settlements, in their order, that the server has answered (L10)."""
+        return self._proven
+
+    async def deliver(self) -> Deliveries:
+        """The deliveries that have come, up to a batch; waits for the first. Raises CutError."""
+        while True:
+            if self._cut is not None:
+                raise self._cut
+            if self._waiting:
+                return self._taken()
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def settle(self, first_tag: int, last_tag: int) -> None:
+        """Acknowledges a range of tags, each by a request that is answered (L12)."""
+        self._decide(first_tag, last_tag, _ACK)
+
+    def reject(self, first_tag: int, last_tag: int) -> None:
+        """Terminates a range of tags, in one order with `settle` (L28)."""
+        self._decide(first_tag, last_tag, _TERM)
+
+    def set_aside(self, tag: int) -> None:
+        """Keeps a delivery from coming again, outside the window (L29)."""
+        self._aside[tag] = delivery = self._held.pop(tag)
+        self._held_bytes -= delivery.size
+        self._soon(self._pull, _FLOW_S)
+
+    async def remaining(self) -> Remaining | None:
+        """The messages that no client has, and the consumer's clients (L18)."""
+        _, _, place = self._pulling.subject.partition(".NEXT.")
+        try:
+            found = await self._connection.ask(f"CONSUMER.INFO.{place}")
+        except CutError:
+            return None
+        theirs = found["num_ack_pending"] - len(self._in_hand)
+        return Remaining(
+            found["num_pending"] + max(0, theirs), max(1, found["num_waiting"]), self._last_tag
+        )
+
+    async def close(self, *, requeue: bool = False) -> None:
+        """Waits a limited time for the answers of the last settlements, and closes.
+
+        Args:
+            requeue: Give back what is held; JetStream counts that as a delivery.
+        """
+        self._closing = True
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._cut is None:
+            with suppress(CutError, TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    # Without it what is given back would come at once to the pull that waits.
+                    await self._connection.forget(self._take)
+                    self._send_due()
+                    while self._unanswered and self._cut is None:
+                        self._answered.clear()
+                        await self._answered.wait()
+                    if requeue:
+                        back = (*self._held.values(), *self._aside.values())
+                        self._connection.write(_pub(each.reply, _NAK) for each in back)
+                    await self._connection.flush()
+        await self._connection.close()
+
+    # --- deliveries ---
+
+    def _take(self, message: Received) -> None:
+        """Takes a delivery, or a status of a pull."""
+        self._heard_s, self._silent = time.monotonic(), 0
+        words = message.reply.split(b".")
+        if len(words) < _SHORT:
+            self._take_status(message)
+            return
+        count, sequence, ns = (int(words[at]) for at in _PLACES[len(words) == _SHORT])
+        self._asked -= 1
+        if sequence in self._came:
+            self._take_again(sequence, message.reply)
+        else:
+            self._came.add(sequence)
+            size = len(message.body)
+            delivery = _Delivery(sequence, message.reply, size)
+            self._last_tag += 1
+            self._in_hand[sequence] = self._held[self._last_tag] = delivery
+            self._held_bytes += size
+            self._waiting.append((message, delivery, count, ns))
+            self._arrived.set()
+        if self._asked <= 0:
+            self._soon(self._pull, _FLOW_S)
+
+    def _take_again(self, sequence: int, reply: bytes) -> None:
+        """Takes another delivery of a message of this subscription (L30)."""
+        delivery = self._in_hand.get(sequence)
+        if delivery is None:
+            self._end(CutError(f"message {sequence} came again after its acknowledgement"))
+        else:
+            delivery.reply = reply
+
+    def _taken(self) -> Deliveries:
+        """Moves the first waiting messages, at most a batch, into columns."""
+        rows = size = 0
+        for message, *_ in self._waiting[:_BATCH_ROWS]:
+            size += len(message.body)
+            if rows and size > _BATCH_BYTES:
+                size -= len(message.body)
+                break
+            rows += 1
+        first = self._last_tag - len(self._waiting) + 1
+        messages, deliveries, counts, ns = zip(*self._waiting[:rows], strict=True)
+        del self._waiting[:rows]
+        subjects, _, headers, bodies = zip(*messages, strict=True)
+        return Deliveries(
+            to_rows(subjects, headers, bodies, ns),
+            first,
+            [count > 1 for count in counts],
+            size,
+            [count - 1 for count in counts],
+            self._keys.positions([each.sequence for each in deliveries], ns),
+        )
+
+    # --- pulls ---
+
+    def _pull(self) -> None:
+        """Asks for as many messages and bytes as have room in the window (L19)."""
+        limits = self._limits
+        room = min(limits.window_messages - len(self._held), self._pulling.most)
+        left = limits.window_bytes - self._held_bytes
+        self._stopped = left <= 0 or (self._stopped and left < limits.window_bytes // 2)
+        if self._asked > 0 or room < 1 or self._stopped or self._closing:
+            return
+        wait_s = min(_PULL_S, self._pulling.most_s or _PULL_S)
+        wanted = {"batch": room, "max_bytes": left} if not self._alone else {"batch": 1}
+        wanted |= {
+            "expires": int(wait_s * _NS),
+            "idle_heartbeat": int(min(_BEAT_S, wait_s / 3) * _NS),
+        }
+        self._asked, self._alone = wanted["batch"], False
+        self._pulls += 1
+        self._heard_s = time.monotonic()
+        reply = f"{self._inbox}.p.{self._pulls}"
+        self._connection.write(
+            [_pub(f"{self._pulling.subject} {reply}".encode(), json.dumps(wanted).encode())]
+        )
+
+    def _take_status(self, message: Received) -> None:
+        line = message.headers.partition(b"\r\n")[0].decode(errors="replace")
+        status, _, said = line.partition(" ")[2].partition(" ")
+        if status == "100":
+            return
+        if not message.subject.endswith(f".p.{self._pulls}".encode()):
+            return  # of an earlier pull
+        self._asked = 0
+        if "MaxBytes" in said:
+            # A message over the window's bytes is taken alone, when nothing else is held.
+            self._alone, self._stopped = not self._held, bool(self._held)
+            self._soon(self._pull, _AGAIN_S)
+        elif "Leadership" in said or "Shutdown" in said:
+            self._soon(self._pull, _AGAIN_S)
+        elif status in {"404", "408"} or "Completed" in said:
+            self._soon(self._pull, _FLOW_S)
+        else:
+            self._end(CutError(f"the server ended the pull: {status} {said}"))
+
+    # --- settlements ---
+
+    def _decide(self, first_tag: int, last_tag: int, said: bytes) -> None:
+        if self._cut is not None:
+            return
+        assert last_tag <= self._last_tag - len(self._waiting), "not delivered"
+        now = time.monotonic()
+        for tag in range(first_tag, last_tag + 1):
+            delivery = self._held.pop(tag)
+            self._held_bytes -= delivery.size
+            self._settled += 1
+            self._unanswered[self._settled] = (delivery, now)
+            reply = b"%b %b.a.%d" % (delivery.reply, self._inbox.encode(), self._settled)
+            self._due.append(_pub(reply, said))
+        self._soon(self._send_due, 0)
+        self._soon(self._pull, _FLOW_S)
+
+    def _send_due(self) -> None:
+        due, self._due = self._due, []
+        self._connection.write(due)
+
+    def _take_answer(self, message: Received) -> None:
+        if message.headers or message.body:
+            said = (message.headers + message.body).decode(errors="replace").strip()
+            self._end(CutError(f"an acknowledgement was refused: {said}"))
+            return
+        found = self._unanswered.pop(int(message.subject.rpartition(b".")[2]), None)
+        if found is not None:
+            self._in_hand.pop(found[0].sequence, None)
+        # Numbers are added in order: the first that is left is the lowest.
+        self._proven = next(iter(self._unanswered), self._settled + 1) - 1
+        if not self._unanswered:
+            self._answered.set()
+
+    # --- time ---
+
+    def _keep(self) -> None:
+        """Signs for what is held that it is in progress (L31)."""
+        kept = (*self._held.values(), *self._aside.values())
+        self._connection.write(_pub(each.reply, _WPI) for each in kept)
+        self._soon(self._keep, self._pulling.wait_s / 3)
+
+    def _watch(self) -> None:
+        """Finds pulls that the server forgot, and acknowledgements that it does not answer."""
+        now = time.monotonic()
+        if self._asked > 0 and now - self._heard_s > _MISSED_BEATS * _BEAT_S:
+            self._asked = 0
+            self._silent += 1
+            self._pull()
+        _, sent_s = next(iter(self._unanswered.values()), (None, now))
+        if self._silent > 1 or now - sent_s > LINK_ANSWER_S:
+            self._end(CutError(f"the server answers nothing to '{self._connection.place}'"))
+        self._soon(self._watch, _BEAT_S)
+
+    def _soon(self, work: Callable[[], None], seconds: float) -> None:
+        """Calls a method after a time, once, however often it is asked for before."""
+        if work in self._timers or self._closing or self._cut is not None:
+            return
+
+        def call() -> None:
+            del self._timers[work]
+            work()
+
+        self._timers[work] = asyncio.get_running_loop().call_later(seconds, call)
+
+    def _end(self, cut: CutError) -> None:
+        if self._cut is None:
+            self._cut = cut
+            for timer in self._timers.values():
+                timer.cancel()
+            self._arrived.set()
+            self._answered.set()
+
+
+def _pub(subject: bytes, data: bytes) -> bytes:
+    """A frame that publishes; the subject may have a reply after it."""
+    return b"PUB %b %d\r\n%b\r\n" % (subject, len(data), data)
+
+
+assert CALL_S < LINK_ANSWER_S, "a request of the API fails before an acknowledgement"

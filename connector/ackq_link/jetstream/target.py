@@ -1,0 +1,259 @@
+"""Publishes to a JetStream stream: an answer is the confirm. Rules L22 and L23.
+
+Invariant: a row counts as confirmed only if the stream has answered with its sequence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ackq_link.adapter import CutError, Limits, PublishedRows, message_ids
+from ackq_link.jetstream.address import NatsAddress, api_error
+from ackq_link.jetstream.connection import NatsConnection, Received
+from ackq_link.jetstream.messages import from_rows, subject_flaw, subjects
+from ackq_link.process import log
+
+_NS: Final = 1_000_000_000
+_NO_WINDOW: Final = (
+    "the stream '{place}' has no duplicate window: a cut doubles at most the messages in flight."
+    " Give it one: nats stream edit {place} --dupe-window=2m"
+)
+_OUTLASTED: Final = (
+    "{rows} messages had no answer {away:.0f} s ago, and the stream '{place}' remembers ids for"
+    " {window:.0f} s: what it had taken is doubled"
+)
+_ANOTHER: Final = "the stream has another message with this id; it takes this one after {:.0f} s"
+# Answers by which the stream can never take a message.
+_NEVER: Final = ("maximum message size", "max payload", "message size exceeds", "header size")
+# A server without an answer for this long is blocked: it gives no reason.
+_SILENT_S: Final = 10.0
+
+
+@dataclass
+class Doubts:
+    """The rows without an answer at the last cut, and the time of their first publish."""
+
+    rows: int = 0
+    since_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTarget:
+    """The stream that a link publishes to.
+
+    Args:
+        address: The server.
+        place: The stream.
+        subject: The subject of all rows; empty: each row's routing key.
+        name: The link's name.
+        limits: The bounds on rows in flight.
+    """
+
+    address: NatsAddress
+    place: str
+    subject: str
+    name: str
+    limits: Limits
+    doubts: Doubts = field(default_factory=Doubts, compare=False)
+
+    @property
+    def identity(self) -> str:
+        """The URL and the stream, without credentials."""
+        return f"{self.address.url}, stream {self.place}"
+
+    async def connect(self) -> StreamProducer:
+        """Connects, and checks the stream and its duplicate window. Raises CutError."""
+        connection = NatsConnection(self.address, self.place)
+        await connection.open(self.name)
+        try:
+            found = await connection.ask(f"STREAM.INFO.{self.place}")
+            window_s = found["config"].get("duplicate_window", 0) / _NS
+            self._warn(window_s)
+            producer = StreamProducer(self, connection, window_s)
+            await producer.start()
+        except BaseException:
+            await connection.close()
+            raise
+        return producer
+
+    def _warn(self, window_s: float) -> None:
+        """Warns where the stream does not make a repetition one message (L23)."""
+        away_s = time.monotonic() - self.doubts.since_s
+        told = "" if window_s else _NO_WINDOW.format(place=self.place)
+        if window_s:
+            text = f"each message is once in the stream while no cut outlasts {window_s:.0f} s"
+            log(logging.INFO, self.name, "duplicate_window", text, window_s=window_s)
+        if window_s and self.doubts.rows and away_s > window_s:
+            told = _OUTLASTED.format(
+                rows=self.doubts.rows, away=away_s, place=self.place, window=window_s
+            )
+        if told:
+            log(logging.WARNING, self.name, "duplicates", told)
+
+
+@dataclass(slots=True)
+class _Sending:
+    """Rows that were published together, and their answers so far."""
+
+    frames: dict[int, tuple[str, bytes, bytes]]
+    done: asyncio.Future[None]
+    sent_s: float
+    confirmed: list[int] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)
+    unfit: dict[int, str] = field(default_factory=dict)
+
+    def answered(self, row: int) -> None:
+        """Notes the last step of a row."""
+        del self.frames[row]
+        if not self.frames and not self.done.done():
+            self.done.set_result(None)
+
+
+class StreamProducer:
+    """Publishes on one connection; each row has an inbox of its own for its answer."""
+
+    def __init__(self, target: StreamTarget, connection: NatsConnection, window_s: float) -> None:
+        self._target = target
+        self._connection = connection
+        self._window_s = window_s
+        self._inbox = connection.new_inbox()
+        self._sendings: dict[int, _Sending] = {}
+        self._number = 0
+        self._heard_s = 0.0
+        self._cut: CutError | None = None
+        self._looks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Listens for answers. Raises CutError."""
+        self._connection.on_end = self._on_end
+        await self._connection.listen(f"{self._inbox}.*.*", self._take)
+        await self._connection.flush()
+
+    async def publish(self, rows: pa.RecordBatch) -> PublishedRows:
+        """Publishes rows in order; waits until each is answered, or for a cut."""
+        sending = _Sending({}, asyncio.get_running_loop().create_future(), time.monotonic())
+        self._fill(sending, rows)
+        if not sending.frames or self._cut is not None:
+            return self._published(sending)
+        if not self._sendings:
+            self._heard_s = time.monotonic()
+        self._number += 1
+        number = self._number
+        self._sendings[number] = sending
+        self._connection.write(
+            _frame(f"{self._inbox}.{number}.{row}", *frame) for row, frame in sending.frames.items()
+        )
+        try:
+            await self._connection.drain()
+            if self._cut is None:
+                await sending.done
+            return self._published(sending)
+        finally:
+            if sending.frames:  # in doubt
+                doubts = self._target.doubts
+                doubts.since_s = (
+                    min(sending.sent_s, doubts.since_s) if doubts.rows else sending.sent_s
+                )
+                doubts.rows += len(sending.frames)
+            else:
+                self._target.doubts.rows = 0
+            del self._sendings[number]
+
+    @property
+    def blocked(self) -> str:
+        """The time without an answer, if it is long; else empty."""
+        silent_s = time.monotonic() - self._heard_s
+        return f"no answer for {silent_s:.0f} s" if self._sendings and silent_s > _SILENT_S else ""
+
+    async def close(self) -> None:
+        """Ends the connection."""
+        for look in self._looks:
+            look.cancel()
+        await self._connection.close()
+
+    def _fill(self, sending: _Sending, rows: pa.RecordBatch) -> None:
+        most = self._connection.most_bytes
+        bodies = rows.column("body").to_pylist()
+        blocks = from_rows(rows, message_ids(rows))
+        named = subjects(rows, self._target.subject)
+        for row, (body, block, subject) in enumerate(zip(bodies, blocks, named, strict=True)):
+            size = 0 if isinstance(block, ValueError) else len(block) + len(body or b"")
+            reason: object = block if isinstance(block, ValueError) else subject_flaw(subject)
+            if most and size > most:
+                reason = f"it has {size} bytes; the server takes {most}"
+            if reason:
+                sending.unfit[row] = f"NATS cannot carry it: {reason}"
+            else:
+                sending.frames[row] = (subject, block, body or b"")
+
+    def _published(self, sending: _Sending) -> PublishedRows:
+        return PublishedRows(sending.confirmed, sending.refused, sending.unfit, self._cut)
+
+    def _take(self, message: Received) -> None:
+        """Takes the answer to a row."""
+        self._heard_s = time.monotonic()
+        _, number, row_text = message.subject.rsplit(b".", 2)
+        sending, row = self._sendings.get(int(number)), int(row_text)
+        if sending is None or row not in sending.frames:
+            return
+        if not message.body:  # a status: nobody takes the subject
+            sending.refused[row] = f"returned: no stream takes '{sending.frames[row][0]}'"
+        else:
+            answer = json.loads(message.body)
+            error = api_error(answer)
+            if not error and answer.get("stream") != self._target.place:
+                error = f"the subject is of stream '{answer.get('stream')}'"
+            if error:
+                ends = sending.unfit if error.lower().startswith(_NEVER) else sending.refused
+                ends[row] = error
+            elif answer.get("duplicate"):
+                look = asyncio.create_task(self._look(sending, row, answer["seq"]))
+                self._looks.add(look)
+                look.add_done_callback(self._looks.discard)
+                return
+            else:
+                sending.confirmed.append(row)
+        sending.answered(row)
+
+    async def _look(self, sending: _Sending, row: int, sequence: int) -> None:
+        """Confirms a duplicate, unless the stream shows that it is another message (L23)."""
+        try:
+            question = {"seq": sequence}
+            found = await self._connection.ask(f"STREAM.MSG.GET.{self._target.place}", question)
+        except CutError:
+            found = {}  # it was taken already, or the user may not look
+        if self._cut is not None:
+            return
+        there = found.get("message")
+        if there is None or sending.frames[row] == _stored(there):
+            sending.confirmed.append(row)
+        else:
+            sending.refused[row] = _ANOTHER.format(self._window_s)
+        sending.answered(row)
+
+    def _on_end(self, cut: CutError) -> None:
+        self._cut = cut
+        for sending in self._sendings.values():
+            if not sending.done.done():
+                sending.done.set_result(None)
+
+
+def _frame(reply: str, subject: str, headers: bytes, body: bytes) -> bytes:
+    """A frame that publishes a message with headers, and asks for an answer."""
+    size = len(headers)
+    head = f"HPUB {subject} {reply} {size} {size + len(body)}\r\n".encode()
+    return b"".join((head, headers, body, b"\r\n"))
+
+
+def _stored(message: dict[str, Any]) -> tuple[str, bytes, bytes]:
+    """Subject, headers and body of a message as the stream gives it."""
+    parts = (base64.b64decode(message.get(name, "")) for name in ("hdrs", "data"))
+    return (message["subject"], *parts)  # type: ignore[return-value]

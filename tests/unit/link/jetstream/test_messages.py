@@ -1,0 +1,73 @@
+"""NATS messages as columns, and back."""
+
+import pyarrow as pa
+import pytest
+
+from ackq.wire.columns import HEADERS
+from ackq_link.jetstream.messages import encoded, from_rows, subject_flaw, subjects, to_rows
+
+BLOCK = b"NATS/1.0\r\nNats-Msg-Id: 7\r\na: b\r\nContent-Type: t\r\n\r\n"
+
+
+def one(headers, subject=b"s"):
+    """The row of one message."""
+    return to_rows([subject], [headers], [b"x"], [1_700_000_000_123_456_789]).to_pylist()[0]
+
+
+def test_columns():
+    """L2, L3: subject, id and headers have columns; the time is the stream's."""
+    row = one(BLOCK)
+    assert (row["routing_key"], row["message_id"], row["content_type"]) == ("s", "7", "t")
+    assert row["headers"] == [("a", "b")]
+    assert row["published_at"].microsecond == 123456
+    assert set(to_rows([b"s"], [b""], [b"x"], [0]).schema.names) == {
+        "body",
+        "routing_key",
+        "published_at",
+    }
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        BLOCK,
+        b"NATS/1.0\r\na: b\r\na: c\r\nNats-Msg-Id: 7\r\n\r\n",
+        b"NATS/1.0\r\na:b \r\n\r\n",
+        b"NATS/1.0\r\na: \xff\xfe\r\n\r\n",
+    ],
+)
+def test_a_message_in_and_out_again(block):
+    """L13: headers of any kind come out as they came in, beside the id."""
+    rows = to_rows([b"s"], [block], [b"x"], [0])
+    (out,) = from_rows(rows, ["7"])
+    came = set(block.replace(b"a:b ", b"a: b ").split(b"\r\n"))
+    assert came <= {*out.split(b"\r\n")}
+    assert out.startswith(b"NATS/1.0\r\nNats-Msg-Id: 7\r\n")
+
+
+def test_a_long_subject():
+    """L13: a subject over the limit of a routing key is a header, and the subject again."""
+    long = b"a." * 200 + b"b"
+    rows = to_rows([long, b"s"], [b"", b""], [b"x", b"y"], [0, 0])
+    assert rows.column("routing_key").to_pylist() == ["", "s"]
+    assert subjects(rows, "") == [long.decode(), "s"]
+    assert subjects(rows, "all") == ["all", "all"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [[("a b", "c")], [("", "c")], [("a:", "c")], [("a", "b\r\nc: d")], [("nats-headers", "?")]],
+)
+def test_headers_that_cannot_go_out(headers):
+    """L22: a header that would break the protocol is an error of its own row."""
+    rows = pa.record_batch({"body": [b"x", b"y"], "headers": pa.array([headers, []], HEADERS)})
+    bad, good = from_rows(rows, ["1", "2"])
+    assert isinstance(bad, ValueError)
+    assert good == encoded([("Nats-Msg-Id", "2")])
+
+
+@pytest.mark.parametrize("subject", ["", "a b", "a.*", ">", ".a", "a..b", "a.", "a\r\nPUB b 0"])
+def test_subjects(subject):
+    """L22: a text that is no subject to publish to has a reason."""
+    assert subject_flaw(subject)
+    assert not subject_flaw("a.b")

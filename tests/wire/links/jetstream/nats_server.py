@@ -1,0 +1,207 @@
+"""Real NATS servers with JetStream, of the wheel that has them, and streams on them."""
+
+import asyncio
+import base64
+import json
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import nats
+
+from tests.ports import free_ports
+
+PROGRAM = Path(sys.prefix) / "bin/nats-server"
+PASSWORD = "quiet-secret"
+START_S = 60
+_API = "$JS.API."
+# Users who lack a permission, with the subjects that they may not publish to.
+DENIED = {
+    "no_api": "$JS.API.>",
+    "no_pull": "$JS.API.CONSUMER.MSG.NEXT.>",
+    "no_publish": "denied.>",
+}
+_CONFIGURATION = """
+listen: 127.0.0.1:{port}
+server_name: {name}
+jetstream {{ store_dir: "{store}", max_file: 1G }}
+tls {{ cert_file: "{cert}", key_file: "{key}", timeout: 10 }}
+allow_non_tls: true
+no_auth_user: nobody
+authorization {{ users = [
+  {{ user: nobody, password: "" }}
+  {{ user: link, password: "{password}" }}
+  {denied}
+] }}
+{more}
+"""
+
+
+class NatsServer:
+    """A server with its own store, on a loopback port; killed by its process id."""
+
+    def __init__(self, folder, authority, name="alone", more="", port=None):
+        folder.mkdir()
+        self.port = port or free_ports(1)[0]
+        identity = authority.issue("127.0.0.1")
+        user = '{{ user: {}, password: "{}", permissions: {{ publish: {{ deny: "{}" }} }} }}'
+        denied = "\n".join(user.format(name, PASSWORD, no) for name, no in DENIED.items())
+        self._log = folder / "log"
+        self._configuration = folder / "server.conf"
+        self._configuration.write_text(
+            _CONFIGURATION.format(
+                port=self.port,
+                name=name,
+                store=folder / "store",
+                cert=identity.cert,
+                key=identity.key,
+                password=PASSWORD,
+                denied=denied,
+                more=more,
+            )
+        )
+        self._process = None
+
+    def start(self):
+        self._process = subprocess.Popen(
+            [PROGRAM, "-c", self._configuration, "-l", self._log], stderr=subprocess.DEVNULL
+        )
+
+    def ready(self):
+        """Waits until the server answers, also for JetStream."""
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                self.ask("INFO")
+            except (AssertionError, TimeoutError, OSError, nats.errors.Error):
+                assert time.monotonic() < deadline, self._log.read_text()
+                time.sleep(0.02)
+            else:
+                return self
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self):
+        self.kill()
+        self.start()
+        self.ready()
+
+    @property
+    def url(self):
+        return f"nats://127.0.0.1:{self.port}"
+
+    def call(self, work):
+        """The result of a coroutine function that is given a connection."""
+
+        async def done():
+            async def failed(error):
+                if not client.is_connected:
+                    raise error
+
+            client = nats.NATS()
+            await client.connect(self.url, allow_reconnect=False, error_cb=failed)
+            try:
+                return await work(client)
+            finally:
+                await client.close()
+
+        return asyncio.run(done())
+
+    def ask(self, subject, **question):
+        """The answer of JetStream's API."""
+
+        async def work(client):
+            data = json.dumps(question).encode() if question else b""
+            answer = await client.request(_API + subject, data, 10)
+            return json.loads(answer.data)
+
+        found = self.call(work)
+        assert "error" not in found, found["error"]
+        return found
+
+
+class Stream:
+    """A stream with a work queue's retention and a durable pull consumer `link`."""
+
+    def __init__(self, server, stream=None, **consumer):
+        self.server = server
+        self.name = f"S{uuid.uuid4().hex[:8]}"
+        self.make(**(stream or {}))
+        self.consumer(**consumer)
+
+    def make(self, **more):
+        self.server.ask(
+            f"STREAM.CREATE.{self.name}",
+            **{
+                "name": self.name,
+                "subjects": [f"{self.name}.>"],
+                "retention": "workqueue",
+                "storage": "file",
+                "num_replicas": 1,
+                **more,
+            },
+        )
+
+    def consumer(self, name="link", **more):
+        config = {
+            "durable_name": name,
+            "ack_policy": "explicit",
+            "ack_wait": 10**9,
+            "max_ack_pending": 1000,
+            **more,
+        }
+        self.server.ask(
+            f"CONSUMER.DURABLE.CREATE.{self.name}.{name}", stream_name=self.name, config=config
+        )
+
+    def delete(self):
+        self.server.ask(f"STREAM.DELETE.{self.name}")
+
+    def publish(self, ids, headers=None, subject="x"):
+        """Publishes messages with these numbers as ids and bodies."""
+
+        async def work(client):
+            js = client.jetstream()
+            for each in ids:
+                told = {"Nats-Msg-Id": str(each), **(headers or {})}
+                await js.publish(f"{self.name}.{subject}", str(each).encode(), headers=told)
+
+        self.server.call(work)
+
+    @property
+    def state(self):
+        return self.server.ask(f"STREAM.INFO.{self.name}")["state"]
+
+    @property
+    def held(self):
+        """The numbers of the deliveries that are not acknowledged, and of redelivered ones."""
+        found = self.server.ask(f"CONSUMER.INFO.{self.name}.link")
+        return found["num_ack_pending"], found["num_redelivered"]
+
+    @property
+    def messages(self):
+        """The messages of the stream, as the API gives them, in order."""
+
+        async def work(client):
+            found, sequence = [], 0
+            while True:
+                question = {"seq": sequence + 1, "next_by_subj": f"{self.name}.>"}
+                answer = await client.request(
+                    f"{_API}STREAM.MSG.GET.{self.name}", json.dumps(question).encode(), 10
+                )
+                message = json.loads(answer.data).get("message")
+                if message is None:
+                    return found
+                sequence = message["seq"]
+                found.append(message)
+
+        return self.server.call(work)
+
+    @property
+    def ids(self):
+        """The bodies of the stream's messages, as numbers."""
+        return [int(base64.b64decode(each.get("data", ""))) for each in self.messages]

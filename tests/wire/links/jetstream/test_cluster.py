@@ -1,0 +1,63 @@
+"""Links with a cluster of three NATS servers, whose leader is killed."""
+
+import pytest
+
+from tests.eventually import equals
+from tests.ports import free_ports
+from tests.wire.links.accepting import Accepting
+from tests.wire.links.conftest import eventually
+from tests.wire.links.jetstream.nats_server import NatsServer, Stream
+from tests.wire.links.jetstream.test_inbound import finished
+from tests.wire.links.test_inbound import take
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture
+def cluster(tmp_path, nats_authority):
+    """Three servers by name."""
+    ports = free_ports(6)
+    routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports[3:])
+    servers = {}
+    for number in range(3):
+        name = f"n{number}"
+        more = f"cluster {{ name: c, listen: 127.0.0.1:{ports[3 + number]}, routes: [{routes}] }}"
+        servers[name] = NatsServer(tmp_path / name, nats_authority, name, more, ports[number])
+    try:
+        for server in servers.values():
+            server.start()
+        for server in servers.values():
+            server.ready()
+        yield servers
+    finally:
+        for server in servers.values():
+            server.kill()
+
+
+def leader(server, stream):
+    """The name of the server that leads the stream's consumer."""
+    found = server.ask(f"CONSUMER.INFO.{stream.name}.link")
+    return found.get("cluster", {}).get("leader", "")
+
+
+def test_the_leader_is_killed(cluster, edge, inbound, outbound):
+    """L10, L17, L22, L30: with the leader killed in mid-flow, in and out, each message is once."""
+    count = 300
+    stream = Stream(cluster["n0"], {"num_replicas": 3}, ack_wait=5 * 10**9)
+    edge.publish(range(count))
+    out = outbound(stream)
+    eventually("progress", lambda: edge.total < count // 2)
+    first = leader(cluster["n0"], stream)
+    killed = first if first != "n0" else "n1"
+    cluster[killed].kill()
+    eventually("all out", lambda: edge.total, equals(0))
+    assert out.stop() == 0
+    cluster[killed].start()
+    link = inbound(stream)
+    accepting = Accepting(edge.endpoint)
+    take(accepting, count // 3)
+    second = eventually("a leader", lambda: leader(cluster["n0"], stream))
+    killed = second if second != "n0" else "n2"
+    cluster[killed].kill()
+    finished(stream, edge, accepting, count)
+    assert link.stop() == 0

@@ -1,0 +1,133 @@
+"""Inbound links with a real NATS server, as processes that are killed and cut."""
+
+import signal
+
+from ackq.client import Channel
+from tests.eventually import SOON_S, equals
+from tests.wire.links.accepting import Accepting
+from tests.wire.links.conftest import eventually
+from tests.wire.links.jetstream.nats_server import PASSWORD, Stream
+from tests.wire.links.test_inbound import drained, events, info, take
+
+
+def finished(stream, edge, accepting, count):
+    """Accepts all until `count` messages came, each once, and the stream has none left."""
+    drained(edge, accepting, count)
+    eventually("the stream", lambda: stream.state["messages"], equals(0))
+    assert sorted(accepting.ids) == list(range(count))
+    assert edge.total == 0
+
+
+def test_stored(stream, edge, inbound):
+    """L9, L12, L30: with ack=stored all come in order and are acknowledged; a stop exits with 0."""
+    stream.publish(range(200), headers={"a": "b", "Content-Type": "text/plain"}, subject="eu.new")
+    link = inbound(stream, ack="stored")
+    eventually("the messages", lambda: edge.ready, equals(200))
+    eventually("the stream", lambda: stream.state["messages"], equals(0))
+    assert link.stop() == 0
+    assert edge.ids == list(range(200))
+    row = edge.messages[0]
+    assert (row["body"], row["content_type"]) == (b"0", "text/plain")
+    assert row["routing_key"] == f"{stream.name}.eu.new"
+    assert dict(row["headers"]) == {"a": "b"}
+    assert "exactly once, by the positions" in link.log
+    assert PASSWORD not in link.log
+
+
+def test_settled(stream, edge, inbound):
+    """L9, L10, L31: what is held stays in the stream, is signed for beyond AckWait, and is given
+    back at a stop.
+    """
+    count = 40
+    stream.publish(range(count))
+    link = inbound(stream)
+    accepting = Accepting(edge.endpoint)
+    eventually("the messages", lambda: edge.ready, equals(count))
+    assert accepting.step(10) == 10
+    accepting.step(10)  # accepts the previous ten
+    eventually("the stream", lambda: stream.state["messages"], equals(count - 10))
+    proven = eventually("the proofs", lambda: info(edge).proven, equals(10))
+    assert proven == 10
+    signal.sigtimedwait([], 1.2)  # longer than AckWait
+    assert stream.held == (count - 10, 0)
+    assert link.stop() == 0
+    link.start()
+    eventually("the matches", lambda: info(edge).matched_held, equals(count - 10))
+    finished(stream, edge, accepting, count)
+    assert link.stop() == 0
+
+
+def test_kills(stream, edge, inbound):
+    """L5, L10, L11, L30: kills of the link in mid-flow neither lose nor double a message."""
+    count, kills = 300, 2
+    stream.publish(range(count))
+    link = inbound(stream)
+    accepting = Accepting(edge.endpoint)
+    for kill in range(1, kills + 1):
+        take(accepting, kill * count // 4)
+        link.kill()
+        link.start()
+    finished(stream, edge, accepting, count)
+    assert link.stop() == 0
+
+
+def test_a_server_that_is_killed(nats_server, edge, inbound):
+    """L10, L30: answered acknowledgements that a killed server takes back are matched.
+
+    The stream keeps acknowledged messages, so its consumer alone knows of them.
+    """
+    count = 100
+    stream = Stream(nats_server, {"retention": "limits"})
+    stream.publish(range(count))
+    link = inbound(stream, prefetch=count)
+    accepting = Accepting(edge.endpoint)
+    eventually("the messages", lambda: edge.ready, equals(count))
+    accepting.step(count // 2)
+    accepting.step(1)  # accepts the previous ones
+    eventually("the proofs", lambda: info(edge).proven, equals(count // 2))
+    nats_server.restart()
+    eventually("the redeliveries", lambda: info(edge).matched_held + info(edge).matched_settled)
+    drained(edge, accepting, count)
+    eventually("the acknowledgements", lambda: stream.held[0], equals(0))
+    assert sorted(accepting.ids) == list(range(count))
+    assert link.stop() == 0
+
+
+def test_a_late_acknowledgement_counts_for_the_newer_delivery(stream, edge, inbound):
+    """L30: a delivery that came again, while the link stood still, is one message; an
+    acknowledgement of the delivery before the cut settles it.
+    """
+    stream.publish(range(3))
+    link = inbound(stream)
+    eventually("the messages", lambda: edge.ready, equals(3))
+    link.pause()
+    signal.sigtimedwait([], 1.2)
+    link.resume()
+    accepting = Accepting(edge.endpoint)
+    finished(stream, edge, accepting, 3)
+    assert link.stop() == 0
+
+
+def test_what_is_rejected_here_is_terminated_there(stream, edge, inbound):
+    """L28: with on-reject=discard a rejected message is terminated, and does not come again."""
+    stream.publish(range(4))
+    link = inbound(stream, on_reject="discard")
+    eventually("the messages", lambda: edge.ready, equals(4))
+    with Channel(edge.endpoint) as channel:
+        consumer = channel.consume("q", mode="client", outcomes=["rejected"])
+        messages = [consumer.receive(SOON_S) for _ in range(4)]
+        messages[1].reject("bad").result()
+        eventually("the stream", lambda: stream.ids, equals([0, 2, 3]))
+    assert link.stop() == 0
+    assert edge.ids == [0, 2, 3]
+    assert events(link, "stopped")[0]["rejected"] == 1
+
+
+def test_a_window_of_bytes(stream, edge, inbound):
+    """L19: a link takes no more bytes than its window, and a message above it alone."""
+    stream.publish([10**1000, *range(20), 10**1001])
+    link = inbound(stream, window_bytes=500, ack="stored")
+    eventually("the messages", lambda: edge.ready, equals(22))
+    eventually("the stream", lambda: stream.state["messages"], equals(0))
+    assert link.stop() == 0
+    assert edge.ids == [10**1000, *range(20), 10**1001]
