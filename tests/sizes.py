@@ -60,6 +60,8 @@ LONG: Final[dict[str, frozenset[str]]] = {
             "test_nothing_is_lost_or_doubled[cuts]",
             "test_nothing_is_lost_or_doubled[cuts and answers]",
             "test_nothing_is_lost_or_doubled[cuts and deaths]",
+            "test_nothing_is_lost_or_doubled[cuts and restarts]",
+            "test_nothing_is_lost_or_doubled[cuts and zombies]",
             "test_nothing_is_lost_or_doubled[deaths and answers]",
             "test_nothing_is_lost_or_doubled[deaths and restarts]",
         )

@@ -1,7 +1,8 @@
 """A connection to a NATS server: subscriptions, raw frames, requests to JetStream's API.
 
 The library connects, authenticates, encrypts and pings; messages of a link's own subscriptions go
-around its parser, which takes 33 us of CPU for each: here 3 us (measured, 100 bytes). With a
+around its parser: on busy cores a message of 100 bytes and its answered acknowledgement take 43 us
+of CPU, where the library takes 113 us without an answer, and 300 with one (measured). With a
 version of the library whose private names differ the connection fails at its start.
 
 Invariant: what a subscription's function gets has the order of the wire, and nothing is written
@@ -27,6 +28,7 @@ from ackq_link.jetstream.address import NatsAddress, api_error, cut_of
 CALL_S: Final = 10.0
 _CONNECT_S: Final = 20.0
 _CLOSE_S: Final = 5.0
+_ABORT_S: Final = 0.2
 _END: Final = b"\r\n"
 # Pings without an answer before the connection is cut.
 _MISSED: Final = 2
@@ -156,7 +158,8 @@ class NatsConnection:
         """Writes what is pending and ends the connection; never raises."""
         self.on_end = lambda _: None
         with suppress(Exception):
-            async with asyncio.timeout(_CLOSE_S):
+            # After a TLS handshake that failed the library waits for an end that does not come.
+            async with asyncio.timeout(_CLOSE_S if self._client.is_connected else _ABORT_S):
                 await self._client.close()
         self.end(CutError("closed"))
 

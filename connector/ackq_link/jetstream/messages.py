@@ -82,7 +82,7 @@ def to_rows(
 def _pairs(block: bytes) -> Iterator[tuple[str, str]]:
     """The headers of a block; also whole, where they are not all that it says."""
     text = block.decode(errors="replace")
-    pairs = {}
+    pairs: dict[str, str] = {}
     for line in text.split(_END)[1:]:
         name, colon, value = line.partition(":")
         if colon:

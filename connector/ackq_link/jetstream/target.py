@@ -189,7 +189,7 @@ class StreamProducer:
             reason: object = block if isinstance(block, ValueError) else subject_flaw(subject)
             if most and size > most:
                 reason = f"it has {size} bytes; the server takes {most}"
-            if reason:
+            if reason or isinstance(block, ValueError):
                 sending.unfit[row] = f"NATS cannot carry it: {reason}"
             else:
                 sending.frames[row] = (subject, block, body or b"")
@@ -256,4 +256,4 @@ def _frame(reply: str, subject: str, headers: bytes, body: bytes) -> bytes:
 def _stored(message: dict[str, Any]) -> tuple[str, bytes, bytes]:
     """Subject, headers and body of a message as the stream gives it."""
     parts = (base64.b64decode(message.get(name, "")) for name in ("hdrs", "data"))
-    return (message["subject"], *parts)  # type: ignore[return-value]
+    return (message["subject"], *parts)
