@@ -217,7 +217,7 @@ class StreamProducer:
             elif answer.get("duplicate"):
                 look = asyncio.create_task(self._look(sending, row, answer["seq"]))
                 self._looks.add(look)
-                look.add_done_callback(self._looks.discard)
+                look.add_done_callback(self._looked)
                 return
             else:
                 sending.confirmed.append(row)
@@ -238,6 +238,12 @@ class StreamProducer:
         else:
             sending.refused[row] = _ANOTHER.format(self._window_s)
         sending.answered(row)
+
+    def _looked(self, look: asyncio.Task[None]) -> None:
+        """Ends the connection if a look at a duplicate failed: its row would wait for ever."""
+        self._looks.discard(look)
+        if not look.cancelled() and look.exception() is not None:
+            self._on_end(CutError(f"no look at a duplicate: {look.exception()!r}"))
 
     def _on_end(self, cut: CutError) -> None:
         self._cut = cut

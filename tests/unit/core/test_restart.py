@@ -26,6 +26,7 @@ def busy(harness: Harness) -> None:
     harness.publish(["k.1", "k.2", "z"] * 4, exchange="x")
     harness.publish_to("ring", 6)
     harness.publish_to("b", 3, persistent=False)
+    assert harness.together("b", [1, 2, 3], (b"2" * 16, b"3" * 16))
     reader = harness.lease("a", "b", "lost", max_messages=7)
     reader.advance(7, max_messages=9)
     reader.advance(7, holder=BOB)
