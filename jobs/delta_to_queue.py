@@ -6,6 +6,7 @@ with the same checkpoint (K3), or repeated in batch with the same txnAppId and t
     python jobs/delta_to_queue.py
     python jobs/delta_to_queue.py --endpoint HOST:PORT --table PATH --queue Q --checkpoint PATH
     python jobs/delta_to_queue.py --amqp amqp://HOST --amqp-queue Q --amqp-data DIR --table PATH ...
+    python jobs/delta_to_queue.py --nats nats://HOST --nats-queue STREAM --nats-data DIR ...
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from ackq.client import Admin
 from kit import (
     JobError,
-    amqp,
     arguments,
     connection,
     flights,
     queries,
     reconciliation,
+    remote,
     say,
     workspace,
 )
@@ -34,7 +35,7 @@ from kit.session import has_table, spark_session
 def main() -> int:
     """Runs the job; returns the exit status."""
     args = parse()
-    job = publish if args.endpoint else publish_linked if args.amqp else demonstrate
+    job = publish if args.endpoint else publish_linked if args.remote else demonstrate
     return workspace.run("delta-to-queue", lambda work: job(args, work), verbose=args.verbose)
 
 
@@ -65,19 +66,19 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
         help="the approximate size of the largest message, which makes publishing faster",
     )
     arguments.add_query(parser, "the ackq sink")
-    amqp.add_arguments(parser, "out")
+    remote.add_arguments(parser, "out")
     args = parser.parse_args(line)
     _check(parser, args)
     return args
 
 
 def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    amqp.check(parser, args)
-    if args.amqp:
+    remote.check(parser, args)
+    if args.remote:
         if bool(args.table) != bool(args.checkpoint) or args.batch or args.exchange:
             parser.error(
-                "--amqp needs --table and --checkpoint, or neither to publish the flights; it "
-                "takes no --batch and no --exchange"
+                f"--{remote.kind_of(args)} needs --table and --checkpoint, or neither to publish"
+                " the flights; it takes no --batch and no --exchange"
             )
     elif args.endpoint is None:
         arguments.check_demonstration(parser, args, "limit", "option", "verbose")
@@ -155,15 +156,15 @@ def publish(args: argparse.Namespace, work: workspace.Workspace) -> int:
 
 
 def publish_linked(args: argparse.Namespace, work: workspace.Workspace) -> int:
-    """Publishes a table, or else the flights, to a queue of a remote AMQP broker; reconciles all.
+    """Publishes a table, or else the flights, to a queue of a remote broker; reconciles all.
 
     The table's rows are put into the local broker's queue once each, and sent from that queue.
     Messages that the local broker still had from an earlier run are sent, too.
     """
     flown = args.table is None
     # Errors of the link and of the remote broker are reported before Spark is started.
-    linked = amqp.LinkedQueue(args, "out")
-    say(f"Remote queue '{args.amqp_queue}': {linked.before.messages:,} ready.")
+    linked = remote.LinkedQueue(args, "out")
+    say(f"Remote queue '{args.remote_queue}': {linked.before.messages:,} ready.")
     with spark_session("delta_to_queue", work.log, args.max_message_bytes) as spark:
         if flown:
             data = flights.load(args.limit)

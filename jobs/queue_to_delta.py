@@ -6,6 +6,7 @@ the broker, in the table - and that they agree.
     python jobs/queue_to_delta.py
     python jobs/queue_to_delta.py --endpoint HOST:PORT --queue Q --table PATH --checkpoint PATH
     python jobs/queue_to_delta.py --amqp amqp://HOST --amqp-queue Q --amqp-data DIR --table PATH ...
+    python jobs/queue_to_delta.py --nats nats://HOST --nats-queue STREAM/NAME --nats-data DIR ...
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from pyspark.sql.types import StructType
 
 from ackq.client import Admin, Broker
 from kit import (
-    amqp,
     arguments,
     connection,
     flights,
     json_bodies,
     queries,
     reconciliation,
+    remote,
     say,
     workspace,
 )
@@ -45,7 +46,7 @@ MESSAGE_COLUMNS: Final = (
 def main() -> int:
     """Runs the job; returns the exit status."""
     args = parse()
-    job = drain if args.endpoint else drain_linked if args.amqp else demonstrate
+    job = drain if args.endpoint else drain_linked if args.remote else demonstrate
     return workspace.run("queue-to-delta", lambda work: job(args, work), verbose=args.verbose)
 
 
@@ -71,12 +72,13 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
         "'unparsed'. Default: store messages as they are",
     )
     arguments.add_query(parser, "the ackq source")
-    amqp.add_arguments(parser, "in")
+    remote.add_arguments(parser, "in")
     args = parser.parse_args(line)
-    amqp.check(parser, args)
-    if args.amqp:
+    remote.check(parser, args)
+    if args.remote:
         if not (args.table and args.checkpoint) or args.limit:
-            parser.error("--amqp needs --table and --checkpoint, and takes no --limit")
+            kind = remote.kind_of(args)
+            parser.error(f"--{kind} needs --table and --checkpoint, and takes no --limit")
     elif args.endpoint is None:
         if arguments.given(parser, args) & {"queue", "checkpoint", "trigger", "json_schema"}:
             parser.error("--queue, --checkpoint, --trigger and --json-schema need --endpoint")
@@ -153,15 +155,15 @@ def drain(args: argparse.Namespace, work: workspace.Workspace) -> int:
 
 
 def drain_linked(args: argparse.Namespace, work: workspace.Workspace) -> int:
-    """Streams a queue of a remote AMQP broker through a local broker; reconciles all counts.
+    """Streams a queue of a remote broker through a local broker; reconciles all counts.
 
     With the trigger availableNow it ends when both queues are empty. The job assumes that it is the
     only consumer of the remote queue.
     """
-    first = not (Path(args.checkpoint).exists() or Path(args.amqp_data).exists())
+    first = not (Path(args.checkpoint).exists() or Path(args.remote_data).exists())
     # Errors of the link and of the remote broker are reported before Spark is started.
-    linked = amqp.LinkedQueue(args, "in")
-    say(f"Remote queue '{args.amqp_queue}': {linked.before.messages:,} ready.")
+    linked = remote.LinkedQueue(args, "in")
+    say(f"Remote queue '{args.remote_queue}': {linked.before.messages:,} ready.")
     with spark_session("queue_to_delta", work.log) as spark, linked.running():
         before = linked.admin.queue(linked.name)
         parsed = bool(args.json_schema)

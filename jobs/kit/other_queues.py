@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kit import JobError
 
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
     from ackq_link.amqp091.address import BrokerAddress
     from ackq_link.amqp1.address import Amqp1Address
+    from ackq_link.jetstream.address import NatsAddress
 
 AMQP091: Final = "amqp091"
 AMQP1: Final = "amqp1"
 PROTOCOLS: Final = (AMQP091, AMQP1)
+NATS: Final = "nats"
 _NAME: Final = "job"
 # Number of copies that a browse asks for at a time.
 _COPIES: Final = 5_000
@@ -56,18 +58,24 @@ def other_queue(
     """A queue of a remote broker that speaks the given protocol.
 
     Args:
-        protocol: One of `PROTOCOLS`.
+        protocol: One of `PROTOCOLS`, or `NATS`.
         url: The remote broker's URL, as of a link. If neither the URL nor a file has the password,
             it is the environment's ACKQ_LINK_PASSWORD.
-        queue: The queue's name at the remote broker.
+        queue: The queue's name at the remote broker; the stream's, or STREAM/CONSUMER.
         password_file: File with the password of the URL's user.
-        declare: Whether to declare the queue as durable; with AMQP 0-9-1 only.
+        declare: Whether to declare the queue as durable; with AMQP 0-9-1 and NATS only.
     """
     # The libraries are extras; `links.embedded` reports one that is missing.
     from ackq_link.amqp091.address import BrokerAddress, parse_url  # noqa: PLC0415
 
-    bare, user, password = parse_url(url)
+    schemes = ("nats", "tls") if protocol == NATS else ("amqp", "amqps")
+    bare, user, password = parse_url(url, schemes)
     password = password or os.environ.get("ACKQ_LINK_PASSWORD")
+    if protocol == NATS:
+        from ackq_link.jetstream.address import NatsAddress  # noqa: PLC0415
+
+        there = NatsAddress(bare, user or "", password or "", password_file)
+        return _Stream(there, queue, declare=declare)
     if protocol == AMQP1:
         from ackq_link.amqp1.address import Amqp1Address  # noqa: PLC0415
 
@@ -166,3 +174,49 @@ class _Amqp1Queue:
             return count
         finally:
             await connection.close()
+
+
+class _Stream:
+    """A stream of NATS, or a consumer of one: what it has not taken, or holds unacknowledged."""
+
+    def __init__(self, address: NatsAddress, place: str, *, declare: bool) -> None:
+        self._address = address
+        self._stream, _, self._consumer = place.partition("/")
+        self._declare = declare
+
+    async def depth(self, most: int | None = None) -> Depth:
+        from ackq_link.adapter import CutError  # noqa: PLC0415 - as above
+        from ackq_link.jetstream.connection import NatsConnection  # noqa: PLC0415 - as above
+
+        del most  # the server reports the count
+        stream, consumer = self._stream, self._consumer
+        connection = NatsConnection(self._address, f"{stream}/{consumer}".rstrip("/"))
+        try:
+            await connection.open(_NAME)
+            try:
+                if self._declare:
+                    await connection.ask(*_creation(stream, consumer))
+                if not consumer:
+                    found = await connection.ask(f"STREAM.INFO.{stream}")
+                    return Depth(found["state"]["messages"], found["state"]["consumer_count"])
+                found = await connection.ask(f"CONSUMER.INFO.{stream}.{consumer}")
+                return Depth(found["num_pending"] + found["num_ack_pending"], found["num_waiting"])
+            finally:
+                await connection.close()
+        except CutError as cut:
+            raise JobError(cut.reason) from None
+
+
+def _creation(stream: str, consumer: str) -> tuple[str, dict[str, Any]]:
+    """The request that creates a stream or a consumer; one that is the same already is kept.
+
+    The stream keeps a message until its acknowledgement.
+    """
+    if not consumer:
+        config = {"name": stream, "subjects": [stream], "retention": "workqueue"}
+        return f"STREAM.CREATE.{stream}", {**config, "storage": "file"}
+    config = {"durable_name": consumer, "ack_policy": "explicit", "max_ack_pending": 100_000}
+    return (
+        f"CONSUMER.DURABLE.CREATE.{stream}.{consumer}",
+        {"stream_name": stream, "config": {**config, "max_deliver": -1}},
+    )

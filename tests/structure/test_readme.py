@@ -58,7 +58,7 @@ USES = {
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Programs whose own options are not checked here.
 OTHERS = {"export", "pip", "spark-submit", "spark-class", "mvn", "tar"}
-OTHERS |= {"artemis", "artemis-service", "mkdocs", "protoc"}
+OTHERS |= {"nats-server", "artemis", "artemis-service", "mkdocs", "protoc"}
 
 
 def table(readme, title):

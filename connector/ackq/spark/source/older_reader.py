@@ -18,6 +18,7 @@ from ackq.spark.options.options import SourceOptions
 from ackq.spark.source.lease import ReadLimits
 from ackq.spark.source.offset import OPENING, Offset
 from ackq.spark.source.reader import AckqStreamReader
+from ackq.spark.source.subscription import subscribe
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
@@ -48,8 +49,9 @@ class OlderStreamReader(AckqStreamReader):
         schema: StructType,
         connect: Callable[[Broker], Session] = connections.session,
         find: Callable[[Broker, str], SessionInfo] = connections.find_session,
+        subscribe: Callable[[SourceOptions], None] = subscribe,
     ) -> None:
-        super().__init__(options, schema, connect, find)
+        super().__init__(options, schema, connect, find, subscribe)
         if not options.session:
             raise InvalidArgumentError(
                 "The option 'session' is missing. On Spark 4.0 and 4.1 a streaming read needs it:"

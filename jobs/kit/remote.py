@@ -1,4 +1,4 @@
-"""A queue of a remote AMQP broker for a job: starts a local broker (the edge) and a link to it.
+"""A queue of a remote broker for a job: starts a local broker (the edge) and a link to it.
 
 Invariant: the remote queue is counted while no link runs, so that no message is in transit.
 """
@@ -20,7 +20,6 @@ from kit import JobError, arguments, other_queues, say
 _POLL_S: Final = 0.5
 _PROGRESS_S: Final = 2.0
 _NAMES: Final = (
-    "protocol",
     "queue",
     "data",
     "password_file",
@@ -33,41 +32,58 @@ _NAMES: Final = (
 
 def add_arguments(made: argparse.ArgumentParser, direction: Literal["in", "out"]) -> None:
     """Adds the arguments of a job whose queue may be at a remote broker."""
-    group = made.add_argument_group("a queue of RabbitMQ, Artemis, or another AMQP broker")
-    add = group.add_argument
-    add(
+    group = made.add_argument_group("a queue of RabbitMQ, Artemis, or a stream of NATS")
+
+    def add(name: str, **rest: Any) -> None:
+        """An argument of both kinds of broker."""
+        names = (f"--{kind}-{name}" for kind in ("amqp", "nats"))
+        group.add_argument(*names, dest=f"remote_{name.replace('-', '_')}", **rest)
+
+    brokers = group.add_mutually_exclusive_group()
+    brokers.add_argument(
         "--amqp",
         metavar="URL",
         help="the remote broker, amqp://[USER@]HOST[:PORT][/VHOST], instead of --endpoint",
     )
-    add(
+    brokers.add_argument(
+        "--nats",
+        metavar="URL",
+        help="the server of a stream, nats://[USER@]HOST[:PORT], instead of --endpoint",
+    )
+    group.add_argument(
         "--amqp-protocol",
         choices=other_queues.PROTOCOLS,
         default=other_queues.AMQP091,
         help="the protocol of the remote broker: amqp091 (RabbitMQ; the default), or amqp1, AMQP "
         "1.0 (Artemis, Qpid)",
     )
-    add("--amqp-queue", metavar="NAME", help="the queue of the remote broker")
+    name = "STREAM/CONSUMER" if direction == "in" else "STREAM"
+    add("queue", metavar="NAME", help=f"the queue of the remote broker; with --nats {name}")
     add(
-        "--amqp-data",
+        "data",
         metavar="DIR",
         help="the data directory of the local broker, which the job starts; it is for this queue "
         "alone, and must outlive the job's machine",
     )
     add(
-        "--amqp-password-file",
+        "password-file",
         metavar="FILE",
         help="the file with the user's password; default: the variable ACKQ_LINK_PASSWORD",
     )
-    add("--amqp-declare", action="store_true", help="declare the remote queue as durable (amqp091)")
     add(
-        "--amqp-temporary",
+        "declare",
+        action="store_true",
+        help="declare the remote queue as durable (amqp091), or create a work-queue stream, or its "
+        "consumer (nats)",
+    )
+    add(
+        "temporary",
         action="store_true",
         help="accept a data directory that does not last, for a trial: its messages are lost with "
         "it",
     )
     add(
-        "--amqp-prefetch",
+        "prefetch",
         type=arguments.positive,
         metavar="N",
         help="the maximum number of messages in flight at the remote broker, which bounds a "
@@ -75,7 +91,7 @@ def add_arguments(made: argparse.ArgumentParser, direction: Literal["in", "out"]
     )
     if direction == "in":
         add(
-            "--amqp-ack",
+            "ack",
             choices=("settled", "stored"),
             help="when a message is acknowledged at the remote broker: once the checkpoint covers "
             "it (settled, the default), or once it is on the local broker's disk (stored)",
@@ -83,22 +99,33 @@ def add_arguments(made: argparse.ArgumentParser, direction: Literal["in", "out"]
 
 
 def check(made: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Refuses arguments that do not go together."""
-    given = arguments.given(made, args) & {f"amqp_{name}" for name in _NAMES}
-    if args.amqp is None:
+    """Refuses arguments that do not go together; notes the remote broker as `args.remote`."""
+    given = arguments.given(made, args) & {f"remote_{name}" for name in _NAMES}
+    kind = kind_of(args)
+    args.remote = args.nats or args.amqp
+    if args.nats:
+        args.amqp_protocol = other_queues.NATS
+    if args.remote is None:
+        if "amqp_protocol" in arguments.given(made, args):
+            made.error("--amqp-protocol needs --amqp")
         if given:
-            made.error(f"--{min(given).replace('_', '-')} needs --amqp")
+            made.error(f"--{min(given).replace('remote', 'amqp').replace('_', '-')} needs --amqp")
     elif args.endpoint is not None:
-        made.error("--amqp starts a broker of its own; leave --endpoint out")
-    elif not (args.amqp_queue and args.amqp_data):
-        made.error("--amqp needs --amqp-queue and --amqp-data")
-    elif args.amqp_declare and args.amqp_protocol == other_queues.AMQP1:
+        made.error(f"--{kind} starts a broker of its own; leave --endpoint out")
+    elif not (args.remote_queue and args.remote_data):
+        made.error(f"--{kind} needs --{kind}-queue and --{kind}-data")
+    elif args.remote_declare and args.amqp_protocol == other_queues.AMQP1:
         made.error(
             "--amqp-declare is for amqp091; AMQP 1.0 declares no queue: create it at the remote"
             " broker"
         )
     elif "once" in args.trigger:
-        made.error("--amqp needs --trigger availableNow, or an interval")
+        made.error(f"--{kind} needs --trigger availableNow, or an interval")
+
+
+def kind_of(args: argparse.Namespace) -> str:
+    """The argument that names the remote broker, without dashes."""
+    return "nats" if args.nats else "amqp"
 
 
 class LinkedQueue:
@@ -115,33 +142,36 @@ class LinkedQueue:
     """
 
     def __init__(self, args: argparse.Namespace, direction: Literal["in", "out"]) -> None:
-        self.name: str = args.queue or args.amqp_queue
+        self.name: str = args.queue or (
+            args.remote_queue.partition("/")[0] if args.nats else args.remote_queue
+        )
         keys: dict[str, Any] = {
             "name": f"{direction}-{self.name}",
             "direction": direction,
-            "broker": args.amqp,
+            "broker": args.remote,
             "protocol": args.amqp_protocol,
-            "broker-queue": args.amqp_queue,
+            "broker-queue": args.remote_queue,
             "queue": self.name,
         }
-        if args.amqp_password_file:
-            keys["password-file"] = args.amqp_password_file
-        if getattr(args, "amqp_ack", None):
-            keys["ack"] = args.amqp_ack
-        if args.amqp_prefetch:
-            keys["prefetch"] = args.amqp_prefetch
+        if args.remote_password_file:
+            keys["password-file"] = args.remote_password_file
+        if getattr(args, "remote_ack", None):
+            keys["ack"] = args.remote_ack
+        if args.remote_prefetch:
+            keys["prefetch"] = args.remote_prefetch
         # First, because it reports which library is missing.
         try:
-            self._edge = links.embedded(args.amqp_data, [keys], temporary=args.amqp_temporary)
+            self._edge = links.embedded(args.remote_data, [keys], temporary=args.remote_temporary)
         except InvalidArgumentError as error:
-            message = error.message.replace("set temporary=True", "set --amqp-temporary")
+            remedy = f"set --{kind_of(args)}-temporary"
+            message = error.message.replace("set temporary=True", remedy)
             raise JobError(message) from None
         self._there = other_queues.other_queue(
             args.amqp_protocol,
-            args.amqp,
-            args.amqp_queue,
-            args.amqp_password_file or "",
-            declare=args.amqp_declare,
+            args.remote,
+            args.remote_queue,
+            args.remote_password_file or "",
+            declare=args.remote_declare,
         )
         self._admin: Admin | None = None
         self.before = self.count_there()
