@@ -1,5 +1,6 @@
 """Single messages of several publishers that arrive together: one block, each its own answer."""
 
+import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
@@ -27,8 +28,14 @@ async def three():
         streams = [first, another(service, 1), another(service, 2)]
         await disk(engine)
         yield engine, streams
-        for stream in streams[1:]:
-            stream.task.cancel()
+        await end(streams[1:])
+
+
+async def end(streams):
+    """Ends streams, and takes the result of each."""
+    for stream in streams:
+        stream.task.cancel()
+    await asyncio.gather(*(stream.task for stream in streams), return_exceptions=True)
 
 
 def blocks(engine):
@@ -129,14 +136,14 @@ async def test_a_failure_answers_nobody():
     """I2: a failed write of the block ends the broker without an answer."""
     async with three() as (engine, streams):
 
-        def fail(_):
+        def fail(*_, **__):
             raise OSError
 
         engine.journal.append = fail
         for stream in streams:
             stream.publish(1)
         await run_until_idle()
-        assert engine.failure is not None
+        assert isinstance(engine.failure, OSError)
         assert [stream.kinds() for stream in streams] == [["opened"]] * 3
 
 
@@ -151,5 +158,4 @@ async def test_a_lone_publisher_does_not_wait(live):
         await disk(engine)
         assert stream.confirmed() == {1}
         assert isinstance(records.decode(engine.journal.entries[-1].record), records.Published)
-        for other in others:
-            other.task.cancel()
+        await end(others)
