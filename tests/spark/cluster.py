@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import ackq.spark
-from tests.prefork import PYTHON
 
 ROOT = Path(__file__).parents[2]
 WORKER_PYTHON = Path(ackq.spark.__file__).with_name("worker_python")
@@ -66,7 +65,7 @@ def environment(**extra: str) -> dict[str, str]:
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         # Half the time to the first batch, as with `configure`; see that file.
         "PYSPARK_PYTHON": str(WORKER_PYTHON),
-        "ACKQ_WORKER_PYTHON": PYTHON,
+        "ACKQ_WORKER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": HOSTS[0],
         # For the launchers, the cluster and its executors, too; see tests/conftest.py.
         "JDK_JAVA_OPTIONS": os.environ["SPARK_SUBMIT_OPTS"],

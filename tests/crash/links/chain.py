@@ -134,7 +134,10 @@ class Chain(FaultRun):
         known = len(self.publishing.confirmed)
         if self.accepted < known:
             return f"{self.accepted} of {known} written"
-        return "some are ready in RabbitMQ" if self._left_there() else ""
+        # A node that was killed counts none until the queue has its leader again; nor does it give
+        # back to a link that waits before it connects.
+        found = self._queue_there()
+        return "" if found.consumer_count and not found.message_count else f"RabbitMQ: {found}"
 
     # --- inside ---
 
@@ -163,8 +166,10 @@ class Chain(FaultRun):
                 admin.declare_queue(name)
 
     def _left_there(self):
-        found = self._call(lambda channel: channel.queue_declare(QUEUE, passive=True))
-        return found.method.message_count
+        return self._queue_there().message_count
+
+    def _queue_there(self):
+        return self._call(lambda channel: channel.queue_declare(QUEUE, passive=True)).method
 
     def _rows_there(self):
         """The rows in Artemis's queue, (id, body), taken until no more arrive."""

@@ -105,8 +105,11 @@ class World(FaultRun):
                 return f"{each.name}: {info}"
             if counts[each] < len(ledger.confirmed):
                 return f"{each.name}: {counts[each]} of {len(ledger.confirmed)} accepted"
-            if self._ready_there(each.name):
-                return f"{each.name}: some are ready in RabbitMQ"
+            # A node that was killed counts none until the queue has its leader again; nor does it
+            # give back to a link that waits before it connects.
+            found = self._queue_there(each.name)
+            if found.message_count or not found.consumer_count:
+                return f"{each.name}: RabbitMQ: {found}"
         return ""
 
     # --- inside ---
@@ -163,10 +166,12 @@ class World(FaultRun):
         return {each: rows for side in self._accepting for each, rows in side.rows.items()}
 
     def _ready_there(self, queue):
+        return self._queue_there(queue).message_count
+
+    def _queue_there(self, queue):
         connection = self.connect()
         try:
-            found = connection.channel().queue_declare(queue, passive=True)
-            return found.method.message_count
+            return connection.channel().queue_declare(queue, passive=True).method
         finally:
             connection.close()
 
