@@ -109,7 +109,8 @@ def check(made: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         if "amqp_protocol" in arguments.given(made, args):
             made.error("--amqp-protocol needs --amqp")
         if given:
-            made.error(f"--{min(given).replace('remote', 'amqp').replace('_', '-')} needs --amqp")
+            name = min(given).removeprefix("remote_").replace("_", "-")
+            made.error(f"--amqp-{name} needs --amqp, and --nats-{name} needs --nats")
     elif args.endpoint is not None:
         made.error(f"--{kind} starts a broker of its own; leave --endpoint out")
     elif not (args.remote_queue and args.remote_data):

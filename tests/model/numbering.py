@@ -28,7 +28,7 @@ class Numbering(Linking):
             yield message, world.waiting[:at] + world.waiting[at + 1 :]
 
     def _said(self, process):
-        """All applied acknowledgements are answered; a later proof proves no more."""
+        """What is proven: each acknowledgement that the broker applied, by its answer; no other."""
         last = process.sent[process.applied - 1] + 1 if process.applied else 0
         return process.epoch, process.subscription, process.applied, last
 

@@ -82,8 +82,8 @@ def parse_url(text: str, schemes: Sequence[str] = _SCHEMES) -> tuple[str, str | 
         url = bare = URL()
     if url.scheme not in schemes or not url.host or url.query_string or url.fragment:
         raise InvalidArgumentError(
-            f"The broker's URL is not of the form {schemes[0]}://HOST[:PORT][/VHOST], or"
-            f" {schemes[1]}:// for TLS; write a / within the name of the virtual host as %2F."
+            f"The broker's URL is not of the form {schemes[0]}://HOST[:PORT], or {schemes[1]}://"
+            " for TLS. With AMQP /VHOST may follow: write a / within that name as %2F."
         )
     return str(bare), url.user, url.password
 

@@ -45,7 +45,7 @@ def test_waits():
 
 
 def test_keys():
-    """L30: a sequence has one key in a stream, another if made anew; the time is checked."""
+    """L30: a sequence has another key in a stream created again; the check is its time."""
     one = Sequences("s", "monday").positions([1, 2], [10, 20])
     assert one == Sequences("s", "monday").positions([1, 2], [10, 20])
     assert one.part(1, 2) == Sequences("s", "monday").positions([2], [20])
