@@ -111,12 +111,12 @@ def test_the_columns_table_is_whole():
     for names, kind, *where in table(SPARK, "Columns"):
         known = (html.unescape(kind), *map(bool, where))
         here |= dict.fromkeys(re.findall(r"\w+", names), known)
-    types = {**columns.STORED, **columns.DELIVERED, **columns.BROWSED}
+    types = {**columns.STORED, **schema.STREAMED, **columns.BROWSED}
     written = (*columns.PUBLISHABLE, *schema.ROUTING)
     assert here == {
         name: (
             from_arrow_type(types[name][1]).simpleString() if name in types else "string",
-            name in columns.DELIVERED,
+            name in schema.STREAMED,
             name in columns.BROWSED,
             name in written,
         )

@@ -49,6 +49,12 @@ def find_session(broker: Broker, name: str) -> SessionInfo:
     return admin(broker).session(name)
 
 
+def messages_left(broker: Broker, session: str) -> int:
+    """The messages in the queues of a session, in any state; raises as `find_session`."""
+    queues = map(admin(broker).queue, find_session(broker, session).queues)
+    return sum(each.ready + each.unacked + each.delayed + each.staged for each in queues)
+
+
 def _log_wait(error: AckqError, wait_s: float) -> None:
     if wait_s >= _LOGGED_WAIT_S:
         _log.warning("%s Trying again in %.0f s.", error, wait_s)

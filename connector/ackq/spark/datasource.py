@@ -46,7 +46,8 @@ class AckqDataSource(DataSource):
         from ackq.spark import schema  # noqa: PLC0415 - pyarrow
         from ackq.wire import columns  # noqa: PLC0415 - pyarrow
 
-        return schema.default(columns.DELIVERED)
+        several = len(check(self.options).get("endpoint", ())) > 1
+        return schema.default(schema.STREAMED if several else columns.DELIVERED)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The streaming source (K1, K2)."""

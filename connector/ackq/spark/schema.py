@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 # Routing columns of a write besides `routing_key`; they are not part of the message.
 ROUTING: Final = ("queue", "exchange")
 
+# The column with the endpoint of a row's broker, which no broker sends (S12).
+EDGE: Final = "edge"
+STREAMED: Final[Columns] = {**columns.DELIVERED, EDGE: (0, pa.string())}
+
 # Further types that a write takes: widening them loses nothing.
 _WIDENED: Final[dict[str, tuple[type[DataType], ...]]] = {
     "body": (BinaryType, StringType),

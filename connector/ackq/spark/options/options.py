@@ -8,7 +8,7 @@ of data sources imports it for every application.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final
 
 from ackq import limits
@@ -46,7 +46,19 @@ class SplitOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceOptions:
+class _Edges:
+    """The brokers of a query, one or several (S12)."""
+
+    edges: tuple[Broker, ...]
+
+    @property
+    def broker(self) -> Broker:
+        """The broker that is named first."""
+        return self.edges[0]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions(_Edges):
     """Options of a streaming read. Sizes are payload bytes; a limit of 0 means none.
 
     Attributes:
@@ -64,10 +76,10 @@ class SourceOptions:
         max_delay_ms: ... but at most until the oldest is this old.
         fail_on_data_loss: Whether a session that the broker has lost ends the query.
         accept_unread: Accept a batch whose rows no task has read (S11).
+        skip_away: Read the other edges while one does not answer.
         bounded: Whether an option gives one of the two maxima (K13).
     """
 
-    broker: Broker
     queues: tuple[str, ...]
     queue_pattern: str = ""
     exchange: str = ""
@@ -81,6 +93,7 @@ class SourceOptions:
     max_delay_ms: int = 0
     fail_on_data_loss: bool = True
     accept_unread: bool = False
+    skip_away: bool = False
     bounded: bool = False
     split: SplitOptions = SplitOptions()
 
@@ -97,7 +110,7 @@ class BrowseOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkOptions:
+class SinkOptions(_Edges):
     """Options of a write; one that is not None overrides the column of the same meaning.
 
     Attributes:
@@ -111,7 +124,6 @@ class SinkOptions:
         keep_changed: Treat a batch that was committed as another one as done (K3).
     """
 
-    broker: Broker
     queue: str | None = None
     exchange: str | None = None
     routing_key: str | None = None
@@ -125,7 +137,7 @@ class SinkOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class SettleOptions:
+class SettleOptions(_Edges):
     """Options of a write that settles messages of a session's lease (S6, K8).
 
     For fields that are None, the column of that name decides, if there is one.
@@ -138,7 +150,6 @@ class SettleOptions:
         discard: Whether REJECTED discards messages of a queue without a dead-letter queue.
     """
 
-    broker: Broker
     session: str = ""
     outcome: str | None = None
     reason: str | None = None
@@ -168,8 +179,12 @@ def source(options: Mapping[str, str]) -> SourceOptions:
     given = _given(values, SourceOptions)
     if least:
         given.setdefault("max_delay_ms", _MOST_DELAY_MS)
+    if "onEdgeAway" in values and len(values["endpoint"]) == 1:
+        raise _contradiction(
+            "onEdgeAway is set and endpoint names one broker", "it is for several; remove it"
+        )
     return SourceOptions(
-        broker=_broker(values),
+        edges=_brokers(values),
         queues=_queues(values),
         bounded=bool({"maxMessagesPerTrigger", "maxBytesPerTrigger"} & values.keys()),
         split=_split(values),
@@ -225,7 +240,7 @@ def sink(options: Mapping[str, str], use: Use) -> SinkOptions:
             "unroutableQueue is set with guarantee=at-least-once",
             "only a row of an exactly-once write can go to it; drop one of them",
         )
-    return SinkOptions(broker=_broker(values), **_given(values, SinkOptions))
+    return SinkOptions(edges=(_broker(values),), **_given(values, SinkOptions))
 
 
 def settles(options: Mapping[str, str]) -> bool:
@@ -244,7 +259,7 @@ def settle(options: Mapping[str, str]) -> SettleOptions:
                     f"{name} is set with settle={outcome}",
                     f"it is for {' and '.join(APPLIES_TO[name])}; remove it",
                 )
-    return SettleOptions(broker=_broker(values), **_given(values, SettleOptions))
+    return SettleOptions(edges=_brokers(values), **_given(values, SettleOptions))
 
 
 def _for(use: Use, options: Mapping[str, str]) -> Values:
@@ -262,6 +277,18 @@ def _for(use: Use, options: Mapping[str, str]) -> Values:
 
 
 def _broker(values: Values) -> Broker:
+    """The broker of a use that takes one."""
+    brokers = _brokers(values)
+    if len(brokers) > 1:
+        raise InvalidArgumentError(
+            "Option 'endpoint' names several brokers: only a streaming query has more than one."
+            " Name one.",
+            option="endpoint",
+        )
+    return brokers[0]
+
+
+def _brokers(values: Values) -> tuple[Broker, ...]:
     names = ("tlsCa", "tlsCert", "tlsKey")
     given = [each for name in names for each in (name, f"{name}Pem") if each in values]
     given += ["tlsServerName"] if "tlsServerName" in values else []
@@ -278,9 +305,18 @@ def _broker(values: Values) -> Broker:
         raise _contradiction("token and tokenFile are both set", "remove one of them")
     named = {each.field: values[each.option] for each in SETTINGS if each.option in values}
     security = Security(**{"tls": bool(given), **named})
-    security.check_endpoint(values["endpoint"])
     retry_ms = values.get("retryTimeout", limits.RETRY_TOTAL_MS)
-    return Broker(values["endpoint"], security, retry_ms)
+    return tuple(edge(Broker("", security, retry_ms), each) for each in values["endpoint"])
+
+
+def edge(broker: Broker, endpoint: str) -> Broker:
+    """The broker at another endpoint, with the same security and retries.
+
+    Raises:
+        InvalidArgumentError: The token would be sent there unencrypted (A4).
+    """
+    broker.security.check_endpoint(endpoint)
+    return replace(broker, endpoint=endpoint)
 
 
 def _split(values: Values) -> SplitOptions:

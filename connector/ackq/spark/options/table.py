@@ -61,7 +61,7 @@ def _of_security(setting: Setting) -> _Option:
 OPTIONS: Final = {
     option.name.lower(): option
     for option in (
-        _Option("endpoint", values.endpoint, _ALL),
+        _Option("endpoint", values.endpoints, _ALL),
         *map(_of_security, SETTINGS),
         _Option("retryTimeout", values.duration, _ALL),
         _Option("queue", values.text, _ALL - _SETTLE, "queue"),
@@ -77,6 +77,7 @@ OPTIONS: Final = {
         _Option("maxTriggerDelay", values.longest_wait, _STREAM, "max_delay_ms"),
         _Option("sessionTimeout", values.duration_or_never, _STREAM, "session_timeout_ms"),
         _Option("failOnDataLoss", values.flag, _STREAM, "fail_on_data_loss"),
+        _Option("onEdgeAway", values.hold_or_skip, _STREAM, "skip_away"),
         _Option("unreadBatch", values.fail_or_accept, _STREAM, "accept_unread"),
         _Option("minPartitions", values.count, _READ, "min_partitions"),
         _Option("maxBytesPerPartition", values.size, _READ, "max_bytes_per_partition"),

@@ -62,6 +62,14 @@ def endpoint(name: str, value: str) -> str:
     return value.strip()
 
 
+def endpoints(name: str, value: str) -> tuple[str, ...]:
+    """Addresses of one broker or several, separated by commas (S12)."""
+    found = tuple(endpoint(name, part) for part in value.split(","))
+    if len(set(found)) != len(found):
+        raise reject(name, value, "distinct endpoints, separated by commas")
+    return found
+
+
 def names(name: str, value: str) -> tuple[str, ...]:
     """Distinct names, separated by commas."""
     names = tuple(part.strip() for part in value.split(","))
@@ -152,6 +160,14 @@ def guarantee(name: str, value: str) -> Guarantee:
 def fail_or_keep(name: str, value: str) -> bool:
     """Whether to keep a batch that was committed before instead of failing."""
     return _instead_of_failing(name, value, "keep", "the batch that was committed before stays")
+
+
+def hold_or_skip(name: str, value: str) -> bool:
+    """Whether to go on without an edge that does not answer."""
+    text = value.strip().lower()
+    if text not in {"hold", "skip"}:
+        raise reject(name, value, "hold, or skip: the other edges are read")
+    return text == "skip"
 
 
 def fail_or_accept(name: str, value: str) -> bool:

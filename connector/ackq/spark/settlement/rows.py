@@ -27,6 +27,7 @@ from ackq.errors import InvalidArgumentError, SchemaError
 from ackq.spark.options import values
 from ackq.spark.options.options import APPLIES_TO, SettleOptions
 from ackq.spark.options.values import OUTCOMES
+from ackq.spark.schema import EDGE
 
 if TYPE_CHECKING:
     from ackq.v1 import sessions_pb2 as pb
@@ -35,6 +36,7 @@ _WHOLE: Final = (LongType, IntegerType, ShortType, ByteType)
 # Types that each column may have.
 _TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
     "delivery_tag": (LongType,),
+    EDGE: (StringType,),
     "outcome": (StringType,),
     "reason": (StringType,),
     "delay": (StringType, *_WHOLE),
@@ -55,11 +57,14 @@ _REASON_CHARACTERS: Final = 1_024
 def columns(options: SettleOptions, have: Iterable[str]) -> list[str]:
     """The columns that a settling write uses or requires.
 
-    `delivery_tag` always, `outcome` unless it is set by option; `reason` and `delay` if they exist,
-    apply to the outcome, and are not set by option.
+    `delivery_tag` always, `edge` with several edges, `outcome` unless it is set by option; `reason`
+    and `delay` if they exist, apply to the outcome, and are not set by option.
     """
     found, given = set(have), _set_by_option(options)
-    names = [name for name in ("delivery_tag", "outcome") if name not in given]
+    required = (
+        ("delivery_tag", EDGE, "outcome") if len(options.edges) > 1 else ("delivery_tag", "outcome")
+    )
+    names = [name for name in required if name not in given]
     for name in ("reason", "delay"):
         applies = options.outcome is None or options.outcome in APPLIES_TO[name]
         if name in found - given and applies:
@@ -86,6 +91,12 @@ def check(options: SettleOptions, schema: StructType) -> list[str]:
     for name in names:
         if name in _set_by_option(options):
             raise _set_twice(name)
+        if name == EDGE and name not in used:
+            raise SchemaError(
+                "Column 'edge' has no effect, as the option 'endpoint' names one broker. Name all"
+                " edges of the query, or leave the column out.",
+                column=name,
+            )
         if name not in used:
             raise SchemaError(
                 f"Column '{name}' has no effect with settle={options.outcome}: it is for"
@@ -104,7 +115,7 @@ def check(options: SettleOptions, schema: StructType) -> list[str]:
                 f"Column '{name}' is {found.simpleString()}; expected {expected}. "
                 + (
                     "Take it from the source as it is."
-                    if name == "delivery_tag"
+                    if name in {"delivery_tag", EDGE}
                     else f"Cast it, rename it, or set the option '{_option(name)}'."
                 ),
                 column=name,
@@ -139,6 +150,35 @@ def frames(
             waiting_bytes += part.nbytes
     if waiting:
         yield _groups(waiting)
+
+
+def by_edge(
+    endpoints: list[str], rows: Iterable[pa.RecordBatch]
+) -> dict[str, list[pa.RecordBatch]]:
+    """The rows of each edge, by the column `edge`.
+
+    Raises:
+        SchemaError: A row has no edge.
+        InvalidArgumentError: The endpoint of a row is none of the query's.
+    """
+    found: dict[str, list[pa.RecordBatch]] = {name: [] for name in endpoints}
+    for batch in rows:
+        names = batch.column(EDGE).cast(pa.string())
+        for name in names.unique().to_pylist():
+            if name is None:
+                raise SchemaError(
+                    "Column 'edge' is null, so these rows identify no messages. Keep the source's"
+                    " column, which a join or a union may have lost, or drop these rows.",
+                    column=EDGE,
+                )
+            if name not in found:
+                raise InvalidArgumentError(
+                    f"Column 'edge' is '{name}', which is none of the endpoints"
+                    f" {', '.join(endpoints)}. Name the query's edges as its source does.",
+                    column=EDGE,
+                )
+            found[name].append(batch.filter(pc.equal(names, name)))
+    return found
 
 
 def _uniform(options: SettleOptions, names: list[str], rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -293,8 +333,8 @@ def _shown(value: Any) -> str:
 def missing(name: str, names: list[str]) -> SchemaError:
     """The error for a required column that is not among `names`, the columns of the rows."""
     remedy = (
-        "Keep the source's column 'delivery_tag' in the query: it identifies the messages."
-        if name == "delivery_tag"
+        f"Keep the source's column '{name}' in the query: it identifies the messages."
+        if name in {"delivery_tag", EDGE}
         else "Add it, or settle all rows with one outcome: settle(df, 'rejected'),"
         " .option('settle', 'rejected')."
     )

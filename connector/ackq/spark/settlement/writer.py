@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ackq.client.connection.broker import Broker
-from ackq.errors import BrokerUnavailableError, InvalidArgumentError
+from ackq.errors import BrokerUnavailableError, InvalidArgumentError, SessionNotFoundError
 from ackq.spark import connections, task
 from ackq.spark.options.options import SettleOptions
 from ackq.spark.settlement import rows
@@ -40,11 +40,11 @@ class TaskSettled(WriterCommitMessage):
     Attributes:
         owner: The lease that it settles: a session's, or the one that a query's run reads for a
             batch.
-        stage: The sealed stage; None if the task had no rows.
+        stages: The sealed stages by endpoint; none of an edge of which the task had no rows.
     """
 
     owner: pb.LeaseOwner
-    stage: OutcomeStage | None
+    stages: dict[str, OutcomeStage]
 
 
 class AckqSettlementWriter(DataSourceArrowWriter):
@@ -87,32 +87,47 @@ class AckqSettlementWriter(DataSourceArrowWriter):
         now = task.current()
         now.check_run("settle")
         owner = _lease_owner(self._options.session, now)
-        frames = rows.frames(self._options, self._names, iterator)
-        first = next(frames, None)
-        if first is None:
-            return TaskSettled(owner, None)
-        stage = self._connect(self._options.broker).stage_outcomes(
-            owner,
-            secrets.token_bytes(_ID_BYTES),
-            now.label,
-            chain([first], frames),
-            discard=self._options.discard,
-        )
-        return TaskSettled(owner, stage)
+        batches: Mapping[str, Iterable[pa.RecordBatch]] = {self._options.broker.endpoint: iterator}
+        if len(self._options.edges) > 1:
+            batches = rows.by_edge([each.endpoint for each in self._options.edges], iterator)
+        stages: dict[str, OutcomeStage] = {}
+        for broker in self._options.edges:
+            frames = rows.frames(self._options, self._names, batches[broker.endpoint])
+            if (first := next(frames, None)) is not None:
+                stages[broker.endpoint] = self._connect(broker).stage_outcomes(
+                    owner,
+                    secrets.token_bytes(_ID_BYTES),
+                    now.label,
+                    chain([first], frames),
+                    discard=self._options.discard,
+                )
+        return TaskSettled(owner, stages)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Makes the outcomes of all tasks effective together; idempotent.
 
         A commit without rows counts: it replaces the outcomes of an older run of the batch (S6).
+        Several edges are committed one by one: the next run of the batch finishes a settle call
+        that a crash ended between two (S12).
 
         Raises:
-            StageMismatchError: A stage is missing or short; nothing became effective.
+            StageMismatchError: A stage is missing or short; nothing of it became effective.
             AckqError: As `write`.
         """
         owner, stages = _gathered(messages)
         if owner is None:
             return
-        answer = self._connect(self._options.broker).commit_outcomes(owner, stages)
+        for broker in self._options.edges:
+            named = stages.get(broker.endpoint, [])
+            try:
+                self._note(owner, self._connect(broker).commit_outcomes(owner, named))
+            except SessionNotFoundError:
+                # An edge without rows in the batch has no lease for it.
+                if named or len(self._options.edges) == 1:
+                    raise
+
+    def _note(self, owner: pb.LeaseOwner, answer: pb.CommitOutcomesResponse) -> None:
+        """Logs that the settled batch was accepted before."""
         if answer.accepted_before and owner.query_id:
             _log.info(
                 "Batch %d is run again and was accepted before; its earlier outcomes stay.",
@@ -130,19 +145,20 @@ class AckqSettlementWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drops the stages of this attempt; not retried, as the rest is dropped with the lease."""
         _, stages = _gathered(messages)
-        if not stages:
-            return
-        once = replace(self._options.broker, retry_ms=0)
-        try:
-            self._connect(once).abort_outcomes([stage.stage_id for stage in stages])
-        except BrokerUnavailableError as error:
-            _log.warning(
-                "%d stages of outcomes were not dropped, as no broker answered at %s (%s). They"
-                " are dropped when their batch is accepted.",
-                len(stages),
-                once.endpoint,
-                error.fields.get("cause"),
-            )
+        for broker in self._options.edges:
+            named = stages.get(broker.endpoint, [])
+            try:
+                if named:
+                    once = self._connect(replace(broker, retry_ms=0))
+                    once.abort_outcomes([stage.stage_id for stage in named])
+            except BrokerUnavailableError as error:
+                _log.warning(
+                    "%d stages of outcomes were not dropped, as no broker answered at %s (%s)."
+                    " They are dropped when their batch is accepted.",
+                    len(named),
+                    broker.endpoint,
+                    error.fields.get("cause"),
+                )
 
 
 def _lease_owner(session: str, now: Task) -> pb.LeaseOwner:
@@ -167,11 +183,15 @@ def _lease_owner(session: str, now: Task) -> pb.LeaseOwner:
 
 def _gathered(
     messages: list[WriterCommitMessage | None],
-) -> tuple[pb.LeaseOwner | None, list[OutcomeStage]]:
-    """The owner of the lease, and the stages by partition; a failed task has none."""
+) -> tuple[pb.LeaseOwner | None, dict[str, list[OutcomeStage]]]:
+    """The owner of the lease, and each edge's stages by partition; a failed task has none."""
     settled = [message for message in messages if isinstance(message, TaskSettled)]
     if not settled:
-        return None, []
+        return None, {}
     owner = settled[0].owner
     assert all(message.owner == owner for message in settled), "tasks of one write disagree on it"
-    return owner, [message.stage for message in settled if message.stage is not None]
+    stages: dict[str, list[OutcomeStage]] = {}
+    for message in settled:
+        for endpoint, stage in message.stages.items():
+            stages.setdefault(endpoint, []).append(stage)
+    return owner, stages

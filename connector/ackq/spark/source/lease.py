@@ -36,7 +36,7 @@ _log: Final = logging.getLogger("ackq.spark")
 
 # Number of attaches of one lease from which on its query is reported as stuck (S8).
 _ATTACHES_TO_REPORT: Final = 3
-_LOST: Final = (SessionNotFoundError, HistoryChangedError)
+LOST: Final = (SessionNotFoundError, HistoryChangedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class SessionDriver:
         self._check_queues(start)
         try:
             answer = self._session.advance(self._request(start, limits))
-        except _LOST as error:
+        except LOST as error:
             if start.is_opening or self._options.fail_on_data_loss:
                 raise
             _log.warning("%s failOnDataLoss is off: a new session is opened.", error)
@@ -178,7 +178,7 @@ class SessionDriver:
                     end_tag=end.tag,
                 )
             )
-        except _LOST as error:
+        except LOST as error:
             if not end.tag:
                 return None  # nothing was leased under it; the next advance opens it again (S9)
             if self._options.fail_on_data_loss:
@@ -200,8 +200,13 @@ class SessionDriver:
         _log_all(answer.warnings)
         return lease
 
-    def plan_empty(self, start: Offset) -> None:
-        """Reports that Spark planned a batch from `start` to `start`: one without rows (S11).
+    @property
+    def is_attached(self) -> bool:
+        """Whether the session has this process as its holder, as far as its answers show."""
+        return self._held is not None
+
+    def plan_empty(self, start: Offset, batches: int = 1) -> None:
+        """Reports that Spark planned batches from `start` to `start`: without rows (S11).
 
         No task of this source runs for such a batch, and a sink may record its id. The report is on
         the broker's disk when this returns, which is before Spark runs the batch.
@@ -210,7 +215,7 @@ class SessionDriver:
             FencedError: Another reader has the session.
             AckqError: As `advance`.
         """
-        self._planned += 1
+        planned = self._planned + batches
         self._session.attach(
             pb.AttachRequest(
                 session=start.session,
@@ -218,9 +223,10 @@ class SessionDriver:
                 holder=self._holder,
                 start_tag=start.tag,
                 end_tag=start.tag,
-                planned=self._planned,
+                planned=planned,
             )
         )
+        self._planned = planned
 
     def close(self) -> None:
         """Ends the liveness stream; the end of the process does so as well."""
@@ -260,7 +266,7 @@ class SessionDriver:
             )
         fenced: AckqError | None = self._hold.fenced if self._hold is not None else None
         # A lost session is left to the next call, which handles it.
-        if fenced is not None and not isinstance(fenced, _LOST):
+        if fenced is not None and not isinstance(fenced, LOST):
             raise fenced
 
     def _check_queues(self, start: Offset) -> None:
@@ -273,7 +279,7 @@ class SessionDriver:
             return
         try:
             found = self._find(start.session)
-        except _LOST:
+        except LOST:
             return  # left to the next call
         known = found.queues if found.incarnation == start.incarnation else ()
         if known and not any(self._reads(queue) for queue in known):

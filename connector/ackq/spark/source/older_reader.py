@@ -16,7 +16,7 @@ from ackq.errors import InvalidArgumentError, UnsupportedError
 from ackq.spark import connections
 from ackq.spark.options.options import SourceOptions
 from ackq.spark.source.lease import ReadLimits
-from ackq.spark.source.offset import OPENING, Offset
+from ackq.spark.source.offset import Offsets
 from ackq.spark.source.reader import AckqStreamReader
 from ackq.spark.source.subscription import subscribe
 
@@ -49,7 +49,7 @@ class OlderStreamReader(AckqStreamReader):
         schema: StructType,
         connect: Callable[[Broker], Session] = connections.session,
         find: Callable[[Broker, str], SessionInfo] = connections.find_session,
-        subscribe: Callable[[SourceOptions], None] = subscribe,
+        subscribe: Callable[[SourceOptions, Broker], None] = subscribe,
     ) -> None:
         super().__init__(options, schema, connect, find, subscribe)
         if not options.session:
@@ -58,7 +58,7 @@ class OlderStreamReader(AckqStreamReader):
                 " .option('session', NAME), with a name of its own for each query.",
                 argument="session",
             )
-        self._place = OPENING
+        self._place = Offsets()
         self._answered = False
         self._unplanned_opening = False
 
@@ -71,12 +71,14 @@ class OlderStreamReader(AckqStreamReader):
         """
         if self._unplanned_opening:
             self._unplanned_opening = False
-            return self._place.to_dict()
+            return self._place.to_dict(self._endpoints)
         opening = self._place.is_opening
-        end = super().latestOffset(self._place.to_dict(), self.getDefaultReadLimit())
-        self._place = Offset.from_dict(end)
+        start = self._place.to_dict(self._endpoints)
+        end = super().latestOffset(start, self.getDefaultReadLimit())
+        self._place = self._offsets(end)
         self._answered = True
-        self._unplanned_opening = opening and self._place.tag > 0
+        leased = any(place.tag for place in self._place.places.values())
+        self._unplanned_opening = opening and leased
         return end
 
     def partitions(
@@ -88,7 +90,7 @@ class OlderStreamReader(AckqStreamReader):
             UnsupportedError: Spark asked for an end before it gave the query's offset.
             AckqError: As `SessionDriver.lease`.
         """
-        last = Offset.from_dict(end)
+        last = self._offsets(end)
         if self._answered and last != self._place:
             raise UnsupportedError(
                 "Spark asked for the end of a batch before it passed the query's offset, because"

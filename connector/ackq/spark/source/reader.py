@@ -7,9 +7,10 @@ report a batch without rows (S11), and nothing depends on `stop`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
@@ -22,15 +23,16 @@ from ackq.spark.engine import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from ackq.spark.options.options import SourceOptions
-from ackq.spark.schema import check_read
+from ackq.spark.options.options import SourceOptions, edge
+from ackq.spark.schema import STREAMED, check_read
 from ackq.spark.source.checkpoint_proof import CheckpointProof
+from ackq.spark.source.edges import Edges
 from ackq.spark.source.fetch import LeaseRange, fetch
 from ackq.spark.source.lease import ReadLimits, SessionDriver
-from ackq.spark.source.offset import OPENING, VERSION, Offset
-from ackq.spark.source.partitions import split
+from ackq.spark.source.offset import VERSION, Offset, Offsets
+from ackq.spark.source.partitions import TagSpan, split
 from ackq.spark.source.subscription import subscribe
-from ackq.wire import columns
+from ackq.wire.answers import copied
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +54,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema: The columns wanted; the broker sends no others.
         connect: Returns the client of a broker.
         find: Returns a session by name, as recorded by the broker.
-        subscribe: Declares and binds the queue of a subscription.
+        subscribe: Declares and binds the queue of a subscription at a broker.
 
     Raises:
         SchemaError: `schema` has a column that the source does not have.
@@ -64,20 +66,20 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema: StructType,
         connect: Callable[[Broker], Session] = connections.session,
         find: Callable[[Broker, str], SessionInfo] = connections.find_session,
-        subscribe: Callable[[SourceOptions], None] = subscribe,
+        subscribe: Callable[[SourceOptions, Broker], None] = subscribe,
     ) -> None:
         self._options = options
-        self._names = check_read(schema, columns.DELIVERED)
+        self._names = check_read(schema, STREAMED)
         self._connect = connect
         self._find = find
         self._subscribe = subscribe
-        self._horizon: int | None = None
-        self._session_driver: SessionDriver | None = None
+        self._endpoints = [each.endpoint for each in options.edges]
+        self._edges: Edges | None = None
         self._proof = CheckpointProof()
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
         """The opening offset, the same for every query, so it may be asked for repeatedly."""
-        return OPENING.to_dict()
+        return Offsets().to_dict(self._endpoints)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The default read limit; never read-all, so that read-all means Trigger.Once."""
@@ -85,7 +87,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Bounds the run to the messages that are ready now (K5)."""
-        self._horizon = self._connect(self._options.broker).horizon()
+        self._sessions().bound()
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         """Accepts up to `start`, leases the next batch and returns its end (S4), in one RPC.
@@ -94,37 +96,35 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             UnsupportedError: The query tracks its progress asynchronously (K11).
-            AckqError: As `SessionDriver.advance` and, in the first call of a query, `subscribe`.
+            AckqError: As `Edges.advance` and, in the first call of a query, `subscribe`.
         """
-        begin = Offset.from_dict(start)
+        begin = self._offsets(start)
         self._proof.check(begin)
-        if begin.is_opening and self._options.exchange:
-            self._subscribe(self._options)
-        end = self._driver().advance(begin, self._read_limits(limit))
+        if self._options.exchange:
+            for broker in self._options.edges:
+                if begin.at(broker.endpoint).is_opening:
+                    self._subscribe(self._options, broker)
+        end = self._sessions().advance(begin, self._read_limits(limit))
         self._proof.answered(begin, end)
-        if self._horizon is not None and end.incarnation != begin.incarnation:
-            # An opening requeues the lease of the incarnation it replaces: ready only since then.
-            self.prepareForTriggerAvailableNow()
-        return end.to_dict()
+        return end.to_dict(self._endpoints)
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
         """The backlog as the last call of `latestOffset` saw it, for `lastProgress`; no RPC."""
-        if self._session_driver is None or self._session_driver.backlog is None:
-            return None
-        backlog = self._session_driver.backlog
-        report: dict[str, object] = {
-            "v": VERSION,
-            "ready": backlog.ready,
-            "unacked": backlog.unacked,
-            "oldest_age_ms": backlog.oldest_age_ms,
-            "redelivered": backlog.redelivered,
-            "attaches": self._session_driver.attaches,
-            "session": self._session_driver.session,
-            "lease_bytes": self._session_driver.lease_bytes,
+        edges = self._sessions()
+        reports = {name: found for name, each in edges.drivers.items() if (found := _report(each))}
+        if len(self._endpoints) == 1 or not reports:
+            return next(iter(reports.values()), None)
+        total: dict[str, Any] = {
+            key: (max if key in {"v", "oldest_age_ms", "attaches"} else sum)(
+                each[key] for each in reports.values()
+            )
+            for key in next(iter(reports.values())).keys() - {"session", "warning"}
         }
-        if self._session_driver.warning:
-            report["warning"] = self._session_driver.warning
-        return report
+        warnings = [each["warning"] for each in reports.values() if "warning" in each]
+        warnings += [f"Edge {name} is skipped: it does not answer." for name in sorted(edges.away)]
+        if warnings:
+            total["warning"] = " ".join(warnings)
+        return {**total, "edges": reports}
 
     def partitions(
         self, start: dict[str, object], end: dict[str, object]
@@ -134,24 +134,36 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             AckqError: As `SessionDriver.lease`.
         """
-        first, last = Offset.from_dict(start), Offset.from_dict(end)
-        if last.is_opening or first == last:
+        first, last = self._offsets(start), self._offsets(end)
+        ranges: list[LeaseRange] = []
+        for name, place in last.places.items():
+            ranges += self._ranges(name, first.start_of(name, place), place)
+        return ranges
+
+    def _ranges(self, name: str, first: Offset, last: Offset) -> list[LeaseRange]:
+        """The tasks of an edge; the edges share the cores."""
+        if first == last:
             return []
-        lease = self._driver().lease(first, last)
+        name = self._sessions().present_name(name, last)
+        lease = self._sessions().lease(name, first, last)
         if lease is None:
             return []
-        if not last.tag:
-            # The batch of an opening has no rows; its task reports the query and the batch.
-            return [LeaseRange(lease.session, lease.incarnation, lease.epoch, 0, 0, lease.key)]
+        spans = [TagSpan(0, 0)]  # an opening has no rows; its task reports the query and the batch
+        if last.tag:
+            edges = len(self._endpoints)
+            options, cores = self._options.split, -(-(os.cpu_count() or 1) // edges)
+            least = -(-options.min_partitions // edges)
+            spans = split(lease.spans, replace(options, min_partitions=least), cores)
         return [
-            LeaseRange(lease.session, lease.incarnation, lease.epoch, after, upto, lease.key)
-            for after, upto in split(lease.spans, self._options.split)
+            copied(LeaseRange, lease, after_tag=after, last_tag=upto, edge=name)
+            for after, upto in spans
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; runs on an executor, any number of times (S2)."""
         assert isinstance(partition, LeaseRange)
-        session = self._connect(self._options.broker)
+        broker = edge(self._options.broker, partition.edge or self._endpoints[0])
+        session = self._connect(broker)
         return fetch(session, partition, self._names, task.current())
 
     def commit(self, end: dict[str, object]) -> None:  # noqa: ARG002 - Spark's signature
@@ -162,29 +174,28 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             AckqError: As `SessionDriver.plan_empty`.
         """
-        empty = self._proof.committed()
-        if empty is not None:
-            self._driver().plan_empty(empty)
+        if empty := self._proof.committed():
+            self._sessions().plan_empty(empty)
 
     def stop(self) -> None:
         """Ends the liveness stream early; Spark usually kills the process instead."""
-        if self._session_driver is not None:
-            self._session_driver.close()
+        if self._edges is not None:
+            self._edges.close()
 
-    def _driver(self) -> SessionDriver:
-        if self._session_driver is None:
-            broker = self._options.broker
-            self._session_driver = SessionDriver(
-                self._options, self._connect(broker), partial(self._find, broker)
-            )
-        return self._session_driver
+    def _offsets(self, raw: dict[str, object]) -> Offsets:
+        return Offsets.from_dict(raw, self._endpoints)
+
+    def _sessions(self) -> Edges:
+        if self._edges is None:
+            self._edges = Edges(self._options, self._connect, self._find)
+        return self._edges
 
     def _read_limits(self, limit: ReadLimit) -> ReadLimits:
         options = self._options
         if isinstance(limit, ReadAllAvailable):
             return ReadLimits(max_messages=0, max_bytes=0, open_and_lease=True)
-        if self._horizon is not None:
-            return ReadLimits(options.max_messages, options.max_bytes, horizon=self._horizon)
+        if self._sessions().is_bounded:
+            return ReadLimits(options.max_messages, options.max_bytes)
         return ReadLimits(
             options.max_messages,
             options.max_bytes,
@@ -192,3 +203,21 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_delay_ms=options.max_delay_ms,
             wait_ms=limits.ADVANCE_WAIT_MS,
         )
+
+
+def _report(driver: SessionDriver) -> dict[str, Any]:
+    """The backlog of a session at its last advance; empty before the first."""
+    backlog = driver.backlog
+    if backlog is None:
+        return {}
+    report: dict[str, Any] = {
+        "v": VERSION,
+        "ready": backlog.ready,
+        "unacked": backlog.unacked,
+        "oldest_age_ms": backlog.oldest_age_ms,
+        "redelivered": backlog.redelivered,
+        "attaches": driver.attaches,
+        "session": driver.session,
+        "lease_bytes": driver.lease_bytes,
+    }
+    return {**report, "warning": driver.warning} if driver.warning else report

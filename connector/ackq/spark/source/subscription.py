@@ -9,10 +9,11 @@ from ackq.spark import connections
 
 if TYPE_CHECKING:
     from ackq.client import Admin
+    from ackq.client.connection.broker import Broker
     from ackq.spark.options.options import SourceOptions
 
 
-def subscribe(options: SourceOptions) -> None:
+def subscribe(options: SourceOptions, broker: Broker) -> None:
     """Declares the queue and binds it; a queue that exists keeps its properties and bindings.
 
     Raises:
@@ -21,8 +22,8 @@ def subscribe(options: SourceOptions) -> None:
         PermissionDeniedError: The token may not declare the queue or bind it.
         BrokerUnavailableError: The broker does not answer for `retryTimeout`.
     """
-    connections.wait_ready(options.broker)
-    admin = connections.admin(options.broker)
+    connections.wait_ready(broker)
+    admin = connections.admin(broker)
     (queue,) = options.queues
     keys = options.binding or (_every_key(admin, options.exchange),)
     try:

@@ -25,12 +25,12 @@ from ackq.spark.options.values import Guarantee
 BASE = {"endpoint": "broker:7070", "queue": "orders"}
 BROKER = Broker("broker:7070")
 SOURCE = SourceOptions(
-    broker=BROKER,
+    edges=(BROKER,),
     queues=("orders",),
     max_messages=limits.DEFAULT_MAX_MESSAGES_PER_TRIGGER,
     max_bytes=limits.DEFAULT_MAX_BYTES_PER_TRIGGER,
 )
-SINK = SinkOptions(broker=BROKER, queue="orders")
+SINK = SinkOptions(edges=(BROKER,), queue="orders")
 FILES = Security(tls=True, ca_pem="authority", cert="/cert.pem", key_pem="key")
 to_sink = partial(options.sink, use=Use.SINK)
 to_batch = partial(options.sink, use=Use.BATCH)
@@ -59,7 +59,7 @@ to_batch = partial(options.sink, use=Use.BATCH)
         (
             options.source,
             {"tlsCaPem": "authority", "tlsCert": "/cert.pem", "tlsKeyPem": "key"},
-            replace(SOURCE, broker=Broker("broker:7070", FILES)),
+            replace(SOURCE, edges=(Broker("broker:7070", FILES),)),
         ),
         # Q5: a browse reads from any position.
         (
@@ -80,7 +80,7 @@ to_batch = partial(options.sink, use=Use.BATCH)
                 "guarantee": "At-Least-Once",
             },
             SinkOptions(
-                broker=BROKER,
+                edges=(BROKER,),
                 exchange="events",
                 routing_key="",
                 mandatory=False,
@@ -166,18 +166,18 @@ def test_what_does_not_go_together(parse, given, part):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"settle": "column"}, SettleOptions(BROKER)),
-        ({"settle": "Accepted"}, SettleOptions(BROKER, outcome="accepted")),
+        ({"settle": "column"}, SettleOptions((BROKER,))),
+        ({"settle": "Accepted"}, SettleOptions((BROKER,), outcome="accepted")),
         (
             {"SETTLE": "rejected", "reason": "no such customer", "discard": "true"},
-            SettleOptions(BROKER, outcome="rejected", reason="no such customer", discard=True),
+            SettleOptions((BROKER,), outcome="rejected", reason="no such customer", discard=True),
         ),
         (
             {"settle": "failed", "delay": "30s", "session": "s", "reason": "r"},
-            SettleOptions(BROKER, session="s", outcome="failed", reason="r", delay_ms=30_000),
+            SettleOptions((BROKER,), session="s", outcome="failed", reason="r", delay_ms=30_000),
         ),
-        ({"settle": "released", "delay": "1"}, SettleOptions(BROKER, "", "released", None, 1)),
-        ({"settle": "column", "delay": "1500"}, SettleOptions(BROKER, delay_ms=1500)),
+        ({"settle": "released", "delay": "1"}, SettleOptions((BROKER,), "", "released", None, 1)),
+        ({"settle": "column", "delay": "1500"}, SettleOptions((BROKER,), delay_ms=1500)),
     ],
 )
 def test_settle_options(given, expected):
@@ -234,18 +234,20 @@ def test_source_all_options():
         "insecure": "true",
     }
     assert options.source(given) == SourceOptions(
-        broker=Broker(
-            "unix:/run/ackq",
-            Security(
-                tls=True,
-                ca="/ca.pem",
-                cert="/cert.pem",
-                key="/key.pem",
-                server_name="broker",
-                token_file="/token",
-                insecure=True,
+        edges=(
+            Broker(
+                "unix:/run/ackq",
+                Security(
+                    tls=True,
+                    ca="/ca.pem",
+                    cert="/cert.pem",
+                    key="/key.pem",
+                    server_name="broker",
+                    token_file="/token",
+                    insecure=True,
+                ),
+                retry_ms=1500,
             ),
-            retry_ms=1500,
         ),
         queues=("a", "b"),
         session="s",
@@ -399,7 +401,8 @@ def test_sparks_own_keys_are_passed_over(key):
         ("endpoint", "broker", "host:port"),
         ("endpoint", "broker:70700", "host:port"),
         ("endpoint", "http://broker:7070", "host:port"),
-        ("endpoint", "a:1,b:2", "host:port"),
+        ("endpoint", "a:1,a:1", "distinct"),
+        ("onEdgeAway", "wait", "hold, or skip"),
         ("queue", " ", "not empty"),
         ("queues", "a,,b", "separated by commas"),
         ("queues", "a,a", "distinct"),
@@ -427,6 +430,23 @@ def test_unreadable_value_names_option_value_and_form(key, value, part):
     assert caught.value.fields["option"] == key
     assert f"'{value}'" in str(caught.value)
     assert part in str(caught.value)
+
+
+def test_several_edges():
+    """S12: a streaming read and a settling write take several endpoints, others refuse them."""
+    given = {"endpoint": "a:1, b:2", "queue": "q", "onEdgeAway": "skip"}
+    parsed = options.source(given)
+    assert parsed.edges == (Broker("a:1"), Broker("b:2"))
+    assert (parsed.broker, parsed.skip_away) == (Broker("a:1"), True)
+    assert options.settle({"endpoint": "a:1,b:2", "settle": "column"}).edges == parsed.edges
+    with pytest.raises(InvalidArgumentError, match="names several brokers"):
+        options.browse({"endpoint": "a:1,b:2", "queue": "q"})
+    with pytest.raises(InvalidArgumentError, match="host:port"):
+        options.source({**given, "endpoint": "a:1,b"})
+    with pytest.raises(InvalidArgumentError, match="onEdgeAway is set and endpoint names one"):
+        options.source({**given, "endpoint": "a:1"})
+    with pytest.raises(InvalidArgumentError, match="elsewhere:1 in plain text"):
+        options.source({**given, "endpoint": "localhost:1,elsewhere:1", "token": "t"})
 
 
 def test_endpoint_with_a_password_is_refused_without_it():

@@ -20,7 +20,7 @@ from ackq.spark.settlement import rows
 from ackq.v1 import consuming_pb2 as pb
 
 BROKER = Broker("b:1")
-BY_COLUMN = SettleOptions(BROKER)
+BY_COLUMN = SettleOptions((BROKER,))
 KINDS = {
     "binary": BinaryType(),
     "double": DoubleType(),
@@ -56,7 +56,7 @@ def schema(ddl):
 
 def test_constants():
     """S6: one outcome, reason and delay for all rows; batches share a frame."""
-    options = SettleOptions(BROKER, outcome="failed", reason="late", delay_ms=5)
+    options = SettleOptions((BROKER,), outcome="failed", reason="late", delay_ms=5)
     assert groups(options, batch([3, 1]), batch([]), batch([2])) == [(FAILED, "late", 5, [3, 1, 2])]
 
 
@@ -93,16 +93,16 @@ def test_columns_that_are_used():
 )
 def test_column_that_an_option_would_hide(options, ddl, part):
     """S6, C14: a column whose value an option sets for all rows is refused, not ignored."""
-    options = SettleOptions(BROKER, **options)
+    options = SettleOptions((BROKER,), **options)
     with pytest.raises(SchemaError, match=part):
         rows.check(options, schema(f"delivery_tag long, {ddl}"))
 
 
 def test_column_that_means_nothing():
     """S6: a column without effect is ignored in a query's rows, and refused in a write."""
-    options = SettleOptions(BROKER, outcome="rejected")
+    options = SettleOptions((BROKER,), outcome="rejected")
     assert rows.columns(options, ["delivery_tag", "delay", "body"]) == ["delivery_tag"]
-    fixed = SettleOptions(BROKER, outcome="rejected", reason="r")
+    fixed = SettleOptions((BROKER,), outcome="rejected", reason="r")
     assert rows.columns(fixed, ["delivery_tag", "reason", "body"]) == ["delivery_tag"]
     with pytest.raises(
         SchemaError, match="'delay' has no effect with settle=rejected: it is for f"
@@ -112,7 +112,7 @@ def test_column_that_means_nothing():
 
 def test_delays_as_texts():
     """C14: a text delay has a unit, or is in milliseconds."""
-    options = SettleOptions(BROKER, outcome="released")
+    options = SettleOptions((BROKER,), outcome="released")
     rows = batch([1, 2, 3, 4], delay=["30s", "1500", None, "30000 ms"])
     assert groups(options, rows) == [
         (RELEASED, "", 30_000, [1, 4]),
@@ -137,7 +137,7 @@ def test_last_row_of_a_tag_counts():
 def test_frames_are_bounded():
     """I6: a frame has about 1 MiB of rows, however large Spark's batches are."""
     rows = 300_000
-    options = SettleOptions(BROKER, outcome="rejected")
+    options = SettleOptions((BROKER,), outcome="rejected")
     made = frames(options, batch(range(1, rows + 1)), batch(range(rows + 1, rows + 6)))
     assert sum(len(group.tags) for frame in made for group in frame) == rows + 5
     assert len(made) > 5

@@ -4,12 +4,14 @@ import pickle
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ackq.client import OutcomeStage
 from ackq.errors import (
     BrokerUnavailableError,
     InvalidArgumentError,
+    SchemaError,
+    SessionNotFoundError,
 )
 from ackq.spark.options import options
 from ackq.spark.settlement.writer import AckqSettlementWriter, TaskSettled
@@ -30,9 +32,11 @@ class FakeClient:
         self.retry_ms = []
         self.fails_with = None
         self.accepted_before = False
+        self.answers = ()
 
     def __call__(self, connection):
         self.retry_ms.append(connection.retry_ms)
+        self.endpoint = connection.endpoint
         return self
 
     def stage_outcomes(self, owner, stage_id, label, groups, *, discard):
@@ -48,9 +52,9 @@ class FakeClient:
         self._do("abort", stage_ids)
 
     def _do(self, *what):
-        if self.fails_with is not None:
+        if self.fails_with is not None and self.endpoint not in self.answers:
             raise self.fails_with
-        self.did.append(what)
+        self.did.append(what if self.endpoint == "b:1" else (self.endpoint, *what))
 
 
 @pytest.fixture
@@ -77,7 +81,7 @@ def test_task_stages_for_its_query(client, runs_as, writer):
     messages = [writer().write(rows([1, 2], [3])) for _ in range(2)]
     assert client.did == [("stage", OWNER, IN_FOREACH.label, [[[1, 2, 3]]], False)] * 2
     assert [message.owner for message in messages] == [OWNER] * 2
-    first, second = (message.stage for message in messages)
+    first, second = (message.stages["b:1"] for message in messages)
     assert (first.tags, len(first.stage_id)) == (3, 16)
     assert first.stage_id != second.stage_id
     assert pickle.loads(pickle.dumps(messages)) == messages  # noqa: S301
@@ -101,7 +105,7 @@ def test_a_batch_that_was_accepted_before(client, writer, caplog, owner, level):
     """K2: logged as INFO in a query, as WARNING if only the session is named."""
     caplog.set_level("INFO")
     client.accepted_before = True
-    writer().commit([TaskSettled(owner, ONE)])
+    writer().commit([TaskSettled(owner, {"b:1": ONE})])
     assert [record.levelname for record in caplog.records] == [level]
     assert "accepted before" in caplog.text
 
@@ -109,24 +113,59 @@ def test_a_batch_that_was_accepted_before(client, writer, caplog, owner, level):
 def test_task_without_rows(client, runs_as, writer):
     """S6: a task without rows stages nothing."""
     runs_as(IN_FOREACH)
-    assert writer().write(rows([])) == TaskSettled(OWNER, None)
+    assert writer().write(rows([])) == TaskSettled(OWNER, {})
     assert client.did == []
 
 
 def test_commit_names_the_winners_in_order(client, writer):
     """S6: one commit names the stages of all tasks in order; without rows it replaces others."""
-    writer().commit([TaskSettled(OWNER, ONE), TaskSettled(OWNER, None), TaskSettled(OWNER, TWO)])
-    writer().commit([TaskSettled(OWNER, None), TaskSettled(OWNER, None)])
+    writer().commit(
+        [TaskSettled(OWNER, {"b:1": ONE}), TaskSettled(OWNER, {}), TaskSettled(OWNER, {"b:1": TWO})]
+    )
+    writer().commit([TaskSettled(OWNER, {}), TaskSettled(OWNER, {})])
     assert client.did == [("commit", OWNER, [ONE, TWO]), ("commit", OWNER, [])]
 
 
 def test_abort_asks_once(client, writer, caplog):
     """S6: an abort drops its own stages, and does not wait for an absent broker."""
-    writer().abort([None, TaskSettled(OWNER, ONE)])
-    for nothing in ([], [None], [TaskSettled(OWNER, None)]):
+    writer().abort([None, TaskSettled(OWNER, {"b:1": ONE})])
+    for nothing in ([], [None], [TaskSettled(OWNER, {})]):
         writer().abort(nothing)
     assert client.did == [("abort", [ONE.stage_id])]
     assert client.retry_ms == [0]
     client.fails_with = BrokerUnavailableError("gone", cause="refused")
-    writer().abort([None, TaskSettled(OWNER, ONE)])
+    writer().abort([None, TaskSettled(OWNER, {"b:1": ONE})])
     assert "1 stages of outcomes were not dropped" in caplog.text
+
+
+def test_rows_are_settled_at_their_edges(client, runs_as):
+    """S12: a task stages at each edge of its rows, and the commit goes to all edges."""
+    runs_as(IN_FOREACH)
+    by_edge = StructType([*SCHEMA, StructField("edge", StringType())])
+    parsed = options.settle({"endpoint": "b:1,c:1,d:1", "settle": "rejected"})
+    several = AckqSettlementWriter(parsed, by_edge, client)
+    batch = pa.record_batch({"delivery_tag": [1, 1, 2], "edge": ["c:1", "b:1", "c:1"]})
+    message = several.write(iter([batch]))
+    assert client.did == [
+        ("stage", OWNER, IN_FOREACH.label, [[[1]]], False),
+        ("c:1", "stage", OWNER, IN_FOREACH.label, [[[1, 2]]], False),
+    ]
+    client.did.clear()
+    # An edge without rows in the batch knows no lease for it; one with rows must.
+    client.fails_with, client.answers = SessionNotFoundError("none"), ("b:1", "c:1")
+    several.commit([message])
+    assert [each[0] for each in client.did] == ["commit", "c:1"]
+    client.answers = ("b:1",)
+    with pytest.raises(SessionNotFoundError):
+        several.commit([message])
+    for edge, error in (("e:1", InvalidArgumentError), (None, SchemaError)):
+        with pytest.raises(error, match="Column 'edge' is"):
+            several.write(
+                iter(
+                    [pa.record_batch({"delivery_tag": [1], "edge": pa.array([edge], pa.string())})]
+                )
+            )
+    with pytest.raises(SchemaError, match="'edge' is missing"):
+        AckqSettlementWriter(parsed, SCHEMA, client)
+    with pytest.raises(SchemaError, match="'edge' has no effect"):
+        AckqSettlementWriter(options.settle({"endpoint": "b:1", "settle": "rejected"}), by_edge)

@@ -40,7 +40,7 @@ def batch(**arrays):
 )
 def test_routing(given, have, expected):
     """The destination of rows follows from options first, then from columns."""
-    assert routing(SinkOptions(HERE, **given), have) == expected
+    assert routing(SinkOptions((HERE,), **given), have) == expected
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_routing(given, have, expected):
 def test_routing_refused(given, have, part):
     """A write without exactly one way to route its rows is refused before it starts."""
     with pytest.raises(InvalidArgumentError, match=part):
-        routing(SinkOptions(HERE, **given), have)
+        routing(SinkOptions((HERE,), **given), have)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_routing_refused(given, have, part):
 )
 def test_rows_become_messages(given, columns, expected):
     """P12: options beat columns; rows are split by exchange, in order within each."""
-    mapping = RowMapping.plan(SinkOptions(HERE, **given), of(*columns))
+    mapping = RowMapping.plan(SinkOptions((HERE,), **given), of(*columns))
     assert list(mapping.messages(batch(**columns))) == expected
 
 
@@ -109,7 +109,7 @@ def test_rows_become_messages(given, columns, expected):
 def test_row_without_address_or_body(given, name, values, said):
     """A row whose queue, exchange or body is null fails its task; the error names the row."""
     columns = {"body": [b"1", b"2"], name: values}
-    mapping = RowMapping.plan(SinkOptions(HERE, **given), of(*columns))
+    mapping = RowMapping.plan(SinkOptions((HERE,), **given), of(*columns))
     with pytest.raises(SchemaError, match=said) as caught:
         list(mapping.messages(batch(**columns)))
     assert caught.value.fields["column"] == name

@@ -5,30 +5,44 @@ import json
 import pytest
 
 from ackq.errors import CheckpointMismatchError, OffsetVersionError
-from ackq.spark.source.offset import OPENING, Offset
+from ackq.spark.source.offset import Offset, Offsets
+
+ORDERS = Offset("orders", "ab12", 10**15)
+PLACE = '"session": "orders", "incarnation": "ab12", "tag": 1000000000000000}'
 
 
 @pytest.mark.parametrize(
-    ("offset", "text"),
+    ("places", "endpoints", "text"),
     [
-        (OPENING, '{"v": 1}'),
+        ({}, ["a:1"], '{"v": 1}'),
+        ({}, ["a:1", "b:1"], '{"v": 1}'),
+        ({"a:1": ORDERS}, ["a:1"], '{"v": 1, ' + PLACE),
         (
-            Offset("orders", "ab12", 10**15),
-            '{"v": 1, "session": "orders", "incarnation": "ab12", "tag": 1000000000000000}',
+            {"b:1": ORDERS, "a:1": ORDERS},
+            ["b:1", "a:1"],
+            f'{{"v": 2, "edges": {{"a:1": {{{PLACE}, "b:1": {{{PLACE}}}}}',
         ),
+        ({"b:1": ORDERS}, ["a:1", "b:1"], f'{{"v": 2, "edges": {{"b:1": {{{PLACE}}}}}'),
     ],
 )
-def test_round_trip(offset, text):
-    """An offset always has the same text, as Spark compares offsets as strings."""
-    assert json.dumps(offset.to_dict()) == text
-    assert Offset.from_dict(json.loads(text)) == offset
+def test_round_trip(places, endpoints, text):
+    """S12: an offset always has the same text, as Spark compares offsets as strings."""
+    offsets = Offsets(places)
+    assert json.dumps(offsets.to_dict(endpoints)) == text
+    assert Offsets.from_dict(json.loads(text), endpoints) == offsets
+
+
+def test_a_place_without_endpoint_is_that_of_the_first():
+    """S12: a checkpoint of one broker goes on with several."""
+    raw = {"v": 1, "session": "orders", "incarnation": "ab12", "tag": 10**15}
+    assert Offsets.from_dict(raw, ["b:1", "a:1"]) == Offsets({"b:1": ORDERS})
 
 
 def test_newer_version():
     """A checkpoint of a newer ackq is refused, whatever else it holds."""
     with pytest.raises(OffsetVersionError) as caught:
-        Offset.from_dict({"v": 2, "lease": "x"})
-    assert caught.value.fields == {"version": "2", "known": "1"}
+        Offsets.from_dict({"v": 3, "lease": "x"}, ["a:1"])
+    assert caught.value.fields == {"version": "3", "known": "2"}
 
 
 @pytest.mark.parametrize(
@@ -47,6 +61,10 @@ def test_newer_version():
         {"v": 1, "session": "s", "incarnation": "i", "tag": 3, "more": 1},
         {"v": 1, "session": "s", "incarnation": "i", "tag": True},
         {"v": 1, "session": "s", "incarnation": "i", "tag": (1 << 62) + 1},
+        {"v": 2},
+        {"v": 2, "edges": {}},
+        {"v": 2, "edges": {"a:1": {"session": "s", "incarnation": "i"}}},
+        {"v": 2, "edges": {"a:1": {"session": "s", "incarnation": "i", "tag": 1}}, "more": 1},
         [1],
         None,
     ],
@@ -54,4 +72,4 @@ def test_newer_version():
 def test_foreign_offset(raw):
     """An offset that ackq did not write is refused as that of another source."""
     with pytest.raises(CheckpointMismatchError, match="another source"):
-        Offset.from_dict(raw)
+        Offsets.from_dict(raw, ["a:1"])

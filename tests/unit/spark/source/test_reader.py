@@ -64,12 +64,12 @@ def test_a_subscription_is_made_before_the_session_is_opened(session, advanced):
         SCHEMA,
         lambda _broker: session,
         session.find,
-        lambda wanted: made.append((wanted, list(session.asked))),
+        lambda wanted, broker: made.append((wanted, broker, list(session.asked))),
     )
     session.answers.extend((advanced(0), advanced(1)))
     reader.latestOffset(START, MAX)
     reader.latestOffset(at(0), MAX)
-    assert made == [(parsed, [])]
+    assert made == [(parsed, parsed.broker, [])]
     assert (parsed.queues, parsed.exchange, parsed.binding) == (("mine",), "e", ("a.#", "b"))
     assert list(session.asked[0].queues) == ["mine"]
 

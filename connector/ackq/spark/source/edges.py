@@ -1,0 +1,272 @@
+"""The edges of a query, one broker or several: drives their sessions together (S12).
+
+Invariant: an edge's place changes only by an answer of this edge. A call that fails for one edge
+may have succeeded at others; it is repeated as it was, since each step is idempotent (S4).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ackq.client.connection.broker import Broker
+from ackq.errors import AckqError, BrokerUnavailableError, CheckpointMismatchError
+from ackq.spark import connections
+from ackq.spark.options.options import SourceOptions, edge
+from ackq.spark.source.lease import LOST, OutstandingLease, ReadLimits, SessionDriver
+from ackq.spark.source.offset import OPENING, Offset, Offsets
+
+if TYPE_CHECKING:
+    from ackq.client import Session
+    from ackq.info import SessionInfo
+
+T = TypeVar("T")
+_log: Final = logging.getLogger("ackq.spark")
+# Accepts and leases nothing: no message is as old as the journal.
+_NO_LEASE: Final = ReadLimits(max_messages=1, max_bytes=1, horizon=1)
+
+
+class Edges:
+    """Drives the sessions of one query, with one `SessionDriver` for each edge.
+
+    Args:
+        options: The source's options.
+        connect: Returns the client of a broker.
+        find: Returns a session by name, as recorded by the broker.
+
+    Attributes:
+        drivers: The driver of each edge that was called, by endpoint.
+        away: The edges that did not answer their last call.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        connect: Callable[[Broker], Session],
+        find: Callable[[Broker, str], SessionInfo],
+    ) -> None:
+        self._options = options
+        self._connect = connect
+        self._find = find
+        self._names = [each.endpoint for each in options.edges]
+        self._horizons: dict[str, int] | None = None
+        # Places of edges in planned batches without rows of them, and the number of batches.
+        self._unreported: dict[str, tuple[Offset, int]] = {}
+        self._are_removed_checked = False
+        self._pool: ThreadPoolExecutor | None = None
+        self.drivers: dict[str, SessionDriver] = {}
+        self.away: set[str] = set()
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether `bound` was called."""
+        return self._horizons is not None
+
+    def bound(self) -> None:
+        """Bounds the run to the messages that are ready now (K5)."""
+        self._horizons = self._each(
+            self._names, lambda name: self._connect(self._broker(name)).horizon()
+        )
+
+    def advance(self, start: Offsets, limits: ReadLimits) -> Offsets:
+        """Accepts up to `start` at each edge and leases the next messages.
+
+        Returns:
+            The ends of the outstanding leases; the place in `start` at an edge without one.
+
+        Raises:
+            CheckpointMismatchError: An edge that is no longer named has messages.
+            BrokerUnavailableError: An edge does not answer; with `onEdgeAway=skip`, none does.
+            AckqError: As `SessionDriver.advance`.
+        """
+        places = dict(start.places)
+        if not self._are_removed_checked:
+            self._remove(places)
+            self._are_removed_checked = True
+        ends = places
+        # The first call does not wait, as one edge may have messages and another none.
+        for wait_ms in (0, limits.wait_ms) if len(self._names) > 1 else (limits.wait_ms,):
+            ends = {**places, **self._advance(places, replace(limits, wait_ms=wait_ms))}
+            if ends != places or not limits.wait_ms:
+                break
+        opened = (end.incarnation != start.at(name).incarnation for name, end in ends.items())
+        if self._horizons is not None and any(opened):
+            # An opening requeues the lease of the incarnation it replaces: ready only since then.
+            self.bound()
+        return Offsets(ends)
+
+    def lease(self, name: str, start: Offset, end: Offset) -> OutstandingLease | None:
+        """The lease of an edge in a batch, for which an edge that is away is waited for.
+
+        Raises:
+            AckqError: As `SessionDriver.lease`.
+        """
+        call = partial(self._called, name, lambda: self._driver(name).lease(start, end))
+        try:
+            return call()
+        except BrokerUnavailableError:
+            if not self._options.skip_away:
+                raise
+            connections.wait_ready(edge(self._options.broker, name))
+            return call()
+
+    def plan_empty(self, unchanged: Mapping[str, Offset]) -> None:
+        """Reports that Spark planned a batch to the edges that have no rows in it (S11).
+
+        Raises:
+            AckqError: As `SessionDriver.plan_empty`.
+        """
+        for name, place in unchanged.items():
+            before = self._unreported.get(name, (place, 0))[1]
+            self._unreported[name] = place, before + 1
+        self._report()
+
+    def close(self) -> None:
+        """Ends the liveness streams early."""
+        for driver in self.drivers.values():
+            driver.close()
+
+    def _advance(self, places: Mapping[str, Offset], limits: ReadLimits) -> dict[str, Offset]:
+        """The new places; an edge that was away when the run was bounded is not read in it."""
+        horizons = dict.fromkeys(self._names, 0) if self._horizons is None else self._horizons
+        share = _share(limits, len(self._names))
+        self._report()
+
+        def advance(name: str) -> Offset:
+            bounded = replace(share, horizon=horizons[name])
+            return self._driver(name).advance(places.get(name, OPENING), bounded)
+
+        return self._each([name for name in horizons if name not in self._unreported], advance)
+
+    def _report(self) -> None:
+        """Reports planned batches; an edge that is skipped stays unreported and leases nothing."""
+
+        def report(name: str) -> None:
+            driver, (place, batches) = self._driver(name), self._unreported[name]
+            if not driver.is_attached:
+                driver.advance(place, _NO_LEASE)
+            driver.plan_empty(place, batches)
+
+        for name in self._each(list(self._unreported), report, need_one=False):
+            del self._unreported[name]
+
+    def _each(
+        self, names: Iterable[str], call: Callable[[str], T], *, need_one: bool = True
+    ) -> dict[str, T]:
+        """Calls edges at once; their answers, without those that are skipped as they are away.
+
+        Raises:
+            AckqError: As the call; with `need_one` also if all edges are away.
+        """
+        if len(self._names) == 1:
+            return {name: call(name) for name in names}
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(len(self._names), "ackq-edge")
+        futures = {
+            name: self._pool.submit(self._called, name, partial(call, name)) for name in names
+        }
+        errors = {name: error for name, each in futures.items() if (error := each.exception())}
+        for error in errors.values():
+            if not (self._options.skip_away and isinstance(error, BrokerUnavailableError)):
+                raise error
+        for name, error in errors.items():
+            if name not in self.away:
+                _log.warning("Edge %s is skipped until it answers: %s", name, error)
+        self.away = (self.away - futures.keys()) | errors.keys()
+        if need_one and errors and len(errors) == len(futures):
+            connections.wait_ready(edge(self._options.broker, self._names[0]))
+            return self._each(names, call)
+        return {name: each.result() for name, each in futures.items() if name not in errors}
+
+    def _called(self, name: str, call: Callable[[], T]) -> T:
+        """Calls an edge; with several an error names it."""
+        try:
+            return call()
+        except AckqError as error:
+            if len(self._names) > 1 and not isinstance(error, BrokerUnavailableError):
+                error.message = f"Edge {name}: {error.message}"
+            raise
+
+    def _driver(self, name: str) -> SessionDriver:
+        if name not in self.drivers:
+            broker, options = self._broker(name), self._options
+            if name not in self._names:
+                options = replace(options, fail_on_data_loss=True)  # never opened again
+            self.drivers[name] = SessionDriver(
+                options, self._connect(broker), partial(self._find, broker)
+            )
+        return self.drivers[name]
+
+    def _broker(self, name: str) -> Broker:
+        """A named edge, or one of the checkpoint's; without retries where it may be skipped."""
+        broker = edge(self._options.broker, name)
+        skipped = self._options.skip_away and name in self._names
+        return replace(broker, retry_ms=0) if skipped else broker
+
+    def _remove(self, places: dict[str, Offset]) -> None:
+        """Removes the places of edges that are no longer named, or moves them to a new name."""
+        for name in places.keys() - set(self._names):
+            place = places.pop(name)
+            present = self.present_name(name, place)
+            if present != name:
+                places[present] = place
+            else:
+                self._let_go(name, place)
+
+    def present_name(self, name: str, place: Offset) -> str:
+        """The endpoint at which an edge of the checkpoint is named now; itself, if it is removed.
+
+        Args:
+            name: The endpoint in the checkpoint.
+            place: The edge's place, by whose session it is known.
+        """
+        if name in self._names:
+            return name
+        return next((new for new in self._names if self._has(new, place)), name)
+
+    def _has(self, name: str, place: Offset) -> bool:
+        try:
+            return self._find(self._broker(name), place.session).incarnation == place.incarnation
+        except (*LOST, BrokerUnavailableError):
+            return False
+
+    def _let_go(self, name: str, place: Offset) -> None:
+        """Accepts the last batch of an edge that is no longer named, if it has no other messages.
+
+        Raises:
+            CheckpointMismatchError: It has messages, or does not answer.
+        """
+        driver = self._driver(name)
+        try:
+            end = driver.advance(place, _NO_LEASE)
+            left = end.tag - place.tag + connections.messages_left(self._broker(name), end.session)
+            why = f"has {left} messages in the queues that this query reads"
+        except (*LOST, BrokerUnavailableError) as error:
+            left, why = 1, f"does not show that it has no messages: {error}"
+            if not self._options.fail_on_data_loss:
+                _log.warning("Edge %s is removed. failOnDataLoss is off, and it %s", name, why)
+                left = 0
+        finally:
+            driver.close()
+        if left:
+            raise CheckpointMismatchError(
+                f"Edge {name} is in the checkpoint, the option 'endpoint' does not name it, and it"
+                f" {why}. Name it again until it is empty: run the query with"
+                " trigger(availableNow=True) while nothing publishes there, and remove it then."
+                " With failOnDataLoss=false an edge that is lost can be removed.",
+                endpoint=name,
+            )
+
+
+def _share(limits: ReadLimits, edges: int) -> ReadLimits:
+    """The limits of one edge among several; a limit of 0 means none."""
+    return replace(
+        limits,
+        max_messages=-(-limits.max_messages // edges),
+        max_bytes=-(-limits.max_bytes // edges),
+        min_messages=-(-limits.min_messages // edges),
+    )

@@ -1,0 +1,261 @@
+"""A query of several edges: what each is asked, when one is away, added, renamed or removed."""
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from ackq.errors import BrokerUnavailableError, CheckpointMismatchError, SessionNotFoundError
+from ackq.info import SessionInfo
+from ackq.spark import connections
+from ackq.spark.engine import ReadMaxRows
+from ackq.spark.options import options
+from ackq.spark.source.reader import AckqStreamReader
+from ackq.v1 import sessions_pb2 as pb
+from tests.unit.spark.source.conftest import FakeSession
+
+SCHEMA = StructType([StructField("delivery_tag", LongType()), StructField("edge", StringType())])
+MAX = ReadMaxRows(5)
+
+
+def at(**tags):
+    """The offset with the tags of edges, by the name of their host."""
+    edges = {f"{host}:1": place(tag, f"of {host}") for host, tag in tags.items()}
+    return {"v": 2, "edges": edges}
+
+
+def place(tag, incarnation):
+    return {"session": "s", "incarnation": incarnation, "tag": tag}
+
+
+class World:
+    """Edges by host, each a fake session, and the clients that the source made for them."""
+
+    def __init__(self):
+        self.edges = {}
+        self.made = []
+        self.waited = []
+        self.left = {}
+
+    def at(self, host):
+        return self.edges.setdefault(host, FakeSession())
+
+    def connect(self, broker):
+        self.made.append(broker)
+        return self.at(broker.endpoint[:-2])
+
+    def find(self, broker, name):
+        return self.at(broker.endpoint[:-2]).find(broker, name)
+
+    def answer(self, **tags):
+        """Prepares the next answer of edges: the end of a lease, or the answer itself."""
+        for host, tag in tags.items():
+            if isinstance(tag, int):
+                chunk = pb.LeaseChunk(last_tag=tag, payload_bytes=9)
+                tag = pb.AdvanceResponse(  # noqa: PLW2901
+                    session="s", incarnation=f"of {host}", epoch=1, end_tag=tag, chunks=[chunk]
+                )
+            self.at(host).answers.append(tag)
+
+    def away(self, *hosts):
+        self.answer(**{host: BrokerUnavailableError("No broker answers.") for host in hosts})
+
+    def starts(self, host):
+        """The start and the wait of each advance of an edge."""
+        return [
+            (each.start_tag, each.wait_ms)
+            for each in self.at(host).asked
+            if isinstance(each, pb.AdvanceRequest)
+        ]
+
+    def planned(self, host):
+        return [each.planned for each in self.at(host).asked if isinstance(each, pb.AttachRequest)]
+
+
+@pytest.fixture
+def world(monkeypatch):
+    world = World()
+    monkeypatch.setattr(connections, "wait_ready", world.waited.append)
+    monkeypatch.setattr(
+        connections, "messages_left", lambda broker, _name: world.left.get(broker.endpoint, 0)
+    )
+    return world
+
+
+@pytest.fixture
+def make(world):
+    def make_reader(endpoint="a:1,b:1", **given):
+        wanted = {"endpoint": endpoint, "queue": "q", "maxMessagesPerTrigger": "5", **given}
+        return AckqStreamReader(options.source(wanted), SCHEMA, world.connect, world.find)
+
+    return make_reader
+
+
+def test_each_edge_has_its_place_and_its_share(make, world):
+    """S12: all edges are asked, each with its place, and half of the maxima and the minimum."""
+    world.answer(a=7, b=20)
+    reader = make(minMessagesPerTrigger="3", maxBytesPerTrigger="1k")
+    assert reader.latestOffset(at(a=5, b=20), MAX) == at(a=7, b=20)
+    asked = [world.at(host).asked[0] for host in "ab"]
+    assert [each.start_tag for each in asked] == [5, 20]
+    assert [(each.max_messages, each.max_bytes, each.min_messages) for each in asked] == [
+        (3, 512, 2)
+    ] * 2
+    ranges = reader.partitions(at(a=5, b=20), at(a=7, b=20))
+    assert [(each.edge, each.after_tag, each.last_tag) for each in ranges] == [("a:1", 5, 7)]
+
+
+def test_an_idle_query_waits_at_all_edges(make, world):
+    """S12, K6: the first call does not wait; only if no edge has messages a second one does."""
+    world.answer(a=5, b=20)
+    world.answer(a=5, b=21)
+    assert make().latestOffset(at(a=5, b=20), MAX) == at(a=5, b=21)
+    assert [wait > 0 for _, wait in world.starts("a")] == [False, True]
+
+
+def test_an_edge_without_rows_is_told_of_the_batch(make, world):
+    """S11, S12: after Spark's commit the batch is reported to the edges whose place stayed."""
+    reader = make()
+    world.answer(a=7, b=20)
+    reader.latestOffset(at(a=5, b=20), MAX)
+    world.answer(b=pb.AttachResponse(epoch=1))
+    reader.commit(at(a=5, b=20))
+    assert (world.planned("a"), world.planned("b")) == ([], [1])
+
+
+def test_an_edge_that_is_away_holds_the_query(make, world):
+    """S12: without onEdgeAway=skip the query ends with the error that names the edge."""
+    world.answer(a=7)
+    world.away("b")
+    with pytest.raises(BrokerUnavailableError):
+        make().latestOffset(at(a=5, b=20), MAX)
+    assert {each.retry_ms for each in world.made} == {60_000}
+
+
+def test_an_edge_that_is_away_is_skipped(make, world, caplog):
+    """S12: its place stays, and the batches planned meanwhile are reported before it leases."""
+    reader = make(onEdgeAway="skip")
+    world.answer(a=7)
+    world.away("b")
+    assert reader.latestOffset(at(a=5, b=20), MAX) == at(a=7, b=20)
+    assert "Edge b:1 is skipped until it answers" in caplog.text
+    assert "Edge b:1 is skipped" in reader.reportLatestOffset()["warning"]
+    world.away("b")
+    reader.commit(at(a=5, b=20))
+    world.away("b")
+    world.answer(a=9)
+    assert reader.latestOffset(at(a=7, b=20), MAX) == at(a=9, b=20)
+    world.away("b")
+    reader.commit(at(a=7, b=20))
+    # It answers again: attached without a lease, told of both batches, then read.
+    world.answer(b=20)
+    world.answer(b=pb.AttachResponse(epoch=1))
+    world.answer(a=9, b=23)
+    assert reader.latestOffset(at(a=9, b=20), MAX) == at(a=9, b=23)
+    attach, report, lease = world.at("b").asked[-3:]
+    assert (attach.start_tag, attach.horizon) == (20, 1)
+    assert (report.start_tag, report.end_tag, report.planned) == (20, 20, 2)
+    assert (lease.start_tag, lease.horizon) == (20, 0)
+    assert "warning" not in reader.reportLatestOffset()
+    assert {each.retry_ms for each in world.made} == {0}
+
+
+def test_a_query_waits_while_all_edges_are_away(make, world):
+    """S12: with no edge to read the query waits for one, up to retryTimeout."""
+    world.away("a", "b")
+    world.answer(a=7, b=20)
+    assert make(onEdgeAway="skip").latestOffset(at(a=5, b=20), MAX) == at(a=7, b=20)
+    assert [(each.endpoint, each.retry_ms) for each in world.waited] == [("a:1", 60_000)]
+
+
+def test_a_batch_waits_for_its_edges(make, world):
+    """S12, K2: the rows of a planned batch are not skipped."""
+    world.away("b")
+    world.answer(b=pb.AttachResponse(epoch=2, chunks=[pb.LeaseChunk(last_tag=23)]))
+    ranges = make(onEdgeAway="skip").partitions(at(a=5, b=20), at(a=5, b=23))
+    assert [(each.edge, each.after_tag, each.last_tag) for each in ranges] == [("b:1", 20, 23)]
+    assert [each.endpoint for each in world.waited] == ["b:1"]
+
+
+def test_available_now_is_bounded_at_each_edge(make, world):
+    """S12, K5: an edge that was away at the start is not read in the run."""
+    reader = make(onEdgeAway="skip")
+    world.at("b").horizon = lambda: (_ for _ in ()).throw(BrokerUnavailableError("away"))
+    reader.prepareForTriggerAvailableNow()
+    world.answer(a=7)
+    assert reader.latestOffset(at(a=5, b=20), MAX) == at(a=7, b=20)
+    assert world.at("a").asked[-1].horizon == 77
+    assert world.at("b").asked == []
+
+
+def test_an_added_edge_opens(make, world):
+    """S12, S9: it has no place, so its session is opened; a version 1 place is the first's."""
+    world.answer(a=5, b=0)
+    old = {"v": 1, **place(5, "of a")}
+    end = make().latestOffset(old, MAX)
+    assert end == at(a=5, b=0)
+    assert world.at("b").asked[0].incarnation == ""
+    world.answer(b=pb.AttachResponse(epoch=1))
+    (opening,) = make().partitions(old, end)
+    assert (opening.edge, opening.last_tag) == ("b:1", 0)
+
+
+def test_a_renamed_edge_keeps_its_place(make, world):
+    """S12: a place under another endpoint belongs to the edge with the same incarnation."""
+    world.at("c").recorded = SessionInfo(incarnation="of b", queues=["q"])
+    world.at("a").recorded = SessionInfo(incarnation="of a", queues=["q"])
+    world.answer(a=5, c=SessionNotFoundError("asked"))
+    with pytest.raises(SessionNotFoundError):
+        make("a:1,c:1").latestOffset(at(a=5, b=20), MAX)
+    assert world.at("c").asked[0].start_tag == 20
+    assert world.at("b").asked == []
+
+
+@pytest.mark.parametrize(("end", "left"), [(20, 3), (22, 0)])
+def test_an_edge_with_messages_is_not_removed(make, world, end, left):
+    """S12: an outstanding lease or messages in its queues refuse the start, with the count."""
+    world.answer(b=end)
+    world.left["b:1"] = left
+    with pytest.raises(CheckpointMismatchError, match=rf"Edge b:1 .* has {left or 2} messages"):
+        make("a:1").latestOffset(at(a=5, b=20), MAX)
+    (asked,) = world.at("b").asked
+    assert (asked.start_tag, asked.horizon) == (20, 1)
+
+
+def test_an_empty_edge_is_removed(make, world):
+    """S12: its last batch is accepted, and its place goes."""
+    world.answer(a=7, b=20)
+    assert make("a:1").latestOffset(at(a=5, b=20), MAX) == {"v": 1, **place(7, "of a")}
+    assert world.starts("b") == [(20, 0)]
+
+
+@pytest.mark.parametrize("error", [SessionNotFoundError, BrokerUnavailableError])
+def test_a_lost_edge_is_removed_by_failondataloss(make, world, caplog, error):
+    """S12: an edge that does not answer is refused, and with failOnDataLoss=false left behind."""
+    world.answer(b=error("No broker answers at b:1."))
+    with pytest.raises(CheckpointMismatchError, match=r"b:1 .* does not show"):
+        make("a:1").latestOffset(at(a=5, b=20), MAX)
+    world.answer(a=7, b=error("No broker answers at b:1."))
+    reader = make("a:1", failOnDataLoss="false")
+    assert reader.latestOffset(at(a=5, b=20), MAX) == {"v": 1, **place(7, "of a")}
+    assert "Edge b:1 is removed" in caplog.text
+
+
+def test_the_backlog_is_that_of_all_edges(make, world):
+    """S12: `reportLatestOffset` has sums and each edge's own figures."""
+    for host, ready, age in (("a", 3, 10), ("b", 4, 70)):
+        backlog = pb.Backlog(ready=ready, oldest_age_ms=age)
+        answer = pb.AdvanceResponse(
+            session="s", incarnation=f"of {host}", epoch=1, end_tag=9, backlog=backlog
+        )
+        world.answer(**{host: answer})
+    reader = make()
+    reader.latestOffset(at(a=5, b=5), MAX)
+    report = reader.reportLatestOffset()
+    assert (report["ready"], report["oldest_age_ms"], report["v"]) == (7, 70, 1)
+    assert {name: each["ready"] for name, each in report["edges"].items()} == {"a:1": 3, "b:1": 4}
+
+
+def test_errors_name_the_edge(make, world):
+    """S12: an error of one of several edges says which one it is."""
+    world.answer(a=7, b=SessionNotFoundError("Session 's' is gone."))
+    with pytest.raises(SessionNotFoundError, match="Edge b:1: Session 's' is gone"):
+        make().latestOffset(at(a=5, b=20), MAX)
