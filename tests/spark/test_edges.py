@@ -1,13 +1,21 @@
-"""One query over two brokers with a real Spark: rows, settling, kills, an edge that goes."""
+"""Queries of two brokers with a real Spark: rows, settling, writes, kills, an edge that goes."""
 
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
+import pyarrow as pa
 import pytest
 
 import ackq_broker
+from ackq import client
 from ackq.client import Admin
 from ackq.spark import settle
+from ackq.spark.options import options as parse
+from ackq.spark.options.table import Use
+from ackq.spark.sink import edges as edges_module
+from ackq.spark.sink import stage
+from ackq.spark.sink.rows import RoutedBatch
+from ackq.spark.sink.stage import WriterBatch
 from tests.spark.conftest import Kit
 from tests.spark.ledger import ids, publish
 from tests.spark.versions import needs_start
@@ -28,6 +36,7 @@ class Edges:
         for admin in self.admins:
             admin.declare_queue("dead")
             admin.declare_queue("in", dead_letter_queue="dead")
+            admin.declare_queue("out")
 
     @property
     def endpoint(self):
@@ -39,6 +48,14 @@ class Edges:
     def source(self, **options):
         given = {"endpoint": self.endpoint, "queue": "in", "session": "job", **options}
         return self.spark.readStream.format("ackq").options(**given).load()
+
+    def bodies(self, queue="out"):
+        """The bodies in a queue of each edge, in order."""
+        found = []
+        for admin in self.admins:
+            batches = admin.browse(queue, columns=["body"]) if admin.plan_browse(queue) else []
+            found.append([body for batch in batches for body in batch.column(0).to_pylist()])
+        return found
 
     def accepted(self):
         """The accepted messages of each edge; nothing else is left there."""
@@ -136,3 +153,72 @@ def test_an_edge_is_added_and_removed(edges, run):
     edges.publish(B, ids(12, 12))
     assert run(alone.options(endpoint=b, **options).load()) == Counter([(b, "m-0012")])
     assert edges.accepted() == [6, 6]
+
+
+@needs_start
+def test_a_query_writes_to_all_edges_once(edges, spark, tmp_path):
+    """K14: each row is on one edge, by its key and in order, also when batches run again."""
+    names = ids(1, 60)
+    edges.publish(A, names[:40])
+    edges.publish(B, names[40:])
+    kit = Kit(spark, edges.brokers[A], None, tmp_path)
+    rows = edges.source(maxMessagesPerTrigger=20).selectExpr("body", "message_id")
+    for _ in range(3):
+        writer = rows.writeStream.format("ackq").trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(tmp_path / "cp"))
+        kit.run(writer.options(endpoint=edges.endpoint, queue="out", shardBy="message_id"))
+        last = max(int(each.name) for each in (tmp_path / "cp/commits").glob("[0-9]*"))
+        kit.forget("cp", "commits", last)  # the next start runs the last batch again
+    a, b = edges.bodies()
+    bodies = [f"body of {name}".encode() for name in names]
+    assert sorted(a + b) == bodies
+    assert min(len(a), len(b)) > 10
+    for found in (a, b):
+        for source in (bodies[:40], bodies[40:]):
+            assert [body for body in found if body in source] == sorted({*found} & {*source})
+    assert edges.accepted() == [40, 20]
+
+
+class DiedError(Exception):
+    """The driver ends at this call."""
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_a_write_is_finished_after_any_step(edges, monkeypatch, step):
+    """K14: the driver ends and an edge is killed; another run, with other rows, goes on."""
+    given = {"endpoint": edges.endpoint, "queue": "out"}
+    options = parse.sink(given, Use.SINK)
+
+    def rows(*counts):
+        """Parts of rows, which go to the edges in turn."""
+        for count in counts:
+            batch = pa.record_batch({"body": pa.array([b"%d" % count] * count, pa.binary())})
+            yield RoutedBatch(batch, "", "out")
+
+    calls = []
+    commit_batch = client.commit_batch
+
+    def call(broker, **fields):
+        if len(calls) == step:
+            edges.brokers[A if step % 2 else B].kill()
+            raise DiedError
+        calls.append(broker.endpoint)
+        return commit_batch(broker, **fields)
+
+    first = WriterBatch("query", 0, "run 1")
+    staged = stage.stage(options, first, "task", rows(2, 6))
+    monkeypatch.setattr(edges_module, "_each", lambda names, one: [one(each) for each in names])
+    monkeypatch.setattr(client, "commit_batch", call)
+    ended = suppress(DiedError) if step > 4 else pytest.raises(DiedError)
+    with ended:
+        stage.commit(options, first, {name: [each] for name, each in staged.items()})
+    monkeypatch.setattr(client, "commit_batch", commit_batch)
+    for broker in edges.brokers:
+        broker.restart()
+    second = WriterBatch("query", 0, "run 2")
+    staged = stage.stage(options, second, "task", rows(3, 5))
+    stage.commit(options, second, {name: [each] for name, each in staged.items()})
+    counts = tuple(len(found) for found in edges.bodies())
+    # Looks, prepare, commit, finish: from the commit on the first run's stages are the batch.
+    assert sorted(counts) == ([2, 6] if step >= 4 else [3, 5])
+    assert [admin.queue("out").staged for admin in edges.admins] == [0, 0]

@@ -394,11 +394,40 @@ class StagesDropped(Record, frozen=True, tag="stages_dropped"):
     stage_ids: tuple[bytes, ...]
 
 
+class StageRef(NamedTuple):
+    """A stage with its rows and bytes as its writer counted them."""
+
+    stage_id: bytes
+    rows: int
+    payload_bytes: int
+
+
+class EdgeStages(NamedTuple):
+    """The stages of a batch at another edge (K14)."""
+
+    endpoint: str
+    stages: tuple[StageRef, ...]
+
+
+class BatchPrepared(Record, frozen=True, tag="batch_prepared"):
+    """The named stages of a batch are kept until it is committed here, whatever runs (K14)."""
+
+    writer: str
+    batch_id: int
+    run_id: str
+    edges: str
+    at_us: int
+    stage_ids: tuple[bytes, ...]
+    single: bool = False
+    user: str = ""
+
+
 class BatchCommitted(Record, frozen=True, tag="batch_committed"):
     """The named stages became visible in this order; the `dropped` stages were dropped.
 
     The drops are applied after all parts. A `single` writer commits no other batch. `target` is the
-    writer's name for where the rows go; it is empty where the writer gave none.
+    writer's name for where the rows go; it is empty where the writer gave none. Of a batch written
+    to several edges, the record at its home has the stages at the others, and counts their rows.
     """
 
     writer: str
@@ -413,6 +442,8 @@ class BatchCommitted(Record, frozen=True, tag="batch_committed"):
     single: bool = False
     target: str = ""
     user: str = ""
+    edges: str = ""
+    others: tuple[EdgeStages, ...] = ()
 
 
 class BatchRepeated(Record, frozen=True, tag="batch_repeated"):
@@ -802,6 +833,7 @@ _AnyRecord = (
     | StageSealed
     | StagesDropped
     | BatchCommitted
+    | BatchPrepared
     | BatchRepeated
     | WriterForgotten
     | WriterAssigned

@@ -91,6 +91,7 @@ APPLY: Final[dict[type[Record], Callable[[State, int, Any], None]]] = {
     records.BlockStaged: writer_batches.apply_block_staged,
     records.StageSealed: writer_batches.apply_stage_sealed,
     records.StagesDropped: writer_batches.apply_stages_dropped,
+    records.BatchPrepared: writer_batches.apply_batch_prepared,
     records.BatchCommitted: writer_batches.apply_batch_committed,
     records.BatchRepeated: writer_batches.apply_batch_repeated,
     records.WriterForgotten: writers.apply_forgotten,

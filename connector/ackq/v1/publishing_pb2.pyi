@@ -269,7 +269,7 @@ class StageSealed(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
 
 class CommitBatchRequest(_message.Message):
-    __slots__ = ("writer", "batch_id", "run_id", "execution_id", "stages", "single", "target", "keep_changed")
+    __slots__ = ("writer", "batch_id", "run_id", "execution_id", "stages", "single", "target", "keep_changed", "prepare", "finish", "edges", "others")
     WRITER_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -278,6 +278,10 @@ class CommitBatchRequest(_message.Message):
     SINGLE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     KEEP_CHANGED_FIELD_NUMBER: _ClassVar[int]
+    PREPARE_FIELD_NUMBER: _ClassVar[int]
+    FINISH_FIELD_NUMBER: _ClassVar[int]
+    EDGES_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
     writer: str
     batch_id: int
     run_id: str
@@ -286,7 +290,19 @@ class CommitBatchRequest(_message.Message):
     single: bool
     target: str
     keep_changed: bool
-    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageReference, _Mapping]]] = ..., single: bool = ..., target: _Optional[str] = ..., keep_changed: bool = ...) -> None: ...
+    prepare: bool
+    finish: bool
+    edges: str
+    others: _containers.RepeatedCompositeFieldContainer[EdgeStages]
+    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageReference, _Mapping]]] = ..., single: bool = ..., target: _Optional[str] = ..., keep_changed: bool = ..., prepare: bool = ..., finish: bool = ..., edges: _Optional[str] = ..., others: _Optional[_Iterable[_Union[EdgeStages, _Mapping]]] = ...) -> None: ...
+
+class EdgeStages(_message.Message):
+    __slots__ = ("endpoint", "stages")
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    endpoint: str
+    stages: _containers.RepeatedCompositeFieldContainer[StageReference]
+    def __init__(self, endpoint: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageReference, _Mapping]]] = ...) -> None: ...
 
 class StageReference(_message.Message):
     __slots__ = ("stage_id", "rows", "payload_bytes")
@@ -299,14 +315,18 @@ class StageReference(_message.Message):
     def __init__(self, stage_id: _Optional[bytes] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
 
 class CommitBatchResponse(_message.Message):
-    __slots__ = ("rows", "repeated", "target")
+    __slots__ = ("rows", "repeated", "target", "edges", "others")
     ROWS_FIELD_NUMBER: _ClassVar[int]
     REPEATED_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
+    EDGES_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
     rows: int
     repeated: bool
     target: str
-    def __init__(self, rows: _Optional[int] = ..., repeated: bool = ..., target: _Optional[str] = ...) -> None: ...
+    edges: str
+    others: _containers.RepeatedCompositeFieldContainer[EdgeStages]
+    def __init__(self, rows: _Optional[int] = ..., repeated: bool = ..., target: _Optional[str] = ..., edges: _Optional[str] = ..., others: _Optional[_Iterable[_Union[EdgeStages, _Mapping]]] = ...) -> None: ...
 
 class AbortBatchRequest(_message.Message):
     __slots__ = ("writer", "batch_id", "stage_ids")

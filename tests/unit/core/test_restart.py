@@ -48,6 +48,12 @@ def busy(harness: Harness) -> None:
     harness.commit("owned", 0, user="alice")
     harness.do(c.AssignWriter("owned", "bob"))
     harness.commit("forgotten", 0)
+    kept = harness.stage("shared", 0, ["b"], name="kept")
+    harness.commit("shared", 0, kept, prepare=True, edges="x:1,y:1")
+    others = (c.EdgeStages("x:1", (kept,)),)
+    harness.commit(
+        "home", 0, harness.stage("home", 0, ["b"], name="home"), others=others, edges="x:1,y:1"
+    )
     harness.do(c.ForgetWriter("forgotten", force=True))
     harness.do(c.Unbind("x", "b", "k.*"))
     harness.do(c.PurgeQueue("ring"))

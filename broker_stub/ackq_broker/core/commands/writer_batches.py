@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands.decision import Command, Routes
-from ackq_broker.core.records import Expiry
+from ackq_broker.core.records import EdgeStages, Expiry, StageRef
 
 
 class BatchKey(NamedTuple):
@@ -86,14 +86,6 @@ class DropStage(Command):
     stage_id: bytes
 
 
-class StageRef(NamedTuple):
-    """A stage with its rows and bytes as its writer counted them."""
-
-    stage_id: bytes
-    rows: int
-    payload_bytes: int
-
-
 @dataclass(frozen=True, slots=True)
 class CommitBatch(Command):
     """Commits a writer's batch. Reply: `CommittedBatch`.
@@ -105,7 +97,12 @@ class CommitBatch(Command):
     Attributes:
         single: The writer commits no other batch, so that it can be forgotten.
         target: Where the rows go, as far as the writer fixes it; empty: nothing is compared.
-        keep_changed: Treat a repetition with another target, count or run as done.
+        keep_changed: Treat a repetition with another target, count or run as done; with `finish`,
+            pass over stages that an operator dropped.
+        prepare: Keep the stages until the batch is finished, and make nothing visible (K14).
+        finish: The batch is committed at its home.
+        edges: The edges of the batch; empty: one broker, or with `prepare` only a look.
+        others: At the home: the stages at the other edges.
     """
 
     writer: str
@@ -117,19 +114,26 @@ class CommitBatch(Command):
     target: str = ""
     keep_changed: bool = False
     user: str = ""
+    prepare: bool = False
+    finish: bool = False
+    edges: str = ""
+    others: tuple[EdgeStages, ...] = ()
 
     @property
     def rows(self) -> int:
         """Number of rows of all stages, as their writer counted them."""
-        return sum(stage.rows for stage in self.stages)
+        elsewhere = (stage.rows for edge in self.others for stage in edge.stages)
+        return sum(stage.rows for stage in self.stages) + sum(elsewhere)
 
 
 class CommittedBatch(NamedTuple):
-    """Reply to `CommitBatch`: the batch as committed, now or before."""
+    """Reply to `CommitBatch`: the batch as committed, now or before, or as prepared."""
 
     rows: int
     repeated: bool
     target: str = ""
+    edges: str = ""
+    others: tuple[EdgeStages, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,12 @@ def decide(writer: Writer, command: commands.CommitBatch, stale: tuple[bytes, ..
     if known is None if command.execution_id else command.run_id and at != command.batch_id:
         noted = records.BatchRepeated(command.writer, command.run_id, command.execution_id)
         changes = (*changes, noted)
-    return Decision(changes, CommittedBatch(writer.rows, True, writer.target))
+    return Decision(changes, committed(writer))
+
+
+def committed(writer: Writer) -> CommittedBatch:
+    """The batch committed last, as the reply to a repetition."""
+    return CommittedBatch(writer.rows, True, writer.target, writer.edges, writer.others)
 
 
 def _check_unchanged(writer: Writer, command: commands.CommitBatch) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from pyroaring import BitMap
 
 from ackq.errors import (
+    BatchChangedError,
     BatchNotFoundError,
     BatchOrderError,
     FencedError,
@@ -65,7 +66,11 @@ def open_stage(state: State, command: commands.OpenStage, now_us: int) -> Decisi
         )
     superseded: tuple[bytes, ...] = ()
     if writer is not None and command.run_id not in writer.runs:
-        superseded = tuple(sorted(state.stages_of.get(command.writer, ())))
+        superseded = tuple(
+            stage_id
+            for stage_id in sorted(state.stages_of.get(command.writer, ()))
+            if not state.stages[stage_id].prepared
+        )
     record = records.StageOpened(
         stage_id=command.stage_id,
         writer=command.writer,
@@ -191,7 +196,11 @@ def drop_stage(state: State, command: commands.DropStage, _now_us: int) -> Decis
 
 
 def abort_batch(state: State, command: commands.AbortBatch, _now_us: int) -> Decision:
-    """K3: drops the named stages of a batch; the batch may be repeated, and a commit stands."""
+    """K3: drops the named stages of a batch; the batch may be repeated, and a commit stands.
+
+    Prepared stages stay, unless nobody can run the write again: the batch may be committed at its
+    home (K14).
+    """
     writer = state.writers.get(command.writer)
     if writer is not None:
         writers.check_user(writer, command.user)
@@ -200,6 +209,7 @@ def abort_batch(state: State, command: commands.AbortBatch, _now_us: int) -> Dec
         for stage_id in dict.fromkeys(command.stage_ids)
         if (stage := state.stages.get(stage_id)) is not None
         and (stage.writer, stage.batch_id) == (command.writer, command.batch_id)
+        and not (stage.prepared and writer is not None and not writer.single)
     )
     return Decision((records.StagesDropped(named),) if named else (), len(named))
 
@@ -213,6 +223,16 @@ def drop_batch(state: State, command: commands.DropBatch, _now_us: int) -> Decis
             f"Batch {command.batch.batch_id} of writer '{command.batch.writer}' was not dropped: "
             f"it is being written by {plural(writing, 'task')} now. Stop the write, or force the "
             "drop: the commit of the batch is then refused.",
+            **command.batch._asdict(),
+        )
+    prepared = sum(stage.prepared for stage in found)
+    if prepared and not command.force:
+        edges = state.writers[command.batch.writer].preparing[1]
+        raise InUseError(
+            f"Batch {command.batch.batch_id} of writer '{command.batch.writer}' was not dropped: "
+            f"{plural(prepared, 'stage')} of it may be committed at another of its edges, {edges}. "
+            "Start the query, which commits or replaces them. If it will never run again, force "
+            "the drop: the rows are lost here if the batch was committed there.",
             **command.batch._asdict(),
         )
     record = records.StagesDropped(tuple(sorted(stage.stage_id for stage in found)))
@@ -240,12 +260,17 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
         if state.stages[stage_id].batch_id <= command.batch_id
     )
     if writer is not None and command.batch_id == last:
+        if command.prepare or writer.edges not in ("", command.edges):
+            return Decision(reply=repetition.committed(writer))
         return repetition.decide(writer, command, stale)
+    if command.prepare:
+        return _prepare(state, writer, command, now_us)
     named = _named_stages(state, command)
-    parts = [part for stage in named for block in stage.blocks for part in block.parts]
-    _check_targets(state, command, parts)
+    if not command.finish:
+        _check_edges(writer, command)
+        _check_targets(state, command, named)
     winners = {stage.stage_id for stage in named}
-    rows = sum(stage.rows for stage in named)
+    rows = command.rows
     record = records.BatchCommitted(
         writer=command.writer,
         batch_id=command.batch_id,
@@ -259,8 +284,50 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
         single=command.single,
         target=command.target,
         user=command.user,
+        edges=command.edges,
+        others=command.others,
     )
-    return Decision((record,), CommittedBatch(rows, False, command.target))
+    reply = CommittedBatch(rows, False, command.target, command.edges, command.others)
+    return Decision((record,), reply)
+
+
+def _prepare(
+    state: State, writer: Writer | None, command: commands.CommitBatch, now_us: int
+) -> Decision:
+    """K14: keeps the stages of a batch of several edges, so that its end here cannot fail."""
+    batch_id, edges = writer.preparing if writer is not None else (-1, "")
+    before = edges if batch_id == command.batch_id else ""
+    if not command.edges:
+        return Decision(reply=CommittedBatch(0, False, edges=before))
+    _check_edges(writer, command)
+    named = _named_stages(state, command)
+    _check_targets(state, command, named)
+    reply = CommittedBatch(0, False, edges=command.edges)
+    if before and all(stage.prepared for stage in named):
+        return Decision(reply=reply)
+    record = records.BatchPrepared(
+        writer=command.writer,
+        batch_id=command.batch_id,
+        run_id=command.run_id,
+        edges=command.edges,
+        at_us=now_us,
+        stage_ids=tuple(stage.stage_id for stage in named),
+        single=command.single,
+        user=command.user,
+    )
+    return Decision((record,), reply)
+
+
+def apply_batch_prepared(state: State, _sequence: int, record: records.BatchPrepared) -> None:
+    """Marks the stages of a prepared batch, which only its commit or an operator ends."""
+    writer = repetition.remember_run(state, record.writer, record.run_id)
+    writers.claim(writer, record.user)
+    writer.touched_us = record.at_us
+    writer.preparing = record.batch_id, record.edges
+    if writer.batch_id < 0:
+        writer.single = record.single
+    for stage_id in record.stage_ids:
+        state.stages[stage_id].prepared = True
 
 
 def apply_batch_committed(state: State, sequence: int, record: records.BatchCommitted) -> None:
@@ -276,13 +343,15 @@ def apply_batch_committed(state: State, sequence: int, record: records.BatchComm
     writer.rows = record.rows
     writer.single = record.single
     writer.touched_us = record.at_us
+    writer.edges, writer.others = record.edges, record.others
     visible = enqueue.Visible(record.at_us, sequence, durable=True)
     for stage_id in record.stage_ids:
         stage = state.stages[stage_id]
         assert stage.sealed
         for block in stage.blocks:
             for part in block.parts:
-                # Always true, except in the journal of a version that dropped such rows.
+                # False for a queue that was deleted before its batch was finished (K14), and in
+                # the journal of a version that dropped such rows.
                 if enqueue.takes_rows(state, part.queue_id):
                     enqueue.place(state, block.block_id, part, visible)
     # The stages' own references are released last, so that no block is dead in between.
@@ -411,6 +480,8 @@ def _named_stages(state: State, command: commands.CommitBatch) -> list[Stage]:
         else:
             found[stage.stage_id] = stage
             continue
+        if stage is None and command.finish and command.keep_changed:
+            continue
         raise StageMismatchError(
             f"Batch {command.batch_id} of writer '{command.writer}' was not committed, and nothing "
             f"of it is visible: its stage {reference.stage_id.hex()} {why}. Run the batch again.",
@@ -421,8 +492,24 @@ def _named_stages(state: State, command: commands.CommitBatch) -> list[Stage]:
     return list(found.values())
 
 
-def _check_targets(state: State, command: commands.CommitBatch, parts: list[RoutedRows]) -> None:
+def _check_edges(writer: Writer | None, command: commands.CommitBatch) -> None:
+    """K14: refuses a batch that another broker may have committed: BatchChangedError."""
+    batch_id, edges = writer.preparing if writer is not None else (-1, "")
+    if batch_id == command.batch_id and edges != command.edges:
+        raise BatchChangedError(
+            f"Batch {command.batch_id} of writer '{command.writer}' was prepared for the edges "
+            f"{edges}, one of which may have committed it, and was not committed for "
+            f"{command.edges or 'one broker'}. Run it with the previous edges: "
+            f".option('endpoint', '{edges}'). The next batch may have others.",
+            writer=command.writer,
+            batch=command.batch_id,
+            edges=edges,
+        )
+
+
+def _check_targets(state: State, command: commands.CommitBatch, named: list[Stage]) -> None:
     """K3: refuses rows for a deleted queue; when the batch is run again, it is routed again."""
+    parts = [part for stage in named for block in stage.blocks for part in block.parts]
     lost = sum(part.count for part in parts if not enqueue.takes_rows(state, part.queue_id))
     if lost:
         raise StageMismatchError(

@@ -140,8 +140,10 @@ def _is_abandoned(stage: Stage, writer: Writer, now_us: int) -> bool:
     """Whether a stage is past its retention.
 
     For a single write its latest activity counts: a task may write for hours after another one was
-    complete.
+    complete. A prepared stage waits for the end of its batch, which another broker may know (K14).
     """
+    if stage.prepared and not writer.single:
+        return False
     if now_us - stage.touched_us > limits.STAGE_RETENTION_S * _SECOND_US:
         return True
     idle_us = now_us - writer.touched_us

@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import BatchKey
-from ackq_broker.core.records import Holder, RoutedRows, TagOutcome
+from ackq_broker.core.records import EdgeStages, Holder, RoutedRows, TagOutcome
 from ackq_broker.core.state.block_references import BlockReferences
 from ackq_broker.core.state.channel import ChannelTags
 from ackq_broker.core.state.exchange import Exchange
@@ -105,7 +105,11 @@ class Publisher(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Stage(msgspec.Struct, forbid_unknown_fields=True):
-    """One task's rows of a writer's batch (K3); `touched_us` is when it last changed."""
+    """One task's rows of a writer's batch (K3); `touched_us` is when it last changed.
+
+    Attributes:
+        prepared: Whether it stays until its batch is committed (K14).
+    """
 
     stage_id: bytes
     writer: str
@@ -118,6 +122,7 @@ class Stage(msgspec.Struct, forbid_unknown_fields=True):
     payload_bytes: int = 0
     sealed: bool = False
     blocks: list[StagedRows] = msgspec.field(default_factory=list)
+    prepared: bool = False
 
     @property
     def batch(self) -> BatchKey:
@@ -138,6 +143,9 @@ class Writer(msgspec.Struct, forbid_unknown_fields=True):
             name for it; empty where that is not known.
         reached: By run, the batch that it last wrote or found written (K3).
         user: The user that owns it; empty: nobody (A10).
+        edges: The edges of the batch, if it was written to several, and `others` at its home: the
+            stages at the other ones (K14).
+        preparing: The batch that was prepared last, and its edges.
     """
 
     writer: str
@@ -152,6 +160,9 @@ class Writer(msgspec.Struct, forbid_unknown_fields=True):
     target: str = ""
     reached: dict[str, int] = msgspec.field(default_factory=dict)
     user: str = ""
+    edges: str = ""
+    others: tuple[EdgeStages, ...] = ()
+    preparing: tuple[int, str] = (-1, "")
 
 
 class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -13,7 +13,7 @@ from ackq.errors import InvalidArgumentError
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq.wire.answers import copied
-from ackq_broker.core import commands, views
+from ackq_broker.core import commands, records, views
 from ackq_broker.engine.engine import Engine
 from ackq_broker.engine.events import event
 from ackq_broker.security.callers import current
@@ -83,17 +83,29 @@ class PublishingService:
         check_identifier("run id", request.run_id)
         check_identifier("execution id", request.execution_id)
         check_identifier("target", request.target, _TARGET_BYTES)
+        check_identifier("edges", request.edges, _TARGET_BYTES)
         reply: commands.CommittedBatch = await self._engine.call(
             copied(
                 commands.CommitBatch,
                 request,
-                stages=tuple(copied(commands.StageRef, stage) for stage in request.stages),
+                stages=_references(request.stages),
+                others=tuple(
+                    records.EdgeStages(each.endpoint, _references(each.stages))
+                    for each in request.others
+                ),
                 user=current.get().user,
             )
         )
-        if reply.repeated:
+        if reply.repeated and not request.prepare:
             _log_repetition(request, reply)
-        return copied(pb.CommitBatchResponse, reply)
+        others = [
+            pb.EdgeStages(
+                endpoint=each.endpoint,
+                stages=[pb.StageReference(**stage._asdict()) for stage in each.stages],
+            )
+            for each in reply.others
+        ]
+        return copied(pb.CommitBatchResponse, reply, others=others)
 
     async def abort_batch(self, request: pb.AbortBatchRequest) -> pb.AbortBatchResponse:
         """Drops the named stages; does not undo a commit (K3)."""
@@ -166,9 +178,14 @@ class PublishingService:
         return pb.AssignWriterResponse(before=before)
 
 
+def _references(stages: Iterable[pb.StageReference]) -> tuple[records.StageRef, ...]:
+    return tuple(copied(records.StageRef, stage) for stage in stages)
+
+
 def _log_repetition(request: pb.CommitBatchRequest, before: commands.CommittedBatch) -> None:
     """Logs a repeated commit (K3), as a warning if the committed batch was a different one."""
-    staged = sum(stage.rows for stage in request.stages)
+    stages = [*request.stages, *(stage for edge in request.others for stage in edge.stages)]
+    staged = sum(stage.rows for stage in stages)
     same = (before.rows, before.target or request.target) == (staged, request.target)
     _log.log(
         logging.INFO if same else logging.WARNING,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import secrets
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
 import grpc
@@ -249,6 +249,10 @@ def commit_batch(
     single: bool = False,
     target: str = "",
     keep_changed: bool = False,
+    prepare: bool = False,
+    finish: bool = False,
+    edges: str = "",
+    others: Mapping[str, Sequence[Stage]] | None = None,
     retry_total_ms: int = limits.RETRY_TOTAL_MS,
     security: Security | None = None,
 ) -> pb.CommitBatchResponse:
@@ -269,6 +273,10 @@ def commit_batch(
             target, with another number of rows, or in a run that wrote an earlier batch is refused
             (K3). Empty: nothing is compared.
         keep_changed: Treat such a repetition as done instead; nothing is written.
+        prepare: Of a batch for several brokers: keep the stages until `finish` names them (K14).
+        finish: The batch is committed at its home, the first of its brokers to commit it.
+        edges: The batch's brokers, sorted, separated by commas; empty: one.
+        others: At the home: the stages at the other brokers, by endpoint.
         retry_total_ms: Give up after this time without an answer.
         security: Transport security.
 
@@ -292,13 +300,24 @@ def commit_batch(
         batch_id=batch_id,
         run_id=run_id,
         execution_id=execution_id,
-        stages=[pb.StageReference(**stage._asdict()) for stage in stages],
+        stages=_references(stages),
         single=single,
         target=target,
         keep_changed=keep_changed,
+        prepare=prepare,
+        finish=finish,
+        edges=edges,
+        others=[
+            pb.EdgeStages(endpoint=name, stages=_references(named))
+            for name, named in (others or {}).items()
+        ],
     )
     broker = Broker.of(endpoint, security, retry_total_ms)
     return _retried(broker, "CommitBatch", request, pb.CommitBatchResponse)
+
+
+def _references(stages: Sequence[Stage]) -> list[pb.StageReference]:
+    return [pb.StageReference(**stage._asdict()) for stage in stages]
 
 
 def abort_batch(

@@ -56,6 +56,15 @@ class _Edges:
         """The broker that is named first."""
         return self.edges[0]
 
+    @property
+    def endpoints(self) -> list[str]:
+        """Their endpoints, in this order."""
+        return [each.endpoint for each in self.edges]
+
+    def at(self, endpoint: str) -> Broker:
+        """The broker at an endpoint, named or not; errors as `edge`."""
+        return edge(self.broker, endpoint)
+
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions(_Edges):
@@ -122,6 +131,7 @@ class SinkOptions(_Edges):
         persistent: The delivery mode of every row (P12).
         txn_app_id: With `txn_version`, makes a batch write idempotent (K12).
         keep_changed: Treat a batch that was committed as another one as done (K3).
+        shard_by: The column that decides on a row's edge (K14); empty: the routing key.
     """
 
     queue: str | None = None
@@ -134,6 +144,7 @@ class SinkOptions(_Edges):
     txn_app_id: str | None = None
     txn_version: int | None = None
     keep_changed: bool = False
+    shard_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +251,11 @@ def sink(options: Mapping[str, str], use: Use) -> SinkOptions:
             "unroutableQueue is set with guarantee=at-least-once",
             "only a row of an exactly-once write can go to it; drop one of them",
         )
-    return SinkOptions(edges=(_broker(values),), **_given(values, SinkOptions))
+    if "shardBy" in values and len(values["endpoint"]) == 1:
+        raise _contradiction(
+            "shardBy is set and endpoint names one broker", "it is for several; remove it"
+        )
+    return SinkOptions(edges=_brokers(values), **_given(values, SinkOptions))
 
 
 def settles(options: Mapping[str, str]) -> bool:

@@ -90,6 +90,7 @@ OPTIONS: Final = {
         _Option("guarantee", values.guarantee, _WRITE, "guarantee"),
         _Option("unroutableQueue", values.text, _WRITE, "unroutable_queue"),
         _Option("changedBatch", values.fail_or_keep, _WRITE, "keep_changed"),
+        _Option("shardBy", values.text, _WRITE, "shard_by"),
         _Option("txnAppId", values.text, _BATCH, "txn_app_id"),
         _Option("txnVersion", values.whole, _BATCH, "txn_version"),
         _Option("settle", values.outcome, _SETTLE, "outcome"),

@@ -89,7 +89,7 @@ class AckqSettlementWriter(DataSourceArrowWriter):
         owner = _lease_owner(self._options.session, now)
         batches: Mapping[str, Iterable[pa.RecordBatch]] = {self._options.broker.endpoint: iterator}
         if len(self._options.edges) > 1:
-            batches = rows.by_edge([each.endpoint for each in self._options.edges], iterator)
+            batches = rows.by_edge(self._options.endpoints, iterator)
         stages: dict[str, OutcomeStage] = {}
         for broker in self._options.edges:
             frames = rows.frames(self._options, self._names, batches[broker.endpoint])

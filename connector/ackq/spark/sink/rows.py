@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import StringType
 
 from ackq.errors import InvalidArgumentError, SchemaError, UnsupportedError
 from ackq.spark.options.options import SinkOptions
-from ackq.spark.schema import check_write
+from ackq.spark.schema import ROUTING, check_write
 from ackq.wire import columns
 
 if TYPE_CHECKING:
@@ -103,11 +104,22 @@ class RowMapping:
         """The mapping for these options and columns.
 
         Raises:
-            SchemaError: A column is missing, unknown, or of the wrong type.
+            SchemaError: A column is missing, unknown, or of the wrong type, or `shardBy` names none
+                that has text.
             InvalidArgumentError: As `routing`.
         """
         check_write(schema)
         have = set(schema.fieldNames())
+        shard_by = options.shard_by
+        if shard_by and (
+            shard_by not in have - set(ROUTING)
+            or not isinstance(schema[shard_by].dataType, StringType)
+        ):
+            raise SchemaError(
+                f"Option 'shardBy' is '{shard_by}', which is no column of the messages with text:"
+                " name one of the rows' columns, such as message_id or routing_key.",
+                column=shard_by,
+            )
         skipped = {"routing_key"} | ({"persistent"} if options.persistent is not None else set())
         return cls(
             names=tuple(n for n in columns.PUBLISHABLE if n in have and n not in skipped),

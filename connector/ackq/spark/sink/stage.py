@@ -7,9 +7,10 @@ killed at any point, or run on after its batch was committed or aborted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 # Its names import gRPC at first use: Spark's planning workers make no call and start faster.
@@ -17,6 +18,7 @@ from ackq import client, limits
 from ackq.errors import BrokerUnavailableError
 from ackq.spark import connections
 from ackq.spark.options.options import SinkOptions
+from ackq.spark.sink import edges
 from ackq.spark.sink.rows import RoutedBatch
 
 if TYPE_CHECKING:
@@ -61,11 +63,11 @@ def target(options: SinkOptions) -> str:
 
 def stage(
     options: SinkOptions, batch: WriterBatch, label: str, parts: Iterator[RoutedBatch]
-) -> Stage | None:
-    """Uploads one task's rows as a stage, and seals it.
+) -> dict[str, Stage]:
+    """Uploads one task's rows as a stage at each edge that they go to, and seals them.
 
     Returns:
-        The stage, durable at the broker; None if there were no rows.
+        The stages by endpoint, durable at their brokers; none where there were no rows.
 
     Raises:
         UnroutableError: A row is unroutable, `mandatory` is on, and there is no `unroutableQueue`.
@@ -73,31 +75,31 @@ def stage(
         NackError: The broker refuses the rows, for the reason it gives.
         BrokerUnavailableError: No broker answers; the task may be retried.
     """
-    first = next(parts, None)
-    if first is None:
-        return None
-    # An interrupted upload cannot resume, and Spark retries a failed task at once: so a broker that
-    # restarts is waited for before anything is uploaded. It costs one call.
-    connections.wait_ready(options.broker)
-    writer = client.StageWriter(
-        options.broker,
-        writer=batch.writer,
-        batch_id=batch.batch_id,
-        run_id=batch.run_id,
-        label=label,
-        mandatory=options.mandatory,
-        unroutable_queue=options.unroutable_queue or "",
-        single=batch.single,
-    )
-    with writer:  # drops an upload that was not sealed
-        part: RoutedBatch | None = first
-        while part is not None:
-            writer.write(part.batch, exchange=part.exchange, routing_key=part.routing_key)
-            part = next(parts, None)
-        return writer.seal()
+    writers: dict[str, client.StageWriter] = {}
+    with ExitStack() as uploads:  # drops uploads that were not sealed
+        for name, part in edges.split(options.endpoints, options.shard_by, label, parts):
+            if name not in writers:
+                # An interrupted upload cannot resume, and Spark retries a failed task at once: so a
+                # broker that restarts is waited for before anything is uploaded: one more call.
+                broker = options.at(name)
+                connections.wait_ready(broker)
+                writers[name] = uploads.enter_context(
+                    client.StageWriter(
+                        broker,
+                        writer=batch.writer,
+                        batch_id=batch.batch_id,
+                        run_id=batch.run_id,
+                        label=label,
+                        mandatory=options.mandatory,
+                        unroutable_queue=options.unroutable_queue or "",
+                        single=batch.single,
+                    )
+                )
+            writers[name].write(part.batch, exchange=part.exchange, routing_key=part.routing_key)
+        return {name: writer.seal() for name, writer in writers.items()}
 
 
-def commit(options: SinkOptions, batch: WriterBatch, stages: Sequence[Stage]) -> None:
+def commit(options: SinkOptions, batch: WriterBatch, stages: Mapping[str, Sequence[Stage]]) -> None:
     """Makes the stages visible together, in this order, once per (writer, batch): idempotent (K3).
 
     A repeated commit publishes nothing; one that looks unintended is logged as a warning.
@@ -110,19 +112,28 @@ def commit(options: SinkOptions, batch: WriterBatch, stages: Sequence[Stage]) ->
         BatchChangedError: The batch was committed as another one, and `changedBatch` is not "keep".
         BrokerUnavailableError: No broker answers; committing again is safe.
     """
-    answer = client.commit_batch(
-        options.broker,
-        writer=batch.writer,
-        batch_id=batch.batch_id,
-        run_id=batch.run_id,
-        execution_id=batch.execution_id,
-        stages=stages,
-        single=batch.single,
-        target=target(options),
-        keep_changed=options.keep_changed,
-    )
-    if answer.repeated:
-        _warn_of_repetition(options, batch, sum(stage.rows for stage in stages), answer)
+
+    def call(name: str, named: Sequence[Stage], **fields: Any) -> CommitBatchResponse:
+        # Only the commit itself, at the home, belongs to one write of a version (K12).
+        own = fields.get("prepare") or fields.get("finish")
+        return client.commit_batch(
+            options.at(name),
+            writer=batch.writer,
+            batch_id=batch.batch_id,
+            run_id=batch.run_id,
+            execution_id="" if own else batch.execution_id,
+            stages=named,
+            single=batch.single,
+            target=target(options),
+            keep_changed=options.keep_changed,
+            **fields,
+        )
+
+    at = {name: stages.get(name, ()) for name in options.endpoints}
+    answer = edges.commit(batch.writer, at, call)
+    if answer is not None and answer.repeated:
+        rows = sum(stage.rows for named in stages.values() for stage in named)
+        _warn_of_repetition(options, batch, rows, answer)
 
 
 def _warn_of_repetition(
@@ -156,31 +167,32 @@ def _warn_of_repetition(
         )
 
 
-def abort(options: SinkOptions, batch: WriterBatch, stages: Sequence[Stage]) -> None:
+def abort(options: SinkOptions, batch: WriterBatch, stages: Mapping[str, Sequence[Stage]]) -> None:
     """Drops the stages of one attempt; the batch itself may be committed already, or run again.
 
     Not retried: the batch's next run drops stages that an abort leaves, and a query that stops must
     not wait for a broker that does not answer.
     """
-    try:
-        client.abort_batch(
-            replace(options.broker, retry_ms=0),
-            writer=batch.writer,
-            batch_id=batch.batch_id,
-            stage_ids=[stage.stage_id for stage in stages],
-        )
-    except BrokerUnavailableError as error:
-        _log.warning(
-            "%d stages of batch %d were not dropped, as no broker answered at %s (%s). They hold"
-            " room in their queues until %s, or until  ackq batch drop '%s' %d",
-            len(stages),
-            batch.batch_id,
-            options.broker.endpoint,
-            error.fields.get("cause"),
-            _end_of_stages(batch),
-            batch.writer,
-            batch.batch_id,
-        )
+    for name, named in stages.items():
+        try:
+            client.abort_batch(
+                replace(options.at(name), retry_ms=0),
+                writer=batch.writer,
+                batch_id=batch.batch_id,
+                stage_ids=[stage.stage_id for stage in named],
+            )
+        except BrokerUnavailableError as error:
+            _log.warning(
+                "%d stages of batch %d were not dropped, as no broker answered at %s (%s). They"
+                " hold room in their queues until %s, or until  ackq batch drop '%s' %d",
+                len(named),
+                batch.batch_id,
+                name,
+                error.fields.get("cause"),
+                _end_of_stages(batch),
+                batch.writer,
+                batch.batch_id,
+            )
 
 
 def _end_of_stages(batch: WriterBatch) -> str:
@@ -190,7 +202,7 @@ def _end_of_stages(batch: WriterBatch) -> str:
     return f"the batch runs again, or {limits.STAGE_RETENTION_S // 86_400} days have passed"
 
 
-def publish(options: SinkOptions, parts: Iterator[RoutedBatch]) -> int:
+def publish(options: SinkOptions, label: str, parts: Iterator[RoutedBatch]) -> int:
     """Publishes one task's rows and waits for all confirms (K4).
 
     Returns:
@@ -202,11 +214,18 @@ def publish(options: SinkOptions, parts: Iterator[RoutedBatch]) -> int:
         BrokerUnavailableError, OutcomeUnknownError: As named; the task may be retried.
     """
     rows = 0
-    with client.Publisher(options.broker, mandatory=options.mandatory) as publisher:
-        for part in parts:
-            publisher.publish_batch(
+    with ExitStack() as open_publishers:
+        publishers = {
+            each.endpoint: open_publishers.enter_context(
+                client.Publisher(each, mandatory=options.mandatory)
+            )
+            for each in options.edges
+        }
+        for name, part in edges.split(options.endpoints, options.shard_by, label, parts):
+            publishers[name].publish_batch(
                 part.batch, exchange=part.exchange, routing_key=part.routing_key
             )
             rows += part.batch.num_rows
-        publisher.flush()
+        for publisher in publishers.values():
+            publisher.flush()
     return rows

@@ -36,18 +36,18 @@ class TaskStaged(WriterCommitMessage):
 
     Attributes:
         batch: Its batch; Spark gives the driver no query id, so the message carries it.
-        stage: The sealed stage; None if the task had no rows.
+        stages: The sealed stages by endpoint; none where no row of the task goes.
         sized: Whether Spark computed the size of each row (`advice`).
     """
 
     batch: WriterBatch
-    stage: Stage | None
+    stages: dict[str, Stage]
     sized: bool = False
 
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return self.stage.rows if self.stage is not None else 0
+        return sum(stage.rows for stage in self.stages.values())
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _write(
     parts = (part for each in rows for part in mapping.messages(each))
     sized = advice.sizes_every_row()
     if options.guarantee is Guarantee.AT_LEAST_ONCE:
-        return TaskPublished(publish(options, parts), sized)
+        return TaskPublished(publish(options, label, parts), sized)
     return TaskStaged(batch, stage(options, batch, label, parts), sized)
 
 
@@ -178,8 +178,13 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[TaskStaged]:
     return [message for message in messages if isinstance(message, TaskStaged)]
 
 
-def _stages(staged: list[TaskStaged]) -> list[Stage]:
-    return [message.stage for message in staged if message.stage is not None]
+def _stages(staged: list[TaskStaged]) -> dict[str, list[Stage]]:
+    """The stages at each edge, by partition."""
+    found: dict[str, list[Stage]] = {}
+    for message in staged:
+        for name, sealed in message.stages.items():
+            found.setdefault(name, []).append(sealed)
+    return found
 
 
 def _batch(staged: list[TaskStaged]) -> WriterBatch:

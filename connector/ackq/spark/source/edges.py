@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ackq.client.connection.broker import Broker
 from ackq.errors import AckqError, BrokerUnavailableError, CheckpointMismatchError
 from ackq.spark import connections
-from ackq.spark.options.options import SourceOptions, edge
+from ackq.spark.options.options import SourceOptions
 from ackq.spark.source.lease import LOST, OutstandingLease, ReadLimits, SessionDriver
 from ackq.spark.source.offset import OPENING, Offset, Offsets
 
@@ -52,7 +52,7 @@ class Edges:
         self._options = options
         self._connect = connect
         self._find = find
-        self._names = [each.endpoint for each in options.edges]
+        self._names = options.endpoints
         self._horizons: dict[str, int] | None = None
         # Places of edges in planned batches without rows of them, and the number of batches.
         self._unreported: dict[str, tuple[Offset, int]] = {}
@@ -111,7 +111,7 @@ class Edges:
         except BrokerUnavailableError:
             if not self._options.skip_away:
                 raise
-            connections.wait_ready(edge(self._options.broker, name))
+            connections.wait_ready(self._options.at(name))
             return call()
 
     def plan_empty(self, unchanged: Mapping[str, Offset]) -> None:
@@ -178,7 +178,7 @@ class Edges:
                 _log.warning("Edge %s is skipped until it answers: %s", name, error)
         self.away = (self.away - futures.keys()) | errors.keys()
         if need_one and errors and len(errors) == len(futures):
-            connections.wait_ready(edge(self._options.broker, self._names[0]))
+            connections.wait_ready(self._options.at(self._names[0]))
             return self._each(names, call)
         return {name: each.result() for name, each in futures.items() if name not in errors}
 
@@ -203,7 +203,7 @@ class Edges:
 
     def _broker(self, name: str) -> Broker:
         """A named edge, or one of the checkpoint's; without retries where it may be skipped."""
-        broker = edge(self._options.broker, name)
+        broker = self._options.at(name)
         skipped = self._options.skip_away and name in self._names
         return replace(broker, retry_ms=0) if skipped else broker
 

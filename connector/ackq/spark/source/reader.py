@@ -23,7 +23,7 @@ from ackq.spark.engine import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from ackq.spark.options.options import SourceOptions, edge
+from ackq.spark.options.options import SourceOptions
 from ackq.spark.schema import STREAMED, check_read
 from ackq.spark.source.checkpoint_proof import CheckpointProof
 from ackq.spark.source.edges import Edges
@@ -73,7 +73,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._connect = connect
         self._find = find
         self._subscribe = subscribe
-        self._endpoints = [each.endpoint for each in options.edges]
+        self._endpoints = options.endpoints
         self._edges: Edges | None = None
         self._proof = CheckpointProof()
 
@@ -162,7 +162,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; runs on an executor, any number of times (S2)."""
         assert isinstance(partition, LeaseRange)
-        broker = edge(self._options.broker, partition.edge or self._endpoints[0])
+        broker = self._options.at(partition.edge or self._endpoints[0])
         session = self._connect(broker)
         return fetch(session, partition, self._names, task.current())
 

@@ -4,6 +4,7 @@ import pytest
 from pyroaring import BitMap64
 
 from ackq.errors import (
+    BatchChangedError,
     BatchNotFoundError,
     BatchOrderError,
     ExchangeNotFoundError,
@@ -233,3 +234,65 @@ def test_what_a_writer_may_not_do(
     with pytest.raises(error, match=told):
         harness.do(refused)
     assert staged(harness) == 2
+
+
+EDGES = "a:1,b:1"
+
+
+def test_prepared_stages_wait_for_their_batch(harness: Harness) -> None:
+    """K14: no newer run, abort, retention or restart ends them; the home may have the batch."""
+    kept = harness.stage("w", 1, ["q"], run_id="old", name="kept")
+    assert harness.commit("w", 1, kept, run_id="old", prepare=True, edges=EDGES).edges == EDGES
+    again = harness.decide(c.CommitBatch("w", 1, "old", "", (kept,), prepare=True, edges=EDGES))
+    assert not again.records
+    new = harness.stage("w", 1, ["q"], run_id="new", name="new")
+    assert harness.do(c.AbortBatch("w", 1, (kept.stage_id, new.stage_id))) == 1
+    harness.restart()
+    harness.housekeep_after(30 * DAY_US)
+    with pytest.raises(InUseError, match=f"1 stage of it may be committed at another .* {EDGES}"):
+        harness.do(c.DropBatch(c.BatchKey("w", 1)))
+    assert harness.browse("q") == []
+    assert harness.commit("w", 1, kept, run_id="new", finish=True, edges=EDGES).rows == 1
+    assert harness.browse("q") == ["kept0"]
+    assert harness.commit("w", 1, kept, run_id="new", finish=True, edges=EDGES).repeated
+
+
+def test_a_batch_prepared_for_other_edges_is_not_committed(harness: Harness) -> None:
+    """K14: one of those edges may have committed it, so a commit for others is refused."""
+    kept = harness.stage("w", 1, ["q"], name="kept")
+    harness.commit("w", 1, kept, prepare=True, edges=EDGES)
+    new = harness.stage("w", 1, ["q"], name="new")
+    for fields in ({}, {"edges": "b:1,c:1"}, {"prepare": True, "edges": "b:1,c:1"}):
+        with pytest.raises(BatchChangedError, match=f"prepared for the edges {EDGES}") as caught:
+            harness.commit("w", 1, new, **fields)
+        assert caught.value.fields["edges"] == EDGES
+    assert harness.commit("w", 1, prepare=True) == c.CommittedBatch(0, False, edges=EDGES)
+    assert harness.commit("w", 2, harness.stage("w", 2, ["q"], name="next")).rows == 1
+
+
+def test_the_home_records_the_stages_of_all_edges(harness: Harness) -> None:
+    """K14: every later commit of the batch, and a look, is answered by the record."""
+    mine, theirs = harness.stage("w", 1, ["q"], name="mine"), c.StageRef(b"t" * 16, 7, 70)
+    others = (c.EdgeStages("b:1", (theirs,)),)
+    first = harness.commit("w", 1, mine, edges=EDGES, others=others, target="t")
+    assert first == c.CommittedBatch(8, False, "t", EDGES, others)
+    known = first._replace(repeated=True)
+    again = (c.EdgeStages("b:1", (c.StageRef(b"u" * 16, 8, 80),)),)
+    assert harness.commit("w", 1, run_id="new", edges=EDGES, others=again, target="t") == known
+    assert harness.commit("w", 1, prepare=True) == known
+    # Other edges: what they find is not theirs to judge.
+    assert harness.commit("w", 1, run_id="new", edges="a:1", target="t") == known
+    with pytest.raises(BatchChangedError, match="8 rows for t by run run"):
+        harness.commit("w", 1, run_id="newer", edges=EDGES, target="t")
+
+
+def test_a_dropped_stage_is_passed_over_by_keep(harness: Harness) -> None:
+    """K14: an operator may force a drop; changedBatch=keep then finishes the batch without it."""
+    kept = harness.stage("w", 1, ["q"], name="kept")
+    harness.commit("w", 1, kept, prepare=True, edges=EDGES)
+    harness.do(c.DropBatch(c.BatchKey("w", 1), force=True))
+    with pytest.raises(StageMismatchError, match="does not exist"):
+        harness.commit("w", 1, kept, finish=True, edges=EDGES)
+    done = harness.commit("w", 1, kept, finish=True, edges=EDGES, keep_changed=True)
+    assert done == c.CommittedBatch(1, False, edges=EDGES)
+    assert harness.browse("q") == []

@@ -36,9 +36,15 @@ def test_a_task_knows_whether_its_rows_are_sized(monkeypatch, said, sized):
 @pytest.mark.parametrize(
     ("messages", "times"),
     [
-        ([TaskStaged(BATCH, Stage(b"1" * 16, 6_000, 1), True)] * 2, 1),
+        ([TaskStaged(BATCH, {"b:1": Stage(b"1" * 16, 6_000, 1)}, True)] * 2, 1),
         ([TaskPublished(6_000, True), TaskPublished(4_000, True), None], 1),
-        ([TaskStaged(BATCH, Stage(b"1" * 16, 60_000, 1), False), TaskStaged(BATCH, None, True)], 0),
+        (
+            [
+                TaskStaged(BATCH, {"b:1": Stage(b"1" * 16, 60_000, 1)}, False),
+                TaskStaged(BATCH, {}, True),
+            ],
+            0,
+        ),
         ([TaskPublished(9_999, True)], 0),
     ],
 )

@@ -100,10 +100,10 @@ def batch_writer(**given):
 def test_task_stages_and_seals(client, runs_as):
     """K3: a task's rows go to one stage of (query, batch), sealed before its id is returned."""
     runs_as(STREAMED)
-    assert stream_writer().write(rows()) == TaskStaged(MICRO_BATCH, None)
+    assert stream_writer().write(rows()) == TaskStaged(MICRO_BATCH, {})
     assert client.did == []
     message = stream_writer().write(rows(2, 0, 1))
-    assert message == TaskStaged(MICRO_BATCH, SEALED)
+    assert message == TaskStaged(MICRO_BATCH, {"b:1": SEALED})
     assert client.did == [
         ("ready", BROKER, 60),
         (
@@ -141,19 +141,24 @@ def test_commit_names_the_winners_in_order(client):
     other = Stage(b"t" * 16, 1, 10)
     batch = MICRO_BATCH
     stream_writer().commit(
-        [TaskStaged(batch, SEALED), TaskStaged(batch, None), TaskStaged(batch, other)], 4
+        [
+            TaskStaged(batch, {"b:1": SEALED}),
+            TaskStaged(batch, {}),
+            TaskStaged(batch, {"b:1": other}),
+        ],
+        4,
     )
     ((what, broker, fields),) = client.did
     assert (what, broker) == ("commit", BROKER)
     assert (fields["writer"], fields["batch_id"], fields["run_id"]) == ("query", 4, "run")
     assert fields["stages"] == [SEALED, other]
-    stream_writer().commit([TaskStaged(batch, None)], 5)
-    assert client.did[1][2]["stages"] == []
+    stream_writer().commit([TaskStaged(batch, {})], 5)
+    assert list(client.did[1][2]["stages"]) == []
 
 
 def test_abort_names_only_its_own_stages(client):
     """K3: an abort drops only the stages of this attempt."""
-    stream_writer().abort([None, TaskStaged(MICRO_BATCH, SEALED)], 4)
+    stream_writer().abort([None, TaskStaged(MICRO_BATCH, {"b:1": SEALED})], 4)
     ((what, _, fields),) = client.did
     assert what == "abort"
     assert fields["stage_ids"] == [SEALED.stage_id]
@@ -162,7 +167,7 @@ def test_abort_names_only_its_own_stages(client):
 def test_abort_does_not_wait_for_a_broker_that_is_gone(client, caplog):
     """K3: an abort is not retried, and its failure does not hide the batch's failure."""
     client.fails_with = BrokerUnavailableError("gone", cause="refused")
-    stream_writer().abort([None, TaskStaged(MICRO_BATCH, SEALED)], 4)
+    stream_writer().abort([None, TaskStaged(MICRO_BATCH, {"b:1": SEALED})], 4)
     assert client.did[0][1].retry_ms == 0
     assert client.did[0][2]["stage_ids"] == [SEALED.stage_id]
     assert "1 stages of batch 4 were not dropped" in caplog.text
@@ -171,7 +176,7 @@ def test_abort_does_not_wait_for_a_broker_that_is_gone(client, caplog):
 
 
 @pytest.mark.parametrize(
-    "messages", [[None], [], [TaskStaged(MICRO_BATCH, None)], [TaskPublished(3)]]
+    "messages", [[None], [], [TaskStaged(MICRO_BATCH, {})], [TaskPublished(3)]]
 )
 def test_abort_of_nothing(client, messages):
     """An abort without stages makes no call, so a stop does not wait for an absent broker."""
@@ -197,7 +202,7 @@ def test_only_a_batch_write_without_a_transaction_is_single(client, runs_as):
     runs_as(BATCHED)
     for given in ({}, {"txnAppId": "app", "txnVersion": "7"}):
         batch_writer(**given).commit([batch_writer(**given).write(rows(1))])
-    stream_writer().commit([TaskStaged(MICRO_BATCH, SEALED)], 4)
+    stream_writer().commit([TaskStaged(MICRO_BATCH, {"b:1": SEALED})], 4)
     for step, single in (("open", [True, False]), ("commit", [True, False, False])):
         assert [each[2]["single"] for each in client.did if each[0] == step] == single
 
@@ -206,7 +211,7 @@ def test_a_commit_names_its_target(client, runs_as):
     """K3: the broker compares it with the target committed before, unless told to keep."""
     runs_as(BATCHED)
     for given in ({}, {"changedBatch": "keep"}):
-        stream_writer(**given).commit([TaskStaged(MICRO_BATCH, SEALED)], 4)
+        stream_writer(**given).commit([TaskStaged(MICRO_BATCH, {"b:1": SEALED})], 4)
         batch_writer(**given).commit([batch_writer(**given).write(rows(1))])
     commits = [each[2] for each in client.did if each[0] == "commit"]
     assert [each["target"] for each in commits] == ["queue/q"] * 4
@@ -274,7 +279,7 @@ def test_a_run_that_is_hidden(client, runs_as):
     with pytest.raises(InvalidArgumentError, match="foreachBatch cleared the job group"):
         batch_writer(txnAppId="app", txnVersion="7").write(rows())
     assert client.did == []
-    assert batch_writer().write(rows(1)).stage == SEALED
+    assert batch_writer().write(rows(1)).stages == {"b:1": SEALED}
     assert batch_writer(guarantee="at-least-once").write(rows(1)) == TaskPublished(1)
 
 
@@ -329,10 +334,10 @@ def test_a_repetition_that_may_be_none_is_told(client, caplog, given, batch, bef
     """K3, K12: warns if the rows differ or the write may be a new one, not a repetition."""
     client.committed = CommitBatchResponse(rows=before, repeated=True)
     given = {"txnVersion": "7", **given} if given else given
-    batch_writer(**given).commit([TaskStaged(batch, SEALED), TaskStaged(batch, None)])
+    batch_writer(**given).commit([TaskStaged(batch, {"b:1": SEALED}), TaskStaged(batch, {})])
     assert told in caplog.text
     assert bool(told) == bool(caplog.text)
     caplog.clear()
     client.committed.repeated = False
-    batch_writer(**given).commit([TaskStaged(batch, SEALED)])
+    batch_writer(**given).commit([TaskStaged(batch, {"b:1": SEALED})])
     assert caplog.text == ""

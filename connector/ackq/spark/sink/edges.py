@@ -1,0 +1,140 @@
+"""A write to several brokers, its edges: which row goes where, and one commit for all (K14).
+
+All edges are asked for what they know of the batch (*look*). The others keep their stages
+(*prepare*), one edge, the *home*, records the commit with the stages of all (*commit*), and the
+others make theirs visible (*finish*). Invariant: a batch becomes
+visible at an edge only with the stages that its home has recorded, so a batch that was run again
+with other rows changes nothing after that record.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ackq import client
+from ackq.errors import BatchChangedError
+from ackq.wire.answers import copied
+
+if TYPE_CHECKING:
+    from ackq.client import Stage
+    from ackq.spark.sink.rows import RoutedBatch
+    from ackq.v1.publishing_pb2 import CommitBatchResponse
+
+    # Calls one edge: endpoint, stages, and the fields of the call.
+    Call = Callable[..., CommitBatchResponse]
+
+T = TypeVar("T")
+
+
+def split(
+    endpoints: Sequence[str], shard_by: str, label: str, parts: Iterable[RoutedBatch]
+) -> Iterator[tuple[str, RoutedBatch]]:
+    """Each part of a task's rows with its edge.
+
+    Args:
+        endpoints: The edges.
+        shard_by: The column whose value decides on a row's edge, and keeps its order there; "": the
+            routing key. Parts without this column go to the edges in turn.
+        label: Partition and attempt, so that the tasks of small batches do not begin at one edge.
+        parts: The rows.
+    """
+    turn = zlib.crc32(label.encode())
+    for part in parts:
+        name = shard_by or "routing_key"
+        if len(endpoints) == 1:
+            yield endpoints[0], part
+        elif name not in part.batch.schema.names:
+            yield endpoints[turn % len(endpoints)], part
+            turn += 1
+        else:
+            owners = _owners(part.batch.column(name), len(endpoints))
+            for owner in np.unique(owners):
+                rows = part.batch.filter(pa.array(owners == owner))
+                yield endpoints[owner], part._replace(batch=rows)
+
+
+def _owners(column: pa.Array, edges: int) -> npt.NDArray[np.int64]:
+    """The index of each row's edge, the same for equal values in every task."""
+    encoded = column.cast(pa.binary()).fill_null(b"").dictionary_encode()
+    owners = [zlib.crc32(value.as_py()) % edges for value in encoded.dictionary]
+    return np.array(owners, np.int64)[np.asarray(encoded.indices, np.int64)]
+
+
+def commit(
+    writer: str, stages: Mapping[str, Sequence[Stage]], call: Call
+) -> CommitBatchResponse | None:
+    """Makes a batch visible at all edges, once, whatever ended an earlier attempt.
+
+    Args:
+        writer: The writer, which decides on the home.
+        stages: The stages at each edge, none where no row goes.
+        call: Calls `commit_batch` at an endpoint for this batch.
+
+    Returns:
+        The answer of the home; None if the batch was committed for other edges before.
+
+    Raises:
+        BatchChangedError: The batch was prepared for other edges and not finished.
+        AckqError: As `ackq.client.commit_batch`; committing again is safe.
+    """
+    edges = ",".join(sorted(stages)) if len(stages) > 1 else ""
+    home = home_of(writer, ",".join(stages))
+    others = {name: named for name, named in stages.items() if name != home}
+    if others:
+        for known in _each(stages, lambda name: call(name, (), prepare=True)):
+            if known.edges != edges and (known.repeated or known.edges):
+                _finish_older(writer, known, call)
+                return None
+        _each(others, lambda name: call(name, others[name], prepare=True, edges=edges))
+    answer = call(home, stages[home], edges=edges, others=others)
+    if answer.edges not in ("", edges):
+        _finish_older(writer, answer, call)
+        return None
+    _finish(answer, call)
+    return answer
+
+
+def home_of(writer: str, edges: str) -> str:
+    """The edge that records a writer's commits, the same for the same edges in any order."""
+    return max(sorted(edges.split(",")), key=lambda name: zlib.crc32(f"{writer}@{name}".encode()))
+
+
+def _finish_older(writer: str, answer: CommitBatchResponse, call: Call) -> None:
+    """Finishes a batch that was prepared or committed for other edges, if it is committed."""
+    if answer.repeated and not answer.edges:
+        return  # committed at one broker, before there were several
+    home = home_of(writer, answer.edges)
+    decided = call(home, (), prepare=True)
+    if not decided.repeated:
+        raise BatchChangedError(
+            f"The batch was prepared for the edges {answer.edges}, and not committed for the edges"
+            " that the option 'endpoint' names now. Run it with the previous edges:"
+            f" .option('endpoint', '{answer.edges}'). The next batch may have others.",
+            writer=writer,
+            edges=answer.edges,
+        )
+    _finish(decided, call)
+
+
+def _finish(decided: CommitBatchResponse, call: Call) -> None:
+    """Makes the stages visible that the home has recorded for the other edges."""
+    stages = {
+        each.endpoint: [copied(client.Stage, stage) for stage in each.stages]
+        for each in decided.others
+    }
+    _each(stages, lambda name: call(name, stages[name], finish=True, edges=decided.edges))
+
+
+def _each(names: Iterable[str], call: Callable[[str], T]) -> list[T]:
+    """The answers of several edges, called at once."""
+    names = list(names)
+    with ThreadPoolExecutor(max(1, len(names)), "ackq-edge") as pool:
+        return list(pool.map(partial(call), names))
