@@ -1,4 +1,4 @@
-"""The change of rates with partitions, queues, routes, message sizes, backlogs and channels.
+"""The change of rates with partitions, edges, queues, routes, sizes, backlogs and channels.
 
 Invariant: a comparison changes one of them, and both sides move the same number of messages; the
 first of each is the anchor.
@@ -7,9 +7,11 @@ first of each is the anchor.
 from __future__ import annotations
 
 import argparse
-import functools
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 
+import bench_sink
 import bench_source
 import harness
 import many_channels
@@ -17,8 +19,11 @@ import scale_sides
 import spark_harness
 from harness import Comparison, Measurement, Pair
 
-HELP = "rates by partitions, queues, routes, message sizes, backlogs and channels"
+from ackq_broker import embedded
+
+HELP = "rates by partitions, edges, queues, routes, message sizes, backlogs and channels"
 PARTITIONS = (1, 2, 4)
+EDGES = (1, 2, 3)
 QUEUES = (1, 100, 10_000)
 ROUTES = (1, 100, 10_000)
 BODY_BYTES = (1_024, 100, 16_384, 262_144, 4_194_304, scale_sides.LARGEST_BYTES)
@@ -57,7 +62,7 @@ def partitions(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[C
     """The Spark source with different numbers of tasks."""
     with spark_harness.session() as spark:
         sides = {
-            count: functools.partial(
+            count: partial(
                 bench_source.from_queue,
                 spark,
                 spark_harness.Load(size, spark_harness.rows_per_batch(size), args.batches),
@@ -70,12 +75,27 @@ def partitions(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[C
         yield from _compared(f"source, {size:,} B", "partitions", sides, args.repetitions)
 
 
+def edges(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Comparison]:
+    """The Spark source and the exactly-once sink with different numbers of brokers (S12, K14)."""
+    rows = spark_harness.rows_per_batch(size) // 6 * 6  # equal shares
+    load = spark_harness.Load(size, rows, args.batches)
+    with ExitStack() as stack, spark_harness.session() as spark:
+        others = [stack.enter_context(embedded()).endpoint for _ in EDGES[1:]]
+        lists = {count: ",".join([endpoint, *others][:count]) for count in EDGES}
+        columns = bench_source.COLUMNS
+        source, sink = bench_source.from_queue, bench_sink.to_queue
+        for what, sides in (
+            ("source", {n: partial(source, spark, load, at, columns) for n, at in lists.items()}),
+            ("sink", {n: partial(sink, spark, load, at) for n, at in lists.items()}),
+        ):
+            yield from _compared(f"{what}, {size:,} B", "edges", sides, args.repetitions)
+
+
 def queues(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Comparison]:
     """Batches to different numbers of queues, each row to the next queue."""
     names = scale_sides.queues(endpoint, max(QUEUES))
     sides = {
-        count: functools.partial(scale_sides.publish, endpoint, "", names[:count], size)
-        for count in QUEUES
+        count: partial(scale_sides.publish, endpoint, "", names[:count], size) for count in QUEUES
     }
     yield from _compared(f"publish_batch, {size:,} B", "queues", sides, args.repetitions)
 
@@ -85,7 +105,7 @@ def routes(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Compa
     with scale_sides.topic(endpoint) as exchange:
         keys = [f"eu.{number}" for number in range(max(ROUTES))]
         sides = {
-            count: functools.partial(scale_sides.publish, endpoint, exchange, keys[:count], size)
+            count: partial(scale_sides.publish, endpoint, exchange, keys[:count], size)
             for count in ROUTES
         }
         yield from _compared(f"publish_batch, {size:,} B", "routes", sides, args.repetitions)
@@ -95,7 +115,7 @@ def sizes(args: argparse.Namespace, endpoint: str, _: int) -> Iterator[Compariso
     """Publishing and consuming bodies of different sizes; the rates are of bytes."""
     for verb in ("publish_batch", "receive_batch"):
         move = scale_sides.BY_SIZE[verb]
-        sides = {size: functools.partial(move, endpoint, size) for size in BODY_BYTES}
+        sides = {size: partial(move, endpoint, size) for size in BODY_BYTES}
         yield from _compared(f"{verb}, bytes/s", "B a message", sides, args.repetitions)
 
 
@@ -103,23 +123,20 @@ def backlogs(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Com
     """Taking messages from queues of different lengths."""
     with scale_sides.backlogs(endpoint, BACKLOGS, size) as names:
         sides = {
-            count: functools.partial(scale_sides.take, endpoint, names[count], size)
-            for count in BACKLOGS
+            count: partial(scale_sides.take, endpoint, names[count], size) for count in BACKLOGS
         }
         yield from _compared(f"consume, {size:,} B", "messages waiting", sides, args.repetitions)
 
 
 def channels(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Comparison]:
     """One queue to different numbers of channels of one process."""
-    sides = {
-        count: functools.partial(many_channels.share, endpoint, count, size)
-        for count in args.channels
-    }
+    sides = {count: partial(many_channels.share, endpoint, count, size) for count in args.channels}
     yield from _compared(f"consume, {size:,} B", "channels", sides, args.repetitions)
 
 
 PARTS = {
     "partitions": partitions,
+    "edges": edges,
     "routes": routes,
     "sizes": sizes,
     "backlogs": backlogs,

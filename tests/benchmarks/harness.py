@@ -286,12 +286,14 @@ def clocked(rows: int, server: str = cpu.ACKQ) -> Iterator[list[Measurement]]:
 
 @contextlib.contextmanager
 def queue(endpoint: str, security: Security | None = None) -> Iterator[str]:
-    """An unused durable queue, deleted afterwards; yields its name."""
+    """An unused durable queue at each of some brokers, deleted afterwards; yields its name."""
     name = f"benchmark-{uuid.uuid4().hex[:8]}"
-    with Admin(endpoint, security=security) as admin:
-        admin.declare_queue(name)
+    with contextlib.ExitStack() as stack:
+        for each in endpoint.split(","):
+            admin = stack.enter_context(Admin(each, security=security))
+            admin.declare_queue(name)
+            stack.callback(admin.delete_queue, name, force=True)
         yield name
-        admin.delete_queue(name, force=True)
 
 
 def rows_per_frame(size: int) -> int:
@@ -310,7 +312,13 @@ def bodies(rows: int, size: int) -> pa.RecordBatch:
 def fill(
     endpoint: str, queue: str, *, rows: int, size: int, security: Security | None = None
 ) -> None:
-    """Publishes messages to a queue and waits for their confirms."""
+    """Publishes messages to a queue and waits for their confirms; each broker gets its share."""
+    first, *others = endpoint.split(",")
+    if others:
+        share = rows // (len(others) + 1)
+        for other in others:
+            fill(other, queue, rows=share, size=size, security=security)
+        endpoint, rows = first, rows - share * len(others)
     frame = bodies(rows_per_frame(size), size)
     with Publisher(endpoint, routing_key=queue, security=security) as publisher:
         answers = [

@@ -17,7 +17,6 @@ from ackq.spark.engine import SAYS_START
 from ackq.spark.options import options as parse
 from ackq.spark.options.table import Use
 from ackq.spark.sink.writer import AckqStreamWriter, stream_writer
-from ackq.spark.source.offset import Offset
 from ackq.spark.source.older_reader import OlderStreamReader
 from ackq.spark.source.reader import AckqStreamReader
 
@@ -92,7 +91,7 @@ class Points:
             passing("proven", queue)
             passing(COMMIT_LOST, queue)
         end = latest()
-        self._owes = Offset.from_dict(end) != start
+        self._owes = self._offsets(end) != start
         if self._owes and not start.is_opening:
             passing("accepted", queue)
         return end
@@ -110,7 +109,7 @@ class Reader(Points, AckqStreamReader):
 
     def latestOffset(self, start, limit):  # noqa: N802 - Spark's name
         latest = partial(super().latestOffset, start, limit)
-        return self._advance(Offset.from_dict(start), latest)
+        return self._advance(self._offsets(start), latest)
 
 
 class OlderReader(Points, OlderStreamReader):

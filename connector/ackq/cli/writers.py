@@ -177,9 +177,11 @@ def _user(each: BatchInfo | WriterInfo) -> str:
 
 
 def _state(each: BatchInfo) -> str:
-    """State of a batch: the writer committed it before, a task writes, or it awaits its commit."""
+    """State of a batch: committed before, written to, prepared (K14), or awaiting its commit."""
     if each.committed:
         return "repeated"
+    if each.edges:
+        return "prepared"
     return "open" if each.open_stages else "sealed"
 
 

@@ -299,6 +299,15 @@ def _batch(batch: BatchInfo, rows: int, used: int) -> Finding:
             f"{what}, and {are(batch.open_stages, 'task')} still writing. The rows become visible "
             "when the batch is committed, and take up room until then.",
         )
+    if batch.edges:
+        return Finding(
+            "prepared",
+            Severity.NOTE,
+            f"{what} for the edges {batch.edges}, one of which may have committed them. When the "
+            "query runs again they become visible or are replaced; until then they take up room.",
+            f"If it will never run again: ackq batch drop {argument(batch.writer)} "
+            f"{batch.batch_id} --force",
+        )
     gone = batch.age_ms >= _OLD_STAGE_MS
     goes = "a day" if batch.single else "7 days"
     return Finding(

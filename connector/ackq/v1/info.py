@@ -742,6 +742,7 @@ class BatchInfo:
         details: The stages, when a batch was asked for by name; at most 1,000.
         single: Whether the writer commits only one batch: a batch write, not a query.
         user: The user that owns the writer; empty: nobody (A10).
+        edges: The edges for which the batch is prepared (K14); empty: it is not.
     """
 
     writer: str = ""
@@ -758,6 +759,7 @@ class BatchInfo:
     details: tuple[StageInfo, ...] = ()
     single: bool = False
     user: str = ""
+    edges: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -371,7 +371,7 @@ class ListBatchesResponse(_message.Message):
     def __init__(self, batches: _Optional[_Iterable[_Union[BatchInfo, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class BatchInfo(_message.Message):
-    __slots__ = ("writer", "batch_id", "run_id", "stages", "open_stages", "rows", "payload_bytes", "age_ms", "committed", "targets", "target_count", "details", "single", "user")
+    __slots__ = ("writer", "batch_id", "run_id", "stages", "open_stages", "rows", "payload_bytes", "age_ms", "committed", "targets", "target_count", "details", "single", "user", "edges")
     WRITER_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -386,6 +386,7 @@ class BatchInfo(_message.Message):
     DETAILS_FIELD_NUMBER: _ClassVar[int]
     SINGLE_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
+    EDGES_FIELD_NUMBER: _ClassVar[int]
     writer: str
     batch_id: int
     run_id: str
@@ -400,7 +401,8 @@ class BatchInfo(_message.Message):
     details: _containers.RepeatedCompositeFieldContainer[StageInfo]
     single: bool
     user: str
-    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., stages: _Optional[int] = ..., open_stages: _Optional[int] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., age_ms: _Optional[int] = ..., committed: bool = ..., targets: _Optional[_Iterable[_Union[BatchTarget, _Mapping]]] = ..., target_count: _Optional[int] = ..., details: _Optional[_Iterable[_Union[StageInfo, _Mapping]]] = ..., single: bool = ..., user: _Optional[str] = ...) -> None: ...
+    edges: str
+    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., stages: _Optional[int] = ..., open_stages: _Optional[int] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., age_ms: _Optional[int] = ..., committed: bool = ..., targets: _Optional[_Iterable[_Union[BatchTarget, _Mapping]]] = ..., target_count: _Optional[int] = ..., details: _Optional[_Iterable[_Union[StageInfo, _Mapping]]] = ..., single: bool = ..., user: _Optional[str] = ..., edges: _Optional[str] = ...) -> None: ...
 
 class BatchTarget(_message.Message):
     __slots__ = ("queue", "rows", "payload_bytes", "deleted")

@@ -356,6 +356,14 @@ def test_staged_rows_of_a_writer_that_is_gone():
     assert "a day" in found(single, "staged-and-silent").sentence
 
 
+def test_rows_that_another_edge_may_have_committed():
+    """K14: they are not dropped without force, and no retention ends them."""
+    given = facts(staged=10, batches=[batch(age_ms=3_600_000, edges="a:1,b:1")])
+    finding = found(given, "prepared")
+    assert "for the edges a:1,b:1" in finding.sentence
+    assert finding.remedy.endswith("ackq batch drop W 3 --force")
+
+
 def test_staged_rows_of_a_write_under_way():
     """Q9, K3: staged rows of a running write are normal; a repetition takes no room."""
     for fields in ({"open_stages": 2, "age_ms": 3_600_000}, {"age_ms": 5_000}):

@@ -261,7 +261,7 @@ class BatchInfo(NamedTuple):
     """A staged batch as an operator sees it.
 
     `stages` are ordered by their last change, the earliest first; `committed`: its writer has
-    already committed it, and its rows take no room.
+    already committed it, and its rows take no room; `edges`: for which it is prepared (K14).
     """
 
     batch: BatchKey
@@ -270,6 +270,7 @@ class BatchInfo(NamedTuple):
     committed: bool
     single: bool
     user: str
+    edges: str
 
 
 class Unfinished(NamedTuple):

@@ -45,6 +45,7 @@ def staged_batch(state: State, key: BatchKey) -> BatchInfo:
         committed=key.batch_id <= writer.batch_id,
         single=writer.single,
         user=writer.user,
+        edges=writer.preparing[1] if writer.preparing[0] == key.batch_id else "",
     )
 
 

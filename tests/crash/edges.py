@@ -1,0 +1,338 @@
+"""The ledger of several edges: three brokers behind one query, exactly once (S12, K14).
+
+A publisher at each edge fills `in`; one Spark query reads `in` of all edges and writes `out` of all
+edges, while edges and the driver are killed by SIGKILL, the driver also before any call of a
+commit, so between its two halves. Between rounds the third edge is emptied and removed, or added
+again. In the end `in` is empty and each message is in `out` of one edge, once.
+
+    python -m tests.crash.edges --minutes 30 --seed 7
+"""
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+from ackq import client
+from ackq.client import Admin, Publisher
+from ackq.spark import configure, connections
+from ackq.spark.sink import edges as sink_edges
+from ackq_broker import embedded
+from tests.crash import fire, local_spark, points
+from tests.crash.harness import in_queue, messages
+
+ROOT = Path(__file__).parents[2]
+FRAME = 20
+# Looks, prepares, the commit, finishes: the calls before which the driver dies.
+CALLS = tuple(f"call{number}" for number in range(8))
+DRAIN_S = 600
+
+
+class Publishing(threading.Thread):
+    """Publishes to one edge while it is told to; every message has a confirm in the end."""
+
+    def __init__(self, edge, endpoint, pause_s):
+        super().__init__(daemon=True)
+        self.edge, self.endpoint, self.pause_s = edge, endpoint, pause_s
+        self.ended, self.paused = threading.Event(), threading.Event()
+        self.names, self.failure, self.confirmed = [], None, 0
+
+    def run(self):
+        try:
+            answers = []
+            with Publisher(
+                self.endpoint, routing_key="in", mandatory=True, retry_total_ms=None
+            ) as publisher:
+                while not self.ended.wait(self.pause_s):
+                    if self.paused.is_set():
+                        continue
+                    first = len(self.names) + 1
+                    names = [f"{self.edge}-{number:07d}" for number in range(first, first + FRAME)]
+                    self.names += names
+                    answers.append(publisher.publish_batch(messages(names)))
+                publisher.flush(120)
+                self.confirmed = sum(answer.result(0) for answer in answers)
+        except BaseException as error:  # noqa: BLE001 - the main thread reports it
+            self.failure = error
+
+
+class Run:
+    """One run: its edges, driver, schedule and figures."""
+
+    def __init__(self, folder, seed, *, say=print):
+        self.folder, self.say = folder, say
+        self.random = random.Random(seed)
+        self.kills = Counter()
+        self.began = time.monotonic()
+        self.driver, self.drivers = None, 0
+        self.arm = folder / "arm"
+        self.named = [0, 1, 2]
+
+    def note(self, text):
+        self.say(f"{time.monotonic() - self.began:8.1f} s  {text}")
+
+    def count(self, kind):
+        self.kills[kind] += 1
+        self.note(f"kill {sum(self.kills.values())}: {kind}")
+
+    def start_driver(self, *more):
+        """Starts the query over the edges that are named now, in a process group of its own."""
+        points.disarm(self.arm)
+        self.drivers += 1
+        self.log = self.folder / f"driver-{self.drivers:03d}.log"
+        endpoint = ",".join(self.brokers[each].endpoint for each in self.named)
+        command = [sys.executable, "-m", "tests.crash.edges", "--query", endpoint]
+        path = os.pathsep.join(entry for entry in [str(ROOT), *sys.path] if entry)
+        environment = {"PYTHONPATH": path, points.ARM: str(self.arm)}
+        with self.log.open("wb") as out:
+            self.driver = subprocess.Popen(
+                [*command, "--folder", str(self.folder), *more],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd=ROOT,
+                env={**os.environ, **environment, "SPARK_LOCAL_DIRS": str(self.folder / "spark")},
+            )
+        self.batches_before = self.batches()
+
+    def end_driver(self):
+        fire.kill_group(self.driver.pid)
+        self.driver.wait()
+
+    def batches(self):
+        """The number of batches in the commit log."""
+        return len(list((self.folder / "checkpoint" / "commits").glob("[0-9]*")))
+
+    def working(self):
+        return self.batches() > self.batches_before
+
+    def step(self, pause_s):
+        """One turn: a dead driver is replaced; once it works, something is killed."""
+        time.sleep(self.random.uniform(0, 2 * pause_s))
+        for publishing in self.publishings:
+            assert publishing.failure is None, publishing.failure
+        if self.driver.poll() is not None:
+            if self.armed and not self.arm.exists():
+                self.count(f"driver at {self.armed}")
+            else:
+                self.note(f"the driver ended: {last_error(self.log)}")
+            self.replace_driver()
+        elif self.working():
+            kind = self.random.choice(("edge", "edge", "call", "call", "driver", "task"))
+            getattr(self, f"kill_{kind}")()
+
+    def replace_driver(self):
+        self.armed = ""
+        self.end_driver()
+        self.start_driver()
+
+    def kill_edge(self):
+        number = self.random.randrange(3)
+        self.brokers[number].kill()
+        self.count(f"edge {number}")
+        time.sleep(self.random.choice((0, 0.5, 3)))
+        self.brokers[number].restart()
+
+    def kill_call(self):
+        """Arms a call of the next commit: the driver dies before it, then it is replaced."""
+        if not self.armed:
+            self.armed = self.random.choice(CALLS)
+            points.arm(self.arm, self.armed, self.driver.pid)
+
+    def kill_driver(self):
+        self.count("driver")
+        self.replace_driver()
+
+    def kill_task(self):
+        found = fire.targets(self.driver.pid, "task")
+        if found and fire.kill(self.random.choice(found)):
+            self.count("task")
+
+    def change_edges(self):
+        """Empties and removes the third edge, or adds it again."""
+        self.end_driver()
+        if len(self.named) == 3:
+            for publishing in self.publishings:
+                publishing.paused.set()
+            time.sleep(1)  # the last frame is on its way
+            self.drain()
+            self.named = [0, 1]
+        else:
+            self.named = [0, 1, 2]
+        for number in self.named:
+            self.publishings[number].paused.clear()
+        self.note(f"the query names the edges {self.named}")
+        self.armed = ""
+        self.start_driver()
+
+    def drain(self):
+        """Runs the query without faults until nothing is left at its edges."""
+        self.start_driver("--drain")
+        try:
+            status = self.driver.wait(DRAIN_S)
+        finally:
+            self.end_driver()
+        assert status == 0, last_error(self.log)
+
+    def go(self, seconds, pause_s, kills=0, rounds=1):
+        """Runs everything; returns the figures."""
+        with ExitStack() as stack:
+            self.brokers = [
+                stack.enter_context(embedded(self.folder / name / "data")) for name in "abc"
+            ]
+            for broker in self.brokers:
+                with Admin(broker.endpoint) as admin:
+                    for queue in ("in", "out"):
+                        admin.declare_queue(queue)
+            self.publishings = [
+                Publishing(number, broker.endpoint, 0.2)
+                for number, broker in enumerate(self.brokers)
+            ]
+            for publishing in self.publishings:
+                publishing.start()
+            self.armed = ""
+            self.start_driver()
+            try:
+                for number in range(rounds):
+                    end = time.monotonic() + seconds / rounds
+                    wanted = kills * (number + 1) / rounds
+                    while time.monotonic() < end or sum(self.kills.values()) < wanted:
+                        self.step(pause_s)
+                    if number + 1 < rounds:
+                        self.change_edges()
+                for publishing in self.publishings:
+                    publishing.ended.set()
+                    publishing.join(150)
+                    assert publishing.failure is None, publishing.failure
+                self.end_driver()
+                self.named = [0, 1, 2]
+                self.drain()
+                return self.figures()
+            finally:
+                self.end_driver()
+
+    def figures(self):
+        """The figures; `lost`, `doubled`, `strayed`, `left` and `unconfirmed` must be 0."""
+        published = Counter(name for each in self.publishings for name in each.names)
+        found = sum((in_queue(broker.endpoint, "out") for broker in self.brokers), Counter())
+        return {
+            "messages": len(published),
+            "kills": sum(self.kills.values()),
+            "batches": self.batches(),
+            "drivers": self.drivers,
+            "lost": len(published - found),
+            "doubled": (found - published).total(),
+            "strayed": len(found.keys() - published.keys()),
+            "left": left(self.brokers),
+            "unconfirmed": len(published) - sum(each.confirmed for each in self.publishings),
+        }
+
+
+WRONG = ("lost", "doubled", "strayed", "left", "unconfirmed")
+
+
+def left(brokers):
+    """The messages that are ready, unacked or delayed in `in`, or staged for `out`."""
+    total = 0
+    for broker in brokers:
+        with Admin(broker.endpoint) as admin:
+            queue = admin.queue("in")
+            total += queue.ready + queue.unacked + queue.delayed + admin.queue("out").staged
+    return total
+
+
+def last_error(log):
+    """The end of a driver's log."""
+    return " | ".join(log.read_text(errors="replace").strip().splitlines()[-3:])[-600:]
+
+
+# --- the driver program ---
+
+
+class Writer(points.Writer):
+    """The sink, whose driver dies before a call of the commit of the armed number."""
+
+    def commit(self, messages, batchId):  # noqa: N803 - Spark's name
+        commit_batch, calls = client.commit_batch, iter(CALLS)
+
+        def call(*args, **fields):
+            points.passing(next(calls))
+            return commit_batch(*args, **fields)
+
+        sink_edges._each = lambda names, one: [one(each) for each in list(names)]
+        client.commit_batch = call
+        try:
+            super().commit(messages, batchId)
+        finally:
+            client.commit_batch = commit_batch
+
+
+class Source(points.Source):
+    """The data source with a sink that dies between the calls of a commit."""
+
+    def streamWriter(self, schema, overwrite):  # noqa: N802 - Spark's signature
+        plain = super().streamWriter(schema, overwrite)
+        return Writer(plain._options, plain._mapping)
+
+
+def query(args):
+    """Reads all edges and writes to all of them, endless or until all is drained."""
+    builder = local_spark.builder("edges", "local[2,8]", {}, delta=False)
+    spark = configure(builder, fast_workers=True).getOrCreate()
+    spark.dataSource.register(Source)
+    source = spark.readStream.format("ackq_with_points").options(
+        endpoint=args.query, queue="in", session="edges", maxMessagesPerTrigger="300"
+    )
+    writer = source.load().select("body", "message_id").writeStream.format("ackq_with_points")
+    writer = writer.options(endpoint=args.query, queue="out", shardBy="message_id")
+    writer = writer.option("checkpointLocation", str(args.folder / "checkpoint"))
+    if not args.drain:
+        writer.trigger(processingTime="200 milliseconds").start().awaitTermination()
+        return
+    brokers = [connections.Broker(each) for each in args.query.split(",")]
+    while True:
+        writer.trigger(availableNow=True).start().awaitTermination()
+        if not left(brokers):
+            break
+    spark.stop()
+
+
+def main():
+    """Runs the ledger, or its driver program."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--pause", type=float, default=2, help="seconds between two kills")
+    parser.add_argument(
+        "--rounds", type=int, default=6, help="the third edge leaves or returns between"
+    )
+    parser.add_argument("--query", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--drain", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.query:
+        query(args)
+        return
+    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1_000_000)
+    print(f"seed {seed}", flush=True)
+    folder = Path(tempfile.mkdtemp(prefix="ackq-edges-"))
+    run = Run(folder, seed, say=lambda text: print(text, flush=True))
+    figures = run.go(args.minutes * 60, args.pause, rounds=args.rounds)
+    print(figures, dict(run.kills))
+    wrong = {name: figures[name] for name in WRONG if figures[name]}
+    print(f"WRONG {wrong}; the files are in {folder}" if wrong else "OK")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
