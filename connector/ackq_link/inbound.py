@@ -241,7 +241,9 @@ class Inbound:
                 early = await self._transfer(edge, holding, subscription, early, stop)
                 lost = None
             except CutError as cut:
-                if cut.refusal is not None and not before:
+                # The first acknowledgement, too, may show that the link can never work.
+                refused = self.counters.settled and not self.counters.proven
+                if cut.refusal is not None and (refused or not before):
                     raise cut.refusal from None
                 lost, early = cut, 0
             if self._progress > progress:

@@ -64,6 +64,7 @@ class InboundCounters:
         redelivered: Deliveries that the remote broker marked redelivered.
         settled: Deliveries acknowledged or rejected at the remote broker.
         rejected: Of these, rejected (L28).
+        proven: Whether any of these was proven to have arrived (L10).
         early: Deliveries sent with the flag to permit them as soon as they are stored (L15, L16).
         without_id: Deliveries keyed by their content although ids were configured (L2).
         renewals: Subscriptions that were given back because of their age (L15).
@@ -78,6 +79,7 @@ class InboundCounters:
     redelivered: int = 0
     settled: int = 0
     rejected: int = 0
+    proven: bool = False
     early: int = 0
     without_id: int = 0
     renewals: int = 0
@@ -256,6 +258,7 @@ class Transfer:
     def _note_proven(self) -> None:
         """Updates the proof: the number of permits proven to be settled, and the last one (L10)."""
         self._proof = self._settlements.proof(self._subscription.proven)
+        self._counters.proven = self._counters.proven or self._subscription.proven > 0
 
     async def _store(self, deliveries: Deliveries) -> None:
         rows = deliveries.rows

@@ -19,12 +19,13 @@ class DriverProcess:
         endpoint: The local broker, or a relay to it.
         to_table: Queues that go to a Delta table each.
         to_queue: Queues that go to another queue each, as pairs.
+        id_of_body: Whether a message's body becomes its id.
 
     Attributes:
         ended: The reason of each end that was no kill.
     """
 
-    def __init__(self, folder, endpoint, *, to_table=(), to_queue=()):
+    def __init__(self, folder, endpoint, *, to_table=(), to_queue=(), id_of_body=False):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._queues = [*to_table, *(queue for queue, _ in to_queue)]
@@ -33,6 +34,7 @@ class DriverProcess:
             self._arguments += ["--to-table", queue]
         for queue, target in to_queue:
             self._arguments += ["--to-queue", f"{queue}:{target}"]
+        self._arguments += ["--id-of-body"] if id_of_body else []
         self._process = None
         self._runs = 0
         self._before = {}

@@ -23,6 +23,7 @@ def arguments():
     parser.add_argument("--folder", required=True, type=Path)
     parser.add_argument("--to-table", action="append", default=[], metavar="QUEUE")
     parser.add_argument("--to-queue", action="append", default=[], metavar="QUEUE:TARGET")
+    parser.add_argument("--id-of-body", action="store_true", help="a message's body is its id")
     return parser.parse_args()
 
 
@@ -38,7 +39,8 @@ def start_query(spark, args, queue, target=None):
     source = spark.readStream.format("ackq").options(
         endpoint=args.endpoint, queue=queue, maxMessagesPerTrigger="500"
     )
-    rows = source.load().select("message_id", "body")
+    name = "cast(body as string) as message_id" if args.id_of_body else "message_id"
+    rows = source.load().selectExpr(name, "body")
     writer = rows.writeStream.format("delta" if target is None else "ackq")
     if target is not None:
         writer = writer.options(endpoint=args.endpoint, queue=target)

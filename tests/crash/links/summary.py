@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-FAULTS = ("kill", "restart", "reset")
+FAULTS = ("kill", "pause", "restart", "reset")
 # A link's own counts that describe the effect of its cuts (L26).
 COUNTS = ("taken", "matched_held", "matched_settled", "ambiguous")
 

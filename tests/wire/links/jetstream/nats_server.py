@@ -22,11 +22,12 @@ DENIED = {
     "no_api": "$JS.API.>",
     "no_pull": "$JS.API.CONSUMER.MSG.NEXT.>",
     "no_publish": "denied.>",
+    "no_ack": "$JS.ACK.>",
 }
 _CONFIGURATION = """
 listen: 127.0.0.1:{port}
 server_name: {name}
-jetstream {{ store_dir: "{store}", max_file: 1G }}
+jetstream {{ store_dir: "{store}", max_file: 1G{sync} }}
 tls {{ cert_file: "{cert}", key_file: "{key}", timeout: 10 }}
 allow_non_tls: true
 no_auth_user: nobody
@@ -42,8 +43,9 @@ authorization {{ users = [
 class NatsServer:
     """A server with its own store, on a loopback port; killed by its process id."""
 
-    def __init__(self, folder, authority, name="alone", more="", port=None):
+    def __init__(self, folder, authority, name="alone", more="", port=None, *, sync=False):
         folder.mkdir()
+        self.name = name
         self.port = port or free_ports(1)[0]
         identity = authority.issue("127.0.0.1")
         user = '{{ user: {}, password: "{}", permissions: {{ publish: {{ deny: "{}" }} }} }}'
@@ -60,6 +62,7 @@ class NatsServer:
                 password=PASSWORD,
                 denied=denied,
                 more=more,
+                sync=", sync_interval: always" if sync else "",
             )
         )
         self._process = None
@@ -80,6 +83,9 @@ class NatsServer:
                 time.sleep(0.02)
             else:
                 return self
+
+    def send_signal(self, number):
+        self._process.send_signal(number)
 
     def kill(self):
         self._process.kill()

@@ -58,6 +58,18 @@ def test_a_consumer_of_another_kind(nats_server, edge, inbound, consumer, remedy
     assert remedy in refused(inbound(stream), edge)
 
 
+def test_no_permission_to_acknowledge(stream, edge, inbound):
+    """L17, L30: the first acknowledgement shows it: the link ends, and the message is kept once."""
+    stream.publish(range(3))
+    link = inbound(stream, broker=f"nats://no_ack@127.0.0.1:{stream.server.port}", ack="stored")
+    assert eventually("its end", lambda: link.ended) == 2
+    assert "'no_ack' has no permission" in link.log.splitlines()[-1]
+    again = inbound(stream, ack="stored")
+    eventually("the stream", lambda: stream.state["messages"], equals(0))
+    assert again.stop() == 0
+    assert edge.ids == [0, 1, 2]
+
+
 def test_encrypted(stream, edge, inbound, nats_authority):
     """L17: a link connects by TLS with the authority of the server's certificate."""
     stream.publish(range(3))

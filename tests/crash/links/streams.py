@@ -1,0 +1,286 @@
+"""From NATS JetStream to NATS JetStream over two links and Spark, exactly once under faults.
+
+    python -m tests.crash.links.streams --minutes 60 [--seed N] [--ack stored] [--sync]
+
+Three servers have the streams, with three replicas. A publisher without ids fills a work queue; a
+link moves it to the local broker, a Spark query from there to a second queue, giving each message
+an id (its body), and a link out to a second stream. Links, local broker, Spark's driver and the
+servers, the stream's leader among them, are killed; links and servers pause; connections are reset
+at any byte. In the end each message that JetStream had confirmed is in the second stream once; one
+whose publish had no answer at most once.
+"""
+
+import argparse
+import asyncio
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import nats
+
+from ackq.client import Admin
+from tests.crash.links.driver import DriverProcess
+from tests.crash.links.fault_run import CALM_S, STOP_S, FaultRun
+from tests.crash.links.faults import Faults
+from tests.crash.links.sides import SparkSide
+from tests.crash.links.summary import COUNTS, fault_lines, status
+from tests.fakes.certificates import Authority
+from tests.ports import free_ports
+from tests.wire.links.jetstream.nats_server import PASSWORD, NatsServer, Stream
+
+IN, OUT = "in", "out"
+PREFETCH = 500
+PAUSE_S = 0.02
+AHEAD = 2_000
+# Seconds for which a link or a server is silent: about AckWait, and far beyond it.
+SILENT_S = (5, 40)
+ACK_WAIT_S = 10
+_SECOND = 10**9
+
+
+class Delivered(NamedTuple):
+    """The second stream, compared with the confirmed messages; `strange` were never published."""
+
+    confirmed: int
+    unanswered: int
+    there: int
+    lost: int
+    doubled: int
+    strange: int
+
+    @property
+    def wrong(self):
+        """Whether any message is lost, doubled or strange."""
+        return bool(self.lost or self.doubled or self.strange)
+
+
+class Publishing(threading.Thread):
+    """Publishes numbers without ids by any server, each once: an unanswered one is not repeated."""
+
+    def __init__(self, servers, subject, arrived):
+        super().__init__(name="publishing", daemon=True)
+        self._servers, self._subject, self._arrived = servers, subject, arrived
+        self.confirmed, self.unanswered = set(), set()
+        self.over = threading.Event()
+
+    def run(self):
+        while not self.over.is_set():
+            with suppress(nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError):
+                asyncio.run(self._publish())
+            self.over.wait(0.2)
+
+    async def _publish(self):
+        async def quiet(_error):
+            """The publish itself fails."""
+
+        client = nats.NATS()
+        urls = [server.url for server in self._servers]
+        await client.connect(urls, allow_reconnect=False, error_cb=quiet, connect_timeout=5)
+        try:
+            js = client.jetstream(timeout=5)
+            while not self.over.is_set():
+                await asyncio.sleep(PAUSE_S)
+                number = len(self.confirmed) + len(self.unanswered)
+                if number - self._arrived() > AHEAD:
+                    continue
+                self.unanswered.add(number)
+                await js.publish(self._subject, str(number).encode())
+                self.unanswered.remove(number)
+                self.confirmed.add(number)
+        finally:
+            with suppress(nats.errors.Error, OSError, TimeoutError):
+                await client.close()
+
+
+class Streams(FaultRun):
+    """Messages without ids from a stream to another one, each exactly once.
+
+    Args:
+        seed: Seed of all decisions.
+        folder: Folder for data and logs.
+        ack: When the link acknowledges: `settled` or `stored`.
+        sync: Whether the servers sync each write.
+    """
+
+    def __init__(self, seed, folder, ack="settled", *, sync=False):
+        super().__init__(seed, folder)
+        self.ack, self.sync = ack, sync
+        self.rng = random.Random(f"{seed} streams")
+
+    def build(self, stack):
+        ports, authority = free_ports(6), Authority(self.folder / "authority")
+        routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports[3:])
+        self.servers = []
+        for number in range(3):
+            name, listen = f"n{number}", f"127.0.0.1:{ports[3 + number]}"
+            more = f"cluster {{ name: c, listen: {listen}, routes: [{routes}] }}"
+            folder = self.folder / name
+            server = NatsServer(folder, authority, name, more, ports[number], sync=self.sync)
+            self.servers.append(server)
+            server.start()
+            stack.callback(server.kill)
+        for server in self.servers:
+            server.ready()
+        replicated, window = {"num_replicas": 3}, {"duplicate_window": 600 * _SECOND}
+        self.first = Stream(
+            self.servers[0], replicated, ack_wait=ACK_WAIT_S * _SECOND, max_ack_pending=2 * PREFETCH
+        )
+        self.second = Stream(self.servers[0], {**replicated, **window, "retention": "limits"})
+        # As a load balancer does, the relay sends new connections to a server that lives.
+        there = self.relay(stack, "there", f"127.0.0.1:{self.servers[0].port}")
+        here = self.relay(stack, "here", self.edge.endpoint)
+        driver = self.relay(stack, "spark", self.edge.endpoint)
+        with Admin(self.edge.endpoint) as admin:
+            for name in (IN, OUT):
+                admin.declare_queue(name)
+        password = self.folder / "password"
+        password.touch(0o600)
+        password.write_text(PASSWORD)
+        both = {"protocol": "nats", "broker": f"nats://link@127.0.0.1:{there.port}"}
+        both |= {"password-file": password, "prefetch": PREFETCH}
+        inbound = {"name": IN, "direction": "in", "queue": IN, "ack": self.ack}
+        inbound |= {"broker-queue": f"{self.first.name}/link"}
+        outbound = {"name": OUT, "direction": "out", "queue": OUT}
+        outbound |= {"broker-queue": self.second.name, "routing-key": f"{self.second.name}.x"}
+        self.write_links(here.endpoint, [{**both, **inbound}, {**both, **outbound}])
+        process = DriverProcess(
+            self.folder / "spark", driver.endpoint, to_queue=[(IN, OUT)], id_of_body=True
+        )
+        self.spark = SparkSide(self, process)
+
+    def run(self, seconds):
+        """Runs faults for `seconds` once Spark works, then calm; returns the second stream."""
+        self.publishing = Publishing(
+            self.servers, f"{self.first.name}.x", lambda: self.figures["written"]
+        )
+        self.start_link()
+        self.spark.start()
+        self.publishing.start()
+        self.spark.wait_working(CALM_S)
+        Faults(self, self._kinds()).go_on(seconds)
+        self.calm()
+        self.publishing.over.set()
+        self.publishing.join(STOP_S)
+        self.settle_down()
+        self.stopping.set()
+        self.spark.join(STOP_S)
+        with Admin(self.edge.endpoint) as admin:
+            (info,) = (each for each in admin.links() if each.link == IN)
+        self.figures.update({name: getattr(info, name) for name in COUNTS})
+        self.stop_link()
+        return self._delivered()
+
+    @property
+    def accepted(self):
+        """The number of messages that Spark has written."""
+        with Admin(self.edge.endpoint) as admin:
+            self.figures["written"] = admin.queue(OUT).published
+        return self.figures["written"]
+
+    def unfinished(self):
+        with Admin(self.edge.endpoint) as admin:
+            queues = [admin.queue(name) for name in (IN, OUT)]
+            links = {info.link: info for info in admin.links()}
+        for info in queues:
+            if info.ready or info.unacked or info.delayed:
+                return f"the queue {info.queue}: {info.ready} ready, {info.unacked} unacked"
+        info = links[IN]
+        if not info.live or info.held or info.settled:
+            return f"the link: {info}"
+        left = self._asked(lambda: self.first.state["messages"])
+        return f"{left} in the first stream" if left else ""
+
+    def _delivered(self):
+        times = Counter(self._asked(lambda: self.second.ids))
+        known, maybe = self.publishing.confirmed, self.publishing.unanswered
+        return Delivered(
+            len(known),
+            len(maybe),
+            times.total(),
+            len(known - times.keys()),
+            sum(count - 1 for count in times.values()),
+            len(times.keys() - known - maybe),
+        )
+
+    # --- faults ---
+
+    def _kinds(self):
+        return {
+            "kill link": self.kill_link,
+            "kill edge": self.kill_edge,
+            "restart edge": self.restart_edge,
+            "kill driver": self.kill_driver,
+            "kill leader": lambda: self._kill_server(self._leader()),
+            "kill server": lambda: self._kill_server(self.rng.choice(self.servers)),
+            "pause link": lambda: self._pause(self._link.send_signal),
+            "pause server": lambda: self._pause(self._leader().send_signal),
+            **{f"reset {name}": self.reset(name) for name in self.relays},
+        }
+
+    def _kill_server(self, server):
+        """Kills a server; new connections go to another one, and it starts again."""
+        server.kill()
+        other = self.rng.choice([each for each in self.servers if each is not server])
+        self.relays["there"].lead_to(f"127.0.0.1:{other.port}")
+        time.sleep(self.rng.choice((0, 1, 5)))
+        server.start()
+
+    def _pause(self, send):
+        """Stops a process by SIGSTOP for a while."""
+        send(signal.SIGSTOP)
+        try:
+            time.sleep(self.rng.uniform(*SILENT_S))
+        finally:
+            send(signal.SIGCONT)
+
+    def _leader(self):
+        """The server that leads the first stream; any, while there is none."""
+        found = self._asked(lambda: self.first.server.ask(f"STREAM.INFO.{self.first.name}"))
+        name = found.get("cluster", {}).get("leader", "")
+        return next((each for each in self.servers if each.name == name), self.servers[0])
+
+    def _asked(self, question):
+        """The answer of the first server that answers."""
+        deadline = time.monotonic() + CALM_S
+        while True:
+            for server in self.servers:
+                self.first.server = self.second.server = server
+                with suppress(AssertionError, TimeoutError, OSError, nats.errors.Error):
+                    return question()
+            assert time.monotonic() < deadline, "no server answers"
+            time.sleep(0.5)
+
+
+def burn(seed, seconds, folder, ack="settled", *, sync=False):
+    """A run; returns (violations, content of the second stream, the run)."""
+    with Streams(seed, Path(folder), ack, sync=sync) as streams:
+        found = streams.run(seconds)
+    return ([f"{found}"] if found.wrong else []) + streams.problems, found, streams
+
+
+def main(arguments=None):
+    """Runs from the command line; the status is 1 if a message is not there exactly once."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    parser.add_argument("--ack", choices=("settled", "stored"), default="settled")
+    parser.add_argument("--sync", action="store_true", help="servers sync each write")
+    said = parser.parse_args(arguments)
+    print(f"seed {said.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="ackq-streams-", ignore_cleanup_errors=True) as folder:
+        seconds = 60 * said.minutes
+        wrong, found, streams = burn(said.seed, seconds, folder, said.ack, sync=said.sync)
+        print(*fault_lines(streams.figures), sep="\n")
+        print(", ".join(f"{name} {value}" for name, value in found._asdict().items()))
+        return status(wrong, Path(folder))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
