@@ -261,18 +261,24 @@ class Writer(points.Writer):
     """The sink, whose driver dies before a call of the commit of the armed number."""
 
     def commit(self, messages, batchId):  # noqa: N803 - Spark's name
-        commit_batch, calls = client.commit_batch, iter(CALLS)
+        calls = iter(CALLS)
+        both = {name: getattr(client, name) for name in ("prepare_batch", "commit_batch")}
 
-        def call(*args, **fields):
-            points.passing(next(calls))
-            return commit_batch(*args, **fields)
+        def counted(call):
+            def counting(*args, **fields):
+                points.passing(next(calls))
+                return call(*args, **fields)
+
+            return counting
 
         sink_edges._each = lambda names, one: [one(each) for each in list(names)]
-        client.commit_batch = call
+        for name, call in both.items():
+            setattr(client, name, counted(call))
         try:
             super().commit(messages, batchId)
         finally:
-            client.commit_batch = commit_batch
+            for name, call in both.items():
+                setattr(client, name, call)
 
 
 class Source(points.Source):

@@ -55,17 +55,23 @@ class Sink:
             staged[name] = [self.stage(name, rows, run, batch)] if rows else []
         calls = count(1)
 
-        def call(name, stages, **fields):
+        def called(kind, name, stages, **fields):
             number = next(calls)
             if attempt.ends is not None and number > attempt.ends:
                 raise Died
-            answer = self.commit(name, stages, run, batch, fields)
+            answer = self.commit(name, stages, run, batch, {"prepare": kind == "prepare", **fields})
             if attempt.ends == number and not attempt.heard:
                 raise Died
             return answer
 
+        def prepare(name, stages, known_as):
+            return called("prepare", name, stages, edges=known_as)
+
+        def commit_at(name, stages, **fields):
+            return called("commit", name, stages, **fields)
+
         try:
-            edges.commit(WRITER, staged, call)
+            edges.commit(WRITER, staged, prepare, commit_at)
         except (AckqError, Died) as error:
             if attempt.aborts:
                 for name, stages in staged.items():
@@ -90,17 +96,17 @@ class Sink:
         named = tuple(c.StageRef(*stage) for stage in stages)
         command = c.CommitBatch(WRITER, batch, run, "", named, target="q", others=others, **fields)
         reply = self.decide(name, command)
-        return pb.CommitBatchResponse(
-            repeated=reply.repeated,
-            edges=reply.edges,
-            others=[
-                pb.EdgeStages(
-                    endpoint=each.endpoint,
-                    stages=[pb.StageReference(**stage._asdict()) for stage in each.stages],
-                )
-                for each in reply.others
-            ],
-        )
+        others = [
+            pb.EdgeStages(
+                endpoint=each.endpoint,
+                stages=[pb.StageReference(**stage._asdict()) for stage in each.stages],
+            )
+            for each in reply.others
+        ]
+        known = {"edges": reply.edges, "others": others}
+        if command.prepare:
+            return pb.PrepareBatchResponse(committed=reply.repeated, broker=name.encode(), **known)
+        return pb.CommitBatchResponse(repeated=reply.repeated, **known)
 
     def core(self, name):
         """The edge's core, with the queue."""

@@ -92,15 +92,28 @@ def test_a_queue_that_was_deleted_does_not_hold_the_batch():
     assert sink.visible() == expected
 
 
+def test_two_names_of_one_broker_are_refused():
+    """K14: a broker that is home and another edge at once would drop what it has prepared."""
+
+    class Twice(Sink):
+        def commit(self, _name, stages, run, batch, fields):
+            answer = super().commit("a", stages, run, batch, fields)
+            if fields["prepare"]:
+                answer.broker = b"one"
+            return answer
+
+    sink = Twice()
+    error = sink.run(Attempt({"a": 3, "b": 0}), "run 1")
+    assert "a and b are one broker" in str(error)
+    assert sink.visible() == {}
+
+
 class NothingIsPrepared(Sink):
     """Stages are kept by no edge: a newer run drops those of an older one."""
 
     def commit(self, name, stages, run, batch, fields):
-        if fields.get("prepare"):
+        if fields["prepare"]:
             fields = {**fields, "edges": ""}
-            answer = super().commit(name, stages, run, batch, fields)
-            answer.edges = answer.edges or "a,b,c"
-            return answer
         return super().commit(name, stages, run, batch, fields)
 
 

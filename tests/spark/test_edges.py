@@ -196,23 +196,28 @@ def test_a_write_is_finished_after_any_step(edges, monkeypatch, step):
             yield RoutedBatch(batch, "", "out")
 
     calls = []
-    commit_batch = client.commit_batch
 
-    def call(broker, **fields):
-        if len(calls) == step:
-            edges.brokers[A if step % 2 else B].kill()
-            raise DiedError
-        calls.append(broker.endpoint)
-        return commit_batch(broker, **fields)
+    def counted(call):
+        def counting(broker, **fields):
+            if len(calls) == step:
+                edges.brokers[A if step % 2 else B].kill()
+                raise DiedError
+            calls.append(broker.endpoint)
+            return call(broker, **fields)
+
+        return counting
 
     first = WriterBatch("query", 0, "run 1")
     staged = stage.stage(options, first, "task", rows(2, 6))
     monkeypatch.setattr(edges_module, "_each", lambda names, one: [one(each) for each in names])
-    monkeypatch.setattr(client, "commit_batch", call)
+    both = {name: getattr(client, name) for name in ("prepare_batch", "commit_batch")}
+    for name, call in both.items():
+        monkeypatch.setattr(client, name, counted(call))
     ended = suppress(DiedError) if step > 4 else pytest.raises(DiedError)
     with ended:
         stage.commit(options, first, {name: [each] for name, each in staged.items()})
-    monkeypatch.setattr(client, "commit_batch", commit_batch)
+    for name, call in both.items():
+        monkeypatch.setattr(client, name, call)
     for broker in edges.brokers:
         broker.restart()
     second = WriterBatch("query", 0, "run 2")

@@ -389,9 +389,10 @@ class StageSealed(Record, frozen=True, tag="stage_sealed"):
 
 
 class StagesDropped(Record, frozen=True, tag="stages_dropped"):
-    """Stages were dropped."""
+    """Stages were dropped, and with `prepared_by` what its writer had prepared (K14)."""
 
     stage_ids: tuple[bytes, ...]
+    prepared_by: str = ""
 
 
 class StageRef(NamedTuple):

@@ -13,6 +13,7 @@ from ackq_broker.core.links import holder as link_holder
 from ackq_broker.core.links import operator as link_operator
 from ackq_broker.core.publishing import (
     confirm_mode,
+    prepared,
     publishers,
     transactions,
     writer_batches,
@@ -91,7 +92,7 @@ APPLY: Final[dict[type[Record], Callable[[State, int, Any], None]]] = {
     records.BlockStaged: writer_batches.apply_block_staged,
     records.StageSealed: writer_batches.apply_stage_sealed,
     records.StagesDropped: writer_batches.apply_stages_dropped,
-    records.BatchPrepared: writer_batches.apply_batch_prepared,
+    records.BatchPrepared: prepared.apply_prepared,
     records.BatchCommitted: writer_batches.apply_batch_committed,
     records.BatchRepeated: writer_batches.apply_batch_repeated,
     records.WriterForgotten: writers.apply_forgotten,

@@ -194,7 +194,9 @@ def _frame_needs(exchange: str, data: frame.Bytes) -> Iterator[Need]:
             yield from target_needs("", (header.routing_key,))
 
 
-def _commit_batch(request: publishing_pb2.CommitBatchRequest, state: State) -> Iterator[Need]:
+def _commit_batch(
+    request: publishing_pb2.CommitBatchRequest | publishing_pb2.PrepareBatchRequest, state: State
+) -> Iterator[Need]:
     yield from _writer(request.writer, state, request.target)
 
 
@@ -335,6 +337,7 @@ _PUBLISHING: Final[Mapping[str, Callable[[Any, State], Needs]]] = {
     "Publish": _publish,
     "Stage": _stage,
     "CommitBatch": _commit_batch,
+    "PrepareBatch": _commit_batch,
     "AbortBatch": _abort_batch,
     "ListBatches": _role(OBSERVER),
     "DropBatch": _role(OPERATOR),

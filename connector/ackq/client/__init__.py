@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ackq.client.publishing.stage import StageWriter as StageWriter
     from ackq.client.publishing.stage import abort_batch as abort_batch
     from ackq.client.publishing.stage import commit_batch as commit_batch
+    from ackq.client.publishing.stage import prepare_batch as prepare_batch
     from ackq.client.publishing.transaction_state import Committed as Committed
     from ackq.client.publishing.transactional import (
         TransactionalPublisher as TransactionalPublisher,
@@ -88,6 +89,7 @@ _HOME = {
     "abort_batch": "publishing.stage",
     "close_channels": "connection.grpc_channels",
     "commit_batch": "publishing.stage",
+    "prepare_batch": "publishing.stage",
     "grpc_channel": "connection.grpc_channels",
     "holder": "sessions.liveness_stream",
     "outcome_group": "sessions.outcomes",

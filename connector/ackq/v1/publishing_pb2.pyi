@@ -269,7 +269,7 @@ class StageSealed(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
 
 class CommitBatchRequest(_message.Message):
-    __slots__ = ("writer", "batch_id", "run_id", "execution_id", "stages", "single", "target", "keep_changed", "prepare", "finish", "edges", "others")
+    __slots__ = ("writer", "batch_id", "run_id", "execution_id", "stages", "single", "target", "keep_changed", "finish", "edges", "others")
     WRITER_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -278,7 +278,6 @@ class CommitBatchRequest(_message.Message):
     SINGLE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     KEEP_CHANGED_FIELD_NUMBER: _ClassVar[int]
-    PREPARE_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
     EDGES_FIELD_NUMBER: _ClassVar[int]
     OTHERS_FIELD_NUMBER: _ClassVar[int]
@@ -290,11 +289,10 @@ class CommitBatchRequest(_message.Message):
     single: bool
     target: str
     keep_changed: bool
-    prepare: bool
     finish: bool
     edges: str
     others: _containers.RepeatedCompositeFieldContainer[EdgeStages]
-    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageReference, _Mapping]]] = ..., single: bool = ..., target: _Optional[str] = ..., keep_changed: bool = ..., prepare: bool = ..., finish: bool = ..., edges: _Optional[str] = ..., others: _Optional[_Iterable[_Union[EdgeStages, _Mapping]]] = ...) -> None: ...
+    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageReference, _Mapping]]] = ..., single: bool = ..., target: _Optional[str] = ..., keep_changed: bool = ..., finish: bool = ..., edges: _Optional[str] = ..., others: _Optional[_Iterable[_Union[EdgeStages, _Mapping]]] = ...) -> None: ...
 
 class EdgeStages(_message.Message):
     __slots__ = ("endpoint", "stages")
@@ -327,6 +325,36 @@ class CommitBatchResponse(_message.Message):
     edges: str
     others: _containers.RepeatedCompositeFieldContainer[EdgeStages]
     def __init__(self, rows: _Optional[int] = ..., repeated: bool = ..., target: _Optional[str] = ..., edges: _Optional[str] = ..., others: _Optional[_Iterable[_Union[EdgeStages, _Mapping]]] = ...) -> None: ...
+
+class PrepareBatchRequest(_message.Message):
+    __slots__ = ("writer", "batch_id", "run_id", "stages", "single", "target", "edges")
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    SINGLE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    EDGES_FIELD_NUMBER: _ClassVar[int]
+    writer: str
+    batch_id: int
+    run_id: str
+    stages: _containers.RepeatedCompositeFieldContainer[StageReference]
+    single: bool
+    target: str
+    edges: str
+    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageReference, _Mapping]]] = ..., single: bool = ..., target: _Optional[str] = ..., edges: _Optional[str] = ...) -> None: ...
+
+class PrepareBatchResponse(_message.Message):
+    __slots__ = ("committed", "edges", "others", "broker")
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    EDGES_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    committed: bool
+    edges: str
+    others: _containers.RepeatedCompositeFieldContainer[EdgeStages]
+    broker: bytes
+    def __init__(self, committed: bool = ..., edges: _Optional[str] = ..., others: _Optional[_Iterable[_Union[EdgeStages, _Mapping]]] = ..., broker: _Optional[bytes] = ...) -> None: ...
 
 class AbortBatchRequest(_message.Message):
     __slots__ = ("writer", "batch_id", "stage_ids")

@@ -50,6 +50,11 @@ class PublishingServiceStub(object):
                 request_serializer=ackq_dot_v1_dot_publishing__pb2.CommitBatchRequest.SerializeToString,
                 response_deserializer=ackq_dot_v1_dot_publishing__pb2.CommitBatchResponse.FromString,
                 _registered_method=True)
+        self.PrepareBatch = channel.unary_unary(
+                '/ackq.v1.PublishingService/PrepareBatch',
+                request_serializer=ackq_dot_v1_dot_publishing__pb2.PrepareBatchRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_publishing__pb2.PrepareBatchResponse.FromString,
+                _registered_method=True)
         self.AbortBatch = channel.unary_unary(
                 '/ackq.v1.PublishingService/AbortBatch',
                 request_serializer=ackq_dot_v1_dot_publishing__pb2.AbortBatchRequest.SerializeToString,
@@ -115,6 +120,15 @@ class PublishingServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PrepareBatch(self, request, context):
+        """Of a batch for several brokers, its edges (K14): keeps the named stages for a commit with `finish`, and makes nothing
+        visible. Refused if the batch was prepared for other edges before: one of these may have committed it. Without
+        `edges` it only looks: it answers the edges for which the batch is prepared or committed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AbortBatch(self, request, context):
         """Drops the named stages. Never un-commits a batch and never closes it: the same batch may come again.
         """
@@ -174,6 +188,11 @@ def add_PublishingServiceServicer_to_server(servicer, server):
                     servicer.CommitBatch,
                     request_deserializer=ackq_dot_v1_dot_publishing__pb2.CommitBatchRequest.FromString,
                     response_serializer=ackq_dot_v1_dot_publishing__pb2.CommitBatchResponse.SerializeToString,
+            ),
+            'PrepareBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.PrepareBatch,
+                    request_deserializer=ackq_dot_v1_dot_publishing__pb2.PrepareBatchRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_publishing__pb2.PrepareBatchResponse.SerializeToString,
             ),
             'AbortBatch': grpc.unary_unary_rpc_method_handler(
                     servicer.AbortBatch,
@@ -288,6 +307,33 @@ class PublishingService(object):
             '/ackq.v1.PublishingService/CommitBatch',
             ackq_dot_v1_dot_publishing__pb2.CommitBatchRequest.SerializeToString,
             ackq_dot_v1_dot_publishing__pb2.CommitBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PrepareBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.PublishingService/PrepareBatch',
+            ackq_dot_v1_dot_publishing__pb2.PrepareBatchRequest.SerializeToString,
+            ackq_dot_v1_dot_publishing__pb2.PrepareBatchResponse.FromString,
             options,
             channel_credentials,
             insecure,

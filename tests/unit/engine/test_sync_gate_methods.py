@@ -383,6 +383,16 @@ SCRIPTS = [
         Step(stage(seal=publishing_pb2.StageSeal(rows=1, payload_bytes=3)), "sealed"),
     ),
     (
+        "PublishingService/PrepareBatch",
+        Step(
+            publishing_pb2.PrepareBatchRequest(
+                writer="w",
+                edges="a:1,b:1",
+                stages=[publishing_pb2.StageReference(stage_id=SEALED, rows=1, payload_bytes=1)],
+            )
+        ),
+    ),
+    (
         "PublishingService/CommitBatch",
         Step(
             publishing_pb2.CommitBatchRequest(

@@ -199,6 +199,7 @@ CASES = [
     ("PublishingService.CommitBatch", new_writer(target="queue/q"), has("write")),
     ("PublishingService.CommitBatch", new_writer(target="exchange/x/key"), has("write")),
     ("PublishingService.CommitBatch", new_writer(), has("write")),
+    ("PublishingService.PrepareBatch", new_writer(target="queue/q"), has("write")),
     # The writer belongs to the master (A10).
     ("PublishingService.CommitBatch", {"writer": "w", "run_id": "r"}, nobody),
     ("PublishingService.Stage", lambda _: stage(writer="w"), nobody),

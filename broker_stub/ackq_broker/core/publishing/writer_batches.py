@@ -6,12 +6,12 @@ room for staged rows is reserved, so a commit never fails for room.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from pyroaring import BitMap
 
 from ackq.errors import (
-    BatchChangedError,
     BatchNotFoundError,
     BatchOrderError,
     FencedError,
@@ -32,7 +32,7 @@ from ackq_broker.core.commands import (
     DroppedBatch,
     StagedBlock,
 )
-from ackq_broker.core.publishing import repetition, writers
+from ackq_broker.core.publishing import prepared, repetition, writers
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
 from ackq_broker.core.queues.routing import route, router_of
@@ -216,26 +216,26 @@ def abort_batch(state: State, command: commands.AbortBatch, _now_us: int) -> Dec
 
 def drop_batch(state: State, command: commands.DropBatch, _now_us: int) -> Decision:
     """K3: an operator drops a batch; a commit that names a stage of it is refused from then on."""
-    found = stages_of(state, command.batch)
+    writer, edges = command.batch.writer, prepared.edges_of(state, command.batch)
+    found = list(_stages(state, command.batch)) if edges else stages_of(state, command.batch)
     writing = sum(not stage.sealed for stage in found)
     if writing and not command.force:
         raise InUseError(
-            f"Batch {command.batch.batch_id} of writer '{command.batch.writer}' was not dropped: "
-            f"it is being written by {plural(writing, 'task')} now. Stop the write, or force the "
-            "drop: the commit of the batch is then refused.",
+            f"Batch {command.batch.batch_id} of writer '{writer}' was not dropped: it is being "
+            f"written by {plural(writing, 'task')} now. Stop the write, or force the drop: the "
+            "commit of the batch is then refused.",
             **command.batch._asdict(),
         )
-    prepared = sum(stage.prepared for stage in found)
-    if prepared and not command.force:
-        edges = state.writers[command.batch.writer].preparing[1]
+    if edges and not command.force:
         raise InUseError(
-            f"Batch {command.batch.batch_id} of writer '{command.batch.writer}' was not dropped: "
-            f"{plural(prepared, 'stage')} of it may be committed at another of its edges, {edges}. "
-            "Start the query, which commits or replaces them. If it will never run again, force "
-            "the drop: the rows are lost here if the batch was committed there.",
+            f"Batch {command.batch.batch_id} of writer '{writer}' was not dropped: it may be "
+            f"committed at another of its edges, {edges}. Start the query, which commits or "
+            "replaces it. If it will never run again, force the drop: the rows are lost here if "
+            "the batch was committed there.",
             **command.batch._asdict(),
         )
-    record = records.StagesDropped(tuple(sorted(stage.stage_id for stage in found)))
+    ids = tuple(sorted(stage.stage_id for stage in found))
+    record = records.StagesDropped(ids, writer if edges else "")
     rows, payload_bytes = (sum(s.rows for s in found), sum(s.payload_bytes for s in found))
     return Decision((record,), DroppedBatch(len(found), rows, payload_bytes))
 
@@ -243,6 +243,8 @@ def drop_batch(state: State, command: commands.DropBatch, _now_us: int) -> Decis
 def apply_stages_dropped(state: State, _sequence: int, record: records.StagesDropped) -> None:
     """Drops stages of an aborted or dropped batch, or of an upload that was not sealed."""
     drop_stages(state, record.stage_ids)
+    if record.prepared_by in state.writers:
+        state.writers[record.prepared_by].preparing = prepared.NOTHING
 
 
 def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> Decision:
@@ -263,12 +265,15 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
         if command.prepare or writer.edges not in ("", command.edges):
             return Decision(reply=repetition.committed(writer))
         return repetition.decide(writer, command, stale)
-    if command.prepare:
-        return _prepare(state, writer, command, now_us)
+    if not command.finish:
+        prepared.check_edges(writer, command)
+    if command.prepare and not command.edges:
+        return prepared.look(writer, command)
     named = _named_stages(state, command)
     if not command.finish:
-        _check_edges(writer, command)
         _check_targets(state, command, named)
+    if command.prepare:
+        return prepared.prepare(writer, command, named, now_us)
     winners = {stage.stage_id for stage in named}
     rows = command.rows
     record = records.BatchCommitted(
@@ -289,45 +294,6 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
     )
     reply = CommittedBatch(rows, False, command.target, command.edges, command.others)
     return Decision((record,), reply)
-
-
-def _prepare(
-    state: State, writer: Writer | None, command: commands.CommitBatch, now_us: int
-) -> Decision:
-    """K14: keeps the stages of a batch of several edges, so that its end here cannot fail."""
-    batch_id, edges = writer.preparing if writer is not None else (-1, "")
-    before = edges if batch_id == command.batch_id else ""
-    if not command.edges:
-        return Decision(reply=CommittedBatch(0, False, edges=before))
-    _check_edges(writer, command)
-    named = _named_stages(state, command)
-    _check_targets(state, command, named)
-    reply = CommittedBatch(0, False, edges=command.edges)
-    if before and all(stage.prepared for stage in named):
-        return Decision(reply=reply)
-    record = records.BatchPrepared(
-        writer=command.writer,
-        batch_id=command.batch_id,
-        run_id=command.run_id,
-        edges=command.edges,
-        at_us=now_us,
-        stage_ids=tuple(stage.stage_id for stage in named),
-        single=command.single,
-        user=command.user,
-    )
-    return Decision((record,), reply)
-
-
-def apply_batch_prepared(state: State, _sequence: int, record: records.BatchPrepared) -> None:
-    """Marks the stages of a prepared batch, which only its commit or an operator ends."""
-    writer = repetition.remember_run(state, record.writer, record.run_id)
-    writers.claim(writer, record.user)
-    writer.touched_us = record.at_us
-    writer.preparing = record.batch_id, record.edges
-    if writer.batch_id < 0:
-        writer.single = record.single
-    for stage_id in record.stage_ids:
-        state.stages[stage_id].prepared = True
 
 
 def apply_batch_committed(state: State, sequence: int, record: records.BatchCommitted) -> None:
@@ -398,8 +364,7 @@ def _touch(state: State, stage: Stage, at_us: int) -> None:
 
 def stages_of(state: State, batch: BatchKey) -> list[Stage]:
     """The stages of a batch; raises BatchNotFoundError when it has none."""
-    stages = (state.stages[stage_id] for stage_id in state.stages_of.get(batch.writer, ()))
-    found = [stage for stage in stages if stage.batch == batch]
+    found = list(_stages(state, batch))
     if not found:
         raise BatchNotFoundError(
             f"Nothing is staged of batch {batch.batch_id} of writer '{batch.writer}': it was "
@@ -408,6 +373,11 @@ def stages_of(state: State, batch: BatchKey) -> list[Stage]:
             **batch._asdict(),
         )
     return found
+
+
+def _stages(state: State, batch: BatchKey) -> Iterator[Stage]:
+    stages = (state.stages[stage_id] for stage_id in state.stages_of.get(batch.writer, ()))
+    return (stage for stage in stages if stage.batch == batch)
 
 
 def _is_replay(state: State, stage: Stage) -> bool:
@@ -490,21 +460,6 @@ def _named_stages(state: State, command: commands.CommitBatch) -> list[Stage]:
             stage=reference.stage_id.hex(),
         )
     return list(found.values())
-
-
-def _check_edges(writer: Writer | None, command: commands.CommitBatch) -> None:
-    """K14: refuses a batch that another broker may have committed: BatchChangedError."""
-    batch_id, edges = writer.preparing if writer is not None else (-1, "")
-    if batch_id == command.batch_id and edges != command.edges:
-        raise BatchChangedError(
-            f"Batch {command.batch_id} of writer '{command.writer}' was prepared for the edges "
-            f"{edges}, one of which may have committed it, and was not committed for "
-            f"{command.edges or 'one broker'}. Run it with the previous edges: "
-            f".option('endpoint', '{edges}'). The next batch may have others.",
-            writer=command.writer,
-            batch=command.batch_id,
-            edges=edges,
-        )
 
 
 def _check_targets(state: State, command: commands.CommitBatch, named: list[Stage]) -> None:

@@ -7,7 +7,7 @@ from heapq import nsmallest
 
 from ackq_broker.core.checks import queue_named
 from ackq_broker.core.commands import BatchInfo, BatchKey, BatchTarget, StageInfo, WriterInfo
-from ackq_broker.core.publishing import confirm_mode, writer_batches
+from ackq_broker.core.publishing import confirm_mode, prepared, writer_batches
 from ackq_broker.core.publishing.writers import named
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.state.state import Stage, State, Writer
@@ -45,7 +45,7 @@ def staged_batch(state: State, key: BatchKey) -> BatchInfo:
         committed=key.batch_id <= writer.batch_id,
         single=writer.single,
         user=writer.user,
-        edges=writer.preparing[1] if writer.preparing[0] == key.batch_id else "",
+        edges=prepared.edges_of(state, key),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
@@ -43,6 +44,7 @@ class PublishingService:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._identity = secrets.token_bytes(8)
         self._live: dict[bytes, PublisherStream[Any]] = {}
         self._streams: dict[int, Callable[..., PublisherStream[Any]]] = {
             pb.PUBLISH_MODE_CONFIRM: partial(ConfirmModeStream, Together(engine)),
@@ -79,33 +81,39 @@ class PublishingService:
 
     async def commit_batch(self, request: pb.CommitBatchRequest) -> pb.CommitBatchResponse:
         """Makes the named stages visible atomically (K3)."""
+        check_identifier("execution id", request.execution_id)
+        reply = await self._commit(
+            request,
+            others=tuple(
+                records.EdgeStages(each.endpoint, _references(each.stages))
+                for each in request.others
+            ),
+        )
+        if reply.repeated:
+            _log_repetition(request, reply)
+        return copied(pb.CommitBatchResponse, reply, others=_others(reply))
+
+    async def prepare_batch(self, request: pb.PrepareBatchRequest) -> pb.PrepareBatchResponse:
+        """Keeps the named stages until their batch is finished, or looks (K14)."""
+        reply = await self._commit(request, execution_id="", prepare=True)
+        return pb.PrepareBatchResponse(
+            committed=reply.repeated,
+            edges=reply.edges,
+            others=_others(reply),
+            broker=self._identity,
+        )
+
+    async def _commit(
+        self, request: pb.CommitBatchRequest | pb.PrepareBatchRequest, **fields: object
+    ) -> commands.CommittedBatch:
         check_identifier("writer", request.writer)
         check_identifier("run id", request.run_id)
-        check_identifier("execution id", request.execution_id)
         check_identifier("target", request.target, _TARGET_BYTES)
         check_identifier("edges", request.edges, _TARGET_BYTES)
-        reply: commands.CommittedBatch = await self._engine.call(
-            copied(
-                commands.CommitBatch,
-                request,
-                stages=_references(request.stages),
-                others=tuple(
-                    records.EdgeStages(each.endpoint, _references(each.stages))
-                    for each in request.others
-                ),
-                user=current.get().user,
-            )
-        )
-        if reply.repeated and not request.prepare:
-            _log_repetition(request, reply)
-        others = [
-            pb.EdgeStages(
-                endpoint=each.endpoint,
-                stages=[pb.StageReference(**stage._asdict()) for stage in each.stages],
-            )
-            for each in reply.others
-        ]
-        return copied(pb.CommitBatchResponse, reply, others=others)
+        stages, user = _references(request.stages), current.get().user
+        command = copied(commands.CommitBatch, request, stages=stages, user=user, **fields)
+        reply: commands.CommittedBatch = await self._engine.call(command)
+        return reply
 
     async def abort_batch(self, request: pb.AbortBatchRequest) -> pb.AbortBatchResponse:
         """Drops the named stages; does not undo a commit (K3)."""
@@ -180,6 +188,16 @@ class PublishingService:
 
 def _references(stages: Iterable[pb.StageReference]) -> tuple[records.StageRef, ...]:
     return tuple(copied(records.StageRef, stage) for stage in stages)
+
+
+def _others(reply: commands.CommittedBatch) -> list[pb.EdgeStages]:
+    return [
+        pb.EdgeStages(
+            endpoint=each.endpoint,
+            stages=[pb.StageReference(**stage._asdict()) for stage in each.stages],
+        )
+        for each in reply.others
+    ]
 
 
 def _log_repetition(request: pb.CommitBatchRequest, before: commands.CommittedBatch) -> None:

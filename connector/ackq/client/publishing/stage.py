@@ -249,7 +249,6 @@ def commit_batch(
     single: bool = False,
     target: str = "",
     keep_changed: bool = False,
-    prepare: bool = False,
     finish: bool = False,
     edges: str = "",
     others: Mapping[str, Sequence[Stage]] | None = None,
@@ -273,8 +272,7 @@ def commit_batch(
             target, with another number of rows, or in a run that wrote an earlier batch is refused
             (K3). Empty: nothing is compared.
         keep_changed: Treat such a repetition as done instead; nothing is written.
-        prepare: Of a batch for several brokers: keep the stages until `finish` names them (K14).
-        finish: The batch is committed at its home, the first of its brokers to commit it.
+        finish: The batch is committed at its home, another of its brokers (K14).
         edges: The batch's brokers, sorted, separated by commas; empty: one.
         others: At the home: the stages at the other brokers, by endpoint.
         retry_total_ms: Give up after this time without an answer.
@@ -304,7 +302,6 @@ def commit_batch(
         single=single,
         target=target,
         keep_changed=keep_changed,
-        prepare=prepare,
         finish=finish,
         edges=edges,
         others=[
@@ -314,6 +311,37 @@ def commit_batch(
     )
     broker = Broker.of(endpoint, security, retry_total_ms)
     return _retried(broker, "CommitBatch", request, pb.CommitBatchResponse)
+
+
+def prepare_batch(
+    broker: Broker,
+    *,
+    writer: str,
+    batch_id: int,
+    run_id: str,
+    stages: Sequence[Stage],
+    single: bool,
+    target: str,
+    edges: str,
+) -> pb.PrepareBatchResponse:
+    """Keeps the stages at one of a batch's brokers for a commit with `finish` (K14).
+
+    Arguments as in `commit_batch`; without `edges` it only looks.
+
+    Raises:
+        BatchChangedError: The batch was prepared for other brokers, one of which may have it.
+        AckqError: As `commit_batch`.
+    """
+    request = pb.PrepareBatchRequest(
+        writer=writer,
+        batch_id=batch_id,
+        run_id=run_id,
+        stages=_references(stages),
+        single=single,
+        target=target,
+        edges=edges,
+    )
+    return _retried(broker, "PrepareBatch", request, pb.PrepareBatchResponse)
 
 
 def _references(stages: Sequence[Stage]) -> list[pb.StageReference]:

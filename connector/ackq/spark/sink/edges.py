@@ -20,16 +20,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ackq import client
-from ackq.errors import BatchChangedError
+from ackq.errors import BatchChangedError, InvalidArgumentError
 from ackq.wire.answers import copied
 
 if TYPE_CHECKING:
     from ackq.client import Stage
     from ackq.spark.sink.rows import RoutedBatch
-    from ackq.v1.publishing_pb2 import CommitBatchResponse
+    from ackq.v1.publishing_pb2 import CommitBatchResponse, PrepareBatchResponse
 
-    # Calls one edge: endpoint, stages, and the fields of the call.
-    Call = Callable[..., CommitBatchResponse]
+    # Calls one edge, by endpoint and stages, for the batch: with the edges, or further fields.
+    Prepare = Callable[[str, Sequence[Stage], str], PrepareBatchResponse]
+    Commit = Callable[..., CommitBatchResponse]
 
 T = TypeVar("T")
 
@@ -69,14 +70,15 @@ def _owners(column: pa.Array, edges: int) -> npt.NDArray[np.int64]:
 
 
 def commit(
-    writer: str, stages: Mapping[str, Sequence[Stage]], call: Call
+    writer: str, stages: Mapping[str, Sequence[Stage]], prepare: Prepare, commit_at: Commit
 ) -> CommitBatchResponse | None:
     """Makes a batch visible at all edges, once, whatever ended an earlier attempt.
 
     Args:
         writer: The writer, which decides on the home.
         stages: The stages at each edge, none where no row goes.
-        call: Calls `commit_batch` at an endpoint for this batch.
+        prepare: Calls `prepare_batch` at an endpoint for this batch.
+        commit_at: Calls `commit_batch`.
 
     Returns:
         The answer of the home; None if the batch was committed for other edges before.
@@ -89,16 +91,20 @@ def commit(
     home = home_of(writer, ",".join(stages))
     others = {name: named for name, named in stages.items() if name != home}
     if others:
-        for known in _each(stages, lambda name: call(name, (), prepare=True)):
-            if known.edges != edges and (known.repeated or known.edges):
-                _finish_older(writer, known, call)
+        names = list(stages)
+        looks = _each(names, lambda name: prepare(name, (), ""))
+        _check_distinct(names, looks)
+        for known in looks:
+            if known.edges != edges and (known.committed or known.edges):
+                if known.edges:  # else committed at one broker, before there were several
+                    _finish_older(writer, known.edges, prepare, commit_at)
                 return None
-        _each(others, lambda name: call(name, others[name], prepare=True, edges=edges))
-    answer = call(home, stages[home], edges=edges, others=others)
+        _each(others, lambda name: prepare(name, others[name], edges))
+    answer = commit_at(home, stages[home], edges=edges, others=others)
     if answer.edges not in ("", edges):
-        _finish_older(writer, answer, call)
+        _finish_older(writer, answer.edges, prepare, commit_at)
         return None
-    _finish(answer, call)
+    _finish(answer, commit_at)
     return answer
 
 
@@ -107,30 +113,40 @@ def home_of(writer: str, edges: str) -> str:
     return max(sorted(edges.split(",")), key=lambda name: zlib.crc32(f"{writer}@{name}".encode()))
 
 
-def _finish_older(writer: str, answer: CommitBatchResponse, call: Call) -> None:
-    """Finishes a batch that was prepared or committed for other edges, if it is committed."""
-    if answer.repeated and not answer.edges:
-        return  # committed at one broker, before there were several
-    home = home_of(writer, answer.edges)
-    decided = call(home, (), prepare=True)
-    if not decided.repeated:
+def _check_distinct(names: Sequence[str], looks: Sequence[PrepareBatchResponse]) -> None:
+    """Refuses two names of one broker, whose commit would drop what it has prepared itself."""
+    by_broker: dict[bytes, str] = {}
+    for name, answer in zip(names, looks, strict=True):
+        other = by_broker.setdefault(answer.broker, name)
+        if other != name:
+            raise InvalidArgumentError(
+                f"The endpoints {other} and {name} are one broker, and nothing was committed. Name"
+                " it once.",
+                endpoint=name,
+            )
+
+
+def _finish_older(writer: str, edges: str, prepare: Prepare, commit_at: Commit) -> None:
+    """Finishes a batch that was prepared or committed for other edges, if their home has it."""
+    known = prepare(home_of(writer, edges), (), "")
+    if not known.committed:
         raise BatchChangedError(
-            f"The batch was prepared for the edges {answer.edges}, and not committed for the edges"
-            " that the option 'endpoint' names now. Run it with the previous edges:"
-            f" .option('endpoint', '{answer.edges}'). The next batch may have others.",
+            f"The batch was prepared for the edges {edges}, and not committed for the edges that"
+            " the option 'endpoint' names now. Run it with the previous edges:"
+            f" .option('endpoint', '{edges}'). The next batch may have others.",
             writer=writer,
-            edges=answer.edges,
+            edges=edges,
         )
-    _finish(decided, call)
+    _finish(known, commit_at)
 
 
-def _finish(decided: CommitBatchResponse, call: Call) -> None:
+def _finish(known: CommitBatchResponse | PrepareBatchResponse, commit_at: Commit) -> None:
     """Makes the stages visible that the home has recorded for the other edges."""
     stages = {
         each.endpoint: [copied(client.Stage, stage) for stage in each.stages]
-        for each in decided.others
+        for each in known.others
     }
-    _each(stages, lambda name: call(name, stages[name], finish=True, edges=decided.edges))
+    _each(stages, lambda name: commit_at(name, stages[name], finish=True, edges=known.edges))
 
 
 def _each(names: Iterable[str], call: Callable[[str], T]) -> list[T]:

@@ -23,7 +23,7 @@ from ackq.spark.sink.rows import RoutedBatch
 
 if TYPE_CHECKING:
     from ackq.client import Stage
-    from ackq.v1.publishing_pb2 import CommitBatchResponse
+    from ackq.v1.publishing_pb2 import CommitBatchResponse, PrepareBatchResponse
 
 _log: Final = logging.getLogger("ackq.spark")
 
@@ -112,25 +112,26 @@ def commit(options: SinkOptions, batch: WriterBatch, stages: Mapping[str, Sequen
         BatchChangedError: The batch was committed as another one, and `changedBatch` is not "keep".
         BrokerUnavailableError: No broker answers; committing again is safe.
     """
+    own: dict[str, Any] = {"writer": batch.writer, "batch_id": batch.batch_id}
+    own |= {"run_id": batch.run_id, "single": batch.single, "target": target(options)}
 
-    def call(name: str, named: Sequence[Stage], **fields: Any) -> CommitBatchResponse:
+    def prepare(name: str, named: Sequence[Stage], known_as: str) -> PrepareBatchResponse:
+        return client.prepare_batch(options.at(name), stages=named, edges=known_as, **own)
+
+    def commit_at(name: str, named: Sequence[Stage], **fields: Any) -> CommitBatchResponse:
         # Only the commit itself, at the home, belongs to one write of a version (K12).
-        own = fields.get("prepare") or fields.get("finish")
+        execution_id = "" if fields.get("finish") else batch.execution_id
         return client.commit_batch(
             options.at(name),
-            writer=batch.writer,
-            batch_id=batch.batch_id,
-            run_id=batch.run_id,
-            execution_id="" if own else batch.execution_id,
             stages=named,
-            single=batch.single,
-            target=target(options),
+            execution_id=execution_id,
             keep_changed=options.keep_changed,
+            **own,
             **fields,
         )
 
     at = {name: stages.get(name, ()) for name in options.endpoints}
-    answer = edges.commit(batch.writer, at, call)
+    answer = edges.commit(batch.writer, at, prepare, commit_at)
     if answer is not None and answer.repeated:
         rows = sum(stage.rows for named in stages.values() for stage in named)
         _warn_of_repetition(options, batch, rows, answer)

@@ -249,7 +249,7 @@ def test_prepared_stages_wait_for_their_batch(harness: Harness) -> None:
     assert harness.do(c.AbortBatch("w", 1, (kept.stage_id, new.stage_id))) == 1
     harness.restart()
     harness.housekeep_after(30 * DAY_US)
-    with pytest.raises(InUseError, match=f"1 stage of it may be committed at another .* {EDGES}"):
+    with pytest.raises(InUseError, match=f"it may be committed at another of .* {EDGES}"):
         harness.do(c.DropBatch(c.BatchKey("w", 1)))
     assert harness.browse("q") == []
     assert harness.commit("w", 1, kept, run_id="new", finish=True, edges=EDGES).rows == 1
@@ -296,3 +296,14 @@ def test_a_dropped_stage_is_passed_over_by_keep(harness: Harness) -> None:
     done = harness.commit("w", 1, kept, finish=True, edges=EDGES, keep_changed=True)
     assert done == c.CommittedBatch(1, False, edges=EDGES)
     assert harness.browse("q") == []
+
+
+def test_an_edge_without_rows_is_freed_by_force(harness: Harness) -> None:
+    """K14: it is prepared, too; when the other edges are lost, an operator lets the batch run."""
+    harness.commit("w", 1, prepare=True, edges=EDGES)
+    with pytest.raises(BatchChangedError, match=r"ackq batch drop --force 'w' 1"):
+        harness.commit("w", 1)
+    with pytest.raises(InUseError, match=EDGES):
+        harness.do(c.DropBatch(c.BatchKey("w", 1)))
+    assert harness.do(c.DropBatch(c.BatchKey("w", 1), force=True)) == c.DroppedBatch(0, 0, 0)
+    assert harness.commit("w", 1) == c.CommittedBatch(0, False)
