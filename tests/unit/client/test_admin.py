@@ -4,8 +4,8 @@ import pytest
 
 from ackq import errors
 from ackq.client import Admin, close_channels
-from ackq.info import BatchInfo, SettledSession, WriterInfo
-from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
+from ackq.info import BatchInfo, WriterInfo
+from ackq.v1 import admin_pb2, publishing_pb2, sessions_pb2
 from ackq.wire import columns
 from tests.fakes.scripted_broker import FakeBroker
 from tests.unit.client.blocks.test_decoding import content, runs
@@ -47,36 +47,10 @@ def test_unknown_choice_names_the_known_ones(admin):
         admin.declare_exchange("x", "headers")
 
 
-def test_brokers_error_arrives_whole(broker, admin):
-    """Code, message and fields of the broker's error reach the caller."""
-    broker.admin.failures.append(errors.QueueNotFoundError("There is no queue 'q'.", queue="q"))
-    with pytest.raises(errors.QueueNotFoundError) as failure:
-        admin.queue("q")
-    assert (str(failure.value), failure.value.fields) == ("There is no queue 'q'.", {"queue": "q"})
-
-
 def test_call_the_server_does_not_have(admin):
     """A call that the server does not implement raises `UnsupportedError`."""
     with pytest.raises(errors.UnsupportedError, match="does not offer this call"):
         admin.info()
-
-
-def test_settle_session_sends_ranges(broker, admin):
-    """S8: an operator rejects or releases tags of a lease."""
-    answer = sessions_pb2.SettleSessionResponse(settled=3, dead_lettered=3, epoch=4)
-    broker.sessions.operations.append(answer)
-    done = admin.settle_session("s", "rejected", [(5, 5), (7, 8)], reason="bad", fence=True)
-    assert done == SettledSession(settled=3, dead_lettered=3, epoch=4)
-    assert broker.sessions.operation_requests == [
-        sessions_pb2.SettleSessionRequest(
-            session="s",
-            outcome=consuming_pb2.OUTCOME_REJECTED,
-            first_tag=[5, 7],
-            last_tag=[5, 8],
-            reason="bad",
-            fence=True,
-        )
-    ]
 
 
 def test_browse_lease_gives_delivery_tags(broker, admin):

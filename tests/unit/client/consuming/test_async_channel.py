@@ -85,36 +85,6 @@ async def test_a_callback_is_awaited(broker, caplog):
     assert [each.levelno for each in logged(caplog)] == [logging.ERROR]
 
 
-async def test_a_callback_may_close_its_consumer_and_not_its_channel(broker):
-    """Closing the channel from a callback is refused, as the callback would end itself."""
-    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
-    caught = []
-
-    async def call_back(_):
-        try:
-            await it.close()
-        except errors.PreconditionFailedError as error:
-            caught.append(error)
-        await consumer.close()
-
-    async with consuming(broker, call_back, mode="client") as (it, consumer):
-        await asyncio.wait([consumer.task])
-        assert consumer.task.exception() is None
-    assert len(caught) == 1
-    assert outcomes(broker) == [(2, "RELEASED")]
-
-
-async def test_a_consumer_with_a_callback_has_no_receive(broker):
-    """Messages of a consumer with a callback go to the callback only."""
-
-    async def call_back(_):
-        pass
-
-    async with consuming(broker, call_back) as (_, consumer):
-        with pytest.raises(errors.PreconditionFailedError):
-            await consumer.receive()
-
-
 async def test_why_a_callbacks_consumer_ended_is_in_its_task(broker):
     """Awaiting the consumer's task raises the reason of its end: the queue was deleted."""
     reason = errors.QueueNotFoundError("The queue 'orders' was deleted.")
@@ -126,21 +96,6 @@ async def test_why_a_callbacks_consumer_ended_is_in_its_task(broker):
     async with consuming(broker, call_back) as (_, consumer):
         with pytest.raises(errors.QueueNotFoundError):
             await consumer.task
-
-
-async def test_close_ends_an_iteration(broker):
-    """Closing the channel ends an `async for` over its consumer."""
-    it = AsyncChannel(broker.endpoint)
-    consumer = await it.consume("orders")
-
-    async def iterate():
-        return [message async for message in consumer]
-
-    task = asyncio.create_task(iterate())
-    await asyncio.sleep(0)
-    await it.close()
-    await it.close()
-    assert await task == []
 
 
 def test_a_loop_that_is_gone_hears_nothing(broker):

@@ -37,46 +37,6 @@ def consume(broker, script, calls, **options):
         assert calls.done.wait(SOON_S)
 
 
-def one_by_one(requests):
-    """A script that sends the second message once the first one was settled."""
-    for request in requests:
-        kind = request.WhichOneof("kind")
-        if kind == "open":
-            yield fake.opened()
-        elif kind == "subscribe":
-            yield fake.numbered(1, 1)
-        elif kind == "settle":
-            yield fake.settled(request)
-            if request.settle.delivery_tag == 1:
-                yield fake.numbered(2, 2)
-
-
-@pytest.mark.parametrize(
-    ("mode", "script", "raises_on", "accepted"),
-    [
-        ("auto", one_by_one, [], [0, 1, 2]),
-        ("pre", serve(fake.numbered(1, 2)), [b"1"], [1, 2, 2]),
-        ("none", serve(fake.numbered(1, 2)), [b"1"], [0, 0, 0]),
-        ("client", serve(fake.numbered(1, 2)), [b"1"], [0, 0, 0]),
-    ],
-)
-def test_each_mode_accepts_in_its_time(broker, caplog, mode, script, raises_on, accepted):
-    """C10: AUTO accepts after the callback, PRE before it, raising or not; NONE, CLIENT never."""
-    calls, seen = Calls(2, raises_on=raises_on), []
-
-    def call_back(message):
-        seen.append(outcomes(broker))
-        calls(message)
-
-    broker.consuming.scripts.append(script)
-    with channel(broker) as it:
-        it.consume("orders", call_back, mode=mode)
-        assert calls.done.wait(SOON_S)
-    seen.append(outcomes(broker))
-    assert seen == [[(1, "ACCEPTED"), (2, "ACCEPTED")][:count] for count in accepted]
-    assert len(logged(caplog)) == len(raises_on)
-
-
 @pytest.mark.parametrize(
     ("declared", "outcome"), [((), "RELEASED"), (("failed", "rejected"), "FAILED")]
 )
@@ -304,23 +264,6 @@ def test_a_consumer_with_a_callback_has_no_receive(broker):
             consumer.receive()
         with pytest.raises(errors.PreconditionFailedError, match="no callback"):
             it.consume("orders").join()
-
-
-def test_the_end_of_a_consumer_is_told(broker, caplog):
-    """The end of a consumer is logged, and `join` raises its reason each time."""
-    reason = errors.QueueNotFoundError("The queue 'orders' was deleted.")
-    broker.consuming.scripts.append(serve(fake.numbered(1, 1), fake.cancelled("1", reason)))
-    calls = Calls(1)
-    with channel(broker) as it:
-        consumer = it.consume("orders", calls)
-        for _ in range(2):
-            with pytest.raises(errors.QueueNotFoundError):
-                consumer.join(SOON_S)
-        consumer.close()
-    assert calls.bodies == [b"1"]
-    assert [each.getMessage() for each in logged(caplog)] == [
-        "The consumer of queue 'orders' has ended: The queue 'orders' was deleted."
-    ]
 
 
 def test_the_end_of_a_channel_is_raised_although_a_callback_met_it(broker, caplog):

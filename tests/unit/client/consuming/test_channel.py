@@ -229,20 +229,6 @@ def test_a_failure_that_comes_while_closing_is_raised(broker):
     assert client_threads() == []
 
 
-def test_a_consumer_the_broker_ends_gives_what_it_has_first(broker, kind):
-    """A cancelled consumer hands over its messages first; the channel can still settle them."""
-    reason = errors.QueueNotFoundError("The queue 'orders' was deleted.")
-    with consuming(broker, fake.numbered(1, 1), fake.cancelled("1", reason), kind=kind) as (
-        _,
-        consumer,
-    ):
-        message = consumer.receive(SOON_S)
-        with pytest.raises(errors.QueueNotFoundError, match="was deleted"):
-            consumer.receive(SOON_S)
-        assert message.accept().result(SOON_S) == 1
-        consumer.close()
-
-
 def test_none_gives_what_it_has_after_the_channel_is_gone(broker):
     """C10, NONE: received messages are handed over, as the broker has removed them."""
     broker.consuming.scripts.append(
@@ -254,16 +240,6 @@ def test_none_gives_what_it_has_after_the_channel_is_gone(broker):
         assert [consumer.receive(0).body for _ in range(3)] == [b"1", b"2", b"3"]
         with pytest.raises(errors.ClosedError):
             consumer.receive(SOON_S)
-
-
-def test_signs_of_life_go_out(broker):
-    """C12: heartbeats are sent as often as the broker asks."""
-    enough = threading.Event()
-    script = react(open=fake.opened(heartbeat_ms=5), heartbeat=lambda _: enough.set())
-    broker.consuming.scripts.append(script)
-    with channel(broker) as it:
-        it.consume("orders")
-        assert enough.wait(SOON_S)
 
 
 def test_a_silent_broker_is_left_for_a_new_stream(broker, monkeypatch):
@@ -282,20 +258,6 @@ def test_a_silent_broker_is_left_for_a_new_stream(broker, monkeypatch):
     assert first[0].open.channel_id == second[0].open.channel_id
 
 
-def test_transport_acks_follow_their_settings(broker):
-    """C11: sent at the configured part of the window, independent of application acks."""
-    acked = threading.Event()
-    script = react(subscribe=fake.numbered(1, 5), transport_ack=lambda _: acked.set())
-    broker.consuming.scripts.append(script)
-    options = {"window_messages": 10, "transport_ack_percent": 50}
-    with channel(broker, transport_ack_delay_ms=15_000, **options) as it:
-        it.consume("orders", mode="client")
-        assert acked.wait(SOON_S)
-        assert it._state.unsettled.unread.lowest == 1
-    acks = [each for each in broker.consuming.streams[0] if each.HasField("transport_ack")]
-    assert [each.transport_ack.delivery_tag for each in acks] == [5]
-
-
 def test_a_malformed_frame_ends_the_channel(broker):
     """A frame that announces more rows than its block has ends the channel."""
     lie = fake.frame(
@@ -306,13 +268,6 @@ def test_a_malformed_frame_ends_the_channel(broker):
         pytest.raises(errors.MalformedBlockError, match="announce 2 rows"),
     ):
         consumer.receive(SOON_S)
-
-
-def test_a_kind_of_a_later_version_is_passed_over(broker):
-    """Responses of an unknown kind, from a newer broker, are ignored."""
-    broker.consuming.scripts.append(serve(pb.ConsumeResponse(), fake.numbered(1, 1)))
-    with channel(broker) as it:
-        assert it.consume("orders").receive(SOON_S).body == b"1"
 
 
 def test_a_pull_without_an_answer_is_given_up(broker, kind):

@@ -259,16 +259,6 @@ def test_a_pull_is_made_again(broker, heard, kind, no_ack):
     )
 
 
-def test_a_channel_that_the_broker_closed_for_silence_is_renewed(broker, heard):
-    """C12, C17: a client that was stopped for a while renews its channel and goes on."""
-    silent = errors.ClosedError("The channel was closed: its client gave no sign of life.")
-    first = fake.answering(fake.numbered(1, 1), end=silent)
-    with renewing(broker, first, serve(fake.numbered(1, 1)), on_reconnect=heard) as it:
-        consumer = it.consume("orders", mode="client")
-        heard.wait()
-        assert consumer.receive(SOON_S).delivery_tag == 2
-
-
 def test_a_channel_that_is_closing_takes_nothing_new(broker, heard):
     """C17: a closing channel resolves its last settlements and does not subscribe again."""
     first, second = cut_at_settle(fake.numbered(1, 1)), serve(fake.numbered(1, 1))
@@ -284,20 +274,6 @@ def test_a_channel_that_is_closing_takes_nothing_new(broker, heard):
     it._stream.end()
     assert "subscribe" not in fake.kinds(broker.consuming.streams[1])
     assert client_threads() == []
-
-
-def test_a_callback_of_the_application_that_raises_stops_nothing(broker, caplog):
-    """C17: an exception in `on_reconnect` is logged, and the channel goes on."""
-
-    def on_reconnect(_):
-        raise SystemExit
-
-    first, second = cut_at_settle(fake.numbered(1, 1)), serve(fake.numbered(1, 1))
-    with renewing(broker, first, second, on_reconnect=on_reconnect) as it:
-        consumer = it.consume("orders", mode="client")
-        consumer.receive(SOON_S).accept()
-        assert consumer.receive(SOON_S).body == b"1"
-    assert [each.levelname for each in logged(caplog)].count("ERROR") == 1
 
 
 @pytest.mark.parametrize(

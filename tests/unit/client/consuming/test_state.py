@@ -91,28 +91,6 @@ def test_bad_settings_are_named(name, value):
         channel(**{name: value})
 
 
-def test_nothing_is_sent_before_the_open_is_answered():
-    """No subscription is sent before the broker has announced what it supports."""
-    state = channel(opened=False)
-    state.announced = frozenset(Outcome)
-    subscribe(state)
-    assert requests(state) == ([], Wait(SEND_S))
-    state.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 0.0)
-    assert kinds(state) == ["subscribe"]
-
-
-def test_a_subscription_says_what_it_will_use(state):
-    """C5: declares the application's outcomes, and RELEASED for the client's own use."""
-    subscribe(state, prefetch=7, outcomes=[Outcome.REJECTED])
-    ((request,), _) = requests(state)
-    assert request.subscribe == pb.Subscribe(
-        consumer="1",
-        queue="orders",
-        prefetch=7,
-        outcomes=[pb.OUTCOME_REJECTED, pb.OUTCOME_RELEASED],
-    )
-
-
 def test_rows_of_a_frame_that_are_news_keep_their_tags(state, consumer):
     """C11: new rows around a row that is a duplicate keep their tags."""
     deliver(state, 3, 3)
@@ -121,12 +99,6 @@ def test_rows_of_a_frame_that_are_news_keep_their_tags(state, consumer):
     while (one := state.take(consumer, 1)) is not None:
         taken.append((one.runs[0].first, one.content.value("body", one.row)))
     assert taken == [(3, b"3"), (1, b"1"), (2, b"2"), (4, b"4"), (5, b"5")]
-
-
-def test_messages_for_nobody_are_an_error(state):
-    """A delivery for an unknown consumer is an internal error."""
-    with pytest.raises(errors.InternalError, match="consumer '9'"):
-        deliver(state, 1, 1, consumer="9")
 
 
 def test_transport_acks_come_before_settlements(state, consumer):
@@ -174,25 +146,6 @@ def test_what_the_process_overslept_is_not_the_brokers_silence(state):
     assert requests(state) == ([], Wait(SEND_S))
     assert kinds(state, 100 + SEND_S) == ["heartbeat"]
     assert kinds(state, 100 + 2 * SEND_S) == ["heartbeat"]
-    assert isinstance(requests(state, 100 + LOST_S)[1], Lost)
-
-
-def test_what_was_overslept_before_a_frame_is_over(state):
-    """C12: the broker's silence counts from its last frame, not from a later time."""
-    requests(state)
-    state.on_frame(100.0)
-    assert kinds(state, 101.0) == ["heartbeat"]
-    assert requests(state, 101.0 + SEND_S)[1] == Wait(101.0 + 2 * SEND_S)
-    assert requests(state, 101.0 + 2 * SEND_S)[1] == Wait(101.0 + LOST_S)
-    assert isinstance(requests(state, 101.0 + LOST_S)[1], Lost)
-
-
-def test_a_process_that_oversleeps_the_answer_to_its_open():
-    """C12: the client's own sleep does not count as silence before the channel is open either."""
-    state = channel(opened=False)
-    assert requests(state) == ([], Wait(SEND_S))
-    assert requests(state, 100 + SEND_S) == ([], Wait(100 + 2 * SEND_S))
-    assert requests(state, 100 + 2 * SEND_S) == ([], Wait(100 + LOST_S))
     assert isinstance(requests(state, 100 + LOST_S)[1], Lost)
 
 
@@ -261,16 +214,6 @@ def test_nothing_is_given_back_to_a_channel_that_ends(state):
     assert isinstance(requests(state)[1], Finish)
 
 
-def test_a_closed_consumer_without_acks_gives_nothing_back(state):
-    """C10, NONE: the broker no longer has the messages, so none is released."""
-    consumer = subscribe(state, no_ack=True)
-    deliver(state, 1, 3)
-    state.unsubscribe(consumer)
-    deliver(state, 4, 4)
-    assert kinds(state) == ["subscribe", "unsubscribe"]
-    assert state.unsettled.idle
-
-
 def test_without_released_a_closed_consumers_messages_stay():
     """C5: where the broker lacks RELEASED, the channel's end requeues the messages."""
     state = channel(opened=False)
@@ -286,33 +229,12 @@ def test_without_released_a_closed_consumers_messages_stay():
     assert [(each.delivery_tag, each.multiple) for each in settles] == [(3, False)]
 
 
-def test_closing_consumers_leaves_nothing_behind(state):
-    """I6: a channel may open and close any number of consumers in bounded memory."""
-    for _ in range(limits.MAX_CONSUMERS_PER_CHANNEL + 50):
-        state.unsubscribe(subscribe(state))
-        requests(state)
-    assert state.inboxes == []
-    assert len(state._closed) == limits.MAX_CONSUMERS_PER_CHANNEL
-
-
 def test_a_small_prefetch_makes_laziness_small(state):
     """C8, C10: lazily accepted messages must not use up the prefetch."""
     subscribe(state, prefetch=10)
     assert state.unsettled.lazy_limit == 5
     state.set_prefetch(None, 1)
     assert state.unsettled.lazy_limit == 1
-
-
-def test_the_stream_ends_when_all_is_answered(state, consumer):
-    """C15: the last settlement is answered before the channel ends its stream."""
-    deliver(state, 1, 1)
-    state.take(consumer, 1)
-    state.unsettled.settle([Range(1, 1)], ACCEPT, None)
-    state.finishing = True
-    sent, action = requests(state)
-    assert isinstance(action, Wait)
-    state.on_settled(pb.Settled(number=sent[-1].settle.number, settled=1))
-    assert isinstance(requests(state)[1], Finish)
 
 
 @pytest.mark.parametrize("no_ack", [False, True])
@@ -330,26 +252,6 @@ def test_a_pull_that_nobody_took_yet_is_made_again(state, no_ack):
         deliver(state, 1, 2, get_number=1)
     assert bodies(state, pull) == [b"1", b"2"]
     assert state.inboxes == []
-
-
-def test_what_is_acked_on_a_renewed_channel_has_the_brokers_tags(state, consumer):
-    """C11, C17: transport acks name the broker's new tags, also after another cut."""
-    deliver(state, 1, 5)
-    requests(state)
-    state.on_disconnect(1.0)
-    state.renew(pb.ChannelOpened(outcomes=fake.ALL, settle_runs=True), 2.0)
-    state.on_frame(2.0)
-    assert kinds(state, 2.0) == ["subscribe"]
-    assert kinds(state, 3.5) == []
-    deliver(state, 1, 3, now=3.0)
-    (ack,) = (each.transport_ack for each in requests(state, 4.0)[0])
-    assert ack.delivery_tag == 3
-    state.on_disconnect(4.0)
-    state.on_frame(4.0)
-    assert state.on_opened(pb.ChannelOpened(outcomes=fake.ALL, resumed=True), 4.0)
-    (ack,) = (each.transport_ack for each in requests(state, 5.0)[0])
-    assert ack.delivery_tag == 3
-    assert [each.first for each in state.take(consumer, 9).runs] == [6]
 
 
 class Application:

@@ -46,14 +46,6 @@ def test_it_is_a_set(steps, asked):
     assert [tag in tags for tag in asked] == [tag in model for tag in asked]
 
 
-def test_what_is_taken_comes_in_whole_runs():
-    """C3: neighbouring tags are taken as one run, across the words that store them."""
-    tags = TagSet()
-    tags.add(1000, 3000)
-    tags.remove(2000, 2000)
-    assert tags.take_up_to(4000) == [(1000, 1999), (2001, 3000)]
-
-
 def test_a_million_tags_take_little_memory():
     """C16: a million tags with every other one settled take under half a byte per tag."""
     tags = TagSet()
@@ -63,12 +55,3 @@ def test_a_million_tags_take_little_memory():
     assert len(tags) == 500_000
     words = tags._words
     assert sys.getsizeof(words) + sum(map(sys.getsizeof, words.values())) < 500_000
-
-
-def test_tags_that_came_late_are_found():
-    """The lowest tag is right also when a lower tag is added later."""
-    tags = TagSet()
-    tags.add(9000, 9000)
-    assert tags.lowest == 9000
-    tags.add(5, 5)
-    assert tags.lowest == 5

@@ -41,15 +41,6 @@ def sent(broker):
     ]
 
 
-async def test_many_coroutines_share_a_publisher(broker):
-    """P9: each coroutine gets its own confirm; leaving the block ends the threads."""
-    async with publisher(broker) as out:
-        found = await asyncio.gather(*(out.publish(b"%d" % at) for at in range(500)))
-    assert found == [Confirmation(number) for number in range(1, 501)]
-    assert sent(broker) == [b"%d" % at for at in range(500)]
-    assert client_threads() == []
-
-
 async def test_futures_may_be_awaited_again_and_again(broker):
     """P9: a future may be awaited before and after the confirm, by several coroutines."""
     async with publisher(broker) as out:

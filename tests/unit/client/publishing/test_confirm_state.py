@@ -70,13 +70,6 @@ def test_idle_publisher_waits_one_linger(state):
     assert sent(state.next_action(11.0)) == (1, 1)
 
 
-def test_what_comes_while_nothing_is_in_flight_goes_at_once():
-    """A message is sent at once, without the linger, while no frame is in flight."""
-    state = make_state(linger_s=limits.PUBLISH_LINGER_MS / 1000)
-    add(state, now=10.0)
-    assert sent(state.next_action(10.0)) == (1, 1)
-
-
 def test_answers_clock_the_next_frame():
     """With frames in flight, messages gather until an answer or the gather time."""
     state = make_state(linger_s=0.0)
@@ -108,15 +101,6 @@ def test_sender_is_woken_twice_per_frame():
     assert [at for at, wake in enumerate(woken) if wake] == [0, 9_999, 10_000]
 
 
-def test_window_in_bytes():
-    """P14: bytes bound the window too, but one message always passes."""
-    state = make_state(window_bytes=10)
-    assert state.window.admits(1, 1000)
-    state.append(ORDERS, row(b"x"), 8, ConfirmationFuture(), 0.0)
-    assert state.window.admits(1, 2)
-    assert not state.window.admits(1, 3)
-
-
 def test_probe_covers_what_is_late_and_nothing_else():
     """P10: a probe names the late numbers only; later frames have their own timeout."""
     state = make_state(ack_timeout_s=5.0)
@@ -144,17 +128,6 @@ def test_timer_follows_the_oldest_frame():
     assert state.next_action(8.0) == Probe(Range(2, 2), 2)
 
 
-def test_probe_does_not_double_what_is_in_line(state):
-    """P10: a frame still waiting to be sent is missing at the broker, and is sent once."""
-    state.append_frame(frame(2))
-    state.next_action(0.0)
-    state.append_frame(frame(2))
-    state.on_probed([Range(1, 4)])
-    assert sent(state.next_action(1.0)) == (1, 2)
-    assert sent(state.next_action(1.0)) == (3, 4)
-    assert isinstance(state.next_action(1.0), Wait)
-
-
 def test_blocked_time_does_not_count():
     """P14: no probe is sent to a blocked broker; unblocking restarts the timers."""
     state = make_state(ack_timeout_s=5.0)
@@ -164,14 +137,6 @@ def test_blocked_time_does_not_count():
     assert state.next_action(50.0) == Wait(None)
     state.on_unblocked()
     assert state.next_action(50.0) == Wait(55.0)
-
-
-def test_a_finishing_publisher_without_a_stream_says_nothing():
-    """P10: without a stream none is opened for a close; the state is kept for its 7 days."""
-    state = make_state()
-    state.on_disconnect()
-    state.finishing = True
-    assert state.next_action(0.0) == Finish()
 
 
 def test_answered_frames_are_let_go():

@@ -3,9 +3,6 @@
 import threading
 from concurrent.futures import wait
 
-import pytest
-
-from ackq import errors
 from ackq.client.futures import FutureLock
 from ackq.client.publishing import confirmations
 from ackq.client.publishing.confirmations import Confirmation, ConfirmationFuture
@@ -18,28 +15,6 @@ def futures(count):
 
 def confirmed_soon(some, first=1):
     threading.Timer(0.05, confirmations.confirm, (some, first, {})).start()
-
-
-def test_a_return_is_in_its_confirmation():
-    """P7: of messages confirmed together, only the returned ones carry a reason."""
-    reason = errors.UnroutableError("no queue")
-    some = futures(3)
-    confirmations.confirm(some, 5, {6: reason})
-    assert [each.result() for each in some] == [
-        Confirmation(5),
-        Confirmation(6, reason),
-        Confirmation(7),
-    ]
-
-
-def test_each_failure_is_an_error_of_its_own():
-    """P8: each future has its own error, as a shared one would grow its traceback."""
-    some = futures(2)
-    confirmations.fail(some, errors.QueueFullError("full"))
-    first, second = (each.exception() for each in some)
-    assert first is not second
-    with pytest.raises(errors.QueueFullError, match="full"):
-        some[0].result()
 
 
 def test_a_callback_that_exits_stops_nothing():

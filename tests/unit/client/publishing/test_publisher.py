@@ -63,34 +63,6 @@ def test_confirms_out_of_order(broker, publisher):
     assert order == [5, 2, 1, 3, 4, 6]
 
 
-def test_return_comes_before_its_confirm(broker):
-    """P7: an unroutable mandatory message is returned, then confirmed with the reason."""
-
-    broker.publishing.scripts.append(fake.answering(fake.second_returned, fake.confirm(3)))
-    events = []
-    with scripts.publisher(broker, linger_ms=LINGER_MS, on_return=events.append) as out:
-        futures = [out.publish(f"m{i}") for i in range(3)]
-        futures[1].add_done_callback(events.append)
-    returned, future = events
-    assert future is futures[1]
-    assert returned.numbers == (2,)
-    assert returned.messages.to_pylist() == [
-        {
-            "body": b"m1",
-            "routing_key": "orders",
-            "message_id": None,
-            "correlation_id": None,
-            "reply_to": None,
-            "content_type": None,
-            "headers": [],
-            "published_at": None,
-            "persistent": True,
-        }
-    ]
-    assert str(futures[1].result().returned) == "No queue."
-    assert futures[2].result().returned is None
-
-
 def test_a_return_without_its_messages_is_an_error(broker):
     """P7, P8: a return with another row count fails all unanswered publishes; no thread dies."""
 

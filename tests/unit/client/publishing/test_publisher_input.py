@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pyarrow as pa
 import pytest
 
-from ackq import errors, limits
+from ackq import errors
 from ackq.client import Confirmation, Publisher, TransactionalPublisher
 from ackq.wire import block
 from tests.fakes import scripted_broker as fake
@@ -51,17 +51,6 @@ def test_batch_is_cut_into_frames_with_one_future(broker):
     assert [each.header.data.rows for each in frames] == [10_000, 10_000, 5_000]
     assert [each.header.data.first_number for each in frames] == [1, 10_001, 20_001]
     assert fake.bodies(frames[2])[-1] == b"m24999"
-
-
-def test_small_batches_share_a_frame(broker):
-    """Ten small batches go out as one frame, in order, each with its own future."""
-    with publisher(broker, linger_ms=LINGER_MS) as out:
-        futures = [out.publish_batch(pa.record_batch({"body": [f"{i}", "x"]})) for i in range(10)]
-    assert [each.result() for each in futures] == [2] * 10
-    (frame,) = fake.data_frames(broker.publishing.streams[0])
-    assert fake.bodies(frame) == [each for i in range(10) for each in (b"%d" % i, b"x")]
-    header, _ = block.decode(frame.block, validate=True)
-    assert header.routing_key == "orders"
 
 
 def test_batches_that_differ_do_not_share_a_frame(broker):
@@ -117,13 +106,6 @@ def test_batch_with_returned_rows_fails_unless_they_are_told(broker, told):
         future.result(SOON_S)
     with pytest.raises(errors.UnroutableError):
         out.close()
-
-
-def test_empty_batch_is_confirmed_at_once(broker):
-    """A batch without rows sends no frame and opens no stream."""
-    with publisher(broker) as out:
-        assert out.publish_batch(pa.table({"body": pa.array([], pa.binary())})).result(0) == 0
-    assert broker.publishing.streams == []
 
 
 @pytest.mark.parametrize(
@@ -222,39 +204,6 @@ def test_bad_arguments_of_a_batch_are_refused_at_once(broker, columns, arguments
     batch = pa.record_batch({"body": [b"a"], **columns})
     with publisher(broker) as out, pytest.raises(errors.InvalidArgumentError, match=said):
         out.publish_batch(batch, **arguments)
-
-
-def test_message_over_the_limit_names_size_and_limit(broker):
-    """The limit is the broker's if that is lower, once the broker has answered the open."""
-
-    def script(requests):
-        next(requests)
-        yield fake.opened(max_message_bytes=100)
-        yield from fake.confirm_all(requests)
-
-    broker.publishing.scripts.append(script)
-    with publisher(broker) as out:
-        with pytest.raises(errors.MessageTooLargeError) as failure:
-            out.publish(bytes(limits.MAX_MESSAGE_BYTES))
-        assert failure.value.fields["limit"] == str(limits.MAX_MESSAGE_BYTES)
-        out.publish(b"a").result(SOON_S)
-        with pytest.raises(errors.MessageTooLargeError, match="107 bytes; the limit is 100"):
-            out.publish(bytes(101))
-
-
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_batch_is_cut_to_the_window(broker, kind):
-    """P14: a frame is admitted whole, so no frame of a batch exceeds the window."""
-    for options, body in (({"window_messages": 3}, "a"), ({"window_bytes": 10}, "1234")):
-        with publisher(broker, kind=kind, **options) as out:
-            batch = pa.record_batch({"body": [body] * 5})
-            assert out.publish_batch(batch).result(SOON_S) == 5
-            assert out.publish_batch(batch.slice(0, 0)).result(SOON_S) == 0
-    rows = [
-        [each.header.data.rows for each in fake.data_frames(stream)]
-        for stream in broker.publishing.streams
-    ]
-    assert rows == [[3, 2], [2, 2, 1]]
 
 
 def test_examples_of_the_docstring_are_right(broker, capsys):

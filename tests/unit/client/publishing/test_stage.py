@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ackq import errors, limits
-from ackq.client import Stage, StageWriter, abort_batch, commit_batch
+from ackq.client import StageWriter
 from ackq.v1 import publishing_pb2
 from ackq.wire import block
 from tests.eventually import SOON_S
@@ -165,36 +165,3 @@ def test_bad_rows_are_refused_before_they_are_sent(broker):
             out.write(rows(1))
         with pytest.raises(errors.MessageTooLargeError):
             out.write(rows(bytes(limits.MAX_MESSAGE_BYTES + 1)), routing_key="q")
-
-
-def test_commit_is_repeated_until_it_is_answered(broker):
-    """K3: a commit is idempotent, so it is repeated after a lost answer."""
-    broker.publishing.commit_failures.append(errors.BrokerUnavailableError("Shutting down."))
-    stages = [Stage(b"a" * 16, 2, 20), Stage(b"b" * 16, 3, 30)]
-    response = commit_batch(
-        broker.endpoint,
-        writer="query",
-        batch_id=7,
-        run_id="run",
-        stages=stages,
-        target="queue/q",
-        keep_changed=True,
-    )
-    assert response.rows == 5
-    assert len(broker.publishing.commits) == 2
-    request = broker.publishing.commits[1]
-    assert [(each.stage_id, each.rows, each.payload_bytes) for each in request.stages] == stages
-    assert (request.target, request.keep_changed) == ("queue/q", True)
-
-
-def test_refused_commit_raises(broker):
-    """K3: a refused commit makes nothing visible, raises, and is not repeated."""
-    broker.publishing.commit_failures.append(errors.StageMismatchError("Stage aa is unsealed."))
-    with pytest.raises(errors.StageMismatchError, match="unsealed"):
-        commit_batch(broker.endpoint, writer="query", batch_id=7, run_id="run", stages=[])
-    assert len(broker.publishing.commits) == 1
-
-
-def test_abort_counts_what_was_dropped(broker):
-    stage_ids = [b"a" * 16, b"b" * 16]
-    assert abort_batch(broker.endpoint, writer="query", batch_id=7, stage_ids=stage_ids) == 2

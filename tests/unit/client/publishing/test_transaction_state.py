@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ackq import errors
 from ackq.client.blocks import encoding
 from ackq.client.connection.duplex import Finish, Wait
-from ackq.client.publishing.requests import AddRows, Close, Commit, Rollback
+from ackq.client.publishing.requests import AddRows, Commit, Rollback
 from ackq.client.publishing.transaction_state import Committed, TransactionState
 from ackq.client.publishing.unconfirmed import Destination
 from ackq.wire import block
@@ -53,50 +53,6 @@ def actions(state):
     return found
 
 
-def kinds(state):
-    return [type(action) for action in actions(state)]
-
-
-def test_an_empty_commit_needs_no_broker():
-    """P13: a commit of nothing succeeds without a stream."""
-    state = make_state(opened=False)
-    assert state.commit().outcome == Committed(0)
-    assert state.idle
-
-
-def test_a_refused_commit(state):
-    """P8, P13: the outcome is the broker's reason."""
-    add(state, b"one")
-    transaction = state.commit()
-    actions(state)
-    full = errors.QueueFullError("full")
-    state.on_transaction(transaction.transaction_id, 0, full)
-    assert transaction.outcome is full
-
-
-def test_an_unasked_answer_is_an_error(state):
-    """P13: an answer to a commit that was not requested is an internal error."""
-    add(state, b"one")
-    with pytest.raises(errors.InternalError, match="that was not requested"):
-        state.on_transaction(state.transaction.transaction_id, 1, None)
-
-
-def test_returns_are_counted_for_their_transaction(state):
-    """P7: late returns of a rolled-back transaction are ignored."""
-    state.append_frame(ORDERS, b"one", 2)
-    actions(state)
-    state.roll_back()
-    state.append_frame(ORDERS, b"two", 2)
-    transaction = state.commit()
-    actions(state)
-    assert state.on_return([1, 2], NO_QUEUE) == []
-    assert state.on_return([4], NO_QUEUE) == [4]
-    assert state.on_return([], NO_QUEUE) == []
-    state.on_transaction(transaction.transaction_id, 2, None)
-    assert transaction.outcome == Committed(2, 1)
-    assert transaction.unroutable is NO_QUEUE
-
-
 def test_returns_that_come_again_with_their_commit_are_counted_once(state):
     """P7, P13: returns repeated by a repeated commit are counted once."""
     add(state, b"a", b"b", b"c", destination=OTHERS)
@@ -131,33 +87,6 @@ def test_mandatory_messages_are_kept_until_the_answer():
     assert transaction.kept == []
 
 
-def test_a_blocked_broker_gets_no_rows_and_their_commit_waits(state):
-    """P14: rows and their commit wait until the broker unblocks or the stream is cut."""
-    state.append_frame(ORDERS, b"one", 1)
-    actions(state)
-    state.on_blocked("disk")
-    state.append_frame(ORDERS, b"two", 1)
-    state.commit()
-    assert kinds(state) == []
-    state.on_unblocked()
-    assert kinds(state) == [AddRows, Commit]
-    state.on_blocked("disk")
-    state.on_disconnect()
-    assert state.blocked is None
-
-
-def test_the_window_counts_what_has_yet_to_go():
-    """P14: the window counts unsent rows only, so a large transaction passes."""
-    state = make_state(opened=False)
-    state.append_frame(ORDERS, bytes(9_000), 900)
-    assert not state.window.admits(1, 2_000)
-    assert not state.window.admits(200, 1)
-    state.on_opened()
-    actions(state)
-    assert state.window.admits(1, 2_000)
-    assert state.transaction.messages == 900
-
-
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_dead_publisher_tells_what_is_known(asked, state):
     """P13: an unsent commit fails with the cause, a sent one with an unknown outcome."""
@@ -170,17 +99,6 @@ def test_a_dead_publisher_tells_what_is_known(asked, state):
     assert type(transaction.outcome) is expected
     assert transaction.outcome.fields["endpoint"] == "e"
     assert state.idle
-
-
-def test_a_finishing_publisher_ends_when_nothing_is_under_way(state):
-    """Closing sends a pending rollback first, then ends the stream."""
-    state.append_frame(ORDERS, b"one", 1)
-    actions(state)
-    state.roll_back()
-    state.finishing = True
-    assert isinstance(state.next_action(0.0), Rollback)
-    assert isinstance(state.next_action(0.0), Close)
-    assert state.next_action(0.0) == Finish()
 
 
 class Application:

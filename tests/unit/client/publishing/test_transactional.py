@@ -12,7 +12,6 @@ from ackq import errors
 from ackq.client import Committed, TransactionalPublisher
 from ackq.v1 import publishing_pb2
 from tests.fakes import scripted_broker as fake
-from tests.unit.client.publishing.scripts import never_answer
 from tests.unit.client.threads import SOON_S, client_threads
 
 
@@ -259,19 +258,6 @@ def test_closing_rolls_back_and_warns(broker):
     assert client_threads() == []
 
 
-def test_leaving_by_an_exception_rolls_back_quietly(broker):
-    """P13: leaving the publisher by an exception gives no warning."""
-
-    def abandon():
-        with publisher(broker) as out:
-            out.publish("a")
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        abandon()
-    assert client_threads() == []
-
-
 def test_a_forsaken_publisher_leaves_no_thread(broker):
     """P13: a garbage-collected publisher warns and ends its stream."""
     out = publisher(broker)
@@ -284,20 +270,6 @@ def test_a_forsaken_publisher_leaves_no_thread(broker):
     assert ["dropped with 1 uncommitted" in each for each in lost] == [True]
     for thread in client_threads():
         thread.join(SOON_S)
-    assert client_threads() == []
-
-
-def test_a_commit_that_the_broker_never_answers(broker):
-    """P13: the outcome is unknown, a block does not roll it back, and close does not hang."""
-    broker.publishing.scripts.append(never_answer)
-
-    def commit_early(out):
-        with out.transaction():
-            out.publish("a")
-            out.commit(0.05)
-
-    with publisher(broker) as out, pytest.raises(errors.OutcomeUnknownError, match="the commit"):
-        commit_early(out)
     assert client_threads() == []
 
 
@@ -315,16 +287,6 @@ def test_a_forgotten_publisher_does_not_know_the_outcome(broker):
         with pytest.raises(errors.ClosedError):
             out.commit()
         out.rollback()
-
-
-def test_a_refused_mode_ends_the_publisher(broker):
-    """P1: the commit raises the broker's `wrong_mode` error."""
-    wrong = errors.WrongModeError("The publisher was opened in confirm mode.")
-    broker.publishing.scripts.append(fake.refusing(wrong))
-    with publisher(broker) as out:
-        out.publish("a")
-        with pytest.raises(errors.WrongModeError, match="confirm mode"):
-            out.commit(SOON_S)
 
 
 def test_commit_in_a_callback_is_refused(broker):
@@ -355,14 +317,3 @@ def test_a_full_window_waits(broker):
     (requests,) = broker.publishing.streams
     sent = [body for each in fake.data_frames(requests) for body in fake.bodies(each)]
     assert sent == [b"%d" % at for at in range(50)]
-
-
-def test_a_message_that_is_none_leaves_the_transaction_alone(broker):
-    """P13: a bad argument raises at once; earlier messages can still be committed."""
-    with publisher(broker) as out:
-        out.publish("a")
-        with pytest.raises(errors.InvalidArgumentError, match="ttl_ms"):
-            out.publish("b", ttl_ms=0)
-        with pytest.raises(errors.SchemaError):
-            out.publish_batch(pa.record_batch({"no": ["b"]}))
-        assert out.commit(SOON_S).messages == 1

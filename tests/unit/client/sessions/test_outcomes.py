@@ -4,8 +4,7 @@ import pyarrow as pa
 import pytest
 
 from ackq import errors, limits
-from ackq.client import Outcome, OutcomeStage, Session, outcome_group
-from ackq.v1 import consuming_pb2
+from ackq.client import OutcomeStage, Session, outcome_group
 from ackq.v1 import sessions_pb2 as pb
 
 GONE = errors.BrokerUnavailableError("The broker is shutting down.")
@@ -20,32 +19,6 @@ def session(broker):
 
 def tags(*values):
     return pa.array(values, pa.int64())
-
-
-def test_a_group_has_the_bytes_of_its_tags():
-    """S6, K7: tags go from Arrow to the wire unchanged; a slice holds its own rows only."""
-    column = pa.array(range(1, 1001), pa.int64())
-    group = outcome_group("rejected", column[500:700], "not JSON")
-    assert group == pb.OutcomeGroup(
-        outcome=consuming_pb2.OUTCOME_REJECTED, reason="not JSON", tags=range(501, 701)
-    )
-    later = outcome_group(Outcome.RELEASED, column.cast(pa.uint64())[:1], delay_ms=30_000)
-    assert (list(later.tags), later.delay_ms) == ([1], 30_000)
-    assert list(outcome_group("accepted", tags()).tags) == []
-
-
-@pytest.mark.parametrize(
-    ("outcome", "column", "problem"),
-    [
-        ("failed", pa.array([1, 2], pa.int32()), "int32"),
-        ("failed", pa.array([1, None], pa.int64()), "1 nulls"),
-        ("nacked", tags(1), "accepted, failed, rejected, released"),
-    ],
-)
-def test_wrong_groups_are_refused(outcome, column, problem):
-    """S6: tags of another type or null, and unknown outcomes, are refused before the call."""
-    with pytest.raises(errors.InvalidArgumentError, match=problem):
-        outcome_group(outcome, column)
 
 
 def test_stage_is_one_sealed_stream(broker, session):
@@ -85,18 +58,6 @@ def test_stage_is_bounded(broker, session, monkeypatch):
     assert broker.sessions.outcome_streams == []
 
 
-def test_an_error_of_the_rows_is_the_callers(broker, session):
-    """S6: an exception while rows are read is raised in the task, and nothing is sent."""
-
-    def parts():
-        yield [outcome_group("rejected", tags(1))]
-        raise ValueError("row 2")
-
-    with pytest.raises(ValueError, match="row 2"):
-        session.stage_outcomes(OWNER, ID, "", parts())
-    assert broker.sessions.outcome_streams == []
-
-
 def test_commit_is_tried_again(broker, session):
     """S6: a commit names its stages with their counts; being idempotent, it is retried."""
     broker.sessions.operations.extend([GONE, pb.CommitOutcomesResponse(tags=3)])
@@ -106,10 +67,3 @@ def test_commit_is_tried_again(broker, session):
     assert first == second
     assert first.owner == OWNER
     assert [(each.stage_id, each.tags) for each in first.stages] == [(ID, 2), (ID[::-1], 1)]
-
-
-def test_abort_names_stages(broker, session):
-    """S6: an abort names its stages, and returns how many the broker dropped."""
-    broker.sessions.operations.append(pb.AbortOutcomesResponse(dropped=1))
-    assert session.abort_outcomes([ID]) == 1
-    assert list(broker.sessions.operation_requests[0].stage_ids) == [ID]

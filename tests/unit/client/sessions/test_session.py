@@ -10,7 +10,6 @@ import pytest
 from ackq import errors, limits
 from ackq.client import Session, holder
 from ackq.v1 import sessions_pb2
-from ackq.wire import columns
 from tests.eventually import SOON_S
 from tests.unit.client.blocks.test_decoding import content, runs
 
@@ -65,20 +64,6 @@ def test_no_broker_is_an_error_within_the_bound():
     assert "could not be reached for 0.1 s" in str(error)
 
 
-def test_fetch_gives_the_columns_asked_for(broker, session):
-    """S2: one batch per frame; the broker is asked for the requested columns only."""
-    broker.sessions.fetches.append([frame(1, [b"a", b"b"]), frame(3, [b"c"])])
-    request = sessions_pb2.FetchRequest(after_tag=0, last_tag=3)
-    got = list(session.fetch(request, ["delivery_tag", "body"]))
-    assert [batch.to_pylist() for batch in got] == [
-        [{"delivery_tag": 1, "body": b"a"}, {"delivery_tag": 2, "body": b"b"}],
-        [{"delivery_tag": 3, "body": b"c"}],
-    ]
-    asked = broker.sessions.fetch_requests[0].columns
-    assert asked == columns.bits(["delivery_tag", "body"])
-    assert request.columns == 0
-
-
 def test_cut_fetch_continues_after_the_last_tag(broker, session, waits):
     """S2: a fetch resumes after the last received tag, with no row twice or missing."""
     broker.sessions.fetches.extend([[frame(1, [b"a", b"b"]), GONE], [GONE], [frame(3, [b"c"])]])
@@ -86,20 +71,6 @@ def test_cut_fetch_continues_after_the_last_tag(broker, session, waits):
     assert [batch.column(0).to_pylist() for batch in got] == [[b"a", b"b"], [b"c"]]
     assert [each.after_tag for each in broker.sessions.fetch_requests] == [0, 2, 2]
     assert len(waits) == 2
-
-
-def test_cut_after_the_last_row_is_the_end(broker, session, waits):
-    """A fetch cut after its last row is complete, although its status was lost."""
-    broker.sessions.fetches.append([frame(1, [b"a"]), GONE])
-    got = list(session.fetch(sessions_pb2.FetchRequest(last_tag=1), ["body"]))
-    assert len(got) == 1
-    assert waits == []
-
-
-def test_fetch_checks_columns_before_the_call(broker, session):
-    with pytest.raises(errors.SchemaError, match="colour"):
-        session.fetch(sessions_pb2.FetchRequest(), ["colour"])
-    assert broker.sessions.fetch_requests == []
 
 
 def test_hold_beats_until_it_is_closed(broker, session, monkeypatch):
