@@ -19,34 +19,6 @@ def test_nothing_ready_makes_no_record(harness: Harness) -> None:
         harness.deliver("x", "nowhere")
 
 
-def test_a_delivery_keeps_to_its_bytes(harness: Harness) -> None:
-    """C8: bytes bound a delivery as messages do, but one message always fits."""
-    harness.declare("q")
-    harness.publish_to("q", 10, row_bytes=100)
-    assert len(harness.deliver("x", "q", 10, max_bytes=350)) == 3
-    assert harness.deliver("x", "q", 10, max_bytes=1) == [(4, "m4", 1)]
-    assert harness.do(c.Deliver(b"x", "q", 2)).payload_bytes == 200
-
-
-def test_an_unknown_tag_is_refused_and_nothing_settled(harness: Harness) -> None:
-    """C2: a tag settled twice, not given yet, or of another channel; the lowest is named."""
-    harness.declare_filled("q", 5)
-    harness.deliver("x", "q", 4)
-    harness.deliver("y", "q", 1)
-    harness.settle("x", Outcome.ACCEPTED, 2)
-    for tags, named in (((1, 2), 2), ((9, 7, 1), 7), ((0,), 0)):
-        with pytest.raises(
-            UnknownDeliveryTagError, match=f"unknown delivery tag {named}:"
-        ) as caught:
-            harness.settle("x", Outcome.ACCEPTED, *tags)
-        assert caught.value.fields["delivery_tag"] == str(named)
-    with pytest.raises(UnknownDeliveryTagError, match="the last tag that this channel gave is 1"):
-        harness.settle("y", Outcome.ACCEPTED, 2)
-    with pytest.raises(UnknownDeliveryTagError, match="unknown delivery tag 1:"):
-        harness.settle("z", Outcome.ACCEPTED, 1)
-    assert list(views.outstanding(harness.core.state, b"x")) == [1, 3, 4]
-
-
 def test_a_delay_of_a_century_is_refused(harness: Harness) -> None:
     """C14, I6: the refusal of a delay names the longest one allowed."""
     harness.declare_filled("q", 1)
@@ -141,31 +113,3 @@ def test_unacked_messages_cost_bits(step: int) -> None:
     assert len(views.outstanding(core.state, b"x")) == 1_000_000
     # Two bitmaps, of tags and of positions.
     assert len(core.snapshot()) - before < 1_000 + (step - 1) * 2 * count // 8 * 1.05
-
-
-def test_an_identity_is_the_messages_own(harness: Harness) -> None:
-    """L23, C6: an identity keeps its position at a redelivery; a redeclared queue has a new id."""
-    harness.declare("q")
-    harness.publish_to("q", 3)
-    harness.publish_to("q", 2)
-    first = identities(harness, "x")
-    assert [position for _, position in first] == [1, 2, 3, 4, 5]
-    harness.settle("x", Outcome.ACCEPTED, 2)
-    harness.settle("x", Outcome.RELEASED, 1, 3, 4, 5)
-    assert identities(harness, "y") == [first[at] for at in (0, 2, 3, 4)]
-    assert all(piece.identity is None for piece in harness.do(c.Deliver(b"z", "q", 9)).pieces)
-    harness.do(c.CloseChannel(b"y"))
-    harness.do(c.DeleteQueue("q"))
-    harness.declare("q")
-    harness.publish_to("q", 3)
-    assert not {*first} & {*identities(harness, "z")}
-
-
-def identities(harness: Harness, channel: str) -> list[tuple[int, int]]:
-    """The queue id and position of each message that is delivered to a channel."""
-    reply = harness.do(c.Deliver(channel.encode(), "q", 9, identified=True))
-    return [
-        (piece.identity.queue_id, position)
-        for piece in reply.pieces
-        for position in piece.identity.positions.tolist()
-    ]

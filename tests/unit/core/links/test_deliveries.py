@@ -6,40 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pyroaring import BitMap, BitMap64
 
 from ackq import limits
 from ackq.errors import InvalidArgumentError, LimitError, QueueFullError
 from ackq_broker.core import commands as c
-from ackq_broker.core import records, views
+from ackq_broker.core import views
 from ackq_broker.core.columns.bitmaps import Int64s
 from tests.unit.core.harness import Harness
-from tests.unit.core.link_process import LinkProcess, accept, expanded
-
-
-def test_a_frame_is_one_record(process: LinkProcess) -> None:
-    """L5: one record stores new messages, matches known ones and permits settled ones."""
-    process.store(["a", "b", "c"])
-    accept(process.harness, 2)
-    process.subscribe()
-    decision = process.harness.decide(process.command(["a", "x", "b"]))
-    (record,) = decision.records
-    assert isinstance(record, records.LinkStored)
-    assert record.permitted == BitMap64([2])
-    assert expanded(decision.reply) == [
-        (1, 1, True, False),
-        (2, 4, False, False),
-        (3, 2, True, True),
-    ]
-
-
-def test_a_frame_that_begins_with_what_was_stored(process: LinkProcess) -> None:
-    """L5: the rows of a frame that were stored are answered again, and the others stored."""
-    process.store(["a", "bb", "c"])
-    reply = process.store(["bb", "c", "d", "eeee"], first=2)
-    assert [row[:2] for row in expanded(reply)] == [(2, 2), (3, 3), (4, 4), (5, 5)]
-    assert process.harness.browse("q") == ["a", "bb", "c", "d", "eeee"]
-    assert process.info().taken == 5
+from tests.unit.core.link_process import LinkProcess, accept
 
 
 def test_numbers_that_were_answered_are_forgotten(process: LinkProcess) -> None:
@@ -67,17 +41,6 @@ def test_another_subscription_is_refused(process: LinkProcess) -> None:
     process.subscribe()
     with pytest.raises(InvalidArgumentError, match="subscription 1, but 2 is the current one"):
         process.harness.do(late)
-
-
-def test_rows_that_may_be_acknowledged_at_once(process: LinkProcess) -> None:
-    """L9: deliveries that the link cannot hold any longer are permitted as stored or matched."""
-    process.store(["a"])
-    process.subscribe()
-    reply = process.store(["a", "b", "c"], at_once=BitMap([0, 2]))
-    assert [permitted for *_, permitted in expanded(reply)] == [True, False, True]
-    assert (process.info().held, process.info().unproven) == (1, 2)
-    accept(process.harness, 1, 2, 3)
-    assert process.permit() == [2]
 
 
 def test_a_full_queue_keeps_nothing_of_a_frame(harness: Harness) -> None:
@@ -125,25 +88,6 @@ def test_deliveries_that_need_nothing_more_are_forgotten(process: LinkProcess) -
     assert state.deliveries[1].sum() < 8_000
     runs = process.open().runs
     assert [run.first_position for run in runs][:3] == [1, 1001, 2001]
-
-
-def test_what_a_stream_that_begins_is_told(process: LinkProcess) -> None:
-    """L5, L10: a new stream gets the unproven deliveries by number, as permits name positions."""
-    process.store(["a", "b", "c"])
-    process.subscribe()
-    process.store(["c", "a", "d", "e", "b"])
-    accept(process.harness, 4)
-    process.permit()
-    accept(process.harness, 1, 5)
-    process.prove(1)
-    opened = process.open()
-    assert (opened.subscription, opened.next_number) == (2, 6)
-    assert [tuple(run) for run in opened.runs] == [
-        (1, 1, 3, True, False, False),
-        (2, 1, 1, True, True, False),
-        (4, 1, 5, False, True, False),
-        (5, 1, 2, True, False, False),
-    ]
 
 
 def test_the_cost_is_by_the_block(process: LinkProcess) -> None:

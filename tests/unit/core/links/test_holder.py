@@ -1,14 +1,10 @@
 """The holder of a link, its source and its queue (L1, L13, L17, L27)."""
 
-from dataclasses import replace
-
 import pytest
 from pyroaring import BitMap64
 
 from ackq import limits
 from ackq.errors import (
-    AlreadyHeldError,
-    FencedError,
     HistoryChangedError,
     InUseError,
     InvalidArgumentError,
@@ -22,34 +18,6 @@ from ackq_broker.core import commands as c
 from ackq_broker.core import views
 from tests.unit.core.harness import BOB, Harness
 from tests.unit.core.link_process import LinkProcess, accept, expanded
-
-
-def test_the_same_holder_goes_on(process: LinkProcess) -> None:
-    """L1: a cut stream opens again with the same epoch and subscription, and without a record."""
-    process.store(["a", "b"])
-    sequence = process.harness.core.sequence
-    opened = process.open(incumbent_live=True, new_incarnation="b" * 32)
-    assert opened[:5] == ("a" * 32, 1, 1, 3, False)
-    assert process.harness.core.sequence == sequence
-
-
-def test_an_older_stream_of_the_same_holder_is_fenced(process: LinkProcess) -> None:
-    """L1, L10: permits go to the newest stream alone; a restart ends all streams."""
-    process.store(["a", "b"])
-    accept(process.harness, 1)
-    old, number = process.opened.stream, process.number
-    assert process.open().stream == old + 1
-    for command in (
-        c.SubscribeLink("l", 1, old),
-        c.PermitLinked("l", 1, 1, stream=old),
-        replace(process.command(["c"]), stream=old),
-    ):
-        with pytest.raises(FencedError, match="newer stream"):
-            process.harness.do(command)
-    assert (process.permit(again=True), process.number) == ([1], number)
-    process.harness.restart()
-    assert process.open().stream == 1
-    assert process.permit(again=True) == [1]
 
 
 def test_another_user_does_not_open_a_link(process: LinkProcess) -> None:
@@ -101,25 +69,6 @@ def test_options_may_change(process: LinkProcess) -> None:
     accept(process.harness, 1)
     assert process.permit() == [1]
     process.state()
-
-
-@pytest.mark.parametrize(
-    ("properties", "told"),
-    [
-        ({"durable": False}, "is not durable"),
-        ({"overflow": "drop-head", "max_length": 5}, "drops its oldest"),
-        ({"message_ttl_ms": 5}, "that expire are dropped"),
-    ],
-)
-def test_a_queue_that_loses_messages_is_refused(
-    harness: Harness, properties: dict, told: str
-) -> None:
-    """L13: the link would acknowledge messages that this queue has lost."""
-    harness.declare("q", **properties)
-    with pytest.raises(PreconditionFailedError, match=told):
-        LinkProcess(harness)
-    with pytest.raises(LinkNotFoundError, match="ackq link list"):
-        views.link_info(harness.core.state, "l")
 
 
 def test_names_and_numbers_have_bounds(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,14 +179,3 @@ def test_a_new_link_belongs_to_the_present_history(process: LinkProcess) -> None
     process.harness.do(c.Start("copied", "copied"))
     other = LinkProcess(process.harness, "other")
     assert other.subscribe() == 1
-
-
-def test_another_process_fences_the_one_before(process: LinkProcess) -> None:
-    """L1: but not while that one lives; the refusals name the holder."""
-    late = process.command(["a"])
-    with pytest.raises(AlreadyHeldError, match="host-a, pid 11"):
-        process.open(holder=BOB, incumbent_live=True)
-    assert process.open(incumbent_live=False) == ("a" * 32, 2, 0, 1, False, (), 2)
-    for command in (late, c.SubscribeLink("l", 1), c.PermitLinked("l", 3, 1)):
-        with pytest.raises(FencedError, match="host-b, pid 22"):
-            process.harness.do(command)

@@ -54,19 +54,6 @@ def test_a_minimum_above_the_window_waits_no_longer_than_its_time(process: LinkP
     assert process.permit() == [1, 2, 3]
 
 
-def test_permits_are_told_again(process: LinkProcess) -> None:
-    """L10: a stream that may have lost permits gets them again, in order, until they are proven."""
-    process.store(["a", "b", "c", "d"])
-    accept(process.harness, 3)
-    assert process.permit() == [3]
-    accept(process.harness, 1, 2)
-    assert process.permit() == [1, 2]
-    process.proven = 1
-    accept(process.harness, 4)
-    assert process.permit(again=True) == [1, 2, 4]
-    assert process.permit(again=True) == [1, 2, 4]
-
-
 def test_what_was_told_again_is_proven_together(process: LinkProcess) -> None:
     """L10: the link may have settled them in any order, so a part of them proves nothing."""
     process.store(["a", "b", "c"])

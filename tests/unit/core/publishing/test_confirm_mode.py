@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from pyroaring import BitMap, BitMap64
 
-from ackq.errors import InvalidArgumentError, LimitError, PublisherForgottenError, QueueFullError
+from ackq.errors import InvalidArgumentError, PublisherForgottenError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
@@ -79,22 +79,6 @@ def test_transient_rows_of_a_durable_block_are_confirmed_sooner(harness: Harness
     assert harness.publish(["q", "q"]).sooner is None
 
 
-def test_a_full_queue_nacks_what_does_not_fit(harness: Harness) -> None:
-    """P8: the rows over the bound are nacked with the reason; the others are confirmed."""
-    harness.declare_filled("q", 2, max_length=3)
-    reply = harness.publish_to("q", 3)
-    assert list(reply.confirmed) == [3]
-    (nack,) = reply.nacks
-    assert list(nack.numbers) == [4, 5]
-    assert isinstance(nack.reason, QueueFullError)
-    assert "room for 1 only: it holds 2 of at most 3 messages" in str(nack.reason)
-    assert "3 messages with 30 bytes came together" in str(nack.reason)
-    assert nack.reason.fields == {"queue": "q", "fitting": "1"}
-    assert harness.browse("q") == ["m1", "m2", "m3"]
-    (nack,) = harness.publish_to("q", 1).nacks
-    assert "is full: it holds 3 of at most 3 messages, staged" in str(nack.reason)
-
-
 def test_a_known_number_is_confirmed_though_its_exchange_is_gone(harness: Harness) -> None:
     """P8, P10: a number that is in a queue is never nacked."""
     harness.declare("q")
@@ -145,16 +129,6 @@ def test_a_number_below_its_own_frame_s_lowest_unanswered_is_refused(harness: Ha
         harness.publish_to("q", 1, lowest=2)
 
 
-def test_a_probe_names_what_was_never_accepted(harness: Harness) -> None:
-    """P10: the answer has the ranges between accepted numbers; transient ones count as accepted."""
-    harness.declare("q")
-    harness.publish_to("q", 2, numbers=[3, 4])
-    harness.publish_to("q", 1, numbers=[7], persistent=False)
-    assert views.missing(harness.core.state, PUBLISHER, 1, 9) == [(1, 2), (5, 6), (8, 9)]
-    assert views.missing(harness.core.state, PUBLISHER, 3, 4) == []
-    assert views.missing(harness.core.state, PUBLISHER, 8, 2**63) == [(8, 2**62)]
-
-
 def test_a_persistent_message_in_a_non_durable_queue_is_a_transient_number(
     harness: Harness,
 ) -> None:
@@ -167,20 +141,6 @@ def test_a_persistent_message_in_a_non_durable_queue_is_a_transient_number(
     reply = harness.publish(["kept", "lost"], numbers=[1, 2])
     assert list(reply.returned) == [2]
     assert harness.ready("kept") == 1
-
-
-def test_a_number_in_progress_is_not_handled_again(harness: Harness) -> None:
-    """P10: its answer is on its way, so it is left alone, although it is routable by now."""
-    first = harness.publish(["late", "q"], numbers=[1, 2])
-    assert list(first.returned) == [1, 2]
-    harness.declare("late", "q")
-    again = replace(
-        harness.command(["late", "q", "late"], numbers=[1, 2, 3]), in_progress=BitMap64([1, 2])
-    )
-    assert list(harness.do(again).confirmed) == [3]
-    assert (harness.ready("late"), harness.ready("q")) == (1, 0)
-    only = replace(again, in_progress=BitMap64([1, 2, 3]))
-    assert harness.decide(only) == c.Decision((), c.Published(BitMap64(), BitMap64()))
 
 
 def test_a_forgotten_publisher_is_refused(harness: Harness) -> None:
@@ -196,28 +156,6 @@ def test_a_forgotten_publisher_is_refused(harness: Harness) -> None:
         harness.publish_to("q", 1)
     with pytest.raises(PublisherForgottenError):
         views.missing(harness.core.state, PUBLISHER, 1, 1)
-
-
-@pytest.mark.parametrize("transactional", [False, True])
-def test_a_publisher_that_is_finished_is_forgotten_at_once(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch, *, transactional: bool
-) -> None:
-    """P10, I6: a publisher with all answers leaves no state, so no bound is ever reached."""
-    monkeypatch.setattr("ackq.limits.MAX_PUBLISHERS", 2)
-    before = harness.core._state.publishers.keys()
-    for number in range(10):
-        name = f"{number}".encode().ljust(16)
-        harness.do(c.OpenPublisher(name, transactional=transactional))
-        harness.do(c.ClosePublisherStream(name, finished=True))
-        assert harness.core._state.publishers.keys() == before == {PUBLISHER}
-        with pytest.raises(PublisherForgottenError, match="it was closed"):
-            harness.do(c.OpenPublisher(name, resume=True, transactional=transactional))
-        harness.do(c.ClosePublisherStream(name, finished=True))
-    harness.do(c.OpenPublisher(b"cut".ljust(16)))
-    harness.do(c.ClosePublisherStream(b"cut".ljust(16)))
-    with pytest.raises(LimitError, match="close publishers"):
-        harness.do(c.OpenPublisher(b"other".ljust(16)))
-    harness.do(c.OpenPublisher(PUBLISHER, resume=True))
 
 
 def test_a_restart_ends_all_streams(harness: Harness) -> None:

@@ -16,12 +16,10 @@ from ackq.errors import (
     LimitError,
     QueueFullError,
     TransactionRolledBackError,
-    WrongModeError,
 )
 from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
-from ackq_broker.core.records import Unroutable
-from tests.unit.core.harness import PUBLISHER, Harness, routes
+from tests.unit.core.harness import Harness, routes
 
 WRITER = b"t" * 16
 
@@ -121,31 +119,6 @@ def test_a_refused_block_keeps_nothing(
     assert harness.browse("full") == ["a1"]
 
 
-def test_a_repeated_commit_says_what_no_queue_wanted(harness: Harness, writer: Transactor) -> None:
-    """P7, P13: a repeated commit has the returns again; Q7 through a restart.
-
-    The lost answer may have been the only one with the returns. Rows that are not mandatory are not
-    returned, and the next commit replaces the record.
-    """
-    harness.do(c.DeclareExchange("x", "direct"))
-    writer.publish("a", ["q", "nowhere", "q"])
-    writer.publish("a", ["other"], exchange="x")
-    harness.do(replace(writer.block("a", ["nobody"]), mandatory=False))
-    harness.core = Core.restore(harness.core.snapshot())
-    writer.next_number = 6
-    writer.publish("a", ["no", "none"])
-    returned = (Unroutable("", BitMap64([2, 6, 7])), Unroutable("x", BitMap64([4])))
-    assert writer.commit("a", 7) == c.CommittedTransaction(7, False, returned)
-    writer.close()
-    harness.restart()
-    harness.core = Core.restore(harness.core.snapshot())
-    writer.open(resume=True)
-    assert writer.commit("a", 7) == c.CommittedTransaction(7, True, returned)
-    writer.publish("b", ["q"])
-    writer.commit("b")
-    assert writer.commit("b") == c.CommittedTransaction(1, True)
-
-
 def test_what_a_rollback_dropped_is_not_returned_later(writer: Transactor) -> None:
     """P7, P13: the next transaction has its own returns alone."""
     writer.publish("a", ["nowhere"])
@@ -206,30 +179,6 @@ def test_rows_of_a_transaction_keep_their_order(harness: Harness, writer: Transa
     assert harness.browse("q") == ["a0", "a1", "a2", "a3"]
     assert harness.restart() == 2
     assert harness.browse("q") == ["a0", "a3"]
-
-
-@pytest.mark.usefixtures("writer")
-def test_a_publisher_keeps_its_mode(harness: Harness) -> None:
-    """P1: opening or publishing in the other mode is an error, also after a restart."""
-    harness.restart()
-    for transactional in (True, False):
-        with pytest.raises(WrongModeError, match="Open another publisher"):
-            harness.do(
-                c.OpenPublisher(
-                    PUBLISHER if transactional else WRITER, True, transactional=transactional
-                )
-            )
-    for command in (
-        c.TransactionBlock(PUBLISHER, WRITER, BitMap64([1]), "", False, routes(["q"]), 1, 1, True),
-        c.CommitTransaction(PUBLISHER, WRITER, 0),
-        c.RollbackTransaction(PUBLISHER),
-    ):
-        with pytest.raises(WrongModeError, match="opened in confirm mode"):
-            harness.do(command)
-    with pytest.raises(WrongModeError, match="opened in transaction mode"):
-        harness.do(c.Publish(WRITER, harness.command(["q"]).numbers, 1, "", False, (), 1, 1, True))
-    with pytest.raises(WrongModeError):
-        views.missing(harness.core.state, WRITER, 1, 1)
 
 
 def test_a_transaction_has_a_bound(

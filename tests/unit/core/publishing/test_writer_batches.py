@@ -5,7 +5,6 @@ from pyroaring import BitMap64
 
 from ackq.errors import (
     BatchChangedError,
-    BatchNotFoundError,
     BatchOrderError,
     ExchangeNotFoundError,
     FencedError,
@@ -32,34 +31,6 @@ def queue(harness: Harness) -> None:
 
 def staged(harness: Harness) -> int:
     return views.list_queues(harness.core.state, "q")[0].staged
-
-
-@pytest.mark.parametrize(
-    ("reference", "message"),
-    [
-        (c.StageRef(b"?" * 16, 1, 10), "does not exist"),
-        (c.StageRef(b"open".ljust(16), 1, 10), "is not complete"),
-        (c.StageRef(b"a".ljust(16), 2, 10), "holds 1 rows with 10 bytes, not 2"),
-        (c.StageRef(b"a".ljust(16), 1, 11), "not 1 rows with 11 bytes"),
-        (c.StageRef(b"good".ljust(16), 1, 10), "is named twice"),
-        (c.StageRef(b"later".ljust(16), 1, 10), "does not exist"),
-        (c.StageRef(b"theirs".ljust(16), 1, 10), "does not exist"),
-    ],
-)
-def test_a_commit_with_a_bad_stage_shows_nothing(
-    harness: Harness, reference: c.StageRef, message: str
-) -> None:
-    """K3: one stage missing, unsealed, short, doubled or foreign: nothing becomes visible."""
-    good = harness.stage("w", 1, ["q"], name="good")
-    harness.stage("w", 1, ["q"], name="a")
-    harness.stage("w", 2, ["q"], name="later")
-    harness.stage("v", 1, ["q"], name="theirs")
-    harness.do(c.OpenStage(b"open".ljust(16), "w", 1, "run"))
-    harness.do(c.StageBlock(b"open".ljust(16), "", routes(["q"]), 1, 10))
-    with pytest.raises(StageMismatchError, match=message):
-        harness.commit("w", 1, good, reference)
-    assert harness.browse("q") == []
-    assert harness.commit("w", 1, good) == c.CommittedBatch(1, False)
 
 
 def test_a_commit_drops_what_it_did_not_name(harness: Harness) -> None:
@@ -97,20 +68,6 @@ def test_a_task_of_an_older_run_cannot_drop_the_newer_one_s_stages(harness: Harn
     harness.stage("w", 1, ["q"], run_id="old", name="zombie")
     harness.commit("w", 1, new, run_id="new")
     assert harness.browse("q") == ["new0"]
-
-
-def test_an_upload_without_a_seal_leaves_nothing(harness: Harness) -> None:
-    """K3: it leaves no rows, after its stream ends and after a restart; sealed stages stay."""
-    sealed = harness.stage("w", 1, ["q"], name="a")
-    for end in (lambda: harness.do(c.DropStage(ID)), harness.restart):
-        harness.do(c.OpenStage(ID, "w", 1, "run"))
-        harness.do(c.StageBlock(ID, "", routes(["q"]), 1, 10))
-        assert staged(harness) == 2
-        end()
-        assert staged(harness) == 1
-    harness.do(c.DropStage(sealed.stage_id))
-    harness.commit("w", 1, sealed)
-    assert harness.browse("q") == ["a0"]
 
 
 def test_the_number_of_stages_is_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,18 +140,6 @@ def test_stages_are_kept_for_seven_days(harness: Harness) -> None:
     harness.housekeep_after(200)
     assert staged(harness) == 0
     assert harness.core.drain_dead_blocks() == [1]
-
-
-def test_a_drop_never_uncommits(harness: Harness) -> None:
-    """K3: a committed batch has no stages to drop; stages of its replay may be dropped."""
-    stage = harness.stage("w", 1, ["q"], name="a")
-    harness.commit("w", 1, stage)
-    with pytest.raises(BatchNotFoundError, match="Nothing is staged of batch 1 of writer 'w'"):
-        harness.do(c.DropBatch(c.BatchKey("w", 1)))
-    again = harness.stage("w", 1, ["q"], run_id="next", name="b")
-    assert harness.do(c.DropBatch(c.BatchKey("w", 1))).stages == 1
-    assert harness.commit("w", 1, again, run_id="next") == c.CommittedBatch(1, True)
-    assert harness.browse("q") == ["a0"]
 
 
 def test_a_full_queue_of_a_transaction_names_no_batch(harness: Harness) -> None:

@@ -9,7 +9,7 @@ from ackq.errors import QueueFullError
 from ackq.outcomes import Outcome
 from ackq_broker.core import Core, records, views
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import Harness, labels
+from tests.unit.core.harness import Harness
 
 row_sizes = st.lists(st.integers(0, 60), min_size=1, max_size=12)
 
@@ -102,20 +102,6 @@ def test_sizes_go_with_their_block(harness: Harness) -> None:
 
 @pytest.mark.parametrize(
     ("overflow", "left"),
-    [("drop-head", [*labels(1, 3), *labels(9, 10)]), ("reject-publish", labels(1, 5))],
-)
-def test_what_consumers_have_room_for_fills_nothing(
-    harness: Harness, overflow: str, left: list[str]
-) -> None:
-    """Q3: with a consumer, messages that come together count like messages one by one."""
-    harness.declare("q", max_length=2, overflow=overflow)
-    harness.core.note_consumers("q", 1, lambda: c.Demand(3, 3))
-    harness.publish_to("q", 10)
-    assert harness.browse("q") == left
-
-
-@pytest.mark.parametrize(
-    ("overflow", "left"),
     [("drop-head", ["m1", "m2", "m4"]), ("reject-publish", ["m1", "m2", "m3"])],
 )
 def test_their_bytes_fill_nothing_either(harness: Harness, overflow: str, left: list[str]) -> None:
@@ -125,13 +111,3 @@ def test_their_bytes_fill_nothing_either(harness: Harness, overflow: str, left: 
     harness.core.note_consumers("q", 1, lambda: c.Demand(2, 2))
     harness.publish_to("q", 3, sizes=[5_000, 60, 70])
     assert harness.browse("q") == left
-
-
-def test_what_is_acked_later_counts_until_then(harness: Harness) -> None:
-    """Q3: a reject-publish queue counts unacked messages, so a consumer with acks frees no room."""
-    harness.declare("q", max_length=2)
-    harness.core.note_consumers("q", 1, lambda: c.Demand(9, 0))
-    harness.publish_to("q", 3)
-    assert harness.browse("q") == labels(1, 2)
-    with pytest.raises(QueueFullError):
-        harness.stage("w", 1, ["q"], name="s")

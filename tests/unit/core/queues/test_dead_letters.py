@@ -48,24 +48,6 @@ def test_what_comes_back_in_the_same_record_counts_for_a_drop_head_queue(harness
     assert (harness.browse("d"), harness.info("d").dropped) == (["m4", "m5", "m6"], 3)
 
 
-def test_origins_survive_restarts_and_go_with_their_messages(harness: Harness) -> None:
-    """C13, Q7, I5: no origin is kept after its last message."""
-    harness.declare("d", "plain")
-    harness.declare_filled("q", 9, dead_letter_queue="d")
-    harness.deliver("x", "q")
-    for tag in range(1, 10):
-        harness.settle("x", Outcome.REJECTED, tag, reason=f"reason {tag % 2}")
-    expected = reasons(harness, "d")
-    harness.restart()
-    assert reasons(harness, "d") == expected
-    harness.deliver("x", "d")
-    harness.settle("x", Outcome.ACCEPTED, 1, 3, 5, 7, 9)
-    assert reasons(harness, "d") == ["reason 0"] * 4
-    assert b"reason 1" not in harness.core.snapshot()
-    harness.settle("x", Outcome.ACCEPTED, up_to=8)
-    assert b"reason 0" not in harness.core.snapshot()
-
-
 def test_the_reasons_of_dead_letters_are_bounded(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,25 +20,6 @@ def test_an_expiry_without_rows_is_that_of_every_row(harness: Harness) -> None:
     assert harness.wait(2).expired == 3
 
 
-def test_staged_rows_expire_after_their_commit(harness: Harness) -> None:
-    """Q3, K3: staged rows expire by their own instant, or by the queue's TTL from the commit on."""
-    harness.declare("q", message_ttl_ms=10_000)
-    stage_id = b"s".ljust(16)
-    harness.do(c.OpenStage(stage_id, "w", 1, "run"))
-    expiries = harness.expiries([0, 4000])
-    block = harness.do(c.StageBlock(stage_id, "", c.Routes(("q",)), 2, 20, expiries)).block_id
-    harness.labels |= {(block, 0): "s0", (block, 1): "s1"}
-    harness.do(c.SealStage(stage_id, 2, 20))
-    harness.restart()
-    assert harness.wait(3) == c.Ticked(0, 0, 0)
-    harness.commit("w", 1, c.StageRef(stage_id, 2, 20))
-    assert harness.browse("q") == ["s0", "s1"]
-    assert harness.wait(1.1).expired == 1
-    assert harness.browse("q") == ["s0"]
-    assert harness.wait(8.8).expired == 0
-    assert harness.wait(0.3).expired == 1
-
-
 def test_a_lease_that_is_put_back_is_not_leased_again_overdue(harness: Harness) -> None:
     """Q3, S9: a takeover requeues a lease, and leases only messages in time, in one record."""
     harness.declare("q")

@@ -6,7 +6,6 @@ from ackq.errors import (
     InUseError,
     InvalidArgumentError,
     LimitError,
-    QueueNotFoundError,
 )
 from ackq_broker.core import commands as c
 from ackq_broker.core import records, views
@@ -96,15 +95,6 @@ def test_long_binding_keys_are_refused(harness: Harness) -> None:
         harness.do(c.Bind("x", "q", "k" * 256))
 
 
-def test_the_default_exchange_routes_by_queue_name(harness: Harness) -> None:
-    """Q2: the default exchange always exists and cannot be bound or deleted."""
-    harness.declare_filled("q", 1)
-    assert harness.ready("q") == 1
-    for command in (c.Bind("", "q", "k"), c.Unbind("", "q", "k"), c.DeleteExchange("")):
-        with pytest.raises(InvalidArgumentError, match="default exchange"):
-            harness.do(command)
-
-
 def test_exchanges_are_listed_in_steps(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """I6: exchanges and bindings deleted between two steps are left out."""
     monkeypatch.setattr("ackq_broker.core.views.queues._BINDINGS", 2)
@@ -137,50 +127,6 @@ def test_delete_refuses_a_queue_in_use(harness: Harness) -> None:
     with pytest.raises(InUseError, match="holds 2 messages"):
         harness.do(c.DeleteQueue("q", if_empty=True))
     assert harness.do(c.DeleteQueue("q")) == c.DeletedQueue(2, 0)
-
-
-def test_a_browse_is_planned_along_blocks(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Q5: the planned pieces are of about the target size, and cover the queue."""
-    monkeypatch.setattr("ackq.limits.LEASE_CHUNK_TARGET_BYTES", 60)
-    harness.declare("q")
-    assert views.plan_browse(harness.core.state, "q") == ()
-    for _ in range(4):
-        harness.publish_to("q", 3, row_bytes=10)
-    assert views.plan_browse(harness.core.state, "q") == (
-        c.BrowseChunk(1, 6, 6, 60),
-        c.BrowseChunk(7, 12, 6, 60),
-    )
-
-
-def test_a_queue_as_an_operator_sees_it(harness: Harness) -> None:
-    """Q4: the figures of a queue with ready, leased, accepted and staged messages."""
-    harness.declare("q", "r")
-    harness.publish_to("q", 4)
-    published_us = harness.now_us
-    harness.publish_to("q", 1)
-    reader = harness.lease("q", max_messages=2)
-    reader.advance(2, max_messages=1)
-    harness.stage("w", 1, ["q"] * 3, name="stage-")
-    (info,) = views.list_queues(harness.core.state, "q")
-    assert info == c.QueueInfo(
-        queue="q",
-        queue_id=1,
-        properties=c.QueueProperties(),
-        ready=2,
-        unacked=1,
-        staged=3,
-        payload_bytes=30,
-        oldest_us=published_us,
-        sessions=("s",),
-        published=5,
-        accepted=2,
-        delivered=3,
-    )
-    assert [queue.queue for queue in views.list_queues(harness.core.state)] == ["q", "r"]
-    with pytest.raises(QueueNotFoundError):
-        views.list_queues(harness.core.state, "gone")
 
 
 @pytest.mark.parametrize("name", ["a,b", "a*", "a?", "a\nb", "a\x1b[0m", "a\u2028b", "a\u202eb"])
