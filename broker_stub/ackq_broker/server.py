@@ -241,6 +241,7 @@ async def _serve(
     timers = [
         engine.background(_every(engine, _POLL_S, engine.alarms.poll_disk)),
         engine.background(_every(engine, limits.UPTIME_TICK_MS / 1000, uptime.tick)),
+        engine.background(_every(engine, _POLL_S, sessions.give_way)),
         engine.background(_every(engine, _POLL_S, sessions.detach_absent)),
         engine.background(_poll_memory(engine, first_reads)),
         engine.background(_every(engine, _TRIM_S, engine.trim)),

@@ -65,6 +65,8 @@ UNPROVEN_RETENTION_S: Final = 24 * 3600
 # A session without its own name that holds nothing is finished this long after it was last heard.
 FINISHED_SESSION_S: Final = 24 * 3600
 REPLAY_RETENTION_S: Final = 7 * 24 * 3600
+# Accepted leases that a session retains (S13): a batch a second for 27 hours, 100 MB of memory.
+MAX_RETAINED_BATCHES: Final = 100_000
 ADVANCE_WAIT_MS: Final = 100
 MAX_ADVANCE_WAIT_MS: Final = 10_000
 MAX_LEASE_CHUNKS: Final = 4_096

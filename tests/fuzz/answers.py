@@ -154,6 +154,7 @@ def admin_answers(rng):
             ("ListWriters", lambda admin: admin.writer("w")),
             ("DeclareQueue", lambda admin: admin.declare_queue("q")),
             ("PlanBrowse", lambda admin: admin.plan_browse("q")),
+            ("PlanRetained", lambda admin: admin.retained("s")),
         )
     )
     broker = scripted(rng, method_of(name))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from ackq.outcomes import Outcome
 from ackq_broker.core import Core
 from ackq_broker.core import commands as c
-from ackq_broker.core.sessions import advance
+from ackq_broker.core.sessions import retention
 from ackq_broker.core.sessions.holder import FORGOTTEN, find_session
 from ackq_broker.core.state.state import Ended
 from tests.model.broker import QUEUE, SESSION, Broker
@@ -19,7 +19,7 @@ class NoKeptLease(Broker):
     def perform(self, core, command):
         reply = super().perform(core, command)
         for session in core._state.sessions.values():
-            advance.release_kept(core._state, session)
+            retention.release(core._state, session, len(session.kept))
         return reply
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Final
 
 from pyroaring import BitMap64
@@ -13,7 +14,7 @@ from ackq_broker.core.consuming import channels
 from ackq_broker.core.links import holder as link_holder
 from ackq_broker.core.publishing import publishers, writer_batches, writers
 from ackq_broker.core.queues.topology import detach_queue, drop_exchange, forget_if_drained
-from ackq_broker.core.sessions import accept, advance
+from ackq_broker.core.sessions import advance, retention
 from ackq_broker.core.sessions.holder import FORGOTTEN
 from ackq_broker.core.state.queue import Gone, Queue
 from ackq_broker.core.state.signals import Totals
@@ -103,18 +104,12 @@ def housekeep(state: State, command: commands.Housekeep, now_us: int) -> Decisio
             and now_us - session.opened_us > limits.UNPROVEN_RETENTION_S * _SECOND_US
         )
     )
-    replays = tuple(
-        sorted(
-            session.name
-            for session in state.sessions.values()
-            if session.kept is not None
-            and now_us - session.kept.accepted_us > limits.REPLAY_RETENTION_S * _SECOND_US
-        )
-    )
+    lapsed = retention.lapsed(state, now_us)
     done = writers.done(state, now_us)
-    if not (publishers or stages or unproven or replays or done):
+    if not (publishers or stages or unproven or lapsed or done):
         return Decision()
-    return Decision((records.Expired(publishers, stages, unproven, now_us, replays, done),))
+    kept = tuple(lapsed), done, tuple(lapsed.values())
+    return Decision((records.Expired(publishers, stages, unproven, now_us, *kept),))
 
 
 def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
@@ -122,8 +117,9 @@ def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
     for publisher_id in record.publishers:
         publishers.forget(state, publisher_id)
     writer_batches.drop_stages(state, record.stages)
-    for name in record.replays:
-        accept.release_kept(state, state.sessions[name])
+    for name, leases in zip_longest(record.replays, record.leases):
+        session = state.sessions[name]
+        retention.release(state, session, len(session.kept) if leases is None else leases)
     for name in record.sessions:
         advance.end(state, state.sessions[name], sequence, FORGOTTEN, record.at_us)
     for name in record.writers:
@@ -157,7 +153,7 @@ def _torn(state: State, blocks: BitMap64) -> set[bytes]:
 def _make_holes(state: State, vanished: dict[int, BitMap64]) -> None:
     """S5: makes the tags of vanished messages holes."""
     for session in state.sessions.values():
-        for lease in session.leases():
+        for lease in (*filter(None, (session.lease,)), *session.kept):
             for segment in lease.segments:
                 if vanished.get(segment.queue_id):
                     lease.add_holes(segment.tags(vanished[segment.queue_id]), Gone.VANISHED)

@@ -493,6 +493,8 @@ class SessionOpened(Record, frozen=True, tag="session_opened"):
     timeout_ms: int = 0
     succeeds: str = ""
     user: str = ""
+    retain_ms: int = 0
+    retain_bytes: int = 0
 
 
 class SessionAdvanced(Record, frozen=True, tag="session_advanced"):
@@ -501,7 +503,8 @@ class SessionAdvanced(Record, frozen=True, tag="session_advanced"):
     A detached lease first gets the `resumed` messages back, and its other tags become `holes` (S5).
     With an accept the committed outcomes take effect (S6): of the messages that they name, `moves`
     are dead-lettered, `discarded` are dropped, `rejected_there` also leave their queue, and the
-    rest is requeued. The drops are applied last.
+    rest is requeued. The drops are applied last. Of the leases accepted before, the latest `keeps`
+    stay readable (S13).
     """
 
     session: str
@@ -520,6 +523,9 @@ class SessionAdvanced(Record, frozen=True, tag="session_advanced"):
     queue_pattern: str = ""
     timeout_ms: int = 0
     rejected_there: tuple[RejectedThere, ...] = ()
+    retain_ms: int = 0
+    retain_bytes: int = 0
+    keeps: int = 0
 
 
 class SessionDetached(Record, frozen=True, tag="session_detached"):
@@ -530,7 +536,7 @@ class SessionDetached(Record, frozen=True, tag="session_detached"):
 
 
 class FetchNoted(Record, frozen=True, tag="fetch_noted"):
-    """A run of a query reads a batch from the outstanding lease, or from the `kept` one (S6).
+    """A run of a query reads a batch from the outstanding lease, or the last accepted one (S6).
 
     Without a query id it only proves the incarnation (S9). `user` is the user that fetched; empty
     where there are no users.
@@ -562,7 +568,7 @@ class BatchPlanned(Record, frozen=True, tag="batch_planned"):
 class OutcomesStaged(Record, frozen=True, tag="outcomes_staged"):
     """A task staged outcomes for tags of the outstanding lease (S6).
 
-    Or for tags of the `kept` lease, where they have no effect (K2).
+    Or, if `kept`, for tags of the lease accepted last, where they have no effect (K2).
     """
 
     session: str
@@ -698,7 +704,11 @@ class HistoryAccepted(Record, frozen=True, tag="history_accepted"):
 
 
 class Expired(Record, frozen=True, tag="expired"):
-    """Objects past their retention were dropped; of the sessions in `replays`, the kept lease."""
+    """Objects past their retention were dropped.
+
+    Of each session in `replays`, the oldest of its accepted leases that are kept: as many as the
+    entry of `leases` says; all of them without entries, as an older version wrote it.
+    """
 
     publishers: tuple[bytes, ...]
     stages: tuple[bytes, ...]
@@ -706,6 +716,7 @@ class Expired(Record, frozen=True, tag="expired"):
     at_us: int
     replays: tuple[str, ...] = ()
     writers: tuple[str, ...] = ()
+    leases: tuple[int, ...] = ()
 
 
 # --- links (L) ---

@@ -21,7 +21,15 @@ from ackq_broker.core.publishing import (
 )
 from ackq_broker.core.queues import redrive, timers, topology
 from ackq_broker.core.records import Record
-from ackq_broker.core.sessions import advance, operator, outcomes, planned, readers, timeout
+from ackq_broker.core.sessions import (
+    advance,
+    operator,
+    outcomes,
+    planned,
+    readers,
+    retention,
+    timeout,
+)
 from ackq_broker.core.state.state import State
 
 DECIDE: Final[dict[type[Command], Callable[[State, Any, int], Decision]]] = {
@@ -64,6 +72,7 @@ DECIDE: Final[dict[type[Command], Callable[[State, Any, int], Decision]]] = {
     commands.Tick: timers.tick,
     commands.Start: lifecycle.start,
     commands.AcceptHistory: history.accept,
+    commands.GiveWay: retention.give_way,
     commands.Housekeep: lifecycle.housekeep,
     commands.OpenLink: link_holder.open_link,
     commands.SubscribeLink: link_holder.subscribe,

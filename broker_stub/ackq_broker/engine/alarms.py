@@ -165,6 +165,7 @@ class DiskAlarm:
 
     Attributes:
         reason: Why the broker accepts no messages; empty while the alarm is off.
+        free_bytes: Free space of the disk at the last poll.
         reserve_bytes: Space that is kept free for commands that drain the broker.
 
     Args:
@@ -175,14 +176,14 @@ class DiskAlarm:
     def __init__(
         self, free_bytes: Callable[[], int], reserve_bytes: int = limits.DISK_RESERVE_BYTES
     ) -> None:
-        self._free_bytes = free_bytes
+        self._read_free_bytes = free_bytes
         self.reserve_bytes = reserve_bytes
         self.reason = ""
         self.poll()
 
     def poll(self) -> str:
         """Reads the free space; returns `reason`."""
-        free = self._free_bytes()
+        self.free_bytes = free = self._read_free_bytes()
         self.reason = ""
         if free < self.reserve_bytes:
             self.reason = (

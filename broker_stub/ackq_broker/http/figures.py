@@ -113,6 +113,8 @@ class SessionTotals(NamedTuple):
         leased: Messages that all sessions hold.
         lease_age_s: Age of the oldest lease.
         attaches: The highest number of readers that attached to a lease.
+        retained_bytes: Payload of the accepted batches that sessions retain (S13).
+        retained_age_s: Age of the oldest retained batch.
     """
 
     sessions: int = 0
@@ -120,6 +122,8 @@ class SessionTotals(NamedTuple):
     leased: int = 0
     lease_age_s: float = 0.0
     attaches: int = 0
+    retained_bytes: int = 0
+    retained_age_s: float = 0.0
 
 
 async def queues(engine: Engine, pattern: str = "") -> list[QueueInfo]:
@@ -173,6 +177,8 @@ async def session_totals(engine: Engine, live: Callable[[str], bool]) -> Session
         sum(each.leased for each in found),
         max((lease_age_s(each, now_us) for each in found), default=0.0),
         max((each.attaches for each in found), default=0),
+        sum(each.retained_payload_bytes for each in found),
+        max((age_ms(each.retained_since_us, now_us) / 1000 for each in found), default=0.0),
     )
 
 

@@ -23,6 +23,7 @@ _MOST_NAMES: Final = 20
 _OF_A_SESSION: Final = (
     *("session", "queue_pattern", "live", "detached", "attaches", "epoch", "floor_tag", "end_tag"),
     *("holes", "settled", "query_id", "batch_id", "run_id", "session_timeout_ms"),
+    *("retained_batches", "retained_payload_bytes", "retained_from_batch", "retained_age_ms"),
 )
 _MOST_HOLDINGS: Final = 100
 _OF_A_HOLDING: Final = ("channel", "messages", "age_ms", "quiet_ms", "connected")

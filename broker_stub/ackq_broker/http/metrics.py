@@ -25,6 +25,7 @@ from ackq import __version__, limits
 from ackq.v1 import admin_pb2, links_pb2
 from ackq_broker.core import views
 from ackq_broker.core.commands import QueueInfo, SessionInfo
+from ackq_broker.engine.clock import age_ms
 from ackq_broker.http import figures, link_metrics
 from ackq_broker.http.context import Context
 from ackq_broker.http.figures import QUEUE_FIGURES, QueueTotals, SessionTotals
@@ -206,6 +207,8 @@ class Scrape(Collector):
             ("messages_leased", sessions.leased),
             ("lease_age_seconds", sessions.lease_age_s),
             ("attaches", sessions.attaches),
+            ("retained_bytes", sessions.retained_bytes),
+            ("retained_age_seconds", sessions.retained_age_s),
         ):
             yield _gauge(_SESSION + name, _SESSION_HELP[name], value)
 
@@ -272,6 +275,8 @@ _SESSION_HELP: Final = {
     "messages_leased": "Messages leased to the session and not accepted.",
     "lease_age_seconds": "Age of the session's lease; 0 without a lease.",
     "attaches": "Readers that attached to the session's lease.",
+    "retained_bytes": "Payload of the accepted batches that can be read again.",
+    "retained_age_seconds": "Age of the oldest accepted batch that can be read again; 0 for none.",
     "live": "1 while the session has a live reader.",
     "batch": "Micro-batch that the session's reader reads; -1 if it is not known.",
 }
@@ -323,6 +328,8 @@ def _session_lines(
         "messages_leased": lambda each: each.leased,
         "lease_age_seconds": lambda each: figures.lease_age_s(each, now_us),
         "attaches": lambda each: each.attaches,
+        "retained_bytes": lambda each: each.retained_payload_bytes,
+        "retained_age_seconds": lambda each: age_ms(each.retained_since_us, now_us) / 1000,
         "live": lambda each: int(context.sessions.live(each.incarnation)),
         "batch": lambda each: each.fetch.batch_id if each.fetch.query_id else -1,
     }

@@ -238,12 +238,12 @@ def _of_incarnation(request: Any, state: State) -> Iterator[Need]:
         yield from _session_needs(session)
 
 
-def _of_session(name: str, state: State) -> Iterator[Need]:
+def _of_session(name: str, state: State, *, retained: bool = False) -> Iterator[Need]:
     """The needs of reading a session by name.
 
     Its name may be guessed: a session that does not exist is refused alike.
     """
-    found = views.session_access(state, name, "")
+    found = views.session_access(state, name, "", retained=retained)
     if not found:
         yield Need(OBSERVER, shown=_queues_of(name))
     for session in found:
@@ -251,7 +251,11 @@ def _of_session(name: str, state: State) -> Iterator[Need]:
 
 
 def _browse_lease(request: sessions_pb2.BrowseLeaseRequest, state: State) -> Iterator[Need]:
-    yield from _of_session(request.session, state)
+    yield from _of_session(request.session, state, retained=bool(request.incarnation))
+
+
+def _plan_retained(request: sessions_pb2.PlanRetainedRequest, state: State) -> Iterator[Need]:
+    yield from _of_session(request.session, state, retained=True)
 
 
 def _fetch(request: sessions_pb2.FetchRequest, state: State) -> Iterator[Need]:
@@ -358,6 +362,7 @@ _SESSIONS: Final[Mapping[str, Callable[[Any, State], Needs]]] = {
     "AbortOutcomes": _nothing,
     "BrowseLease": _browse_lease,
     "SettleSession": _role(OPERATOR),
+    "PlanRetained": _plan_retained,
 }
 _LINKS: Final[Mapping[str, Callable[[Any, State], Needs]]] = {
     "Link": _link,

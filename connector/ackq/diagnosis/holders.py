@@ -276,6 +276,20 @@ def detached(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
             )
 
 
+def retaining(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
+    """Findings about sessions that retain accepted batches (S13)."""
+    for session in list(facts.sessions.values())[:_SHOWN]:
+        if session.retain_ms or session.retain_bytes:
+            first = session.retained_from_batch
+            yield Finding(
+                "session-retains",
+                Severity.NOTE,
+                f"The session '{session.session}' retains {session.retained_batches:,} accepted"
+                f" batches, from batch {first} on, {duration(session.retained_age_ms)}"
+                f" back: {size(session.retained_payload_bytes)} that count in no queue.",
+            )
+
+
 def _held(holding: Holding) -> str:
     """Describes the messages of a holding, and the journal bytes that they pin."""
     return (

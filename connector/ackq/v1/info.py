@@ -30,6 +30,7 @@ __all__ = [
     "Holder",
     "Holding",
     "Holdings",
+    "LeaseChunk",
     "LinkAckName",
     "LinkInfo",
     "LinkReport",
@@ -40,6 +41,8 @@ __all__ = [
     "Redriven",
     "ReleasedSession",
     "RemovedLink",
+    "RetainedBatch",
+    "RetainedBatches",
     "ServerInfo",
     "SessionInfo",
     "SettledSession",
@@ -472,6 +475,15 @@ class SessionInfo:
         fetched: Whether anything of the outstanding lease was fetched (S11).
         away_ms: How long the holder has not counted as live, milliseconds. 0 while it does.
         held_back: The session began in an older history and is refused until that is accepted (Q8).
+        retain_ms: How long accepted batches can be read again, milliseconds (S13). 0: no bound by
+            time.
+        retain_bytes: How many payload bytes of accepted batches can be read again. 0: no bound by
+            size.
+        retained_batches: Accepted batches that can be read again, the one accepted last included.
+        retained_payload_bytes: Payload bytes of the accepted messages of these batches.
+        retained_from_batch: The oldest of these batches, by the query's number. -1: there is none,
+            or its number is not known.
+        retained_age_ms: How long ago the oldest of these batches was accepted, milliseconds.
     """
 
     session: str = ""
@@ -498,6 +510,12 @@ class SessionInfo:
     fetched: bool = False
     away_ms: int = 0
     held_back: bool = False
+    retain_ms: int = 0
+    retain_bytes: int = 0
+    retained_batches: int = 0
+    retained_payload_bytes: int = 0
+    retained_from_batch: int = 0
+    retained_age_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -511,6 +529,56 @@ class ReleasedSession:
 
     released: int = 0
     dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseChunk:
+    """A piece of a lease that lies together on disk.
+
+    Attributes:
+        last_tag: Last tag of the chunk; it begins after the previous chunk.
+        payload_bytes: Payload bytes of the chunk, approximate where it is part of a block.
+    """
+
+    last_tag: int = 0
+    payload_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetainedBatch:
+    """An accepted batch that can be read again: the tags (after_tag, last_tag].
+
+    Attributes:
+        batch_id: The query's number of the batch. -1: not known.
+        after_tag: Exclusive start of the tags.
+        last_tag: Inclusive end of the tags.
+        accepted_us: When it was accepted, microseconds since the Unix epoch.
+        messages: Its messages, holes not counted.
+        holes: Tags whose messages were purged since, deleted with their queue, or lost; and those
+            that the batch never had.
+        chunks: Where the tags can be cut into tasks.
+    """
+
+    batch_id: int = 0
+    after_tag: int = 0
+    last_tag: int = 0
+    accepted_us: int = 0
+    messages: int = 0
+    holes: int = 0
+    chunks: tuple[LeaseChunk, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetainedBatches:
+    """The retained batches that were asked for, oldest first; their tags follow each other.
+
+    Attributes:
+        incarnation: Incarnation of the session, to which the tags belong.
+        batches: The batches.
+    """
+
+    incarnation: str = ""
+    batches: tuple[RetainedBatch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

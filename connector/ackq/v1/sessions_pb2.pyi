@@ -32,7 +32,7 @@ class HorizonResponse(_message.Message):
     def __init__(self, sequence: _Optional[int] = ...) -> None: ...
 
 class AdvanceRequest(_message.Message):
-    __slots__ = ("session", "incarnation", "holder", "queues", "start_tag", "max_messages", "max_bytes", "min_messages", "max_delay_ms", "wait_ms", "horizon", "open_and_lease", "takeover", "session_timeout_ms", "queue_pattern", "refuse_unread")
+    __slots__ = ("session", "incarnation", "holder", "queues", "start_tag", "max_messages", "max_bytes", "min_messages", "max_delay_ms", "wait_ms", "horizon", "open_and_lease", "takeover", "session_timeout_ms", "queue_pattern", "refuse_unread", "retain_ms", "retain_bytes")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,8 @@ class AdvanceRequest(_message.Message):
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_PATTERN_FIELD_NUMBER: _ClassVar[int]
     REFUSE_UNREAD_FIELD_NUMBER: _ClassVar[int]
+    RETAIN_MS_FIELD_NUMBER: _ClassVar[int]
+    RETAIN_BYTES_FIELD_NUMBER: _ClassVar[int]
     session: str
     incarnation: str
     holder: Holder
@@ -65,7 +67,9 @@ class AdvanceRequest(_message.Message):
     session_timeout_ms: int
     queue_pattern: str
     refuse_unread: bool
-    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., queues: _Optional[_Iterable[str]] = ..., start_tag: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., min_messages: _Optional[int] = ..., max_delay_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., horizon: _Optional[int] = ..., open_and_lease: bool = ..., takeover: bool = ..., session_timeout_ms: _Optional[int] = ..., queue_pattern: _Optional[str] = ..., refuse_unread: bool = ...) -> None: ...
+    retain_ms: int
+    retain_bytes: int
+    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., queues: _Optional[_Iterable[str]] = ..., start_tag: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., min_messages: _Optional[int] = ..., max_delay_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., horizon: _Optional[int] = ..., open_and_lease: bool = ..., takeover: bool = ..., session_timeout_ms: _Optional[int] = ..., queue_pattern: _Optional[str] = ..., refuse_unread: bool = ..., retain_ms: _Optional[int] = ..., retain_bytes: _Optional[int] = ...) -> None: ...
 
 class AdvanceResponse(_message.Message):
     __slots__ = ("session", "incarnation", "epoch", "end_tag", "chunks", "backlog", "other_sessions", "attaches", "warnings")
@@ -204,7 +208,7 @@ class ListSessionsResponse(_message.Message):
     def __init__(self, sessions: _Optional[_Iterable[_Union[SessionInfo, _Mapping]]] = ...) -> None: ...
 
 class SessionInfo(_message.Message):
-    __slots__ = ("session", "incarnation", "queues", "epoch", "floor_tag", "end_tag", "leased", "holes", "holder", "live", "proven", "lease_age_ms", "query_id", "batch_id", "attaches", "run_id", "session_timeout_ms", "detached", "holes_by_reason", "settled", "queue_pattern", "fetched", "away_ms", "held_back")
+    __slots__ = ("session", "incarnation", "queues", "epoch", "floor_tag", "end_tag", "leased", "holes", "holder", "live", "proven", "lease_age_ms", "query_id", "batch_id", "attaches", "run_id", "session_timeout_ms", "detached", "holes_by_reason", "settled", "queue_pattern", "fetched", "away_ms", "held_back", "retain_ms", "retain_bytes", "retained_batches", "retained_payload_bytes", "retained_from_batch", "retained_age_ms")
     class HolesByReasonEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +240,12 @@ class SessionInfo(_message.Message):
     FETCHED_FIELD_NUMBER: _ClassVar[int]
     AWAY_MS_FIELD_NUMBER: _ClassVar[int]
     HELD_BACK_FIELD_NUMBER: _ClassVar[int]
+    RETAIN_MS_FIELD_NUMBER: _ClassVar[int]
+    RETAIN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RETAINED_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    RETAINED_PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RETAINED_FROM_BATCH_FIELD_NUMBER: _ClassVar[int]
+    RETAINED_AGE_MS_FIELD_NUMBER: _ClassVar[int]
     session: str
     incarnation: str
     queues: _containers.RepeatedScalarFieldContainer[str]
@@ -260,7 +270,13 @@ class SessionInfo(_message.Message):
     fetched: bool
     away_ms: int
     held_back: bool
-    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., floor_tag: _Optional[int] = ..., end_tag: _Optional[int] = ..., leased: _Optional[int] = ..., holes: _Optional[int] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., live: bool = ..., proven: bool = ..., lease_age_ms: _Optional[int] = ..., query_id: _Optional[str] = ..., batch_id: _Optional[int] = ..., attaches: _Optional[int] = ..., run_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., detached: bool = ..., holes_by_reason: _Optional[_Mapping[str, int]] = ..., settled: _Optional[int] = ..., queue_pattern: _Optional[str] = ..., fetched: bool = ..., away_ms: _Optional[int] = ..., held_back: bool = ...) -> None: ...
+    retain_ms: int
+    retain_bytes: int
+    retained_batches: int
+    retained_payload_bytes: int
+    retained_from_batch: int
+    retained_age_ms: int
+    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., floor_tag: _Optional[int] = ..., end_tag: _Optional[int] = ..., leased: _Optional[int] = ..., holes: _Optional[int] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., live: bool = ..., proven: bool = ..., lease_age_ms: _Optional[int] = ..., query_id: _Optional[str] = ..., batch_id: _Optional[int] = ..., attaches: _Optional[int] = ..., run_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., detached: bool = ..., holes_by_reason: _Optional[_Mapping[str, int]] = ..., settled: _Optional[int] = ..., queue_pattern: _Optional[str] = ..., fetched: bool = ..., away_ms: _Optional[int] = ..., held_back: bool = ..., retain_ms: _Optional[int] = ..., retain_bytes: _Optional[int] = ..., retained_batches: _Optional[int] = ..., retained_payload_bytes: _Optional[int] = ..., retained_from_batch: _Optional[int] = ..., retained_age_ms: _Optional[int] = ...) -> None: ...
 
 class ReleaseSessionRequest(_message.Message):
     __slots__ = ("session", "fence")
@@ -363,18 +379,20 @@ class AbortOutcomesResponse(_message.Message):
     def __init__(self, dropped: _Optional[int] = ...) -> None: ...
 
 class BrowseLeaseRequest(_message.Message):
-    __slots__ = ("session", "first_tag", "last_tag", "max_messages", "columns")
+    __slots__ = ("session", "first_tag", "last_tag", "max_messages", "columns", "incarnation")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     FIRST_TAG_FIELD_NUMBER: _ClassVar[int]
     LAST_TAG_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     session: str
     first_tag: int
     last_tag: int
     max_messages: int
     columns: int
-    def __init__(self, session: _Optional[str] = ..., first_tag: _Optional[int] = ..., last_tag: _Optional[int] = ..., max_messages: _Optional[int] = ..., columns: _Optional[int] = ...) -> None: ...
+    incarnation: str
+    def __init__(self, session: _Optional[str] = ..., first_tag: _Optional[int] = ..., last_tag: _Optional[int] = ..., max_messages: _Optional[int] = ..., columns: _Optional[int] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class BrowseLeaseResponse(_message.Message):
     __slots__ = ("header", "block")
@@ -415,3 +433,41 @@ class SettleSessionResponse(_message.Message):
     epoch: int
     dropped: int
     def __init__(self, settled: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., epoch: _Optional[int] = ..., dropped: _Optional[int] = ...) -> None: ...
+
+class PlanRetainedRequest(_message.Message):
+    __slots__ = ("session", "batch_id", "from_us", "to_us")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_US_FIELD_NUMBER: _ClassVar[int]
+    TO_US_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    batch_id: int
+    from_us: int
+    to_us: int
+    def __init__(self, session: _Optional[str] = ..., batch_id: _Optional[int] = ..., from_us: _Optional[int] = ..., to_us: _Optional[int] = ...) -> None: ...
+
+class PlanRetainedResponse(_message.Message):
+    __slots__ = ("incarnation", "batches")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    incarnation: str
+    batches: _containers.RepeatedCompositeFieldContainer[RetainedBatch]
+    def __init__(self, incarnation: _Optional[str] = ..., batches: _Optional[_Iterable[_Union[RetainedBatch, _Mapping]]] = ...) -> None: ...
+
+class RetainedBatch(_message.Message):
+    __slots__ = ("batch_id", "after_tag", "last_tag", "accepted_us", "messages", "holes", "chunks")
+    BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_TAG_FIELD_NUMBER: _ClassVar[int]
+    LAST_TAG_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_US_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    HOLES_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    batch_id: int
+    after_tag: int
+    last_tag: int
+    accepted_us: int
+    messages: int
+    holes: int
+    chunks: _containers.RepeatedCompositeFieldContainer[LeaseChunk]
+    def __init__(self, batch_id: _Optional[int] = ..., after_tag: _Optional[int] = ..., last_tag: _Optional[int] = ..., accepted_us: _Optional[int] = ..., messages: _Optional[int] = ..., holes: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[LeaseChunk, _Mapping]]] = ...) -> None: ...

@@ -95,6 +95,11 @@ class SessionsServiceStub(object):
                 request_serializer=ackq_dot_v1_dot_sessions__pb2.SettleSessionRequest.SerializeToString,
                 response_deserializer=ackq_dot_v1_dot_sessions__pb2.SettleSessionResponse.FromString,
                 _registered_method=True)
+        self.PlanRetained = channel.unary_unary(
+                '/ackq.v1.SessionsService/PlanRetained',
+                request_serializer=ackq_dot_v1_dot_sessions__pb2.PlanRetainedRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_sessions__pb2.PlanRetainedResponse.FromString,
+                _registered_method=True)
 
 
 class SessionsServiceServicer(object):
@@ -175,7 +180,7 @@ class SessionsServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def BrowseLease(self, request, context):
-        """Reads messages of the outstanding lease, for an operator (S8).
+        """Reads messages of the outstanding lease, for an operator (S8), or of retained batches (S13).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -183,6 +188,13 @@ class SessionsServiceServicer(object):
 
     def SettleSession(self, request, context):
         """Rejects or releases tags of the outstanding lease, for an operator, between two epochs (S8).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PlanRetained(self, request, context):
+        """Finds the retained batches of a session by number or time, to be read with `BrowseLease` (S13).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -250,6 +262,11 @@ def add_SessionsServiceServicer_to_server(servicer, server):
                     servicer.SettleSession,
                     request_deserializer=ackq_dot_v1_dot_sessions__pb2.SettleSessionRequest.FromString,
                     response_serializer=ackq_dot_v1_dot_sessions__pb2.SettleSessionResponse.SerializeToString,
+            ),
+            'PlanRetained': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlanRetained,
+                    request_deserializer=ackq_dot_v1_dot_sessions__pb2.PlanRetainedRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_sessions__pb2.PlanRetainedResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -577,6 +594,33 @@ class SessionsService(object):
             '/ackq.v1.SessionsService/SettleSession',
             ackq_dot_v1_dot_sessions__pb2.SettleSessionRequest.SerializeToString,
             ackq_dot_v1_dot_sessions__pb2.SettleSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlanRetained(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.SessionsService/PlanRetained',
+            ackq_dot_v1_dot_sessions__pb2.PlanRetainedRequest.SerializeToString,
+            ackq_dot_v1_dot_sessions__pb2.PlanRetainedResponse.FromString,
             options,
             channel_credentials,
             insecure,

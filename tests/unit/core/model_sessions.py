@@ -29,15 +29,19 @@ class Row:
 class Session:
     """A session with its lease and the lease accepted last; `said` has outcomes by epoch.
 
+    With `retains`, `retained` has the earlier leases, each with its floor (S13).
+
     `runs` are the runs that read the lease, `batch` is the id of the batch that reads it; `batches`
     are the ids that runs read last, and `planned` is the latest id known for the session.
     """
 
     name: str
+    retains: bool = False
     floor: int = 0
     epoch: int = 1
     lease: list[Row] = field(default_factory=list)
     kept: list[Row] = field(default_factory=list)
+    retained: list[tuple[int, list[Row]]] = field(default_factory=list)
     detached: bool = False
     staged: dict[bytes, dict[int, Said]] = field(default_factory=dict)
     said: dict[int, dict[int, Said]] = field(default_factory=dict)
@@ -62,6 +66,12 @@ class Session:
         """S3, S6: raises the epoch; outcomes that were only staged are dropped."""
         self.epoch += 1
         self.staged.clear()
+
+    def purge(self, queue: Queue) -> None:
+        """S13: a purge or deletion of a queue ends the retention of its messages."""
+        for _, rows in self.retained:
+            for row in rows:
+                row.hole |= row.queue is queue
 
     def resume(self, now_us: int) -> None:
         """S5: messages that are still ready are leased again, every other tag is a hole."""
@@ -103,6 +113,8 @@ class Session:
                     _put_back(row, how, now_us)
         targets = model._move(removed, now_us)
         model._forget()
+        if self.retains and self.kept:
+            self.retained.append((self.floor - len(self.kept), self.kept))
         self.kept, self.lease, self.said = self.lease, [], {}
         self.staged.clear()
         self.floor += len(self.kept)
@@ -151,7 +163,8 @@ class Session:
 
     def restart(self) -> None:
         """Q7: restarts before the queues do; a detached lease is decided later, at its resume."""
-        for row in (*filter(_is_there, self.lease), *self.kept):
+        retained = (row for _, rows in self.retained for row in rows)
+        for row in (*filter(_is_there, self.lease), *self.kept, *retained):
             row.hole = row.hole or not row.message.persistent
 
 

@@ -295,12 +295,13 @@ class CoreMachine(RuleBasedStateMachine):
         acts = (self.close, self.purge, self.delete, self.restart, self.outlive)
         data.draw(st.sampled_from(acts))(data)
 
-    def purge(self, data: st.DataObject) -> None:
-        """Q4, S7: purges the ready messages of a queue."""
-        name = data.draw(queues)
+    def purge(self, data: st.DataObject) -> str:
+        """Q4, S7: purges the ready messages of a queue; returns its name."""
+        name: str = data.draw(queues)
         gone = self.model.queues[name].ready()
         assert self.harness.do(c.PurgeQueue(name)) == len(gone)
         self.model.queues[name].remove(gone)
+        return name
 
     def delete(self, _data: st.DataObject) -> None:
         """Q1, Q4: unacked messages stay with their channel; the name is another queue's."""

@@ -1,6 +1,6 @@
 """The core against the model, sessions above all: outcomes, timeouts, operators, in any order.
 
-S1-S8, S11, K2, C13, C14, with the consumers, queues, time and restarts of `test_model` in between.
+S1-S8, S11, S13, K2, C13, C14, with the consumers, queues, time and restarts of `test_model`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from tests.unit.core.model_sessions import Row, Said, Session, back
 from tests.unit.core.test_model import CoreMachine
 
 SESSIONS = {"one": ("a", "b"), "two": ("x", "d", "ttl")}
+# Longer than any run of the machine lasts.
+RETAIN_MS = 100 * 365 * 24 * 3_600_000
 KEYS = ("a", "b", "b", "x", "x", "d", "ttl")
 says = st.tuples(
     st.sampled_from(Outcome), st.sampled_from(["", "bad", "worse"]), st.sampled_from([0, 0, 2500])
@@ -75,8 +77,10 @@ class SessionMachine(CoreMachine):
     def advance(self, name: str, limit: int, *, proves: bool, newcomer: bool) -> None:
         """S4, S5, S6: resumes a detached lease, applies its outcomes, and leases again."""
         if name not in self.read:
-            self.readers[name] = self.harness.open(*SESSIONS[name], session=name)
-            self.read[name] = Session(name)
+            retain_ms = RETAIN_MS if name == "two" else 0
+            opened = self.harness.open(*SESSIONS[name], session=name, retain_ms=retain_ms)
+            self.readers[name] = opened
+            self.read[name] = Session(name, retains=bool(retain_ms))
         session, reader = self.read[name], self.readers[name]
         self.attached(session, reader, newcomer=newcomer)
         start = session.end if proves else session.floor
@@ -146,6 +150,38 @@ class SessionMachine(CoreMachine):
             for tag, row in enumerate(rows, floor + 1)
             if after < tag <= last and not row.hole
         ]
+
+    @precondition(lambda self: any(session.retained for session in self.read.values()))
+    @rule(data=st.data())
+    def look_back(self, data: st.DataObject) -> None:
+        """S13: retained batches have the rows that were read, but for purged and lost ones."""
+        for name, session in self.read.items():
+            rows = [
+                row.headers(tag)
+                for floor, rows in session.retained
+                for tag, row in enumerate(rows, floor + 1)
+                if not row.hole
+            ]
+            if session.retained:
+                first, last = session.retained[0][0], session.floor - len(session.kept)
+                after = data.draw(st.integers(first, last))
+                state = self.harness.core.state
+                names = name, self.readers[name].command.incarnation
+                pieces = views.retained_pieces(state, *names, after, last, 1 << 20)
+                assert self.harness.rows(pieces) == [row for row in rows if row[0] > after]
+
+    def purge(self, data: st.DataObject) -> None:
+        """S13, Q4: purges a queue, with its retained messages."""
+        name = super().purge(data)
+        for session in self.read.values():
+            session.purge(self.model.queues[name])
+
+    def delete(self, data: st.DataObject) -> None:
+        """S13, Q4: deletes a queue, with its retained messages."""
+        queue = self.model.queues["x"]
+        super().delete(data)
+        for session in self.read.values():
+            session.purge(queue)
 
     @precondition(lambda self: any(session.held() for session in self.read.values()))
     @rule(data=st.data(), says=st.lists(says, min_size=1, max_size=3), proves=st.booleans())
@@ -283,9 +319,10 @@ class SessionMachine(CoreMachine):
             assert info.settled == sum(outcome is not Outcome.ACCEPTED for outcome in named)
 
     def needed(self) -> set[str]:
-        """K2: a message in a kept lease is needed as well."""
-        kept = (row for session in self.read.values() for row in session.kept if not row.hole)
-        return super().needed() | {row.message.label for row in kept}
+        """K2, S13: a message in a kept lease is needed as well."""
+        kept = [row for session in self.read.values() for row in session.kept]
+        kept += [row for each in self.read.values() for _, rows in each.retained for row in rows]
+        return super().needed() | {row.message.label for row in kept if not row.hole}
 
 
 # As `TestCore`: minutes on a machine that does ten other things.

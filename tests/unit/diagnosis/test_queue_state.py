@@ -259,6 +259,15 @@ def test_a_session_that_was_detached_and_one_that_is_finished():
     assert codes(facts(sessions=[session(leased=0)])) == ["queue-empty"]
 
 
+def test_a_session_that_retains_batches():
+    """Q9, S13: how far back accepted batches go, and what they cost."""
+    figures = {"retained_batches": 1_200, "retained_from_batch": 7, "retained_age_ms": 3_600_000}
+    kept = session(retain_ms=86_400_000, retained_payload_bytes=2048, **figures)
+    finding = found(facts(sessions=[kept]), "session-retains")
+    assert finding.severity is NOTE
+    assert "1,200 accepted batches, from batch 7 on, 1.0 h back: 2" in finding.sentence
+
+
 def test_more_holders_than_are_shown():
     """Q9: holders that are not shown are counted."""
     many = [channel() for _ in range(30)]

@@ -468,6 +468,7 @@ SCRIPTS = [
         Step(sessions_pb2.AbortOutcomesRequest(stage_ids=[OUTCOMES])),
     ),
     ("SessionsService/BrowseLease", Step(sessions_pb2.BrowseLeaseRequest(session="s"))),
+    ("SessionsService/PlanRetained", Step(sessions_pb2.PlanRetainedRequest(session="s"))),
     (
         "SessionsService/SettleSession",
         Step(

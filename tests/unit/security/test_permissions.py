@@ -17,8 +17,10 @@ class Known:
     """The views of a broker with one session and one writer."""
 
     @staticmethod
-    def session_access(_state, name, incarnation):
-        return [SESSION] if name == "s" or incarnation == "i" else []
+    def session_access(_state, name, incarnation, *, retained=False):
+        there = name == "s" or incarnation == "i"
+        queues = (*SESSION.queues, *(("before",) if retained else ()))
+        return [SESSION._replace(queues=queues)] if there else []
 
     @staticmethod
     def sessions_of_run(_state, run_id, user):
@@ -125,6 +127,20 @@ def test_nobody_has_the_key_of_a_session_without_a_holder(monkeypatch):
     key = fetch_key(b"", "i", 2)
     request = sessions_pb2.FetchRequest(session="s", incarnation="i", epoch=2, key=key)
     assert "key" in found("SessionsService.Fetch", request)[-1]
+
+
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        ("BrowseLease", sessions_pb2.BrowseLeaseRequest(session="s", incarnation="i")),
+        ("PlanRetained", sessions_pb2.PlanRetainedRequest(session="s")),
+    ],
+)
+def test_retained_batches_need_their_queues(method, request_):
+    """A2, S13: also read on the queues that the session has read before."""
+    lease = found("SessionsService.BrowseLease", sessions_pb2.BrowseLeaseRequest(session="s"))
+    more = found(f"SessionsService.{method}", request_)
+    assert len(more) == len(lease) + 1
 
 
 def test_the_owner_of_a_lease():

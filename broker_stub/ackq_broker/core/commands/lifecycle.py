@@ -72,6 +72,21 @@ class Housekeep(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class GiveWay(Command):
+    """Ends the oldest retained leases, with that much payload (S13). Reply: `GaveWay`."""
+
+    payload_bytes: int
+
+
+class GaveWay(NamedTuple):
+    """Reply to `GiveWay`: retained leases that ended, their payload, and their sessions' names."""
+
+    batches: int
+    payload_bytes: int
+    sessions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Tick(Command):
     """Processes due expiries and ends of delays (Q3, C14), at `views.next_due_us`. Reply: `Ticked`.
 

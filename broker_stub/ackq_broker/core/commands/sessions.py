@@ -39,6 +39,8 @@ class Advance(Command):
         refuse_unread: Refuse to accept a lease of which nothing was fetched or settled (S11).
         user: The user that owns a session opened by this call (A10); empty where there are no
             users.
+        retain_ms: How long accepted leases stay readable (S13); `retain_bytes`: how much of them; 0
+            for no such bound. With both 0 only the lease accepted last stays (K2).
     """
 
     session: str
@@ -60,6 +62,8 @@ class Advance(Command):
     queue_pattern: str = ""
     refuse_unread: bool = False
     user: str = ""
+    retain_ms: int = 0
+    retain_bytes: int = 0
 
 
 class Chunk(NamedTuple):

@@ -207,7 +207,8 @@ class SessionInfo(NamedTuple):
     `holes_by_reason` counts the holes of the lease (S5), and `settled` its tags with a committed
     outcome other than accept (S6). `fetched`: anything of the lease was fetched (S11); `refused`:
     it began in an older history (Q8). `named` says whether a query gave it its name, and `heard_us`
-    is when it last attached or accepted.
+    is when it last attached or accepted. `retained_batches` can be read again (S13):
+    `retained_from_batch` is the oldest of them, accepted at `retained_since_us`.
     """
 
     session: str
@@ -234,6 +235,12 @@ class SessionInfo(NamedTuple):
     refused: bool = False
     named: bool = True
     heard_us: int = 0
+    retain_ms: int = 0
+    retain_bytes: int = 0
+    retained_batches: int = 0
+    retained_payload_bytes: int = 0
+    retained_from_batch: int = -1
+    retained_since_us: int = 0
 
 
 class BatchTarget(NamedTuple):

@@ -145,6 +145,7 @@ def apply_queue_deleted(state: State, sequence: int, record: records.QueueDelete
     queue = state.queues[record.queue_id]
     detach_queue(state, queue)
     state.blocks.release(queue.drop(queue.ready | queue.delayed, Gone.PURGED))
+    _end_retention(state, queue)
     forget_if_drained(state, queue)
     state.topology_sequence = sequence
 
@@ -188,9 +189,9 @@ def requeue(state: State, queue_id: int, positions: BitMap64, sequence: int) -> 
 
 
 def purge_queue(state: State, command: commands.PurgeQueue, _now_us: int) -> Decision:
-    """Q4, S7: removes ready messages only."""
+    """Q4, S7, S13: removes ready messages only, and ends the retention of accepted ones."""
     queue = queue_named(state, command.queue)
-    if not queue.ready:
+    if not queue.ready and not queue.kept and not queue.replays:
         return Decision(reply=0)
     for name in sorted(queue.links):
         # Purged messages would be acknowledged at the remote broker, and lost from both.
@@ -201,9 +202,26 @@ def purge_queue(state: State, command: commands.PurgeQueue, _now_us: int) -> Dec
 
 
 def apply_queue_purged(state: State, _sequence: int, record: records.QueuePurged) -> None:
-    """Drops the ready messages of a purged queue."""
+    """Drops the ready messages of a purged queue, and the retained ones."""
     queue = state.queues[record.queue_id]
     state.blocks.release(queue.drop(queue.ready.copy(), Gone.PURGED))
+    _end_retention(state, queue)
+
+
+def _end_retention(state: State, queue: Queue) -> None:
+    """S13: removes the retained messages of a queue; a replay of a batch still reads its own (K2).
+
+    Their tags become holes. A retained lease is replaced, as a snapshot may be encoding it.
+    """
+    for name in state.sessions if queue.kept or queue.replays else ():
+        kept = state.sessions[name].kept
+        for index, lease in enumerate(kept[:-1]):
+            for segment in lease.segments:
+                positions = segment.present(lease.holes)
+                if segment.queue_id == queue.queue_id and positions:
+                    state.blocks.release(queue.release_kept(positions))
+                    kept[index] = msgspec.structs.replace(lease, reasons=lease.reasons.copy())
+                    kept[index].add_holes(segment.tags(positions), Gone.PURGED)
 
 
 def declare_exchange(state: State, command: commands.DeclareExchange, _now_us: int) -> Decision:

@@ -1,6 +1,6 @@
-"""Accept of a lease (S4, S6): effects on its messages, and the kept lease for replays (K2).
+"""Accept of a lease (S4, S6): effects on its messages; the lease stays readable for a while (S13).
 
-Invariant: a message of the kept lease is read as it was until the lease is released, in spite of
+Invariant: a message of a kept lease is read as it was until the lease is released, in spite of
 later changes to the message.
 """
 
@@ -16,12 +16,11 @@ from ackq_broker.core import records
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.queues import dead_letters, redelivery
 from ackq_broker.core.queues.dead_letters import RemovalPlan
-from ackq_broker.core.queues.topology import forget_if_drained
 from ackq_broker.core.records import Delay
-from ackq_broker.core.sessions import readers
+from ackq_broker.core.sessions import retention
 from ackq_broker.core.sessions.lease import Positions, remember_deliveries
 from ackq_broker.core.state.queue import Queue
-from ackq_broker.core.state.state import Lease, Outcomes, Session, State
+from ackq_broker.core.state.state import Lease, Session, State
 
 
 class AcceptEffects(NamedTuple):
@@ -64,7 +63,8 @@ def apply_accept(
     """Accepts and keeps the whole lease, except holes and messages with another outcome."""
     lease = session.lease
     assert lease is not None
-    release_kept(state, session)
+    retention.end_replay(state, session)
+    retention.release(state, session, len(session.kept) - record.keeps)
     rest: Positions = {}
     failed: Positions = {}
     for disposition, queue, named in _named(state, lease, lease.holes):
@@ -73,45 +73,21 @@ def apply_accept(
             failed.setdefault(queue.queue_id, BitMap64()).update(named)
     for queue_id, positions in lease.held().items():
         queue = state.queues[queue_id]
+        lease.size -= queue.kept_bytes
         other = rest.get(queue_id)
         if other is not None:
             remember_deliveries(lease, queue, other)
             queue.keep_readable(other)
             positions = positions - other  # noqa: PLW2901 (the rest of it)
         queue.accept(positions)
+        lease.size += queue.kept_bytes
     dead_letters.apply_removals(state, sequence, record, rest)
     for queue_id, positions in rest.items():
         if positions:
             queue = state.queues[queue_id]
             queue.failures.add(positions & failed.get(queue_id, BitMap64()))
             redelivery.apply_requeue(state, sequence, queue, positions, record.delays)
-    _keep(session, lease, record.at_us)
-
-
-def release_kept(state: State, session: Session) -> None:
-    """Removes the messages of the kept lease, which can no longer be replayed."""
-    if session.kept is None:
-        return
-    for queue_id, positions in session.kept.held().items():
-        queue = state.queues[queue_id]
-        state.blocks.release(queue.release_kept(positions))
-        forget_if_drained(state, queue)
-    for stage_id in session.kept.stages:
-        del state.outcome_stages[stage_id]
-    readers.unindex(state, session)
-    session.kept = None
-    readers.index(state, session)
-
-
-def _keep(session: Session, lease: Lease, at_us: int) -> None:
-    """Keeps the lease for replays until the next accept; its outcomes took effect."""
-    assert not lease.stages
-    lease.accepted_us = at_us
-    if lease.outcomes is not None:
-        done = lease.outcomes
-        lease.outcomes = Outcomes(done.epoch, done.batch_id, (), done.stages)
-    session.kept, session.lease = lease, None
-    session.floor = session.end
+    retention.keep(session, record.at_us)
 
 
 def _named(state: State, lease: Lease, holes: BitMap64) -> Iterator[_Named]:

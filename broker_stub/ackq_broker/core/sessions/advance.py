@@ -20,8 +20,16 @@ from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.dead_letters import RemovalPlan
 from ackq_broker.core.queues.topology import requeue
 from ackq_broker.core.records import QueuePositions
-from ackq_broker.core.sessions import accept, checkpoint, planned, queues, readers, timeout
-from ackq_broker.core.sessions.accept import AcceptEffects, release_kept
+from ackq_broker.core.sessions import (
+    accept,
+    checkpoint,
+    planned,
+    queues,
+    readers,
+    retention,
+    timeout,
+)
+from ackq_broker.core.sessions.accept import AcceptEffects
 from ackq_broker.core.sessions.holder import (
     begin_epoch,
     check_free,
@@ -49,6 +57,7 @@ MAX_ENDED: Final = 10_000
 def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
     """S4: accepts the lease that the start proves; leases again, or returns the outstanding one."""
     check_duration("The session timeout cannot be", command.session_timeout_ms)
+    check_duration("The retention cannot be", command.retain_ms)
     incarnation = command.incarnation
     if incarnation and not command.start_tag:
         incarnation = standing(state, command.session, incarnation)
@@ -88,6 +97,9 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
         queue_pattern=command.queue_pattern,
         timeout_ms=command.session_timeout_ms,
         rejected_there=tuple(effects.plan.rejected_there),
+        retain_ms=command.retain_ms,
+        retain_bytes=command.retain_bytes,
+        keeps=retention.keeps(state, session, command, now_us) if accepted else 0,
         **effects.plan.effects(),
     )
     changes = (
@@ -98,6 +110,7 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
         or not session.proven
         or command.queue_pattern != session.queue_pattern
         or command.session_timeout_ms != session.timeout_ms
+        or (command.retain_ms, command.retain_bytes) != (session.retain_ms, session.retain_bytes)
     )
     reply = _advanced(state, session, record, effects)
     return Decision((*effects.plan.declared, record) if changes else (), reply)
@@ -221,6 +234,8 @@ def attach(state: State, command: commands.Attach, now_us: int) -> Decision:
         holes=resumed.holes,
         queue_pattern=session.queue_pattern,
         timeout_ms=session.timeout_ms,
+        retain_ms=session.retain_ms,
+        retain_bytes=session.retain_bytes,
     )
     parts = lease.segments if lease is not None else ()
     reply = Attached(
@@ -281,6 +296,8 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
         timeout_ms=command.session_timeout_ms,
         succeeds=command.incarnation,
         user=command.user,
+        retain_ms=command.retain_ms,
+        retain_bytes=command.retain_bytes,
     )
     parts = make_segments(taken, 0)
     reply = Advanced(
@@ -343,7 +360,7 @@ def apply_session_released(state: State, sequence: int, record: records.SessionR
 
 def end(state: State, session: Session, sequence: int, how: str, at_us: int) -> None:
     """Requeues a session's lease and refuses its incarnation from then on."""
-    release_kept(state, session)
+    retention.release(state, session, len(session.kept))
     drop_stages(state, session)
     readers.unindex(state, session)
     if session.detached:
@@ -363,10 +380,11 @@ def end(state: State, session: Session, sequence: int, how: str, at_us: int) -> 
 def _read(
     state: State, session: Session, record: records.SessionOpened | records.SessionAdvanced
 ) -> None:
-    """S5, S10: sets the queues that the session reads, and its timeout."""
+    """S5, S10, S13: sets the queues that the session reads, its timeout and its retention."""
     queues.enter(state, session, record.queue_ids)
     session.queue_pattern = record.queue_pattern
     session.timeout_ms = record.timeout_ms
+    session.retain_ms, session.retain_bytes = record.retain_ms, record.retain_bytes
 
 
 def _lease(

@@ -44,7 +44,7 @@ def accepts(session: Session, start_tag: int) -> bool:
 
 
 def replayed(session: Session, start_tag: int, end_tag: int) -> Lease | None:
-    """S2: the lease that a replay names by all of its tags: the outstanding or the kept one.
+    """S2: the lease that a replay names by all of its tags: the outstanding or the last accepted.
 
     None when there is nothing to replay. Raises CheckpointMismatchError.
     """
@@ -52,7 +52,7 @@ def replayed(session: Session, start_tag: int, end_tag: int) -> Lease | None:
         return session.lease
     if start_tag == end_tag == session.floor:
         return None
-    kept = session.kept
+    kept = session.accepted_last
     if kept is not None and (start_tag, end_tag) == (kept.floor, session.floor):
         return kept
     if start_tag < session.floor:
@@ -73,13 +73,13 @@ def replayed(session: Session, start_tag: int, end_tag: int) -> Lease | None:
 
 
 def fetched(session: Session, after_tag: int, last_tag: int) -> Lease | None:
-    """S2: the lease, outstanding or kept, that a range of tags lies in; None if nothing is leased.
+    """S2: the lease, outstanding or last accepted, of a range of tags; None if nothing is leased.
 
     Raises CheckpointMismatchError.
     """
     if session.floor <= after_tag <= last_tag <= session.end:
         return session.lease
-    kept = session.kept
+    kept = session.accepted_last
     if kept is not None and kept.floor <= after_tag <= last_tag <= session.floor:
         return kept
     raise CheckpointMismatchError(

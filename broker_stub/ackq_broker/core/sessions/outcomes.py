@@ -71,7 +71,7 @@ def stage(state: State, command: commands.StageOutcomes, _now_us: int) -> Decisi
 def apply_staged(state: State, _sequence: int, record: records.OutcomesStaged) -> None:
     """Keeps a stage of outcomes until its commit."""
     session = state.sessions[record.session]
-    lease = session.kept if record.kept else session.lease
+    lease = session.accepted_last if record.kept else session.lease
     assert lease is not None
     tags = sum(len(entry.tags) for entry in record.outcomes)
     lease.stages[record.stage_id] = OutcomeStage(record.label, tags, record.outcomes)
@@ -88,7 +88,7 @@ def commit(state: State, command: commands.CommitOutcomes, _now_us: int) -> Deci
             raise
         return Decision(reply=CommittedOutcomes(0, False))
     session, lease = found.session, found.lease
-    if found.kept or _done(session.kept, command):
+    if found.kept or _done(session.accepted_last, command):
         return Decision(reply=CommittedOutcomes(total, True))
     new = _named_stages(session, lease, command)
     outcomes = lease.outcomes if lease is not None else None
@@ -191,12 +191,12 @@ def _staged(state: State, found: OwnedLease, stage_id: bytes) -> int | None:
 
 
 def _of_kept(found: OwnedLease, tags: BitMap64) -> bool:
-    """K2: whether an owner without a noted fetch settles tags of the kept lease.
+    """K2: whether an owner without a noted fetch settles tags of the lease accepted last.
 
     Such an owner names the session alone, as on Spark Connect. Only a holder that attached after
     the accept can run the batch again; from any other, such tags are as unknown as older ones.
     """
-    session, kept = found.session, found.session.kept
+    session, kept = found.session, found.session.accepted_last
     return (
         not found.known
         and kept is not None
@@ -208,10 +208,11 @@ def _of_kept(found: OwnedLease, tags: BitMap64) -> bool:
 
 
 def _stage_kept(session: Session, command: commands.StageOutcomes, tags: BitMap64) -> Decision:
-    """K2: keeps a stage for the kept lease, without effect, so that its commit finds it."""
-    assert session.kept is not None
+    """K2: keeps a stage for the lease accepted last, without effect: its commit finds it."""
+    kept = session.accepted_last
+    assert kept is not None
     outcomes = (TagOutcome.of(ACCEPT, tags),)
-    _check_room(session, session.kept, outcomes)
+    _check_room(session, kept, outcomes)
     record = records.OutcomesStaged(
         session.name, command.stage_id, command.label, outcomes, kept=True
     )

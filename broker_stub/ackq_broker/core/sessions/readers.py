@@ -27,7 +27,7 @@ _MOST_READERS: Final = 64
 
 
 class OwnedLease(NamedTuple):
-    """The lease that a settle call is about: the outstanding one, or the `kept` one (K2).
+    """The lease that a settle call is about: the outstanding one, or the last accepted (K2).
 
     `lease` is None when the session holds nothing; `batch_id` is the query's, -1 for none; `known`:
     whether the owner was noted as a reader of the lease.
@@ -56,7 +56,7 @@ def note(state: State, command: commands.NoteFetch, _now_us: int) -> Decision:
     if command.empty:
         return planned.name_empty(session, command)
     kept = _of_kept(session, command)
-    lease = session.kept if kept else session.lease
+    lease = session.accepted_last if kept else session.lease
     if lease is None:
         return Decision()
     reader = _reader(command)
@@ -83,7 +83,7 @@ def apply_noted(state: State, sequence: int, record: records.FetchNoted) -> None
     """
     session = state.sessions[record.session]
     session.proven = True
-    lease = session.kept if record.kept else session.lease
+    lease = session.accepted_last if record.kept else session.lease
     assert lease is not None
     lease.fetched = True
     if not record.query_id:
@@ -141,7 +141,7 @@ def find(state: State, owner: LeaseOwner) -> OwnedLease:
         epochs = [reader.epoch for reader in lease.readers if _is(reader, owner)]
         if epochs:
             holder.check_epoch(session, max(epochs))
-            return OwnedLease(session, lease, lease is session.kept, owner.batch_id, True)
+            return OwnedLease(session, lease, lease is session.accepted_last, owner.batch_id, True)
     # A call that names the session need not come from a query that reads it.
     theirs = [r for r in _readers(session) if not foreign(r.user, owner.user)]
     epochs = [r.epoch for r in theirs if owner.run_id and r.run_id == owner.run_id]
@@ -222,16 +222,17 @@ def _read_by(state: State, owner: LeaseOwner) -> Session:
 
 
 def _of_kept(session: Session, command: commands.NoteFetch) -> bool:
-    """Whether a fetch reads the kept lease: known by its tags, else by its query and batch."""
+    """Whether a fetch reads the lease accepted last: known by its tags, else by its batch."""
     if command.last_tag:
         return command.last_tag <= session.floor
     batch = (command.query_id, command.batch_id)
-    kept = session.kept.readers if session.kept is not None else ()
-    return any((reader.query_id, reader.batch_id) == batch for reader in kept)
+    kept = session.accepted_last
+    known = kept.readers if kept is not None else ()
+    return any((reader.query_id, reader.batch_id) == batch for reader in known)
 
 
 def _readers(session: Session) -> tuple[Reader, ...]:
-    """Readers of the kept lease, then readers of the outstanding one."""
+    """Readers of the lease accepted last, then readers of the outstanding one."""
     return tuple(reader for lease in (*session.leases(),)[::-1] for reader in lease.readers)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import merge
+from itertools import chain
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -204,10 +205,13 @@ def stage_image(_stage_id: bytes, stage: Stage) -> object:
 
 
 def session_image(_name: str, session: Session) -> object:
-    """A session, as bytes unless it has outcomes."""
-    if not any(lease.stages or lease.outcomes for lease in session.leases()):
+    """A session, as bytes unless it has outcomes, or retains many leases."""
+    settled = any(lease.stages or lease.outcomes for lease in session.leases())
+    if not settled and len(session.kept) < _MANY:
         return encoded(session)
-    return replace(session, lease=_lease_image(session.lease), kept=_lease_image(session.kept))
+    last = [_lease_image(lease) for lease in session.kept[-1:]]
+    kept = Listed(len(session.kept), chain(map(encoded, session.kept[:-1]), last))
+    return replace(session, lease=_lease_image(session.lease), kept=kept)
 
 
 def _lease_image(lease: Lease | None) -> Lease | None:

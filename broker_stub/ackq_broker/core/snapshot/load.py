@@ -251,6 +251,7 @@ def _queue(image: _QueueImage, state: State) -> Queue:
     queue.unacked = image.unacked
     queue.kept = image.kept
     queue.placements = Placements.load(image.runs, image.scattered, sizes)
+    queue.kept_bytes = queue.placements.size(queue.kept)
     queue.deliveries = Counts.load(image.deliveries)
     queue.requeued = Requeued.load(image.requeued_log)
     queue.delayed = image.delayed
@@ -319,6 +320,8 @@ def _index(state: State) -> None:
     for exchange in state.exchanges.values():
         _index_bindings(state, exchange)
     for session in state.sessions.values():
+        if session.only_kept is not None:
+            session.kept, session.only_kept = [session.only_kept], None
         state.incarnations[session.incarnation] = session.name
         for queue_id in session.queue_ids:
             state.queues[queue_id].sessions.add(session.name)

@@ -70,8 +70,8 @@ class Queue:
     Attributes:
         deleted: Its name is free, and it exists only for the bodies that are still leased (Q4).
         delayed: Requeued messages that become ready when their delay is over (C14).
-        kept: Removed for all but the sessions that may replay them (K2); no count of messages or
-            bytes includes them.
+        kept: Removed for all but the sessions that retain them (S13); no count of messages or bytes
+            includes them. `kept_bytes` is their payload.
         replays: For each position, the number of kept leases that hold it and for which it is, or
             was, a message at the same time: an accept that requeued or rejected it leaves it
             readable (S6). A position that one session alone has held and accepted is not counted.
@@ -121,6 +121,7 @@ class Queue:
         "expiries",
         "failures",
         "kept",
+        "kept_bytes",
         "late",
         "links",
         "name",
@@ -163,6 +164,7 @@ class Queue:
         self.delayed = BitMap64()
         self.unacked = BitMap64()
         self.kept = BitMap64()
+        self.kept_bytes = 0
         self.replays = Counts()
         self.watched = BitMap64()
         self.departed: dict[str, BitMap64] = {}
@@ -246,7 +248,7 @@ class Queue:
     @property
     def payload_bytes(self) -> int:
         """Payload bytes of its messages."""
-        return self.placements.payload_bytes - self.placements.size(self.kept)
+        return self.placements.payload_bytes - self.kept_bytes
 
     @property
     def ready_bytes(self) -> int:
@@ -386,7 +388,7 @@ class Queue:
             # The remaining ones are still messages, or another session may replay them.
             positions = positions - shared | (shared & self.kept) - self.replays.some(shared)
         assert positions.issubset(self.kept)
-        self.kept -= positions
+        self._unkeep(positions)
         return self._remove(positions)
 
     def finish(self, positions: BitMap64) -> list[int]:
@@ -413,7 +415,7 @@ class Queue:
         self.ready -= positions
         self.delayed -= positions
         self.unacked -= positions
-        self.kept -= positions
+        self._unkeep(positions & self.kept)
         self.replays.forget(positions)
         return self._remove(positions)
 
@@ -544,6 +546,14 @@ class Queue:
     def _keep(self, positions: BitMap64) -> None:
         self.late -= positions
         self.kept |= positions
+        self.kept_bytes += self.placements.size(positions)
+
+    def _unkeep(self, positions: BitMap64) -> None:
+        self.kept_bytes -= self.placements.size(positions)
+        self.kept -= positions
+        if not self.kept:
+            # In a block without a column of sizes a share may be rounded otherwise than before.
+            self.kept_bytes = 0
 
     def _note_gone(self, positions: BitMap64, reason: Gone) -> None:
         if not self.watched.isdisjoint(positions):

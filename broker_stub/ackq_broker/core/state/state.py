@@ -289,6 +289,8 @@ class Lease(msgspec.Struct, forbid_unknown_fields=True):
         delivered: Delivery counts of messages that were requeued, which the queue no longer has.
         sequence: Sequence of the record that made it; 0 for one that an older version made.
         fetched: Whether any reader, known or not, has fetched from it (S11).
+        batch_id: Once accepted: the query's batch that it was; -1 where that is not known.
+        size: Once accepted: payload bytes of its accepted messages.
     """
 
     segments: tuple[Segment, ...]
@@ -303,11 +305,18 @@ class Lease(msgspec.Struct, forbid_unknown_fields=True):
     delivered: PastDeliveries = msgspec.field(default_factory=PastDeliveries)
     sequence: int = 0
     fetched: bool = False
+    batch_id: int = -1
+    size: int = 0
 
     @property
     def floor(self) -> int:
         """The tag before the first tag."""
         return self.segments[0].first_tag - 1
+
+    @property
+    def end(self) -> int:
+        """The last tag."""
+        return self.segments[-1].last_tag
 
     def held(self) -> dict[int, BitMap64]:
         """The messages of the lease by queue id, without holes."""
@@ -326,8 +335,11 @@ class Session(msgspec.Struct, forbid_unknown_fields=True):
     """A durable consumer: tags up to `floor` are accepted, (floor, end] is its lease (S1).
 
     Attributes:
-        kept: The lease accepted last, still readable: the commit entry that proved its batch may be
-            lost with the machine that wrote it, and then that batch is run again (K2).
+        kept: Accepted leases that are still readable (S13), oldest first. The last one is always
+            there for a while: the commit entry that proved its batch may be lost with the machine
+            that wrote it, and then that batch is run again (K2). The others never change.
+        retain_ms: How long accepted leases stay readable; 0: no bound by age. `retain_bytes`: how
+            many bytes of them; 0: no bound by size. With both 0 only the last one stays.
         turn: How many leases were made; it decides which queue comes first in the next one.
         proven: Whether a start that names the incarnation was received (S9).
         holder: The holder that attached last; without a token when an operator or the session
@@ -358,7 +370,8 @@ class Session(msgspec.Struct, forbid_unknown_fields=True):
     end: int = 0
     lease: Lease | None = None
     turn: int = 0
-    kept: Lease | None = None
+    # Only in snapshots of older versions; replaced by `kept`.
+    only_kept: Lease | None = msgspec.field(name="kept", default=None)
     queue_pattern: str = ""
     timeout_ms: int = 0
     detached: bool = False
@@ -369,14 +382,22 @@ class Session(msgspec.Struct, forbid_unknown_fields=True):
     counted: int = 0
     named: int = 0
     user: str = ""
+    kept: list[Lease] = msgspec.field(name="retained", default_factory=list)
+    retain_ms: int = 0
+    retain_bytes: int = 0
+
+    @property
+    def accepted_last(self) -> Lease | None:
+        """The lease accepted last, which can be replayed (K2); None when it is over."""
+        return self.kept[-1] if self.kept else None
 
     def held(self) -> dict[int, BitMap64]:
         """The messages of the outstanding lease by queue id, without holes."""
         return self.lease.held() if self.lease is not None and not self.detached else {}
 
     def leases(self) -> Iterator[Lease]:
-        """Yields the leases that can be read: the outstanding one, then the kept one."""
-        yield from filter(None, (self.lease, self.kept))
+        """Yields the leases that can be replayed: the outstanding one, then the last accepted."""
+        yield from filter(None, (self.lease, self.accepted_last))
 
 
 class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

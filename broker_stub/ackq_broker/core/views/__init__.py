@@ -51,6 +51,7 @@ from ackq_broker.core.views.queues import (
     queue_use,
     ready,
 )
+from ackq_broker.core.views.retained import find_retained, retained_batch, retained_pieces
 from ackq_broker.core.views.writers import (
     list_writers,
     missing,
@@ -74,6 +75,7 @@ __all__ = [
     "exchange_kind",
     "exchange_names",
     "fetch",
+    "find_retained",
     "history_cause",
     "holding",
     "incumbent",
@@ -104,6 +106,8 @@ __all__ = [
     "ready",
     "ready_total",
     "refused_by_history",
+    "retained_batch",
+    "retained_pieces",
     "session_access",
     "session_names",
     "sessions_of_run",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ackq import limits
 from ackq_broker.core.sessions import queues, readers
-from ackq_broker.core.state.state import State
+from ackq_broker.core.state.state import Lease, Session, State
 
 
 class SessionAccess(NamedTuple):
@@ -25,18 +25,23 @@ class SessionAccess(NamedTuple):
     user: str = ""
 
 
-def session_access(state: State, name: str, incarnation: str) -> list[SessionAccess]:
-    """The session of this name and the one of this incarnation; fewer if equal or unknown."""
+def session_access(
+    state: State, name: str, incarnation: str, *, retained: bool = False
+) -> list[SessionAccess]:
+    """The session of this name and the one of this incarnation; fewer if equal or unknown.
+
+    With `retained`, their queues are also those of the retained batches (S13).
+    """
     names = dict.fromkeys((name, state.incarnations.get(incarnation, "")))
-    return [_access(state, each) for each in names if each in state.sessions]
+    found = [state.sessions[each] for each in names if each in state.sessions]
+    return [_access(state, each, each.kept if retained else each.leases()) for each in found]
 
 
-def _access(state: State, name: str) -> SessionAccess:
-    session = state.sessions[name]
-    leased = [segment.queue_id for lease in session.leases() for segment in lease.segments]
+def _access(state: State, session: Session, leases: Iterable[Lease]) -> SessionAccess:
+    leased = [segment.queue_id for lease in leases for segment in lease.segments]
     queue_ids = dict.fromkeys((*session.queue_ids, *leased))
     return SessionAccess(
-        name,
+        session.name,
         session.incarnation,
         session.epoch,
         session.holder.token,

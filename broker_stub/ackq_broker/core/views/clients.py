@@ -70,7 +70,7 @@ def _session_info(state: State, session: Session) -> SessionInfo:
     lease, held_by = session.lease, session.holder
     holes = lease.holes if lease is not None else BitMap64()
     outcomes = lease.outcomes if lease is not None else None
-    reader = readers.latest(session)
+    reader, last = readers.latest(session), session.accepted_last
     return SessionInfo(
         session=session.name,
         incarnation=session.incarnation,
@@ -99,7 +99,13 @@ def _session_info(state: State, session: Session) -> SessionInfo:
         fetched=lease is not None and lease.fetched,
         refused=session.history < state.admitted_history,
         named=not session.name.startswith(ANONYMOUS_PREFIX),
-        heard_us=max(held_by.since_us, session.kept.accepted_us if session.kept else 0),
+        retain_ms=session.retain_ms,
+        retain_bytes=session.retain_bytes,
+        retained_batches=len(session.kept),
+        retained_payload_bytes=sum(each.size for each in session.kept),
+        retained_from_batch=session.kept[0].batch_id if session.kept else -1,
+        retained_since_us=session.kept[0].accepted_us if session.kept else 0,
+        heard_us=max(held_by.since_us, last.accepted_us if last is not None else 0),
     )
 
 

@@ -35,15 +35,15 @@ def fetch(
     Raises:
         FencedError: The epoch is over (S3).
         SessionNotFoundError: The incarnation is unknown or ended.
-        CheckpointMismatchError: The range is inside neither the outstanding lease nor the kept one,
-            or the session has another name (S10).
+        CheckpointMismatchError: The range is inside neither the outstanding lease nor the one
+            accepted last, or the session has another name (S10).
     """
     session = find_session(state, name, incarnation)
     check_epoch(session, epoch)
     lease = checkpoint.fetched(session, after_tag, last_tag)
     if lease is None:
         return []
-    return list(islice(_rows_of(state, lease, lease.holes, after_tag, last_tag), most_pieces))
+    return list(islice(rows_of(state, lease, lease.holes, after_tag, last_tag), most_pieces))
 
 
 def lease_pieces(
@@ -75,7 +75,7 @@ def lease_pieces(
     if max_messages and first <= last:
         there = bitmaps.lowest(bitmaps.span(first, last) - holes, max_messages)
         last = there.max() if there else first - 1
-    return list(islice(_rows_of(state, lease, holes, first - 1, last), most_pieces))
+    return list(islice(rows_of(state, lease, holes, first - 1, last), most_pieces))
 
 
 def plan_browse(state: State, name: str) -> tuple[BrowseChunk, ...]:
@@ -125,10 +125,10 @@ def outstanding(state: State, channel_id: bytes) -> BitMap64:
     return channel.outstanding() if channel is not None else BitMap64()
 
 
-def _rows_of(
+def rows_of(
     state: State, lease: Lease, holes: BitMap64, after_tag: int, last_tag: int
 ) -> Iterator[Piece]:
-    """The rows of the tags (after_tag, last_tag] of a lease, without holes."""
+    """Yields the rows of the tags (after_tag, last_tag] of a lease, without holes."""
     for segment in lease.segments:
         after = max(after_tag + 1, segment.first_tag)
         last = min(last_tag, segment.last_tag)

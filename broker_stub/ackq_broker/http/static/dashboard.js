@@ -602,6 +602,7 @@ function sessionColumns(more) {
     { label: "Since", n: true, cell: (row) => age(row.lease_age_ms) },
     { label: "Batch", n: true, cell: (row) => (row.query_id ? whole.format(row.batch_id) : h("span", { class: "zero" }, "–")) },
     { label: "Attempts", n: true, cell: (row) => (row.attaches > 1 ? badge("warn", whole.format(row.attaches), "How many readers have attached to this lease") : count(row.attaches)), title: "How many readers have attached to this lease" },
+    { label: "Retained", n: true, cell: (row) => (row.retained_batches > 1 ? [bytes(row.retained_payload_bytes), " · ", age(row.retained_age_ms)] : h("span", { class: "zero" }, "–")), title: "Accepted batches that can be read again: their bytes, and how far back they go" },
     { label: "Query", wide: true, class: "id", cell: (row) => (row.query_id ? named(row.query_id) : h("span", { class: "zero" }, "not known")) },
     { label: "Reader", wide: true, cell: (row) => (row.holder ? [named(row.holder.host), ` · process ${row.holder.pid}`, row.holder.application && [" · ", named(row.holder.application)]] : h("span", { class: "zero" }, "none")) },
     ...more,

@@ -89,5 +89,6 @@ def session_info(
         batch_id=session.fetch.batch_id,
         holes_by_reason=dict(session.holes_by_reason),
         away_ms=away_ms,
+        retained_age_ms=age_ms(session.retained_since_us, now_us),
         held_back=session.refused,
     )

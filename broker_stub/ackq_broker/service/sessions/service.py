@@ -1,4 +1,4 @@
-"""`SessionsService`: the RPCs of replaying readers and of session operators (S1-S11)."""
+"""`SessionsService`: the RPCs of replaying readers and of session operators (S1-S13)."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ from ackq_broker.service.transport.rpc import Read, Write
 _log = logging.getLogger(__name__)
 
 _NO_TAG: Final = 1 << 62
+# S13: retention gives way below so many times the disk reserve, and not again for this time, in
+# which segments are freed.
+_RESERVES: Final = 2
+_GIVE_WAY_S: Final = 10.0
 # Sessions that are listed between two turns of the event loop.
 _SLICE: Final = 200
 
@@ -62,6 +66,7 @@ class SessionsService:
         self._half_window = half_window
         self._liveness = liveness
         self._streams = LivenessStreams(engine, liveness)
+        self._gave_way_s = -_GIVE_WAY_S
 
     async def horizon(self, _: pb.HorizonRequest) -> pb.HorizonResponse:
         """Returns the present journal sequence (K5)."""
@@ -185,20 +190,42 @@ class SessionsService:
         request: pb.BrowseLeaseRequest,
         write: Write[frame.Frame[messages_pb2.DeliveryRuns]],
     ) -> None:
-        """Reads the outstanding lease without being its holder (S8)."""
-        left = request.max_messages
+        """Reads the outstanding lease, or retained batches, without being its holder (S8, S13)."""
+        state, retained = self._engine.core.state, bool(request.incarnation)
+        left = 0 if retained else request.max_messages
 
         def pieces(after: int, last: int) -> list[commands.Piece]:
-            core = self._engine.core
-            return views.lease_pieces(
-                core.state, request.session, after + 1, last, left, MOST_PIECES
-            )
+            if retained:
+                names = request.session, request.incarnation
+                return views.retained_pieces(state, *names, after, last, MOST_PIECES)
+            return views.lease_pieces(state, request.session, after + 1, last, left, MOST_PIECES)
 
         before = max(request.first_tag, 1) - 1
-        for found in slices(pieces, before, request.last_tag or _NO_TAG):
-            await send_pieces(self._engine, found, request.columns, write, browse=True)
-            if left and not (left := left - rows_in(found)):
-                return
+        last = request.last_tag if retained else request.last_tag or _NO_TAG
+        try:
+            for found in slices(pieces, before, last):
+                await send_pieces(self._engine, found, request.columns, write, browse=not retained)
+                if left and not (left := left - rows_in(found)):
+                    return
+        except BlockNotFoundError:
+            # The retention ended while it was read; the core raises the reason.
+            pieces(before, last)
+            raise
+
+    async def plan_retained(self, request: pb.PlanRetainedRequest) -> pb.PlanRetainedResponse:
+        """Finds retained batches by number or by the time of their acceptance (S13)."""
+        state = self._engine.core.state
+        batch_id = request.batch_id if request.HasField("batch_id") else None
+        bounds = request.from_us, request.to_us
+        incarnation, leases = views.find_retained(state, request.session, batch_id, *bounds)
+        batches = []
+        for at, lease in enumerate(leases):
+            if at % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)  # let other work run (I6)
+            found = views.retained_batch(state, lease)
+            batches.append(copied(pb.RetainedBatch, found, chunks=_chunks(found.chunks)))
+        await self._engine.wait_synced()
+        return pb.PlanRetainedResponse(incarnation=incarnation, batches=batches)
 
     async def settle_session(self, request: pb.SettleSessionRequest) -> pb.SettleSessionResponse:
         """Rejects or releases tags of the outstanding lease, between two epochs (S8)."""
@@ -278,6 +305,29 @@ class SessionsService:
         )
         self._engine.decide(commands.Housekeep(frozenset(live)))
         self._streams.housekeep()
+
+    def give_way(self) -> None:
+        """Ends the oldest retained batches while the disk is close to its reserve (S13)."""
+        disk, now_s = self._engine.disk_alarm, asyncio.get_running_loop().time()
+        missing = _RESERVES * disk.reserve_bytes - disk.free_bytes
+        if missing <= 0 or now_s < self._gave_way_s + _GIVE_WAY_S:
+            return
+        ended: commands.GaveWay = self._engine.decide(commands.GiveWay(missing)).reply
+        if not ended.batches:
+            return
+        self._gave_way_s = now_s
+        if self._engine.journal.has_garbage:
+            self._engine.snapshots.write()  # only a snapshot frees segments
+        _log.warning(
+            "the disk has %d bytes left, close to the reserve of %d: the %d oldest retained batches"
+            " (%d bytes, of the sessions %s) can no longer be read",
+            disk.free_bytes,
+            disk.reserve_bytes,
+            ended.batches,
+            ended.payload_bytes,
+            ", ".join(ended.sessions[:_SLICE]),
+            extra=event("retention_gave_way", batches=ended.batches, bytes=ended.payload_bytes),
+        )
 
     def report_absent(self) -> None:
         """Logs the leases that wait for an absent owner (S5)."""

@@ -11,6 +11,7 @@ from ackq_broker.core.sessions import (
     holder,
     operator,
     planned,
+    retention,
     timeout,
 )
 from ackq_broker.core.snapshot import image
@@ -249,9 +250,9 @@ RULES = (
         "the lease accepted last cannot be read again",
         (
             Line(
-                accept._keep,
-                "session.kept, session.lease = lease, None",
-                "session.kept, session.lease = None, None",
+                retention.keep,
+                "session.kept.append(lease)",
+                "pass",
             ),
         ),
     ),
@@ -262,8 +263,8 @@ RULES = (
         (
             Line(
                 views.fetch,
-                "_rows_of(state, lease, lease.holes, after_tag, last_tag)",
-                "_rows_of(state, lease, lease.holes, after_tag, max(after_tag, last_tag - 1))",
+                "rows_of(state, lease, lease.holes, after_tag, last_tag)",
+                "rows_of(state, lease, lease.holes, after_tag, max(after_tag, last_tag - 1))",
             ),
         ),
     ),

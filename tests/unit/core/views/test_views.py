@@ -24,7 +24,9 @@ def full() -> Harness:
     harness.do(c.OpenPublisher(PUBLISHER))
     harness.declare_filled("held", 9, dead_letter_queue="b")
     harness.deliver("one", "held", 2)
-    harness.open("held", session="reading").advance(0, max_messages=3)
+    reader = harness.open("held", session="reading")
+    reader.advance(0, max_messages=3)
+    reader.advance(3, max_messages=3)
     harness.stage("staging", 1, ["held"], name="z")
     return harness
 
@@ -43,6 +45,7 @@ def arguments(core, name):
         "committed_target": (batch.batch.writer,),
         "dead_letters": (queue.queue,),
         "exchange_kind": ("x",),
+        "find_retained": epoch[:1],
         "fetch": (*epoch, session.floor_tag, session.end_tag),
         "holding": (queue.queue, keeper),
         "incumbent": epoch[:2],
@@ -62,6 +65,8 @@ def arguments(core, name):
         "queues_like": ("*",),
         "ready": (queue.queue,),
         "ready_total": epoch[:1],
+        "retained_batch": (state.sessions["reading"].kept[0],),
+        "retained_pieces": (*epoch[:2], 0, 3, 9),
         "session_access": epoch[:2],
         "sessions_of_run": ("run", ""),
         "staged_batch": (batch.batch,),

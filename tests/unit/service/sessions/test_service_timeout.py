@@ -218,3 +218,27 @@ def test_a_session_that_an_operator_fenced_is_free_also_after_a_restart(broker):
     other = pb.Holder(token=b"o" * 16, host="other", pid=2)
     again = broker.advance(incarnation=lease.incarnation, holder=other)
     assert (again.epoch > lease.epoch, broker.session.leased) == (True, 1)
+
+
+def test_retention_gives_way_to_publishers(broker, caplog):
+    """S13, P8: near the disk reserve the oldest retained batches end, once in ten seconds."""
+    tag, incarnation = 0, broker.advance(retain_ms=60_000).incarnation
+    for number in (1, 2, 3):
+        publish(broker.engine, number + 2, b"c")
+        tag = broker.advance(incarnation=incarnation, start_tag=tag, retain_ms=60_000).end_tag
+        broker.advance(incarnation=incarnation, start_tag=tag, retain_ms=60_000)
+    assert broker.session.retained_batches == 3
+
+    async def give_way():
+        broker.engine.alarms.poll_disk()
+        broker.service.give_way()
+        broker.service.give_way()
+
+    broker.engine.free_bytes = 2 * limits.DISK_RESERVE_BYTES
+    asyncio.run(give_way())
+    assert (broker.session.retained_batches, caplog.text) == (3, "")
+    broker.engine.free_bytes -= 1
+    asyncio.run(give_way())
+    assert broker.session.retained_batches == 2
+    assert "the 1 oldest retained batches" in caplog.text
+    assert broker.engine.alarms.reason == ""

@@ -1,0 +1,146 @@
+"""Retention (S13): accepted leases of a session stay readable, and end oldest first.
+
+The lease accepted last is one of them, the only one without the options of retention (K2).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from heapq import merge
+from itertools import islice
+from typing import Final
+
+from msgspec.structs import replace
+from pyroaring import BitMap64
+
+from ackq import limits
+from ackq_broker.core import commands, records
+from ackq_broker.core.commands import Decision
+from ackq_broker.core.queues.topology import forget_if_drained
+from ackq_broker.core.sessions import readers
+from ackq_broker.core.state.state import Lease, Outcomes, PastDeliveries, Session, State
+
+_MS_US: Final = 1_000
+# The most leases that one record ends at the disk reserve.
+_MOST_GIVEN: Final = 1_000
+_REPLAY_US: Final = limits.REPLAY_RETENTION_S * 1_000_000
+# Shared by the leases that are retained, which never change.
+_NO_TAGS: Final = BitMap64()
+_NO_DELIVERIES: Final = PastDeliveries(_NO_TAGS)
+
+
+def keeps(state: State, session: Session, wish: commands.Advance, now_us: int) -> int:
+    """Number of the kept leases that stay readable when the outstanding lease is accepted."""
+    if not wish.retain_ms and not wish.retain_bytes:
+        return 0
+    held = session.held().items() if wish.retain_bytes else ()
+    size = sum(state.queues[queue_id].placements.size(positions) for queue_id, positions in held)
+    return len(session.kept) - _past(session.kept, wish, now_us, size)
+
+
+def keep(session: Session, at_us: int) -> None:
+    """Keeps the accepted lease for replays; its outcomes took effect."""
+    lease = session.lease
+    assert lease is not None
+    assert not lease.stages
+    lease.accepted_us = at_us
+    if lease.outcomes is not None:
+        done = lease.outcomes
+        lease.outcomes = Outcomes(done.epoch, done.batch_id, (), done.stages)
+    if lease.readers:
+        lease.batch_id = lease.readers[-1].batch_id
+    elif session.planned is not None:
+        lease.batch_id = session.planned.batch_id
+    session.kept.append(lease)
+    session.lease = None
+    session.floor = session.end
+
+
+def end_replay(state: State, session: Session) -> None:
+    """Ends replays of the lease accepted last: what they staged is dropped, its readers forgotten.
+
+    From then on the lease never changes in place: a snapshot may be encoding it.
+    """
+    last = session.accepted_last
+    if last is None:
+        return
+    for stage_id in last.stages:
+        del state.outcome_stages[stage_id]
+    readers.unindex(state, session)
+    for segment in last.segments:
+        segment.positions.run_optimize()
+    session.kept[-1] = replace(
+        last,
+        holes=last.holes or _NO_TAGS,
+        readers=(),
+        stages={},
+        outcomes=None,
+        delivered=last.delivered if last.delivered.tags else _NO_DELIVERIES,
+    )
+    readers.index(state, session)
+
+
+def release(state: State, session: Session, leases: int) -> None:
+    """Removes the messages of the oldest kept leases, which can no longer be read."""
+    if leases == len(session.kept):
+        end_replay(state, session)
+    for lease in session.kept[:leases]:
+        for queue_id, positions in lease.held().items():
+            queue = state.queues[queue_id]
+            state.blocks.release(queue.release_kept(positions))
+            forget_if_drained(state, queue)
+    del session.kept[:leases]
+
+
+def lapsed(state: State, now_us: int) -> dict[str, int]:
+    """Number of kept leases that are past their retention, by session."""
+    found = {}
+    for name, session in sorted(state.sessions.items()):
+        last = session.accepted_last
+        if last is None:
+            continue
+        leases = _past(session.kept[:-1], session, now_us, last.size)
+        over = now_us - last.accepted_us > _REPLAY_US and _past([last], session, now_us, 0)
+        if over and leases == len(session.kept) - 1:
+            leases += 1
+        if leases:
+            found[name] = leases
+    return found
+
+
+def give_way(state: State, command: commands.GiveWay, now_us: int) -> Decision:
+    """S13: ends the oldest retained leases of all sessions, but not one that a replay may need."""
+    every = (
+        [(lease.accepted_us, name, lease.size) for lease in session.kept[:-1]]
+        for name, session in state.sessions.items()
+    )
+    leases, size = Counter[str](), 0
+    for _, name, more in islice(merge(*every), _MOST_GIVEN):
+        if size >= command.payload_bytes:
+            break
+        leases[name] += 1
+        size += more
+    if not leases:
+        return Decision(reply=commands.GaveWay(0, 0, ()))
+    names = tuple(sorted(leases))
+    counts = tuple(leases[name] for name in names)
+    record = records.Expired((), (), (), now_us, names, leases=counts)
+    return Decision((record,), commands.GaveWay(leases.total(), size, names))
+
+
+def _past(
+    kept: Sequence[Lease], bounds: Session | commands.Advance, now_us: int, newer_bytes: int
+) -> int:
+    """How many of these leases, oldest first, are out of bounds beside newer ones of that size."""
+    most_us, most_bytes = bounds.retain_ms * _MS_US, bounds.retain_bytes
+    if not most_us and not most_bytes:
+        return len(kept)
+    size = newer_bytes + sum(lease.size for lease in kept) if most_bytes else 0
+    for index, lease in enumerate(kept):
+        young = not most_us or now_us - lease.accepted_us <= most_us
+        fits = not most_bytes or size <= most_bytes
+        if young and fits and len(kept) - index < limits.MAX_RETAINED_BATCHES:
+            return index
+        size -= lease.size
+    return len(kept)

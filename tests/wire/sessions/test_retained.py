@@ -1,0 +1,130 @@
+"""Retained batches over the wire (S13): compaction, kills, a backup, and what is refused."""
+
+import shutil
+
+import pyarrow as pa
+import pytest
+
+import ackq_broker
+from ackq import errors
+from ackq.client import Admin, Publisher, Session, close_channels, holder
+from ackq.v1 import sessions_pb2 as pb
+from ackq.wire import columns
+from tests.eventually import eventually
+
+ALL = tuple(columns.DELIVERED)
+BODY_BYTES = 20_000
+CHURN = 200
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """A broker with small segments and a directory for backups."""
+    sizes = {"ACKQ_BROKER_SEGMENT_SIZE": "16MiB", "ACKQ_BROKER_BACKUP_DIR": str(tmp_path / "b")}
+    with ackq_broker.embedded(tmp_path / "data", env=sizes) as running:
+        yield running
+    close_channels()
+
+
+class Query:
+    """A query that retains its batches, and the rows of each as it read them."""
+
+    def __init__(self, endpoint, **retention):
+        self._endpoint = endpoint
+        self._session = Session(endpoint)
+        self._fields = {"session": "s", "queues": ["orders"], "holder": holder(), **retention}
+        self._fields["incarnation"] = self.advance(0).incarnation
+        self._floor = 0
+        self.rows = []
+
+    def advance(self, start):
+        return self._session.advance(pb.AdvanceRequest(**{**self._fields, "start_tag": start}))
+
+    def run_batch(self):
+        """Publishes three messages among others that are purged; reads and accepts them."""
+        number = len(self.rows) + 1
+        keys = ["orders"] * 3 + ["churn"] * CHURN
+        bodies = [b"%d-%d" % (number, row) for row in range(3)] + [bytes(BODY_BYTES)] * CHURN
+        with Publisher(self._endpoint) as out:
+            out.publish_batch(pa.table({"body": bodies, "routing_key": keys}))
+        lease = self.advance(self._floor)
+        request = pb.FetchRequest(
+            session="s",
+            incarnation=lease.incarnation,
+            epoch=lease.epoch,
+            after_tag=self._floor,
+            last_tag=lease.end_tag,
+            query_id="query",
+            run_id="run",
+            batch_id=number,
+        )
+        read = self._session.fetch(request, ALL, token=self._fields["holder"].token)
+        self.rows.append(pa.Table.from_batches(read).combine_chunks())
+        self._floor = lease.end_tag
+        self.advance(self._floor)
+
+
+def again(endpoint, number):
+    """The rows of a retained batch, as a batch reader gets them."""
+    with Admin(endpoint) as admin:
+        found = admin.retained("s", batch=number)
+        (batch,) = found.batches
+        tags = {"first_tag": batch.after_tag + 1, "last_tag": batch.last_tag}
+        read = admin.browse_lease("s", **tags, incarnation=found.incarnation)
+        return pa.Table.from_batches(list(read)).combine_chunks()
+
+
+def test_retained_rows_are_the_same_for_ever(broker, tmp_path):
+    """S13, Q7, O5: after accepts, compaction, kill -9, a backup and its restore."""
+    with Admin(broker.endpoint) as admin:
+        for queue in ("orders", "churn"):
+            admin.declare_queue(queue)
+        query = Query(broker.endpoint, retain_ms=3_600_000)
+        for _ in range(12):
+            query.run_batch()
+            admin.purge_queue("churn")
+
+        def segments():
+            return sum(1 for _ in broker.data_dir.glob("journal-*.seg"))
+
+        full = 12 * CHURN * BODY_BYTES // (16 << 20)
+        eventually("compaction", lambda: segments() < full, every_s=0.05)
+        info = admin.session("s")
+        assert (info.retained_batches, info.retained_from_batch) == (12, 1)
+        assert admin.queue("orders").payload_bytes == 0
+
+        def same(endpoint):
+            return [again(endpoint, number) for number in range(1, 13)] == query.rows
+
+        assert same(broker.endpoint)
+        backup = admin.backup("one")
+    broker.kill()
+    broker.restart()
+    assert same(broker.endpoint)
+    shutil.copytree(backup.directory, tmp_path / "copy")
+    with ackq_broker.embedded(tmp_path / "copy") as copy:
+        assert same(copy.endpoint)
+
+
+def test_what_is_not_retained_is_refused(broker):
+    """S13: by number, time and tag; the refusal names what is retained."""
+    with Admin(broker.endpoint) as admin:
+        for queue in ("orders", "churn"):
+            admin.declare_queue(queue)
+        query = Query(broker.endpoint, retain_bytes=100)
+        for _ in range(9):
+            query.run_batch()
+        kept = admin.retained("s").batches
+        first = kept[0].batch_id
+        assert 1 < first < kept[-1].batch_id == 9
+        with pytest.raises(errors.PreconditionFailedError, match=f"from batch {first}, accepted"):
+            admin.retained("s", batch=1)
+        with pytest.raises(errors.PreconditionFailedError, match="is not retained"):
+            admin.retained("s", from_us=1)
+        later = admin.retained("s", from_us=kept[1].accepted_us, to_us=kept[-1].accepted_us)
+        assert later.batches == kept[1:-1]
+        found = {"first_tag": 1, "last_tag": 3, "incarnation": admin.session("s").incarnation}
+        with pytest.raises(errors.PreconditionFailedError, match="is not retained"):
+            list(admin.browse_lease("s", **found))
+        with pytest.raises(errors.SessionNotFoundError):
+            admin.retained("none")
