@@ -48,7 +48,7 @@ USES = {
     "read": {Use.SOURCE, Use.BROWSE},
     "read and write": set(Use) - {Use.SETTLE},
     "settle": {Use.SETTLE},
-    "streaming read, settle": {Use.SOURCE, Use.SETTLE},
+    "read, settle": {Use.SOURCE, Use.BROWSE, Use.SETTLE},
     "streaming read": {Use.SOURCE},
     "streaming read, write": {Use.SOURCE, Use.SINK, Use.BATCH},
     "batch read": {Use.BROWSE},

@@ -64,7 +64,13 @@ class AckqDataSource(DataSource):
         return StreamReader(parse.source(self.options), schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A browse: a batch read that leaves the messages in their queue (Q5)."""
+        """A batch read: a browse of a queue (Q5), or a session's accepted batches (S13)."""
+        if parse.reads_session(self.options):
+            from ackq.spark.source.retained import (  # noqa: PLC0415 - pyarrow
+                RetainedReader,
+            )
+
+            return RetainedReader(parse.retained(self.options), schema)
         from ackq.spark.source.browse import AckqBrowser  # noqa: PLC0415 - pyarrow
 
         return AckqBrowser(parse.browse(self.options), schema)

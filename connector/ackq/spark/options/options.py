@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 # The default of `maxTriggerDelay` with a `minMessagesPerTrigger`.
 _MOST_DELAY_MS: Final = 15 * 60_000
+# Options of a batch read: of accepted batches, and of a queue.
+_OF_RETAINED: Final = {"batch", "from", "to"}
+_OF_QUEUE: Final = {"queue", "firstPosition", "lastPosition"}
 _SOURCES_OF_QUEUES: Final = ("queue", "queues", "queuePattern", "subscription")
 # The outcomes that the other settings of a settlement apply to (C4).
 APPLIES_TO: Final = {
@@ -86,6 +89,8 @@ class SourceOptions(_Edges):
         fail_on_data_loss: Whether a session that the broker has lost ends the query.
         accept_unread: Accept a batch whose rows no task has read (S11).
         skip_away: Read the other edges while one does not answer.
+        retain_ms: How long accepted batches can be read again (S13) ...
+        retain_bytes: ... and how many payload bytes of them; with neither, only the last one.
         bounded: Whether an option gives one of the two maxima (K13).
     """
 
@@ -103,6 +108,8 @@ class SourceOptions(_Edges):
     fail_on_data_loss: bool = True
     accept_unread: bool = False
     skip_away: bool = False
+    retain_ms: int = 0
+    retain_bytes: int = 0
     bounded: bool = False
     split: SplitOptions = SplitOptions()
 
@@ -115,6 +122,25 @@ class BrowseOptions:
     queue: str
     first_position: int = 0
     last_position: int = 0
+    split: SplitOptions = SplitOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedOptions:
+    """Options of a batch read of accepted batches (S13): one by its number, or by acceptance.
+
+    Attributes:
+        session: Name of the session that retains them.
+        batch: The query's number of the batch; None: those of the time.
+        from_us: Accepted at or after this time, microseconds since the epoch; 0: from the oldest.
+        to_us: Accepted before this time; 0: up to the newest.
+    """
+
+    broker: Broker
+    session: str
+    batch: int | None = None
+    from_us: int = 0
+    to_us: int = 0
     split: SplitOptions = SplitOptions()
 
 
@@ -206,6 +232,10 @@ def source(options: Mapping[str, str]) -> SourceOptions:
 def browse(options: Mapping[str, str]) -> BrowseOptions:
     """The options of a batch read; errors as `check`."""
     values = _for(Use.BROWSE, options)
+    for name in _OF_RETAINED & values.keys():
+        raise _contradiction(
+            f"{name} is set without session", "it chooses accepted batches of a session; set both"
+        )
     first, last = values.get("firstPosition", 0), values.get("lastPosition", 0)
     if last and first > last:
         raise _contradiction(
@@ -214,6 +244,27 @@ def browse(options: Mapping[str, str]) -> BrowseOptions:
     broker, given = _broker(values), _given(values, BrowseOptions)
     _required_queue(values)
     return BrowseOptions(broker=broker, split=_split(values), **given)
+
+
+def reads_session(options: Mapping[str, str]) -> bool:
+    """Whether a batch read is of a session's accepted batches, and not of a queue."""
+    return any(name.lower() == "session" for name in options)
+
+
+def retained(options: Mapping[str, str]) -> RetainedOptions:
+    """The options of a batch read of accepted batches; errors as `check`."""
+    values = _for(Use.BROWSE, options)
+    for name in _OF_QUEUE & values.keys():
+        raise _contradiction(
+            f"session and {name} are both set", "read accepted batches of a session, or a queue"
+        )
+    times = sorted({"from", "to"} & values.keys())
+    if "batch" in values and times:
+        raise _contradiction(f"batch and {times[0]} are both set", "set one of the two")
+    if len(times) > 1 and values["from"] >= values["to"]:
+        raise _contradiction("from is not before to", "the time would be empty")
+    broker, given = _broker(values), _given(values, RetainedOptions)
+    return RetainedOptions(broker=broker, split=_split(values), **given)
 
 
 def sink(options: Mapping[str, str], use: Use) -> SinkOptions:

@@ -6,6 +6,7 @@ Each function takes the option's name, for the message, and its text.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Final
 
@@ -23,6 +24,7 @@ class Guarantee(Enum):
     AT_LEAST_ONCE = "at-least-once"
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Names of outcomes (C4) in options and columns.
 OUTCOMES: Final = tuple(outcome.value for outcome in Outcome)
 # Instead of an outcome: the column `outcome` has each row's.
@@ -119,8 +121,19 @@ def duration_or_never(name: str, value: str) -> int:
     return found_ms
 
 
+def instant(name: str, value: str) -> int:
+    """Microseconds since the epoch, of a time in ISO 8601; one without a zone is ambiguous."""
+    try:
+        found = datetime.fromisoformat(value.strip())
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None or found.timestamp() <= 0:
+        raise reject(name, value, "a time with its zone, for instance 2026-11-24T18:00Z")
+    return (found - _EPOCH) // timedelta(microseconds=1)
+
+
 def longest_wait(name: str, value: str) -> int:
-    """Milliseconds; 0 is refused: in the protocol it means a wait without end (L21)."""
+    """Milliseconds; 0 is refused: in the protocol it means a time without end (L21, S13)."""
     found_ms = duration(name, value)
     if not found_ms:
         raise reject(name, value, "a time above 0 with its unit, for instance 15m")

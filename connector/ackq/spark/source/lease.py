@@ -244,6 +244,8 @@ class SessionDriver:
             queues=self._options.queues,
             queue_pattern=self._options.queue_pattern,
             session_timeout_ms=self._options.session_timeout_ms,
+            retain_ms=self._options.retain_ms,
+            retain_bytes=self._options.retain_bytes,
             start_tag=start.tag,
             takeover=start.is_opening and self._options.takeover,
             # A session without a name of its own is known by its checkpoint alone, once that is

@@ -14,6 +14,7 @@ from ackq.errors import InvalidArgumentError, UnknownOptionError, UnsupportedErr
 from ackq.spark.options import options
 from ackq.spark.options.options import (
     BrowseOptions,
+    RetainedOptions,
     SettleOptions,
     SinkOptions,
     SourceOptions,
@@ -24,6 +25,7 @@ from ackq.spark.options.values import Guarantee
 
 BASE = {"endpoint": "broker:7070", "queue": "orders"}
 BROKER = Broker("broker:7070")
+OF_SESSION = {"queue": None, "session": "s"}
 SOURCE = SourceOptions(
     edges=(BROKER,),
     queues=("orders",),
@@ -67,6 +69,27 @@ to_batch = partial(options.sink, use=Use.BATCH)
             {"firstPosition": "10", "lastPosition": "20"},
             BrowseOptions(BROKER, "orders", first_position=10, last_position=20),
         ),
+        # S13: how much of what was accepted can be read again, and a read of it.
+        (
+            options.source,
+            {"retain": "24h", "retainBytes": "50g"},
+            replace(SOURCE, retain_ms=86_400_000, retain_bytes=50 << 30),
+        ),
+        (
+            options.retained,
+            {"queue": None, "session": "s", "batch": "17"},
+            RetainedOptions(BROKER, "s", batch=17),
+        ),
+        (
+            options.retained,
+            {
+                "queue": None,
+                "session": "s",
+                "from": "1970-01-01T00:00:01Z",
+                "to": "1970-01-01T02+01",
+            },
+            RetainedOptions(BROKER, "s", from_us=1_000_000, to_us=3_600_000_000),
+        ),
         # An option that is not set leaves the choice to the column of its name.
         (to_sink, {}, SINK),
         (
@@ -103,7 +126,7 @@ to_batch = partial(options.sink, use=Use.BATCH)
     ],
 )
 def test_what_options_mean(parse, given, expected):
-    """K3, K6, K12, P7, Q5, S5, S10, S11: each option has its field; others have a default."""
+    """K3, K6, K12, P7, Q5, S5, S10, S11, S13: each option has its field; others have a default."""
     given = {key: value for key, value in (BASE | given).items() if value is not None}
     assert parse(given) == expected
     assert pickle.loads(pickle.dumps(expected)) == expected  # noqa: S301 - tasks get them
@@ -134,6 +157,21 @@ def test_what_options_mean(parse, given, expected):
         (options.source, {"endpoint": None}, r"\.option\('endpoint', .* WITH +\(endpoint="),
         (options.browse, {"firstPosition": "3", "lastPosition": "2"}, "firstPosition"),
         (options.browse, {"maxMessagesPerTrigger": "1"}, "has no use for it"),
+        (options.browse, {"batch": "1"}, "batch is set without session"),
+        (options.source, {"retain": "0s"}, "above 0"),
+        (options.retained, {"session": "s"}, "session and queue are both set"),
+        (
+            options.retained,
+            {**OF_SESSION, "batch": "1", "to": "2026-01-01Z"},
+            "a time with its zone",
+        ),
+        (options.retained, {**OF_SESSION, "from": "2026-01-01T00:00"}, "a time with its zone"),
+        (options.retained, {**OF_SESSION, "batch": "1", "to": "2026-01-01T00Z"}, "batch and to"),
+        (
+            options.retained,
+            {**OF_SESSION, "from": "2026-01-01T00Z", "to": "2026-01-01T00Z"},
+            "from is not before to",
+        ),
         (to_sink, {"session": "s"}, "has no use for it"),
         (to_sink, {"settle": "rejected"}, "has no use for it"),
         (to_sink, {"txnVersion": "1"}, "has no use for it"),
@@ -466,7 +504,7 @@ def test_each_option_has_a_field():
     """No option is ignored: a query is given each, as a field or in its broker or queues."""
     classes = {
         Use.SOURCE: (SourceOptions, SplitOptions),
-        Use.BROWSE: (BrowseOptions, SplitOptions),
+        Use.BROWSE: (BrowseOptions, RetainedOptions, SplitOptions),
         Use.SINK: (SinkOptions,),
         Use.BATCH: (SinkOptions,),
         Use.SETTLE: (SettleOptions,),
