@@ -257,6 +257,32 @@ RULES = (
         ),
     ),
     Bug(
+        "retained_released",
+        "S13",
+        "an accept ends the retention of all earlier batches",
+        (
+            Line(
+                accept.apply_accept,
+                "len(session.kept) - record.keeps",
+                "len(session.kept)",
+            ),
+        ),
+    ),
+    Bug(
+        "retained_block_reclaimed",
+        "S13",
+        "the oldest retained batch loses its blocks at an accept, and is still listed",
+        (
+            Line(
+                retention.end_replay,
+                "readers.unindex(state, session)",
+                "readers.unindex(state, session); state.blocks._dead.update("
+                "b for s in last.segments for b in state.queues[s.queue_id]"
+                ".placements.blocks_of(s.present(last.holes)).tolist())",
+            ),
+        ),
+    ),
+    Bug(
         "fetch_off_by_one",
         "S2",
         "a fetch leaves its last row out",

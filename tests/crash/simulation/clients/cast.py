@@ -158,6 +158,9 @@ class Cast:
             some = [*some, "settle", "settle", "settle"]
         count = self._rng.choice((3, 6))
         names = ["orders", "plain"]
+        if self._query is not None and self._query.retain_ms:
+            # A purge of what its session retains comes late: after two of its accepts.
+            some, names, count = [*some, "purge", "purge"], [self._query.queue], count + 4
         declared = {each.name: self._declaration(each) for each in self._queues}
         self._add(
             Operator(self._world, self.oracle, "op", some, names, count, declared, self._query)

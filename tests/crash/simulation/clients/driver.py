@@ -146,6 +146,7 @@ class Driver:
                 "start_tag": self.start,
                 "max_messages": query.limit,
                 "session_timeout_ms": query.timeout_ms,
+                "retain_ms": query.retain_ms,
                 **fields,
             }
         )
@@ -167,8 +168,11 @@ class Driver:
             for operation in accepting:
                 if not operation.must:
                     operation.done(instant)
+            for lease in self._accepted():
+                lease.over = lease.over or (lease.end < self.start and instant)
         self._check_incarnation(answer, begun)
         await self._attached(answer, begun)
+        await self._look_back()
         self.oracle.check(
             answer.end_tag >= self.start, f"S4: lease ends at {answer.end_tag} < {self.start}"
         )
@@ -181,6 +185,48 @@ class Driver:
             await query.pause(0.5)
             return self._advance
         return self._offsets
+
+    def _accepted(self):
+        """The leases of this incarnation that were read, and whose accept was answered."""
+        return [
+            lease
+            for (incarnation, _), lease in self.query.leases.items()
+            if incarnation == self.incarnation and lease.rows and lease.accepted
+        ]
+
+    async def _look_back(self):
+        """Reads a retained batch again: the same rows, but for purged ones (S13)."""
+        leases = self._accepted() if self.query.retain_ms else []
+        for lease in {id(each): each for each in leases[:1] + leases[-2:]}.values():
+            await self._read_again(lease)
+
+    async def _read_again(self, lease):
+        query = self.query
+        request = sessions_pb2.BrowseLeaseRequest(
+            session=query.session,
+            incarnation=self.incarnation,
+            first_tag=lease.start + 1,
+            last_tag=lease.end,
+        )
+        gone = [call for call in query.purged if 0 < lease.over < call]
+        try:
+            rows = await query.stream_rows(
+                "BrowseLease", request, lambda frame: rows_of(frame.header, frame.block)
+            )
+        except Refused as refusal:
+            if refusal.code == "session_not_found" or query.excuses(refusal):
+                return
+            query.oracle.wrong(f"S13: {query.name} cannot read what is retained: {refusal}")
+            raise
+        self.oracle.figures["retained batches read"] += 1
+        seen = [(row.tag, row.name, row.count) for row in rows]
+        known = [row for row in lease.rows if query.may_be_purged or not query.may_be_hole(row[0])]
+        if query.may_be_purged:
+            self.oracle.check(set(seen) <= set(known), f"S13: {query.name} reads {seen}")
+            self.oracle.check(not gone or not seen, f"S13: {query.name} reads purged {seen}")
+        else:
+            left = [row for row in seen if not query.may_be_hole(row[0])]
+            self.oracle.check(left == known, f"S13: {query.name} reads {seen}, not {known}")
 
     def _check_incarnation(self, answer, begun):
         if answer.incarnation != self.incarnation:
@@ -331,7 +377,7 @@ class Driver:
             self.oracle.figures["leases read again"] += 1
             return
         self.oracle.figures["leases read"] += 1
-        lease.rows = seen
+        lease.rows, lease.start = seen, self.start
         lease.begun = self.oracle.now()
         hold = query.hold(self.incarnation, self.end)
         begun = self.oracle.begun(self.incarnation)

@@ -66,12 +66,16 @@ class Operator(Client):
     async def _purge(self):
         queue = self.rng.choice(self._queues)
         operation = self.oracle.everywhere("purge", queue, queue)
+        if self._query is not None and self._query.queue == queue:
+            self._query.may_be_purged = True
         try:
             await self.call("PurgeQueue", admin_pb2.PurgeQueueRequest(queue=queue))
         except Refused:
             self.oracle.nothing(queue, operation)
             raise
         operation.done(self.oracle.now())
+        if self._query is not None and self._query.queue == queue:
+            self._query.purged.append(operation.call)
 
     async def _redrive(self):
         request = admin_pb2.RedriveRequest(queue="dead")

@@ -13,6 +13,9 @@ from tests.crash.simulation.network import Cut
 from tests.crash.simulation.oracle.history import Hold
 from tests.model.world import Checkpoint, losses
 
+# Share of queries whose session retains its batches.
+_RETAINING = 2 / 3
+
 
 class Lease:
     """The client's knowledge of one lease: tags up to `end` under an incarnation.
@@ -23,10 +26,13 @@ class Lease:
         accept: Operations of its accept; None before one is requested.
         outcomes: The outcomes that each tag may have been settled with in `settled_epoch`, if any.
         begun: The instant at which its first read ended.
+        start: The tag before its first; `over`: the instant at which a later accept was answered.
     """
 
     def __init__(self, end):
         self.end = end
+        self.start = 0
+        self.over = 0
         self.rows = None
         self.begun = 0
         self.holds = []
@@ -58,6 +64,11 @@ class Query(Client):
         limit: Messages of a batch.
         settles: Whether it gives rows other outcomes than accepted (S6).
         timeout_ms: Its session timeout (S5); 0: none.
+
+    Attributes:
+        retain_ms: How long its session retains batches (S13); 0: the one accepted last alone.
+        purged: The instants at which answered purges of its queue were called; `may_be_purged`: one
+            was called.
     """
 
     def __init__(
@@ -80,6 +91,10 @@ class Query(Client):
         self.limit = limit
         self.settles = settles
         self.timeout_ms = timeout_ms
+        # From a generator of its own, so that the worlds of all seeds stay as they were.
+        self.retain_ms = 3_600_000 if world.random("retain").random() < _RETAINING else 0
+        self.purged = []
+        self.may_be_purged = False
         # Settlements by operators: incarnation, tags, outcome, and the instant of the call.
         self.operated = []
         self.leases = {}
