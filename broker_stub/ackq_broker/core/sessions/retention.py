@@ -11,7 +11,6 @@ from heapq import merge
 from itertools import islice
 from typing import Final
 
-from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from ackq import limits
@@ -52,6 +51,8 @@ def keep(session: Session, at_us: int) -> None:
         lease.batch_id = lease.readers[-1].batch_id
     elif session.planned is not None:
         lease.batch_id = session.planned.batch_id
+    if session.kept:
+        _pack(session.kept[-1])
     session.kept.append(lease)
     session.lease = None
     session.floor = session.end
@@ -68,17 +69,17 @@ def end_replay(state: State, session: Session) -> None:
     for stage_id in last.stages:
         del state.outcome_stages[stage_id]
     readers.unindex(state, session)
-    for segment in last.segments:
-        segment.positions.run_optimize()
-    session.kept[-1] = replace(
-        last,
-        holes=last.holes or _NO_TAGS,
-        readers=(),
-        stages={},
-        outcomes=None,
-        delivered=last.delivered if last.delivered.tags else _NO_DELIVERIES,
-    )
+    last.readers, last.stages, last.outcomes = (), {}, None
     readers.index(state, session)
+
+
+def _pack(lease: Lease) -> None:
+    """Makes a lease small that stays after its successor."""
+    for segment in lease.segments:
+        segment.positions.run_optimize()
+    lease.holes = lease.holes or _NO_TAGS
+    if not lease.delivered.tags:
+        lease.delivered = _NO_DELIVERIES
 
 
 def release(state: State, session: Session, leases: int) -> None:

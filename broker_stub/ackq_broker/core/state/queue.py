@@ -388,8 +388,11 @@ class Queue:
             # The remaining ones are still messages, or another session may replay them.
             positions = positions - shared | (shared & self.kept) - self.replays.some(shared)
         assert positions.issubset(self.kept)
-        self._unkeep(positions)
-        return self._remove(positions)
+        before = self.placements.payload_bytes
+        self.kept -= positions
+        blocks = self._remove(positions)
+        self._uncount_kept(before - self.placements.payload_bytes)
+        return blocks
 
     def finish(self, positions: BitMap64) -> list[int]:
         """Accepts and removes unacked messages; returns the blocks that lost a run."""
@@ -415,7 +418,9 @@ class Queue:
         self.ready -= positions
         self.delayed -= positions
         self.unacked -= positions
-        self._unkeep(positions & self.kept)
+        gone = positions & self.kept
+        self._uncount_kept(self.placements.size(gone))
+        self.kept -= gone
         self.replays.forget(positions)
         return self._remove(positions)
 
@@ -548,12 +553,9 @@ class Queue:
         self.kept |= positions
         self.kept_bytes += self.placements.size(positions)
 
-    def _unkeep(self, positions: BitMap64) -> None:
-        self.kept_bytes -= self.placements.size(positions)
-        self.kept -= positions
-        if not self.kept:
-            # In a block without a column of sizes a share may be rounded otherwise than before.
-            self.kept_bytes = 0
+    def _uncount_kept(self, payload_bytes: int) -> None:
+        # In a block without a column of sizes a share may be rounded otherwise than before.
+        self.kept_bytes = self.kept_bytes - payload_bytes if self.kept else 0
 
     def _note_gone(self, positions: BitMap64, reason: Gone) -> None:
         if not self.watched.isdisjoint(positions):
