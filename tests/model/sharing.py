@@ -15,7 +15,6 @@ from ackq.spark.sink import edges
 from ackq.v1 import publishing_pb2 as pb
 from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
-from ackq_broker.core.records import EdgeStages
 
 WRITER = "query"
 NOW_US = 1_700_000_000_000_000
@@ -90,7 +89,7 @@ class Sink:
 
     def commit(self, name, stages, run, batch, fields):
         others = tuple(
-            EdgeStages(each, tuple(c.StageRef(*stage) for stage in named))
+            c.EdgeStages(each, tuple(c.StageRef(*stage) for stage in named))
             for each, named in fields.pop("others", {}).items()
         )
         named = tuple(c.StageRef(*stage) for stage in stages)

@@ -20,6 +20,7 @@ from pyroaring import BitMap, BitMap64
 from ackq.errors import UnsupportedError
 from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core.columns.bitmaps import decode_hook, encode_hook
+from ackq_broker.core.stages import EdgeStages
 
 VERSION: Final = 2
 _READABLE: Final = (1, 2)
@@ -393,21 +394,6 @@ class StagesDropped(Record, frozen=True, tag="stages_dropped"):
 
     stage_ids: tuple[bytes, ...]
     prepared_by: str = ""
-
-
-class StageRef(NamedTuple):
-    """A stage with its rows and bytes as its writer counted them."""
-
-    stage_id: bytes
-    rows: int
-    payload_bytes: int
-
-
-class EdgeStages(NamedTuple):
-    """The stages of a batch at another edge (K14)."""
-
-    endpoint: str
-    stages: tuple[StageRef, ...]
 
 
 class BatchPrepared(Record, frozen=True, tag="batch_prepared"):

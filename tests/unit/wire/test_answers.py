@@ -30,6 +30,7 @@ OTHER_NAMES = {
     "SettledSession": "SettleSessionResponse",
     "RemovedLink": "RemoveLinkResponse",
     "DroppedBatch": "DropBatchResponse",
+    "RetainedBatches": "PlanRetainedResponse",
 }
 NOT_TOLD = {Holder: {"token"}, Redriven: {"more"}}
 

@@ -16,7 +16,8 @@ from pyroaring import BitMap64
 
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import BatchKey
-from ackq_broker.core.records import EdgeStages, Holder, RoutedRows, TagOutcome
+from ackq_broker.core.records import Holder, RoutedRows, TagOutcome
+from ackq_broker.core.stages import EdgeStages
 from ackq_broker.core.state.block_references import BlockReferences
 from ackq_broker.core.state.channel import ChannelTags
 from ackq_broker.core.state.exchange import Exchange

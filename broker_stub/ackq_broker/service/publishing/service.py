@@ -14,7 +14,7 @@ from ackq.errors import InvalidArgumentError
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq.wire.answers import copied
-from ackq_broker.core import commands, records, views
+from ackq_broker.core import commands, views
 from ackq_broker.engine.engine import Engine
 from ackq_broker.engine.events import event
 from ackq_broker.security.callers import current
@@ -85,7 +85,7 @@ class PublishingService:
         reply = await self._commit(
             request,
             others=tuple(
-                records.EdgeStages(each.endpoint, _references(each.stages))
+                commands.EdgeStages(each.endpoint, _references(each.stages))
                 for each in request.others
             ),
         )
@@ -186,8 +186,8 @@ class PublishingService:
         return pb.AssignWriterResponse(before=before)
 
 
-def _references(stages: Iterable[pb.StageReference]) -> tuple[records.StageRef, ...]:
-    return tuple(copied(records.StageRef, stage) for stage in stages)
+def _references(stages: Iterable[pb.StageReference]) -> tuple[commands.StageRef, ...]:
+    return tuple(copied(commands.StageRef, stage) for stage in stages)
 
 
 def _others(reply: commands.CommittedBatch) -> list[pb.EdgeStages]:
