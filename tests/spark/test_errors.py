@@ -196,12 +196,12 @@ def test_offset_of_a_newer_version(kit, kept, fails):
     kit.run(query)
     log = kit.folder / "cp" / "offsets" / "0"
     lines = log.read_text().splitlines()
-    lines[2] = json.dumps({"v": 2, "somehow": "else"})
+    lines[2] = json.dumps({"v": 3, "somehow": "else"})
     log.write_text("\n".join(lines))
     (log.parent / ".0.crc").unlink()
     text = fails(query)
     assert "ackq.errors.OffsetVersionError" in text
-    assert "version 2" in text
+    assert "version 3" in text
 
 
 def test_released_session(kit, kept, fails):

@@ -93,8 +93,9 @@ def test_a_queue(page):
     billing = page.row("Sessions that read this queue", "billing")
     assert billing[1] == "400"
     assert billing[3:5] == ["7", "1"]
-    assert billing[5] == QUERY
-    assert billing[6] == "host · process 1 · billing job"
+    assert billing[5] == NONE
+    assert billing[6] == QUERY
+    assert billing[7] == "host · process 1 · billing job"
     assert page.rows("Bindings") == [["events", "order.#"], ["events", "refund.*"]]
     facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd"), strict=True))
     assert facts["Bound"] == "5,000 messages, then reject-publish"

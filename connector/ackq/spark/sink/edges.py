@@ -2,9 +2,9 @@
 
 All edges are asked for what they know of the batch (*look*). The others keep their stages
 (*prepare*), one edge, the *home*, records the commit with the stages of all (*commit*), and the
-others make theirs visible (*finish*). Invariant: a batch becomes
-visible at an edge only with the stages that its home has recorded, so a batch that was run again
-with other rows changes nothing after that record.
+others make theirs visible (*finish*). Invariant: a batch becomes visible at an edge only with the
+stages that its home has recorded, so a batch that was run again with other rows changes nothing
+after that record.
 """
 
 from __future__ import annotations

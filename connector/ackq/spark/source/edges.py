@@ -56,7 +56,6 @@ class Edges:
         self._horizons: dict[str, int] | None = None
         # Places of edges in planned batches without rows of them, and the number of batches.
         self._unreported: dict[str, tuple[Offset, int]] = {}
-        self._are_removed_checked = False
         self._pool: ThreadPoolExecutor | None = None
         self.drivers: dict[str, SessionDriver] = {}
         self.away: set[str] = set()
@@ -84,9 +83,7 @@ class Edges:
             AckqError: As `SessionDriver.advance`.
         """
         places = dict(start.places)
-        if not self._are_removed_checked:
-            self._remove(places)
-            self._are_removed_checked = True
+        self._remove(places)
         ends = places
         # The first call does not wait, as one edge may have messages and another none.
         for wait_ms in (0, limits.wait_ms) if len(self._names) > 1 else (limits.wait_ms,):

@@ -73,7 +73,7 @@ ANSWERS = (
         "the commit of a batch is answered when it is decided",
         (
             Line(
-                publishing.PublishingService.commit_batch,
+                publishing.PublishingService._commit,
                 "await self._engine.call(",
                 "(lambda command: self._engine.decide(command).reply)(",
             ),
