@@ -36,7 +36,7 @@ DRAIN_S = 600
 
 
 class Publishing(threading.Thread):
-    """Publishes to one edge while it is told to; every message has a confirm in the end."""
+    """Publishes to one edge unless `paused` is set; in the end each message has its confirm."""
 
     def __init__(self, edge, endpoint, pause_s):
         super().__init__(daemon=True)

@@ -7,11 +7,9 @@ import pika
 
 from ackq.client import Admin
 from tests.crash.links.driver import DriverProcess
-from tests.crash.links.fault_run import CALM_S, STOP_S, FaultRun
-from tests.crash.links.faults import Faults
+from tests.crash.links.fault_run import IN, OUT, QueryRun
 from tests.crash.links.numbered import NumberedPublishing
 from tests.crash.links.sides import SparkSide
-from tests.crash.links.summary import COUNTS
 from tests.fakes.certificates import Authority
 from tests.wire.brokers.rabbitmq_server import RabbitMqServer
 from tests.wire.links.amqp1.artemis import Artemis
@@ -19,7 +17,6 @@ from tests.wire.links.amqp1.peer import Peer
 from tests.wire.links.amqp1.servers import DEAD_LETTERS, PASSWORD, QUEUES, USER
 
 QUEUE = "orders"
-IN, OUT = "in", "out"
 # Of either link; far fewer messages are in flight than Artemis remembers (L23).
 PREFETCH = 500
 PAUSE_S = 0.03
@@ -58,7 +55,7 @@ def delivered(rows, confirmed):
     )
 
 
-class Chain(FaultRun):
+class Chain(QueryRun):
     """Messages with ids from RabbitMQ to Artemis, each exactly once.
 
     Args:
@@ -90,50 +87,19 @@ class Chain(FaultRun):
         self.spark = SparkSide(self, process)
 
     def run(self, seconds):
-        """Runs faults for `seconds` once Spark works, then calm; returns the result in Artemis."""
-        self.publishing = NumberedPublishing(
+        """Runs faults for `seconds`; returns the result in Artemis."""
+        publishing = NumberedPublishing(
             [self.rabbit.port], QUEUE, PAUSE_S, lambda: self.figures["written"]
         )
-        self.start_link()
-        self.spark.start()
-        self.publishing.start()
-        self.spark.wait_working(CALM_S)
-        Faults(self, self._kinds()).go_on(seconds)
-        self.calm()
-        self.publishing.over.set()
-        self.publishing.join(STOP_S)
-        self.settle_down()
-        self.stopping.set()
-        self.spark.join(STOP_S)
-        self._count()
-        self.stop_link()
-        if left := self._left_there():
+        self.burn(publishing, seconds)
+        self.figures["published again"] = publishing.sent - len(publishing.confirmed)
+        if left := self._queue_there().message_count:
             self.report(f"{left} are left in RabbitMQ")
         if dead := self.peer.browse(DEAD_LETTERS):
             self.report(f"{len(dead)} dead letters in Artemis")
-        return delivered(self._rows_there(), self.publishing.confirmed)
+        return delivered(self._rows_there(), publishing.confirmed)
 
-    @property
-    def accepted(self):
-        """The number of messages that Spark has written."""
-        with Admin(self.edge.endpoint) as admin:
-            self.figures["written"] = admin.queue(OUT).published
-        return self.figures["written"]
-
-    def unfinished(self):
-        with Admin(self.edge.endpoint) as admin:
-            queues = [admin.queue(name) for name in (IN, OUT)]
-            links = {info.link: info for info in admin.links()}
-        for info in queues:
-            if info.ready or info.unacked or info.delayed:
-                return f"the queue {info.queue}: {info.ready} ready, {info.unacked} unacked"
-        info = links[IN]
-        if not info.live or info.held or info.settled:
-            return f"the link: {info}"
-        # Messages delivered by RabbitMQ and not yet stored by the link are in no queue's count.
-        known = len(self.publishing.confirmed)
-        if self.accepted < known:
-            return f"{self.accepted} of {known} written"
+    def left_there(self):
         # A node that was killed counts none until the queue has its leader again; nor does it give
         # back to a link that waits before it connects.
         found = self._queue_there()
@@ -141,16 +107,11 @@ class Chain(FaultRun):
 
     # --- inside ---
 
-    def _kinds(self):
-        """The faults by name."""
+    def kinds(self):
         return {
-            "kill link": self.kill_link,
-            "kill edge": self.kill_edge,
-            "restart edge": self.restart_edge,
-            "kill driver": self.kill_driver,
+            **super().kinds(),
             "kill rabbitmq": self.kill_and_start(self.rabbit),
             "kill artemis": self.kill_and_start(self.artemis),
-            **{f"reset {name}": self.reset(name) for name in self.relays},
         }
 
     def _declare(self):
@@ -164,9 +125,6 @@ class Chain(FaultRun):
         with Admin(self.edge.endpoint) as admin:
             for name in (IN, OUT):
                 admin.declare_queue(name)
-
-    def _left_there(self):
-        return self._queue_there().message_count
 
     def _queue_there(self):
         return self._call(lambda channel: channel.queue_declare(QUEUE, passive=True)).method
@@ -186,12 +144,3 @@ class Chain(FaultRun):
             pika.ConnectionParameters("127.0.0.1", self.rabbit.port)
         ) as connection:
             return work(connection.channel())
-
-    def _count(self):
-        """Counts repeated publishes, stored messages, and the link's figures of its cuts."""
-        with Admin(self.edge.endpoint) as admin:
-            (info,) = (each for each in admin.links() if each.link == IN)
-        for name in COUNTS:
-            self.figures[name] = getattr(info, name)
-        self.figures["published again"] = self.publishing.sent - len(self.publishing.confirmed)
-        self.figures["stored"] = info.stored

@@ -8,12 +8,16 @@ import time
 from collections import Counter
 from contextlib import ExitStack
 
-from ackq.client import close_channels
+from ackq.client import Admin, close_channels
 from ackq_broker import embedded, embedding
+from tests.crash.links.faults import Faults
+from tests.crash.links.summary import COUNTS
 from tests.fakes.faults import Schedule
 from tests.fakes.relay import Relay
 from tests.wire.operations.processes import command, environment
 
+# The queues of the local broker that a query reads and writes, and the links to and from them.
+IN, OUT = "in", "out"
 CALM_S = 600
 STOP_S = 60
 # For a starved machine, or a log of some 100,000 records: a tenth of a millisecond of CPU each.
@@ -212,3 +216,66 @@ class FaultRun(abc.ABC):
         if self._link is not None and self._link.poll() is None:
             self._link.kill()
             self._link.wait(STOP_S)
+
+
+class QueryRun(FaultRun):
+    """A run from a remote queue to another one: a link to `in`, a query to `out`, a link from it.
+
+    `build` sets `spark`; `run` needs `publishing`, a thread with an event `over` that ends it.
+    """
+
+    def burn(self, publishing, seconds):
+        """Runs faults for `seconds` once Spark works, then calm, until everything is finished."""
+        self.publishing = publishing
+        self.start_link()
+        self.spark.start()
+        publishing.start()
+        self.spark.wait_working(CALM_S)
+        Faults(self, self.kinds()).go_on(seconds)
+        self.calm()
+        publishing.over.set()
+        publishing.join(STOP_S)
+        self.settle_down()
+        self.stopping.set()
+        self.spark.join(STOP_S)
+        with Admin(self.edge.endpoint) as admin:
+            (info,) = (each for each in admin.links() if each.link == IN)
+        self.figures.update({name: getattr(info, name) for name in (*COUNTS, "stored")})
+        self.stop_link()
+
+    def kinds(self):
+        """The faults by name."""
+        return {
+            "kill link": self.kill_link,
+            "kill edge": self.kill_edge,
+            "restart edge": self.restart_edge,
+            "kill driver": self.kill_driver,
+            **{f"reset {name}": self.reset(name) for name in self.relays},
+        }
+
+    @property
+    def accepted(self):
+        """The number of messages that Spark has written."""
+        with Admin(self.edge.endpoint) as admin:
+            self.figures["written"] = admin.queue(OUT).published
+        return self.figures["written"]
+
+    def unfinished(self):
+        with Admin(self.edge.endpoint) as admin:
+            queues = [admin.queue(name) for name in (IN, OUT)]
+            links = {info.link: info for info in admin.links()}
+        for info in queues:
+            if info.ready or info.unacked or info.delayed:
+                return f"the queue {info.queue}: {info.ready} ready, {info.unacked} unacked"
+        info = links[IN]
+        if not info.live or info.held or info.settled:
+            return f"the link: {info}"
+        # Messages delivered remotely and not yet stored by the link are in no queue's count.
+        known = len(self.publishing.confirmed)
+        if self.accepted < known:
+            return f"{self.accepted} of {known} written"
+        return self.left_there()
+
+    @abc.abstractmethod
+    def left_there(self):
+        """Describes messages that the first remote queue still has; empty when it has none."""

@@ -27,15 +27,13 @@ import nats
 
 from ackq.client import Admin
 from tests.crash.links.driver import DriverProcess
-from tests.crash.links.fault_run import CALM_S, STOP_S, FaultRun
-from tests.crash.links.faults import Faults
+from tests.crash.links.fault_run import CALM_S, IN, OUT, QueryRun
 from tests.crash.links.sides import SparkSide
-from tests.crash.links.summary import COUNTS, fault_lines, status
+from tests.crash.links.summary import fault_lines, status
 from tests.fakes.certificates import Authority
 from tests.ports import free_ports
 from tests.wire.links.jetstream.nats_server import PASSWORD, NatsServer, Stream
 
-IN, OUT = "in", "out"
 PREFETCH = 500
 PAUSE_S = 0.02
 AHEAD = 2_000
@@ -99,7 +97,7 @@ class Publishing(threading.Thread):
                 await client.close()
 
 
-class Streams(FaultRun):
+class Streams(QueryRun):
     """Messages without ids from a stream to another one, each exactly once.
 
     Args:
@@ -156,44 +154,12 @@ class Streams(FaultRun):
         self.spark = SparkSide(self, process)
 
     def run(self, seconds):
-        """Runs faults for `seconds` once Spark works, then calm; returns the second stream."""
-        self.publishing = Publishing(
-            self.servers, f"{self.first.name}.x", lambda: self.figures["written"]
-        )
-        self.start_link()
-        self.spark.start()
-        self.publishing.start()
-        self.spark.wait_working(CALM_S)
-        Faults(self, self._kinds()).go_on(seconds)
-        self.calm()
-        self.publishing.over.set()
-        self.publishing.join(STOP_S)
-        self.settle_down()
-        self.stopping.set()
-        self.spark.join(STOP_S)
-        with Admin(self.edge.endpoint) as admin:
-            (info,) = (each for each in admin.links() if each.link == IN)
-        self.figures.update({name: getattr(info, name) for name in COUNTS})
-        self.stop_link()
+        """Runs faults for `seconds`; returns the content of the second stream."""
+        subject = f"{self.first.name}.x"
+        self.burn(Publishing(self.servers, subject, lambda: self.figures["written"]), seconds)
         return self._delivered()
 
-    @property
-    def accepted(self):
-        """The number of messages that Spark has written."""
-        with Admin(self.edge.endpoint) as admin:
-            self.figures["written"] = admin.queue(OUT).published
-        return self.figures["written"]
-
-    def unfinished(self):
-        with Admin(self.edge.endpoint) as admin:
-            queues = [admin.queue(name) for name in (IN, OUT)]
-            links = {info.link: info for info in admin.links()}
-        for info in queues:
-            if info.ready or info.unacked or info.delayed:
-                return f"the queue {info.queue}: {info.ready} ready, {info.unacked} unacked"
-        info = links[IN]
-        if not info.live or info.held or info.settled:
-            return f"the link: {info}"
+    def left_there(self):
         left = self._asked(lambda: self.first.state["messages"])
         return f"{left} in the first stream" if left else ""
 
@@ -211,17 +177,13 @@ class Streams(FaultRun):
 
     # --- faults ---
 
-    def _kinds(self):
+    def kinds(self):
         return {
-            "kill link": self.kill_link,
-            "kill edge": self.kill_edge,
-            "restart edge": self.restart_edge,
-            "kill driver": self.kill_driver,
+            **super().kinds(),
             "kill leader": lambda: self._kill_server(self._leader()),
             "kill server": lambda: self._kill_server(self.rng.choice(self.servers)),
             "pause link": lambda: self._pause(self._link.send_signal),
             "pause server": lambda: self._pause(self._leader().send_signal),
-            **{f"reset {name}": self.reset(name) for name in self.relays},
         }
 
     def _kill_server(self, server):

@@ -145,7 +145,7 @@ def test_an_edge_that_is_away_is_skipped(make, world, caplog):
     assert reader.latestOffset(at(a=7, b=20), MAX) == at(a=9, b=20)
     world.away("b")
     reader.commit(at(a=7, b=20))
-    # It answers again: attached without a lease, told of both batches, then read.
+    # Edge b answers again: an advance without a lease, the report of both batches, an advance.
     world.answer(b=20)
     world.answer(b=pb.AttachResponse(epoch=1))
     world.answer(a=9, b=23)

@@ -124,7 +124,7 @@ def test_what_is_rejected_here_is_terminated_there(stream, edge, inbound):
 
 
 def test_a_window_of_bytes(stream, edge, inbound):
-    """L19: a link holds no more bytes than its window, or one message larger than that."""
+    """L19: a link holds no more bytes than its window; a message larger than it is held alone."""
     stream.publish([10**1000, *range(20), 10**1001])
     link = inbound(stream, window_bytes=500, ack="stored")
     eventually("the messages", lambda: edge.ready, equals(22))
