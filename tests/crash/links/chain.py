@@ -93,8 +93,6 @@ class Chain(QueryRun):
         )
         self.burn(publishing, seconds)
         self.figures["published again"] = publishing.sent - len(publishing.confirmed)
-        if left := self._queue_there().message_count:
-            self.report(f"{left} are left in RabbitMQ")
         if dead := self.peer.browse(DEAD_LETTERS):
             self.report(f"{len(dead)} dead letters in Artemis")
         return delivered(self._rows_there(), publishing.confirmed)
@@ -104,6 +102,9 @@ class Chain(QueryRun):
         # back to a link that waits before it connects.
         found = self._queue_there()
         return "" if found.consumer_count and not found.message_count else f"RabbitMQ: {found}"
+
+    def given_back(self):
+        return self._queue_there().message_count
 
     # --- inside ---
 

@@ -15,6 +15,7 @@ as their publisher had no answer and sent again, are counted separately.
 import argparse
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -102,11 +103,18 @@ class Transfer:
     def finish(self, confirmed):
         """Waits until all rows are in the table and acknowledged; returns (left, exit status)."""
         self._wait(lambda: self.table.read() and self._ids >= confirmed)
-        self._wait(lambda: self._left() == 0)
-        status = self.link.stop()
+        deadline = time.monotonic() + _LIMIT_S
+        while True:
+            self._wait(lambda: self._left() == 0)
+            status = self.link.stop()
+            left = self._left()
+            # The queue does not count what it delivered and the link has not taken.
+            if not left or status or time.monotonic() > deadline:
+                break
+            self.link.start()
         self.driver.kill()
         self.table.read()
-        return self._left(), status
+        return left, status
 
     def end(self):
         """Ends the processes that still run."""

@@ -160,8 +160,11 @@ class Streams(QueryRun):
         return self._delivered()
 
     def left_there(self):
-        left = self._asked(lambda: self.first.state["messages"])
+        left = self.given_back()
         return f"{left} in the first stream" if left else ""
+
+    def given_back(self):
+        return self._asked(lambda: self.first.state["messages"])
 
     def _delivered(self):
         times = Counter(self._asked(lambda: self.second.ids))

@@ -69,15 +69,11 @@ class World(FaultRun):
         self.calm()
         publishing.done.set()
         publishing.join(CALM_S)
-        self.settle_down()
+        self.finish()
         self.stopping.set()
         for side in self._accepting:
             side.join(STOP_S)
         ambiguous = self._ambiguous()
-        self.stop_link()
-        for each in self.ledgers:
-            if left := self._ready_there(each.name):
-                self.report(f"{each.name}: {left} are left in RabbitMQ")
         taken = self._taken()
         return {
             each: ledger.verdict(taken[each], ambiguous[each])
@@ -111,6 +107,9 @@ class World(FaultRun):
             if found.message_count or not found.consumer_count:
                 return f"{each.name}: RabbitMQ: {found}"
         return ""
+
+    def given_back(self):
+        return sum(self._queue_there(each.name).message_count for each in self.ledgers)
 
     # --- inside ---
 
@@ -164,9 +163,6 @@ class World(FaultRun):
 
     def _taken(self):
         return {each: rows for side in self._accepting for each, rows in side.rows.items()}
-
-    def _ready_there(self, queue):
-        return self._queue_there(queue).message_count
 
     def _queue_there(self, queue):
         connection = self.connect()

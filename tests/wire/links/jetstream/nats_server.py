@@ -17,6 +17,8 @@ PROGRAM = Path(sys.prefix) / "bin/nats-server"
 PASSWORD = "quiet-secret"
 START_S = 60
 _API = "$JS.API."
+# Of an answer: JetStream is temporarily unavailable.
+_NO_LEADER = 503
 # Users who lack a permission, with the subjects that they may not publish to.
 DENIED = {
     "no_api": "$JS.API.>",
@@ -38,6 +40,22 @@ authorization {{ users = [
 ] }}
 {more}
 """
+
+
+async def _answer(client, subject, data):
+    """JetStream's answer to a request, asked again while the cluster has no leader to give it."""
+    deadline = time.monotonic() + START_S
+    while True:
+        last = time.monotonic() > deadline
+        try:
+            found = json.loads((await client.request(_API + subject, data, 10)).data)
+        except nats.errors.TimeoutError:
+            if last:
+                raise
+        else:
+            if last or found.get("error", {}).get("code") != _NO_LEADER:
+                return found
+            await asyncio.sleep(0.1)
 
 
 class NatsServer:
@@ -109,7 +127,9 @@ class NatsServer:
                     raise error
 
             client = nats.NATS()
-            await client.connect(self.url, allow_reconnect=False, error_cb=failed)
+            await client.connect(
+                self.url, allow_reconnect=False, error_cb=failed, connect_timeout=START_S
+            )
             try:
                 return await work(client)
             finally:
@@ -122,8 +142,7 @@ class NatsServer:
 
         async def work(client):
             data = json.dumps(question).encode() if question else b""
-            answer = await client.request(_API + subject, data, 10)
-            return json.loads(answer.data)
+            return await _answer(client, subject, data)
 
         found = self.call(work)
         assert "error" not in found, found["error"]
@@ -171,7 +190,7 @@ class Stream:
         """Publishes messages with these numbers as ids and bodies."""
 
         async def work(client):
-            js = client.jetstream()
+            js = client.jetstream(timeout=START_S)
             for each in ids:
                 told = {"Nats-Msg-Id": str(each), **(headers or {})}
                 await js.publish(f"{self.name}.{subject}", str(each).encode(), headers=told)
@@ -196,10 +215,9 @@ class Stream:
             found, sequence = [], 0
             while True:
                 question = {"seq": sequence + 1, "next_by_subj": f"{self.name}.>"}
-                answer = await client.request(
-                    f"{_API}STREAM.MSG.GET.{self.name}", json.dumps(question).encode(), 10
-                )
-                message = json.loads(answer.data).get("message")
+                data = json.dumps(question).encode()
+                answer = await _answer(client, f"STREAM.MSG.GET.{self.name}", data)
+                message = answer.get("message")
                 if message is None:
                     return found
                 sequence = message["seq"]
