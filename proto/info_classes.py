@@ -33,6 +33,7 @@ CLASSES = {
     "RetainedBatch": "",
     "RetainedBatches": "PlanRetainedResponse",
     "SettledSession": "SettleSessionResponse",
+    "RewoundSession": "RewindSessionResponse",
     "LinkReport": "",
     "LinkInfo": "",
     "OutboundReport": "",

@@ -1,4 +1,4 @@
-"""Parses durations such as `30s` and sizes such as `64m`, for every setting that takes text.
+"""Parses durations, sizes and times such as `30s` and `64m`, for every setting that takes text.
 
 Options of Spark, arguments of the commands, a broker's configuration and programs all use it, so
 that a text means the same everywhere. Case does not matter, and a space before the unit is allowed.
@@ -8,6 +8,7 @@ The letter `m` is minutes in a duration and MiB in a size; no letter means month
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Final
 
@@ -19,6 +20,7 @@ MOST: Final = (1 << 63) - 1
 DURATIONS: Final = "500ms, 30s, 5m (minutes), 2h or 1d"
 SIZES: Final = "64k, 256m (MiB), 1g or 512MiB"
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER: Final = r"([0-9]{1,15}(?:\.[0-9]{1,9})?)"
 _DURATION: Final = re.compile(rf"{_NUMBER}\s*(ms|s|m|min|h|d|)")
 _SIZE: Final = re.compile(rf"{_NUMBER}\s*(?:([kmgt])i?b?|b|)")
@@ -53,6 +55,21 @@ def milliseconds(
     plain = f"a number of {_BARE[bare]}, or " if bare else ""
     ends = _range(least_ms, most_ms, "ms")
     raise refusal(option, text, f"{plain}a time with its unit, for instance {DURATIONS}{ends}")
+
+
+def instant_us(text: str, *, option: str) -> int:
+    """The microseconds since the epoch of a time in ISO 8601; one without a zone is ambiguous.
+
+    Raises:
+        InvalidArgumentError: As `milliseconds`.
+    """
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None or found.timestamp() <= 0:
+        raise refusal(option, text, "a time with its zone, for instance 2026-11-24T18:00Z")
+    return (found - _EPOCH) // timedelta(microseconds=1)
 
 
 def byte_count(text: str, *, option: str, least_bytes: int = 1, most_bytes: int = MOST) -> int:

@@ -299,7 +299,7 @@ class Sessions(sessions_pb2_grpc.SessionsServiceServicer):
         self.operation_requests.append(request)
         return _next(self.operations, context)
 
-    AbortOutcomes = SettleSession = CommitOutcomes
+    AbortOutcomes = SettleSession = RewindSession = CommitOutcomes
 
     def BrowseLease(self, request, context):
         self.operation_requests.append(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ackq.errors import AlreadyHeldError
 from ackq_broker.core.checks import utc
 from ackq_broker.core.commands import HolderInfo
-from ackq_broker.core.records import Holder
+from ackq_broker.core.fields import Holder
 from ackq_broker.core.state.link import Link
 from ackq_broker.core.state.state import Session
 

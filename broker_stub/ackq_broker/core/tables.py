@@ -28,6 +28,7 @@ from ackq_broker.core.sessions import (
     planned,
     readers,
     retention,
+    rewind,
     timeout,
 )
 from ackq_broker.core.state.state import State
@@ -59,6 +60,7 @@ DECIDE: Final[dict[type[Command], Callable[[State, Any, int], Decision]]] = {
     commands.Advance: advance.advance,
     commands.Attach: advance.attach,
     commands.ReleaseSession: operator.release,
+    commands.RewindSession: rewind.rewind,
     commands.DetachSession: timeout.detach,
     commands.NoteFetch: readers.note,
     commands.StageOutcomes: outcomes.stage,

@@ -357,6 +357,7 @@ _SESSIONS: Final[Mapping[str, Callable[[Any, State], Needs]]] = {
     "Fetch": _fetch,
     "ListSessions": _nothing,
     "ReleaseSession": _role(OPERATOR),
+    "RewindSession": _role(OPERATOR),
     "StageOutcomes": _stage_outcomes,
     "CommitOutcomes": _owner,
     "AbortOutcomes": _nothing,
@@ -404,6 +405,7 @@ ACTS: Final = frozenset(
         *("PublishingService.DropBatch", "PublishingService.ForgetWriter"),
         "PublishingService.AssignWriter",
         *("SessionsService.ReleaseSession", "SessionsService.SettleSession"),
+        "SessionsService.RewindSession",
         *("LinksService.PauseLink", "LinksService.RemoveLink"),
     )
 )

@@ -54,6 +54,15 @@ class Duration(_Measure):
         )
 
 
+class Instant(_Measure):
+    """A time such as `2026-11-24T18:00Z`; its value is in microseconds since the epoch."""
+
+    name = "time"
+
+    def _read(self, text: str, option: str) -> int:
+        return units.instant_us(text, option=option)
+
+
 class Size(_Measure):
     """A size such as `64m`; its value is in bytes."""
 

@@ -21,7 +21,7 @@ from ackq.cli.output import (
     print_json,
     print_table,
 )
-from ackq.cli.parameters import confirm, yes_option
+from ackq.cli.parameters import Instant, confirm, yes_option
 from ackq.diagnosis.wording import count
 from ackq.errors import AlreadyHeldError, SessionNotFoundError
 from ackq.outcomes import Outcome
@@ -267,6 +267,53 @@ def release(
             messages = count(back.released, "message")
             text = f"session '{name}' released: {messages} put back{lost}"
             target.answer({"session": name, **as_dict(back)}, text)
+
+
+@session.command()
+@click.argument("name")
+@click.option("--to-batch", type=click.IntRange(0, MOST), help="Read this batch and later ones.")
+@click.option(
+    "--to-time",
+    metavar="TIME",
+    type=Instant(),
+    help="Read the batches accepted from this time on, for instance 2026-11-24T18:00Z.",
+)
+@click.option("--earliest", is_flag=True, help="Read all that is retained.")
+@click.option(
+    "--with-rejected", is_flag=True, help="Read rejected messages, too; they stay dead letters."
+)
+@click.option("--dry-run", is_flag=True, help="Only count the messages.")
+@connected
+def rewind(
+    target: Target,
+    *,
+    name: str,
+    to_batch: int | None,
+    to_time: int | None,
+    earliest: bool,
+    with_rejected: bool,
+    dry_run: bool,
+) -> None:
+    """Let the query of the session NAME read again what it accepted.
+
+    The messages are ready again, before all others of their queues; the query reads them in new
+    batches, with the header `ackq-rewound`. Only what the options `retain` and `retainBytes` of the
+    query kept can be read again. Stop the query first, and let it accept its last batch.
+    """
+    if (to_batch is not None) + (to_time is not None) + earliest != 1:
+        raise click.UsageError("Give one of --to-batch, --to-time and --earliest.")
+    with target.admin() as admin:
+        found = admin.rewind_session(
+            name,
+            batch=to_batch,
+            from_us=to_time or 0,
+            with_rejected=with_rejected,
+            dry_run=dry_run,
+        )
+    done = "would be ready again" if dry_run else "ready again"
+    since = f", from batch {found.first_batch} on" if found.first_batch >= 0 else ""
+    text = f"session '{name}': {count(found.messages, 'message')} {done}{since}"
+    target.answer({"session": name, **as_dict(found)}, text)
 
 
 def _release_finished(target: Target, admin: Admin, *, dry_run: bool, yes: bool) -> None:

@@ -6,21 +6,15 @@ Rules Q1-Q6, Q8, S8, L25, K3.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-import grpc
-from google.protobuf.message import Message
-
+from ackq.client.admin_calls import SessionCalls
 from ackq.client.arguments import EXCHANGE_KINDS, choice, queue_properties, uint64
-from ackq.client.connection import calls, errors, health
-from ackq.client.connection.broker import Broker
-from ackq.client.connection.grpc_channels import grpc_channel
-from ackq.client.connection.security import Security
+from ackq.client.connection import calls, health
 from ackq.errors import (
     InternalError,
     QueueNotFoundError,
-    SessionNotFoundError,
 )
 from ackq.info import (
     AcceptedHistory,
@@ -41,19 +35,13 @@ from ackq.info import (
     OverflowName,
     QueueInfo,
     Redriven,
-    ReleasedSession,
     RemovedLink,
-    RetainedBatches,
     ServerInfo,
-    SessionInfo,
-    SettledSession,
     WriterInfo,
 )
-from ackq.outcomes import Outcome
 from ackq.v1 import admin_pb2 as pb
-from ackq.v1 import links_pb2, publishing_pb2, sessions_pb2
-from ackq.wire.answers import answer_class, decoded
-from ackq.wire.outcomes import TO_WIRE
+from ackq.v1 import links_pb2, publishing_pb2
+from ackq.wire.answers import decoded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +57,7 @@ _PAGE: Final = 1_000
 BACKUP_TIMEOUT_S: Final = 6 * 3600.0
 
 
-class Admin:
+class Admin(SessionCalls):
     """Administration for operators and set-up code. Any method may raise BrokerUnavailableError.
 
     Args:
@@ -80,23 +68,6 @@ class Admin:
     Raises:
         InvalidArgumentError: The endpoint is not host:port, or a certificate cannot be read.
     """
-
-    def __init__(
-        self,
-        endpoint: str | Broker,
-        *,
-        security: Security | None = None,
-        timeout_s: float = calls.REQUEST_TIMEOUT_S,
-    ) -> None:
-        self._broker = Broker.of(endpoint, security)
-        self._timeout_s = timeout_s
-        grpc_channel(self._broker)  # raises for a bad address or certificate
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Does nothing: the gRPC channel is shared by the process."""
 
     # --- broker ---
 
@@ -390,153 +361,6 @@ class Admin:
         request = pb.UnbindRequest(exchange=exchange, queue=queue, binding_key=binding_key)
         return self._call("AdminService/Unbind", request, pb.UnbindResponse).removed
 
-    # --- sessions ---
-
-    def sessions(self, *, finished: bool = False) -> list[SessionInfo]:
-        """Lists all sessions by name; with `finished` also unnamed ones that hold nothing (S8)."""
-        return self._sessions(sessions_pb2.ListSessionsRequest(finished=finished))
-
-    def session(self, name: str) -> SessionInfo:
-        """Describes one session. Raises SessionNotFoundError."""
-        found = self._sessions(sessions_pb2.ListSessionsRequest(session=name))
-        if not found:
-            raise SessionNotFoundError(
-                f"There is no session '{name}'. `ackq session list` lists the sessions.",
-                session=name,
-            )
-        return found[0]
-
-    def release_session(self, name: str, *, fence: bool = False) -> ReleasedSession:
-        """Requeues a session's lease and ends its incarnation (S5, S9).
-
-        The answer counts the requeued messages, and the messages dropped because their queue was
-        deleted (Q4).
-
-        Raises:
-            SessionNotFoundError: No such session.
-            AlreadyHeldError: A live holder is attached, and `fence` is off (S8).
-        """
-        request = sessions_pb2.ReleaseSessionRequest(session=name, fence=fence)
-        return self._told(ReleasedSession, "SessionsService/ReleaseSession", request)
-
-    def settle_session(
-        self,
-        name: str,
-        outcome: Outcome | Literal["rejected", "released"],
-        ranges: Iterable[tuple[int, int]],
-        *,
-        reason: str = "",
-        fence: bool = False,
-        discard: bool = False,
-        incarnation: str = "",
-    ) -> SettledSession:
-        """Rejects or releases tags of a session's outstanding lease, between two epochs (S8).
-
-        The next attach of its query runs the batch again without these messages.
-
-        Args:
-            name: Name of the session.
-            outcome: REJECTED or RELEASED, or its name.
-            ranges: First and last tag of each range, both included.
-            reason: Why, for REJECTED.
-            fence: Settle even if a live holder is attached: that holder is ended first.
-            discard: REJECTED may lose messages of a queue without a dead-letter queue.
-            incarnation: The incarnation to which the tags belong: a session that was opened again
-                begins at tag 1. Empty: the current incarnation.
-
-        Raises:
-            SessionNotFoundError: No such session.
-            AlreadyHeldError: A live holder is attached, and `fence` is off.
-            UnknownDeliveryTagError: A tag is outside the outstanding lease.
-            PreconditionFailedError: The session has another incarnation now; or REJECTED on a queue
-                without dead-letter queue, no `discard`.
-            InvalidArgumentError: Another outcome, no tags, or a reason that is too long.
-        """
-        from ackq.client import outcomes  # noqa: PLC0415 - as in browse_lease
-
-        disposition = outcomes.disposition(outcomes.outcome_of(outcome), reason)
-        pairs = [(uint64("first tag", a), uint64("last tag", b)) for a, b in ranges]
-        request = sessions_pb2.SettleSessionRequest(
-            session=name,
-            outcome=TO_WIRE[disposition.outcome],
-            first_tag=[first for first, _ in pairs],
-            last_tag=[last for _, last in pairs],
-            reason=disposition.reason,
-            fence=fence,
-            discard=discard,
-            incarnation=incarnation,
-        )
-        return self._told(SettledSession, "SessionsService/SettleSession", request)
-
-    def browse_lease(
-        self,
-        name: str,
-        *,
-        first_tag: int = 0,
-        last_tag: int = 0,
-        max_messages: int = 0,
-        columns: Sequence[str] | None = None,
-        incarnation: str = "",
-    ) -> Iterator[pa.RecordBatch]:
-        """Reads a session's outstanding lease without being its holder (S8), in tag order.
-
-        Args:
-            name: Name of the session.
-            first_tag: First tag; 0: the lease's first.
-            last_tag: Last tag; 0: the lease's last.
-            max_messages: Maximum number of messages; 0: no limit.
-            columns: Names of `ackq.wire.columns.DELIVERED`, in the order wanted; None: all.
-            incarnation: Read the tags of retained batches instead (S13), as `retained` returned
-                them with this incarnation.
-
-        Raises:
-            SessionNotFoundError: No such session, or the incarnation has ended.
-            UnknownDeliveryTagError: A tag is outside the outstanding lease.
-            PreconditionFailedError: With `incarnation`: a tag is no longer retained.
-            SchemaError: A column does not exist.
-        """
-        # Arrow takes 0.15 s to import, and no other method needs it, except `browse`.
-        from ackq.client.blocks import decoding  # noqa: PLC0415 - see above
-        from ackq.wire import columns as wire_columns  # noqa: PLC0415 - see above
-
-        names = tuple(wire_columns.DELIVERED) if columns is None else tuple(columns)
-        decoding.schema(names)
-        request = sessions_pb2.BrowseLeaseRequest(
-            session=name,
-            first_tag=uint64("first_tag", first_tag),
-            last_tag=uint64("last_tag", last_tag),
-            max_messages=uint64("max_messages", max_messages),
-            columns=wire_columns.bits(names),
-            incarnation=incarnation,
-        )
-        return self._rows(lambda to: calls.browse_lease(to, request), decoding.delivered, names)
-
-    def retained(
-        self, name: str, *, batch: int | None = None, from_us: int = 0, to_us: int = 0
-    ) -> RetainedBatches:
-        """Finds accepted batches of a session that can be read again (S13), oldest first.
-
-        Args:
-            name: Name of the session.
-            batch: Only the batch of this number.
-            from_us: Only batches accepted at or after this time, microseconds since the epoch.
-            to_us: Only batches accepted before this time; 0: up to the newest.
-
-        Raises:
-            SessionNotFoundError: No such session.
-            PreconditionFailedError: Some of that is not retained; the message says what is.
-        """
-        request = sessions_pb2.PlanRetainedRequest(
-            session=name, batch_id=batch, from_us=from_us, to_us=to_us
-        )
-        return self._told(RetainedBatches, "SessionsService/PlanRetained", request)
-
-    def _sessions(self, request: sessions_pb2.ListSessionsRequest) -> list[SessionInfo]:
-        answer = self._call(
-            "SessionsService/ListSessions", request, sessions_pb2.ListSessionsResponse
-        )
-        return [decoded(SessionInfo, each) for each in answer.sessions]
-
     # --- links ---
 
     def links(self) -> list[LinkInfo]:
@@ -761,41 +585,6 @@ class Admin:
         )
         assemble = decoding.previewed if max_body_bytes else decoding.browsed
         return self._rows(lambda to: calls.browse(to, request), assemble, names)
-
-    def _rows(
-        self,
-        start: Callable[[grpc.Channel], calls.AnswerStream[calls.Deliveries]],
-        assemble: Callable[..., pa.RecordBatch],
-        names: tuple[str, ...],
-    ) -> Iterator[pa.RecordBatch]:
-        call = start(grpc_channel(self._broker))
-        try:
-            for runs, content in call:
-                yield assemble(runs, content, names)
-        except grpc.RpcError as rpc:
-            raise errors.from_rpc(rpc, self._broker) from rpc
-        finally:
-            call.cancel()  # also when the caller stops early
-
-    def _told(
-        self, kind: Callable[..., T], method: str, request: Message, timeout_s: float | None = None
-    ) -> T:
-        """Makes a call and converts its answer to a class of `ackq.info`."""
-        return decoded(kind, self._call(method, request, answer_class(method), timeout_s))
-
-    def _call(
-        self,
-        method: str,
-        request: Message,
-        response: type[calls.Response],
-        timeout_s: float | None = None,
-    ) -> calls.Response:
-        # Looked up for each call: after a fork or `close_channels` the gRPC channel is a new one.
-        to_broker = grpc_channel(self._broker)
-        try:
-            return calls.unary(to_broker, method, request, response, timeout_s or self._timeout_s)
-        except grpc.RpcError as rpc:
-            raise errors.from_rpc(rpc, self._broker) from rpc
 
 
 def _some(found: Sequence[T]) -> Sequence[T]:

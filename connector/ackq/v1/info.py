@@ -43,6 +43,7 @@ __all__ = [
     "RemovedLink",
     "RetainedBatch",
     "RetainedBatches",
+    "RewoundSession",
     "ServerInfo",
     "SessionInfo",
     "SettledSession",
@@ -597,6 +598,23 @@ class SettledSession:
     dead_lettered: int = 0
     epoch: int = 0
     dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewoundSession:
+    """Batches and messages that are read again.
+
+    Attributes:
+        first_batch: The query's number of the first batch. -1: there is none, or its number is not
+            known.
+        batches: Number of batches.
+        messages: Messages that are ready again; those that a rewind made ready before are not
+            counted.
+    """
+
+    first_batch: int = 0
+    batches: int = 0
+    messages: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ class HorizonResponse(_message.Message):
     def __init__(self, sequence: _Optional[int] = ...) -> None: ...
 
 class AdvanceRequest(_message.Message):
-    __slots__ = ("session", "incarnation", "holder", "queues", "start_tag", "max_messages", "max_bytes", "min_messages", "max_delay_ms", "wait_ms", "horizon", "open_and_lease", "takeover", "session_timeout_ms", "queue_pattern", "refuse_unread", "retain_ms", "retain_bytes")
+    __slots__ = ("session", "incarnation", "holder", "queues", "start_tag", "max_messages", "max_bytes", "min_messages", "max_delay_ms", "wait_ms", "horizon", "open_and_lease", "takeover", "session_timeout_ms", "queue_pattern", "refuse_unread", "retain_ms", "retain_bytes", "rewind")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,7 @@ class AdvanceRequest(_message.Message):
     REFUSE_UNREAD_FIELD_NUMBER: _ClassVar[int]
     RETAIN_MS_FIELD_NUMBER: _ClassVar[int]
     RETAIN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REWIND_FIELD_NUMBER: _ClassVar[int]
     session: str
     incarnation: str
     holder: Holder
@@ -69,7 +70,16 @@ class AdvanceRequest(_message.Message):
     refuse_unread: bool
     retain_ms: int
     retain_bytes: int
-    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., queues: _Optional[_Iterable[str]] = ..., start_tag: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., min_messages: _Optional[int] = ..., max_delay_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., horizon: _Optional[int] = ..., open_and_lease: bool = ..., takeover: bool = ..., session_timeout_ms: _Optional[int] = ..., queue_pattern: _Optional[str] = ..., refuse_unread: bool = ..., retain_ms: _Optional[int] = ..., retain_bytes: _Optional[int] = ...) -> None: ...
+    rewind: RewindPoint
+    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., queues: _Optional[_Iterable[str]] = ..., start_tag: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., min_messages: _Optional[int] = ..., max_delay_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., horizon: _Optional[int] = ..., open_and_lease: bool = ..., takeover: bool = ..., session_timeout_ms: _Optional[int] = ..., queue_pattern: _Optional[str] = ..., refuse_unread: bool = ..., retain_ms: _Optional[int] = ..., retain_bytes: _Optional[int] = ..., rewind: _Optional[_Union[RewindPoint, _Mapping]] = ...) -> None: ...
+
+class RewindPoint(_message.Message):
+    __slots__ = ("batch_id", "from_us")
+    BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_US_FIELD_NUMBER: _ClassVar[int]
+    batch_id: int
+    from_us: int
+    def __init__(self, batch_id: _Optional[int] = ..., from_us: _Optional[int] = ...) -> None: ...
 
 class AdvanceResponse(_message.Message):
     __slots__ = ("session", "incarnation", "epoch", "end_tag", "chunks", "backlog", "other_sessions", "attaches", "warnings")
@@ -471,3 +481,25 @@ class RetainedBatch(_message.Message):
     holes: int
     chunks: _containers.RepeatedCompositeFieldContainer[LeaseChunk]
     def __init__(self, batch_id: _Optional[int] = ..., after_tag: _Optional[int] = ..., last_tag: _Optional[int] = ..., accepted_us: _Optional[int] = ..., messages: _Optional[int] = ..., holes: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[LeaseChunk, _Mapping]]] = ...) -> None: ...
+
+class RewindSessionRequest(_message.Message):
+    __slots__ = ("session", "rewind", "with_rejected", "dry_run")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    REWIND_FIELD_NUMBER: _ClassVar[int]
+    WITH_REJECTED_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    rewind: RewindPoint
+    with_rejected: bool
+    dry_run: bool
+    def __init__(self, session: _Optional[str] = ..., rewind: _Optional[_Union[RewindPoint, _Mapping]] = ..., with_rejected: bool = ..., dry_run: bool = ...) -> None: ...
+
+class RewindSessionResponse(_message.Message):
+    __slots__ = ("first_batch", "batches", "messages")
+    FIRST_BATCH_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    first_batch: int
+    batches: int
+    messages: int
+    def __init__(self, first_batch: _Optional[int] = ..., batches: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...

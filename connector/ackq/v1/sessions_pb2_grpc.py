@@ -100,6 +100,11 @@ class SessionsServiceStub(object):
                 request_serializer=ackq_dot_v1_dot_sessions__pb2.PlanRetainedRequest.SerializeToString,
                 response_deserializer=ackq_dot_v1_dot_sessions__pb2.PlanRetainedResponse.FromString,
                 _registered_method=True)
+        self.RewindSession = channel.unary_unary(
+                '/ackq.v1.SessionsService/RewindSession',
+                request_serializer=ackq_dot_v1_dot_sessions__pb2.RewindSessionRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_sessions__pb2.RewindSessionResponse.FromString,
+                _registered_method=True)
 
 
 class SessionsServiceServicer(object):
@@ -200,6 +205,13 @@ class SessionsServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RewindSession(self, request, context):
+        """Makes retained messages of a session ready again (S14).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SessionsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -267,6 +279,11 @@ def add_SessionsServiceServicer_to_server(servicer, server):
                     servicer.PlanRetained,
                     request_deserializer=ackq_dot_v1_dot_sessions__pb2.PlanRetainedRequest.FromString,
                     response_serializer=ackq_dot_v1_dot_sessions__pb2.PlanRetainedResponse.SerializeToString,
+            ),
+            'RewindSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.RewindSession,
+                    request_deserializer=ackq_dot_v1_dot_sessions__pb2.RewindSessionRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_sessions__pb2.RewindSessionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -621,6 +638,33 @@ class SessionsService(object):
             '/ackq.v1.SessionsService/PlanRetained',
             ackq_dot_v1_dot_sessions__pb2.PlanRetainedRequest.SerializeToString,
             ackq_dot_v1_dot_sessions__pb2.PlanRetainedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RewindSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.SessionsService/RewindSession',
+            ackq_dot_v1_dot_sessions__pb2.RewindSessionRequest.SerializeToString,
+            ackq_dot_v1_dot_sessions__pb2.RewindSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -8,7 +8,7 @@ from pyroaring import BitMap64
 
 from ackq.errors import QueueNotFoundError, StageMismatchError, UnsupportedError
 from ackq.outcomes import Outcome
-from ackq_broker.core import Core, records, views
+from ackq_broker.core import Core, fields, records, views
 from ackq_broker.core import commands as c
 from ackq_broker.core.columns import bitmaps
 from tests.unit.core.harness import BOB, PUBLISHER, Harness, group, routes
@@ -288,7 +288,7 @@ def test_records_can_grow(version: int) -> None:
         ["session_advanced", "s", 1, HOLDER, [1], 5]
     )
     assert records.decode(memoryview(shorter)) == records.SessionAdvanced(
-        "s", 1, records.Holder(b"t", "h", 1, "a", 2), (1,), 5
+        "s", 1, fields.Holder(b"t", "h", 1, "a", 2), (1,), 5
     )
 
 
@@ -334,8 +334,8 @@ def test_a_snapshot_with_more_fields_is_refused(
 def test_parts_and_snapshots_of_the_first_version_are_read(harness: Harness, version: int) -> None:
     """I2: without expiries, delays, dead letters and channels, and with counts of that format."""
     assert msgspec.msgpack.decode(
-        msgspec.msgpack.encode([1, 1, 3, 30, 0, None]), type=records.RoutedRows
-    ) == records.RoutedRows(1, 1, 3, 30, 0)
+        msgspec.msgpack.encode([1, 1, 3, 30, 0, None]), type=fields.RoutedRows
+    ) == fields.RoutedRows(1, 1, 3, 30, 0)
     harness.declare_filled("q", 4)
     for _ in range(3):
         harness.deliver("x", "q", 2)

@@ -470,6 +470,10 @@ SCRIPTS = [
     ("SessionsService/BrowseLease", Step(sessions_pb2.BrowseLeaseRequest(session="s"))),
     ("SessionsService/PlanRetained", Step(sessions_pb2.PlanRetainedRequest(session="s"))),
     (
+        "SessionsService/RewindSession",
+        Step(sessions_pb2.RewindSessionRequest(session="s"), answer=ERROR),
+    ),
+    (
         "SessionsService/SettleSession",
         Step(
             sessions_pb2.SettleSessionRequest(

@@ -28,6 +28,7 @@ OTHER_NAMES = {
     "DeclaredExchange": "DeclareExchangeResponse",
     "ReleasedSession": "ReleaseSessionResponse",
     "SettledSession": "SettleSessionResponse",
+    "RewoundSession": "RewindSessionResponse",
     "RemovedLink": "RemoveLinkResponse",
     "DroppedBatch": "DropBatchResponse",
     "RetainedBatches": "PlanRetainedResponse",

@@ -233,6 +233,7 @@ CASES = [
     ("SessionsService.AbortOutcomes", {}, anybody),
     ("SessionsService.BrowseLease", {"session": "s"}, has("read")),
     ("SessionsService.SettleSession", {"session": "nobody", "outcome": 4}, operator),
+    ("SessionsService.RewindSession", {"session": "nobody"}, operator),
     ("SessionsService.PlanRetained", {"session": "s"}, has("read")),
 ]
 

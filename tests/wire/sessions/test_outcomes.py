@@ -7,7 +7,7 @@ import pytest
 
 from ackq import errors
 from ackq.v1 import sessions_pb2
-from ackq_broker.service.blocks import dead_letter_headers
+from ackq_broker.service.blocks import broker_headers
 from tests.fakes.blocks import rows
 from tests.fakes.raw_client import (
     TIMEOUT_S,
@@ -85,10 +85,10 @@ def test_outcomes_of_a_query_apply_with_the_accept(client):
     accept(client, reader, lease)
     assert (client.queue().unacked, client.queue().delayed, client.queue().accepted) == (0, 2, 1)
     (headers,) = dead_headers(client).values()
-    assert headers[dead_letter_headers.REASON] == "not JSON"
-    assert headers[dead_letter_headers.SESSION] == "s"
-    assert headers[dead_letter_headers.BATCH] == "7"
-    assert headers[dead_letter_headers.QUEUE] == "q"
+    assert headers[broker_headers.REASON] == "not JSON"
+    assert headers[broker_headers.SESSION] == "s"
+    assert headers[broker_headers.BATCH] == "7"
+    assert headers[broker_headers.QUEUE] == "q"
 
 
 def test_outcomes_survive_kills_between_all_steps(broker, own):
@@ -183,7 +183,7 @@ def test_an_operator_frees_a_poisoned_batch(client):
     assert (done.settled, done.dead_lettered, done.epoch) == (1, 1, 2)
     refused_with(errors.FencedError, next, hold.call)
     refused_with(errors.FencedError, client.fetch, lease, 0, 3)
-    assert dead_headers(client)[b"bad"][dead_letter_headers.REASON] == "poison"
+    assert dead_headers(client)[b"bad"][broker_headers.REASON] == "poison"
     info = client.session()
     assert (info.live, info.leased, dict(info.holes_by_reason)) == (False, 2, {"settled": 1})
     # The ended process cannot go on; another one attaches at once, with the same tags.

@@ -51,6 +51,11 @@ class Deadlines:
         else:
             bucket |= positions
 
+    def forget(self, positions: BitMap64) -> None:
+        """Removes positions from their buckets."""
+        for bucket in self._buckets.values():
+            bucket.difference_update(positions)
+
     def first(self, *present: BitMap64) -> int:
         """The first instant with a position in one of these bitmaps; 0 for none.
 

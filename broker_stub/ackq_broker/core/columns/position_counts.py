@@ -51,6 +51,14 @@ class Counts:
             plane.difference_update(positions)
         self._trim()
 
+    def put(self, count: int, positions: BitMap64) -> None:
+        """Sets the count of these positions, which must be zero, or have no bit of the new one."""
+        for bit in range(count.bit_length()):
+            if bit == len(self._planes):
+                self._planes.append(BitMap64())
+            if count >> bit & 1:
+                self._planes[bit] |= positions
+
     def at(self, positions: BitMap64) -> Int64s:
         """The count of each position, in order."""
         size = len(positions)
@@ -88,11 +96,7 @@ class Counts:
         """Restores the counts from the output of `dump`; an entry may be a whole count."""
         self = cls()
         for count, positions in dumped:
-            for bit in range(count.bit_length()):
-                if bit == len(self._planes):
-                    self._planes.append(BitMap64())
-                if count >> bit & 1:
-                    self._planes[bit] |= positions
+            self.put(count, positions)
         return self
 
     def _trim(self) -> None:

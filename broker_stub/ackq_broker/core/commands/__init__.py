@@ -19,7 +19,7 @@ from ackq_broker.core.commands.queues import *
 from ackq_broker.core.commands.sessions import *
 from ackq_broker.core.commands.views import *
 from ackq_broker.core.commands.writer_batches import *
-from ackq_broker.core.records import Expiry as Expiry
-from ackq_broker.core.records import QueueProperties as QueueProperties
+from ackq_broker.core.fields import Expiry as Expiry
+from ackq_broker.core.fields import QueueProperties as QueueProperties
 from ackq_broker.core.stages import EdgeStages as EdgeStages
 from ackq_broker.core.stages import StageRef as StageRef

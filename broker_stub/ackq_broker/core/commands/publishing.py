@@ -10,7 +10,7 @@ from pyroaring import BitMap, BitMap64
 from ackq.errors import AckqError
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands.decision import Command, Routes
-from ackq_broker.core.records import Expiry, Unroutable
+from ackq_broker.core.fields import Expiry, Unroutable
 
 
 @dataclass(frozen=True, slots=True)

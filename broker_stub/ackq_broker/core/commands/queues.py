@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ackq_broker.core.commands.decision import Command
-from ackq_broker.core.records import QueueProperties
+from ackq_broker.core.fields import QueueProperties
 
 
 @dataclass(frozen=True, slots=True)

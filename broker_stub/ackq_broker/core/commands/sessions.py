@@ -22,6 +22,21 @@ class HolderInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Rewind:
+    """Where a rewind begins (S14): a batch, or a time; with neither, all that is retained.
+
+    Attributes:
+        batch_id: The query's number of the first batch that is read again.
+        from_us: Batches accepted at or after this time are.
+        live: Names of the sessions with a live holder, which only the service knows.
+    """
+
+    batch_id: int | None = None
+    from_us: int = 0
+    live: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Advance(Command):
     """Accepts a session's lease, leases the next messages, or both (S4, S9). Reply: `Advanced`.
 
@@ -41,6 +56,7 @@ class Advance(Command):
             users.
         retain_ms: How long accepted leases stay readable (S13); `retain_bytes`: how much of them; 0
             for no such bound. With both 0 only the lease accepted last stays (K2).
+        rewind: For an opening: what the replaced incarnation retained is leased again (S14).
     """
 
     session: str
@@ -64,6 +80,7 @@ class Advance(Command):
     user: str = ""
     retain_ms: int = 0
     retain_bytes: int = 0
+    rewind: Rewind | None = None
 
 
 class Chunk(NamedTuple):
@@ -162,6 +179,35 @@ class Released(NamedTuple):
 
     released: int
     dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class RewindSession(Command):
+    """Makes retained messages ready again (S14). Reply: `RewoundSession`.
+
+    Errors: SessionNotFoundError, PreconditionFailedError (an outstanding lease; other readers; not
+    retained).
+
+    Attributes:
+        with_rejected: Rejected messages as well.
+        dry_run: Only count them.
+    """
+
+    session: str
+    rewind: Rewind
+    with_rejected: bool = False
+    dry_run: bool = False
+
+
+class RewoundSession(NamedTuple):
+    """Reply to `RewindSession`: the batches that are read again, and their messages.
+
+    `first_batch` is the number of the first one; -1 for none, or where it is not known.
+    """
+
+    first_batch: int
+    batches: int
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)

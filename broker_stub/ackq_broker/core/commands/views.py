@@ -9,7 +9,7 @@ import numpy as np
 
 from ackq_broker.core.commands.sessions import HolderInfo
 from ackq_broker.core.commands.writer_batches import BatchKey
-from ackq_broker.core.records import QueueProperties
+from ackq_broker.core.fields import QueueProperties
 
 
 class Run(NamedTuple):
@@ -66,7 +66,8 @@ class Piece(NamedTuple):
 
     `rows` is a `(first, count)` pair when consecutive, else an array of row indices (uint32).
     `origin` applies to every row; None when they are no dead letters. `identity` has the position
-    of each row; None when it was not requested.
+    of each row; None when it was not requested. `rewound` is the batch that all rows were accepted
+    with before a rewind (S14), plus 1; 0: there was none.
     """
 
     block_id: int
@@ -75,6 +76,7 @@ class Piece(NamedTuple):
     runs: tuple[Run, ...]
     origin: Origin | None = None
     identity: MessageIdentity | None = None
+    rewound: int = 0
 
 
 @dataclass(frozen=True, slots=True)

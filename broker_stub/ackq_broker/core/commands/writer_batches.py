@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands.decision import Command, Routes
-from ackq_broker.core.records import Expiry
+from ackq_broker.core.fields import Expiry
 from ackq_broker.core.stages import EdgeStages, StageRef
 
 

@@ -18,10 +18,10 @@ from ackq_broker.core.checks import check_duration, queue_named
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands import Decision, Delivery, MessageIdentity, Piece, Settlement
+from ackq_broker.core.fields import Delay
 from ackq_broker.core.queues import dead_letters, enqueue, redelivery
 from ackq_broker.core.queues.dead_letters import RemovalPlan
 from ackq_broker.core.queues.topology import forget_if_drained, requeue
-from ackq_broker.core.records import Delay
 from ackq_broker.core.state.channel import ChannelTags
 from ackq_broker.core.state.placements import Rows
 from ackq_broker.core.state.queue import Queue

@@ -16,12 +16,12 @@ from ackq.errors import InvalidArgumentError, LimitError
 from ackq_broker.core import commands, records
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import Decision, LinkAck, StoredLinked
+from ackq_broker.core.fields import RoutedRows
 from ackq_broker.core.links import answers, holder, permits
 from ackq_broker.core.links.answers import Flags
 from ackq_broker.core.links.matching import Arrivals, match
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
-from ackq_broker.core.records import RoutedRows
 from ackq_broker.core.state.link import Link
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State

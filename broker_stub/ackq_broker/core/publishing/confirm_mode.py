@@ -13,7 +13,7 @@ import numpy as np
 from pyroaring import BitMap, BitMap64
 
 from ackq.errors import InvalidArgumentError
-from ackq_broker.core import commands, records
+from ackq_broker.core import commands, fields, records
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import Decision, Nack
 from ackq_broker.core.publishing import publishers
@@ -134,7 +134,7 @@ def _is_new(state: State, publisher_id: bytes, number: int, lowest_unanswered: i
     )
 
 
-def _placed(state: State, parts: dict[int, records.RoutedRows]) -> tuple[records.RoutedRows, ...]:
+def _placed(state: State, parts: dict[int, fields.RoutedRows]) -> tuple[fields.RoutedRows, ...]:
     """The parts with the positions that their rows get."""
     return tuple(
         msgspec.structs.replace(part, first_position=state.queues[queue_id].next_position)

@@ -15,12 +15,12 @@ from ackq_broker.core import commands, records
 from ackq_broker.core.checks import plural
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import CommittedTransaction, Decision, TransactedBlock
+from ackq_broker.core.fields import Unroutable
 from ackq_broker.core.publishing import publishers, writer_batches
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
 from ackq_broker.core.queues.routing import route, router_of
 from ackq_broker.core.queues.topology import exchange_not_found
-from ackq_broker.core.records import Unroutable
 from ackq_broker.core.state.state import Publisher, StagedRows, State, Transaction
 
 

@@ -32,12 +32,12 @@ from ackq_broker.core.commands import (
     DroppedBatch,
     StagedBlock,
 )
+from ackq_broker.core.fields import RoutedRows
 from ackq_broker.core.publishing import prepared, repetition, writers
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
 from ackq_broker.core.queues.routing import route, router_of
 from ackq_broker.core.queues.topology import exchange_not_found
-from ackq_broker.core.records import RoutedRows
 from ackq_broker.core.state.state import Stage, StagedRows, State, Writer
 
 MAX_STAGES: Final = 100_000

@@ -18,7 +18,7 @@ from ackq.errors import QueueFullError
 from ackq_broker.core.checks import plural
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
-from ackq_broker.core.records import Drop
+from ackq_broker.core.fields import Drop
 from ackq_broker.core.state.block_sizes import pack
 from ackq_broker.core.state.queue import Queue
 

@@ -16,16 +16,10 @@ from pyroaring import BitMap64
 from ackq_broker.core import records
 from ackq_broker.core.checks import BUILT_IN_DEAD
 from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.fields import Drop, Move, QueuePositions, QueueProperties, RejectedThere
 from ackq_broker.core.queues import enqueue, rejections
 from ackq_broker.core.queues.bounds import head_drops
 from ackq_broker.core.queues.topology import forget_if_drained
-from ackq_broker.core.records import (
-    Drop,
-    Move,
-    QueuePositions,
-    QueueProperties,
-    RejectedThere,
-)
 from ackq_broker.core.state.origins import DeadLetterOrigin
 from ackq_broker.core.state.queue import Gone, Queue
 from ackq_broker.core.state.state import State

@@ -11,8 +11,8 @@ from pyroaring import BitMap, BitMap64
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.deadlines import rounded
+from ackq_broker.core.fields import Drop, Expiry, RoutedRows
 from ackq_broker.core.queues.bounds import BlockSize, head_drops
-from ackq_broker.core.records import Drop, Expiry, RoutedRows
 from ackq_broker.core.state.block_sizes import sizes_at
 from ackq_broker.core.state.placements import Moved, Placement
 from ackq_broker.core.state.queue import Gone, Queue

@@ -11,10 +11,10 @@ from pyroaring import BitMap64
 from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.deadlines import rounded
+from ackq_broker.core.fields import Delay
 from ackq_broker.core.queues.dead_letters import Cause, RemovalPlan
 from ackq_broker.core.queues.rejections import dead_letter_queue
 from ackq_broker.core.queues.topology import requeue
-from ackq_broker.core.records import Delay
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 

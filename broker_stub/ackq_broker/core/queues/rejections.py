@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pyroaring import BitMap64
 
 from ackq_broker.core.checks import BUILT_IN_DEAD
-from ackq_broker.core.records import RejectedThere
+from ackq_broker.core.fields import RejectedThere
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 

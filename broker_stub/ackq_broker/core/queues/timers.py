@@ -7,9 +7,9 @@ from typing import Final
 from ackq_broker.core import commands, records
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import Decision
+from ackq_broker.core.fields import DueMessages
 from ackq_broker.core.queues import dead_letters, enqueue
 from ackq_broker.core.queues.dead_letters import Cause, RemovalPlan
-from ackq_broker.core.records import DueMessages
 from ackq_broker.core.state.queue import Gone
 from ackq_broker.core.state.state import State
 

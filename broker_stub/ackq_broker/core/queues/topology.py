@@ -30,7 +30,7 @@ from ackq_broker.core.checks import (
     queue_named,
 )
 from ackq_broker.core.commands import Decision, DeclaredQueue, DeletedQueue, LinkAck
-from ackq_broker.core.records import QueueProperties
+from ackq_broker.core.fields import QueueProperties
 from ackq_broker.core.state.exchange import KINDS, Exchange, check_words
 from ackq_broker.core.state.queue import Gone, Queue
 from ackq_broker.core.state.state import State

@@ -14,9 +14,9 @@ from pyroaring import BitMap64
 from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import records
 from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.fields import Delay
 from ackq_broker.core.queues import dead_letters, redelivery
 from ackq_broker.core.queues.dead_letters import RemovalPlan
-from ackq_broker.core.records import Delay
 from ackq_broker.core.sessions import retention
 from ackq_broker.core.sessions.lease import Positions, remember_deliveries
 from ackq_broker.core.state.queue import Queue

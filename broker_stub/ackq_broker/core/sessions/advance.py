@@ -15,11 +15,11 @@ from ackq.errors import InvalidArgumentError, LimitError
 from ackq_broker.core import commands, records
 from ackq_broker.core.checks import ANONYMOUS_PREFIX, check_duration, check_new, check_share
 from ackq_broker.core.commands import Advanced, Attached, Decision
+from ackq_broker.core.fields import QueuePositions
 from ackq_broker.core.holders import claim, new_holder
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.dead_letters import RemovalPlan
 from ackq_broker.core.queues.topology import requeue
-from ackq_broker.core.records import QueuePositions
 from ackq_broker.core.sessions import (
     accept,
     checkpoint,
@@ -27,6 +27,7 @@ from ackq_broker.core.sessions import (
     queues,
     readers,
     retention,
+    rewind,
     timeout,
 )
 from ackq_broker.core.sessions.accept import AcceptEffects
@@ -213,6 +214,7 @@ def apply_session_advanced(state: State, sequence: int, record: records.SessionA
     if session.lease is not None:
         session.lease.attaches = attaches
     enqueue.drop_heads(state, record.drops)
+    rewind.apply(state, session, record.rewound, sequence)
 
 
 def attach(state: State, command: commands.Attach, now_us: int) -> Decision:
@@ -272,18 +274,19 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
             limit=limits.MAX_SESSIONS,
         )
     requeued = old.held() if old is not None else {}
-    warnings: tuple[str, ...] = ()
+    again = rewind.at_opening(state, old, command, queue_ids)
+    warnings: tuple[str, ...] = again.warnings
     if old is not None:
         check_free(old, command.holder.token, incumbent_live=command.incumbent_live)
-        warnings = checkpoint.replace(
-            old, release_counts(state, requeued), takeover=command.takeover
-        )
+        takeover = command.takeover or command.rewind is not None
+        warnings += checkpoint.replace(old, release_counts(state, requeued), takeover=takeover)
     if command.incarnation:
         assert old is None
         warnings = (_anew(name, command.incarnation),)
     taken: tuple[QueuePositions, ...] = ()
     if command.open_and_lease or command.incarnation:
-        taken = choose_messages(state, queue_ids, 0, command, now_us, requeued=requeued)
+        both = again.positions() | {i: p | again.of(i) for i, p in requeued.items()}
+        taken = choose_messages(state, queue_ids, 0, command, now_us, requeued=both)
     record = records.SessionOpened(
         session=name,
         incarnation=command.new_incarnation,
@@ -298,6 +301,7 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
         user=command.user,
         retain_ms=command.retain_ms,
         retain_bytes=command.retain_bytes,
+        rewound=again.messages,
     )
     parts = make_segments(taken, 0)
     reply = Advanced(
@@ -307,7 +311,9 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
         end_tag=parts[-1].last_tag if parts else 0,
         chunks=lease_chunks(state, parts),
         backlog=backlog_after(
-            state, queue_ids, QueueDelta({}, requeued, {}, taken, {}, parts, BitMap64())
+            state,
+            queue_ids,
+            QueueDelta({}, requeued, {}, taken, {}, parts, BitMap64(), again.positions()),
         ),
         other_sessions=queues.others(state, queue_ids, name),
         attaches=1 if parts else 0,
@@ -329,6 +335,7 @@ def apply_session_opened(state: State, sequence: int, record: records.SessionOpe
     """Ends the replaced incarnation and begins the new one."""
     if record.replaces:
         old = state.sessions[record.session]
+        rewind.apply(state, old, record.rewound, sequence)
         assert old.incarnation == record.replaces
         end(state, old, sequence, f"replaced by incarnation {record.incarnation}", record.at_us)
     assert record.session not in state.sessions

@@ -11,8 +11,8 @@ from ackq.errors import (
 )
 from ackq_broker.core import history
 from ackq_broker.core.checks import utc
+from ackq_broker.core.fields import Holder
 from ackq_broker.core.holders import already_held, holder_fields, holder_text
-from ackq_broker.core.records import Holder
 from ackq_broker.core.state.state import Session, State
 
 # How an unproven incarnation ended that no checkpoint came back with (S9).

@@ -6,6 +6,8 @@ version would choose otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,7 +18,7 @@ from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.position_counts import Counts
 from ackq_broker.core.commands import Advance, Backlog, Chunk, Released
-from ackq_broker.core.records import QueuePositions
+from ackq_broker.core.fields import QueuePositions
 from ackq_broker.core.state.placements import merge
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import Lease, PastDeliveries, Segment, State
@@ -40,7 +42,7 @@ def choose_messages(
     """The messages for a new lease, lowest positions first; none when too few are eligible (K6).
 
     Each queue gets an equal share of the limits, then the room that other queues leave unused; the
-    first queue changes with every `turn`. `requeued` has messages that the same record requeues
+    first queue changes with every `turn`. `requeued` has messages that the same record makes ready
     before it leases, and `resumed` messages of the detached lease that it leases again.
     """
     pool = []
@@ -147,6 +149,7 @@ class QueueDelta(NamedTuple):
     Attributes:
         removed: Unacked messages that leave their queue.
         requeued: Unacked messages that become ready now; `delayed`: after their redelivery delay.
+        rewound: Accepted messages that become ready (S14).
         leased: Ready messages that become unacked.
         dead_lettered: Ready messages that each queue gains by dead letters, by id; less its drops.
         lease: The outstanding lease after the record, and its holes.
@@ -160,6 +163,7 @@ class QueueDelta(NamedTuple):
     dead_lettered: dict[int, int]
     lease: tuple[Segment, ...]
     holes: BitMap64
+    rewound: Mapping[int, BitMap64] = MappingProxyType({})
 
 
 def backlog_after(state: State, queue_ids: tuple[int, ...], delta: QueueDelta) -> Backlog:
@@ -172,12 +176,15 @@ def backlog_after(state: State, queue_ids: tuple[int, ...], delta: QueueDelta) -
             len(part.get(queue_id, ())) for part in (delta.removed, delta.requeued, delta.delayed)
         )
         leased = sum(len(entry.positions) for entry in delta.leased if entry.queue_id == queue_id)
-        ready += len(queue.ready) + requeued + delta.dead_lettered.get(queue_id, 0) - leased
+        gained = requeued + len(delta.rewound.get(queue_id, ())) - leased
+        ready += len(queue.ready) + gained + delta.dead_lettered.get(queue_id, 0)
         unacked += len(queue.unacked) - removed - requeued - delayed + leased
         oldest.append(queue.oldest_us(without=delta.removed.get(queue_id)))
     redelivered = sum(
         state.queues[s.queue_id].delivered_before(
-            s.present(delta.holes), also=delta.requeued.get(s.queue_id)
+            s.present(delta.holes),
+            also=delta.requeued.get(s.queue_id, BitMap64())
+            | delta.rewound.get(s.queue_id, BitMap64()),
         )
         for s in delta.lease
         if s.queue_id in state.queues
@@ -186,23 +193,44 @@ def backlog_after(state: State, queue_ids: tuple[int, ...], delta: QueueDelta) -
 
 
 def remember_deliveries(lease: Lease, queue: Queue, positions: BitMap64) -> None:
-    """S1: keeps the delivery counts of leased messages that are requeued."""
+    """S1: keeps the delivery counts of leased messages that are requeued, and their rewinds."""
     segment = next(part for part in lease.segments if part.queue_id == queue.queue_id)
     tags = segment.tags(positions)
     new = tags - lease.delivered.tags
     if not new:
         return
-    counts, values = queue.deliveries.at(segment.at(new)), bitmaps.array(new)
+    positions, known = segment.at(new), lease.delivered
+    lease.delivered = PastDeliveries(
+        known.tags | new,
+        _with(known.counts, new, queue.deliveries.at(positions)),
+        _with(known.rewound, new, queue.rewound.at(positions)),
+    )
+
+
+def _with(
+    known: tuple[tuple[int, BitMap64], ...], tags: BitMap64, counts: Int64s
+) -> tuple[tuple[int, BitMap64], ...]:
+    """The counts of more tags, added to known ones."""
+    values = bitmaps.array(tags)
     added = ((c, bitmaps.of(values[counts == c])) for c in np.unique(counts).tolist())
-    known = Counts.load((*lease.delivered.counts, *added))
-    lease.delivered = PastDeliveries(lease.delivered.tags | new, known.dump())
+    return Counts.load((*known, *added)).dump()
 
 
 def delivery_counts(lease: Lease, tags: Int64s, positions: BitMap64, queue: Queue) -> Int64s:
     """S1: delivery counts as first delivered, for consecutive tags of a lease."""
-    counts = queue.delivery_counts(positions)
+    return _as_first(lease, lease.delivered.counts, tags, queue.deliveries.at(positions)) + 1
+
+
+def rewound(lease: Lease, tags: Int64s, positions: BitMap64, queue: Queue) -> Int64s:
+    """S14: `Queue.rewound` as it was when the lease was made, for consecutive tags of it."""
+    return _as_first(lease, lease.delivered.rewound, tags, queue.rewound.at(positions))
+
+
+def _as_first(
+    lease: Lease, past: tuple[tuple[int, BitMap64], ...], tags: Int64s, present: Int64s
+) -> Int64s:
+    """The present values, but past ones where the lease keeps them."""
     if lease.delivered.tags and len(tags):
         known = bitmaps.between(lease.delivered.tags, int(tags[0]), int(tags[-1]))
-        at = bitmaps.array(known) - int(tags[0])
-        counts[at] = Counts.load(lease.delivered.counts).at(known) + 1
-    return counts
+        present[bitmaps.array(known) - int(tags[0])] = Counts.load(past).at(known)
+    return present

@@ -25,8 +25,8 @@ from ackq_broker.core import commands, records
 from ackq_broker.core.checks import check_duration, plural
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import CommittedOutcomes, Decision
+from ackq_broker.core.fields import TagOutcome
 from ackq_broker.core.queues.rejections import dead_letter_queue
-from ackq_broker.core.records import TagOutcome
 from ackq_broker.core.sessions import readers
 from ackq_broker.core.sessions.readers import OwnedLease
 from ackq_broker.core.state.state import Lease, Outcomes, OutcomeStage, Session, State

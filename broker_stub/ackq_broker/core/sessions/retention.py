@@ -14,6 +14,7 @@ from typing import Final
 from pyroaring import BitMap64
 
 from ackq import limits
+from ackq.outcomes import Outcome
 from ackq_broker.core import commands, records
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.queues.topology import forget_if_drained
@@ -46,6 +47,8 @@ def keep(session: Session, at_us: int) -> None:
     lease.accepted_us = at_us
     if lease.outcomes is not None:
         done = lease.outcomes
+        lease.rejected = done.tags(Outcome.REJECTED)
+        lease.requeued = done.tags() - lease.rejected
         lease.outcomes = Outcomes(done.epoch, done.batch_id, (), done.stages)
     if lease.readers:
         lease.batch_id = lease.readers[-1].batch_id

@@ -12,8 +12,8 @@ from pyroaring import BitMap64
 
 from ackq_broker.core import commands, records
 from ackq_broker.core.commands import Decision, Released
+from ackq_broker.core.fields import Hole, QueuePositions
 from ackq_broker.core.queues.topology import requeue
-from ackq_broker.core.records import Hole, QueuePositions
 from ackq_broker.core.sessions import holder
 from ackq_broker.core.sessions.lease import Positions, release_counts, remember_deliveries
 from ackq_broker.core.state.queue import Gone, Queue

@@ -87,6 +87,7 @@ def _columns(queue: Queue) -> dict[str, Any]:
         "dead_lettered": queue.dead_lettered,
         "dropped": queue.dropped,
         "replays": queue.replays.dump(),
+        "rewound": queue.rewound.dump(),
         "watched": queue.watched.copy(),
         "departed": tuple((why, gone.copy()) for why, gone in sorted(queue.departed.items())),
     }

@@ -24,9 +24,9 @@ from ackq_broker.core.columns.origin_keys import OriginKeys
 from ackq_broker.core.columns.position_counts import Counts
 from ackq_broker.core.columns.requeued import Requeued
 from ackq_broker.core.commands import BatchKey, LinkAck
+from ackq_broker.core.fields import Holder, QueueProperties
 from ackq_broker.core.publishing import writer_batches
 from ackq_broker.core.queues import topology
-from ackq_broker.core.records import Holder, QueueProperties
 from ackq_broker.core.sessions import readers
 from ackq_broker.core.state.block_sizes import BlockSizes
 from ackq_broker.core.state.channel import ChannelTags, UnackedRun
@@ -90,6 +90,7 @@ class _QueueImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replays: tuple[tuple[int, BitMap64], ...] = ()
     watched: BitMap64 = msgspec.field(default_factory=BitMap64)
     departed: tuple[tuple[str, BitMap64], ...] = ()
+    rewound: tuple[tuple[int, BitMap64], ...] = ()
     # Only in the first snapshots; replaced by `requeued_log`.
     requeued: Any = None
 
@@ -265,6 +266,7 @@ def _queue(image: _QueueImage, state: State) -> Queue:
     queue.dead_lettered = image.dead_lettered
     queue.dropped = image.dropped
     queue.replays = Counts.load(image.replays)
+    queue.rewound = Counts.load(image.rewound)
     queue.watched = image.watched
     queue.departed = dict(image.departed)
     queue.published = image.published

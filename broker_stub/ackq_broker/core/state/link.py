@@ -17,7 +17,7 @@ from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.origin_keys import OriginKeys
 from ackq_broker.core.commands import LinkAck
-from ackq_broker.core.records import Holder
+from ackq_broker.core.fields import Holder
 from ackq_broker.core.state.queue import Queue
 
 _SECOND_US: Final = 1_000_000

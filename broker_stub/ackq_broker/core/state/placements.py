@@ -8,7 +8,7 @@ exactly as long as one of its positions is.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -75,7 +75,8 @@ class Placement(NamedTuple):
 class Rows(NamedTuple):
     """Columns of the messages that a reader gets; a label is a fetch's tag or a browse's position.
 
-    `cuts` are indexes at which a new piece must begin, even within a run.
+    `cuts` are indexes at which a new piece must begin, even within a run. `rewound` has what
+    `Queue.rewound` has; empty: no message was rewound.
     """
 
     positions: Int64s
@@ -83,6 +84,14 @@ class Rows(NamedTuple):
     delivery_counts: Int64s
     leased: NDArray[np.bool_]
     cuts: Int64s = _NO_CUTS
+    rewound: Int64s = _NO_CUTS
+
+    def marked(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """Yields the pieces with the batch of then, which the rows of a piece have in common."""
+        at = 0
+        for piece in pieces:
+            yield piece._replace(rewound=int(self.rewound[at]))
+            at += sum(run.rows for run in piece.runs)
 
 
 class Moved(NamedTuple):
@@ -422,6 +431,9 @@ class Placements:
             | (np.diff(rows.leased) != 0)
         )
         breaks = np.flatnonzero(broken) + 1
+        cuts = rows.cuts
+        if len(rows.rewound):
+            cuts = np.union1d(cuts, np.flatnonzero(np.diff(rows.rewound)) + 1)
         at = 0
         while at < len(rows.positions):
             page_index = self._page_index(int(rows.positions[at]))
@@ -431,8 +443,8 @@ class Placements:
                 end = int(np.searchsorted(rows.positions, self._firsts[page_index + 1]))
             indices = np.searchsorted(page.column("first"), rows.positions[at:end], "right") - 1
             changes = np.flatnonzero(np.diff(indices)) + 1
-            if len(rows.cuts):
-                inside = rows.cuts[(rows.cuts > at) & (rows.cuts < end)]
+            if len(cuts):
+                inside = cuts[(cuts > at) & (cuts < end)]
                 changes = np.union1d(changes, inside - at)
             edges = [0, *changes.tolist(), end - at]
             for begin, stop in pairwise(edges):

@@ -20,6 +20,7 @@ A message that is accepted, dead-lettered, expired or removed leaves nothing in 
 | session rejects     | -           | -           | -           | dead S6     | -           |
 | session is released | -           | -           | -           | ready S8    | accepted S8 |
 | session times out   | -           | -           | -           | ready S5    | -           |
+| session is rewound  | -           | -           | -           | -           | ready S14   |
 | replay is over      | -           | -           | -           | -           | accepted K2 |
 | expires             | expired Q3  | expired Q3  | - S7        | - S7        | -           |
 | expires to a queue  | dead C13    | dead C13    | - S7        | - S7        | -           |
@@ -44,7 +45,7 @@ from ackq_broker.core.columns.deadlines import Deadlines
 from ackq_broker.core.columns.position_counts import Counts
 from ackq_broker.core.columns.requeued import Requeued
 from ackq_broker.core.commands import BatchKey, Demand, Piece
-from ackq_broker.core.records import QueueProperties
+from ackq_broker.core.fields import QueueProperties
 from ackq_broker.core.state.block_sizes import BlockSizes
 from ackq_broker.core.state.origins import Origins
 from ackq_broker.core.state.placements import Moved, Placement, Placements, Rows
@@ -75,6 +76,7 @@ class Queue:
         replays: For each position, the number of kept leases that hold it and for which it is, or
             was, a message at the same time: an accept that requeued or rejected it leaves it
             readable (S6). A position that one session alone has held and accepted is not counted.
+        rewound: The batch that each position was accepted with before a rewind (S14), plus 1.
         watched: Positions that a detached session had leased (S5). `departed` are the watched
             positions that have left the queue since, by reason.
         deliveries: How often each position was delivered and requeued (C7).
@@ -135,6 +137,7 @@ class Queue:
         "redelivered",
         "replays",
         "requeued",
+        "rewound",
         "sessions",
         "signals",
         "sources",
@@ -166,6 +169,7 @@ class Queue:
         self.kept = BitMap64()
         self.kept_bytes = 0
         self.replays = Counts()
+        self.rewound = Counts()
         self.watched = BitMap64()
         self.departed: dict[str, BitMap64] = {}
         self.placements = Placements(block_sizes)
@@ -313,8 +317,14 @@ class Queue:
         return self.placements.published_us(min(heads)) if heads else 0
 
     def pieces(self, rows: Rows) -> Iterable[Piece]:
-        """The block rows of present positions; dead letters with their origin (C13)."""
-        return self.origins.attach(self.placements.pieces, self.name, rows)
+        """The block rows of present positions; dead letters with their origin (C13).
+
+        Rewound messages have the batch of then (S14), which a lease may give with its rows.
+        """
+        if self.rewound and not len(rows.rewound):
+            rows = rows._replace(rewound=self.rewound.at(bitmaps.of(rows.positions)))
+        pieces = self.origins.attach(self.placements.pieces, self.name, rows)
+        return rows.marked(pieces) if rows.rewound.any() else pieces
 
     # --- transitions ---
 
@@ -363,6 +373,18 @@ class Queue:
         """C14: makes delayed messages ready, as their delay is over."""
         assert positions.issubset(self.delayed)
         self.delayed -= positions
+        self._make_ready(positions, sequence)
+
+    def rewind(self, positions: BitMap64, batch_id: int, sequence: int) -> None:
+        """S14: makes kept messages ready again at their old places; they no longer expire."""
+        assert positions.issubset(self.kept)
+        self.replays.add(positions - self.replays.some(positions))
+        self.rewound.forget(positions)
+        self.rewound.put(batch_id + 1, positions)
+        self.expiries.forget(positions)
+        self.kept -= positions
+        self._uncount_kept(self.placements.size(positions))
+        self.deliveries.add(positions)
         self._make_ready(positions, sequence)
 
     def accept(self, positions: BitMap64) -> None:
@@ -509,7 +531,7 @@ class Queue:
         states = (self.ready, self.delayed, self.unacked, self.kept)
         everything = BitMap64.union(*states)
         assert len(everything) == sum(map(len, states)) == self.placements.live
-        for known in (self.deliveries, self.failures, self.origins, self.replays):
+        for known in (self.deliveries, self.failures, self.origins, self.replays, self.rewound):
             assert known.positions().issubset(everything)
         for departed in self.departed.values():
             assert departed.issubset(self.watched)
@@ -565,6 +587,7 @@ class Queue:
     def _remove(self, positions: BitMap64) -> list[int]:
         self.deliveries.forget(positions)
         self.failures.forget(positions)
+        self.rewound.forget(positions)
         self.late -= positions
         self.transient_rows -= positions
         self.origins.forget(positions)

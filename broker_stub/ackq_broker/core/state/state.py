@@ -14,9 +14,10 @@ import msgspec
 import numpy as np
 from pyroaring import BitMap64
 
+from ackq.outcomes import Outcome
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import BatchKey
-from ackq_broker.core.records import Holder, RoutedRows, TagOutcome
+from ackq_broker.core.fields import Holder, RoutedRows, TagOutcome
 from ackq_broker.core.stages import EdgeStages
 from ackq_broker.core.state.block_references import BlockReferences
 from ackq_broker.core.state.channel import ChannelTags
@@ -261,19 +262,22 @@ class Outcomes(msgspec.Struct, forbid_unknown_fields=True):
     negative: tuple[TagOutcome, ...] = msgspec.field(name="fates", default=())
     stages: dict[bytes, int] = msgspec.field(default_factory=dict)
 
-    def tags(self) -> BitMap64:
-        """The tags that are not accepted."""
-        return BitMap64.union(BitMap64(), *(entry.tags for entry in self.negative))
+    def tags(self, *outcomes: Outcome) -> BitMap64:
+        """The tags with one of these outcomes; without any, all that are not accepted."""
+        values = {outcome.value for outcome in outcomes}
+        found = (entry.tags for entry in self.negative if not values or entry.outcome in values)
+        return BitMap64.union(BitMap64(), *found)
 
 
 class PastDeliveries(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often messages had been delivered when a lease first had them, by tag (S1).
 
-    Kept for requeued `tags`, because the queue's own count of them goes on.
+    Kept for requeued `tags`, because the queue's own count of them goes on; likewise `rewound`.
     """
 
     tags: BitMap64 = msgspec.field(default_factory=BitMap64)
     counts: tuple[tuple[int, BitMap64], ...] = ()
+    rewound: tuple[tuple[int, BitMap64], ...] = ()
 
 
 class Lease(msgspec.Struct, forbid_unknown_fields=True):
@@ -292,6 +296,7 @@ class Lease(msgspec.Struct, forbid_unknown_fields=True):
         fetched: Whether any reader, known or not, has fetched from it (S11).
         batch_id: Once accepted: the query's batch that it was; -1 where that is not known.
         size: Once accepted: payload bytes of its accepted messages.
+        requeued: Once accepted: the tags that were released or failed; `rejected` likewise.
     """
 
     segments: tuple[Segment, ...]
@@ -308,6 +313,8 @@ class Lease(msgspec.Struct, forbid_unknown_fields=True):
     fetched: bool = False
     batch_id: int = -1
     size: int = 0
+    requeued: BitMap64 = msgspec.field(default_factory=BitMap64)
+    rejected: BitMap64 = msgspec.field(default_factory=BitMap64)
 
     @property
     def floor(self) -> int:

@@ -14,7 +14,7 @@ from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import BrowseChunk, Piece
 from ackq_broker.core.sessions import checkpoint
 from ackq_broker.core.sessions.holder import check_epoch, find_session, session_named
-from ackq_broker.core.sessions.lease import delivery_counts
+from ackq_broker.core.sessions.lease import delivery_counts, rewound
 from ackq_broker.core.state.placements import Rows
 from ackq_broker.core.state.state import Lease, State
 
@@ -145,4 +145,7 @@ def rows_of(
         rows = Rows(
             present, np.delete(tags, gone), np.delete(counts, gone), np.ones(len(present), np.bool_)
         )
+        if queue.rewound or lease.delivered.rewound:
+            then = np.delete(rewound(lease, tags, positions, queue), gone)
+            rows = rows._replace(rewound=then)
         yield from queue.pieces(rows)

@@ -3,7 +3,8 @@
 Invariant: a frame's `DeliveryRuns` describe exactly the rows of its block, in order. A block that
 is wanted whole leaves as the bytes that are on disk, never decoded (K7); parts and small blocks are
 sliced and merged to about `FRAME_TARGET_BYTES` or `FRAME_TARGET_ROWS`. Dead letters have headers
-with their origin (C13); a consumer that asked for message ids gets one with every message (L23).
+with their origin (C13), rewound messages one with the batch of then (S14); a consumer that asked
+for message ids gets one with every message (L23).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from ackq.errors import BlockNotFoundError
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns, frame
 from ackq_broker.core.commands import Piece, Run
+from ackq_broker.service.blocks.broker_headers import with_broker_headers
 from ackq_broker.service.blocks.compacted import Stored, unpack
-from ackq_broker.service.blocks.dead_letter_headers import with_dead_letter_headers
 from ackq_broker.service.blocks.merge import merge
 from ackq_broker.service.blocks.message_ids import with_message_ids
 
@@ -119,7 +120,8 @@ class FrameBuilder:
             piece, data = found, stored.data
             header, _ = block.split(data)
             whole = isinstance(piece.rows, tuple) and piece.rows == (0, header.rows)
-            whole = whole and piece.origin is None and not self._max_body_bytes
+            headed = piece.origin is not None or piece.rewound > 0
+            whole = whole and not headed and not self._max_body_bytes
             if whole and piece.identity is None:
                 return _Loaded(piece, header.columns, data, header.rows, header.payload_bytes)
             part = _slice(data, piece)
@@ -128,8 +130,8 @@ class FrameBuilder:
                 part = with_message_ids(published, piece.identity)
                 if whole and part is published:
                     return _Loaded(piece, header.columns, data, header.rows, header.payload_bytes)
-            if piece.origin is not None:
-                part = with_dead_letter_headers(part, piece.origin)
+            if headed:
+                part = with_broker_headers(part, piece.origin, piece.rewound)
             lengths: Sequence[int] = ()
             if self._max_body_bytes:
                 part, lengths = _cut(part, self._max_body_bytes)

@@ -27,7 +27,7 @@ from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.core.columns import bitmaps
-from ackq_broker.core.records import Unroutable
+from ackq_broker.core.fields import Unroutable
 from ackq_broker.security.callers import current
 from ackq_broker.service.blocks import coalescing, ingest
 from ackq_broker.service.publishing.stream import (

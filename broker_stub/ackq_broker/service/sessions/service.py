@@ -1,4 +1,4 @@
-"""`SessionsService`: the RPCs of replaying readers and of session operators (S1-S13)."""
+"""`SessionsService`: the RPCs of replaying readers and of session operators (S1-S14)."""
 
 from __future__ import annotations
 
@@ -185,6 +185,25 @@ class SessionsService:
         await self._engine.sync_gate.wait(sequence)
         return pb.ReleaseSessionResponse(released=reply.released, dropped=reply.dropped)
 
+    async def rewind_session(self, request: pb.RewindSessionRequest) -> pb.RewindSessionResponse:
+        """Makes retained messages of a session ready again (S14)."""
+        reply: commands.RewoundSession = await self._engine.call(
+            commands.RewindSession(
+                request.session,
+                self._rewind(request.rewind),
+                with_rejected=request.with_rejected,
+                dry_run=request.dry_run,
+            )
+        )
+        if not request.dry_run:
+            _log.info(
+                "session '%s' was rewound by an operator: %d messages are ready again",
+                request.session,
+                reply.messages,
+                extra=event("session_rewound", session=request.session, messages=reply.messages),
+            )
+        return copied(pb.RewindSessionResponse, reply)
+
     async def browse_lease(
         self,
         request: pb.BrowseLeaseRequest,
@@ -298,12 +317,7 @@ class SessionsService:
 
     def housekeep(self) -> None:
         """Drops state past its retention, but no live session; forgets ended sessions' holders."""
-        live = (
-            session.session
-            for session in views.list_sessions(self._engine.core.state)
-            if self._liveness.live(session.incarnation)
-        )
-        self._engine.decide(commands.Housekeep(frozenset(live)))
+        self._engine.decide(commands.Housekeep(self._live()))
         self._streams.housekeep()
 
     def give_way(self) -> None:
@@ -365,6 +379,16 @@ class SessionsService:
             )
         )
 
+    def _rewind(self, point: pb.RewindPoint) -> commands.Rewind:
+        """A rewind as the core decides it."""
+        batch_id = point.batch_id if point.HasField("batch_id") else None
+        return commands.Rewind(batch_id, point.from_us, self._live())
+
+    def _live(self) -> frozenset[str]:
+        """Names of the sessions with a live holder."""
+        listed = views.list_sessions(self._engine.core.state)
+        return frozenset(each.session for each in listed if self.live(each.incarnation))
+
     def _advance(self, request: pb.AdvanceRequest) -> Ticket:
         """Decides one advance, and updates the liveness of its new holder."""
         known = request.incarnation and request.start_tag
@@ -383,6 +407,7 @@ class SessionsService:
                 user=current.get().user,
                 incumbent_live=self._liveness.live(incumbent),
                 new_incarnation="" if known else secrets.token_hex(16),
+                rewind=self._rewind(request.rewind) if request.HasField("rewind") else None,
             )
         )
         reply: commands.Advanced = ticket.reply

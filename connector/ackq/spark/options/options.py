@@ -16,7 +16,7 @@ from ackq.client.connection.broker import SETTINGS, Broker
 from ackq.client.connection.security import Security
 from ackq.errors import InvalidArgumentError
 from ackq.spark.options.table import OPTIONS, Use, Values, check
-from ackq.spark.options.values import Guarantee
+from ackq.spark.options.values import Guarantee, StartFrom
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -89,6 +89,7 @@ class SourceOptions(_Edges):
         fail_on_data_loss: Whether a session that the broker has lost ends the query.
         accept_unread: Accept a batch whose rows no task has read (S11).
         skip_away: Read the other edges while one does not answer.
+        start_from: With a new checkpoint: what the session retained is read again first (S14).
         retain_ms: How long accepted batches can be read again (S13) ...
         retain_bytes: ... and how many payload bytes of them; with neither, only the last one.
         bounded: Whether an option gives one of the two maxima (K13).
@@ -108,6 +109,7 @@ class SourceOptions(_Edges):
     fail_on_data_loss: bool = True
     accept_unread: bool = False
     skip_away: bool = False
+    start_from: StartFrom | None = None
     retain_ms: int = 0
     retain_bytes: int = 0
     bounded: bool = False
@@ -212,6 +214,11 @@ def source(options: Mapping[str, str]) -> SourceOptions:
         raise _contradiction(
             "maxTriggerDelay is set without minMessagesPerTrigger",
             "it bounds the wait for that many messages; set both or neither",
+        )
+    if "startFrom" in values and "session" not in values:
+        raise _contradiction(
+            "startFrom is set without session",
+            "it reads again what a session of this name retained; set both",
         )
     given = _given(values, SourceOptions)
     if least:

@@ -75,6 +75,7 @@ OPTIONS: Final = {
         _Option("batch", values.whole, _BROWSE, "batch"),
         _Option("from", values.instant, _BROWSE, "from_us"),
         _Option("to", values.instant, _BROWSE, "to_us"),
+        _Option("startFrom", values.start_from, _STREAM, "start_from"),
         _Option("takeover", values.flag, _STREAM, "takeover"),
         _Option("maxMessagesPerTrigger", values.count, _STREAM, "max_messages"),
         _Option("maxBytesPerTrigger", values.size, _STREAM, "max_bytes"),
@@ -135,6 +136,7 @@ _COSTLY: Final = frozenset(
         "mandatory",
         "sessiontimeout",
         "settle",
+        "startfrom",
         "takeover",
         "unreadbatch",
     }

@@ -6,9 +6,8 @@ Each function takes the option's name, for the message, and its text.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from ackq import limits, units
 from ackq.client.connection.security import check_token
@@ -24,7 +23,13 @@ class Guarantee(Enum):
     AT_LEAST_ONCE = "at-least-once"
 
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+class StartFrom(NamedTuple):
+    """Where a new query begins in what its session retained (S14); the fields of `RewindPoint`."""
+
+    batch_id: int | None = None
+    from_us: int = 0
+
+
 # Names of outcomes (C4) in options and columns.
 OUTCOMES: Final = tuple(outcome.value for outcome in Outcome)
 # Instead of an outcome: the column `outcome` has each row's.
@@ -123,13 +128,21 @@ def duration_or_never(name: str, value: str) -> int:
 
 def instant(name: str, value: str) -> int:
     """Microseconds since the epoch, of a time in ISO 8601; one without a zone is ambiguous."""
+    return units.instant_us(value, option=name)
+
+
+def start_from(name: str, value: str) -> StartFrom:
+    """`earliest`, the number of a batch, or a time (S14)."""
+    text = value.strip().lower()
+    if text == "earliest":
+        return StartFrom()
+    if re.fullmatch(r"[0-9]{1,18}", text):
+        return StartFrom(batch_id=int(text))
     try:
-        found = datetime.fromisoformat(value.strip())
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None or found.timestamp() <= 0:
-        raise reject(name, value, "a time with its zone, for instance 2026-11-24T18:00Z")
-    return (found - _EPOCH) // timedelta(microseconds=1)
+        return StartFrom(from_us=units.instant_us(value, option=name))
+    except InvalidArgumentError:
+        wanted = "earliest, the number of a batch, or a time such as 2026-11-24T18:00Z"
+        raise reject(name, value, wanted) from None
 
 
 def longest_wait(name: str, value: str) -> int:

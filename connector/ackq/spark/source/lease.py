@@ -235,6 +235,7 @@ class SessionDriver:
             self._hold = None
 
     def _request(self, start: Offset, limits: ReadLimits) -> pb.AdvanceRequest:
+        begin = self._options.start_from
         return copied(
             pb.AdvanceRequest,
             limits,
@@ -248,6 +249,7 @@ class SessionDriver:
             retain_bytes=self._options.retain_bytes,
             start_tag=start.tag,
             takeover=start.is_opening and self._options.takeover,
+            rewind=pb.RewindPoint(**begin._asdict()) if start.is_opening and begin else None,
             # A session without a name of its own is known by its checkpoint alone, once that is
             # written: its opening leases nothing.
             open_and_lease=limits.open_and_lease

@@ -115,6 +115,7 @@ class Message:
             "session fails": lambda: self.session_settles(Outcome.FAILED),
             "session rejects": lambda: self.session_settles(Outcome.REJECTED),
             "session is released": lambda: do(c.ReleaseSession("s")),
+            "session is rewound": lambda: do(c.RewindSession("s", c.Rewind())),
             "session times out": lambda: self.session().detach(),
             "replay is over": lambda: self.harness.housekeep_after(
                 (limits.REPLAY_RETENTION_S + 1) * SECOND_US

@@ -1,4 +1,4 @@
-"""Headers of a delivered dead letter with its origin and cause (C13).
+"""Headers that the broker adds: a dead letter's origin and cause (C13), a rewound batch (S14).
 
 Invariant: only the broker sets these headers; a publisher's headers of the same names are dropped.
 """
@@ -27,26 +27,31 @@ FIRST_QUEUE: Final = "ackq-dead-first-queue"
 COUNT: Final = "ackq-dead-count"
 SESSION: Final = "ackq-dead-session"
 BATCH: Final = "ackq-dead-batch"
+REWOUND: Final = "ackq-rewound"
 
 _NAMES: Final = pa.array(
-    (QUEUE, POSITION, CAUSE, REASON, DELIVERIES, AT, FIRST_QUEUE, COUNT, SESSION, BATCH)
+    (QUEUE, POSITION, CAUSE, REASON, DELIVERIES, AT, FIRST_QUEUE, COUNT, SESSION, BATCH, REWOUND)
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _Int64s = npt.NDArray[np.int64]
 
 
-def with_dead_letter_headers(part: block.Block, origin: Origin) -> block.Block:
-    """Adds the headers of their origin to rows, and removes the expiry that dead-lettering clears.
+def with_broker_headers(part: block.Block, origin: Origin | None, rewound: int) -> block.Block:
+    """Adds headers to rows, and removes their expiry, which dead-lettering and a rewind clear.
 
     Args:
         part: Rows of a stored block; row i has the i-th position and delivery count of `origin`.
-        origin: The origin of all rows.
+        origin: The origin of all rows; None: they are no dead letters.
+        rewound: As in `Piece`.
     """
     header, batch = part
+    more = _headers_of(origin, batch.num_rows) if origin is not None else {}
+    if rewound:
+        more[REWOUND] = pa.repeat(pa.scalar(str(rewound - 1)), batch.num_rows)
     headers = batch.column("headers") if header.columns >> pb.COLUMN_HEADERS & 1 else None
     arrays: dict[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
-    arrays["headers"] = _extended(headers, _headers_of(origin, batch.num_rows), batch.num_rows)
+    arrays["headers"] = _extended(headers, more, batch.num_rows)
     changed = pb.BlockHeader()
     changed.CopyFrom(header)
     changed.columns = header.columns & ~(1 << pb.COLUMN_EXPIRES_AT) | 1 << pb.COLUMN_HEADERS

@@ -8,7 +8,7 @@ import pyarrow as pa
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns
 from ackq_broker.core.commands import Origin, Piece, Run
-from ackq_broker.service.blocks.dead_letter_headers import with_dead_letter_headers
+from ackq_broker.service.blocks.broker_headers import with_broker_headers
 from ackq_broker.service.blocks.frames import FrameBuilder
 from tests.fakes.blocks import decoded, encoded, rows
 
@@ -38,7 +38,7 @@ def headers_of(part):
 
 def test_headers_name_the_origin():
     """C13: headers of a dead letter name queue, position, cause, reason, counts and time."""
-    part = with_dead_letter_headers(decoded(body=[b"a", b"b"]), origin(2))
+    part = with_broker_headers(decoded(body=[b"a", b"b"]), origin(2), 0)
     assert headers_of(part) == [
         {
             "ackq-dead-queue": "work",
@@ -57,7 +57,7 @@ def test_headers_name_the_origin():
 def test_own_headers_stay_and_forged_ones_go():
     """C13: a publisher's own headers come first; its headers under reserved names are removed."""
     own = [[("k", "v"), ("ackq-dead-queue", "forged")], [], [("x", "1"), ("y", "2")]]
-    part = with_dead_letter_headers(decoded(body=[b"a", b"b", b"c"], headers=own), origin(3))
+    part = with_broker_headers(decoded(body=[b"a", b"b", b"c"], headers=own), origin(3), 0)
     found = part.batch.column("headers").to_pylist()
     assert [entries[: len(entries) - 8] for entries in found] == [
         [("k", "v")],
@@ -73,14 +73,14 @@ def test_sliced_and_null_headers():
     array = pa.array([[("a", "0")], None, [("b", "1")], [("c", "2")]], columns.HEADERS)
     batch = pa.record_batch([array], schema=schema).slice(1, 2)
     header = pb.BlockHeader(columns=columns.bits(("headers",)), rows=2)
-    part = with_dead_letter_headers(block.Block(header, batch), origin(2))
+    part = with_broker_headers(block.Block(header, batch), origin(2), 0)
     assert [len(entries) for entries in part.batch.column("headers").to_pylist()] == [8, 9]
     assert headers_of(part)[1]["b"] == "1"
 
 
 def test_the_expiry_is_cleared():
     """C13: a dead letter has no expiry; its other columns stay."""
-    part = with_dead_letter_headers(decoded(body=[b"a"], expires_at=[SOON]), origin(1))
+    part = with_broker_headers(decoded(body=[b"a"], expires_at=[SOON]), origin(1), 0)
     assert part.batch.schema.names == ["body", "headers"]
     assert part.header.columns == columns.bits(("body", "headers"))
 
