@@ -18,6 +18,9 @@ LONG: Final[dict[str, frozenset[str]]] = {
         ("test_the_ledger_finds_the_rule_missing",)
     ),
     "tests/crash/network/test_spark.py": frozenset(("test_a_query_loses_and_doubles_nothing",)),
+    "tests/crash/test_rewinds.py": frozenset(
+        ("test_each_message_arrives_once_more_for_each_rewind",)
+    ),
     "tests/crash/test_edges.py": frozenset(("test_every_message_arrives_once_from_three_edges",)),
     "tests/crash/test_kill9.py": frozenset(
         (

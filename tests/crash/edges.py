@@ -38,20 +38,22 @@ DRAIN_S = 600
 class Publishing(threading.Thread):
     """Publishes to one edge unless `paused` is set; in the end each message has its confirm."""
 
-    def __init__(self, edge, endpoint, pause_s):
+    def __init__(self, edge, endpoint, pause_s, queue="in"):
         super().__init__(daemon=True)
-        self.edge, self.endpoint, self.pause_s = edge, endpoint, pause_s
-        self.ended, self.paused = threading.Event(), threading.Event()
+        self.edge, self.endpoint, self.pause_s, self.queue = edge, endpoint, pause_s, queue
+        self.ended, self.paused, self.quiet = (threading.Event() for _ in range(3))
         self.names, self.failure, self.confirmed = [], None, 0
 
     def run(self):
         try:
             answers = []
             with Publisher(
-                self.endpoint, routing_key="in", mandatory=True, retry_total_ms=None
+                self.endpoint, routing_key=self.queue, mandatory=True, retry_total_ms=None
             ) as publisher:
                 while not self.ended.wait(self.pause_s):
                     if self.paused.is_set():
+                        publisher.flush(120)
+                        self.quiet.set()
                         continue
                     first = len(self.names) + 1
                     names = [f"{self.edge}-{number:07d}" for number in range(first, first + FRAME)]
@@ -61,6 +63,14 @@ class Publishing(threading.Thread):
                 self.confirmed = sum(answer.result(0) for answer in answers)
         except BaseException as error:  # noqa: BLE001 - the main thread reports it
             self.failure = error
+            self.quiet.set()
+
+    def pause(self):
+        """Stops publishing; each message has its confirm."""
+        self.quiet.clear()
+        self.paused.set()
+        self.quiet.wait()
+        assert self.failure is None, self.failure
 
 
 class Run:
@@ -161,8 +171,7 @@ class Run:
         self.end_driver()
         if len(self.named) == 3:
             for publishing in self.publishings:
-                publishing.paused.set()
-            time.sleep(1)  # the last frame is on its way
+                publishing.pause()
             self.drain()
             self.named = [0, 1]
         else:

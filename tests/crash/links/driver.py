@@ -20,12 +20,16 @@ class DriverProcess:
         to_table: Queues that go to a Delta table each.
         to_queue: Queues that go to another queue each, as pairs.
         id_of_body: Whether a message's body becomes its id.
+        retain: Each query has a session of its queue's name, which retains all that it accepts; a
+            new checkpoint reads that again.
 
     Attributes:
         ended: The reason of each end that was no kill.
     """
 
-    def __init__(self, folder, endpoint, *, to_table=(), to_queue=(), id_of_body=False):
+    def __init__(
+        self, folder, endpoint, *, to_table=(), to_queue=(), id_of_body=False, retain=False
+    ):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._queues = [*to_table, *(queue for queue, _ in to_queue)]
@@ -35,6 +39,7 @@ class DriverProcess:
         for queue, target in to_queue:
             self._arguments += ["--to-queue", f"{queue}:{target}"]
         self._arguments += ["--id-of-body"] if id_of_body else []
+        self._arguments += ["--retain"] if retain else []
         self._process = None
         self._runs = 0
         self._before = {}
@@ -58,6 +63,11 @@ class DriverProcess:
                     "SPARK_LOCAL_DIRS": str(self.folder / "local"),
                 },
             )
+
+    @property
+    def pid(self):
+        """The process id of the driver."""
+        return self._process.pid
 
     @property
     def working(self):

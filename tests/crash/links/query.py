@@ -24,6 +24,7 @@ def arguments():
     parser.add_argument("--to-table", action="append", default=[], metavar="QUEUE")
     parser.add_argument("--to-queue", action="append", default=[], metavar="QUEUE:TARGET")
     parser.add_argument("--id-of-body", action="store_true", help="a message's body is its id")
+    parser.add_argument("--retain", action="store_true", help="sessions that can be read again")
     return parser.parse_args()
 
 
@@ -39,6 +40,8 @@ def start_query(spark, args, queue, target=None):
     source = spark.readStream.format("ackq").options(
         endpoint=args.endpoint, queue=queue, maxMessagesPerTrigger="500"
     )
+    if args.retain:
+        source = source.options(session=queue, retain="12h", startFrom="earliest")
     name = "cast(body as string) as message_id" if args.id_of_body else "message_id"
     rows = source.load().selectExpr(name, "body")
     writer = rows.writeStream.format("delta" if target is None else "ackq")
