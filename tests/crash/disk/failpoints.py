@@ -23,7 +23,8 @@ from ackq.errors import AckqError, BrokerUnavailableError
 from ackq_broker import embedded
 from ackq_broker.journal import POINTS
 from tests.crash.consuming import PATIENT_MS, Actor, Run
-from tests.crash.harness import fill, ids, in_queue
+from tests.crash.harness import fill, ids, in_queue, messages
+from tests.wire.links.accepting import COLUMNS, Accepting, rows_of
 
 SMALL_FILES = Path(__file__).with_name("small_files")
 # Points before there is a journal; the broker gets a directory whose parent exists.
@@ -44,6 +45,8 @@ LOOK_S = 0.1
 OFTEN = ("write_segment", "sync_data_segment", "write_transient")
 KILLED = "killed by SIGKILL"
 BACKUP_EVERY = 5
+# Payload bytes of accepted messages that a session retains: three batches, and some.
+RETAINED = 15_000
 
 
 def environment(folder, failpoint=""):
@@ -79,6 +82,35 @@ class Operating(Actor):
                         # It would keep the segments that it shares from being overwritten.
                         shutil.rmtree(admin.backup(f"b-{turn}").directory)
                         self.ledger.figures["backups"] += 1
+
+
+class Retaining(Actor):
+    """Accepts batches of a session that retains some, and reads these again (S13)."""
+
+    def act(self):
+        read = Accepting(self.relay.endpoint, "retained", retain_bytes=RETAINED)
+        patient = {"routing_key": "retained", "retry_total_ms": PATIENT_MS}
+        with Admin(self.relay.endpoint) as admin, Publisher(self.relay.endpoint, **patient) as out:
+            while not self.run_.stopping.wait(0.2):
+                first = len(read.rows) + 1
+                out.publish_batch(messages(ids(first, first + 19), 200)).result()
+                read.step()
+                self._look_back(admin, self.rng.choice(read.batches[-3:-1] or [()]))
+
+    def _look_back(self, admin, batch=()):
+        with suppress(BrokerUnavailableError):
+            if batch:
+                session, incarnation, after, last, rows = batch
+                found = admin.browse_lease(
+                    session,
+                    first_tag=after + 1,
+                    last_tag=last,
+                    columns=COLUMNS,
+                    incarnation=incarnation,
+                )
+                if rows_of(found) != rows:
+                    self.ledger.report(f"batch ({after}, {last}] is not as it was")
+                self.ledger.figures["retained batches read"] += 1
 
 
 class Deaths:
@@ -168,7 +200,9 @@ def deaths_at_birth(folder):
 def crash(folder, seed, points):
     """A run of kills at those points; returns (violations, the ledger)."""
     with embedded(folder / "data", env=environment(folder)) as broker:
-        run = Run(broker, seed, partial(Deaths, folder, points), (Operating,))
+        with Admin(broker.endpoint) as admin:
+            admin.declare_queue("retained")
+        run = Run(broker, seed, partial(Deaths, folder, points), (Operating, Retaining))
         return run.go(0), run.ledger
 
 

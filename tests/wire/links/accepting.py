@@ -17,19 +17,24 @@ class Accepting:
     Args:
         endpoint: The edge, which may be killed meanwhile.
         queue: Its queue.
+        retain_bytes: How much of what it accepted stays readable.
 
     Attributes:
         rows: The rows it took, as (message_id, body), in order.
+        batches: Its batches, as (session, incarnation, tag before, last tag, rows), the last one
+            not yet accepted.
     """
 
-    def __init__(self, endpoint, queue="q"):
+    def __init__(self, endpoint, queue="q", *, retain_bytes=0):
         self._session = Session(endpoint, retry_total_ms=PATIENT_MS)
         self._queue = queue
         self._holder = client.holder("accepting")
         self._query = uuid.uuid4().hex
         self._offset = ("", "", 0)  # session, incarnation, tag
         self._batch = 0
+        self._retain_bytes = retain_bytes
         self.rows = []
+        self.batches = []
 
     @property
     def ids(self):
@@ -56,8 +61,9 @@ class Accepting:
                 batch_id=self._batch,
                 key=fetch_key(self._holder.token, incarnation, epoch),
             )
-            for batch in self._session.fetch(request, COLUMNS):
-                self.rows += zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            rows = rows_of(self._session.fetch(request, COLUMNS))
+            self.rows += rows
+            self.batches.append((name, incarnation, tag, end, rows))
         self._offset = offset
         return end - tag
 
@@ -72,6 +78,13 @@ class Accepting:
                 start_tag=tag,
                 max_messages=most,
                 wait_ms=wait_ms,
+                retain_bytes=self._retain_bytes,
             )
         )
         return (answer.session, answer.incarnation, answer.end_tag), answer.epoch
+
+
+def rows_of(batches):
+    """The rows of Arrow batches."""
+    columns = ([column.to_pylist() for column in batch.columns] for batch in batches)
+    return [row for each in columns for row in zip(*each, strict=True)]
