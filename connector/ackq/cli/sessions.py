@@ -246,7 +246,8 @@ def release(
 
     The messages are delivered again, to the next reader. If the query's sink already has them, a
     new checkpoint writes them twice: first let the query run with its old checkpoint until the
-    session holds nothing. Without --tags, release only a session that no query will resume.
+    session holds nothing. Without --tags, release only a session that no query will resume: what it
+    retains can then no longer be read, or rewound.
 
     A finished session is one of a query without the option `session` that holds no messages and
     whose query was last heard of over a day ago. A query that comes back with its checkpoint after
@@ -313,6 +314,8 @@ def rewind(
     done = "would be ready again" if dry_run else "ready again"
     since = f", from batch {found.first_batch} on" if found.first_batch >= 0 else ""
     text = f"session '{name}': {count(found.messages, 'message')} {done}{since}"
+    if not found.batches:
+        text = f"session '{name}': no batch was accepted from there on"
     target.answer({"session": name, **as_dict(found)}, text)
 
 

@@ -42,8 +42,8 @@ def rewind(state: State, command: commands.RewindSession, now_us: int) -> Decisi
     if session.lease is not None:
         raise _refused(
             session,
-            f"the tags {session.floor + 1} to {session.end} are leased. Let its query finish that "
-            f"batch, or put it back with `ackq session release {session.name}`",
+            f"the tags {session.floor + 1} to {session.end} are leased. Let its query accept that "
+            "batch, with trigger availableNow; or start it with a new checkpoint and startFrom",
         )
     leases = _from(session, command.rewind)
     messages = _messages(state, session, leases, command.rewind, command.with_rejected)
