@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from ackq import limits
@@ -38,6 +39,7 @@ from ackq_broker.core.sessions.holder import (
     find_session,
     forgotten,
     standing,
+    unchanged,
 )
 from ackq_broker.core.sessions.lease import (
     Positions,
@@ -226,18 +228,12 @@ def attach(state: State, command: commands.Attach, now_us: int) -> Decision:
     lease = checkpoint.replayed(session, command.start_tag, command.end_tag)
     holder, epoch = claim(session, command.holder, now_us)
     resumed = timeout.resume(state, session, now_us)
-    record = records.SessionAdvanced(
-        session=session.name,
+    record = replace(
+        unchanged(session, now_us),
         epoch=epoch,
         holder=holder,
-        queue_ids=session.queue_ids,
-        at_us=now_us,
         resumed=resumed.taken,
         holes=resumed.holes,
-        queue_pattern=session.queue_pattern,
-        timeout_ms=session.timeout_ms,
-        retain_ms=session.retain_ms,
-        retain_bytes=session.retain_bytes,
     )
     parts = lease.segments if lease is not None else ()
     reply = Attached(

@@ -9,7 +9,7 @@ from ackq.errors import (
     FencedError,
     SessionNotFoundError,
 )
-from ackq_broker.core import history
+from ackq_broker.core import history, records
 from ackq_broker.core.checks import utc
 from ackq_broker.core.fields import Holder
 from ackq_broker.core.holders import already_held, holder_fields, holder_text
@@ -27,6 +27,21 @@ def session_named(state: State, name: str) -> Session:
             f"There is no session '{name}'. See `ackq session list`.", session=name
         )
     return session
+
+
+def unchanged(session: Session, now_us: int) -> records.SessionAdvanced:
+    """A record that changes nothing of a session, to be completed."""
+    return records.SessionAdvanced(
+        session=session.name,
+        epoch=session.epoch,
+        holder=session.holder,
+        queue_ids=session.queue_ids,
+        at_us=now_us,
+        queue_pattern=session.queue_pattern,
+        timeout_ms=session.timeout_ms,
+        retain_ms=session.retain_ms,
+        retain_bytes=session.retain_bytes,
+    )
 
 
 def find_session(state: State, name: str, incarnation: str) -> Session:

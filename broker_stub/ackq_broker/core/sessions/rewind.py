@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from ackq.errors import PreconditionFailedError
-from ackq_broker.core import commands, fields, records
+from ackq_broker.core import commands, fields
 from ackq_broker.core.checks import plural, utc
 from ackq_broker.core.commands import Decision, RewoundSession
-from ackq_broker.core.sessions.holder import session_named
+from ackq_broker.core.sessions.holder import session_named, unchanged
 from ackq_broker.core.sessions.lease import Positions, remember_deliveries
 from ackq_broker.core.state.state import Lease, Session, State
 
@@ -54,19 +54,7 @@ def rewind(state: State, command: commands.RewindSession, now_us: int) -> Decisi
     )
     if command.dry_run or not messages:
         return Decision(reply=reply)
-    record = records.SessionAdvanced(
-        session=session.name,
-        epoch=session.epoch,
-        holder=session.holder,
-        queue_ids=session.queue_ids,
-        at_us=now_us,
-        queue_pattern=session.queue_pattern,
-        timeout_ms=session.timeout_ms,
-        retain_ms=session.retain_ms,
-        retain_bytes=session.retain_bytes,
-        rewound=messages,
-    )
-    return Decision((record,), reply)
+    return Decision((replace(unchanged(session, now_us), rewound=messages),), reply)
 
 
 def at_opening(
