@@ -26,6 +26,7 @@ class FakeJournal:
         self.unsynced_limit = limits.MAX_UNSYNCED_BYTES
         self.snapshot_due = False
         self.has_garbage = False
+        self.snapshot_under_way = False
         self.snapshots = []
 
     def append(self, entries, *, lone=False):

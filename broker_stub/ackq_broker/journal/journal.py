@@ -341,6 +341,11 @@ class Journal:
         return 0 if self._compactor.busy else len(self._compactor.deletable())
 
     @property
+    def snapshot_under_way(self) -> bool:
+        """Whether a snapshot is being written, or segments are compacted after it."""
+        return self._compactor.busy
+
+    @property
     def snapshot_due(self) -> bool:
         """Whether a snapshot would spare a restart enough bytes or records, or free enough bytes.
 

@@ -1,5 +1,6 @@
 """Faults of real file systems under a broker process: see `tests.crash.disk.volumes`."""
 
+import shutil
 import threading
 import time
 from collections import Counter
@@ -26,6 +27,7 @@ from tests.crash.disk.volumes import MIB, Volume, drop_cache
 from tests.crash.harness import ids, in_queue, messages
 from tests.eventually import SOON_S, eventually
 from tests.fakes.raw_client import Client, refused_with
+from tests.wire.links.accepting import COLUMNS, Accepting, rows_of
 
 pytestmark = pytest.mark.crash
 
@@ -166,6 +168,35 @@ def test_a_disk_that_others_fill(tmp_path):
                 # blocked.
                 with pytest.raises(DiskFullError):
                     out.flush()
+    finally:
+        volumes.run("umount", data)
+
+
+def test_retention_gives_way_to_publishers(tmp_path):
+    """S13, P8: 20 MiB are accepted and retained on a disk of 10, and no publisher is blocked."""
+    data = tmp_path / "data"
+    volumes.mount_tmpfs(data, 2 * SMALL_BYTES)
+    try:
+        with (
+            embedded(data, env=environment(tmp_path)) as broker,
+            Publisher(broker.endpoint, routing_key="in") as out,
+            Admin(broker.endpoint) as admin,
+        ):
+            admin.declare_queue("in")
+            read = Accepting(broker.endpoint, "in", retain_bytes=1 << 40)
+            log = broker.log_file.read_text
+            while len(read.rows) * 1000 < 4 * SMALL_BYTES:
+                # The broker looks at its disk once a second.
+                free = lambda: shutil.disk_usage(data).free  # noqa: E731
+                eventually("room", free, lambda room: room > 2 * MIB)
+                first = len(read.rows) + 1
+                out.publish_batch(messages(ids(first, first + 99), 1000)).result(SOON_S)
+                read.step()
+            assert "can no longer be read" in log()
+            assert "only serves requests that drain it" not in log()
+            session, incarnation, after, last, rows = read.batches[-3]
+            tags = {"first_tag": after + 1, "last_tag": last, "incarnation": incarnation}
+            assert rows_of(admin.browse_lease(session, columns=COLUMNS, **tags)) == rows
     finally:
         volumes.run("umount", data)
 

@@ -39,8 +39,9 @@ _log = logging.getLogger(__name__)
 
 _NO_TAG: Final = 1 << 62
 # S13: retention gives way below so many times the disk reserve, and not again for this time, in
-# which segments are freed.
-_RESERVES: Final = 2
+# which segments are freed; or, with less than `_URGENT` times it, until a snapshot freed some.
+_RESERVES: Final = 3
+_URGENT: Final = 2
 _GIVE_WAY_S: Final = 10.0
 # Sessions that are listed between two turns of the event loop.
 _SLICE: Final = 200
@@ -324,7 +325,9 @@ class SessionsService:
         """Ends the oldest retained batches while the disk is close to its reserve (S13)."""
         disk, now_s = self._engine.disk_alarm, asyncio.get_running_loop().time()
         missing = _RESERVES * disk.reserve_bytes - disk.free_bytes
-        if missing <= 0 or now_s < self._gave_way_s + _GIVE_WAY_S:
+        urgent = disk.free_bytes < _URGENT * disk.reserve_bytes
+        early = not urgent and now_s < self._gave_way_s + _GIVE_WAY_S
+        if missing <= 0 or early or self._engine.journal.snapshot_under_way:
             return
         ended: commands.GaveWay = self._engine.decide(commands.GiveWay(missing)).reply
         if not ended.batches:
