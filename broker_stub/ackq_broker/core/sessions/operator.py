@@ -135,7 +135,7 @@ def _remove_rejected(
         queue = state.queues.get(segment.queue_id)
         positions = segment.at(tags)
         if queue is not None and session.detached:
-            positions = queue.timely(positions & queue.ready, now_us)
+            positions = queue.timely(queue.still_ready(positions), now_us)
         if queue is not None and positions:
             redelivery.plan_outcome(state, plan, queue, positions, rejection)
             found |= segment.tags(positions)

@@ -78,7 +78,9 @@ def resume(state: State, session: Session, now_us: int) -> Resumed:
     for segment in lease.segments:
         queue = state.queues.get(segment.queue_id)
         waiting = segment.present(lease.holes)
-        again = queue.timely(waiting & queue.ready, now_us) if queue is not None else BitMap64()
+        again = BitMap64()
+        if queue is not None:
+            again = queue.timely(queue.still_ready(waiting), now_us)
         if again:
             taken.append(QueuePositions(segment.queue_id, again))
         for reason, positions in _gone(queue, waiting - again).items():

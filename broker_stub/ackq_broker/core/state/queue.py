@@ -452,6 +452,13 @@ class Queue:
         """S5: watches positions that a detached session has tags for but no longer holds."""
         self.watched |= positions
 
+    def still_ready(self, positions: BitMap64) -> BitMap64:
+        """S5: the watched positions among these that are ready and never left the queue.
+
+        One that another reader accepted may be ready again by a rewind (S14).
+        """
+        return (positions & self.ready) - BitMap64.union(BitMap64(), *self.departed.values())
+
     def unwatch(self, positions: BitMap64) -> None:
         """S5: stops watching positions, as no session has tags for them without holding them."""
         self.watched -= positions
@@ -535,7 +542,7 @@ class Queue:
             assert known.positions().issubset(everything)
         for departed in self.departed.values():
             assert departed.issubset(self.watched)
-            assert departed.isdisjoint(self.present)
+            assert departed.isdisjoint(self.present - self.rewound.positions())
         assert self.late.issubset(self.present)
         assert self.transient_rows.issubset(everything)
 

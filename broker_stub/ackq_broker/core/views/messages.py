@@ -68,8 +68,10 @@ def lease_pieces(
     if session.detached:
         for segment in lease.segments:
             queue = state.queues.get(segment.queue_id)
-            ready = queue.ready if queue is not None else BitMap64()
-            holes = holes | segment.tags(segment.positions - ready)
+            left = segment.positions
+            if queue is not None:
+                left = left - queue.still_ready(left)
+            holes = holes | segment.tags(left)
     first = max(first_tag, lease.floor + 1)
     last = min(last_tag or session.end, session.end)
     if max_messages and first <= last:

@@ -7,6 +7,7 @@ import pytest
 from ackq.errors import PreconditionFailedError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import BOB, Harness, Reader, group
 from tests.unit.core.sessions.test_retention import HOUR_MS, again, labels, reader, run_batch
 
@@ -186,3 +187,19 @@ def test_the_end_of_retention_leaves_them(harness: Harness, reader: Reader) -> N
     reader.advance(12)
     harness.do(c.ReleaseSession("s"))
     assert harness.info("q").ready == 0
+
+
+def test_a_session_that_timed_out_does_not_take_them(harness: Harness, reader: Reader) -> None:
+    """S14, S5: what another session accepted is a hole of the old lease, also after a rewind."""
+    other = harness.open("q", session="other", session_timeout_ms=1000)
+    harness.publish_to("q", 2)
+    other.advance(0)
+    other.detach()
+    reader.advance(0)
+    reader.advance(2)
+    assert rewind(harness).messages == 2
+    assert views.lease_pieces(harness.core.state, "other") == []
+    other.advance(0)
+    assert other.fetch(0, 2) == []
+    assert other.info().holes == 2
+    assert harness.ready("q") == 2
