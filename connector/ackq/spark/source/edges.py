@@ -82,6 +82,9 @@ class Edges:
             BrokerUnavailableError: An edge does not answer; with `onEdgeAway=skip`, none does.
             AckqError: As `SessionDriver.advance`.
         """
+        if not start.is_opening:
+            # An edge that joins a checkpoint reads its queue.
+            self._options = replace(self._options, start_from=None)
         places = dict(start.places)
         self._remove(places)
         ends = places

@@ -21,7 +21,7 @@ from ackq.spark.options.options import (
     SplitOptions,
 )
 from ackq.spark.options.table import OPTIONS, Use, check
-from ackq.spark.options.values import Guarantee
+from ackq.spark.options.values import Guarantee, StartFrom
 
 BASE = {"endpoint": "broker:7070", "queue": "orders"}
 BROKER = Broker("broker:7070")
@@ -74,6 +74,19 @@ to_batch = partial(options.sink, use=Use.BATCH)
             options.source,
             {"retain": "24h", "retainBytes": "50g"},
             replace(SOURCE, retain_ms=86_400_000, retain_bytes=50 << 30),
+        ),
+        # S14: where a new query begins in that.
+        *(
+            (
+                options.source,
+                {"session": "s", "startFrom": text},
+                replace(SOURCE, session="s", start_from=StartFrom(*begin)),
+            )
+            for text, begin in (
+                (" Earliest", ()),
+                ("0", (0,)),
+                ("1970-01-01T00:00:01Z", (None, 1_000_000)),
+            )
         ),
         (
             options.retained,
@@ -159,6 +172,8 @@ def test_what_options_mean(parse, given, expected):
         (options.browse, {"maxMessagesPerTrigger": "1"}, "has no use for it"),
         (options.browse, {"batch": "1"}, "batch is set without session"),
         (options.source, {"retain": "0s"}, "above 0"),
+        (options.source, {"startFrom": "earliest"}, "startFrom is set without session"),
+        (options.source, {"session": "s", "startFrom": "latest"}, "earliest, the number of a"),
         (options.retained, {"session": "s"}, "session and queue are both set"),
         (
             options.retained,

@@ -259,3 +259,13 @@ def test_errors_name_the_edge(make, world):
     world.answer(a=7, b=SessionNotFoundError("Session 's' is gone."))
     with pytest.raises(SessionNotFoundError, match="Edge b:1: Session 's' is gone"):
         make().latestOffset(at(a=5, b=20), MAX)
+
+
+@pytest.mark.parametrize(("start", "rewound"), [({"v": 1}, "ab"), (at(a=5), "")])
+def test_only_a_new_checkpoint_reads_again(make, world, start, rewound):
+    """S14, S12: with `startFrom` each edge rewinds at the opening, an added edge does not."""
+    world.answer(a=7, b=20)
+    make(session="s", startFrom="3").latestOffset(start, MAX)
+    asked = {host: world.at(host).asked[0] for host in "ab"}
+    assert [host for host in "ab" if asked[host].HasField("rewind")] == list(rewound)
+    assert not rewound or asked["b"].rewind == pb.RewindPoint(batch_id=3)
