@@ -41,6 +41,7 @@ LONG: Final[dict[str, frozenset[str]]] = {
             "test_examples_of_the_client_share_a_broker",
         )
     ),
+    "tests/e2e/test_pipeline.py": frozenset(("test_each_message_arrives_once",)),
     "tests/model/test_explorer.py": frozenset(
         (
             "test_nothing_is_lost_or_doubled[another consumer]",

@@ -57,7 +57,7 @@ USES = {
 }
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Programs whose own options are not checked here.
-OTHERS = {"export", "pip", "spark-submit", "spark-class", "mvn", "tar"}
+OTHERS = {"export", "pip", "spark-submit", "spark-class", "spark-pipelines", "mvn", "tar"}
 OTHERS |= {"nats-server", "artemis", "artemis-service", "mkdocs", "protoc"}
 
 
