@@ -36,6 +36,7 @@ SHARED = {
 APART = frozenset(
     (
         "tests/e2e/test_kit.py",
+        "tests/e2e/test_pipeline.py",
         "tests/spark/test_clusters.py",
         "tests/spark/test_delta.py",
         "tests/spark/test_idle.py",

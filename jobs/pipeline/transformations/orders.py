@@ -5,6 +5,9 @@ its table. Each order then goes to the queue `invoices`. Copy the project, decla
 `storage` and `orders.endpoint` in spark-pipeline.yml, and run in the copy
 
     spark-pipelines run --conf spark.sql.catalogImplementation=hive
+
+After a kill the same command goes on. With `--full-refresh-all` it fills all tables again, from
+what the queue's session retained (`startFrom`); the sink then writes every order again.
 """
 
 from pyspark import pipelines as dp
@@ -21,7 +24,7 @@ FITS = "order.id IS NOT NULL AND order.unfit IS NULL"
 def received() -> DataFrame:
     """The only reader of the queue; its session keeps its place and what it accepted."""
     reader = spark.readStream.format("ackq").options(endpoint=ENDPOINT, queue="orders")
-    reader = reader.options(session="orders-received", retain="24h")
+    reader = reader.options(session="orders-received", retain="24h", startFrom="earliest")
     return reader.schema("body BINARY, message_id STRING, published_at TIMESTAMP").load()
 
 
