@@ -11,7 +11,7 @@ from tests.eventually import eventually
 from tests.ports import free_ports
 
 START_S = 120
-_STOP_S = 30
+_STOP_S = 60
 # For the fastest start: no second compiler, one collector thread.
 _JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 USER, PASSWORD = "link", "secret"

@@ -56,7 +56,7 @@ def test_settled(peer, edge, inbound):
     accepting.step(10)  # accepts the previous ten
     eventually("the permits", lambda: info(edge).permitted, equals(10))
     assert link.stop() == 0
-    assert peer.ids == list(range(10, count))
+    eventually("the remote messages", lambda: peer.ids, equals(list(range(10, count))))
     link.start()
     finished(peer, edge, accepting, count)
     assert link.stop() == 0
@@ -171,9 +171,8 @@ def test_encrypted(artemis, edge, inbound, amqp1_authority):
 # --- rejections ---
 
 
-def rejecting(edge, numbers):
-    """Consumes all messages, rejects those with the given ids, and requeues the others."""
-    count = edge.ready
+def rejecting(edge, count, numbers):
+    """Consumes `count` messages, rejects those with the given ids, and requeues the others."""
     with Channel(edge.endpoint) as channel:
         consumer = channel.consume("q", mode="client", outcomes=["rejected"])
         for _ in range(count):
@@ -188,10 +187,10 @@ def test_what_is_rejected_here_is_rejected_there(artemis, edge, inbound):
     artemis.publish(range(6))
     link = inbound(artemis, on_reject="there")
     eventually("the messages", lambda: edge.ready, equals(6))
-    rejecting(edge, {1})
+    rejecting(edge, 6, {1})
     eventually("the dead letters", lambda: len(artemis.browse(DEAD_LETTERS)), equals(before + 1))
     link._process.send_signal(signal.SIGSTOP)  # it no longer reads permits
-    rejecting(edge, {4})
+    rejecting(edge, 5, {4})
     eventually("the rejections", lambda: info(edge).rejected, equals(2))
     link.kill()
     assert len(artemis.browse(DEAD_LETTERS)) == before + 1
@@ -200,7 +199,8 @@ def test_what_is_rejected_here_is_rejected_there(artemis, edge, inbound):
     assert link.stop() == 0
     dead = [int(each.id) for each in artemis.browse(DEAD_LETTERS)[before:]]
     assert dead == [1, 4]
-    assert artemis.ids == edge.ids == [0, 2, 3, 5]
+    assert edge.ids == [0, 2, 3, 5]
+    eventually("the remote messages", lambda: artemis.ids, equals(edge.ids))
 
 
 def refused(link, edge):
