@@ -30,10 +30,10 @@ _CONFIGURATION = """
 listen: 127.0.0.1:{port}
 server_name: {name}
 jetstream {{ store_dir: "{store}", max_file: 1G{sync} }}
-tls {{ cert_file: "{cert}", key_file: "{key}", timeout: 10 }}
+tls {{ cert_file: "{cert}", key_file: "{key}", timeout: {patience} }}
 allow_non_tls: true
 no_auth_user: nobody
-authorization {{ users = [
+authorization {{ timeout: {patience}, users = [
   {{ user: nobody, password: "" }}
   {{ user: link, password: "{password}" }}
   {denied}
@@ -79,6 +79,7 @@ class NatsServer:
                 key=identity.key,
                 password=PASSWORD,
                 denied=denied,
+                patience=START_S,
                 more=more,
                 sync=", sync_interval: always" if sync else "",
             )
