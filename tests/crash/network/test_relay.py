@@ -158,7 +158,7 @@ def test_an_older_connection_brings_its_bytes_after_a_newer_one(server, network)
     assert server.connections[0].came == b"ab"
     with connect(relay) as new:
         new.sendall(b"n" * 2_000)
-        server.wait(lambda made: made[0].ended == "end")
+        server.wait(lambda made: made[0].ended == "end" and len(made[1].came) == 2_000)
         assert server.connections[0].came == b"ablate"
         assert server.connections[1].came == b"n" * 2_000
 

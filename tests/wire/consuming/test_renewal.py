@@ -10,7 +10,7 @@ import pytest
 
 from ackq import errors
 from ackq.client import AsyncChannel, Channel
-from tests.eventually import eventually
+from tests.eventually import equals, eventually
 from tests.unit.client.threads import SOON_S, client_threads
 from tests.wire.consuming.test_client import left, publish
 
@@ -112,9 +112,9 @@ def test_what_was_accepted_and_answered_never_comes_again(broker, admin, relay, 
             else:
                 gone.add(number)
         trouble.over()
+        eventually("the renewals", lambda: len(told), equals(3))
     assert set(came) == set(range(MESSAGES))
     assert left(admin, orders) == (0, 0)
-    assert len(told) == 3
     assert all(each.redelivered <= 40 for each in told)
     assert client_threads() == []
 

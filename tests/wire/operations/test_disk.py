@@ -4,6 +4,7 @@ import mmap
 import re
 
 import pyarrow as pa
+import pytest
 
 from ackq import limits
 from ackq.client import Admin, Publisher, close_channels
@@ -47,6 +48,7 @@ def publish(endpoint, rows, *, kept_one_in):
     return kept
 
 
+@pytest.mark.timeout(1800)
 def test_a_purge_and_a_sparse_rest_give_the_disk_back(broker):
     """I6, Q4: an idle broker keeps at most 2.5 times the bytes of its live messages, and the last
     segment, also after `kill -9`; every remaining message is delivered as before.

@@ -25,8 +25,8 @@ from tests.fakes.raw_client import Client, delivered, publish_requests, refused,
 from tests.wire.in_process import broker_here
 from tests.wire.operations.processes import command, environment
 
-# For a machine that may be busy.
-LIMIT_S = 60
+# For a machine that may be busy: for a call, and for work that takes seconds on a quiet one.
+LIMIT_S, LONG_S = 60, 900
 MEMORY = limits.MIN_MEMORY_BYTES
 
 
@@ -139,6 +139,7 @@ def descriptors(broker, more):
         resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (hard, hard))
 
 
+@pytest.mark.timeout(2 * LONG_S)
 def test_a_journal_without_descriptors_waits(broker, own):
     """P8, I6: a journal that has no descriptor for a segment waits, and goes on later."""
     body = b"x" * (60 * limits.MIB)
@@ -148,7 +149,8 @@ def test_a_journal_without_descriptors_waits(broker, own):
             for number in range(1, count + 1):
                 stream.publish(number, body, routing_key="q")
             said = "waits for a file descriptor"
-            eventually("the wait", broker.log_file.read_text, lambda log: said in log)
+            log = broker.log_file.read_text
+            eventually("the wait", log, lambda text: said in text, within_s=LONG_S)
             assert broker.alive()
         assert stream.confirmed(count) == set(range(1, count + 1))
     assert own.queue().ready == count
@@ -222,12 +224,13 @@ def silent(endpoint):
 
 def test_silent_calls_are_ended(tmp_path, monkeypatch):
     """I6: a call of any method whose first request does not come is ended with a status."""
-    monkeypatch.setattr(limits, "FIRST_REQUEST_MS", 500)
+    # A call that is not silent has its request in time on a busy machine, too.
+    monkeypatch.setattr(limits, "FIRST_REQUEST_MS", 3_000)
 
     with broker_here(tmp_path) as endpoint:
         found = silent(endpoint)
     for code, details in found:
-        assert (code, "sent nothing for 500 ms" in details) == ("UNAVAILABLE", True)
+        assert (code, "sent nothing for 3000 ms" in details) == ("UNAVAILABLE", True)
 
 
 def test_streams_leave_room_for_calls(tmp_path, monkeypatch):
@@ -284,7 +287,7 @@ class Flood:
     def _run(self, client):
         try:
             requests = publish_requests(*self._frames)
-            for answer in client.publishing.Publish(requests, timeout=LIMIT_S):
+            for answer in client.publishing.Publish(requests, timeout=LONG_S):
                 self.confirmed += answer.header.HasField("confirm")
         except grpc.RpcError as error:
             self.ended.append(error.code().name)
@@ -309,6 +312,7 @@ def peak_bytes(pid):
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * limits.KIB
 
 
+@pytest.mark.timeout(2 * LONG_S)
 def test_many_streams_of_large_frames(tmp_path):
     """P14, I6: of 1.6 GB of frames at once memory holds what its limit allows; accepts go on."""
     with ackq_broker.embedded(
