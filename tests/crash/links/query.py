@@ -38,7 +38,7 @@ def start_spark(folder, *, delta):
 def start_query(spark, args, queue, target=None):
     """Starts the query of a queue: to another queue, or without one to its table."""
     source = spark.readStream.format("ackq").options(
-        endpoint=args.endpoint, queue=queue, maxMessagesPerTrigger="500"
+        endpoint=args.endpoint, queue=queue, maxMessagesPerTrigger="2000"
     )
     if args.retain:
         source = source.options(session=queue, retain="12h", startFrom="earliest")
