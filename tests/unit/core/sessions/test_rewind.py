@@ -84,6 +84,19 @@ def test_rejected_messages_on_demand(harness: Harness, reader: Reader) -> None:
     assert harness.ready("dead") == 1
 
 
+def test_rejected_after_a_rewind(harness: Harness, reader: Reader) -> None:
+    """S14: a rewound message that is rejected is a dead letter, and not accepted any more."""
+    run_batch(harness, reader, 1)
+    rewind(harness)
+    reader.advance(3)
+    reader.note(batch_id=2)
+    reader.say(group(Outcome.REJECTED, 5), owner=reader.owner(batch_id=2))
+    reader.advance(6)
+    harness.restart()
+    assert rewind(harness, with_rejected=True, dry_run=True) == (1, 2, 3)
+    assert rewind(harness) == (1, 2, 2)
+
+
 def test_rewound_messages_do_not_expire(harness: Harness, reader: Reader) -> None:
     """S14, Q3: neither at once, nor when their time comes; also after a restart."""
     harness.publish_to("q", 3, ttls_ms=[1000, 60_000, 0])
