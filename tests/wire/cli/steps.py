@@ -24,6 +24,8 @@ from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import TIMEOUT_S, Client, stage_requests
 from tests.fakes.raw_link import RawLink
 
+HOUR_MS = 3_600_000
+
 
 class Steps:
     """The steps of one transcript against a broker; what they opened ends with the block."""
@@ -35,6 +37,7 @@ class Steps:
         self._client = self._open.enter_context(Client(endpoint))
         self._stages, self._links, self._reporters = {}, {}, {}
         self._channels, self._held = {}, {}
+        self._sessions, self._queries = Session(endpoint), {}
 
     def __enter__(self):
         return self
@@ -56,6 +59,27 @@ class Steps:
         opening = {"session": name, "queues": [name], "holder": holder("test")}
         incarnation = session.advance(sessions_pb2.AdvanceRequest(**opening)).incarnation
         session.advance(sessions_pb2.AdvanceRequest(**opening, incarnation=incarnation))
+
+    def batch(self, number, name, *leased):
+        """Reads and accepts a batch of a query that retains; with `leased` it only leases one."""
+        if name not in self._queries:
+            fields = {
+                "session": name,
+                "queues": [name],
+                "holder": holder("test"),
+                "retain_ms": HOUR_MS,
+            }
+            opened = self._sessions.advance(sessions_pb2.AdvanceRequest(**fields))
+            self._queries[name] = fields | {"incarnation": opened.incarnation, "start_tag": 0}
+        fields = self._queries[name]
+        lease = self._sessions.advance(sessions_pb2.AdvanceRequest(**fields))
+        if not leased:
+            named = {"session": name, "incarnation": lease.incarnation, "epoch": lease.epoch}
+            named |= {"after_tag": fields["start_tag"], "last_tag": lease.end_tag}
+            request = sessions_pb2.FetchRequest(**named, batch_id=int(number), query_id="q")
+            list(self._sessions.fetch(request, ("body",), token=fields["holder"].token))
+            fields["start_tag"] = lease.end_tag
+            self._sessions.advance(sessions_pb2.AdvanceRequest(**fields))
 
     def hold(self, label, queue, count, *outcomes):
         """Receives messages on a channel with a label, and leaves them unacked."""

@@ -25,9 +25,10 @@ TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_commands_print_what_is_recorded(path, tmp_path, monkeypatch):
-    """P3, P7, P8, P13, C4, C7, C8, C13, C14, Q1-Q6, Q8, Q9, S5, S6, S8, K3, A10, L25, L26, M4, O7.
+    """P3, P7, P8, P13, C4, C7, C8, C13, C14, Q1-Q6, Q8, Q9, S5, S6, S8, S14, K3, A10, L25, L26, M4.
 
-    Each command prints what its transcript has. A transcript names the rules of its commands.
+    Also O7. Each command prints what its transcript has. A transcript names the rules of its
+    commands.
     """
     monkeypatch.chdir(tmp_path)
     recorded = path.read_text()

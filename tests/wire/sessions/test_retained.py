@@ -1,4 +1,4 @@
-"""Retained batches over the wire (S13): compaction, kills, a backup, and what is refused."""
+"""Retained batches over the wire (S13, S14): compaction, kills, a backup, and what is refused."""
 
 import shutil
 
@@ -29,10 +29,12 @@ def broker(tmp_path):
 class Query:
     """A query that retains its batches, and the rows of each as it read them."""
 
-    def __init__(self, endpoint, **retention):
+    def __init__(self, endpoint, query_id="query", **retention):
+        self._query_id = query_id
         self._endpoint = endpoint
         self._session = Session(endpoint)
         self._fields = {"session": "s", "queues": ["orders"], "holder": holder(), **retention}
+        self.holder = self._fields["holder"]
         self._fields["incarnation"] = self.advance(0).incarnation
         self._floor = 0
         self.rows = []
@@ -47,6 +49,10 @@ class Query:
         bodies = [b"%d-%d" % (number, row) for row in range(3)] + [bytes(BODY_BYTES)] * CHURN
         with Publisher(self._endpoint) as out:
             out.publish_batch(pa.table({"body": bodies, "routing_key": keys}))
+        self.read(number)
+
+    def read(self, number):
+        """Reads what is ready as a batch, and accepts it."""
         lease = self.advance(self._floor)
         request = pb.FetchRequest(
             session="s",
@@ -54,11 +60,11 @@ class Query:
             epoch=lease.epoch,
             after_tag=self._floor,
             last_tag=lease.end_tag,
-            query_id="query",
+            query_id=self._query_id,
             run_id="run",
             batch_id=number,
         )
-        read = self._session.fetch(request, ALL, token=self._fields["holder"].token)
+        read = self._session.fetch(request, ALL, token=self.holder.token)
         self.rows.append(pa.Table.from_batches(read).combine_chunks())
         self._floor = lease.end_tag
         self.advance(self._floor)
@@ -104,6 +110,51 @@ def test_retained_rows_are_the_same_for_ever(broker, tmp_path):
     shutil.copytree(backup.directory, tmp_path / "copy")
     with ackq_broker.embedded(tmp_path / "copy") as copy:
         assert same(copy.endpoint)
+
+
+def test_rewound_rows_come_again_once(broker, tmp_path):
+    """S14, S9, S13, Q7, O5: also after kill -9, compaction, and in a backup; and to an opening."""
+    with Admin(broker.endpoint) as admin:
+        for queue in ("orders", "churn"):
+            admin.declare_queue(queue)
+        query = Query(broker.endpoint, retain_ms=3_600_000)
+        for _ in range(3):
+            query.run_batch()
+        assert admin.rewind_session("s", batch=2, dry_run=True).messages == 6
+        assert admin.rewind_session("s", batch=2).messages == 6
+    broker.kill()
+    broker.restart()
+    query.run_batch()
+    old = query.rows[:3]
+
+    def check(table, *batches):
+        """The table has the rows of these old batches, with their headers."""
+        bodies = [body for number in batches for body in old[number - 1]["body"].to_pylist()]
+        assert table["body"].to_pylist()[: len(bodies)] == bodies
+        assert all(table["redelivered"].to_pylist()[: len(bodies)])
+        return [dict(each or ()).get("ackq-rewound") for each in table["headers"].to_pylist()]
+
+    assert check(query.rows[3], 2, 3) == [*("2",) * 3, *("3",) * 3, *(None,) * 3]
+    with Admin(broker.endpoint) as admin:
+        for _ in range(8):
+            query.run_batch()
+            admin.purge_queue("churn")
+
+        def segments():
+            return sum(1 for _ in broker.data_dir.glob("journal-*.seg"))
+
+        full = 12 * CHURN * BODY_BYTES // (16 << 20)
+        eventually("compaction", lambda: segments() < full, every_s=0.05)
+        assert [again(broker.endpoint, number) for number in range(1, 13)] == query.rows
+        admin.rewind_session("s", batch=12)
+        backup = admin.backup("one")
+    shutil.copytree(backup.directory, tmp_path / "copy")
+    with ackq_broker.embedded(tmp_path / "copy") as copy:
+        assert [again(copy.endpoint, number) for number in range(1, 13)] == query.rows
+        anew = Query(copy.endpoint, "anew", rewind=pb.RewindPoint(batch_id=4), holder=query.holder)
+        anew.read(1)
+        assert check(anew.rows[0], 2, 3)[:6] == ["4"] * 6
+        assert anew.rows[0].num_rows == 9 + 8 * 3
 
 
 def test_what_is_not_retained_is_refused(broker):
