@@ -342,7 +342,7 @@ class Pair:
     def _agree(self, step: object) -> None:
         """Waits until both brokers' answers, deliveries and ready counts agree, twice in a row."""
         try:
-            eventually("agreement", self._settled_down, within_s=30, every_s=0.01)
+            eventually("agreement", self._settled_down, every_s=0.01)
         except AssertionError:
             one, other = ((side.seen[-12:], side.ready()) for side in self._sides)
             raise AssertionError(f"after {step}:\n{one}\n{other}") from None

@@ -29,6 +29,7 @@ from tests.crash.links.table import TableRows, table_folder
 from tests.eventually import eventually
 from tests.fakes.relay import Relay
 from tests.wire.brokers.rabbitmq_cluster import RabbitMqCluster
+from tests.wire.brokers.rabbitmq_server import parameters
 from tests.wire.links.conftest import LinkProcess
 
 QUEUE, HERE = "ledger", "q"
@@ -137,9 +138,7 @@ class Transfer:
         return nodes[(nodes.index(node) + 1) % len(nodes)]
 
     def _left(self):
-        with pika.BlockingConnection(
-            pika.ConnectionParameters("127.0.0.1", self.leader.port)
-        ) as connection:
+        with pika.BlockingConnection(parameters(self.leader.port)) as connection:
             found = connection.channel().queue_declare(QUEUE, passive=True)
         return found.method.message_count
 

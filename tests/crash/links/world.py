@@ -12,7 +12,7 @@ from tests.crash.links.queue_ledger import SPARK, Combination, QueueLedger
 from tests.crash.links.sides import AcceptingSide, Publishing, SparkSide
 from tests.crash.links.summary import COUNTS
 from tests.crash.links.table import TableRows, table_folder
-from tests.wire.brokers.rabbitmq_server import RabbitMqServer
+from tests.wire.brokers.rabbitmq_server import RabbitMqServer, parameters
 
 TWELVE = tuple(
     Combination(*each)
@@ -82,9 +82,7 @@ class World(FaultRun):
 
     def connect(self):
         """A direct connection to RabbitMQ, not over the relay."""
-        return pika.BlockingConnection(
-            pika.ConnectionParameters("127.0.0.1", self.rabbit.port, heartbeat=600)
-        )
+        return pika.BlockingConnection(parameters(self.rabbit.port, heartbeat=600))
 
     @property
     def accepted(self):

@@ -27,6 +27,7 @@ from tests.wire.brokers.dialect import (
     Publisher,
     Refused,
 )
+from tests.wire.brokers.rabbitmq_server import parameters
 from tests.wire.brokers.streams import (
     TIMEOUT_S,
     Answers,
@@ -58,9 +59,7 @@ class AmqpConnection(Connection):
         self._opened: Future[None] = Future()
         self.on_blocked: list[Callable[[Any], None]] = []
         self._connection = pika.SelectConnection(
-            pika.ConnectionParameters(
-                "127.0.0.1", relay.port, heartbeat=heartbeat_s, socket_timeout=TIMEOUT_S
-            ),
+            parameters(relay.port, heartbeat=heartbeat_s),
             on_open_callback=lambda _: self._opened.set_result(None),
             on_open_error_callback=lambda _, error: self._opened.set_exception(Cut(repr(error))),
             on_close_callback=lambda connection, _: connection.ioloop.stop(),

@@ -13,7 +13,7 @@ from typing import Final, Self
 import pika
 
 from tests.eventually import eventually
-from tests.wire.brokers.rabbitmq_server import RabbitMqServer
+from tests.wire.brokers.rabbitmq_server import RabbitMqServer, parameters
 
 NODES: Final = 3
 _FORM_S: Final = 240.0
@@ -58,9 +58,7 @@ class RabbitMqCluster:
 
     def declare_quorum(self, queue: str, leader: RabbitMqServer) -> None:
         """Declares a quorum queue with a member on each node, led by the given node."""
-        with pika.BlockingConnection(
-            pika.ConnectionParameters("127.0.0.1", leader.port)
-        ) as connection:
+        with pika.BlockingConnection(parameters(leader.port)) as connection:
             connection.channel().queue_declare(
                 queue,
                 durable=True,

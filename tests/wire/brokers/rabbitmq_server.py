@@ -12,7 +12,9 @@ import signal
 import socket
 import subprocess
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+import pika
 
 from tests.eventually import eventually
 from tests.ports import free_ports
@@ -22,6 +24,9 @@ _SCRIPTS = Path("/usr/lib/rabbitmq/bin")
 REMEDY = "apt-get install rabbitmq-server"
 _START_S = 180.0
 _STOP_S = 60.0
+# A node waits for a client's login in milliseconds, a client for the node in seconds.
+_LOGIN = "handshake_timeout = 60000\n"
+_CONNECT_S = 60.0
 
 
 def missing() -> str:
@@ -31,6 +36,12 @@ def missing() -> str:
         "epmd": shutil.which("epmd") is not None,
     }
     return ", ".join(name for name, here in needs.items() if not here)
+
+
+def parameters(port: int, **more: Any) -> pika.ConnectionParameters:
+    """The parameters of a client's connection to a node of this machine, which may be starved."""
+    given = {"socket_timeout": _CONNECT_S, "stack_timeout": _CONNECT_S, **more}
+    return pika.ConnectionParameters("127.0.0.1", port, **given)
 
 
 class RabbitMqServer:
@@ -94,7 +105,7 @@ class RabbitMqServer:
         for each in (self._home, self._folder / "data", self._folder / "log"):
             each.mkdir(parents=True, exist_ok=True)
         (self._folder / "enabled_plugins").write_text(f"[{','.join(self._plugins)}].")
-        (self._folder / "rabbitmq.conf").write_text(self._config)
+        (self._folder / "rabbitmq.conf").write_text(_LOGIN + self._config)
         if not self._shares:
             with self._log.open("ab") as log:
                 self._mapper = subprocess.Popen(

@@ -12,6 +12,7 @@ from ackq.client import Admin, Publisher, close_channels
 from tests import prefork
 from tests.eventually import eventually as _eventually
 from tests.unit.conftest import pytest_pyfunc_call  # noqa: F401 - for tests that are coroutines
+from tests.wire.brokers.rabbitmq_server import parameters
 
 # As long as a restart of RabbitMQ may take.
 WAIT_S = 150
@@ -28,9 +29,7 @@ class Rabbit:
         self.declare(arguments)
 
     def connect(self):
-        return pika.BlockingConnection(
-            pika.ConnectionParameters("127.0.0.1", self.port, heartbeat=600)
-        )
+        return pika.BlockingConnection(parameters(self.port, heartbeat=600))
 
     def declare(self, more=None):
         arguments = {"x-queue-type": self.kind, **(more or {})}
