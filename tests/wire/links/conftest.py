@@ -126,6 +126,13 @@ class EdgeQueue:
             found = admin.queue("q")
         return found.ready + found.unacked
 
+    @property
+    def total_with_delayed(self):
+        """All messages, of one look: a delayed one may become ready at any time."""
+        with Admin(self.endpoint) as admin:
+            found = admin.queue("q")
+        return found.ready + found.unacked + found.delayed
+
     def publish(self, ids):
         with Publisher(self.endpoint, routing_key="q") as publisher:
             for each in ids:

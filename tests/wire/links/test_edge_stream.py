@@ -233,8 +233,8 @@ async def test_a_full_queue(edge):
             asyncio.create_task(store(link, 1, [1, 2, 3, 4, 5])),
             asyncio.create_task(store(link, 6, [6])),
         ]
-        await eventually_async("the refusal", lambda: link.refusal)
-        assert isinstance(link.refusal, errors.QueueFullError)
+        refusal = await eventually_async("the refusal", lambda: link.refusal)
+        assert isinstance(refusal, errors.QueueFullError)
         with Admin(edge.endpoint) as admin:
             # A part that fits is stored in between, which clears the refusal for a moment.
             eventually("a part of them", lambda: admin.queue("q2").ready == 3)
@@ -256,8 +256,8 @@ async def test_a_broker_that_is_drained(own_edge):
         with Admin(own_edge.endpoint) as admin:
             admin.drain()
             waiting = asyncio.create_task(store(link, 1, [1]))
-            await eventually_async("the refusal", lambda: link.refusal)
-            assert "drained" in link.refusal.message
+            refusal = await eventually_async("the refusal", lambda: link.refusal)
+            assert "drained" in refusal.message
             assert bodies(own_edge.endpoint) == []
             admin.drain(resume=True)
         await waiting

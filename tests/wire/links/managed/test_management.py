@@ -82,11 +82,11 @@ def test_policies(queue_of, source, seer, policy):
     queue = queue_of("quorum", delivery_limit=5)
     there = source(queue.queue, seer)
     policy(queue, delivery_limit=3, dead_letter_exchange="amq.fanout")
-    eventually("the policy", lambda: learnt(there).delivery_limit, equals(3))
-    assert learnt(there).dead_letters is True
+    found = eventually("the policy", lambda: learnt(there), lambda each: each.delivery_limit == 3)
+    assert found.dead_letters is True
     policy(queue, delivery_limit=7)
-    eventually("the policy", lambda: learnt(there).delivery_limit, equals(5))
-    assert learnt(there).dead_letters is False
+    found = eventually("the policy", lambda: learnt(there), lambda each: each.delivery_limit == 5)
+    assert found.dead_letters is False
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
