@@ -1,6 +1,7 @@
 """A chain under faults: RabbitMQ, a link, the local broker, Spark, a second link, Artemis."""
 
 from collections import Counter
+from contextlib import suppress
 from typing import NamedTuple
 
 import pika
@@ -10,8 +11,9 @@ from tests.crash.links.driver import DriverProcess
 from tests.crash.links.fault_run import IN, OUT, QueryRun
 from tests.crash.links.numbered import NumberedPublishing
 from tests.crash.links.sides import SparkSide
+from tests.eventually import eventually
 from tests.fakes.certificates import Authority
-from tests.wire.brokers.rabbitmq_server import RabbitMqServer
+from tests.wire.brokers.rabbitmq_server import RabbitMqServer, parameters
 from tests.wire.links.amqp1.artemis import Artemis
 from tests.wire.links.amqp1.peer import Peer
 from tests.wire.links.amqp1.servers import DEAD_LETTERS, PASSWORD, QUEUES, USER
@@ -20,8 +22,6 @@ QUEUE = "orders"
 # Of either link; far fewer messages are in flight than Artemis remembers (L23).
 PREFETCH = 500
 PAUSE_S = 0.03
-# Artemis's queue is empty when this many takes of a second each brought nothing.
-IDLE = 5
 
 
 class Delivered(NamedTuple):
@@ -95,7 +95,7 @@ class Chain(QueryRun):
         self.figures["published again"] = publishing.sent - len(publishing.confirmed)
         if dead := self.peer.browse(DEAD_LETTERS):
             self.report(f"{len(dead)} dead letters in Artemis")
-        return delivered(self._rows_there(), publishing.confirmed)
+        return delivered(self._rows_there(publishing.confirmed), publishing.confirmed)
 
     def left_there(self):
         # A node that was killed counts none until the queue has its leader again; nor does it give
@@ -130,18 +130,20 @@ class Chain(QueryRun):
     def _queue_there(self):
         return self._call(lambda channel: channel.queue_declare(QUEUE, passive=True)).method
 
-    def _rows_there(self):
-        """The rows in Artemis's queue, (id, body), taken until no more arrive."""
-        rows, idle = [], 0
-        while idle < IDLE:
-            taken = self.peer.take()
-            idle = 0 if taken else idle + 1
-            rows += [(each.id, bytes(each.body)) for each in taken]
+    def _rows_there(self, confirmed):
+        """The rows in Artemis's queue, (id, body), taken until all are there, and once more."""
+        wanted, rows = {str(number) for number in confirmed}, []
+
+        def all_came():
+            rows.extend((each.id, bytes(each.body)) for each in self.peer.take())
+            return wanted <= {name for name, _ in rows}
+
+        with suppress(AssertionError):  # what is missing is lost
+            eventually("the rows", all_came)
+        all_came()
         return rows
 
     def _call(self, work):
         """The result of `work` on a channel of RabbitMQ."""
-        with pika.BlockingConnection(
-            pika.ConnectionParameters("127.0.0.1", self.rabbit.port)
-        ) as connection:
+        with pika.BlockingConnection(parameters(self.rabbit.port)) as connection:
             return work(connection.channel())

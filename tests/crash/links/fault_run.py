@@ -19,7 +19,7 @@ from tests.wire.operations.processes import command, environment
 # The queues of the local broker that a query reads and writes, and the links to and from them.
 IN, OUT = "in", "out"
 CALM_S = 600
-STOP_S = 60
+STOP_S = 300
 # For a starved machine, or a log of some 100,000 records: a tenth of a millisecond of CPU each.
 START_S = 300.0
 # Share of the connections that are reset, each at a byte of its own.
@@ -251,7 +251,7 @@ class QueryRun(FaultRun):
         Faults(self, self.kinds()).go_on(seconds)
         self.calm()
         publishing.over.set()
-        publishing.join(STOP_S)
+        publishing.join(CALM_S)
         self.finish()
         self.stopping.set()
         self.spark.join(STOP_S)

@@ -22,6 +22,8 @@ WEIGHTS = {
     "reset artemis": 2,
 }
 PAUSE_S = (0.2, 3)
+# How much longer a run may go on without a kill: on a busy machine few faults strike in its time.
+PATIENCE_S = 600
 
 
 class Faults:
@@ -39,11 +41,11 @@ class Faults:
         self._rng = random.Random(f"{world.seed} faults")
 
     def go_on(self, seconds):
-        """Injects faults for `seconds`."""
+        """Injects faults for `seconds`, and until one of them was a kill."""
         end = time.monotonic() + seconds
         pause = threading.Event()
         before = -1
-        while time.monotonic() < end and not self._world.problems:
+        while not self._is_over(end) and not self._world.problems:
             pause.wait(self._rng.uniform(*PAUSE_S))
             accepted = self._world.accepted
             if accepted == before:
@@ -54,3 +56,7 @@ class Faults:
             name = self._rng.choices(list(self._kinds), self._weights)[0]
             if self._kinds[name]() is not False:
                 self._world.figures[name] += 1
+
+    def _is_over(self, end):
+        killed = any(n for name, n in self._world.figures.items() if name.startswith("kill"))
+        return time.monotonic() >= (end if killed else end + PATIENCE_S)
