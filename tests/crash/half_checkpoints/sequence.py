@@ -61,6 +61,8 @@ class Sequence:
     def __init__(self, spark, admin, endpoint, folder, seed, *, delta=False):
         self.spark, self.admin, self.endpoint, self.folder = spark, admin, endpoint, folder
         self.random = random.Random(seed)
+        # Of their own, as refusals depend on time: the other steps follow from the seed.
+        self.remedies = random.Random(f"{seed} remedies")
         self.name = folder.name
         (folder / "text").mkdir(parents=True)
         self.watermark = self.random.random() < 0.4
@@ -148,10 +150,16 @@ class Sequence:
         return not refusal
 
     def _stop_soon(self, query):
-        """Lets the query run some batches, then stops it in the middle of the next."""
-        until = time.monotonic() + STOP_S
+        """Lets the query run some batches, then stops it in the middle of the next.
+
+        It stops an idle query, too, but none that has not come to its messages.
+        """
+        began = time.monotonic()
         batches = self.sink.figures["batches"] + self.random.randint(1, 3)
-        while time.monotonic() < until and self.sink.figures["batches"] < batches:
+        while self.sink.figures["batches"] < batches:
+            lived_s = time.monotonic() - began
+            if lived_s > RUN_S or (lived_s > STOP_S and not self._ready()):
+                break
             query.awaitTermination(0.05)
         query.awaitTermination(self.random.choice((0.01, 0.1, 0.3)))
 
@@ -184,7 +192,7 @@ class Sequence:
         """Applies one of the remedies that the error names."""
         assert error in REFUSALS, "\n".join([text[:2000], *why])
         self.figures[error] += 1
-        if error in SPARKS and self.random.random() < 0.6:
+        if error in SPARKS and self.remedies.random() < 0.6:
             self.trace.append("remedy: what the offsets do not cover is removed")
             self.checkpoint.forget_uncovered()
             return
@@ -194,12 +202,12 @@ class Sequence:
         self._begin_anew()
         for session in set(re.findall(r"session release ([^`\s]+)`", text)):
             self._release(session)
-        if error == "CheckpointMismatchError" and self.random.random() < 0.5:
+        if error == "CheckpointMismatchError" and self.remedies.random() < 0.5:
             self.sessions += 1
 
     def _give_back(self, session):
         """S9: frees the messages that a session holds for another checkpoint."""
-        how = self.random.choice(("release", "takeover", "another name"))
+        how = self.remedies.choice(("release", "takeover", "another name"))
         self.trace.append(f"remedy: {how}")
         if how == "release":
             self._release(session)
@@ -240,6 +248,9 @@ class Sequence:
             for info in self.admin.sessions()
             if info.leased and set(info.queues) & set(self.queues)
         ]
+
+    def _ready(self):
+        return sum(self.admin.queue(queue).ready for queue in self.queues)
 
     def _left(self):
         return sum((in_queue(self.endpoint, queue) for queue in self.queues), Counter())
