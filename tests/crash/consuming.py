@@ -27,7 +27,7 @@ PUBLISHERS = 2
 CONSUMERS = 4
 # Publishers wait while this many messages are neither accepted nor rejected.
 ON_THE_WAY = 3_000
-CALM_S = 90
+CALM_S = 300
 # Longer than a run: on a busy machine, faults may keep a publisher from its broker for minutes.
 PATIENT_MS = 3_600_000
 OUTCOMES = ["accepted"] * 6 + ["released"] * 2 + ["failed"] * 2 + ["rejected"]

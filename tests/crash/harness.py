@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ackq.client import Admin, Publisher
+from tests.eventually import SOON_S
 
 ROOT = Path(__file__).parents[2]
 SPARK_TIMEOUT_S = 300
@@ -35,7 +36,7 @@ def fill(endpoint, queue, names, frame=50):
     with Publisher(endpoint, routing_key=queue, mandatory=True) as publisher:
         for start in range(0, len(names), frame):
             publisher.publish_batch(messages(names[start : start + frame]))
-        publisher.flush(30)
+        publisher.flush(SOON_S)
 
 
 def in_queue(endpoint, queue):

@@ -76,7 +76,9 @@ class Publishing(threading.Thread):
 
     def _run(self):
         answers = []
-        with Publisher(self.endpoint, routing_key="in", mandatory=True) as publisher:
+        with Publisher(
+            self.endpoint, routing_key="in", mandatory=True, retry_total_ms=None
+        ) as publisher:
             while not self.ended.wait(self.pause_s):
                 first = len(self.fates) + 1
                 names = [f"m-{number:07d}" for number in range(first, first + FRAME)]
@@ -90,7 +92,7 @@ class Publishing(threading.Thread):
                 ]
                 batch = messages(names).set_column(0, "body", pa.array(bodies, pa.binary()))
                 answers.append(publisher.publish_batch(batch))
-            publisher.flush(120)
+            publisher.flush(STUCK_S)
             self.confirmed = sum(answer.result(0) for answer in answers)
 
 
@@ -292,7 +294,7 @@ class Run:
         publishing.ended.set()
         self.failpoint = None
         self.broker.restart(env={})
-        publishing.join(150)
+        publishing.join(2 * STUCK_S)
         assert publishing.failure is None, publishing.failure
         self.end_driver()
         return publishing

@@ -4,7 +4,7 @@ import pytest
 
 from tests.crash.ledger import WRONG, Run
 
-pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.delta, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.delta, pytest.mark.timeout(1800)]
 
 SEED = 20
 KILLS = 4
