@@ -27,7 +27,7 @@ FAILED, REFUSED, KILLED = 70, (1, 2), -signal.SIGKILL
 # Share of the cuts that take the broker with the disk.
 WITH_BROKER = 0.5
 # A broker without requests has nothing to write, and cannot notice the cut.
-NOTICED_S = 90
+NOTICED_S = 300
 # Share of the cuts that do not wait until this broker process has answered clients.
 AT_ONCE = 0.25
 # Share of the starts that are cut, at most this long after the first file was opened.

@@ -11,6 +11,7 @@ DEATHS = 3
 
 
 @pytest.mark.crash
+@pytest.mark.timeout(1800)
 def test_a_broker_that_dies_at_a_failpoint_loses_nothing(tmp_path):
     """Q7, P4, P10, C4, C15, O5, S13: a broker killed under load in any step of its journal."""
     seed = time.time_ns() % 1_000_000

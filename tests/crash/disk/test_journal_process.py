@@ -48,7 +48,7 @@ def lives(tmp_path_factory):
         [sys.executable, "-m", "tests.crash.disk.journal_kills", str(folder)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         check=False,
     )
