@@ -52,14 +52,14 @@ class Publishing(threading.Thread):
             ) as publisher:
                 while not self.ended.wait(self.pause_s):
                     if self.paused.is_set():
-                        publisher.flush(120)
+                        publisher.flush(DRAIN_S)
                         self.quiet.set()
                         continue
                     first = len(self.names) + 1
                     names = [f"{self.edge}-{number:07d}" for number in range(first, first + FRAME)]
                     self.names += names
                     answers.append(publisher.publish_batch(messages(names)))
-                publisher.flush(120)
+                publisher.flush(DRAIN_S)
                 self.confirmed = sum(answer.result(0) for answer in answers)
         except BaseException as error:  # noqa: BLE001 - the main thread reports it
             self.failure = error
@@ -219,7 +219,7 @@ class Run:
                         self.change_edges()
                 for publishing in self.publishings:
                     publishing.ended.set()
-                    publishing.join(150)
+                    publishing.join(2 * DRAIN_S)
                     assert publishing.failure is None, publishing.failure
                 self.end_driver()
                 self.named = [0, 1, 2]

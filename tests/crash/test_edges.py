@@ -4,7 +4,7 @@ import pytest
 
 from tests.crash.edges import WRONG, Run
 
-pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 KILLS = 4
 
