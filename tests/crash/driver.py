@@ -51,13 +51,18 @@ def session(args):
 
 
 def disturb(args, sink):
-    """A slow pass-through over Arrow batches that records the ids it saw."""
-    delay_s, trace = args.row_delay_ms / 1000, args.trace
+    """A slow pass-through over Arrow batches that records the ids it saw.
+
+    It ends no batch in which the driver dies.
+    """
+    delay_s, trace, dying = args.row_delay_ms / 1000, args.trace, args.die_in
 
     def through(batches):
         for batch in batches:
             time.sleep(delay_s * batch.num_rows)
             number = TaskContext.get().getLocalProperty("streaming.sql.batchId")
+            if dying == f"{sink}:{number}":
+                threading.Event().wait()
             with trace.open("a") as file:
                 file.write(f"{sink} {number} {json.dumps(batch['message_id'].to_pylist())}\n")
             yield batch
