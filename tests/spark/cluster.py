@@ -22,10 +22,10 @@ import ackq.spark
 
 ROOT = Path(__file__).parents[2]
 WORKER_PYTHON = Path(ackq.spark.__file__).with_name("worker_python")
-START_S = 90
+START_S = 180
 RUN_S = 360
 # Limit of a test: a program's run and the start of its cluster, on a busy machine.
-TEST_S = 540
+TEST_S = 900
 # The guides whose examples the tests run.
 GUIDES = ("connector/docs/spark.md", "connector/docs/recipes.md")
 # Two host names on one machine: a speculative copy of a task only goes to another host.
@@ -111,13 +111,12 @@ def daemon(command: list[str], folder: Path, env: Mapping[str, str], ready: str)
         yield log.found()
     finally:
         process.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(30)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            log.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        log.close()
 
 
 class _Log:

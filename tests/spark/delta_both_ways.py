@@ -29,7 +29,7 @@ def run(writer: DataStreamWriter, name: str) -> None:
     # Before Spark 4.2 a run has one batch: the second run only the repeated one, and the last one
     # accepts the batch of the third (K13).
     for attempt in range(2 if SAYS_START else 4):
-        assert step.start().awaitTermination(120)
+        assert step.start().awaitTermination(300)
         if not attempt:
             last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
             for entry in (f"{last}", f".{last}.crc"):

@@ -9,6 +9,7 @@ from collections import Counter
 from datetime import datetime
 
 from ackq.client import Admin, Publisher
+from tests.eventually import SOON_S
 
 # The columns that a query carries from queue to queue.
 CARRIED = "body binary, message_id string"
@@ -32,7 +33,7 @@ def publish(
             for name in names
         ]
         for confirmation in sent:
-            confirmation.result(30)
+            confirmation.result(SOON_S)
 
 
 def arrived(admin: Admin, queue: str) -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from tests.eventually import equals, eventually
+from tests.spark.conftest import TIMEOUT_S
 from tests.spark.ledger import N
 from tests.spark.versions import FIRST, batches, needs_start, since_start
 
@@ -116,7 +117,7 @@ def test_a_named_session_has_rows_in_its_first_batch(kit, kept, trigger):
     kit.publish("in", *N)
     rows = kit.source("in", session="job", maxMessagesPerTrigger=6)
     query = kit.each(rows, "cp", kept, **trigger).start()
-    eventually("both batches", lambda: kit.depth("in"), equals((0, 0, 0)))
+    eventually("both batches", lambda: kit.depth("in"), equals((0, 0, 0)), within_s=TIMEOUT_S)
     query.stop()
     assert kit.offset("cp", 0)["tag"] == 6
     assert kept.runs == [(0, N[:6]), (1, N[6:])]
