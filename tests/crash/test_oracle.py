@@ -1,14 +1,22 @@
 """The oracle: which histories of one message are possible, with answers and without."""
 
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
-from tests.crash.simulation.oracle.history import NEVER, Hold, Message, Operation, QueueRules
+from tests.crash.simulation.oracle.history import (
+    NEVER,
+    Hold,
+    Message,
+    Operation,
+    QueueRules,
+    Rewind,
+)
 from tests.crash.simulation.oracle.judge import DEAD, GONE, HOME, Judge
 
 ORDERS = QueueRules("orders", dead="dead", limit=1)
-CHANNEL, OTHER = Hold("channel", 1), Hold("other", 1)
+CHANNEL, OTHER, LEASE = Hold("channel", 1), Hold("other", 1), Hold("incarnation", 1)
 
 
 class History:
@@ -25,9 +33,9 @@ class History:
         call, ret = next(self._instants), next(self._instants)
         return Operation(kind, call, ret if must else NEVER, must, what)
 
-    def deliver(self, hold, number, queue="orders", cause="", died_after=0):
+    def deliver(self, hold, number, queue="orders", cause="", died_after=0, mark=-1):
         """Adds a delivery that arrived."""
-        what = (queue, hold, number, cause, died_after)
+        what = (queue, hold, number, cause, died_after, mark)
         self.message.operations.append(self._operation("deliver", what))
         return self
 
@@ -51,10 +59,21 @@ class History:
         self.message.operations.append(self._operation("purge", "orders", must=answered))
         return self
 
-    def is_possible(self, place, *, put=None, count=None):
+    def rewind(self):
+        """Adds a rewind of all that the lease's session retains."""
+        what = Rewind(LEASE.owner, 0, 0, retains=True)
+        self.message.operations.append(self._operation("rewind", what))
+        return self
+
+    def is_possible(self, place, *, put=None, count=None, mark=-1):
         """Whether the message may be in this place at the end, before a delivery of this number."""
-        self.message.operations.append(self._operation("final", (place, count)))
-        judge = Judge(self.message, lambda hold: self._ends.get(hold, NEVER), gaps=self._gaps)
+        self.message.operations.append(self._operation("final", (place, count, mark)))
+        judge = Judge(
+            self.message,
+            lambda hold: self._ends.get(hold, NEVER),
+            gaps=self._gaps,
+            leases={LEASE: SimpleNamespace(over=0, begun=0, batches={4})},
+        )
         return judge.explains(put=put)
 
 
@@ -154,6 +173,21 @@ def test_a_purge():
     assert not History().purge().is_possible(HOME)
     assert History().purge(answered=False).is_possible(HOME)
     assert History().deliver(CHANNEL, 1).purge().end(CHANNEL).is_possible(HOME)
+
+
+def test_a_rewind():
+    """S14: an accepted message comes again once per rewind, with the batch that accepted it."""
+
+    def rewound():
+        return History().deliver(LEASE, 1).settle(LEASE, "accepted").rewind()
+
+    assert rewound().is_possible(HOME, count=2, mark=4)
+    assert not rewound().is_possible(GONE)
+    assert rewound().rewind().is_possible(HOME, count=2, mark=4)
+    assert rewound().deliver(OTHER, 2, mark=4).end(OTHER).is_possible(HOME)
+    assert not rewound().deliver(OTHER, 2).end(OTHER).is_possible(HOME)
+    assert not History().rewind().is_possible(GONE)
+    assert rewound().purge().is_possible(GONE)
 
 
 def test_a_holder_that_nobody_saw():

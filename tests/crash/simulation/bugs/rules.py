@@ -3,7 +3,7 @@
 from ackq_broker.core import holders, lifecycle, views
 from ackq_broker.core.consuming import channels
 from ackq_broker.core.publishing import confirm_mode, publishers, transactions, writer_batches
-from ackq_broker.core.queues import dead_letters
+from ackq_broker.core.queues import dead_letters, topology
 from ackq_broker.core.sessions import (
     accept,
     advance,
@@ -12,6 +12,7 @@ from ackq_broker.core.sessions import (
     operator,
     planned,
     retention,
+    rewind,
     timeout,
 )
 from ackq_broker.core.snapshot import image
@@ -281,6 +282,43 @@ RULES = (
                 ".placements.blocks_of(s.present(last.holes)).tolist())",
             ),
         ),
+    ),
+    Bug(
+        "retained_after_purge",
+        "S13",
+        "a purge leaves the messages of retained batches readable",
+        (Line(topology.apply_queue_purged, "_end_retention(state, queue)", "pass"),),
+    ),
+    Bug(
+        "rewound_twice",
+        "S14",
+        "a rewind makes messages ready that are ready by the one before",
+        (
+            Line(
+                rewind._messages,
+                "segment.present(left_out) & queue.kept",
+                "segment.present(left_out) & (queue.kept | queue.ready)",
+            ),
+            Line(Queue.rewind, "assert positions.issubset(self.kept)", "pass"),
+        ),
+    ),
+    Bug(
+        "rewound_past_retention",
+        "S14",
+        "a rewind to what is no longer retained begins with what is, and says nothing",
+        (
+            Line(
+                rewind._from,
+                "if before and (kept[0].floor if kept else session.floor):",
+                "if False:",
+            ),
+        ),
+    ),
+    Bug(
+        "rewinds_not_in_snapshot",
+        "S14",
+        "a snapshot does not have which batch rewound messages are from",
+        (Line(image._columns, '"rewound": queue.rewound.dump()', '"rewound": ()'),),
     ),
     Bug(
         "fetch_off_by_one",

@@ -23,6 +23,8 @@ _COPIES = 1 / 2
 # Share of worlds with a crowd of publishers, whose messages share blocks (P4).
 _CROWDS = 1 / 4
 _CROWD = 3
+# Share of worlds where a query is alone with an operator, who rewinds its session and purges.
+_REWOUND = 1 / 5
 
 
 class Cast:
@@ -75,6 +77,10 @@ class Cast:
         if rng.random() < (0.2 if world.users is None else 0.5):
             # A query takes many steps: now and then it runs without other clients.
             chosen = ["query", rng.choice(kinds[2:])]
+        self._rewound = world.random("rewound").random() < _REWOUND
+        if self._rewound:
+            # Longer than faults come: batches are accepted, rewound, and read again.
+            chosen, world.seconds = ["query", "operator"], 3 * world.seconds
         # The rows of a batch are the same only if they are persistent (K2).
         transient = 0.0 if "query" in chosen else rng.choice((0.0, 0.2))
         publishers = [
@@ -129,7 +135,7 @@ class Cast:
         rng = self._rng
         target = rng.choice(("out", ""))
         # A sink's content cannot be compared with a batch that has holes: that is at least once.
-        timeout_ms = 0 if target else rng.choice((0, 100, 300))
+        timeout_ms = 0 if target or self._rewound else rng.choice((0, 100, 300))
         self._query = Query(
             self._world,
             self.oracle,
@@ -141,6 +147,8 @@ class Cast:
             settles=not timeout_ms and rng.random() < (0.3 if self._world.users is None else 0.8),
             timeout_ms=timeout_ms,
         )
+        if self._rewound:
+            self._query.mortality = 0.2
         self._add(self._query)
 
     def _add_writer(self):
@@ -156,6 +164,10 @@ class Cast:
         some = self._rng.sample(tasks, 3)
         if self._query is not None and not self._query.target:
             some = [*some, "settle", "settle", "settle"]
+        if self._rewound:
+            some = ["rewind", "rewind"]
+        elif self._query is not None:
+            some = [*some, "rewind", "rewind"]
         count = self._rng.choice((3, 6))
         names = ["orders", "plain"]
         if self._query is not None and self._query.retain_ms:

@@ -47,7 +47,7 @@ class Driver:
             chance = 0.25 if self._step in (self._offsets, self._run_empty) else 0.08
             if self._step == self._report and self.batch:
                 chance = 0  # the limit that S11 names: nothing shows that Spark runs it again
-            if self.mortal and self._rng.random() < chance:
+            if self.mortal and self._rng.random() < chance * self.query.mortality:
                 raise Killed
             if self.query.timeout_ms and self._rng.random() < 0.1:
                 # Long enough for its lease to be requeued (S5).
@@ -76,6 +76,8 @@ class Driver:
         query = self.query
         if query.excuses(refusal):
             await query.pause()
+        elif refusal.code == "precondition_failed" and "has other readers" in refusal.message:
+            query.rewinds = False
         elif refusal.code == "already_held":
             await query.pause(1.5)
         elif refusal.code == "fenced" or self.query_id != query.query_id:
@@ -121,10 +123,21 @@ class Driver:
     async def _open(self):
         """`initialOffset`: opens an incarnation (S9)."""
         query = self.query
+        request = self._advance_request(incarnation="", takeover=query.takeover)
+        again = None
+        if query.rewinds:
+            request.rewind.SetInParent()
+            again = query.oracle.rewinds(query.session, query.queue, retains=query.retains)
         begun = query.oracle.opening(query.session)
-        answer = await query.call(
-            "Advance", self._advance_request(incarnation="", takeover=query.takeover)
-        )
+        try:
+            answer = await query.call("Advance", request)
+        except Refused:
+            query.oracle.not_opened(query.session, begun)
+            if again is not None:
+                query.oracle.nothing(query.queue, again[0])
+            raise
+        if again is not None:
+            query.oracle.rewound(query.session, *again)
         self.incarnation = answer.incarnation
         self._opened(answer.incarnation, begun)
         await self._attached(answer, begun)
@@ -214,7 +227,8 @@ class Driver:
                 "BrowseLease", request, lambda frame: rows_of(frame.header, frame.block)
             )
         except Refused as refusal:
-            if refusal.code == "session_not_found" or query.excuses(refusal):
+            ended = refusal.code == "precondition_failed" and query.retains is None
+            if ended or refusal.code == "session_not_found" or query.excuses(refusal):
                 return
             query.oracle.wrong(f"S13: {query.name} cannot read what is retained: {refusal}")
             raise
@@ -341,6 +355,8 @@ class Driver:
     async def _task(self, after, last):
         query = self.query
         fenced = self.oracle.fenced(self.incarnation, self.token, self.attached)
+        if after < last:
+            query.lease(self.incarnation, self.end).batches.add(self.batch)
         request = sessions_pb2.FetchRequest(
             session=query.session,
             incarnation=self.incarnation,
@@ -469,9 +485,13 @@ class Driver:
         if self.query_id != query.query_id:
             raise Cut("its checkpoint is gone")
         if query.target and self.rows:
-            # A released row is delivered again, in another batch.
-            again = f"{self.batch}:" if query.settles else ""
-            names = [f"{again}{row.name}" for row in self.rows]
+            # A released or rewound row is delivered again, in another batch.
+            names = [
+                f"{self.batch}:{row.name}"
+                if query.settles or "ackq-rewound" in row.headers
+                else row.name
+                for row in self.rows
+            ]
             messages = query.sink.messages(self.batch, names)
             stages = await query.sink.stage(self.batch, self.run_id, messages)
             if self.mortal and self._rng.random() < 0.05:

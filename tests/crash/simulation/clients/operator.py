@@ -6,6 +6,7 @@ from ackq.v1 import admin_pb2, publishing_pb2, sessions_pb2
 from tests.crash.simulation.clients.channel import OUTCOMES
 from tests.crash.simulation.clients.client import Client
 from tests.crash.simulation.network import Cut, Refused
+from tests.crash.simulation.oracle.history import Rewind
 
 # How often it looks for a lease that the query has read.
 _LOOKS = 12
@@ -47,6 +48,8 @@ class Operator(Client):
         self._count = count
         self._definitions = definitions
         self._query = query
+        # Whether a purge was not answered, and may still come.
+        self._purges = False
 
     async def work(self):
         for _ in range(self._count):
@@ -58,16 +61,19 @@ class Operator(Client):
                 pass
             except Refused as refusal:
                 known = ("session_not_found", "in_use", "queue_not_found", "batch_not_found")
-                if task == "settle":
+                if task in ("settle", "rewind"):
                     known = ("session_not_found", "unknown_delivery_tag", "precondition_failed")
                 if refusal.code not in known and not self.excuses(refusal):
                     self.oracle.wrong(f"Q4: {self.name} was refused to {task}: {refusal}")
 
     async def _purge(self):
         queue = self.rng.choice(self._queues)
+        if self._query is not None and self._query.retain_ms:
+            await self._wait(lambda info: info.retained_batches > 1)
         operation = self.oracle.everywhere("purge", queue, queue)
         if self._query is not None and self._query.queue == queue:
             self._query.may_be_purged = True
+        self._purges = True
         try:
             await self.call("PurgeQueue", admin_pb2.PurgeQueueRequest(queue=queue))
         except Refused:
@@ -76,6 +82,7 @@ class Operator(Client):
         operation.done(self.oracle.now())
         if self._query is not None and self._query.queue == queue:
             self._query.purged.append(operation.call)
+        self._purges = False
 
     async def _redrive(self):
         request = admin_pb2.RedriveRequest(queue="dead")
@@ -126,6 +133,58 @@ class Operator(Client):
                     await self._settle_lease(query, info, [tag for tag, _, _ in lease.rows])
                     return
             await self.pause(0.2)
+
+    async def _wait(self, fits):
+        """Waits for a while until the query's session fits."""
+        for _ in range(_LOOKS):
+            listed = await self.call("ListSessions", sessions_pb2.ListSessionsRequest())
+            if any(info.session == self._query.session and fits(info) for info in listed.sessions):
+                return
+            await self.pause(0.2)
+
+    async def _rewind(self):
+        """S14: makes what the query's session retains ready again: all, or from a batch or time."""
+        query = self._query
+        anyhow = self.sometimes(0.2)
+        await self._wait(lambda info: info.retained_batches and (anyhow or not info.leased))
+        called = self.oracle.now()
+        request = sessions_pb2.PlanRetainedRequest(session=query.session)
+        plan = await self.call("PlanRetained", request)
+        if not plan.batches:
+            return
+        first, chosen = plan.batches[0], self.rng.choice(list(plan.batches))
+        how = self.rng.choice(("all", "batch", "time"))
+        past = first.after_tag > 0 and self.sometimes(0.5)
+        if past:
+            point = sessions_pb2.RewindPoint(from_us=1)
+        elif how == "batch" and chosen.batch_id >= 0:
+            point = sessions_pb2.RewindPoint(batch_id=chosen.batch_id)
+        elif how == "time":
+            point = sessions_pb2.RewindPoint(from_us=chosen.accepted_us)
+        else:
+            point, chosen = sessions_pb2.RewindPoint(), first
+        request = sessions_pb2.RewindSessionRequest(session=query.session, rewind=point)
+        request.dry_run = self.sometimes(0.2)
+        if request.dry_run:
+            await self.call("RewindSession", request)
+            return
+        what = Rewind(plan.incarnation, chosen.after_tag, called, query.retains)
+        await self._rewound(request, what)
+        self.oracle.check(not past, f"S14: {self.name} rewound past what is retained")
+        again = await self._rewound(request, what)
+        read = any(lease.begun > called for lease in query.leases.values())
+        self.oracle.check(read or self._purges or not again, f"S14: {again} rewound twice")
+
+    async def _rewound(self, request, what):
+        """The number of messages that a rewind made ready."""
+        operation = self.oracle.everywhere("rewind", self._query.queue, what)
+        try:
+            answer = await self.call("RewindSession", request)
+        except Refused:
+            self.oracle.nothing(self._query.queue, operation)
+            raise
+        operation.done(self.oracle.now())
+        return answer.messages
 
     async def _settle_lease(self, query, info, tags):
         tags = self.rng.sample(tags, self.rng.randint(1, len(tags)))

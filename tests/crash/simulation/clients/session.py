@@ -15,6 +15,8 @@ from tests.model.world import Checkpoint, losses
 
 # Share of queries whose session retains its batches.
 _RETAINING = 2 / 3
+# Share of kills after which a query that retains reads all of it again, with a new checkpoint.
+_ANEW = 1 / 8
 
 
 class Lease:
@@ -26,6 +28,7 @@ class Lease:
         accept: Operations of its accept; None before one is requested.
         outcomes: The outcomes that each tag may have been settled with in `settled_epoch`, if any.
         begun: The instant at which its first read ended.
+        batches: The batches that read it.
         start: The tag before its first; `over`: the instant at which a later accept was answered.
     """
 
@@ -34,6 +37,7 @@ class Lease:
         self.start = 0
         self.over = 0
         self.rows = None
+        self.batches = set()
         self.begun = 0
         self.holds = []
         self.accept = None
@@ -69,6 +73,9 @@ class Query(Client):
         retain_ms: How long its session retains batches (S13); 0: the one accepted last alone.
         purged: The instants at which answered purges of its queue were called; `may_be_purged`: one
             was called.
+        mortality: Factor of the chance that a driver is killed before a step.
+        retains: Whether they certainly are retained; None: not known.
+        rewinds: Whether its next opening reads again what is retained (S14).
     """
 
     def __init__(
@@ -93,6 +100,10 @@ class Query(Client):
         self.timeout_ms = timeout_ms
         # From a generator of its own, so that the worlds of all seeds stay as they were.
         self.retain_ms = 3_600_000 if world.random("retain").random() < _RETAINING else 0
+        # Retention ends where room is short, and when a time has passed.
+        ends = any(fault.kind in ("room", "full", "clock") for _, fault in world.faults)
+        self.retains = None if self.retain_ms and ends else self.retain_ms > 0
+        self.mortality = 1
         self.purged = []
         self.may_be_purged = False
         # Settlements by operators: incarnation, tags, outcome, and the instant of the call.
@@ -116,6 +127,7 @@ class Query(Client):
         self.sink = Sink(self, self.target, self.query_id)
         self.takeover = self._number > 1
         self.lost = False
+        self.rewinds = self.takeover and bool(self.retain_ms)
 
     async def work(self):
         while True:
@@ -136,6 +148,8 @@ class Query(Client):
                     )
                 else:
                     self._lose_files(driver)
+                if self.retain_ms and self.sometimes(_ANEW / self.mortality):
+                    self._new_checkpoint()
             except Stuck as stuck:
                 self.world.trace(self.name, "begins with a new checkpoint:", stuck)
                 self.oracle.figures["checkpoints begun anew"] += 1
@@ -167,7 +181,9 @@ class Query(Client):
 
     def lease(self, incarnation, end):
         """The lease of an incarnation that ends at a tag."""
-        return self.leases.setdefault((incarnation, end), Lease(end))
+        found = self.leases.setdefault((incarnation, end), Lease(end))
+        self.oracle.leases[self.hold(incarnation, end)] = found
+        return found
 
     def hold(self, incarnation, end):
         return Hold(incarnation, end)

@@ -29,7 +29,8 @@ async def drain(world, oracle):
     for info in queues:
         for row in await client.browse(info):
             home = row.headers.get("ackq-dead-queue", info.queue)
-            places[home, row.name].append((info.queue, row.count))
+            mark = int(row.headers.get("ackq-rewound", -1))
+            places[home, row.name].append((info.queue, row.count, mark))
             message = oracle.message(info.queue, row.name, row.headers)
             if message is not None:
                 oracle.check(row.body == message.body, f"I4: the body of {row.name} is another")

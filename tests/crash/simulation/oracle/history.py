@@ -18,6 +18,23 @@ class Hold(NamedTuple):
     tag: int
 
 
+class Rewind(NamedTuple):
+    """A rewind of a session (S14).
+
+    Attributes:
+        owner: The incarnation whose batches it names; `after_tag`: the tag before the first.
+        called: An instant before it; batches read later may be included.
+        retains: Whether the session certainly retains its batches; None: not known.
+        alone: It is an opening, and nothing else may have ended the incarnation.
+    """
+
+    owner: str
+    after_tag: int
+    called: int
+    retains: bool | None
+    alone: bool = False
+
+
 @dataclass(eq=False, slots=True)
 class Operation:
     """An operation of a client, or its observation, on one message.

@@ -26,6 +26,8 @@ class State(NamedTuple):
         cause: Its cause of death as a dead letter.
         died_after: Deliveries when it died.
         unseen: A holder that never saw it may still have it; that delivery is counted.
+        kept: The lease that accepted it last, and may retain it (S13).
+        mark: The batch of its last rewind (S14); -1: none.
     """
 
     place: str = NOWHERE
@@ -36,6 +38,8 @@ class State(NamedTuple):
     cause: str = ""
     died_after: int = 0
     unseen: bool = False
+    kept: Hold | None = None
+    mark: int = -1
 
 
 class Judge:
@@ -45,13 +49,15 @@ class Judge:
         message: The message, with its history.
         released_from: The first instant at which a holder may have given back its messages.
         gaps: Whether deliveries may have been lost on the way: then counts may skip some.
+        leases: The leases of queries that were read, by hold.
         expires_from: The first instant at which the message may have expired.
     """
 
-    def __init__(self, message, released_from, *, gaps, expires_from=NEVER):
+    def __init__(self, message, released_from, *, gaps, leases, expires_from=NEVER):
         self._queue = message.queue
         self._message = message
         self._released_from = released_from
+        self._leases = leases
         self._gaps = gaps
         self._expires_from = expires_from
 
@@ -83,13 +89,13 @@ class Judge:
 
     def _deliver(self, state, operation):
         """C1, C7: the next delivery of a ready message."""
-        queue, hold, count, cause, died_after = operation.what
+        queue, hold, count, cause, died_after, mark = operation.what
         place = HOME if queue == self._queue.name else DEAD
         found = []
         for free in self._free(state, operation):
             if free.place != place or free.hold is not None:
                 continue
-            if not self._counts(free, count):
+            if not self._counts(free, count) or mark != free.mark:
                 continue
             if place == DEAD and not self._is_of(free, cause, died_after):
                 continue
@@ -124,7 +130,7 @@ class Judge:
         found = []
         for after in self._operate(state, operation):
             if after.place == HOME and after.hold is None:
-                found.append(State(GONE))
+                found.append(after._replace(place=GONE, kept=operation.what[0]))
                 found += self._passed_over(after)
             else:
                 found.append(after)
@@ -136,7 +142,8 @@ class Judge:
 
     def _settled(self, state, outcome):
         if outcome == "accepted":
-            return (State(GONE),)
+            kept = state.hold if state.hold in self._leases else state.kept
+            return (state._replace(place=GONE, hold=None, kept=kept),)
         if outcome == "rejected":
             return self._given_up(state, "rejected")
         failures = state.failures + (outcome == "failed")
@@ -150,17 +157,36 @@ class Judge:
         return (back._replace(failures=failures, waits=waits) if back.place != GONE else back,)
 
     def _purge(self, state, operation):
-        """Q4: a ready message is purged; a held or delayed one stays."""
+        """Q4, S13: a ready or retained message is purged; a held or delayed one stays."""
         queue = operation.what
         place = HOME if queue == self._queue.name else DEAD
         found = []
         for free in self._free(state, operation):
-            if free.place != place or free.hold is not None:
+            if free.kept is not None and free.hold is None and place == HOME:
+                found.append(State(GONE))
+                if not 0 < self._leases[free.kept].over < operation.call:
+                    found.append(free._replace(place=GONE))  # a replay may need it
+            elif free.place != place or free.hold is not None:
                 found.append(free)
             else:
                 found.append(State(GONE))
+            if free.place == place and free.hold is None:
                 found += self._passed_over(free)
         return found
+
+    def _rewind(self, state, operation):
+        """S14: an accepted message that is retained is ready again, with the batch of then."""
+        what, lease = operation.what, self._leases.get(state.kept)
+        if state.place != GONE or lease is None:
+            return (state,)
+        inside = state.kept.owner == what.owner and state.kept.tag > what.after_tag
+        ended = what.retains is False and 0 < lease.over < operation.call
+        if ended or not (inside or lease.begun > what.called):
+            return (state,)
+        back = state._replace(place=HOME, deliveries=state.deliveries + 1, waits=False)
+        found = [back._replace(mark=batch) for batch in sorted(lease.batches)]
+        certain = self._released_from(state.kept) > operation.ret or what.alone
+        return found if inside and what.retains and certain else [*found, state]
 
     def _delete(self, state, operation):
         """Q4: the queue is deleted; a held message stays with its holder."""
@@ -193,7 +219,7 @@ class Judge:
         return [
             self._dead(free, "expired")
             for free in self._free(state, operation)
-            if free.place == HOME and free.hold is None
+            if free.place == HOME and free.hold is None and free.mark < 0
         ]
 
     def _acknowledged(self, state, _):
@@ -207,11 +233,11 @@ class Judge:
 
     def _final(self, state, operation):
         """The message's place when everything had ended, and its next delivery number (C7)."""
-        place, count = operation.what
+        place, count, mark = operation.what
         for free in self._free(state, operation):
             if free.hold is not None:
                 continue
-            if count is not None and not self._counts(free, count):
+            if count is not None and not (mark == free.mark and self._counts(free, count)):
                 continue
             if place == free.place or (place == GONE and free.place == NOWHERE):
                 return (free,)

@@ -8,7 +8,7 @@ end, message by message (`judge`), and then by groups that are placed all or non
 import heapq
 from collections import Counter, defaultdict
 
-from tests.crash.simulation.oracle.history import NEVER, Hold, Message, Operation
+from tests.crash.simulation.oracle.history import NEVER, Hold, Message, Operation, Rewind
 from tests.crash.simulation.oracle.judge import DEAD, GONE, HOME, Judge
 
 _US = 1000
@@ -41,7 +41,10 @@ class Oracle:
         self._epochs = {}
         self._firsts = {}
         self._incarnations = defaultdict(list)
+        # What queries know of their leases, by hold.
+        self.leases = {}
         self._openings = Counter()
+        self._opened_at = {}
         self._begun = {}
         # (time, instant, message) of messages with a time to live, as a heap.
         self._expiries = []
@@ -130,7 +133,9 @@ class Oracle:
         self.check(row.body == message.body, f"I4: the body of {row.name} is another")
         cause = row.headers.get("ackq-dead-cause", "")
         died_after = int(row.headers.get("ackq-dead-deliveries", 0))
-        what = (queue, hold, row.count, cause, died_after)
+        mark = int(row.headers.get("ackq-rewound", -1))
+        self.figures["delivered again after a rewind"] += mark >= 0
+        what = (queue, hold, row.count, cause, died_after, mark)
         message.operations.append(Operation("deliver", begun, self.now(), True, what))
         if hold is not None and queue == message.queue.name and row.count == 1:
             self._in_order(message, (hold.owner, queue), row)
@@ -229,6 +234,7 @@ class Oracle:
         """Records that a session is about to be opened or released: its owner may lose a lease."""
         instant = self.now()
         self._openings[session] += 1
+        self._opened_at[session] = instant
         for incarnation in self._incarnations[session]:
             self.may_release(incarnation, instant)
         return instant
@@ -241,6 +247,27 @@ class Oracle:
     def begun(self, incarnation):
         """An instant before any lease of an incarnation."""
         return self._begun.get(incarnation, 0)
+
+    def rewinds(self, session, queue, *, retains):
+        """S14: records that a session is about to be opened with a rewind, to be `reopened`."""
+        owner = (self._incarnations[session] or [""])[-1]
+        alone = owner not in self._released_from
+        what = Rewind(owner, 0, self._instant, retains, alone)
+        return self.everywhere("rewind", queue, what), self._openings[session]
+
+    def not_opened(self, session, instant):
+        """Records that the opening of this instant was refused, unless others began since."""
+        if instant == self._opened_at[session]:
+            for incarnation in self._incarnations[session]:
+                if self._released_from.get(incarnation) == instant:
+                    del self._released_from[incarnation]
+            self._openings[session] -= 1
+
+    def rewound(self, session, operation, openings):
+        """S14: the opening was answered."""
+        if self._openings[session] > openings + 1:
+            operation.what = operation.what._replace(alone=False)
+        operation.done(self.now())
 
     def attached(self, incarnation, token, epoch, called):
         """S3: records that a holder attached after `called`; returns the instant of the answer."""
@@ -270,14 +297,16 @@ class Oracle:
     # --- the end ---
 
     def found(self, places):
-        """Records, at the end, each message's queue and next count, by (original queue, name)."""
+        """Records, at the end, each message's queue, count and mark, by (first queue, name)."""
         instant = self.now()
         for key, message in self._messages.items():
             seen = places.pop(key, [])
             self.check(len(seen) <= 1, f"I4: {message} is in {len(seen)} places: {seen}")
-            queue, count = seen[0] if seen else ("", None)
+            queue, count, mark = seen[0] if seen else ("", None, -1)
             place = GONE if not seen else HOME if queue == message.queue.name else DEAD
-            message.operations.append(Operation("final", instant, instant, True, (place, count)))
+            message.operations.append(
+                Operation("final", instant, instant, True, (place, count, mark))
+            )
         for home, name in places:
             self.wrong(f"I4: {name} is left, and was never published to {home}")
 
@@ -310,6 +339,7 @@ class Oracle:
             message,
             self._first_release,
             gaps=self._gaps,
+            leases=self.leases,
             expires_from=self._expires(message),
         )
 
