@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from ackq.client import admin
+from ackq.client import admin, admin_calls
 from ackq.info import Holder, LinkInfo, LinkReport, QueueInfo, Redriven, SessionInfo
 from ackq.v1 import admin_pb2, links_pb2, publishing_pb2, sessions_pb2
 from ackq.wire.answers import copied, decoded
@@ -43,7 +43,7 @@ def parts(hint):
 
 def returned():
     """The return type of each method of `Admin`, by name."""
-    names = {**vars(admin), "pa": pa}
+    names = {**vars(admin), **vars(admin_calls), "pa": pa}
     return {
         name: typing.get_type_hints(method, names)["return"]
         for name, method in inspect.getmembers(admin.Admin, inspect.isfunction)

@@ -126,9 +126,12 @@ class Edges:
         self._report()
 
     def close(self) -> None:
-        """Ends the liveness streams early."""
+        """Ends the liveness streams early, and the threads."""
         for driver in self.drivers.values():
             driver.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
 
     def _advance(self, places: Mapping[str, Offset], limits: ReadLimits) -> dict[str, Offset]:
         """The new places; an edge that was away when the run was bounded is not read in it."""

@@ -82,11 +82,17 @@ def world(monkeypatch):
 
 @pytest.fixture
 def make(world):
+    made = []
+
     def make_reader(endpoint="a:1,b:1", **given):
         wanted = {"endpoint": endpoint, "queue": "q", "maxMessagesPerTrigger": "5", **given}
-        return AckqStreamReader(options.source(wanted), SCHEMA, world.connect, world.find)
+        reader = AckqStreamReader(options.source(wanted), SCHEMA, world.connect, world.find)
+        made.append(reader)
+        return reader
 
-    return make_reader
+    yield make_reader
+    for each in made:
+        each.stop()
 
 
 def test_each_edge_has_its_place_and_its_share(make, world):
