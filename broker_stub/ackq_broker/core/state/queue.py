@@ -324,7 +324,7 @@ class Queue:
         if self.rewound and not len(rows.rewound):
             rows = rows._replace(rewound=self.rewound.at(bitmaps.of(rows.positions)))
         pieces = self.origins.attach(self.placements.pieces, self.name, rows)
-        return rows.marked(pieces) if rows.rewound.any() else pieces
+        return rows.marked(pieces) if len(rows.rewound) else pieces
 
     # --- transitions ---
 
