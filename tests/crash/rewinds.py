@@ -114,18 +114,18 @@ class Run:
     def rewind(self):
         """Rewinds both sessions, or gives their queries new checkpoints."""
         beside = self.random.choice(BESIDE)
-        anew = self.random.random() < 0.3
+        renewed = self.random.random() < 0.3
         # While the broker is killed amid a rewind nobody may read what it made ready.
-        if anew or beside == "broker amid":
+        if renewed or beside == "broker amid":
             self.driver.kill()
         for name in self.wanted:
             batches = self.admin.retained(name).batches
-            first = 0 if anew else self.random.randrange(len(batches))
+            first = 0 if renewed else self.random.randrange(len(batches))
             chosen = self.ids(name, batches[first].after_tag, batches[-1].last_tag)
             self.wanted[name].update(chosen)
             if beside == "broker before":
                 self.kill_broker()
-            if anew:
+            if renewed:
                 shutil.rmtree(self.folder / "spark" / f"checkpoint-{name}")
             elif beside == "broker amid":
                 self.amid(name, batches[first].batch_id, len(chosen))
@@ -134,9 +134,9 @@ class Run:
                 assert done.messages == len(chosen), (done, len(chosen))
             if beside == "broker after":
                 self.kill_broker()
-        self.rewinds[("a new checkpoint" if anew else "a rewind") + f", {beside}"] += 1
+        self.rewinds[("a new checkpoint" if renewed else "a rewind") + f", {beside}"] += 1
         self.say(f"rewinds {dict(self.rewinds)}")
-        if anew or beside == "broker amid":
+        if renewed or beside == "broker amid":
             self.driver.start()
         for publishing in self.publishings:
             publishing.paused.clear()

@@ -95,22 +95,16 @@ class Retaining(Actor):
                 first = len(read.rows) + 1
                 out.publish_batch(messages(ids(first, first + 19), 200)).result()
                 read.step()
-                self._look_back(admin, self.rng.choice(read.batches[-3:-1] or [()]))
+                # The last one is not accepted yet.
+                if accepted := read.batches[-3:-1]:
+                    with suppress(BrokerUnavailableError):
+                        self._look_back(admin, *self.rng.choice(accepted))
 
-    def _look_back(self, admin, batch=()):
-        with suppress(BrokerUnavailableError):
-            if batch:
-                session, incarnation, after, last, rows = batch
-                found = admin.browse_lease(
-                    session,
-                    first_tag=after + 1,
-                    last_tag=last,
-                    columns=COLUMNS,
-                    incarnation=incarnation,
-                )
-                if rows_of(found) != rows:
-                    self.ledger.report(f"batch ({after}, {last}] is not as it was")
-                self.ledger.figures["retained batches read"] += 1
+    def _look_back(self, admin, session, incarnation, after, last, rows):
+        tags = {"first_tag": after + 1, "last_tag": last, "incarnation": incarnation}
+        if rows_of(admin.browse_lease(session, columns=COLUMNS, **tags)) != rows:
+            self.ledger.report(f"batch ({after}, {last}] is not as it was")
+        self.ledger.figures["retained batches read"] += 1
 
 
 class Deaths:

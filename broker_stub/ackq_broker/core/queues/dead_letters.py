@@ -247,8 +247,9 @@ def _reject_retained(state: State, queue: Queue, positions: BitMap64) -> None:
     for session in state.sessions.values() if positions else ():
         for index, lease in enumerate(session.kept):
             for segment in lease.segments:
-                found = segment.present(lease.holes) & positions
-                if segment.queue_id == queue.queue_id and found:
+                if segment.queue_id != queue.queue_id:
+                    continue
+                if found := segment.positions & positions:
                     # Replaced, as a snapshot may be encoding it.
                     rejected = lease.rejected | segment.tags(found)
                     session.kept[index] = msgspec.structs.replace(lease, rejected=rejected)

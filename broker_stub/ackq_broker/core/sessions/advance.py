@@ -281,7 +281,9 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
         warnings = (_anew(name, command.incarnation),)
     taken: tuple[QueuePositions, ...] = ()
     if command.open_and_lease or command.incarnation:
-        both = again.positions() | {i: p | again.of(i) for i, p in requeued.items()}
+        both = again.positions()
+        for queue_id, positions in requeued.items():
+            both[queue_id] = both.get(queue_id, BitMap64()) | positions
         taken = choose_messages(state, queue_ids, 0, command, now_us, requeued=both)
     record = records.SessionOpened(
         session=name,

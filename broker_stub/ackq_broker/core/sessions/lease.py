@@ -211,6 +211,8 @@ def _with(
     known: tuple[tuple[int, BitMap64], ...], tags: BitMap64, counts: Int64s
 ) -> tuple[tuple[int, BitMap64], ...]:
     """The counts of more tags, added to known ones."""
+    if not counts.any():
+        return known
     values = bitmaps.array(tags)
     added = ((c, bitmaps.of(values[counts == c])) for c in np.unique(counts).tolist())
     return Counts.load((*known, *added)).dump()

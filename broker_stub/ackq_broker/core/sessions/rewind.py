@@ -6,7 +6,7 @@ retained ones, which stay readable with the delivery counts of then.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 from pyroaring import BitMap64
@@ -19,6 +19,8 @@ from ackq_broker.core.sessions.holder import session_named, unchanged
 from ackq_broker.core.sessions.lease import Positions, remember_deliveries
 from ackq_broker.core.state.state import Lease, Session, State
 
+_NONE: Final = BitMap64()
+
 
 class Again(NamedTuple):
     """Messages to be read again, by queue and batch, and warnings about others."""
@@ -28,12 +30,7 @@ class Again(NamedTuple):
 
     def positions(self) -> Positions:
         """The messages by queue."""
-        return {each.queue_id: self.of(each.queue_id) for each in self.messages}
-
-    def of(self, queue_id: int) -> BitMap64:
-        """The messages of a queue."""
-        found = (each.positions for each in self.messages if each.queue_id == queue_id)
-        return BitMap64.union(BitMap64(), *found)
+        return _by_queue(self.messages)
 
 
 def rewind(state: State, command: commands.RewindSession, now_us: int) -> Decision:
@@ -46,7 +43,9 @@ def rewind(state: State, command: commands.RewindSession, now_us: int) -> Decisi
             "batch, with trigger availableNow; or start it with a new checkpoint and startFrom",
         )
     leases = _from(session, command.rewind)
-    messages = _messages(state, session, leases, command.rewind, command.with_rejected)
+    messages = _messages(
+        state, session, leases, command.rewind, with_rejected=command.with_rejected
+    )
     reply = RewoundSession(
         leases[0].batch_id if leases else -1,
         len(leases),
@@ -87,16 +86,26 @@ def apply(
     state: State, session: Session, messages: tuple[fields.Rewound, ...], sequence: int
 ) -> None:
     """Makes messages ready again; the leases of then keep their delivery counts of then."""
+    rewound = _by_queue(messages)
+    for index, lease in enumerate(session.kept if rewound else ()):
+        for segment in lease.segments:
+            held = segment.positions & rewound.get(segment.queue_id, _NONE)
+            if held:
+                # A snapshot may be encoding the present one.
+                session.kept[index] = replace(session.kept[index])
+                queue = state.queues[segment.queue_id]
+                remember_deliveries(session.kept[index], queue, held)
+    for queue_id, positions in rewound.items():
+        state.queues[queue_id].rewind(positions, sequence)
     for entry in messages:
-        queue = state.queues[entry.queue_id]
-        for index, lease in enumerate(session.kept):
-            for segment in lease.segments:
-                held = segment.present(lease.holes) & entry.positions
-                if segment.queue_id == entry.queue_id and held:
-                    # A snapshot may be encoding the present one.
-                    session.kept[index] = replace(session.kept[index])
-                    remember_deliveries(session.kept[index], queue, held)
-        queue.rewind(entry.positions, entry.batch_id, sequence)
+        state.queues[entry.queue_id].rewound.put(entry.batch_id + 1, entry.positions)
+
+
+def _by_queue(messages: tuple[fields.Rewound, ...]) -> Positions:
+    found: Positions = {}
+    for each in messages:
+        found.setdefault(each.queue_id, BitMap64()).update(each.positions)
+    return found
 
 
 def _messages(
@@ -104,7 +113,8 @@ def _messages(
     session: Session,
     leases: list[Lease],
     wish: commands.Rewind,
-    with_rejected: bool = False,  # noqa: FBT001, FBT002
+    *,
+    with_rejected: bool = False,
 ) -> tuple[fields.Rewound, ...]:
     """The accepted messages of these leases, each with the batch that accepted it."""
     found, seen = [], Positions()

@@ -375,12 +375,11 @@ class Queue:
         self.delayed -= positions
         self._make_ready(positions, sequence)
 
-    def rewind(self, positions: BitMap64, batch_id: int, sequence: int) -> None:
+    def rewind(self, positions: BitMap64, sequence: int) -> None:
         """S14: makes kept messages ready again at their old places; they no longer expire."""
         assert positions.issubset(self.kept)
         self.replays.add(positions - self.replays.some(positions))
         self.rewound.forget(positions)
-        self.rewound.put(batch_id + 1, positions)
         self.expiries.forget(positions)
         self.kept -= positions
         self._uncount_kept(self.placements.size(positions))
