@@ -91,7 +91,9 @@ class Retaining(Actor):
         read = Accepting(self.relay.endpoint, "retained", retain_bytes=RETAINED)
         patient = {"routing_key": "retained", "retry_total_ms": PATIENT_MS}
         with Admin(self.relay.endpoint) as admin, Publisher(self.relay.endpoint, **patient) as out:
-            while not self.run_.stopping.wait(0.2):
+            figures = self.ledger.figures
+            # Also after the last kill, which may come before a batch is accepted.
+            while not self.run_.stopping.wait(0.2) or not figures["retained batches read"]:
                 first = len(read.rows) + 1
                 out.publish_batch(messages(ids(first, first + 19), 200)).result()
                 read.step()
