@@ -50,7 +50,7 @@ def test_the_second_of_two_files(files, caplog):
     issue(files, not_after=in_days(30))
     credentials = Credentials(files)
     before = files.key.read_bytes()
-    issue(files, not_after=in_days(40))
+    issue(files, not_after=(end := in_days(40)))
     after = files.key.read_bytes()
     files.key.write_bytes(before)
     credentials.poll()
@@ -58,7 +58,7 @@ def test_the_second_of_two_files(files, caplog):
     credentials.poll()
     credentials.poll()
     assert caplog.records == []
-    assert credentials.not_after == in_days(40)
+    assert credentials.not_after == end
 
 
 def test_authorities_of_clients(files, tmp_path):
@@ -81,9 +81,9 @@ def test_a_certificate_that_openssl_refuses(files, caplog):
         credentials.poll()
         assert len(caplog.records) == expected
     assert "cannot be served: ee key too small. The broker keeps" in caplog.text
-    issue(files, not_after=in_days(40))
+    issue(files, not_after=(end := in_days(40)))
     credentials.poll()
-    assert credentials.not_after == in_days(40)
+    assert credentials.not_after == end
 
 
 def weak(files):
