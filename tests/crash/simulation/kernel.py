@@ -156,6 +156,8 @@ class Kernel:
         self.runnable = []
         # Work of thread pools that runs in one step, without a fiber of its own.
         self.jobs = []
+        # The locks that the main thread holds: such work runs in the main thread, and may need one.
+        self.held = 0
         self.fiber = None
         # The process lifetime whose code runs; None for the clients.
         self.life = None
@@ -246,7 +248,7 @@ class Kernel:
                 raise EndedError
             if self.runnable:
                 self.resume(self.runnable[int(self._random() * len(self.runnable))])
-            elif self.jobs:
+            elif self.jobs and not self.held:
                 self._work(self.jobs[0])
             else:
                 self._advance()

@@ -132,10 +132,12 @@ class _Lock:
                 self._waiting.append(fiber)
                 fiber.wait()
         self._held = True
+        kernel.held += kernel.fiber is None
         return True
 
     def release(self):
         self._held = False
+        self.kernel.held -= self.kernel.fiber is None
         while self._waiting:
             self.kernel.wake(self._waiting.popleft())
 
