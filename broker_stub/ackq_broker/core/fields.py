@@ -41,6 +41,7 @@ class QueueProperties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     redelivery_delay_ms: int = 0
     redelivery_delay_max_ms: int = 0
     drop_on_limit: bool = False
+    retain_ms: int = 0
 
 
 class RoutedRows(Field, frozen=True):

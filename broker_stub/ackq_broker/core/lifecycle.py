@@ -13,6 +13,7 @@ from ackq_broker.core.commands import Decision
 from ackq_broker.core.consuming import channels
 from ackq_broker.core.links import holder as link_holder
 from ackq_broker.core.publishing import publishers, writer_batches, writers
+from ackq_broker.core.queues import retention as queue_retention
 from ackq_broker.core.queues.topology import detach_queue, drop_exchange, forget_if_drained
 from ackq_broker.core.sessions import advance, retention
 from ackq_broker.core.sessions.holder import FORGOTTEN
@@ -106,9 +107,10 @@ def housekeep(state: State, command: commands.Housekeep, now_us: int) -> Decisio
     )
     lapsed = retention.lapsed(state, now_us)
     done = writers.done(state, now_us)
-    if not (publishers or stages or unproven or lapsed or done):
+    queues = queue_retention.lapsed(state, now_us)
+    if not (publishers or stages or unproven or lapsed or done or queues):
         return Decision()
-    kept = tuple(lapsed), done, tuple(lapsed.values())
+    kept = tuple(lapsed), done, tuple(lapsed.values()), queues
     return Decision((records.Expired(publishers, stages, unproven, now_us, *kept),))
 
 
@@ -120,6 +122,8 @@ def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
     for name, leases in zip_longest(record.replays, record.leases):
         session = state.sessions[name]
         retention.release(state, session, len(session.kept) if leases is None else leases)
+    for queue_id, until_us in record.retained:
+        state.blocks.release(state.queues[queue_id].end_retention(until_us))
     for name in record.sessions:
         advance.end(state, state.sessions[name], sequence, FORGOTTEN, record.at_us)
     for name in record.writers:

@@ -67,6 +67,14 @@ class QueuePurged(Record, frozen=True, tag="queue_purged"):
     queue_id: int
 
 
+class QueueRewound(Record, frozen=True, tag="queue_rewound"):
+    """Retained messages that channels accepted are ready again (S14)."""
+
+    queue_id: int
+    positions: BitMap64
+    at_us: int
+
+
 class ExchangeDeclared(Record, frozen=True, tag="exchange_declared"):
     """An exchange was created."""
 
@@ -547,7 +555,8 @@ class Expired(Record, frozen=True, tag="expired"):
     """Objects past their retention were dropped.
 
     Of each session in `replays`, the oldest of its accepted leases that are kept: as many as the
-    entry of `leases` says; all of them without entries, as an older version wrote it.
+    entry of `leases` says; all of them without entries, as an older version wrote it. Of each queue
+    in `retained`, the messages that it retains until the instant beside its id.
     """
 
     publishers: tuple[bytes, ...]
@@ -557,6 +566,7 @@ class Expired(Record, frozen=True, tag="expired"):
     replays: tuple[str, ...] = ()
     writers: tuple[str, ...] = ()
     leases: tuple[int, ...] = ()
+    retained: tuple[tuple[int, int], ...] = ()
 
 
 # --- links (L) ---
@@ -669,6 +679,7 @@ _AnyRecord = (
     QueueDeclared
     | QueueDeleted
     | QueuePurged
+    | QueueRewound
     | ExchangeDeclared
     | ExchangeDeleted
     | QueueBound

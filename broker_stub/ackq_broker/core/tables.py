@@ -20,6 +20,7 @@ from ackq_broker.core.publishing import (
     writers,
 )
 from ackq_broker.core.queues import redrive, timers, topology
+from ackq_broker.core.queues import retention as queue_retention
 from ackq_broker.core.records import Record
 from ackq_broker.core.sessions import (
     advance,
@@ -37,6 +38,7 @@ DECIDE: Final[dict[type[Command], Callable[[State, Any, int], Decision]]] = {
     commands.DeclareQueue: topology.declare_queue,
     commands.DeleteQueue: topology.delete_queue,
     commands.PurgeQueue: topology.purge_queue,
+    commands.RewindQueue: queue_retention.rewind,
     commands.DeclareExchange: topology.declare_exchange,
     commands.DeleteExchange: topology.delete_exchange,
     commands.Bind: topology.bind,
@@ -88,6 +90,7 @@ APPLY: Final[dict[type[Record], Callable[[State, int, Any], None]]] = {
     records.QueueDeclared: topology.apply_queue_declared,
     records.QueueDeleted: topology.apply_queue_deleted,
     records.QueuePurged: topology.apply_queue_purged,
+    records.QueueRewound: queue_retention.apply_rewound,
     records.ExchangeDeclared: topology.apply_exchange_declared,
     records.ExchangeDeleted: topology.apply_exchange_deleted,
     records.QueueBound: topology.apply_queue_bound,

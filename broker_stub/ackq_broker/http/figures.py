@@ -73,6 +73,17 @@ QUEUE_FIGURES: Final = (
         lambda q, now_us: age_ms(q.oldest_us, now_us) / 1000,
         highest=True,
     ),
+    QueueFigure(
+        "retained_bytes",
+        "Payload of accepted messages that the queue retains.",
+        lambda q, _: q.retained_payload_bytes,
+    ),
+    QueueFigure(
+        "retained_age_seconds",
+        "For how long the oldest retained message has been accepted; 0 for none.",
+        lambda q, now_us: age_ms(q.retained_since_us, now_us) / 1000,
+        highest=True,
+    ),
     QueueFigure("consumers", "Consumers on channels.", lambda q, _: q.consumers),
     QueueFigure("sessions", "Sessions that read the queue.", lambda q, _: len(q.sessions)),
     *(

@@ -54,6 +54,8 @@ def queue_detail(queue: QueueInfo, use: QueueUse, now_us: int) -> dict[str, Any]
     properties = queue.properties
     return {
         **queue_row(queue, now_us),
+        "retained_payload_bytes": queue.retained_payload_bytes,
+        "retained_age_ms": age_ms(queue.retained_since_us, now_us),
         "properties": {name: getattr(properties, name) for name in properties.__struct_fields__},
         "bindings": [{"exchange": exchange, "key": key} for exchange, key in use.bindings],
         "binding_count": use.binding_count,

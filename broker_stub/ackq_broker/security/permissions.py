@@ -325,6 +325,7 @@ _ADMIN: Final[Mapping[str, Callable[[Any, State], Needs]]] = {
     "DeclareQueue": _declare_queue,
     "DeleteQueue": _on("configure", "queue"),
     "PurgeQueue": _on("read", "queue"),
+    "RewindQueue": _role(OPERATOR),
     "Redrive": _redrive,
     "ListQueues": _listed("queue"),
     "ListHoldings": _on(ANY, "queue"),
@@ -400,7 +401,7 @@ ACTS: Final = frozenset(
     for method in (
         *("AdminService.AcceptHistory", "AdminService.DeclareQueue", "AdminService.DeleteQueue"),
         *("AdminService.PurgeQueue", "AdminService.Redrive", "AdminService.DeclareExchange"),
-        *("AdminService.Backup", "AdminService.Drain"),
+        *("AdminService.Backup", "AdminService.Drain", "AdminService.RewindQueue"),
         *("AdminService.DeleteExchange", "AdminService.Bind", "AdminService.Unbind"),
         *("PublishingService.DropBatch", "PublishingService.ForgetWriter"),
         "PublishingService.AssignWriter",

@@ -147,6 +147,13 @@ class AdminService:
         purged: int = await self._engine.call(commands.PurgeQueue(request.queue))
         return pb.PurgeQueueResponse(purged=purged)
 
+    async def rewind_queue(self, request: pb.RewindQueueRequest) -> pb.RewindQueueResponse:
+        """Makes what channels accepted ready again (S14)."""
+        reply: commands.RewoundQueue = await self._engine.call(
+            copied(commands.RewindQueue, request)
+        )
+        return copied(pb.RewindQueueResponse, reply)
+
     async def redrive(self, request: pb.RedriveRequest) -> pb.RedriveResponse:
         """Moves dead letters back to their original queues, as many as fit a record (Q6)."""
         reply: commands.Redriven = await self._engine.call(
@@ -288,6 +295,7 @@ def _queue_info(queue: commands.QueueInfo, now_us: int) -> pb.QueueInfo:
         queue,
         properties=copied(pb.QueueProperties, properties, overflow=overflow),
         oldest_age_ms=age_ms(queue.oldest_us, now_us),
+        retained_age_ms=age_ms(queue.retained_since_us, now_us),
     )
 
 

@@ -10,7 +10,7 @@ import click
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.dead_letters import peek, redrive
 from ackq.cli.output import age, as_dict, print_fields, print_infos, print_json
-from ackq.cli.parameters import DURATION, SIZE, confirm, yes_option
+from ackq.cli.parameters import DURATION, SIZE, Instant, confirm, yes_option
 from ackq.diagnosis import wording
 
 if TYPE_CHECKING:
@@ -114,6 +114,13 @@ def queue() -> None:
     "--drop-on-limit",
     is_flag=True,
     help="Drop messages at the delivery limit if there is no dead-letter queue.",
+)
+@click.option(
+    "--retain",
+    "retain_ms",
+    type=DURATION,
+    default=0,
+    help="How long messages that channels accepted stay, for `ackq queue rewind`: 24h is a day.",
 )
 @click.option("--passive", is_flag=True, help="Only check that the queue exists.")
 @connected
@@ -222,6 +229,34 @@ def purge(target: Target, *, name: str, yes: bool) -> None:
         purged = admin.purge_queue(name)
     text = f"queue '{name}' purged: {wording.count(purged, 'message')}"
     target.answer({"queue": name, "purged": purged}, text)
+
+
+@queue.command()
+@click.argument("name")
+@click.option(
+    "--to-time",
+    metavar="TIME",
+    type=Instant(),
+    help="Deliver what was accepted from this time on, for instance 2026-11-24T18:00Z.",
+)
+@click.option("--earliest", is_flag=True, help="Deliver all that is retained.")
+@click.option("--dry-run", is_flag=True, help="Only count the messages.")
+@connected
+def rewind(
+    target: Target, *, name: str, to_time: int | None, earliest: bool, dry_run: bool
+) -> None:
+    """Let consumers of the queue NAME read again what they accepted.
+
+    The messages are ready again, before all others, and are delivered as redelivered ones. The
+    queue must have been declared with --retain. What Spark queries accepted: ackq session rewind.
+    """
+    if (to_time is not None) + earliest != 1:
+        raise click.UsageError("Give one of --to-time and --earliest.")
+    with target.admin() as admin:
+        messages = admin.rewind_queue(name, from_us=to_time or 0, dry_run=dry_run)
+    done = "would be ready again" if dry_run else "ready again"
+    text = f"queue '{name}': {wording.count(messages, 'message')} {done}"
+    target.answer({"queue": name, "messages": messages}, text)
 
 
 for each in (redrive, peek):

@@ -128,6 +128,7 @@ class Admin(SessionCalls):
         redelivery_delay_ms: int = 0,
         redelivery_delay_max_ms: int = 0,
         drop_on_limit: bool = False,
+        retain_ms: int = 0,
         passive: bool = False,
         check: bool = False,
     ) -> DeclaredQueue:
@@ -149,6 +150,7 @@ class Admin(SessionCalls):
             redelivery_delay_ms: First redelivery delay (C14).
             redelivery_delay_max_ms: Maximum redelivery delay.
             drop_on_limit: Without a dead-letter queue, drop messages at the delivery limit.
+            retain_ms: How long messages that channels accepted stay, for `rewind_queue` (S13).
             passive: Only check that the queue exists.
             check: Change nothing, but answer or raise as if it had been done; needs a broker that
                 supports this.
@@ -175,6 +177,7 @@ class Admin(SessionCalls):
             redelivery_delay_ms=redelivery_delay_ms,
             redelivery_delay_max_ms=redelivery_delay_max_ms,
             drop_on_limit=drop_on_limit,
+            retain_ms=retain_ms,
         )
         request = pb.DeclareQueueRequest(
             queue=name, properties=properties, passive=passive, check=check
@@ -200,6 +203,27 @@ class Admin(SessionCalls):
         return self._call(
             "AdminService/PurgeQueue", pb.PurgeQueueRequest(queue=name), pb.PurgeQueueResponse
         ).purged
+
+    def rewind_queue(self, name: str, *, from_us: int = 0, dry_run: bool = False) -> int:
+        """Makes what channels accepted ready again, where the queue retains it (S14).
+
+        The messages are delivered again before all others, as redelivered.
+
+        Args:
+            name: Name of the queue.
+            from_us: Only what was accepted at or after this time, microseconds since the epoch; up
+                to 1/512 of the retention earlier ones may be among them.
+            dry_run: Only count the messages.
+
+        Returns:
+            The number of messages.
+
+        Raises:
+            QueueNotFoundError: No such queue.
+            PreconditionFailedError: The queue retains nothing, or no longer from that time on.
+        """
+        request = pb.RewindQueueRequest(queue=name, from_us=from_us, dry_run=dry_run)
+        return self._call("AdminService/RewindQueue", request, pb.RewindQueueResponse).messages
 
     def redrive(
         self,

@@ -276,8 +276,17 @@ def detached(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
             )
 
 
-def retaining(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
-    """Findings about sessions that retain accepted batches (S13)."""
+def retaining(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
+    """Findings about accepted messages that the queue or sessions retain (S13)."""
+    if queue.retained:
+        yield Finding(
+            "queue-retains",
+            Severity.NOTE,
+            f"The queue retains {count(queue.retained, 'message')} that channels accepted, "
+            f"{duration(queue.retained_age_ms)} back: {size(queue.retained_payload_bytes)} that "
+            "count in no queue.",
+            f"To read them again: ackq queue rewind {argument(queue.queue)} --earliest",
+        )
     for session in list(facts.sessions.values())[:_SHOWN]:
         if session.retain_ms or session.retain_bytes:
             first = session.retained_from_batch

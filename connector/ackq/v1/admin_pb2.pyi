@@ -131,7 +131,7 @@ class DrainResponse(_message.Message):
     def __init__(self, draining: bool = ..., unacked: _Optional[int] = ..., transactions: _Optional[int] = ..., stages: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class QueueProperties(_message.Message):
-    __slots__ = ("durable", "max_length", "max_bytes", "overflow", "message_ttl_ms", "expires_ms", "delivery_limit", "dead_letter_queue", "redelivery_delay_ms", "redelivery_delay_max_ms", "drop_on_limit")
+    __slots__ = ("durable", "max_length", "max_bytes", "overflow", "message_ttl_ms", "expires_ms", "delivery_limit", "dead_letter_queue", "redelivery_delay_ms", "redelivery_delay_max_ms", "drop_on_limit", "retain_ms")
     DURABLE_FIELD_NUMBER: _ClassVar[int]
     MAX_LENGTH_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -143,6 +143,7 @@ class QueueProperties(_message.Message):
     REDELIVERY_DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     REDELIVERY_DELAY_MAX_MS_FIELD_NUMBER: _ClassVar[int]
     DROP_ON_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    RETAIN_MS_FIELD_NUMBER: _ClassVar[int]
     durable: bool
     max_length: int
     max_bytes: int
@@ -154,7 +155,8 @@ class QueueProperties(_message.Message):
     redelivery_delay_ms: int
     redelivery_delay_max_ms: int
     drop_on_limit: bool
-    def __init__(self, durable: bool = ..., max_length: _Optional[int] = ..., max_bytes: _Optional[int] = ..., overflow: _Optional[_Union[Overflow, str]] = ..., message_ttl_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., delivery_limit: _Optional[int] = ..., dead_letter_queue: _Optional[str] = ..., redelivery_delay_ms: _Optional[int] = ..., redelivery_delay_max_ms: _Optional[int] = ..., drop_on_limit: bool = ...) -> None: ...
+    retain_ms: int
+    def __init__(self, durable: bool = ..., max_length: _Optional[int] = ..., max_bytes: _Optional[int] = ..., overflow: _Optional[_Union[Overflow, str]] = ..., message_ttl_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., delivery_limit: _Optional[int] = ..., dead_letter_queue: _Optional[str] = ..., redelivery_delay_ms: _Optional[int] = ..., redelivery_delay_max_ms: _Optional[int] = ..., drop_on_limit: bool = ..., retain_ms: _Optional[int] = ...) -> None: ...
 
 class DeclareQueueRequest(_message.Message):
     __slots__ = ("queue", "properties", "passive", "check")
@@ -207,6 +209,22 @@ class PurgeQueueResponse(_message.Message):
     PURGED_FIELD_NUMBER: _ClassVar[int]
     purged: int
     def __init__(self, purged: _Optional[int] = ...) -> None: ...
+
+class RewindQueueRequest(_message.Message):
+    __slots__ = ("queue", "from_us", "dry_run")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    FROM_US_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    from_us: int
+    dry_run: bool
+    def __init__(self, queue: _Optional[str] = ..., from_us: _Optional[int] = ..., dry_run: bool = ...) -> None: ...
+
+class RewindQueueResponse(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: int
+    def __init__(self, messages: _Optional[int] = ...) -> None: ...
 
 class RedriveRequest(_message.Message):
     __slots__ = ("queue", "first_position", "last_position", "max_messages", "cause", "reason", "to_queue")
@@ -261,7 +279,7 @@ class ListQueuesResponse(_message.Message):
     def __init__(self, queues: _Optional[_Iterable[_Union[QueueInfo, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class QueueInfo(_message.Message):
-    __slots__ = ("queue", "queue_id", "properties", "ready", "unacked", "staged", "payload_bytes", "oldest_age_ms", "sessions", "published", "accepted", "delayed", "expired", "dead_lettered", "dropped", "consumers")
+    __slots__ = ("queue", "queue_id", "properties", "ready", "unacked", "staged", "payload_bytes", "oldest_age_ms", "sessions", "published", "accepted", "delayed", "expired", "dead_lettered", "dropped", "consumers", "retained", "retained_payload_bytes", "retained_age_ms")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
@@ -278,6 +296,9 @@ class QueueInfo(_message.Message):
     DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    RETAINED_FIELD_NUMBER: _ClassVar[int]
+    RETAINED_PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RETAINED_AGE_MS_FIELD_NUMBER: _ClassVar[int]
     queue: str
     queue_id: int
     properties: QueueProperties
@@ -294,7 +315,10 @@ class QueueInfo(_message.Message):
     dead_lettered: int
     dropped: int
     consumers: int
-    def __init__(self, queue: _Optional[str] = ..., queue_id: _Optional[int] = ..., properties: _Optional[_Union[QueueProperties, _Mapping]] = ..., ready: _Optional[int] = ..., unacked: _Optional[int] = ..., staged: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., sessions: _Optional[_Iterable[str]] = ..., published: _Optional[int] = ..., accepted: _Optional[int] = ..., delayed: _Optional[int] = ..., expired: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., dropped: _Optional[int] = ..., consumers: _Optional[int] = ...) -> None: ...
+    retained: int
+    retained_payload_bytes: int
+    retained_age_ms: int
+    def __init__(self, queue: _Optional[str] = ..., queue_id: _Optional[int] = ..., properties: _Optional[_Union[QueueProperties, _Mapping]] = ..., ready: _Optional[int] = ..., unacked: _Optional[int] = ..., staged: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., sessions: _Optional[_Iterable[str]] = ..., published: _Optional[int] = ..., accepted: _Optional[int] = ..., delayed: _Optional[int] = ..., expired: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., dropped: _Optional[int] = ..., consumers: _Optional[int] = ..., retained: _Optional[int] = ..., retained_payload_bytes: _Optional[int] = ..., retained_age_ms: _Optional[int] = ...) -> None: ...
 
 class ListHoldingsRequest(_message.Message):
     __slots__ = ("queue", "position")

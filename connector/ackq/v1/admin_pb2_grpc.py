@@ -70,6 +70,11 @@ class AdminServiceStub(object):
                 request_serializer=ackq_dot_v1_dot_admin__pb2.PurgeQueueRequest.SerializeToString,
                 response_deserializer=ackq_dot_v1_dot_admin__pb2.PurgeQueueResponse.FromString,
                 _registered_method=True)
+        self.RewindQueue = channel.unary_unary(
+                '/ackq.v1.AdminService/RewindQueue',
+                request_serializer=ackq_dot_v1_dot_admin__pb2.RewindQueueRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_admin__pb2.RewindQueueResponse.FromString,
+                _registered_method=True)
         self.Redrive = channel.unary_unary(
                 '/ackq.v1.AdminService/Redrive',
                 request_serializer=ackq_dot_v1_dot_admin__pb2.RedriveRequest.SerializeToString,
@@ -170,6 +175,13 @@ class AdminServiceServicer(object):
 
     def PurgeQueue(self, request, context):
         """Removes the ready messages of a queue (Q4).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RewindQueue(self, request, context):
+        """Makes what channels accepted ready again, in a queue that retains it (S14).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -282,6 +294,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.PurgeQueue,
                     request_deserializer=ackq_dot_v1_dot_admin__pb2.PurgeQueueRequest.FromString,
                     response_serializer=ackq_dot_v1_dot_admin__pb2.PurgeQueueResponse.SerializeToString,
+            ),
+            'RewindQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.RewindQueue,
+                    request_deserializer=ackq_dot_v1_dot_admin__pb2.RewindQueueRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_admin__pb2.RewindQueueResponse.SerializeToString,
             ),
             'Redrive': grpc.unary_unary_rpc_method_handler(
                     servicer.Redrive,
@@ -524,6 +541,33 @@ class AdminService(object):
             '/ackq.v1.AdminService/PurgeQueue',
             ackq_dot_v1_dot_admin__pb2.PurgeQueueRequest.SerializeToString,
             ackq_dot_v1_dot_admin__pb2.PurgeQueueResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RewindQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.AdminService/RewindQueue',
+            ackq_dot_v1_dot_admin__pb2.RewindQueueRequest.SerializeToString,
+            ackq_dot_v1_dot_admin__pb2.RewindQueueResponse.FromString,
             options,
             channel_credentials,
             insecure,

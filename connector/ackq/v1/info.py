@@ -174,6 +174,8 @@ class QueueProperties:
         redelivery_delay_ms: First redelivery delay, milliseconds. 0: none.
         redelivery_delay_max_ms: Largest redelivery delay, milliseconds; the delay doubles up to it.
         drop_on_limit: Without a dead-letter queue: drop messages at the delivery limit.
+        retain_ms: How long messages that channels accepted stay, to be read again (S13),
+            milliseconds. 0: they do not.
     """
 
     durable: bool = False
@@ -187,6 +189,7 @@ class QueueProperties:
     redelivery_delay_ms: int = 0
     redelivery_delay_max_ms: int = 0
     drop_on_limit: bool = False
+    retain_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +215,11 @@ class QueueInfo:
             dead-letter queue, over a bound, in a cycle, or lost with a damaged block that was
             repaired.
         consumers: Number of consumers on channels (C8).
+        retained: Accepted messages that the queue retains (S13); no other figure has them but
+            `accepted`.
+        retained_payload_bytes: Their payload bytes.
+        retained_age_ms: For how long the oldest of them has been accepted, milliseconds. 0: there
+            is none.
     """
 
     queue: str = ""
@@ -230,6 +238,9 @@ class QueueInfo:
     dead_lettered: int = 0
     dropped: int = 0
     consumers: int = 0
+    retained: int = 0
+    retained_payload_bytes: int = 0
+    retained_age_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

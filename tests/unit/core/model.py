@@ -64,6 +64,7 @@ class Queue:
     name: str
     properties: c.QueueProperties
     messages: list[Message] = field(default_factory=list)
+    retained: list[tuple[int, Message]] = field(default_factory=list)
     next_position: int = 1
     deleted: bool = False
     accepted: int = 0
@@ -92,6 +93,27 @@ class Queue:
         message.position = self.next_position
         self.next_position += 1
         self.messages.append(message)
+
+    def accept(self, messages: list[Message], now_us: int) -> None:
+        """C4, S13: removes accepted messages, which may stay for some time."""
+        self.accepted += len(messages)
+        self.remove(messages)
+        retain_us = self.properties.retain_ms * 1000
+        if retain_us and not self.deleted:
+            width = -(-retain_us // 512)
+            until_us = -(-(now_us + retain_us) // width) * width
+            self.retained += [(until_us, message) for message in messages]
+
+    def rewind(self, from_us: int) -> int:
+        """S14: makes retained messages ready again; returns their number."""
+        since_us = from_us + self.properties.retain_ms * 1000
+        found = [m for until_us, m in self.retained if until_us >= since_us]
+        self.retained = [each for each in self.retained if each[1] not in found]
+        for message in found:
+            message.owner, message.expires_us, message.late = "", NO_LIMIT, False
+            message.deliveries += 1
+        self.messages = sorted([*self.messages, *found], key=lambda m: m.position)
+        return len(found)
 
     def overflow(self) -> None:
         """Q3: drops the oldest ready messages over the bound."""
@@ -137,7 +159,7 @@ class Model:
         queue = self.queues.pop(name)
         held = [m for m in queue.messages if m.owner]
         reply = c.DeletedQueue(len(queue.messages) - len(held), len(held))
-        queue.messages, queue.deleted = held, True
+        queue.messages, queue.retained, queue.deleted = held, [], True
         self.deleted.append(queue)
         return reply
 
@@ -162,8 +184,7 @@ class Model:
                 channel.held[tag] = (queue, message)
         channel.next_tag += len(given)
         if no_ack:
-            queue.accepted += len(given)
-            queue.remove(given)
+            queue.accept(given, now_us)
         return rows
 
     def settle(
@@ -177,8 +198,7 @@ class Model:
             limit = queue.properties.delivery_limit or NO_LIMIT
             removable = queue.properties.dead_letter_queue or queue.properties.drop_on_limit
             if outcome is Outcome.ACCEPTED:
-                queue.accepted += 1
-                queue.remove([message])
+                queue.accept([message], now_us)
             elif outcome is Outcome.REJECTED:
                 removed.append((queue, message, "rejected", reason))
             elif outcome is Outcome.FAILED and removable and message.failures == limit:
@@ -326,6 +346,10 @@ class Model:
             for m in q.messages
             if not (m.persistent and q.properties.durable)
         ]
+        for queue in self.every():
+            queue.retained = [
+                each for each in queue.retained if each[1].persistent and queue.properties.durable
+            ]
         for name in list(self.channels):
             self.close(name)
         for queue, message in gone:

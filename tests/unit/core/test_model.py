@@ -1,7 +1,7 @@
 """The core against a model of plain lists: every command in any order, with restarts in between.
 
-I2 to I4, K3, P10, C1-C7, C10, C12-C14, Q3, Q4, Q6, Q7; the harness compares a second core at each
-step as well.
+I2 to I4, K3, P10, C1-C7, C10, C12-C14, Q3, Q4, Q6, Q7, S13, S14; the harness compares a second core
+at each step as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.unit.core.harness import PUBLISHER, Harness
 from tests.unit.core.model import NO_LIMIT, Message, Model
 
 QUEUES = {
-    "a": c.QueueProperties(),
+    "a": c.QueueProperties(retain_ms=4000),
     "b": c.QueueProperties(
         dead_letter_queue="d",
         delivery_limit=1,
@@ -40,9 +40,10 @@ QUEUES = {
     "ring": c.QueueProperties(
         max_length=4, max_bytes=100, overflow="drop-head", delivery_limit=1, drop_on_limit=True
     ),
-    "x": c.QueueProperties(dead_letter_queue="d", delivery_limit=2),
+    "x": c.QueueProperties(dead_letter_queue="d", delivery_limit=2, retain_ms=6000),
     "self": c.QueueProperties(dead_letter_queue="self", max_length=3, overflow="drop-head"),
 }
+RETAINING = ("a", "x")
 VOLATILE = c.QueueProperties(durable=False, dead_letter_queue="d")
 CHANNELS = ("k", "l")
 OTHERS = (b"2" * 16, b"3" * 16)
@@ -287,6 +288,25 @@ class CoreMachine(RuleBasedStateMachine):
     def dead_letters(self) -> list[str]:
         return [n for n, q in self.model.queues.items() if any(m.origin for m in q.messages)]
 
+    # --- retention ---
+
+    @rule(name=st.sampled_from(RETAINING), back_ms=st.sampled_from([0, 1500, 3000]))
+    def rewind(self, name: str, back_ms: int) -> None:
+        """S14: makes ready what channels accepted, all of it or the latest."""
+        from_us = self.now_us - back_ms * 1000 if back_ms else 0
+        state = self.harness.core.state
+        if from_us < state.queues[state.queue_ids[name]].retained_from_us:
+            from_us = 0
+        found = self.harness.do(c.RewindQueue(name, from_us))
+        assert found.messages == self.model.queues[name].rewind(from_us)
+
+    @rule()
+    def housekeep(self) -> None:
+        """S13: ends the retention that is over."""
+        self.harness.do(c.Housekeep())
+        for queue in self.model.queues.values():
+            queue.retained = [each for each in queue.retained if each[0] > self.now_us]
+
     # --- operating ---
 
     @rule(data=st.data())
@@ -301,6 +321,7 @@ class CoreMachine(RuleBasedStateMachine):
         gone = self.model.queues[name].ready()
         assert self.harness.do(c.PurgeQueue(name)) == len(gone)
         self.model.queues[name].remove(gone)
+        self.model.queues[name].retained = []
         return name
 
     def delete(self, _data: st.DataObject) -> None:
@@ -358,6 +379,8 @@ class CoreMachine(RuleBasedStateMachine):
             assert info.unacked == sum(bool(m.owner) for m in queue.messages)
             assert info.payload_bytes == sum(m.size for m in queue.messages)
             assert info.queue_id == queue.queue_id
+            assert info.retained == len(queue.retained)
+            assert info.retained_payload_bytes == sum(m.size for _, m in queue.retained)
             for count in ("accepted", "expired", "dead_lettered", "dropped"):
                 assert getattr(info, count) == getattr(queue, count), count
 
@@ -393,7 +416,8 @@ class CoreMachine(RuleBasedStateMachine):
 
     def needed(self) -> set[str]:
         """The labels of the messages that are still in a queue."""
-        return {m.label for queue in self.model.every() for m in queue.messages}
+        kept = {m.label for queue in self.model.every() for _, m in queue.retained}
+        return kept | {m.label for queue in self.model.every() for m in queue.messages}
 
     @invariant()
     def live_blocks_are_those_with_messages(self) -> None:

@@ -41,6 +41,7 @@ def busy(harness: Harness) -> None:
     harness.open("a", "b", session="again").advance(0, max_messages=5)
     harness.stage("w", 3, ["b"], name="v")
     consume(harness)
+    retain(harness)
     dead_letter(harness)
     settle(harness)
     transact(harness)
@@ -74,6 +75,15 @@ def consume(harness: Harness) -> None:
         harness.do(c.Settle(channel_id, Outcome.RELEASED, up_to=1))
         harness.do(c.Settle(channel_id, Outcome.ACCEPTED, BitMap64((2,))))
     harness.do(c.CloseChannel(b"two"))
+
+
+def retain(harness: Harness) -> None:
+    """Accepts messages of a queue that retains them; some are rewound, some accepted again."""
+    harness.declare_filled("retaining", 6, retain_ms=30 * 24 * 3_600_000)
+    harness.do(c.Deliver(b"five", "retaining", 4))
+    harness.do(c.Settle(b"five", Outcome.ACCEPTED, up_to=4))
+    harness.do(c.RewindQueue("retaining"))
+    harness.do(c.Deliver(b"five", "retaining", 2, no_ack=True))
 
 
 def dead_letter(harness: Harness) -> None:

@@ -268,6 +268,14 @@ def test_a_session_that_retains_batches():
     assert "1,200 accepted batches, from batch 7 on, 1.0 h back: 2" in finding.sentence
 
 
+def test_a_queue_that_retains_messages():
+    """Q9, S13: how far back accepted messages go, what they cost, and how to read them again."""
+    given = facts(retained=1_200, retained_payload_bytes=2048, retained_age_ms=3_600_000)
+    finding = found(given, "queue-retains")
+    assert "1,200 messages that channels accepted, 1.0 h back: 2" in finding.sentence
+    assert finding.remedy.endswith(": ackq queue rewind q --earliest")
+
+
 def test_more_holders_than_are_shown():
     """Q9: holders that are not shown are counted."""
     many = [channel() for _ in range(30)]

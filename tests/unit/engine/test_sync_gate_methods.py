@@ -470,6 +470,10 @@ SCRIPTS = [
     ("SessionsService/BrowseLease", Step(sessions_pb2.BrowseLeaseRequest(session="s"))),
     ("SessionsService/PlanRetained", Step(sessions_pb2.PlanRetainedRequest(session="s"))),
     (
+        "AdminService/RewindQueue",
+        Step(admin_pb2.RewindQueueRequest(queue="q"), answer=ERROR),
+    ),
+    (
         "SessionsService/RewindSession",
         Step(sessions_pb2.RewindSessionRequest(session="s"), answer=ERROR),
     ),

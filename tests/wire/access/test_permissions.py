@@ -164,6 +164,7 @@ CASES = [
     ("AdminService.DeclareQueue", {**QUEUE, "passive": True}, sees),
     ("AdminService.DeleteQueue", {**QUEUE, "if_empty": True}, has("configure")),
     ("AdminService.PurgeQueue", {"queue": "dead"}, has("read")),
+    ("AdminService.RewindQueue", {"queue": "dead"}, operator),
     ("AdminService.Redrive", {"queue": "dead"}, has("read", "configure")),
     ("AdminService.Redrive", {"queue": "dead", "to_queue": "q"}, has(*PERMISSIONS)),
     ("AdminService.ListHoldings", QUEUE, sees),

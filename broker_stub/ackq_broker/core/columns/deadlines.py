@@ -8,7 +8,7 @@ present.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from typing import Final
 
@@ -74,6 +74,15 @@ class Deadlines:
         """The positions whose instant has come."""
         instants = self._instants[: bisect_right(self._instants, now_us)]
         return BitMap64.union(*map(self._buckets.__getitem__, instants)) if instants else BitMap64()
+
+    def after(self, instant_us: int) -> BitMap64:
+        """The positions whose instant is this one or a later one."""
+        instants = self._instants[bisect_left(self._instants, instant_us) :]
+        return BitMap64.union(BitMap64(), *map(self._buckets.__getitem__, instants))
+
+    def buckets(self) -> tuple[tuple[int, BitMap64], ...]:
+        """The instants with their positions, the first instant first."""
+        return tuple((instant, self._buckets[instant]) for instant in self._instants)
 
     def pop(self, now_us: int) -> BitMap64:
         """Returns the positions that are due, and drops their buckets."""

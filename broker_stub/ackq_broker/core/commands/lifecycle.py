@@ -73,17 +73,21 @@ class Housekeep(Command):
 
 @dataclass(frozen=True, slots=True)
 class GiveWay(Command):
-    """Ends the oldest retained leases, with that much payload (S13). Reply: `GaveWay`."""
+    """Ends the oldest retention, with that much payload (S13). Reply: `GaveWay`."""
 
     payload_bytes: int
 
 
 class GaveWay(NamedTuple):
-    """Reply to `GiveWay`: retained leases that ended, their payload, and their sessions' names."""
+    """Reply to `GiveWay`: the retained batches that ended, their payload, and their holders.
+
+    A holder is "session 'orders'" or "queue 'in'"; of a queue, a batch is what was accepted in
+    1/512 of its retention.
+    """
 
     batches: int
     payload_bytes: int
-    sessions: tuple[str, ...]
+    holders: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

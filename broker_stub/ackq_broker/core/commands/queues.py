@@ -53,6 +53,25 @@ class PurgeQueue(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class RewindQueue(Command):
+    """Makes ready what channels accepted from an instant on, or all of it (S14).
+
+    With `dry_run` it only counts the messages. Reply: `RewoundQueue`. Errors: QueueNotFoundError,
+    PreconditionFailedError (not retained).
+    """
+
+    queue: str
+    from_us: int = 0
+    dry_run: bool = False
+
+
+class RewoundQueue(NamedTuple):
+    """Reply to `RewindQueue`: the number of messages."""
+
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeclareExchange(Command):
     """Declares an exchange; `kind` is "direct", "fanout" or "topic". Reply: bool, created.
 

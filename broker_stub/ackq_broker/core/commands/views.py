@@ -67,7 +67,7 @@ class Piece(NamedTuple):
     `rows` is a `(first, count)` pair when consecutive, else an array of row indices (uint32).
     `origin` applies to every row; None when they are no dead letters. `identity` has the position
     of each row; None when it was not requested. `rewound` is the batch that all rows were accepted
-    with before a rewind (S14), plus 1; 0: there was none.
+    with before a rewind (S14), plus 2; 1: a channel accepted them; 0: there was no rewind.
     """
 
     block_id: int
@@ -104,7 +104,8 @@ class QueueInfo(NamedTuple):
     `dead_lettered` for any cause; and `dropped` messages: rejected, expired or failed too often
     without a dead-letter queue, over a bound, or in a cycle of expiries. Counts since the process
     began: messages `delivered`, `redelivered`, and `dead_letters` by cause. `dead_letters_held` is
-    the number of its messages that came from another queue as dead letters.
+    the number of its messages that came from another queue as dead letters. Of what channels
+    accepted, it retains `retained` messages (S13), since `retained_since_us`.
     """
 
     queue: str
@@ -127,6 +128,9 @@ class QueueInfo(NamedTuple):
     redelivered: int = 0
     dead_letters: tuple[tuple[str, int], ...] = ()
     dead_letters_held: int = 0
+    retained: int = 0
+    retained_payload_bytes: int = 0
+    retained_since_us: int = 0
 
 
 class QueueUse(NamedTuple):

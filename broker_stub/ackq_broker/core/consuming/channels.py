@@ -85,7 +85,7 @@ def apply_delivered(state: State, _sequence: int, record: records.Delivered) -> 
     queue.lease(record.positions)
     if record.no_ack:
         channel.next_tag += len(record.positions)
-        state.blocks.release(queue.finish(record.positions))
+        state.blocks.release(queue.finish(record.positions, record.at_us))
     else:
         channel.assign_tags(record.queue_id, record.positions)
 
@@ -129,7 +129,7 @@ def apply_settled(state: State, sequence: int, record: records.Settled) -> None:
             continue
         queue = state.queues[queue_id]
         if record.outcome == Outcome.ACCEPTED.value:
-            state.blocks.release(queue.finish(positions))
+            state.blocks.release(queue.finish(positions, record.at_us))
             forget_if_drained(state, queue)
             continue
         if record.outcome == Outcome.FAILED.value:

@@ -41,6 +41,7 @@ _DURATIONS: Final = (
     "expires_ms",
     "redelivery_delay_ms",
     "redelivery_delay_max_ms",
+    "retain_ms",
 )
 
 
@@ -213,6 +214,7 @@ def _end_retention(state: State, queue: Queue) -> None:
 
     Their tags become holes. A retained lease is replaced, as a snapshot may be encoding it.
     """
+    state.blocks.release(queue.end_retention())
     for name in state.sessions if queue.kept or queue.replays else ():
         kept = state.sessions[name].kept
         for index, lease in enumerate(kept[:-1]):

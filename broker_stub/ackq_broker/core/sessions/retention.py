@@ -17,6 +17,7 @@ from ackq import limits
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands, records
 from ackq_broker.core.commands import Decision
+from ackq_broker.core.queues import retention as queue_retention
 from ackq_broker.core.queues.topology import forget_if_drained
 from ackq_broker.core.sessions import readers
 from ackq_broker.core.state.state import Lease, Outcomes, PastDeliveries, Session, State
@@ -114,23 +115,36 @@ def lapsed(state: State, now_us: int) -> dict[str, int]:
 
 
 def give_way(state: State, command: commands.GiveWay, now_us: int) -> Decision:
-    """S13: ends the oldest retained leases of all sessions, but not one that a replay may need."""
+    """S13: ends the oldest retention of all sessions and queues.
+
+    A lease that a replay may need is not among it.
+    """
     every = (
-        [(lease.accepted_us, name, lease.size) for lease in session.kept[:-1]]
+        [(lease.accepted_us, name, 0, 0, lease.size) for lease in session.kept[:-1]]
         for name, session in state.sessions.items()
     )
-    leases, size = Counter[str](), 0
-    for _, name, more in islice(merge(*every), _MOST_GIVEN):
+    leases, queues, batches, size = Counter[str](), dict[int, int](), 0, 0
+    found = merge(*every, *queue_retention.oldest(state))
+    for _, name, queue_id, until_us, more in islice(found, _MOST_GIVEN):
         if size >= command.payload_bytes:
             break
-        leases[name] += 1
+        if queue_id:
+            queues[queue_id] = until_us
+        else:
+            leases[name] += 1
+        batches += 1
         size += more
-    if not leases:
+    if not batches:
         return Decision(reply=commands.GaveWay(0, 0, ()))
     names = tuple(sorted(leases))
-    counts = tuple(leases[name] for name in names)
-    record = records.Expired((), (), (), now_us, names, leases=counts)
-    return Decision((record,), commands.GaveWay(leases.total(), size, names))
+    holders = [f"session '{name}'" for name in names]
+    holders += [f"queue '{state.queues[queue_id].name}'" for queue_id in queues]
+    record = records.Expired(
+        *((), (), (), now_us, names),
+        leases=tuple(leases[name] for name in names),
+        retained=tuple(queues.items()),
+    )
+    return Decision((record,), commands.GaveWay(batches, size, tuple(holders)))
 
 
 def _past(

@@ -98,7 +98,7 @@ def apply(
     for queue_id, positions in rewound.items():
         state.queues[queue_id].rewind(positions, sequence)
     for entry in messages:
-        state.queues[entry.queue_id].rewound.put(entry.batch_id + 1, entry.positions)
+        state.queues[entry.queue_id].rewound.put(entry.batch_id + 2, entry.positions)
 
 
 def _by_queue(messages: tuple[fields.Rewound, ...]) -> Positions:

@@ -88,6 +88,8 @@ def _columns(queue: Queue) -> dict[str, Any]:
         "dropped": queue.dropped,
         "replays": queue.replays.dump(),
         "rewound": queue.rewound.dump(),
+        "retained": queue.retained.dump(queue.kept),
+        "retained_from_us": queue.retained_from_us,
         "watched": queue.watched.copy(),
         "departed": tuple((why, gone.copy()) for why, gone in sorted(queue.departed.items())),
     }

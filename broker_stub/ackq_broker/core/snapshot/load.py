@@ -91,6 +91,8 @@ class _QueueImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watched: BitMap64 = msgspec.field(default_factory=BitMap64)
     departed: tuple[tuple[str, BitMap64], ...] = ()
     rewound: tuple[tuple[int, BitMap64], ...] = ()
+    retained: tuple[tuple[int, BitMap64], ...] = ()
+    retained_from_us: int = 0
     # Only in the first snapshots; replaced by `requeued_log`.
     requeued: Any = None
 
@@ -267,6 +269,8 @@ def _queue(image: _QueueImage, state: State) -> Queue:
     queue.dropped = image.dropped
     queue.replays = Counts.load(image.replays)
     queue.rewound = Counts.load(image.rewound)
+    queue.retained = Deadlines.load(image.retained)
+    queue.retained_from_us = image.retained_from_us
     queue.watched = image.watched
     queue.departed = dict(image.departed)
     queue.published = image.published

@@ -5,30 +5,33 @@ Invariant: every placed position is in exactly one of the four states until it i
 Transitions of a message, by event and state; `leased` is unacked by a session, `-` is no change.
 A message that is accepted, dead-lettered, expired or removed leaves nothing in its queue.
 
-| event               | ready       | delayed     | unacked     | leased      | kept        |
-| ------------------- | ----------- | ----------- | ----------- | ----------- | ----------- |
-| delivered           | unacked C1  | -           | -           | -           | -           |
-| leased              | leased S1   | -           | -           | -           | -           |
-| channel accepts     | -           | -           | accepted C4 | -           | -           |
-| channel releases    | -           | -           | ready C6    | -           | -           |
-| channel fails       | -           | -           | delayed C14 | -           | -           |
-| channel fails last  | -           | -           | dead C13    | -           | -           |
-| channel rejects     | -           | -           | dead C13    | -           | -           |
-| channel closes      | -           | -           | ready C6    | -           | -           |
-| session accepts     | -           | -           | -           | kept K2     | -           |
-| session fails       | -           | -           | -           | delayed S6  | -           |
-| session rejects     | -           | -           | -           | dead S6     | -           |
-| session is released | -           | -           | -           | ready S8    | accepted S8 |
-| session times out   | -           | -           | -           | ready S5    | -           |
-| session is rewound  | -           | -           | -           | -           | ready S14   |
-| replay is over      | -           | -           | -           | -           | accepted K2 |
-| expires             | expired Q3  | expired Q3  | - S7        | - S7        | -           |
-| expires to a queue  | dead C13    | dead C13    | - S7        | - S7        | -           |
-| delay ends          | -           | ready C14   | -           | -           | -           |
-| purged              | removed Q4  | -           | -           | -           | -           |
-| queue is deleted    | removed Q4  | removed Q4  | - Q4        | - Q4        | - Q4        |
-| restart             | - Q7        | - Q7        | ready Q7    | - Q7        | - Q7        |
-| restart, transient  | removed Q7  | removed Q7  | removed Q7  | removed S5  | accepted Q7 |
+| event                     | ready      | delayed    | unacked     | leased     | kept         |
+| ------------------------- | ---------- | ---------- | ----------- | ---------- | ------------ |
+| delivered                 | unacked C1 | -          | -           | -          | -            |
+| leased                    | leased S1  | -          | -           | -          | -            |
+| channel accepts           | -          | -          | accepted C4 | -          | -            |
+| channel accepts, retained | -          | -          | kept S13    | -          | -            |
+| channel releases          | -          | -          | ready C6    | -          | -            |
+| channel fails             | -          | -          | delayed C14 | -          | -            |
+| channel fails last        | -          | -          | dead C13    | -          | -            |
+| channel rejects           | -          | -          | dead C13    | -          | -            |
+| channel closes            | -          | -          | ready C6    | -          | -            |
+| session accepts           | -          | -          | -           | kept K2    | -            |
+| session fails             | -          | -          | -           | delayed S6 | -            |
+| session rejects           | -          | -          | -           | dead S6    | -            |
+| session is released       | -          | -          | -           | ready S8   | accepted S8  |
+| session times out         | -          | -          | -           | ready S5   | -            |
+| session is rewound        | -          | -          | -           | -          | ready S14    |
+| queue is rewound          | -          | -          | -           | -          | ready S14    |
+| retention is over         | -          | -          | -           | -          | accepted S13 |
+| replay is over            | -          | -          | -           | -          | accepted K2  |
+| expires                   | expired Q3 | expired Q3 | - S7        | - S7       | -            |
+| expires to a queue        | dead C13   | dead C13   | - S7        | - S7       | -            |
+| delay ends                | -          | ready C14  | -           | -          | -            |
+| purged                    | removed Q4 | -          | -           | -          | -            |
+| queue is deleted          | removed Q4 | removed Q4 | - Q4        | - Q4       | - Q4         |
+| restart                   | - Q7       | - Q7       | ready Q7    | - Q7       | - Q7         |
+| restart, transient        | removed Q7 | removed Q7 | removed Q7  | removed S5 | accepted Q7  |
 """
 
 from __future__ import annotations
@@ -53,6 +56,10 @@ from ackq_broker.core.state.signals import DEAD_LETTERED, Signals, Totals
 
 # An instant in the past, whatever the time is.
 _LONG_AGO: Final = 1
+# One that never comes.
+_NEVER: Final = 2**63 - 1
+# Retained messages end together with others of this part of their retention.
+_RETAINED_PARTS: Final = 512
 
 
 class Gone(StrEnum):
@@ -76,7 +83,10 @@ class Queue:
         replays: For each position, the number of kept leases that hold it and for which it is, or
             was, a message at the same time: an accept that requeued or rejected it leaves it
             readable (S6). A position that one session alone has held and accepted is not counted.
-        rewound: The batch that each position was accepted with before a rewind (S14), plus 1.
+        retained: The kept positions that channels accepted, by the end of their retention (S13).
+            `retained_from_us`: all that channels accepted from then on is retained.
+        rewound: The batch that each position was accepted with before a rewind (S14), plus 2; 1 for
+            one that a channel accepted.
         watched: Positions that a detached session had leased (S5). `departed` are the watched
             positions that have left the queue since, by reason.
         deliveries: How often each position was delivered and requeued (C7).
@@ -137,6 +147,8 @@ class Queue:
         "redelivered",
         "replays",
         "requeued",
+        "retained",
+        "retained_from_us",
         "rewound",
         "sessions",
         "signals",
@@ -169,6 +181,8 @@ class Queue:
         self.kept = BitMap64()
         self.kept_bytes = 0
         self.replays = Counts()
+        self.retained = Deadlines()
+        self.retained_from_us = 0
         self.rewound = Counts()
         self.watched = BitMap64()
         self.departed: dict[str, BitMap64] = {}
@@ -378,7 +392,8 @@ class Queue:
     def rewind(self, positions: BitMap64, sequence: int) -> None:
         """S14: makes kept messages ready again at their old places; they no longer expire."""
         assert positions.issubset(self.kept)
-        self.replays.add(positions - self.replays.some(positions))
+        own = self._unretain(positions)
+        self.replays.add(positions - own - self.replays.some(positions))
         self.rewound.forget(positions)
         self.expiries.forget(positions)
         self.kept -= positions
@@ -415,10 +430,40 @@ class Queue:
         self._uncount_kept(before - self.placements.payload_bytes)
         return blocks
 
-    def finish(self, positions: BitMap64) -> list[int]:
-        """Accepts and removes unacked messages; returns the blocks that lost a run."""
-        self.accepted += len(positions)
-        return self.discard(positions)
+    def finish(self, positions: BitMap64, at_us: int) -> list[int]:
+        """Accepts unacked messages of a channel, and removes them unless the queue retains them.
+
+        Returns the blocks that lost a run.
+        """
+        if self.deleted or not self.properties.retain_ms:
+            self.accepted += len(positions)
+            return self.discard(positions)
+        self.accept(positions)
+        retain_us = self.properties.retain_ms * 1000
+        # Few instants for many messages: they are retained for at most 1/512 longer.
+        width = -(-retain_us // _RETAINED_PARTS)
+        self.retained.add(-(-(at_us + retain_us) // width) * width, positions)
+        return []
+
+    def retained_since(self, from_us: int) -> BitMap64:
+        """S13: the retained positions that channels accepted from an instant on, or just before."""
+        return self.retained.after(from_us + self.properties.retain_ms * 1000)
+
+    @property
+    def retained_oldest_us(self) -> int:
+        """When the oldest message was accepted that the queue retains; 0: it retains none."""
+        first = self.retained.first(self.kept)
+        return first - self.properties.retain_ms * 1000 if first else 0
+
+    def end_retention(self, until_us: int | None = None) -> list[int]:
+        """S13: releases what channels accepted and is retained until an instant, or all of it.
+
+        Returns the blocks that lost a run.
+        """
+        if until_us is None:
+            return self.release_kept(self.retained.pop(_NEVER))
+        self.retained_from_us = until_us - self.properties.retain_ms * 1000
+        return self.release_kept(self.retained.pop(until_us))
 
     def discard(self, positions: BitMap64) -> list[int]:
         """Removes unacked messages; returns the blocks that lost a run."""
@@ -442,6 +487,7 @@ class Queue:
         gone = positions & self.kept
         self._uncount_kept(self.placements.size(gone))
         self.kept -= gone
+        self.retained.forget(gone)
         self.replays.forget(positions)
         return self._remove(positions)
 
@@ -539,6 +585,7 @@ class Queue:
         assert len(everything) == sum(map(len, states)) == self.placements.live
         for known in (self.deliveries, self.failures, self.origins, self.replays, self.rewound):
             assert known.positions().issubset(everything)
+        assert self.retained.after(0).issubset(self.kept)
         for departed in self.departed.values():
             assert departed.issubset(self.watched)
             assert departed.isdisjoint(self.present - self.rewound.positions())
@@ -580,6 +627,14 @@ class Queue:
         self.late -= positions
         self.kept |= positions
         self.kept_bytes += self.placements.size(positions)
+
+    def _unretain(self, positions: BitMap64) -> BitMap64:
+        """Ends the retention of positions that channels accepted; returns them, still kept."""
+        own = self.retained.after(0) & positions
+        if own:
+            self.retained.forget(own)
+            self.replays.subtract(self.replays.some(own))
+        return own
 
     def _uncount_kept(self, payload_bytes: int) -> None:
         # In a block without a column of sizes a share may be rounded otherwise than before.

@@ -7,6 +7,8 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Final
 
+from pyroaring import BitMap64
+
 from ackq import limits
 from ackq_broker.core.checks import check_length, queue_named
 from ackq_broker.core.commands import DeadLetterGroup, ExchangeInfo, QueueInfo, QueueUse
@@ -125,6 +127,7 @@ def exchange_kind(state: State, exchange: str) -> str:
 
 
 def _queue_info(queue: Queue) -> QueueInfo:
+    retained = queue.retained_since(0) if queue.properties.retain_ms else BitMap64()
     return QueueInfo(
         queue=queue.name,
         queue_id=queue.queue_id,
@@ -146,4 +149,7 @@ def _queue_info(queue: Queue) -> QueueInfo:
         redelivered=queue.redelivered,
         dead_letters=tuple(sorted(queue.dead_letters.items())),
         dead_letters_held=len(queue.origins.positions() - queue.kept),
+        retained=len(retained),
+        retained_payload_bytes=queue.placements.size(retained) if retained else 0,
+        retained_since_us=queue.retained_oldest_us,
     )

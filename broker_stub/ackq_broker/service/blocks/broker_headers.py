@@ -48,7 +48,7 @@ def with_broker_headers(part: block.Block, origin: Origin | None, rewound: int) 
     header, batch = part
     more = _headers_of(origin, batch.num_rows) if origin is not None else {}
     if rewound:
-        more[REWOUND] = pa.repeat(pa.scalar(str(rewound - 1)), batch.num_rows)
+        more[REWOUND] = pa.repeat(pa.scalar(str(rewound - 2)), batch.num_rows)
     headers = batch.column("headers") if header.columns >> pb.COLUMN_HEADERS & 1 else None
     arrays: dict[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
     arrays["headers"] = _extended(headers, more, batch.num_rows)

@@ -337,12 +337,12 @@ class SessionsService:
             self._engine.snapshots.write()  # only a snapshot frees segments
         _log.warning(
             "the disk has %d bytes left, close to the reserve of %d: the %d oldest retained batches"
-            " (%d bytes, of the sessions %s) can no longer be read",
+            " (%d bytes, of %s) can no longer be read",
             disk.free_bytes,
             disk.reserve_bytes,
             ended.batches,
             ended.payload_bytes,
-            ", ".join(ended.sessions[:_SLICE]),
+            ", ".join(ended.holders[:_SLICE]),
             extra=event("retention_gave_way", batches=ended.batches, bytes=ended.payload_bytes),
         )
 

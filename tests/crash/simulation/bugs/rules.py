@@ -290,6 +290,18 @@ RULES = (
         (Line(topology.apply_queue_purged, "_end_retention(state, queue)", "pass"),),
     ),
     Bug(
+        "queue_retains_after_purge",
+        "S13",
+        "a purge leaves what a queue retains",
+        (Line(topology._end_retention, "state.blocks.release(queue.end_retention())", "pass"),),
+    ),
+    Bug(
+        "queue_retention_not_in_snapshot",
+        "S13",
+        "a snapshot does not have what a queue retains, which cannot be rewound then",
+        (Line(image._columns, '"retained": queue.retained.dump(queue.kept)', '"retained": ()'),),
+    ),
+    Bug(
         "rewound_twice",
         "S14",
         "a rewind makes messages ready that are ready by the one before",

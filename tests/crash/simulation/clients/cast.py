@@ -18,6 +18,7 @@ _OUTCOMES = (
     {"accepted": 2, "failed": 5, "rejected": 1, "released": 2},
 )
 _FANOUT = 2
+_RETAIN_MS = 24 * 3_600_000
 # Share of second publishers that are a copy of the first.
 _COPIES = 1 / 2
 # Share of worlds with a crowd of publishers, whose messages share blocks (P4).
@@ -25,6 +26,8 @@ _CROWDS = 1 / 4
 _CROWD = 3
 # Share of worlds where a query is alone with an operator, who rewinds its session and purges.
 _REWOUND = 1 / 5
+# Share of worlds where the queue `plain` retains what consumers accept, and is rewound and purged.
+_RETAINING = 1 / 5
 
 
 class Cast:
@@ -50,10 +53,11 @@ class Cast:
         """Draws the queues, and creates the oracle."""
         rng = self._rng
         delay_ms = rng.choice((0, 0, 200))
+        self._retaining = self._world.random("retaining").random() < _RETAINING
         self._queues = [
             QueueRules("dead"),
             QueueRules("orders", dead="dead", limit=rng.choice((0, 1, 2)), delay_ms=delay_ms),
-            QueueRules("plain", max_length=rng.choice((0, 0, 12))),
+            QueueRules("plain", max_length=rng.choice((0, 0, 12)), retains=self._retaining),
             QueueRules("out"),
             QueueRules("memory", durable=False),
             QueueRules("loose", loose=True),
@@ -78,9 +82,10 @@ class Cast:
             # A query takes many steps: now and then it runs without other clients.
             chosen = ["query", rng.choice(kinds[2:])]
         self._rewound = world.random("rewound").random() < _REWOUND
-        if self._rewound:
-            # Longer than faults come: batches are accepted, rewound, and read again.
-            chosen, world.seconds = ["query", "operator"], 3 * world.seconds
+        if self._rewound or self._retaining:
+            # Longer than faults come: messages are accepted, rewound, and read again.
+            reader = "query" if self._rewound else "consumer"
+            chosen, world.seconds = [reader, "operator"], 3 * world.seconds
         # The rows of a batch are the same only if they are persistent (K2).
         transient = 0.0 if "query" in chosen else rng.choice((0.0, 0.2))
         publishers = [
@@ -129,6 +134,7 @@ class Cast:
         for number in range(self._rng.choice((1, 2))):
             outcomes = self._rng.choice(_OUTCOMES)
             queues = self._rng.choice((["orders"], ["orders", "plain"], ["plain", "dead"]))
+            queues = ["plain"] if self._retaining else queues
             self._add(Consumer(self._world, self.oracle, f"c{number}", queues, outcomes))
 
     def _add_query(self):
@@ -168,11 +174,15 @@ class Cast:
             some = ["rewind", "rewind"]
         elif self._query is not None:
             some = [*some, "rewind", "rewind"]
+        elif self._retaining:
+            some = ["rewind_queue", "rewind_queue", "purge"]
         count = self._rng.choice((3, 6))
-        names = ["orders", "plain"]
+        names = ["plain"] if self._retaining else ["orders", "plain"]
         if self._query is not None and self._query.retain_ms:
             # A purge of what its session retains comes late: after two of its accepts.
             some, names, count = [*some, "purge", "purge"], [self._query.queue], count + 4
+        elif self._retaining:
+            count += 4
         declared = {each.name: self._declaration(each) for each in self._queues}
         self._add(
             Operator(self._world, self.oracle, "op", some, names, count, declared, self._query)
@@ -225,5 +235,6 @@ class Cast:
             delivery_limit=rules.limit,
             redelivery_delay_ms=rules.delay_ms,
             redelivery_delay_max_ms=2000 if rules.delay_ms else 0,
+            retain_ms=_RETAIN_MS if rules.retains else 0,
         )
         return admin_pb2.DeclareQueueRequest(queue=rules.name, properties=properties)

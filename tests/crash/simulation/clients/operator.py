@@ -175,6 +175,17 @@ class Operator(Client):
         read = any(lease.begun > called for lease in query.leases.values())
         self.oracle.check(read or self._purges or not again, f"S14: {again} rewound twice")
 
+    async def _rewind_queue(self):
+        """S14: makes what channels accepted from a queue ready again; with a dry run nothing."""
+        request = admin_pb2.RewindQueueRequest(queue="plain", dry_run=self.sometimes(0.2))
+        if request.dry_run:
+            await self.call("RewindQueue", request)
+            return
+        operation = self.oracle.everywhere("rewind_queue", "plain", None)
+        answer = await self.call("RewindQueue", request)
+        operation.done(self.oracle.now())
+        self.oracle.figures["rewound by a queue"] += answer.messages
+
     async def _rewound(self, request, what):
         """The number of messages that a rewind made ready."""
         operation = self.oracle.everywhere("rewind", self._query.queue, what)

@@ -23,6 +23,7 @@ async def drain(world, oracle):
     await client.release_sessions()
     await client.drop_stages()
     await asyncio.sleep(_PIECE_S)  # messages that have expired meanwhile are still being moved
+    await client.rewind(await client.settled_queues())
     queues = await client.settled_queues()
     await client.find_imported(queues)
     places = defaultdict(list)
@@ -79,6 +80,14 @@ class _Counter(Client):
             )
         return queues
 
+    async def rewind(self, queues):
+        """S13, S14: makes ready what queues retain: all that channels accepted."""
+        for info in queues:
+            if info.properties.retain_ms:
+                operation = self.oracle.everywhere("rewind_queue", info.queue, None)
+                await self.call("RewindQueue", admin_pb2.RewindQueueRequest(queue=info.queue))
+                operation.done(self.oracle.now())
+
     async def find_imported(self, queues):
         """O7: the imported queues and bindings exist, with their imported properties."""
         there = {info.queue: info.properties for info in queues}
@@ -128,6 +137,7 @@ class _Counter(Client):
             )
         for info in (await self.call("ListQueues", admin_pb2.ListQueuesRequest())).queues:
             self.oracle.check(
-                not info.ready and not info.payload_bytes,
-                f"Q4: {info.queue} has {info.ready} messages of {info.payload_bytes} B when purged",
+                not (info.ready or info.payload_bytes or info.retained),
+                f"Q4, S13: {info.queue} has {info.ready} messages of {info.payload_bytes} B, and "
+                f"retains {info.retained}, when purged",
             )

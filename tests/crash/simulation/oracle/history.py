@@ -74,6 +74,7 @@ class QueueRules:
         delay_ms: First redelivery delay.
         max_length: Bound on its length; 0: none.
         loose: Consumers without acks take from it (C10).
+        retains: It retains what channels accept (S13), for longer than a world lasts.
     """
 
     name: str
@@ -83,6 +84,7 @@ class QueueRules:
     delay_ms: int = 0
     max_length: int = 0
     loose: bool = False
+    retains: bool = False
 
 
 @dataclass(eq=False, slots=True)

@@ -28,6 +28,7 @@ class State(NamedTuple):
         unseen: A holder that never saw it may still have it; that delivery is counted.
         kept: The lease that accepted it last, and may retain it (S13).
         mark: The batch of its last rewind (S14); -1: none.
+        taken: A channel accepted it from a queue that retains it (S13).
     """
 
     place: str = NOWHERE
@@ -40,6 +41,7 @@ class State(NamedTuple):
     unseen: bool = False
     kept: Hold | None = None
     mark: int = -1
+    taken: bool = False
 
 
 class Judge:
@@ -100,7 +102,7 @@ class Judge:
             if place == DEAD and not self._is_of(free, cause, died_after):
                 continue
             if hold is None:
-                found.append(State(GONE))
+                found.append(self._accepted(free))
             else:
                 found.append(self._delivered(free, hold, count))
         return found
@@ -142,8 +144,7 @@ class Judge:
 
     def _settled(self, state, outcome):
         if outcome == "accepted":
-            kept = state.hold if state.hold in self._leases else state.kept
-            return (state._replace(place=GONE, hold=None, kept=kept),)
+            return (self._accepted(state),)
         if outcome == "rejected":
             return self._given_up(state, "rejected")
         failures = state.failures + (outcome == "failed")
@@ -156,11 +157,19 @@ class Judge:
         waits = outcome == "later" or (outcome == "failed" and delayed)
         return (back._replace(failures=failures, waits=waits) if back.place != GONE else back,)
 
+    def _accepted(self, state):
+        of_lease = state.hold in self._leases
+        taken = self._queue.retains and not of_lease and state.place == HOME
+        kept = state.hold if of_lease else state.kept
+        return state._replace(place=GONE, hold=None, kept=kept, taken=taken)
+
     def _purge(self, state, operation):
         """Q4, S13: a ready or retained message is purged; a held or delayed one stays."""
         queue = operation.what
         place = HOME if queue == self._queue.name else DEAD
         found = []
+        if place == HOME:
+            state = state._replace(taken=False)
         for free in self._free(state, operation):
             if free.kept is not None and free.hold is None and place == HOME:
                 found.append(State(GONE))
@@ -187,6 +196,13 @@ class Judge:
         found = [back._replace(mark=batch) for batch in sorted(lease.batches)]
         certain = self._released_from(state.kept) > operation.ret or what.alone
         return found if inside and what.retains and certain else [*found, state]
+
+    def _rewind_queue(self, state, _):
+        """S14: a retained message that a channel accepted is ready again."""
+        if state.place != GONE or not state.taken:
+            return (state,)
+        again = state._replace(place=HOME, waits=False, mark=-1, taken=False)
+        return (again._replace(deliveries=state.deliveries + 1),)
 
     def _delete(self, state, operation):
         """Q4: the queue is deleted; a held message stays with its holder."""

@@ -165,7 +165,7 @@ def test_retention_gives_way_oldest_first(harness: Harness, reader: Reader) -> N
     """S13: at the disk reserve the oldest batches of all sessions end, never one of a replay."""
     for batch in (1, 2, 3):
         run_batch(harness, reader, batch)
-    assert harness.do(c.GiveWay(31)) == c.GaveWay(2, 60, ("s",))
+    assert harness.do(c.GiveWay(31)) == c.GaveWay(2, 60, ("session 's'",))
     assert retained(harness) == [3]
     assert harness.do(c.GiveWay(1)) == c.GaveWay(0, 0, ())
 

@@ -22,8 +22,8 @@ def rewind(harness: Harness, batch: int | None = None, **options: bool) -> c.Rew
 
 
 def marks(pieces: list[c.Piece]) -> list[int]:
-    """The batch of then of each row; -1 for none."""
-    return [piece.rewound - 1 for piece in pieces for run in piece.runs for _ in range(run.rows)]
+    """The batch of then of each row; -2 for none."""
+    return [piece.rewound - 2 for piece in pieces for run in piece.runs for _ in range(run.rows)]
 
 
 def opened(harness: Harness, wish: c.Rewind, *queues: str, **options: object) -> Reader:
@@ -54,7 +54,7 @@ def test_messages_come_again_once(harness: Harness, reader: Reader) -> None:
     rows = reader.rows(9, 15)
     assert [label for _, label, _ in rows[:5]] == [second[0], second[2], *third]
     assert [count for _, _, count in rows] == [2, 2, 2, 2, 2, 1]
-    assert marks(reader.pieces(9, 15)) == [2, 2, 3, 3, 3, -1]
+    assert marks(reader.pieces(9, 15)) == [2, 2, 3, 3, 3, -2]
     assert [again(harness, batch) for batch in (1, 2, 3)] == before
     with pytest.raises(PreconditionFailedError, match="are leased"):
         rewind(harness)

@@ -32,6 +32,12 @@ def table():
 
 TABLE = table()
 EVENTS = list(dict.fromkeys(event for event, _ in TABLE))
+# The queue retains what channels accept.
+RETAINED = (
+    ("channel accepts, retained", "unacked"),
+    ("queue is rewound", "kept"),
+    ("retention is over", "kept"),
+)
 STATES = list(dict.fromkeys(state for _, state in TABLE))
 
 
@@ -45,6 +51,9 @@ class Message:
         properties = {} if event == "expires" else {"dead_letter_queue": "dead-letters"}
         if event == "channel fails last":
             properties["delivery_limit"] = 1
+        self.retained = (event, state) in RETAINED
+        if self.retained:
+            properties["retain_ms"] = HOUR_MS
         harness.declare("q", **properties)
         persistent = event != "restart, transient"
         harness.publish_to("q", 1, ttls_ms=[HOUR_MS], persistent=persistent)
@@ -65,8 +74,11 @@ class Message:
         self.reader.note()
 
     def become_kept(self):
-        self.become_leased()
-        self.reader.advance(1)
+        if self.retained:
+            self.become_accepted()
+        else:
+            self.become_leased()
+            self.reader.advance(1)
 
     def become_accepted(self):
         self.become_unacked()
@@ -106,6 +118,7 @@ class Message:
             "delivered": lambda: self.harness.deliver("other", "q", 1),
             "leased": lambda: self.harness.lease("q", session="other"),
             "channel accepts": lambda: settle("c", Outcome.ACCEPTED, 1),
+            "channel accepts, retained": lambda: settle("c", Outcome.ACCEPTED, 1),
             "channel releases": lambda: settle("c", Outcome.RELEASED, 1),
             "channel fails": lambda: settle("c", Outcome.FAILED, 1, delay_ms=DELAY_MS),
             "channel fails last": self.fail_twice,
@@ -116,6 +129,8 @@ class Message:
             "session rejects": lambda: self.session_settles(Outcome.REJECTED),
             "session is released": lambda: do(c.ReleaseSession("s")),
             "session is rewound": lambda: do(c.RewindSession("s", c.Rewind())),
+            "queue is rewound": lambda: do(c.RewindQueue("q")),
+            "retention is over": lambda: self.harness.housekeep_after(2 * HOUR_MS * 1000),
             "session times out": lambda: self.session().detach(),
             "replay is over": lambda: self.harness.housekeep_after(
                 (limits.REPLAY_RETENTION_S + 1) * SECOND_US

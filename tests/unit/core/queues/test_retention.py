@@ -1,0 +1,182 @@
+"""Retention by a queue (S13), and its rewind (S14)."""
+
+import pytest
+
+from ackq.errors import PreconditionFailedError
+from ackq.outcomes import Outcome
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import Harness
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+def accept(harness: Harness, count: int, queue: str = "q") -> list[str]:
+    """Publishes messages, which a channel then accepts; returns their labels."""
+    harness.publish_to(queue, count)
+    rows = harness.deliver("c", queue, count)
+    harness.settle("c", Outcome.ACCEPTED, *(tag for tag, _, _ in rows))
+    return [label for _, label, _ in rows]
+
+
+def rewind(harness: Harness, from_us: int = 0, *, dry_run: bool = False) -> int:
+    found: c.RewoundQueue = harness.do(c.RewindQueue("q", from_us, dry_run))
+    return found.messages
+
+
+def pass_hours(harness: Harness, hours: float) -> None:
+    harness.housekeep_after(int(hours * HOUR_MS * 1000))
+
+
+@pytest.fixture
+def queue(harness: Harness) -> str:
+    """A queue that retains for a day what channels accept."""
+    harness.declare("q", retain_ms=DAY_MS)
+    return "q"
+
+
+def test_accepted_messages_stay_for_their_time(harness: Harness, queue: str) -> None:
+    """S13: in no other figure, with their blocks, and for at most 1/512 longer than a day."""
+    accept(harness, 3)
+    began = harness.now_us
+    pass_hours(harness, 12)
+    accept(harness, 2)
+    harness.restart()
+    info = harness.info(queue)
+    assert (info.ready, info.unacked, info.payload_bytes, info.accepted) == (0, 0, 0, 5)
+    assert (info.retained, info.retained_payload_bytes) == (5, 50)
+    assert 0 <= info.retained_since_us - began <= DAY_MS * 1000 / 512
+    assert harness.core.drain_dead_blocks() == []
+    pass_hours(harness, 12 + 24 / 512)
+    assert harness.info(queue).retained == 2
+    assert len(harness.core.drain_dead_blocks()) == 1
+    pass_hours(harness, 12)
+    assert harness.info(queue) == info._replace(
+        retained=0, retained_payload_bytes=0, retained_since_us=0
+    )
+
+
+def test_without_acknowledgement_messages_stay_too(harness: Harness, queue: str) -> None:
+    """S13, C4: a message that needs no acknowledgement is accepted as it is delivered."""
+    harness.publish_to(queue, 2)
+    harness.do(c.Deliver(b"c", queue, 2, no_ack=True))
+    assert harness.info(queue).retained == 2
+    assert rewind(harness) == 2
+
+
+def test_messages_come_again_once(harness: Harness, queue: str) -> None:
+    """S14: before new messages, as redelivered, marked without a batch; and they do not expire."""
+    old = accept(harness, 2)
+    again = accept(harness, 2)
+    harness.publish_to(queue, 1)
+    assert rewind(harness, dry_run=True) == 4
+    assert harness.ready(queue) == 1
+    assert (rewind(harness), rewind(harness)) == (4, 0)
+    harness.restart()
+    rows = harness.deliver("c", queue)
+    assert [label for _, label, _ in rows[:4]] == old + again
+    assert [count for _, _, count in rows] == [2, 2, 2, 2, 1]
+    harness.settle("c", Outcome.ACCEPTED, rows[0][0])
+    harness.settle("c", Outcome.REJECTED, rows[1][0])
+    assert (harness.info(queue).retained, rewind(harness)) == (1, 1)
+    pieces = harness.do(c.Deliver(b"d", queue, 1)).pieces
+    assert [piece.rewound for piece in pieces] == [1]
+
+
+@pytest.mark.usefixtures("queue")
+def test_a_time_to_go_back_to(harness: Harness) -> None:
+    """S14: what was accepted since; a time of which something is retained no more is refused."""
+    accept(harness, 2)
+    pass_hours(harness, 20)
+    since = harness.now_us
+    accept(harness, 3)
+    assert rewind(harness, since, dry_run=True) == 3
+    assert rewind(harness, since - 20 * HOUR_MS * 1000, dry_run=True) == 5
+    pass_hours(harness, 10)
+    harness.restart()
+    with pytest.raises(
+        PreconditionFailedError, match=r"accepted before 2.*Z is no longer retained"
+    ):
+        rewind(harness, since - 20 * HOUR_MS * 1000)
+    assert rewind(harness, since) == 3
+
+
+def test_a_queue_that_retains_nothing(harness: Harness) -> None:
+    """S14: its rewind is refused, with the property to declare it with."""
+    harness.declare("q")
+    accept(harness, 1)
+    with pytest.raises(PreconditionFailedError, match="Declare such a queue with retain_ms"):
+        rewind(harness)
+
+
+def test_a_session_and_a_channel_retain_a_message(harness: Harness, queue: str) -> None:
+    """S13, S14: it stays until neither does; a rewind of either makes it ready once."""
+    harness.publish_to(queue, 1)
+    reader = harness.open(queue, session="s", retain_ms=48 * HOUR_MS)
+    reader.advance(0)
+    reader.advance(1)
+    assert harness.info(queue).retained == 0
+    assert harness.do(c.RewindSession("s", c.Rewind())).messages == 1
+    for rewinds in (lambda: rewind(harness), lambda: harness.do(c.RewindSession("s", c.Rewind()))):
+        ((tag, _, _),) = harness.deliver("c", queue)
+        harness.settle("c", Outcome.ACCEPTED, tag)
+        assert harness.info(queue).retained == 1
+        rewinds()
+        assert (harness.ready(queue), harness.info(queue).retained) == (1, 0)
+        assert rewind(harness) == 0
+        harness.core.state.queues[1].check()
+    ((tag, _, _),) = harness.deliver("c", queue)
+    harness.settle("c", Outcome.ACCEPTED, tag)
+    pass_hours(harness, 25)
+    assert (harness.info(queue).retained, harness.core.drain_dead_blocks()) == (0, [])
+    pass_hours(harness, 30)
+    harness.do(c.ReleaseSession("s"))
+    assert len(harness.core.drain_dead_blocks()) == 1
+
+
+@pytest.mark.parametrize("end", ["purge", "deletion", "vanished blocks"])
+def test_what_ends_retention(harness: Harness, queue: str, end: str) -> None:
+    """S13, Q4, Q7: a purge, a deletion of the queue, or a loss of the blocks."""
+    accept(harness, 3)
+    if end == "purge":
+        assert harness.do(c.PurgeQueue(queue)) == 0
+    elif end == "deletion":
+        harness.do(c.DeleteQueue(queue))
+        assert not harness.core.state.queues
+    else:
+        blocks = harness.core.state.blocks.live()
+        harness.do(c.Start("second", "repaired", blocks))
+    assert len(harness.core.drain_dead_blocks()) == 1
+    if end != "deletion":
+        assert (harness.info(queue).retained, rewind(harness)) == (0, 0)
+
+
+def test_the_oldest_gives_way_first(harness: Harness, queue: str) -> None:
+    """S13: among sessions and queues by the time of acceptance, as much as is asked for."""
+    harness.declare("r")
+    reader = harness.open("r", session="s", retain_ms=DAY_MS)
+    reader.advance(0)
+    for batch in (1, 2, 3):
+        accept(harness, 2)
+        pass_hours(harness, 1)
+        harness.publish_to("r", 1)
+        reader.advance(batch - 1)
+        reader.advance(batch)
+        pass_hours(harness, 1)
+    given = harness.do(c.GiveWay(31))
+    assert given == (3, 50, ("session 's'", "queue 'q'"))
+    harness.restart()
+    assert harness.info(queue).retained == 2
+    with pytest.raises(PreconditionFailedError, match="is no longer retained"):
+        rewind(harness, harness.now_us - 5 * HOUR_MS * 1000)
+    assert harness.do(c.GiveWay(10_000)) == (2, 30, ("session 's'", "queue 'q'"))
+    assert harness.do(c.GiveWay(10_000)) == (0, 0, ())
+
+
+def test_retained_messages_are_in_few_groups(harness: Harness, queue: str) -> None:
+    """S13: one group for what is accepted in 1/512 of the retention, however often that is."""
+    harness.publish_to(queue, 40)
+    for tag, _, _ in harness.deliver("c", queue, 40):
+        harness.settle("c", Outcome.ACCEPTED, tag)
+        harness.now_us += DAY_MS * 1000 // 512 // 4
+    assert len(harness.core.state.queues[1].retained.buckets()) in (10, 11)
