@@ -58,7 +58,7 @@ def _declare(client):
     client.declare("audit", max_length=10)
     client.declare("binary", durable=False)
     client.declare("empty")
-    client.declare("flow")
+    client.declare("flow", retain_ms=3_600_000)
     client.declare(HOSTILE)
     client.declare("hidden")
     client.declare(LONG_QUEUE)

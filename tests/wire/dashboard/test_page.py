@@ -1,11 +1,12 @@
 """The dashboard in a real browser (M5)."""
 
 import json
+import re
 
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from ackq.client import Publisher
+from ackq.client import Channel, Publisher
 from ackq.v1 import links_pb2
 from tests.wire.dashboard.contents import (
     HOSTILE,
@@ -112,6 +113,19 @@ def test_a_queue_with_consumers(page):
     assert "no room" in printer[0]
     assert printer[1:] == ["40", "40", "worker-3:4711"]
     assert page.row("Sessions that read this queue", "nightly")[1] == "25"
+
+
+def test_a_queue_that_retains(page, served):
+    """M5, S13: a queue's page shows how much accepted messages it retains, and since when."""
+    with Publisher(served.endpoint, routing_key="flow") as out:
+        out.publish("x").result()
+    with Channel(served.endpoint) as channel:
+        (message,) = channel.get("flow", 1)
+        message.accept().result()
+    page.open("queue/flow")
+    facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd"), strict=True))
+    shown = facts["Accepted messages stay for"]
+    assert re.fullmatch(r"1 h 0 min: \d+ B, .+ back", shown), shown
 
 
 def test_dead_letters_by_cause(page):

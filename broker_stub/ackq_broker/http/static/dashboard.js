@@ -555,7 +555,7 @@ function drawQueue(data) {
     ["Delivery limit", known(properties.delivery_limit, `${plural(properties.delivery_limit, "failed delivery").replace("deliverys", "deliveries")}${properties.drop_on_limit ? ", then dropped" : ""}`)],
     ["Dead-letter queue", properties.dead_letter_queue ? link("queue", properties.dead_letter_queue) : "none"],
     ["Redelivery delay", known(properties.redelivery_delay_ms, `${duration(properties.redelivery_delay_ms)}${properties.redelivery_delay_max_ms > properties.redelivery_delay_ms ? `, up to ${duration(properties.redelivery_delay_max_ms)}` : ""}`)],
-    ["Accepted messages stay for", known(properties.retain_ms, `${duration(properties.retain_ms)}: ${bytes(data.retained_payload_bytes)}, back to ${age(data.retained_age_ms)} ago`)],
+    ["Accepted messages stay for", known(properties.retain_ms, [duration(properties.retain_ms), data.retained_payload_bytes > 0 && [": ", bytes(data.retained_payload_bytes), ", ", duration(data.retained_age_ms), " back"]])],
     ["Published in total", count(data.published)],
     ["Accepted in total", count(data.accepted)],
     ["Dead-lettered from this queue", count(data.dead_lettered)],
