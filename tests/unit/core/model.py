@@ -99,9 +99,10 @@ class Queue:
         self.accepted += len(messages)
         self.remove(messages)
         retain_us = self.properties.retain_ms * 1000
-        if retain_us and not self.deleted:
-            width = -(-retain_us // 512)
-            until_us = -(-(now_us + retain_us) // width) * width
+        if retain_us and not self.deleted and messages:
+            until_us = self.retained[-1][0] if self.retained else 0
+            if now_us + retain_us > until_us:
+                until_us = now_us + retain_us + retain_us // 512
             self.retained += [(until_us, message) for message in messages]
 
     def rewind(self, from_us: int) -> int:

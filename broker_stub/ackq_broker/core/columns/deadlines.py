@@ -52,9 +52,15 @@ class Deadlines:
             bucket |= positions
 
     def forget(self, positions: BitMap64) -> None:
-        """Removes positions from their buckets."""
+        """Removes positions from their buckets, and the buckets that are empty then."""
         for bucket in self._buckets.values():
             bucket.difference_update(positions)
+        self._buckets = {instant: each for instant, each in self._buckets.items() if each}
+        self._instants = sorted(self._buckets)
+
+    def last(self) -> int:
+        """The last instant; 0 for none."""
+        return self._instants[-1] if self._instants else 0
 
     def first(self, *present: BitMap64) -> int:
         """The first instant with a position in one of these bitmaps; 0 for none.

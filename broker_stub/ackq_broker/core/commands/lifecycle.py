@@ -81,8 +81,8 @@ class GiveWay(Command):
 class GaveWay(NamedTuple):
     """Reply to `GiveWay`: the retained batches that ended, their payload, and their holders.
 
-    A holder is "session 'orders'" or "queue 'in'"; of a queue, a batch is what was accepted in
-    1/512 of its retention.
+    A holder is "session 'orders'" or "queue 'in'"; of a queue, a batch is a group of messages that
+    were accepted one after the other.
     """
 
     batches: int

@@ -58,8 +58,10 @@ from ackq_broker.core.state.signals import DEAD_LETTERED, Signals, Totals
 _LONG_AGO: Final = 1
 # One that never comes.
 _NEVER: Final = 2**63 - 1
-# Retained messages end together with others of this part of their retention.
+# Retained messages end in groups: what was accepted in this part of their retention, or soon after
+# a group has so many bytes.
 _RETAINED_PARTS: Final = 512
+_RETAINED_BYTES: Final = 64 << 20
 
 
 class Gone(StrEnum):
@@ -85,6 +87,7 @@ class Queue:
             readable (S6). A position that one session alone has held and accepted is not counted.
         retained: The kept positions that channels accepted, by the end of their retention (S13).
             `retained_from_us`: all that channels accepted from then on is retained.
+            `retained_last_bytes` is the payload that the last of these ends ever got.
         rewound: The batch that each position was accepted with before a rewind (S14), plus 2; 1 for
             one that a channel accepted.
         watched: Positions that a detached session had leased (S5). `departed` are the watched
@@ -149,6 +152,7 @@ class Queue:
         "requeued",
         "retained",
         "retained_from_us",
+        "retained_last_bytes",
         "rewound",
         "sessions",
         "signals",
@@ -183,6 +187,7 @@ class Queue:
         self.replays = Counts()
         self.retained = Deadlines()
         self.retained_from_us = 0
+        self.retained_last_bytes = 0
         self.rewound = Counts()
         self.watched = BitMap64()
         self.departed: dict[str, BitMap64] = {}
@@ -440,9 +445,12 @@ class Queue:
             return self.discard(positions)
         self.accept(positions)
         retain_us = self.properties.retain_ms * 1000
-        # Few instants for many messages: they are retained for at most 1/512 longer.
-        width = -(-retain_us // _RETAINED_PARTS)
-        self.retained.add(-(-(at_us + retain_us) // width) * width, positions)
+        until_us = self.retained.last()
+        if at_us + retain_us > until_us or self.retained_last_bytes >= _RETAINED_BYTES:
+            until_us = at_us + retain_us + retain_us // _RETAINED_PARTS
+            self.retained_last_bytes = 0
+        self.retained_last_bytes += self.placements.size(positions)
+        self.retained.add(until_us, positions)
         return []
 
     def retained_since(self, from_us: int) -> BitMap64:

@@ -5,6 +5,7 @@ import pytest
 from ackq.errors import PreconditionFailedError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
+from ackq_broker.core.state import queue as queues
 from tests.unit.core.harness import Harness
 
 HOUR_MS = 3_600_000
@@ -179,4 +180,17 @@ def test_retained_messages_are_in_few_groups(harness: Harness, queue: str) -> No
     for tag, _, _ in harness.deliver("c", queue, 40):
         harness.settle("c", Outcome.ACCEPTED, tag)
         harness.now_us += DAY_MS * 1000 // 512 // 4
-    assert len(harness.core.state.queues[1].retained.buckets()) in (10, 11)
+    assert len(harness.core.state.queues[1].retained.buckets()) == 10
+
+
+def test_groups_of_many_bytes_are_divided(
+    harness: Harness, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S13: so that no more gives way than must, at whatever rate messages are accepted."""
+    monkeypatch.setattr(queues, "_RETAINED_BYTES", 30)
+    for _ in range(4):
+        accept(harness, 2)
+    harness.restart()
+    accept(harness, 1)
+    assert harness.do(c.GiveWay(1)) == (1, 40, ("queue 'q'",))
+    assert harness.info(queue).retained == 5
