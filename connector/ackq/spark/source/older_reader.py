@@ -73,13 +73,11 @@ class OlderStreamReader(AckqStreamReader):
             self._unplanned_opening = False
             return self._place.to_dict(self._endpoints)
         opening = self._place.is_opening
-        start = self._place.to_dict(self._endpoints)
-        end = super().latestOffset(start, self.getDefaultReadLimit())
-        self._place = self._offsets(end)
+        self._place = self._advance(self._place, self.getDefaultReadLimit())
         self._answered = True
         leased = any(place.tag for place in self._place.places.values())
         self._unplanned_opening = opening and leased
-        return end
+        return self._place.to_dict(self._endpoints)
 
     def partitions(
         self, start: dict[str, object], end: dict[str, object]

@@ -98,7 +98,10 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             UnsupportedError: The query tracks its progress asynchronously (K11).
             AckqError: As `Edges.advance` and, in the first call of a query, `subscribe`.
         """
-        begin = self._offsets(start)
+        return self._advance(self._offsets(start), limit).to_dict(self._endpoints)
+
+    def _advance(self, begin: Offsets, limit: ReadLimit) -> Offsets:
+        """`latestOffset` from a place, which also has edges that the query no longer names."""
         self._proof.check(begin)
         if self._options.exchange:
             for broker in self._options.edges:
@@ -106,7 +109,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._subscribe(self._options, broker)
         end = self._sessions().advance(begin, self._read_limits(limit))
         self._proof.answered(begin, end)
-        return end.to_dict(self._endpoints)
+        return end
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
         """The backlog as the last call of `latestOffset` saw it, for `lastProgress`; no RPC."""

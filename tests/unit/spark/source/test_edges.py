@@ -8,6 +8,7 @@ from ackq.info import SessionInfo
 from ackq.spark import connections
 from ackq.spark.engine import ReadMaxRows
 from ackq.spark.options import options
+from ackq.spark.source.older_reader import OlderStreamReader
 from ackq.spark.source.reader import AckqStreamReader
 from ackq.v1 import sessions_pb2 as pb
 from tests.unit.spark.source.conftest import FakeSession
@@ -84,9 +85,9 @@ def world(monkeypatch):
 def make(world):
     made = []
 
-    def make_reader(endpoint="a:1,b:1", **given):
+    def make_reader(endpoint="a:1,b:1", kind=AckqStreamReader, **given):
         wanted = {"endpoint": endpoint, "queue": "q", "maxMessagesPerTrigger": "5", **given}
-        reader = AckqStreamReader(options.source(wanted), SCHEMA, world.connect, world.find)
+        reader = kind(options.source(wanted), SCHEMA, world.connect, world.find)
         made.append(reader)
         return reader
 
@@ -224,6 +225,15 @@ def test_an_edge_with_messages_is_not_removed(make, world, end, left):
         make("a:1").latestOffset(at(a=5, b=20), MAX)
     (asked,) = world.at("b").asked
     assert (asked.start_tag, asked.horizon) == (20, 1)
+
+
+def test_where_spark_names_no_start_an_edge_with_messages_stays(make, world):
+    """S12, K13: the place that the source keeps has the edges that are no longer named."""
+    world.answer(b=22)
+    reader = make("a:1", OlderStreamReader, session="s")
+    assert list(reader.partitions(at(a=5, b=20), at(a=5, b=20))) == []
+    with pytest.raises(CheckpointMismatchError, match=r"Edge b:1 .* has 2 messages"):
+        reader.latestOffset()
 
 
 def test_an_empty_edge_is_removed(make, world):
