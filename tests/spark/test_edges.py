@@ -18,7 +18,6 @@ from ackq.spark.sink.rows import RoutedBatch
 from ackq.spark.sink.stage import WriterBatch
 from tests.spark.conftest import Kit
 from tests.spark.ledger import ids, publish
-from tests.spark.versions import needs_start
 
 A, B = 0, 1
 
@@ -75,20 +74,19 @@ def run(spark, tmp_path):
     """Runs a query that keeps the message ids of each batch by edge, until all is accepted."""
     kit = Kit(spark, None, None, tmp_path)
 
-    def run_query(rows, act=lambda _rows, _batch_id: None):
+    def run_query(rows, act=lambda _rows, _batch_id: None, checkpoint="cp"):
         kept = Counter()
 
         def each(rows, batch_id):
             kept.update((row.edge, row.message_id) for row in rows.collect())
             act(rows, batch_id)
 
-        kit.finish(kit.each(rows, "cp", each))
+        kit.finish(kit.each(rows, checkpoint, each))
         return kept
 
     return run_query
 
 
-@needs_start
 def test_all_edges_are_read_once(edges, run):
     """S12: a query reads the messages of each edge once, over restarts, and accepts them there."""
     names = ids(1, 30)
@@ -103,7 +101,6 @@ def test_all_edges_are_read_once(edges, run):
     assert edges.accepted() == [20, 13]
 
 
-@needs_start
 def test_rows_are_settled_at_their_edges(edges, run):
     """S12, K8: equal tags of two edges are two messages, and each is settled at its own."""
     edges.publish(A, ids(1, 4))
@@ -118,7 +115,6 @@ def test_rows_are_settled_at_their_edges(edges, run):
     assert [each.queue("dead").ready for each in edges.admins] == [2, 1]
 
 
-@needs_start
 def test_a_killed_edge_is_skipped_and_comes_back(edges, run):
     """S12: with onEdgeAway=skip the other edge is read; what the killed one holds comes later."""
     edges.publish(A, ids(1, 5))
@@ -133,7 +129,20 @@ def test_a_killed_edge_is_skipped_and_comes_back(edges, run):
     assert edges.accepted() == [7, 5]
 
 
-@needs_start
+def test_a_new_checkpoint_reads_all_edges_again(edges, run):
+    """S14, S12, K13: `startFrom` rewinds each edge at the opening, and not at later starts."""
+    edges.publish(A, ids(1, 5))
+    edges.publish(B, ids(6, 7))
+    again = {"retain": "1h", "startFrom": "earliest"}
+    found = run(edges.source(**again))
+    assert len(found) == 7
+    edges.publish(B, ids(8, 8))
+    new = Counter([(edges.brokers[B].endpoint, "m-0008")])
+    assert run(edges.source(**again), checkpoint="another") == found + new
+    edges.publish(B, ids(8, 8))
+    assert run(edges.source(**again), checkpoint="another") == new
+
+
 def test_an_edge_is_added_and_removed(edges, run):
     """S12: a query of one broker goes on with two, and with the other alone when one is empty."""
     edges.publish(A, ids(1, 5))
@@ -155,7 +164,6 @@ def test_an_edge_is_added_and_removed(edges, run):
     assert edges.accepted() == [6, 6]
 
 
-@needs_start
 def test_a_query_writes_to_all_edges_once(edges, spark, tmp_path):
     """K14: each row is on one edge, by its key and in order, also when batches run again."""
     names = ids(1, 60)
@@ -166,7 +174,7 @@ def test_a_query_writes_to_all_edges_once(edges, spark, tmp_path):
     for _ in range(3):
         writer = rows.writeStream.format("ackq").trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(tmp_path / "cp"))
-        kit.run(writer.options(endpoint=edges.endpoint, queue="out", shardBy="message_id"))
+        kit.finish(writer.options(endpoint=edges.endpoint, queue="out", shardBy="message_id"))
         last = max(int(each.name) for each in (tmp_path / "cp/commits").glob("[0-9]*"))
         kit.forget("cp", "commits", last)  # the next start runs the last batch again
     a, b = edges.bodies()

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 import pytest
 from pyspark.errors import StreamingQueryException
 
+import ackq_broker
+from ackq.client import Admin
 from ackq.spark import BatchLogger, settle
-from tests.spark.conftest import TIMEOUT_S
+from tests.spark.conftest import TIMEOUT_S, Kit
 from tests.spark.ledger import N
 from tests.spark.versions import needs_no_start
 
@@ -123,6 +125,36 @@ def test_a_lost_commit_entry_brings_the_same_rows(ten, trigger):
     assert ten.bodies("out") == [*N, b"later"]
     assert ten.depth("in") == (0, 0, 0)
     assert ten.admin.queue("in").accepted == 11
+
+
+def test_several_edges(ten, kept, tmp_path):
+    """K13, S12: each leases with the opening, and accepts at the next start that it answers."""
+    with ackq_broker.embedded(tmp_path / "data") as broker:
+        other = Kit(ten.spark, broker, Admin(broker.endpoint), tmp_path)
+        other.declare("in")
+        other.publish("in", b"other")
+        both = SimpleNamespace(endpoint=f"{ten.broker.endpoint},{broker.endpoint}")
+        rows = Kit(ten.spark, both, None, tmp_path).source("in", "body binary", onEdgeAway="skip")
+        query = ten.each(rows, "cp", kept)
+        ten.run(query)
+        opened = ten.offset("cp", 0)["edges"]
+        assert {name: place["tag"] for name, place in opened.items()} == {
+            ten.broker.endpoint: 10,
+            broker.endpoint: 1,
+        }
+        broker.kill()
+        ten.publish("in", b"later")
+        ten.run(query)
+        ten.run(query)
+        assert [sorted(bodies) for _, bodies in kept.runs] == [[*N, b"other"], [b"later"]]
+        assert ten.offset("cp", 1)["edges"][broker.endpoint] == opened[broker.endpoint]
+        broker.start()
+        assert (ten.depth("in"), other.depth("in")) == ((0, 0, 0), (0, 1, 0))
+        ten.forget("cp", "commits", 1)
+        other.publish("in", b"new")
+        ten.finish(query)
+        assert [bodies for _, bodies in kept.runs[2:]] == [[b"later"], [b"new"]]
+        assert (ten.depth("in"), other.depth("in")) == ((0, 0, 0), (0, 0, 0))
 
 
 def test_failed_rows_are_for_the_next_run(ten):
