@@ -95,7 +95,9 @@ LONG: Final[dict[str, frozenset[str]]] = {
     ),
     "tests/spark/test_clusters.py": frozenset(
         (
+            "test_an_executor_is_killed_between_edges",
             "test_local",
+            "test_settling_through_connect",
             "test_speculation",
         )
     ),

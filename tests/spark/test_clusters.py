@@ -4,8 +4,12 @@ Each moves messages from queue to queue: source, sink, the sink's commit, and th
 acknowledged.
 """
 
+from collections import Counter
+
 import pytest
 
+import ackq_broker
+from ackq.client import Admin
 from tests.ports import free_ports
 from tests.spark import cluster
 from tests.spark.ledger import counted, ids, once, publish
@@ -18,6 +22,7 @@ COMMANDS = cluster.readme_blocks(SECTION, "bash")
 IDS = ids(0, 99)
 SPECULATING = cluster.ROOT / "tests/spark/speculating.py"
 SORTING = cluster.ROOT / "tests/spark/sorting.py"
+DYING = cluster.ROOT / "tests/spark/dying.py"
 SPECULATION = " ".join(
     f"--conf spark.speculation{setting}"
     for setting in ("=true", ".interval=100ms", ".quantile=0.4", ".minTaskRuntime=500ms")
@@ -47,16 +52,22 @@ def connect(tmp_path_factory):
 
 
 class Bench:
-    """Two queues with a program that moves one to the other, and a queue for rejected messages."""
+    """Two queues with a program that moves one to the other, and a queue for rejected messages.
 
-    def __init__(self, broker, admin, folder):
-        self.broker = broker
-        self.admin = admin
+    Each of several brokers has these queues, and its part of the messages.
+    """
+
+    def __init__(self, folder, *brokers):
         self.folder = folder
-        for queue in ("invoices", "refused"):
-            admin.declare_queue(queue)
-        admin.declare_queue("orders", dead_letter_queue="refused")
-        publish(broker.endpoint, "orders", IDS)
+        self.endpoint = ",".join(each.endpoint for each in brokers)
+        self.admins = [Admin(each.endpoint) for each in brokers]
+        self.admin = self.admins[0]
+        part = len(IDS) // len(brokers)
+        for first, (broker, admin) in enumerate(zip(brokers, self.admins, strict=True)):
+            for queue in ("invoices", "refused"):
+                admin.declare_queue(queue)
+            admin.declare_queue("orders", dead_letter_queue="refused")
+            publish(broker.endpoint, "orders", IDS[first * part :][:part])
 
     def run(self, command, **names):
         """Runs a command of the README, with this test's names in place of the README's."""
@@ -70,26 +81,36 @@ class Bench:
 
     def _run(self, command, folder, env, names):
         (folder / "relay.py").write_text(RELAY)
-        names |= {"BROKER:5775": self.broker.endpoint, "/data/checkpoint": f"{self.folder}/cp"}
+        names |= {"BROKER:5775": self.endpoint, "/data/checkpoint": f"{self.folder}/cp"}
         for name, here in names.items():
             command = command.replace(name, here)
         cluster.shell(command, folder, env)
 
-    def check(self, refused=(), *, told=True):
+    def check(self, refused=(), *, told=True, last=0):
         """Checks that no message is lost or doubled, and none waits for an acknowledgement."""
         good = [name for name in IDS if name not in refused]
-        assert counted(self.admin, "invoices") == once(good)
-        assert counted(self.admin, "refused") == once(refused)
-        info = self.admin.queue("orders")
-        assert (info.ready, info.unacked, info.accepted) == (0, 0, len(good))
-        (session,) = self.admin.sessions()
-        assert session.floor_tag == len(IDS)
-        assert (session.batch_id, bool(session.query_id)) == (0, told)
+        for queue, names in (("invoices", good), ("refused", refused)):
+            found = [counted(admin, queue) for admin in self.admins]
+            assert sum(found, Counter()) == once(names)
+        infos = [admin.queue("orders") for admin in self.admins]
+        assert [(info.ready, info.unacked) for info in infos] == [(0, 0)] * len(infos)
+        assert sum(info.accepted for info in infos) == len(good)
+        for admin in self.admins:
+            (session,) = admin.sessions()
+            assert session.floor_tag == len(IDS) // len(self.admins)
+            assert (session.batch_id, bool(session.query_id)) == (last, told)
 
 
 @pytest.fixture
-def bench(broker, admin, tmp_path):
-    return Bench(broker, admin, tmp_path)
+def bench(broker, tmp_path):
+    return Bench(tmp_path, broker)
+
+
+@pytest.fixture
+def edges(broker, tmp_path):
+    """Two brokers, which a program has as one endpoint."""
+    with ackq_broker.embedded(tmp_path / "second" / "data") as second:
+        yield Bench(tmp_path, broker, second)
 
 
 def test_local(bench):
@@ -98,16 +119,30 @@ def test_local(bench):
     bench.check()
 
 
-def test_local_cluster(bench):
-    """K9: the README's program with executors in processes of their own."""
-    bench.run(the("local-cluster["))
-    bench.check()
+def test_local_cluster(edges):
+    """K9, S12, K14: the README's program for two brokers, executors in processes of their own."""
+    edges.run(the("local-cluster["))
+    edges.check()
 
 
 def test_standalone(bench, standalone):
     """K9: the README's program on two hosts without ackq, which is sent as a zip."""
     bench.submit(the("--py-files"), standalone)
     bench.check()
+
+
+def test_an_executor_is_killed_between_edges(edges, standalone):
+    """S12, K14, K2: from two edges to two edges on two hosts; an executor dies with a batch."""
+    again = edges.folder / "again"
+    again.mkdir()
+    command = the("--py-files").replace("relay.py", str(DYING))
+    edges.submit(f"{command.rstrip()} {again}", standalone)
+    tasks = {path.name for path in again.iterdir()}
+    assert "1-0" in tasks
+    assert {task[:2] for task in tasks} == {"1-"}
+    edges.check(last=2)
+    written = [admin.queue("invoices") for admin in edges.admins]
+    assert [(info.ready > 0, info.staged) for info in written] == [(True, 0)] * 2
 
 
 def test_the_commands_of_a_standalone_cluster(standalone):
@@ -132,6 +167,12 @@ def test_settling_through_connect(bench, connect):
     bench.run(connect.replace("relay.py", str(SORTING)))
     # With Spark Connect, the tasks of a foreachBatch do not know their query and batch.
     bench.check(IDS[1::2], told=False)
+
+
+def test_settling_at_edges_through_connect(edges, connect):
+    """S12, K14, K8, K9: outcomes and a guarded write, each at the edge of its message."""
+    edges.run(connect.replace("relay.py", str(SORTING)))
+    edges.check(IDS[1::2], told=False)
 
 
 def test_speculation(bench, standalone):
