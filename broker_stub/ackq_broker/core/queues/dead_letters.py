@@ -235,24 +235,11 @@ def apply_moves(state: State, sequence: int, moves: tuple[Move, ...], at_us: int
 
 
 def _leave(state: State, queue: Queue, positions: BitMap64, reason: Gone) -> None:
-    if queue.rewound:
-        _reject_retained(state, queue, queue.rewound.some(positions))
     held = positions.issubset(queue.unacked)
     state.blocks.release(queue.discard(positions) if held else queue.drop(positions, reason))
+    if queue.kept:
+        queue.rejected |= queue.kept & positions
     forget_if_drained(state, queue)
-
-
-def _reject_retained(state: State, queue: Queue, positions: BitMap64) -> None:
-    """S14: rewound messages that are rejected then are read again only on demand."""
-    for session in state.sessions.values() if positions else ():
-        for index, lease in enumerate(session.kept):
-            for segment in lease.segments:
-                if segment.queue_id != queue.queue_id:
-                    continue
-                if found := segment.positions & positions:
-                    # Replaced, as a snapshot may be encoding it.
-                    rejected = lease.rejected | segment.tags(found)
-                    session.kept[index] = msgspec.structs.replace(lease, rejected=rejected)
 
 
 def _put(state: State, source: Queue, target: Queue, positions: BitMap64, arrival: Arrival) -> None:

@@ -48,8 +48,7 @@ def keep(session: Session, at_us: int) -> None:
     lease.accepted_us = at_us
     if lease.outcomes is not None:
         done = lease.outcomes
-        lease.rejected = done.tags(Outcome.REJECTED)
-        lease.requeued = done.tags() - lease.rejected
+        lease.requeued = done.tags() - done.tags(Outcome.REJECTED)
         lease.outcomes = Outcomes(done.epoch, done.batch_id, (), done.stages)
     if lease.readers:
         lease.batch_id = lease.readers[-1].batch_id

@@ -121,13 +121,14 @@ def _messages(
     # A message that was rewound before is in two of them: the later one accepted it last.
     for lease in reversed(leases):
         left_out = lease.holes | lease.requeued
-        left_out = left_out if with_rejected else left_out | lease.rejected
         for segment in lease.segments:
             queue = state.queues.get(segment.queue_id)
             if queue is None or queue.deleted:
                 continue
             known = seen.setdefault(segment.queue_id, BitMap64())
             positions = (segment.present(left_out) & queue.kept) - known
+            if not with_rejected:
+                positions -= queue.rejected
             known |= positions
             if positions and (queue.consumers or (queue.sessions - {session.name}) & wish.live):
                 raise _refused(

@@ -91,6 +91,7 @@ def _columns(queue: Queue) -> dict[str, Any]:
         "retained": queue.retained.dump(queue.kept),
         "retained_from_us": queue.retained_from_us,
         "retained_last_bytes": queue.retained_last_bytes,
+        "rejected": queue.rejected.copy(),
         "watched": queue.watched.copy(),
         "departed": tuple((why, gone.copy()) for why, gone in sorted(queue.departed.items())),
     }

@@ -94,6 +94,7 @@ class _QueueImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retained: tuple[tuple[int, BitMap64], ...] = ()
     retained_from_us: int = 0
     retained_last_bytes: int = 0
+    rejected: BitMap64 = msgspec.field(default_factory=BitMap64)
     # Only in the first snapshots; replaced by `requeued_log`.
     requeued: Any = None
 
@@ -273,6 +274,7 @@ def _queue(image: _QueueImage, state: State) -> Queue:
     queue.retained = Deadlines.load(image.retained)
     queue.retained_from_us = image.retained_from_us
     queue.retained_last_bytes = image.retained_last_bytes
+    queue.rejected = image.rejected
     queue.watched = image.watched
     queue.departed = dict(image.departed)
     queue.published = image.published

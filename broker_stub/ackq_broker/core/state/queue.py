@@ -81,7 +81,8 @@ class Queue:
         deleted: Its name is free, and it exists only for the bodies that are still leased (Q4).
         delayed: Requeued messages that become ready when their delay is over (C14).
         kept: Removed for all but the sessions that retain them (S13); no count of messages or bytes
-            includes them. `kept_bytes` is their payload.
+            includes them. `kept_bytes` is their payload; `rejected` are those whose removal was no
+            accept, which a rewind leaves out (S14).
         replays: For each position, the number of kept leases that hold it and for which it is, or
             was, a message at the same time: an accept that requeued or rejected it leaves it
             readable (S6). A position that one session alone has held and accepted is not counted.
@@ -148,6 +149,7 @@ class Queue:
         "queue_id",
         "ready",
         "redelivered",
+        "rejected",
         "replays",
         "requeued",
         "retained",
@@ -184,6 +186,7 @@ class Queue:
         self.unacked = BitMap64()
         self.kept = BitMap64()
         self.kept_bytes = 0
+        self.rejected = BitMap64()
         self.replays = Counts()
         self.retained = Deadlines()
         self.retained_from_us = 0
@@ -402,6 +405,7 @@ class Queue:
         self.rewound.forget(positions)
         self.expiries.forget(positions)
         self.kept -= positions
+        self.rejected -= positions
         self._uncount_kept(self.placements.size(positions))
         self.deliveries.add(positions)
         self._make_ready(positions, sequence)
@@ -598,6 +602,7 @@ class Queue:
             assert departed.issubset(self.watched)
             assert departed.isdisjoint(self.present - self.rewound.positions())
         assert self.late.issubset(self.present)
+        assert self.rejected.issubset(self.kept)
         assert self.transient_rows.issubset(everything)
 
     def _placed(self, messages: int) -> None:
@@ -657,6 +662,7 @@ class Queue:
         self.deliveries.forget(positions)
         self.failures.forget(positions)
         self.rewound.forget(positions)
+        self.rejected -= positions
         self.late -= positions
         self.transient_rows -= positions
         self.origins.forget(positions)

@@ -296,7 +296,7 @@ class Lease(msgspec.Struct, forbid_unknown_fields=True):
         fetched: Whether any reader, known or not, has fetched from it (S11).
         batch_id: Once accepted: the query's batch that it was; -1 where that is not known.
         size: Once accepted: payload bytes of its accepted messages.
-        requeued: Once accepted: the tags that were released or failed; `rejected` likewise.
+        requeued: Once accepted: the tags that were released or failed.
     """
 
     segments: tuple[Segment, ...]
@@ -314,7 +314,6 @@ class Lease(msgspec.Struct, forbid_unknown_fields=True):
     batch_id: int = -1
     size: int = 0
     requeued: BitMap64 = msgspec.field(default_factory=BitMap64)
-    rejected: BitMap64 = msgspec.field(default_factory=BitMap64)
 
     @property
     def floor(self) -> int:

@@ -97,6 +97,22 @@ def test_rejected_after_a_rewind(harness: Harness, reader: Reader) -> None:
     assert rewind(harness) == (1, 2, 2)
 
 
+def test_rejected_by_others_after_a_rewind(harness: Harness, reader: Reader) -> None:
+    """S14, S8: rewound messages that a consumer and an operator reject are not read again."""
+    run_batch(harness, reader, 1)
+    rewind(harness)
+    harness.deliver("c", "q", 1)
+    harness.settle("c", Outcome.REJECTED, 1)
+    reader.advance(3)
+    harness.do(c.SettleLease("s", Outcome.REJECTED, ((4, 4),), fence=True))
+    reader.advance(3, holder=BOB)
+    reader.advance(5, holder=BOB)
+    harness.restart()
+    assert harness.ready("dead") == 2
+    assert rewind(harness, with_rejected=True, dry_run=True).messages == 3
+    assert rewind(harness).messages == 1
+
+
 def test_rewound_messages_do_not_expire(harness: Harness, reader: Reader) -> None:
     """S14, Q3: neither at once, nor when their time comes; also after a restart."""
     harness.publish_to("q", 3, ttls_ms=[1000, 60_000, 0])
