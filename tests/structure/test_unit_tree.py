@@ -37,6 +37,7 @@ WHOLE = {
     "core/sessions/test_kept_lease.py": "the lease that an accept keeps for a replay",
     "journal/test_shortened.py": "a log that is shorter than what was synced, through every tool",
     "core/sessions/test_openings.py": "the openings of advance, which test_advance has no room for",
+    "engine/test_retained_day.py": "retention: the core, the journal's files, a restart",
 }
 # Tests that need another process all the same, with the reason.
 PROCESSES = {
