@@ -226,7 +226,7 @@ def _check_inside(found: OwnedLease, tags: BitMap64) -> None:
     if tags and tags.min() <= floor:
         raise outside(session, tags.min(), lease)
     if lease is None or (tags and tags.max() > end):
-        raise outside(session, next(tags.iter_equal_or_larger(end + 1), 0), lease)
+        raise outside(session, bitmaps.lowest_from(tags, end + 1) or 0, lease)
 
 
 def _check_room(session: Session, lease: Lease, outcomes: tuple[TagOutcome, ...]) -> None:

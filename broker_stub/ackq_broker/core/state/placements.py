@@ -536,7 +536,7 @@ class Placements:
                 np.searchsorted(inside, rows["first"]),
                 np.searchsorted(inside, rows["first"] + rows["count"]),
             )
-            following = next(positions.iter_equal_or_larger(end), None)
+            following = bitmaps.lowest_from(positions, end)
 
     def _sizes(self, hit: _Hit) -> Int64s:
         """Payload bytes of the sought positions in each run."""
