@@ -222,7 +222,7 @@ def _end_retention(state: State, queue: Queue) -> None:
                 positions = segment.present(lease.holes)
                 if segment.queue_id == queue.queue_id and positions:
                     state.blocks.release(queue.release_kept(positions))
-                    kept[index] = msgspec.structs.replace(lease, reasons=lease.reasons.copy())
+                    kept[index] = msgspec.structs.replace(lease)
                     kept[index].add_holes(segment.tags(positions), Gone.PURGED)
 
 

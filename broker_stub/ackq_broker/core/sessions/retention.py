@@ -11,8 +11,6 @@ from heapq import merge
 from itertools import islice
 from typing import Final
 
-from pyroaring import BitMap64
-
 from ackq import limits
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands, records
@@ -20,15 +18,12 @@ from ackq_broker.core.commands import Decision
 from ackq_broker.core.queues import retention as queue_retention
 from ackq_broker.core.queues.topology import forget_if_drained
 from ackq_broker.core.sessions import readers
-from ackq_broker.core.state.state import Lease, Outcomes, PastDeliveries, Session, State
+from ackq_broker.core.state.state import Lease, Outcomes, Session, State
 
 _MS_US: Final = 1_000
 # The most leases that one record ends at the disk reserve.
 _MOST_GIVEN: Final = 1_000
 _REPLAY_US: Final = limits.REPLAY_RETENTION_S * 1_000_000
-# Shared by the leases that are retained, which never change.
-_NO_TAGS: Final = BitMap64()
-_NO_DELIVERIES: Final = PastDeliveries(_NO_TAGS)
 
 
 def keeps(state: State, session: Session, wish: commands.Advance, now_us: int) -> int:
@@ -55,7 +50,7 @@ def keep(session: Session, at_us: int) -> None:
     elif session.planned is not None:
         lease.batch_id = session.planned.batch_id
     if session.kept:
-        _pack(session.kept[-1])
+        session.kept[-1].pack()
     session.kept.append(lease)
     session.lease = None
     session.floor = session.end
@@ -74,15 +69,6 @@ def end_replay(state: State, session: Session) -> None:
     readers.unindex(state, session)
     last.readers, last.stages, last.outcomes = (), {}, None
     readers.index(state, session)
-
-
-def _pack(lease: Lease) -> None:
-    """Makes a lease small that stays after its successor."""
-    for segment in lease.segments:
-        segment.positions.run_optimize()
-    lease.holes = lease.holes or _NO_TAGS
-    if not lease.delivered.tags:
-        lease.delivered = _NO_DELIVERIES
 
 
 def release(state: State, session: Session, leases: int) -> None:

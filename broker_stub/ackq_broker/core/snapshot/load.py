@@ -330,14 +330,7 @@ def _index(state: State) -> None:
     for exchange in state.exchanges.values():
         _index_bindings(state, exchange)
     for session in state.sessions.values():
-        if session.only_kept is not None:
-            session.kept, session.only_kept = [session.only_kept], None
-        state.incarnations[session.incarnation] = session.name
-        for queue_id in session.queue_ids:
-            state.queues[queue_id].sessions.add(session.name)
-        readers.index(state, session)
-        for lease in session.leases():
-            state.outcome_stages.update(dict.fromkeys(lease.stages, session.name))
+        _index_session(state, session)
     for link in state.links.values():
         state.queues[link.queue_id].links.add(link.name)
     for stage in sorted(state.stages.values(), key=lambda stage: stage.touched_us):
@@ -347,6 +340,19 @@ def _index(state: State) -> None:
         state.publishers_of[publisher.user] += 1
         if publisher.transaction is not None:
             _index_staged(state, publisher.transaction.blocks)
+
+
+def _index_session(state: State, session: Session) -> None:
+    if session.only_kept is not None:
+        session.kept, session.only_kept = [session.only_kept], None
+    for lease in session.kept[:-1]:
+        lease.pack()
+    state.incarnations[session.incarnation] = session.name
+    for queue_id in session.queue_ids:
+        state.queues[queue_id].sessions.add(session.name)
+    readers.index(state, session)
+    for lease in session.leases():
+        state.outcome_stages.update(dict.fromkeys(lease.stages, session.name))
 
 
 def _index_staged(state: State, blocks: list[StagedRows], batch: BatchKey | None = None) -> None:

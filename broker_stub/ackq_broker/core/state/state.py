@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -280,6 +281,13 @@ class PastDeliveries(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rewound: tuple[tuple[int, BitMap64], ...] = ()
 
 
+# What packed leases share.
+_NO_TAGS: Final = BitMap64()
+_NO_DELIVERIES: Final = PastDeliveries(_NO_TAGS)
+_NO_REASONS: Final[dict[str, int]] = {}
+_NO_STAGES: Final[dict[bytes, OutcomeStage]] = {}
+
+
 class Lease(msgspec.Struct, forbid_unknown_fields=True):
     """Tags given to a session, and the messages that they stand for, which never change (S1).
 
@@ -335,7 +343,16 @@ class Lease(msgspec.Struct, forbid_unknown_fields=True):
         new = tags - self.holes
         if new:
             self.holes = self.holes | new
-            self.reasons[reason] = self.reasons.get(reason, 0) + len(new)
+            self.reasons = {**self.reasons, reason: self.reasons.get(reason, 0) + len(new)}
+
+    def pack(self) -> None:
+        """Makes a lease small that stays after its successor (S13), and never changes in place."""
+        for segment in self.segments:
+            segment.positions.run_optimize()
+        self.holes, self.requeued = self.holes or _NO_TAGS, self.requeued or _NO_TAGS
+        self.reasons, self.stages = self.reasons or _NO_REASONS, self.stages or _NO_STAGES
+        if not self.delivered.tags:
+            self.delivered = _NO_DELIVERIES
 
 
 class Session(msgspec.Struct, forbid_unknown_fields=True):

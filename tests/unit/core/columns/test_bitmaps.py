@@ -1,13 +1,12 @@
 """Bitmap helpers against sets."""
 
-import ctypes
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
 from ackq_broker.core.columns import bitmaps
+from tests.unit.core.memory import allocated
 
 # Near container borders and short, so that runs and values often tie in size.
 ranges = st.builds(
@@ -98,23 +97,9 @@ def test_runs_of_a_bitmap(chosen: set[int]) -> None:
     assert len(long) >= 100 * len(firsts)
 
 
-class _Allocated(ctypes.Structure):
-    """The C library's `struct mallinfo2`."""
-
-    _fields_ = (
-        ("others", ctypes.c_size_t * 7),
-        ("used", ctypes.c_size_t),
-        ("free", ctypes.c_size_t * 2),
-    )
-
-
 @pytest.mark.parametrize("kind", [BitMap64, BitMap])
 def test_what_is_not_found_leaks_nothing(kind: type[BitMap64]) -> None:
     """I6: a lookup beyond the highest value keeps no memory, in a broker that runs for months."""
-    mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
-    if mallinfo2 is None:
-        pytest.skip("the C library does not say what is allocated")
-    mallinfo2.restype = _Allocated
     bitmap = kind([3, 70_000])
     assert [bitmaps.lowest_from(bitmap, first) for first in (0, 3, 4, 70_001)] == [
         3,
@@ -122,8 +107,8 @@ def test_what_is_not_found_leaks_nothing(kind: type[BitMap64]) -> None:
         70_000,
         None,
     ]
-    before = mallinfo2().used
+    before = allocated()
     for _ in range(10_000):
         assert bitmaps.lowest_from(bitmap, 70_001) is None
         assert bitmaps.lowest_from(kind(), 0) is None
-    assert mallinfo2().used - before < 100_000
+    assert allocated() - before < 100_000

@@ -1,5 +1,6 @@
 """Retention (S13): accepted batches that can be read again."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from ackq.outcomes import Outcome
 from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import DAY_US, Harness, Reader, group
+from tests.unit.core.memory import allocated
 
 HOUR_MS = 3_600_000
 
@@ -210,3 +212,45 @@ def test_what_a_retained_message_costs(harness: Harness, reader: Reader, sizes: 
         messages += 2000
     cost = (len(harness.core.snapshot()) - before) / messages
     assert cost < (1 if sizes == "equal" else 2)
+
+
+class Unchecked(Harness):
+    """A harness without checks, for many commands."""
+
+    def decide(self, command: c.Command) -> c.Decision:
+        self.now_us += 1
+        decision = self.core.decide(command, self.now_us)
+        for record in decision.records:
+            self.core.apply(self.core.sequence + 1, record)
+        return decision
+
+
+def run_large_batches(reader: Reader, numbers: range) -> None:
+    """Publishes, leases and accepts batches of two blocks of 1,000 messages."""
+    for batch in numbers:
+        for _ in range(2):
+            reader.harness.do(reader.harness.command(["q"] * 1_000))
+        reader.advance(reader.reply.end_tag)
+        reader.note(batch_id=batch)
+
+
+def test_what_a_retained_message_costs_in_memory() -> None:
+    """S13: under 1 byte with its batch: in bitmaps and arrays, and in objects of Python."""
+    harness, batches = Unchecked(), 250
+    harness.declare("q")
+    reader = harness.open("q", retain_ms=HOUR_MS)
+    run_large_batches(reader, range(batches))
+    before = allocated()
+    run_large_batches(reader, range(batches, 2 * batches))
+    outside = allocated() - before
+    tracemalloc.start()
+    try:
+        run_large_batches(reader, range(2 * batches, 3 * batches))
+        python = tracemalloc.DomainFilter(inclusive=True, domain=0)
+        traces = tracemalloc.take_snapshot().filter_traces((python,)).traces
+    finally:
+        tracemalloc.stop()
+    assert len(retained(harness)) == 3 * batches - 1
+    inside = sum(trace.size for trace in traces)
+    print(f"{outside / batches:.0f} and {inside / batches:.0f} bytes a batch")
+    assert outside + inside < 2_000 * batches
