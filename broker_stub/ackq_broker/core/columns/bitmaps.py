@@ -109,7 +109,8 @@ def between(bitmap: BitMap64, first: int, last: int) -> BitMap64:
 def lowest_from(bitmap: BitMap | BitMap64, first: int) -> int | None:
     """The lowest value from `first` on; None without one.
 
-    Asked only where there is one: pyroaring's iterator leaks 224 bytes when it finds none.
+    Asks only where there is one: pyroaring's iterators leak 224 bytes when they find none. That is
+    also why nothing iterates a bitmap that may be empty, but its `to_array`.
     """
     if not bitmap or bitmap.max() < first:
         return None

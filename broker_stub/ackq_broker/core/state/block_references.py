@@ -54,7 +54,7 @@ class BlockReferences:
         self._single -= last
         self._dead |= last
         self.sizes.forget(last)
-        for block_id in block_ids - last:
+        for block_id in (block_ids - last).to_array():
             count = self._shared.pop(block_id) - 1
             if count == 1:
                 self._single.add(block_id)

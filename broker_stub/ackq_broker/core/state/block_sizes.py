@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from pyroaring import BitMap64
 
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.pieces import Listed
@@ -44,10 +45,10 @@ class BlockSizes:
         if column:
             self._columns[block_id] = column
 
-    def forget(self, block_ids: Iterable[int]) -> None:
+    def forget(self, block_ids: BitMap64) -> None:
         """Removes the columns of blocks that are no longer referenced."""
         if self._columns:
-            for block_id in block_ids:
+            for block_id in block_ids.to_array():
                 self._columns.pop(block_id, None)
 
     def column(self, block_id: int) -> bytes:

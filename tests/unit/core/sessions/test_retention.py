@@ -10,7 +10,7 @@ from ackq.errors import PreconditionFailedError, SessionNotFoundError
 from ackq.outcomes import Outcome
 from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import DAY_US, Harness, Reader, group
+from tests.unit.core.harness import DAY_US, Harness, Reader, Unchecked, group
 from tests.unit.core.memory import allocated
 
 HOUR_MS = 3_600_000
@@ -212,17 +212,6 @@ def test_what_a_retained_message_costs(harness: Harness, reader: Reader, sizes: 
         messages += 2000
     cost = (len(harness.core.snapshot()) - before) / messages
     assert cost < (1 if sizes == "equal" else 2)
-
-
-class Unchecked(Harness):
-    """A harness without checks, for many commands."""
-
-    def decide(self, command: c.Command) -> c.Decision:
-        self.now_us += 1
-        decision = self.core.decide(command, self.now_us)
-        for record in decision.records:
-            self.core.apply(self.core.sequence + 1, record)
-        return decision
 
 
 def run_large_batches(reader: Reader, numbers: range) -> None:
