@@ -50,6 +50,12 @@ LONG: Final[dict[str, frozenset[str]]] = {
             "test_without_a_rule_a_trace_is_found[what is unknown opens anew]",
         )
     ),
+    "tests/model/test_rewinding.py": frozenset(
+        (
+            "test_each_message_comes_once_more_for_each_rewind[both]",
+            "test_each_message_comes_once_more_for_each_rewind[an operator and two crashes]",
+        )
+    ),
     "tests/model/test_linking.py": frozenset(
         (
             "test_nothing_is_lost_or_doubled[cuts-content]",

@@ -11,6 +11,8 @@ from tests.model.broker import Broker
 from tests.model.edge import Edge
 from tests.model.explorer import explore
 from tests.model.linking import Linking, flaw
+from tests.model.rewinding import Rewinding
+from tests.model.rewinding import flaw as rewinding_flaw
 from tests.model.settling import Settling
 from tests.model.world import Spark
 
@@ -22,6 +24,7 @@ def main():
     parser.add_argument("--bound", type=int, default=10_000_000, help="worlds at most")
     parser.add_argument("--settling", action="store_true", help="the query settles rows (S6)")
     parser.add_argument("--link", choices=("id", "content", "none"), help="a link, by its keys")
+    parser.add_argument("--rewinds", type=int, help="the session retains, and is rewound (S14)")
     parser.add_argument("--stored", action="store_true", help="of a link: ack=stored")
     parser.add_argument("--fault", action="append", default=[], help="of a link: cuts=2, say")
     for fault, count in {"crashes": 3, "deliveries": 1, "deletions": 1, "operations": 0}.items():
@@ -32,11 +35,14 @@ def main():
         print(found)
         return bool(found.wrong)
     faults = {"crashes": args.crashes, "deliveries": args.deliveries, "deletions": args.deletions}
-    if args.settling:
+    judge = None
+    if args.rewinds is not None:
+        spark, judge = Rewinding(Broker(), rewinds=args.rewinds, **faults), rewinding_flaw
+    elif args.settling:
         spark = Settling(Broker(), operations=args.operations, **faults)
     else:
         spark = Spark(Broker(), **faults)
-    found = explore(spark, int(args.messages), args.bound)
+    found = explore(spark, int(args.messages), args.bound, judge)
     print(found)
     return bool(found.wrong)
 

@@ -237,9 +237,14 @@ class Broker:
         return views.fetch(core.state, SESSION, incarnation, epoch, after, last)
 
 
+def _leases(session):
+    """All leases of a session, retained ones included."""
+    return tuple(filter(None, (session.lease, *session.kept)))
+
+
 def _renumber(state):
     """Replaces sequences of leases and first fetches by rank: only their order matters (S11)."""
-    leases = [lease for session in state.sessions.values() for lease in session.leases()]
+    leases = [lease for session in state.sessions.values() for lease in _leases(session)]
     own = state.queries.get("", {})  # a world has no users
     batches = [session.planned for session in state.sessions.values()]
     known = {each.sequence for each in (*leases, *batches, *own.values())}
@@ -261,7 +266,7 @@ def _rename(session, names):
     session.holder = structs.replace(holder, token=names.get(holder.token, holder.token))
     session.fenced = tuple(names.get(token, token) for token in session.fenced)
     runs = {old.hex(): new.hex() for old, new in names.items()}
-    for lease in session.leases():
+    for lease in _leases(session):
         lease.readers = tuple(
             structs.replace(reader, run_id=runs.get(reader.run_id, reader.run_id))
             for reader in lease.readers
@@ -275,7 +280,7 @@ def _lower(session):
     def low(epoch):
         return NOW_EPOCH if epoch == session.epoch else NOW_EPOCH - 1
 
-    for lease in session.leases():
+    for lease in _leases(session):
         lease.readers = tuple(structs.replace(r, epoch=low(r.epoch)) for r in lease.readers)
         if lease.outcomes is not None:
             lease.outcomes.epoch = low(lease.outcomes.epoch)

@@ -61,6 +61,11 @@ def flaw(broker, world, names):
             return f"{name} is doubled: {places(world, dead, name)}"
         if not ends and name not in queued:
             return f"{name} is lost"
+    return repeated(world)
+
+
+def repeated(world):
+    """Returns a flaw that is none of single messages: of a batch, or of the query."""
     batches = [entry[:2] for entry in world.read]
     for entry in batches:
         if batches.count(entry) > 1:
