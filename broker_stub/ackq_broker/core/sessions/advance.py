@@ -216,7 +216,7 @@ def apply_session_advanced(state: State, sequence: int, record: records.SessionA
     if session.lease is not None:
         session.lease.attaches = attaches
     enqueue.drop_heads(state, record.drops)
-    rewind.apply(state, session, record.rewound, sequence)
+    rewind.apply(state, record.rewound, sequence)
 
 
 def attach(state: State, command: commands.Attach, now_us: int) -> Decision:
@@ -333,7 +333,7 @@ def apply_session_opened(state: State, sequence: int, record: records.SessionOpe
     """Ends the replaced incarnation and begins the new one."""
     if record.replaces:
         old = state.sessions[record.session]
-        rewind.apply(state, old, record.rewound, sequence)
+        rewind.apply(state, record.rewound, sequence)
         assert old.incarnation == record.replaces
         end(state, old, sequence, f"replaced by incarnation {record.incarnation}", record.at_us)
     assert record.session not in state.sessions

@@ -82,19 +82,18 @@ def at_opening(
     return Again(messages, (f"{lost} are not retained, and not read again.",) if gone else ())
 
 
-def apply(
-    state: State, session: Session, messages: tuple[fields.Rewound, ...], sequence: int
-) -> None:
-    """Makes messages ready again; the leases of then keep their delivery counts of then."""
+def apply(state: State, messages: tuple[fields.Rewound, ...], sequence: int) -> None:
+    """Makes messages ready again; leases of then, of any session, keep their delivery counts."""
     rewound = _by_queue(messages)
-    for index, lease in enumerate(session.kept if rewound else ()):
-        for segment in lease.segments:
-            held = segment.positions & rewound.get(segment.queue_id, _NONE)
-            if held:
-                # A snapshot may be encoding the present one.
-                session.kept[index] = replace(session.kept[index])
-                queue = state.queues[segment.queue_id]
-                remember_deliveries(session.kept[index], queue, held)
+    for session in state.sessions.values() if rewound else ():
+        for index, lease in enumerate(session.kept):
+            for segment in lease.segments:
+                held = segment.positions & rewound.get(segment.queue_id, _NONE)
+                if held:
+                    # A snapshot may be encoding the present one.
+                    session.kept[index] = replace(session.kept[index])
+                    queue = state.queues[segment.queue_id]
+                    remember_deliveries(session.kept[index], queue, held)
     for queue_id, positions in rewound.items():
         state.queues[queue_id].rewind(positions, sequence)
     for entry in messages:

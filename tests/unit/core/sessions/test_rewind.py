@@ -232,3 +232,18 @@ def test_a_session_that_timed_out_does_not_take_them(harness: Harness, reader: R
     assert other.fetch(0, 2) == []
     assert other.info().holes == 2
     assert harness.ready("q") == 2
+
+
+def test_a_batch_that_another_session_retains(harness: Harness, reader: Reader) -> None:
+    """S14, K2: a rewind changes no row of a batch in which another session read its messages."""
+    run_batch(harness, reader, 1)
+    rewind(harness)
+    other = harness.open("q", session="other", retain_ms=HOUR_MS)
+    assert other.advance(0).end_tag == 3
+    other.note(batch_id=5)
+    other.advance(3)
+    rows = other.rows(0, 3)
+    assert rewind(harness).messages == 3
+    harness.restart()
+    assert other.rows(0, 3) == rows
+    assert marks(other.pieces(0, 3)) == [1] * 3
