@@ -90,7 +90,7 @@ APPLY: Final[dict[type[Record], Callable[[State, int, Any], None]]] = {
     records.QueueDeclared: topology.apply_queue_declared,
     records.QueueDeleted: topology.apply_queue_deleted,
     records.QueuePurged: topology.apply_queue_purged,
-    records.QueueRewound: queue_retention.apply_rewound,
+    records.QueueRewound: rewind.apply_queue_rewound,
     records.ExchangeDeclared: topology.apply_exchange_declared,
     records.ExchangeDeleted: topology.apply_exchange_deleted,
     records.QueueBound: topology.apply_queue_bound,

@@ -34,13 +34,6 @@ def rewind(state: State, command: commands.RewindQueue, now_us: int) -> Decision
     return Decision((records.QueueRewound(queue.queue_id, positions, now_us),), reply)
 
 
-def apply_rewound(state: State, sequence: int, record: records.QueueRewound) -> None:
-    """Makes retained messages ready again, marked as such without a batch."""
-    queue = state.queues[record.queue_id]
-    queue.rewind(record.positions, sequence)
-    queue.rewound.put(1, record.positions)
-
-
 def lapsed(state: State, now_us: int) -> tuple[tuple[int, int], ...]:
     """Ids of the queues with messages past their retention, with this instant."""
     due = (queue.queue_id for queue in state.queues.values() if queue.retained.due(now_us))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from ackq.errors import PreconditionFailedError
-from ackq_broker.core import commands, fields
+from ackq_broker.core import commands, fields, records
 from ackq_broker.core.checks import plural, utc
 from ackq_broker.core.commands import Decision, RewoundSession
 from ackq_broker.core.sessions.holder import session_named, unchanged
@@ -98,6 +98,11 @@ def apply(state: State, messages: tuple[fields.Rewound, ...], sequence: int) -> 
         state.queues[queue_id].rewind(positions, sequence)
     for entry in messages:
         state.queues[entry.queue_id].rewound.put(entry.batch_id + 2, entry.positions)
+
+
+def apply_queue_rewound(state: State, sequence: int, record: records.QueueRewound) -> None:
+    """Makes ready again what channels accepted, in no batch."""
+    apply(state, (fields.Rewound(record.queue_id, record.positions, -1),), sequence)
 
 
 def _by_queue(messages: tuple[fields.Rewound, ...]) -> Positions:

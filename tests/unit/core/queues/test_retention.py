@@ -7,6 +7,7 @@ from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core.state import queue as queues
 from tests.unit.core.harness import Harness
+from tests.unit.core.sessions.test_retention import again, run_batch
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -133,6 +134,18 @@ def test_a_session_and_a_channel_retain_a_message(harness: Harness, queue: str) 
     pass_hours(harness, 30)
     harness.do(c.ReleaseSession("s"))
     assert len(harness.core.drain_dead_blocks()) == 1
+
+
+def test_a_batch_that_a_session_retains(harness: Harness, queue: str) -> None:
+    """S13, S14: a rewind of the queue leaves the delivery counts of the batch as they were."""
+    reader = harness.open(queue, session="s", retain_ms=48 * HOUR_MS)
+    reader.advance(0)
+    rows = run_batch(harness, reader, 1)
+    before = again(harness, 1)
+    harness.do(c.RewindSession("s", c.Rewind()))
+    harness.settle("c", Outcome.ACCEPTED, *(tag for tag, _, _ in harness.deliver("c", queue)))
+    assert rewind(harness) == len(rows)
+    assert again(harness, 1) == before
 
 
 @pytest.mark.parametrize("end", ["purge", "deletion", "vanished blocks"])
