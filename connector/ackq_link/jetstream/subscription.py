@@ -185,7 +185,8 @@ class StreamSubscription:
         if len(words) < _SHORT:
             self._take_status(message)
             return
-        count, sequence, ns = (int(words[at]) for at in _PLACES[len(words) == _SHORT])
+        a, b, c = _PLACES[len(words) == _SHORT]
+        count, sequence, ns = int(words[a]), int(words[b]), int(words[c])
         self._asked -= 1
         if sequence in self._came:
             self._take_again(sequence, message.reply)
@@ -303,8 +304,9 @@ class StreamSubscription:
         found = self._unanswered.pop(int(message.subject.rpartition(b".")[2]), None)
         if found is not None:
             self._in_hand.pop(found[0].sequence, None)
-        # Numbers are added in order: the first that is left is the lowest.
-        self._proven = next(iter(self._unanswered), self._settled + 1) - 1
+        # Counted up: the first key of a dict is slow to find after many removals before it.
+        while self._proven < self._settled and self._proven + 1 not in self._unanswered:
+            self._proven += 1
         if not self._unanswered:
             self._answered.set()
 
