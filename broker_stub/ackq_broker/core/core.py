@@ -119,10 +119,14 @@ class Core:
             return len(routes.keys)
         return match(router, routes.keys, start, most_steps)
 
-    def unpin(self, pieces: Iterable[Piece]) -> None:
-        """Unpins the blocks of a `no_ack` delivery once the service has read them.
+    def pin(self, pieces: Iterable[Piece]) -> None:
+        """Pins the blocks of pieces: they can be read until `unpin`, whatever is removed."""
+        self._state.blocks.pin(piece.block_id for piece in pieces)
 
-        To be called once for each such delivery.
+    def unpin(self, pieces: Iterable[Piece]) -> None:
+        """Unpins the blocks of a `no_ack` delivery, or of a `pin`, once the service has read them.
+
+        To be called once for each of them.
         """
         self._state.blocks.unpin(piece.block_id for piece in pieces)
 

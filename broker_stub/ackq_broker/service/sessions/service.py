@@ -211,7 +211,8 @@ class SessionsService:
         write: Write[frame.Frame[messages_pb2.DeliveryRuns]],
     ) -> None:
         """Reads the outstanding lease, or retained batches, without being its holder (S8, S13)."""
-        state, retained = self._engine.core.state, bool(request.incarnation)
+        core, retained = self._engine.core, bool(request.incarnation)
+        state = core.state
         left = 0 if retained else request.max_messages
 
         def pieces(after: int, last: int) -> list[commands.Piece]:
@@ -222,15 +223,15 @@ class SessionsService:
 
         before = max(request.first_tag, 1) - 1
         last = request.last_tag if retained else request.last_tag or _NO_TAG
-        try:
-            for found in slices(pieces, before, last):
+        for found in slices(pieces, before, last):
+            # A purge may end the retention while they are read.
+            core.pin(found)
+            try:
                 await send_pieces(self._engine, found, request.columns, write, browse=not retained)
-                if left and not (left := left - rows_in(found)):
-                    return
-        except BlockNotFoundError:
-            # The retention ended while it was read; the core raises the reason.
-            pieces(before, last)
-            raise
+            finally:
+                core.unpin(found)
+            if left and not (left := left - rows_in(found)):
+                return
 
     async def plan_retained(self, request: pb.PlanRetainedRequest) -> pb.PlanRetainedResponse:
         """Finds retained batches by number or by the time of their acceptance (S13)."""
