@@ -327,6 +327,24 @@ RULES = (
         ),
     ),
     Bug(
+        "leased_not_read_again",
+        "S14",
+        "an opening with a rewind leases newer messages before those of the lease that it replaces",
+        (
+            Line(
+                advance._open,
+                "for queue_id, positions in requeued.items():",
+                "for queue_id, positions in ():",
+            ),
+        ),
+    ),
+    Bug(
+        "opening_rewinds_in_part",
+        "S14",
+        "an opening with a rewind leaves the oldest retained batch out",
+        (Line(rewind.at_opening, "_from(old, wish)", "_from(old, wish)[1:]"),),
+    ),
+    Bug(
         "rewinds_not_in_snapshot",
         "S14",
         "a snapshot does not have which batch rewound messages are from",

@@ -28,6 +28,8 @@ _CROWD = 3
 _REWOUND = 1 / 5
 # Share of worlds where the queue `plain` retains what consumers accept, and is rewound and purged.
 _RETAINING = 1 / 5
+# How often such a query is refreshed.
+_REFRESHES = 4
 
 
 class Cast:
@@ -155,6 +157,9 @@ class Cast:
         )
         if self._rewound:
             self._query.mortality = 0.2
+            self._query.alone = True
+            self._query.limit = self._world.random("limit").choice((2, 5, 20))
+            self._query.refreshes = _REFRESHES if self._query.retain_ms else 0
         self._add(self._query)
 
     def _add_writer(self):

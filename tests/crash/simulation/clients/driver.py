@@ -49,12 +49,21 @@ class Driver:
                 chance = 0  # the limit that S11 names: nothing shows that Spark runs it again
             if self.mortal and self._rng.random() < chance * self.query.mortality:
                 raise Killed
+            if self._step == self._write and self.batch and self.query.refreshes:
+                self._refresh(0.3)
             if self.query.timeout_ms and self._rng.random() < 0.1:
                 # Long enough for its lease to be requeued (S5).
                 await self.query.pause(6.0)
             elif self._rng.random() < 0.3:
                 await self.query.pause(self.query.pace_s)
             await self._next()
+
+    def _refresh(self, chance):
+        """K15: begins with a new checkpoint, in the middle of a batch or when all is read."""
+        if self.mortal and self._rng.random() < chance:
+            self.query.refreshes -= 1
+            self.query.polls = 0
+            raise Stuck("a full refresh")
 
     async def linger(self):
         """Lets a zombie driver take some more steps, some of them late."""
@@ -127,6 +136,7 @@ class Driver:
         again = None
         if query.rewinds:
             request.rewind.SetInParent()
+            request.open_and_lease = True  # as Spark does for a named session (S9)
             again = query.oracle.rewinds(query.session, query.queue, retains=query.retains)
         begun = query.oracle.opening(query.session)
         try:
@@ -138,7 +148,9 @@ class Driver:
             raise
         if again is not None:
             query.oracle.rewound(query.session, *again)
-        self.incarnation = answer.incarnation
+            if again[0].what.alone:
+                query.replaced = answer.incarnation, again[0].what.owner
+        self.incarnation, self.end = answer.incarnation, answer.end_tag
         self._opened(answer.incarnation, begun)
         await self._attached(answer, begun)
         return self._offsets
@@ -194,6 +206,8 @@ class Driver:
             return self._offsets
         if self.end == self.start:
             query.polls += 1
+            if query.polls > 2 and query.refreshes:
+                self._refresh(1.0)
             query.finished = query.polls > 2 and all(z.done() for z in query.lingering)
             await query.pause(0.5)
             return self._advance
@@ -403,6 +417,30 @@ class Driver:
             if message is not None:
                 lease.holds.append((hold, message, row.tag))
         query.read(lease)
+        if query.replaced[0] == self.incarnation and not self.start:
+            self._check_first(lease)
+
+    def _check_first(self, lease):
+        """S14, C6: the lease of an opening passes over nothing that the old incarnation had."""
+        query, (_, old) = self.query, self.query.replaced
+        self.oracle.figures["leases read after a refresh"] += 1
+        last = {}
+        for _, message, _ in lease.holds:
+            publisher, number = message.order or ("", 0)
+            last[publisher] = max(number, last.get(publisher, 0))
+        taken = {id(message) for _, message, _ in lease.holds}
+        latest = {
+            id(message): (before, message, tag)
+            for (incarnation, _), before in query.leases.items()
+            for _, message, tag in (before.holds if incarnation == old else ())
+        }
+        for key, (before, message, tag) in latest.items():
+            if key not in taken and query.comes_again(before, message, tag):
+                publisher, number = message.order
+                self.oracle.check(
+                    number > last.get(publisher, -1),
+                    f"S14: {query.name} reads {lease.rows}, and passes over {message.name}",
+                )
 
     def _with_holes(self, lease, seen, begun):
         """S5, S8: the rows of the first read; rows that are missing now may be holes.

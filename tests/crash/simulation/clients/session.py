@@ -74,6 +74,8 @@ class Query(Client):
         purged: The instants at which answered purges of its queue were called; `may_be_purged`: one
             was called.
         mortality: Factor of the chance that a driver is killed before a step.
+        alone: Whether nobody else reads its queue.
+        refreshes: How often it may still begin with a new checkpoint without need (K15).
         retains: Whether they certainly are retained; None: not known.
         rewinds: Whether its next opening reads again what is retained (S14).
     """
@@ -104,7 +106,10 @@ class Query(Client):
         ends = any(fault.kind in ("room", "full", "clock") for _, fault in world.faults)
         self.retains = None if self.retain_ms and ends else self.retain_ms > 0
         self.mortality = 1
+        self.alone, self.refreshes = False, 0
         self.purged = []
+        # The incarnation that was opened last with a rewind, and the one that it replaced.
+        self.replaced = "", ""
         self.may_be_purged = False
         # Settlements by operators: incarnation, tags, outcome, and the instant of the call.
         self.operated = []
@@ -208,6 +213,20 @@ class Query(Client):
                 outcomes = lease.outcomes.get(tag, ("accepted",))
                 lease.accept += self.oracle.settle([message], [hold], *outcomes, kind=kind)
         return lease.accept
+
+    def comes_again(self, lease, message, tag):
+        """S14: whether an opening with a rewind certainly reads a message of an earlier lease."""
+        accepted = all(outcome == "accepted" for outcome in lease.outcomes.get(tag, ()))
+        lasting = not message.ttl_ms or lease.accepted
+        return (
+            self.alone
+            and self.retains
+            and accepted
+            and lasting
+            and not self.may_be_hole(tag)
+            and not self.oracle.may_be_purged(self.queue, lease.begun)
+            and message.order is not None
+        )
 
     def operate(self, incarnation, tags, outcome):
         """Records that an operator will settle tags; returns the operations, to be `done`."""

@@ -203,6 +203,10 @@ class Oracle:
         """Removes an operation on a whole queue that had no effect."""
         self._everywhere[queue].remove(operation)
 
+    def may_be_purged(self, queue, since):
+        """Whether a purge of a queue may have taken effect after an instant."""
+        return any(e.kind == "purge" and e.ret > since for e in self._everywhere[queue])
+
     def sequence(self, sequence):
         """I1: a journal sequence that was answered is on disk: no later one is lower."""
         self.check(
@@ -237,6 +241,8 @@ class Oracle:
         self._opened_at[session] = instant
         for incarnation in self._incarnations[session]:
             self.may_release(incarnation, instant)
+        # An opening without an answer may have leased.
+        self._gaps |= self._openings[session] > 1
         return instant
 
     def opened(self, session, incarnation, begun):
