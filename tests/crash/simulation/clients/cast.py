@@ -27,7 +27,7 @@ _CROWD = 3
 # Share of worlds where a query is alone with an operator, who rewinds its session and purges.
 _REWOUND = 1 / 5
 # Share of worlds where the queue `plain` retains what consumers accept, and is rewound and purged.
-_RETAINING = 1 / 5
+_RETAINING = 1 / 8
 # How often such a query is refreshed.
 _REFRESHES = 4
 
