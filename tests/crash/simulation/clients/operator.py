@@ -161,6 +161,8 @@ class Operator(Client):
             point = sessions_pb2.RewindPoint(batch_id=chosen.batch_id)
         elif how == "time":
             point = sessions_pb2.RewindPoint(from_us=chosen.accepted_us)
+            # While the broker's clock stands still, several have one time.
+            chosen = next(each for each in plan.batches if each.accepted_us >= point.from_us)
         else:
             point, chosen = sessions_pb2.RewindPoint(), first
         request = sessions_pb2.RewindSessionRequest(session=query.session, rewind=point)

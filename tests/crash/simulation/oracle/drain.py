@@ -10,7 +10,7 @@ from tests.crash.simulation.network import Cut
 
 # The longest redelivery delays of a world are minutes; the wait is divided into pieces.
 _PIECE_S = 5.0
-_PIECES = 50
+_PIECES = 200
 
 
 async def drain(world, oracle):
