@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,7 @@ class Authority:
         folder.mkdir(exist_ok=True)
         self.folder = folder
         self._authority = trustme.CA()
+        self._numbers = itertools.count(1)
         self.ca = self._write("ca.pem", self._authority.cert_pem.bytes())
 
     def issue(
@@ -50,7 +52,8 @@ class Authority:
             not_before=now + from_day * DAY,
             not_after=now + to_day * DAY,
         )
-        stem = f"{user or names[0]}{from_day:+}{to_day:+}"
+        # A server may be reading the files of another certificate of these names.
+        stem = f"{next(self._numbers)}-{user or names[0]}"
         chain = b"".join(each.bytes() for each in made.cert_chain_pems)
         return Identity(
             self._write(f"{stem}.pem", chain),

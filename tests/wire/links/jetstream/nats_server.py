@@ -87,9 +87,10 @@ class NatsServer:
         self._process = None
 
     def start(self):
-        self._process = subprocess.Popen(
-            [PROGRAM, "-c", self._configuration, "-l", self._log], stderr=subprocess.DEVNULL
-        )
+        with self._log.with_name("errors").open("ab") as errors:
+            self._process = subprocess.Popen(
+                [PROGRAM, "-c", self._configuration, "-l", self._log], stderr=errors
+            )
 
     def ready(self):
         """Waits until the server answers, also for JetStream."""
@@ -98,7 +99,10 @@ class NatsServer:
             try:
                 self.ask("INFO")
             except (AssertionError, TimeoutError, OSError, nats.errors.Error):
-                assert time.monotonic() < deadline, self._log.read_text()
+                files = (self._log, self._log.with_name("errors"))
+                said = [each.read_text() for each in files if each.exists()]
+                assert self._process.poll() is None, said
+                assert time.monotonic() < deadline, said
                 time.sleep(0.02)
             else:
                 return self
