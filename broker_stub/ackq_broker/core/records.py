@@ -62,9 +62,10 @@ class QueueDeleted(Record, frozen=True, tag="queue_deleted"):
 
 
 class QueuePurged(Record, frozen=True, tag="queue_purged"):
-    """The ready messages of a queue were removed."""
+    """The ready messages of a queue were removed, and the retained ones."""
 
     queue_id: int
+    at_us: int = 0
 
 
 class QueueRewound(Record, frozen=True, tag="queue_rewound"):

@@ -270,7 +270,7 @@ HOLDER = [b"t", "h", 1, "a", 2]
 @pytest.mark.parametrize(
     "fields",
     [
-        ["queue_purged", 7, "new"],
+        ["queue_deleted", 7, "new"],
         ["session_advanced", "s", 1, [*HOLDER, "new"], [1], 5],
         ["ticked", 5, [], [], [], [[1, 2, 0, "new"]]],
         ["queue_declared", 1, "q", {"durable": True, "new": 1}],

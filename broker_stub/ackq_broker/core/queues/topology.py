@@ -189,7 +189,7 @@ def requeue(state: State, queue_id: int, positions: BitMap64, sequence: int) -> 
         queue.requeue(positions, sequence)
 
 
-def purge_queue(state: State, command: commands.PurgeQueue, _now_us: int) -> Decision:
+def purge_queue(state: State, command: commands.PurgeQueue, now_us: int) -> Decision:
     """Q4, S7, S13: removes ready messages only, and ends the retention of accepted ones."""
     queue = queue_named(state, command.queue)
     if not queue.ready and not queue.kept and not queue.replays:
@@ -199,7 +199,7 @@ def purge_queue(state: State, command: commands.PurgeQueue, _now_us: int) -> Dec
         link = state.links[name]
         if link.ack is LinkAck.SETTLED and not link.held(queue).isdisjoint(queue.ready):
             raise _linked(queue, "purged", name)
-    return Decision((records.QueuePurged(queue.queue_id),), len(queue.ready))
+    return Decision((records.QueuePurged(queue.queue_id, now_us),), len(queue.ready))
 
 
 def apply_queue_purged(state: State, _sequence: int, record: records.QueuePurged) -> None:
@@ -207,6 +207,7 @@ def apply_queue_purged(state: State, _sequence: int, record: records.QueuePurged
     queue = state.queues[record.queue_id]
     state.blocks.release(queue.drop(queue.ready.copy(), Gone.PURGED))
     _end_retention(state, queue)
+    queue.retained_from_us = record.at_us
 
 
 def _end_retention(state: State, queue: Queue) -> None:

@@ -467,14 +467,13 @@ class Queue:
         first = self.retained.first(self.kept)
         return first - self.properties.retain_ms * 1000 if first else 0
 
-    def end_retention(self, until_us: int | None = None) -> list[int]:
+    def end_retention(self, until_us: int = _NEVER, at_us: int = _NEVER) -> list[int]:
         """S13: releases what channels accepted and is retained until an instant, or all of it.
 
-        Returns the blocks that lost a run.
+        At the disk reserve (`at_us`) a group may end that is still filling. Returns the blocks that
+        lost a run.
         """
-        if until_us is None:
-            return self.release_kept(self.retained.pop(_NEVER))
-        self.retained_from_us = until_us - self.properties.retain_ms * 1000
+        self.retained_from_us = min(until_us - self.properties.retain_ms * 1000, at_us)
         return self.release_kept(self.retained.pop(until_us))
 
     def discard(self, positions: BitMap64) -> list[int]:

@@ -148,6 +148,21 @@ def test_a_batch_that_a_session_retains(harness: Harness, queue: str) -> None:
     assert again(harness, 1) == before
 
 
+@pytest.mark.usefixtures("queue")
+@pytest.mark.parametrize("end", [c.PurgeQueue("q"), c.GiveWay(1)])
+def test_a_time_before_retention_ended(harness: Harness, end: c.Command) -> None:
+    """S13, S14: it is refused after a purge or the end of a group; a later time is not."""
+    accept(harness, 2)
+    before = harness.now_us
+    harness.do(end)
+    since = harness.now_us
+    accept(harness, 3)
+    harness.restart()
+    with pytest.raises(PreconditionFailedError, match="is no longer retained"):
+        rewind(harness, before)
+    assert rewind(harness, since) == 3
+
+
 @pytest.mark.parametrize("end", ["purge", "deletion", "vanished blocks"])
 def test_what_ends_retention(harness: Harness, queue: str, end: str) -> None:
     """S13, Q4, Q7: a purge, a deletion of the queue, or a loss of the blocks."""
