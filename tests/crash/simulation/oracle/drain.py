@@ -23,8 +23,7 @@ async def drain(world, oracle):
     await client.release_sessions()
     await client.drop_stages()
     await asyncio.sleep(_PIECE_S)  # messages that have expired meanwhile are still being moved
-    await client.rewind(await client.settled_queues())
-    queues = await client.settled_queues()
+    queues = await client.rewound(await client.settled_queues())
     await client.find_imported(queues)
     places = defaultdict(list)
     for info in queues:
@@ -80,13 +79,14 @@ class _Counter(Client):
             )
         return queues
 
-    async def rewind(self, queues):
-        """S13, S14: makes ready what queues retain: all that channels accepted."""
+    async def rewound(self, queues):
+        """S13, S14: the queues, with what they retain ready again: all that channels accepted."""
         for info in queues:
             if info.properties.retain_ms:
                 operation = self.oracle.everywhere("rewind_queue", info.queue, None)
                 await self.call("RewindQueue", admin_pb2.RewindQueueRequest(queue=info.queue))
                 operation.done(self.oracle.now())
+        return (await self.call("ListQueues", admin_pb2.ListQueuesRequest())).queues
 
     async def find_imported(self, queues):
         """O7: the imported queues and bindings exist, with their imported properties."""
