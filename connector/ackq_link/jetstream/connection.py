@@ -132,7 +132,10 @@ class NatsConnection:
         try:
             reply = await self._answer(self._client.request(f"$JS.API.{subject}", data, CALL_S))
         except NoRespondersError:
-            raise cut_of("jetstream not enabled", self.address, self.place) from None
+            # A server of a cluster may not answer yet; it says whether it has JetStream.
+            has = self._client._server_info.get("jetstream")  # noqa: SLF001 - no other way to it
+            said = "JetStream does not answer yet" if has else "jetstream not enabled"
+            raise cut_of(said, self.address, self.place) from None
         answer: dict[str, Any] = json.loads(reply.data)
         if error := api_error(answer):
             raise cut_of(error, self.address, self.place)

@@ -115,8 +115,8 @@ class FaultRun(abc.ABC):
 
     def kill_link(self):
         """Kills the links' process with SIGKILL, and starts another one."""
-        if self._link.poll() is not None:
-            self.report(f"the link's process ended by itself: {self._link.returncode}")
+        if ended := self.link_ended:
+            self.report(ended)
         self._end_link()
         self.start_link()
 
@@ -204,7 +204,10 @@ class FaultRun(abc.ABC):
     def link_ended(self):
         """Describes the end of the links' process; empty while it runs."""
         ended = self._link.poll()
-        return "" if ended is None else f"the link's process ended by itself: {ended}"
+        if ended is None:
+            return ""
+        said = (self.folder / "link.log").read_text().splitlines()[-1:]
+        return f"the link's process ended by itself: {ended}, {said}"
 
     def finish(self):
         """Waits until everything is finished, and stops the links with nothing left behind them.

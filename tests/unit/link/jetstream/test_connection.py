@@ -1,10 +1,14 @@
-"""The parser that takes a link's own messages from the wire."""
+"""A connection to a server that answers nothing, and the parser that takes a link's messages."""
 
 import asyncio
+import json
 
 import pytest
 
-from ackq_link.jetstream.connection import Received, _Parser
+from ackq.errors import NotFoundError
+from ackq_link.adapter import CutError
+from ackq_link.jetstream.address import NatsAddress
+from ackq_link.jetstream.connection import NatsConnection, Received, _Parser
 
 WIRE = (
     b"PING\r\n"
@@ -52,3 +56,38 @@ def test_messages_are_taken_however_they_come(step):
     asyncio.run(work())
     assert taken == TAKEN
     assert library.calls == ["ping", (2, b"abc"), "pong"]
+
+
+@pytest.mark.parametrize(("jetstream", "refused"), [(True, False), (False, True)])
+def test_a_server_where_nobody_answers(jetstream, refused):
+    """L14, L17: it is asked again while its JetStream starts, and refused without JetStream."""
+    info = {"jetstream": jetstream, "headers": True, "max_payload": 1 << 20, "proto": 1}
+
+    async def serve(reader, writer):
+        writer.write(b"INFO %b\r\n" % json.dumps(info).encode())
+        while words := (await reader.readline()).split():
+            if words[0] == b"SUB":
+                number = words[-1]
+            elif words[0] == b"PING":
+                writer.write(b"PONG\r\n")
+            elif words[0] == b"PUB":
+                await reader.readline()
+                none = b"NATS/1.0 503\r\n\r\n"
+                size = len(none)
+                writer.write(b"HMSG %b %b %d %d\r\n%b\r\n" % (words[2], number, size, size, none))
+        writer.close()
+
+    async def ask():
+        async with await asyncio.start_server(serve, "127.0.0.1") as server:
+            port = server.sockets[0].getsockname()[1]
+            address = NatsAddress(f"nats://127.0.0.1:{port}")
+            connection = NatsConnection(address, "S/link")
+            await connection.open("in")
+            with pytest.raises(CutError) as found:
+                await connection.ask("STREAM.INFO.S")
+            await connection.close()
+            return found.value
+
+    cut = asyncio.run(ask())
+    assert isinstance(cut.refusal, NotFoundError) == refused
+    assert ("does not answer yet" in cut.reason) != refused
