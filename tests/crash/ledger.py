@@ -38,6 +38,7 @@ QUEUES = ("in", "mid")
 DRAIN_TIMEOUT_S = 1800
 # A driver that works longer on its first batch counts as stuck.
 STUCK_S = 420
+MOST_IDLE = 10
 FRAME = 20
 JOURNAL_POINTS = AROUND_THE_SYNC
 # Weights of the kinds of kills, in percent.
@@ -131,6 +132,8 @@ class Run:
         self.lost_commits = 0
         self.driver = None
         self.drivers = 0
+        # Drivers in a row that ended by themselves without getting to work.
+        self.idle_drivers = 0
         self.armed = None
         self.failpoint = None
         self.arm = folder / "arm"
@@ -191,14 +194,19 @@ class Run:
     def look_after_driver(self):
         """Restarts a driver that has ended; counts a death at a named point."""
         if self.driver.poll() is None:
-            if not self.working() and time.monotonic() - self.started > STUCK_S:
+            if self.working():
+                self.idle_drivers = 0
+            elif time.monotonic() - self.started > STUCK_S:
                 raise AssertionError(f"the driver does not get to work: {self.log}")
             return
         at = self.armed if self.armed and not self.arm.exists() else None
         if at:
             self.count(f"driver at {at}")
         elif self.driver.returncode != -9:
-            self.note(f"the driver ended with {self.driver.returncode}: {last_error(self.log)}")
+            said = f"the driver ended with {self.driver.returncode}: {last_error(self.log)}"
+            self.note(said)
+            self.idle_drivers += 1
+            assert self.idle_drivers < MOST_IDLE, said
         self.replace_driver(at)
 
     def replace_driver(self, at=None):

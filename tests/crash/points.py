@@ -84,7 +84,7 @@ class Points:
     # Whether a batch may be waiting for its accept: a poll of an idle query has none.
     _owes = True
 
-    def _advance(self, start, latest):
+    def _pass_points(self, start, latest):
         """Calls `latest`, which accepts up to `start` and leases."""
         queue = self._options.queues[0]
         if self._owes and not start.is_opening:
@@ -109,14 +109,14 @@ class Reader(Points, AckqStreamReader):
 
     def latestOffset(self, start, limit):  # noqa: N802 - Spark's name
         latest = partial(super().latestOffset, start, limit)
-        return self._advance(self._offsets(start), latest)
+        return self._pass_points(self._offsets(start), latest)
 
 
 class OlderReader(Points, OlderStreamReader):
     """The source with points, on Spark 4.0 and 4.1 (K13)."""
 
     def latestOffset(self):  # noqa: N802 - Spark's name
-        return self._advance(self._place, super().latestOffset)
+        return self._pass_points(self._place, super().latestOffset)
 
 
 class Writer(AckqStreamWriter):

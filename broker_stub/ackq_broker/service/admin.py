@@ -148,7 +148,7 @@ class AdminService:
         return pb.PurgeQueueResponse(purged=purged)
 
     async def rewind_queue(self, request: pb.RewindQueueRequest) -> pb.RewindQueueResponse:
-        """Makes what channels accepted ready again (S14)."""
+        """Makes accepted messages of channels ready again (S14)."""
         reply: commands.RewoundQueue = await self._engine.call(
             copied(commands.RewindQueue, request)
         )

@@ -205,13 +205,13 @@ class Admin(SessionCalls):
         ).purged
 
     def rewind_queue(self, name: str, *, from_us: int = 0, dry_run: bool = False) -> int:
-        """Makes what channels accepted ready again, where the queue retains it (S14).
+        """Makes accepted messages of channels ready again, where the queue retains them (S14).
 
         The messages are delivered again before all others, as redelivered.
 
         Args:
             name: Name of the queue.
-            from_us: Only what was accepted at or after this time, microseconds since the epoch; up
+            from_us: Only messages accepted at or after this time, microseconds since the epoch; up
                 to 1/512 of the retention earlier ones may be among them.
             dry_run: Only count the messages.
 

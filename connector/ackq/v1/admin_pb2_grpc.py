@@ -181,7 +181,7 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RewindQueue(self, request, context):
-        """Makes what channels accepted ready again, in a queue that retains it (S14).
+        """Makes accepted messages of channels ready again, in a queue that retains them (S14).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

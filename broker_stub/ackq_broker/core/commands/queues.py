@@ -54,7 +54,7 @@ class PurgeQueue(Command):
 
 @dataclass(frozen=True, slots=True)
 class RewindQueue(Command):
-    """Makes ready what channels accepted from an instant on, or all of it (S14).
+    """Makes messages ready that channels accepted, from an instant on or all (S14).
 
     With `dry_run` it only counts the messages. Reply: `RewoundQueue`. Errors: QueueNotFoundError,
     PreconditionFailedError (not retained).

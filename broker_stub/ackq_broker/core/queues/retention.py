@@ -1,4 +1,4 @@
-"""Retention by a queue (S13): what channels accepted stays, and an operator rewinds it (S14)."""
+"""Retention by a queue (S13): accepted messages of channels stay, and can be rewound (S14)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MS_US: Final = 1_000
 
 
 def rewind(state: State, command: commands.RewindQueue, now_us: int) -> Decision:
-    """S14: makes what channels accepted ready again; with `dry_run` it only counts it."""
+    """S14: makes accepted messages of channels ready again; with `dry_run` only counts them."""
     queue = queue_named(state, command.queue)
     if not queue.properties.retain_ms:
         raise _refused(

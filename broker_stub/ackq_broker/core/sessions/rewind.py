@@ -101,7 +101,7 @@ def apply(state: State, messages: tuple[fields.Rewound, ...], sequence: int) -> 
 
 
 def apply_queue_rewound(state: State, sequence: int, record: records.QueueRewound) -> None:
-    """Makes ready again what channels accepted, in no batch."""
+    """Makes accepted messages of channels ready again, in no batch."""
     apply(state, (fields.Rewound(record.queue_id, record.positions, -1),), sequence)
 
 

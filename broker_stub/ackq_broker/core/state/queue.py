@@ -468,7 +468,7 @@ class Queue:
         return first - self.properties.retain_ms * 1000 if first else 0
 
     def end_retention(self, until_us: int = _NEVER, at_us: int = _NEVER) -> list[int]:
-        """S13: releases what channels accepted and is retained until an instant, or all of it.
+        """S13: releases the messages of channels that are retained until an instant, or all.
 
         At the disk reserve (`at_us`) a group may end that is still filling. Returns the blocks that
         lost a run.
