@@ -87,7 +87,7 @@ def test_messages_come_again_once(harness: Harness, queue: str) -> None:
 
 @pytest.mark.usefixtures("queue")
 def test_a_time_to_go_back_to(harness: Harness) -> None:
-    """S14: what was accepted since; a time of which something is retained no more is refused."""
+    """S14: messages accepted since a time; a time before the end of retention is refused."""
     accept(harness, 2)
     pass_hours(harness, 20)
     since = harness.now_us
@@ -214,7 +214,7 @@ def test_retained_messages_are_in_few_groups(harness: Harness, queue: str) -> No
 def test_groups_of_many_bytes_are_divided(
     harness: Harness, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S13: so that no more gives way than must, at whatever rate messages are accepted."""
+    """S13: a group has at most about 64 MiB, so that retention gives way in small steps."""
     monkeypatch.setattr(queues, "_RETAINED_BYTES", 30)
     for _ in range(4):
         accept(harness, 2)
