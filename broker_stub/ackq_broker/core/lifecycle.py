@@ -123,7 +123,9 @@ def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
         session = state.sessions[name]
         retention.release(state, session, len(session.kept) if leases is None else leases)
     for queue_id, until_us in record.retained:
-        state.blocks.release(state.queues[queue_id].end_retention(until_us, record.at_us))
+        queue = state.queues[queue_id]
+        ended = queue.retained.end(until_us, record.at_us)
+        state.blocks.release(queue.release_kept(ended))
     for name in record.sessions:
         advance.end(state, state.sessions[name], sequence, FORGOTTEN, record.at_us)
     for name in record.writers:

@@ -295,7 +295,7 @@ class CoreMachine(RuleBasedStateMachine):
         """S14: makes ready what channels accepted, all of it or the latest."""
         from_us = self.now_us - back_ms * 1000 if back_ms else 0
         state = self.harness.core.state
-        if from_us < state.queues[state.queue_ids[name]].retained_from_us:
+        if from_us < state.queues[state.queue_ids[name]].retained.from_us:
             from_us = 0
         found = self.harness.do(c.RewindQueue(name, from_us))
         assert found.messages == self.model.queues[name].rewind(from_us)

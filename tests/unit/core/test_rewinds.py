@@ -75,7 +75,7 @@ class Room:
     def check(self) -> None:
         """Compares what each queue keeps with what batches and queues retain."""
         state = self.harness.core.state
-        held = {queue_id: queue.retained.after(0) for queue_id, queue in state.queues.items()}
+        held = {queue_id: queue.retained.since() for queue_id, queue in state.queues.items()}
         for name, session in state.sessions.items():
             for lease in session.kept:
                 for part in lease.segments:

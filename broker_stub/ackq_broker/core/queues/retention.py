@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from ackq.errors import PreconditionFailedError
 from ackq_broker.core import commands, records
@@ -12,22 +11,20 @@ from ackq_broker.core.commands import Decision
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 
-_MS_US: Final = 1_000
-
 
 def rewind(state: State, command: commands.RewindQueue, now_us: int) -> Decision:
     """S14: makes accepted messages of channels ready again; with `dry_run` only counts them."""
     queue = queue_named(state, command.queue)
-    if not queue.properties.retain_ms:
+    if not queue.retained:
         raise _refused(
             queue,
             "it retains nothing. Declare such a queue with retain_ms (`ackq queue declare "
             "--retain`); what Spark queries accept is retained by their option retain",
         )
-    if 0 < command.from_us < queue.retained_from_us:
-        since = utc(queue.retained_from_us)
+    if 0 < command.from_us < queue.retained.from_us:
+        since = utc(queue.retained.from_us)
         raise _refused(queue, f"what was accepted before {since} is no longer retained")
-    positions = queue.retained_since(command.from_us)
+    positions = queue.retained.since(command.from_us)
     reply = commands.RewoundQueue(len(positions))
     if command.dry_run or not positions:
         return Decision(reply=reply)
@@ -36,7 +33,7 @@ def rewind(state: State, command: commands.RewindQueue, now_us: int) -> Decision
 
 def lapsed(state: State, now_us: int) -> tuple[tuple[int, int], ...]:
     """Ids of the queues with messages past their retention, with this instant."""
-    due = (queue.queue_id for queue in state.queues.values() if queue.retained.due(now_us))
+    due = (queue.queue_id for queue in state.queues.values() if queue.retained.is_due(now_us))
     return tuple((queue_id, now_us) for queue_id in due)
 
 
@@ -46,15 +43,13 @@ def oldest(state: State) -> Iterator[Iterator[tuple[int, str, int, int, int]]]:
     A group is (instant of acceptance, "", queue id, instant of its end, payload bytes).
     """
     for queue in state.queues.values():
-        if queue.properties.retain_ms:
-            yield _parts(queue)
+        if queue.retained:
+            yield _groups(queue)
 
 
-def _parts(queue: Queue) -> Iterator[tuple[int, str, int, int, int]]:
-    retain_us = queue.properties.retain_ms * _MS_US
-    for until_us, positions in queue.retained.buckets():
-        size = queue.placements.size(positions)
-        yield until_us - retain_us, "", queue.queue_id, until_us, size
+def _groups(queue: Queue) -> Iterator[tuple[int, str, int, int, int]]:
+    for at_us, until_us, positions in queue.retained.groups():
+        yield at_us, "", queue.queue_id, until_us, queue.placements.size(positions)
 
 
 def _refused(queue: Queue, why: str) -> PreconditionFailedError:

@@ -207,7 +207,7 @@ def apply_queue_purged(state: State, _sequence: int, record: records.QueuePurged
     queue = state.queues[record.queue_id]
     state.blocks.release(queue.drop(queue.ready.copy(), Gone.PURGED))
     _end_retention(state, queue)
-    queue.retained_from_us = record.at_us
+    queue.retained.from_us = record.at_us
 
 
 def _end_retention(state: State, queue: Queue) -> None:
@@ -215,7 +215,7 @@ def _end_retention(state: State, queue: Queue) -> None:
 
     Their tags become holes. A retained lease is replaced, as a snapshot may be encoding it.
     """
-    state.blocks.release(queue.end_retention())
+    state.blocks.release(queue.release_kept(queue.retained.end()))
     for name in state.sessions if queue.kept or queue.replays else ():
         kept = state.sessions[name].kept
         for index, lease in enumerate(kept[:-1]):

@@ -271,9 +271,9 @@ def _queue(image: _QueueImage, state: State) -> Queue:
     queue.dropped = image.dropped
     queue.replays = Counts.load(image.replays)
     queue.rewound = Counts.load(image.rewound)
-    queue.retained = Deadlines.load(image.retained)
-    queue.retained_from_us = image.retained_from_us
-    queue.retained_last_bytes = image.retained_last_bytes
+    queue.retained.load(image.retained)
+    queue.retained.from_us = image.retained_from_us
+    queue.retained.last_bytes = image.retained_last_bytes
     queue.rejected = image.rejected
     queue.watched = image.watched
     queue.departed = dict(image.departed)

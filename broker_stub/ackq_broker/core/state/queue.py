@@ -47,6 +47,7 @@ from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.deadlines import Deadlines
 from ackq_broker.core.columns.position_counts import Counts
 from ackq_broker.core.columns.requeued import Requeued
+from ackq_broker.core.columns.retained import Retained
 from ackq_broker.core.commands import BatchKey, Demand, Piece
 from ackq_broker.core.fields import QueueProperties
 from ackq_broker.core.state.block_sizes import BlockSizes
@@ -56,12 +57,6 @@ from ackq_broker.core.state.signals import DEAD_LETTERED, Signals, Totals
 
 # An instant in the past, whatever the time is.
 _LONG_AGO: Final = 1
-# One that never comes.
-_NEVER: Final = 2**63 - 1
-# Retained messages end in groups: what was accepted in this part of their retention, or soon after
-# a group has so many bytes.
-_RETAINED_PARTS: Final = 512
-_RETAINED_BYTES: Final = 64 << 20
 
 
 class Gone(StrEnum):
@@ -86,9 +81,7 @@ class Queue:
         replays: For each position, the number of kept leases that hold it and for which it is, or
             was, a message at the same time: an accept that requeued or rejected it leaves it
             readable (S6). A position that one session alone has held and accepted is not counted.
-        retained: The kept positions that channels accepted, by the end of their retention (S13).
-            `retained_from_us`: all that channels accepted from then on is retained.
-            `retained_last_bytes` is the payload that the last of these ends ever got.
+        retained: The kept positions that channels accepted (S13).
         rewound: The batch that each position was accepted with before a rewind (S14), plus 2; 1 for
             one that a channel accepted.
         watched: Positions that a detached session had leased (S5). `departed` are the watched
@@ -153,8 +146,6 @@ class Queue:
         "replays",
         "requeued",
         "retained",
-        "retained_from_us",
-        "retained_last_bytes",
         "rewound",
         "sessions",
         "signals",
@@ -188,9 +179,7 @@ class Queue:
         self.kept_bytes = 0
         self.rejected = BitMap64()
         self.replays = Counts()
-        self.retained = Deadlines()
-        self.retained_from_us = 0
-        self.retained_last_bytes = 0
+        self.retained = Retained(properties.retain_ms)
         self.rewound = Counts()
         self.watched = BitMap64()
         self.departed: dict[str, BitMap64] = {}
@@ -444,37 +433,12 @@ class Queue:
 
         Returns the blocks that lost a run.
         """
-        if self.deleted or not self.properties.retain_ms:
+        if self.deleted or not self.retained:
             self.accepted += len(positions)
             return self.discard(positions)
         self.accept(positions)
-        retain_us = self.properties.retain_ms * 1000
-        until_us = self.retained.last()
-        if at_us + retain_us > until_us or self.retained_last_bytes >= _RETAINED_BYTES:
-            until_us = at_us + retain_us + retain_us // _RETAINED_PARTS
-            self.retained_last_bytes = 0
-        self.retained_last_bytes += self.placements.size(positions)
-        self.retained.add(until_us, positions)
+        self.retained.add(positions, self.placements.size(positions), at_us)
         return []
-
-    def retained_since(self, from_us: int) -> BitMap64:
-        """S13: the retained positions that channels accepted from an instant on, or just before."""
-        return self.retained.after(from_us + self.properties.retain_ms * 1000)
-
-    @property
-    def retained_oldest_us(self) -> int:
-        """When the oldest message was accepted that the queue retains; 0: it retains none."""
-        first = self.retained.first(self.kept)
-        return first - self.properties.retain_ms * 1000 if first else 0
-
-    def end_retention(self, until_us: int = _NEVER, at_us: int = _NEVER) -> list[int]:
-        """S13: releases the messages of channels that are retained until an instant, or all.
-
-        At the disk reserve (`at_us`) a group may end that is still filling. Returns the blocks that
-        lost a run.
-        """
-        self.retained_from_us = min(until_us - self.properties.retain_ms * 1000, at_us)
-        return self.release_kept(self.retained.pop(until_us))
 
     def discard(self, positions: BitMap64) -> list[int]:
         """Removes unacked messages; returns the blocks that lost a run."""
@@ -596,7 +560,7 @@ class Queue:
         assert len(everything) == sum(map(len, states)) == self.placements.live
         for known in (self.deliveries, self.failures, self.origins, self.replays, self.rewound):
             assert known.positions().issubset(everything)
-        assert self.retained.after(0).issubset(self.kept)
+        assert self.retained.since().issubset(self.kept)
         for departed in self.departed.values():
             assert departed.issubset(self.watched)
             assert departed.isdisjoint(self.present - self.rewound.positions())
@@ -642,7 +606,7 @@ class Queue:
 
     def _unretain(self, positions: BitMap64) -> BitMap64:
         """Ends the retention of positions that channels accepted; returns them, still kept."""
-        own = self.retained.after(0) & positions
+        own = self.retained.since() & positions
         if own:
             self.retained.forget(own)
             self.replays.subtract(self.replays.some(own))

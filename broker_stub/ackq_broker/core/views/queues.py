@@ -127,7 +127,7 @@ def exchange_kind(state: State, exchange: str) -> str:
 
 
 def _queue_info(queue: Queue) -> QueueInfo:
-    retained = queue.retained_since(0) if queue.properties.retain_ms else BitMap64()
+    retained = queue.retained.since() if queue.retained else BitMap64()
     return QueueInfo(
         queue=queue.name,
         queue_id=queue.queue_id,
@@ -151,5 +151,5 @@ def _queue_info(queue: Queue) -> QueueInfo:
         dead_letters_held=len(queue.origins.positions() - queue.kept),
         retained=len(retained),
         retained_payload_bytes=queue.placements.size(retained) if retained else 0,
-        retained_since_us=queue.retained_oldest_us,
+        retained_since_us=next((at_us for at_us, *_ in queue.retained.groups()), 0),
     )

@@ -293,13 +293,19 @@ RULES = (
         "queue_retains_after_purge",
         "S13",
         "a purge leaves what a queue retains",
-        (Line(topology._end_retention, "state.blocks.release(queue.end_retention())", "pass"),),
+        (
+            Line(
+                topology._end_retention,
+                "state.blocks.release(queue.release_kept(queue.retained.end()))",
+                "pass",
+            ),
+        ),
     ),
     Bug(
         "queue_retention_not_in_snapshot",
         "S13",
         "a snapshot does not have what a queue retains, which cannot be rewound then",
-        (Line(image._columns, '"retained": queue.retained.dump(queue.kept)', '"retained": ()'),),
+        (Line(image._columns, '"retained": queue.retained.dump()', '"retained": ()'),),
     ),
     Bug(
         "rewound_twice",

@@ -5,7 +5,7 @@ import pytest
 from ackq.errors import PreconditionFailedError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from ackq_broker.core.state import queue as queues
+from ackq_broker.core.columns import retained as module
 from tests.unit.core.harness import Harness
 from tests.unit.core.sessions.test_retention import again, run_batch
 
@@ -208,14 +208,14 @@ def test_retained_messages_are_in_few_groups(harness: Harness, queue: str) -> No
     for tag, _, _ in harness.deliver("c", queue, 40):
         harness.settle("c", Outcome.ACCEPTED, tag)
         harness.now_us += DAY_MS * 1000 // 512 // 4
-    assert len(harness.core.state.queues[1].retained.buckets()) == 10
+    assert len(list(harness.core.state.queues[1].retained.groups())) == 10
 
 
 def test_groups_of_many_bytes_are_divided(
     harness: Harness, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S13: a group has at most about 64 MiB, so that retention gives way in small steps."""
-    monkeypatch.setattr(queues, "_RETAINED_BYTES", 30)
+    monkeypatch.setattr(module, "_BYTES", 30)
     for _ in range(4):
         accept(harness, 2)
     harness.restart()
