@@ -238,8 +238,13 @@ class Amqp1Connection(asyncio.Protocol):
 
     async def _answer(self, future: asyncio.Future[None]) -> None:
         """Waits for an answer of the broker; raises the cut that came instead."""
-        async with asyncio.timeout(_CONNECT_S):
-            await future
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await future
+        except TimeoutError:
+            # Qpid now and then ignores an attach of the link's name soon after a cut; not the next.
+            said = f"the broker has not answered for {_CONNECT_S:.0f} s"
+            raise cut_of(self._address, TimeoutError(said)) from None
         if self.cut is not None:
             raise self.cut
 

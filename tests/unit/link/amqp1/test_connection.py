@@ -10,8 +10,9 @@ needs("proton", "amqp1")
 
 from ackq.errors import InvalidArgumentError  # noqa: E402
 from ackq_link.adapter import CutError  # noqa: E402
+from ackq_link.amqp1 import connection  # noqa: E402
 from ackq_link.amqp1.address import Amqp1Address  # noqa: E402
-from ackq_link.amqp1.connection import connect  # noqa: E402
+from ackq_link.amqp1.connection import Amqp1Connection, connect  # noqa: E402
 
 
 def cut_by(answer):
@@ -53,6 +54,19 @@ def test_nobody():
     async def run():
         with pytest.raises(CutError) as raised:
             await connect(Amqp1Address("amqp://127.0.0.1:1"), "l", "q")
+        return raised.value
+
+    assert asyncio.run(run()).refusal is None
+
+
+def test_an_attach_without_an_answer(monkeypatch):
+    """L17: a broker that does not answer an attach is a cut, and the link tries again."""
+    monkeypatch.setattr(connection, "_CONNECT_S", 0)
+
+    async def run():
+        silent = Amqp1Connection(Amqp1Address("amqp://127.0.0.1:1"), "l", "q")
+        with pytest.raises(CutError, match="has not answered for 0 s") as raised:
+            await silent.receive("q")
         return raised.value
 
     assert asyncio.run(run()).refusal is None

@@ -20,6 +20,8 @@ from tests.eventually import SOON_S, equals, eventually_async  # noqa: E402
 from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, PASSWORD, USER  # noqa: E402
 
 WINDOW = 20
+# So many cuts that none counts do not happen by chance.
+MOST_CUTS = 100
 
 
 def source(peer, port=None, queue=None, window_bytes=1 << 20, **address):
@@ -28,6 +30,14 @@ def source(peer, port=None, queue=None, window_bytes=1 << 20, **address):
         **{"user": USER, "password": PASSWORD, **address},
     )
     return Amqp1Source(place, queue or peer.queue, "test", Limits(WINDOW, window_bytes))
+
+
+async def subscribe_again(place):
+    """Subscribes after a cut; once more where Qpid ignores the first attach after it."""
+    try:
+        return await place.subscribe()
+    except CutError:
+        return await place.subscribe()
 
 
 async def deliveries(subscription, count):
@@ -83,8 +93,8 @@ async def test_a_kill_after_the_proof(qpid):
 async def test_what_a_cut_counts(peer, relay_to):
     """L15, L16: a cut counts as at most one delivery, a release as none, and the order stays.
 
-    Artemis does not always count a cut; Qpid, which takes a delivery back gradually, sometimes
-    counts a release.
+    Artemis does not count each cut (measured: four of five); Qpid, which takes a delivery back
+    gradually, sometimes counts a release.
     """
     peer.publish(range(5))
     relay = relay_to(f"127.0.0.1:{peer.server.port}")
@@ -96,9 +106,11 @@ async def test_what_a_cut_counts(peer, relay_to):
         assert redelivered == [count > 0 for count in counts]
         return counts
 
-    counts = [0] * 5
-    for _ in range(4):
-        subscription = await source(peer, relay.port).subscribe()
+    counts, cuts = [0] * 5, 0
+    while cuts < 4 or max(counts) == 0:
+        cuts += 1
+        assert cuts <= MOST_CUTS, "no cut was counted"
+        subscription = await subscribe_again(source(peer, relay.port))
         found = await seen(subscription)
         grown = [now - before for now, before in zip(found, counts, strict=True)]
         assert set(grown) <= {0, 1}
@@ -108,8 +120,7 @@ async def test_what_a_cut_counts(peer, relay_to):
             await subscription.deliver()
         await subscription.close()
         relay.heal()
-    assert max(counts) > 0
-    subscription = await source(peer).subscribe()
+    subscription = await subscribe_again(source(peer))
     counts = await seen(subscription)
     await subscription.close(requeue=True)
     subscription = await source(peer).subscribe()
