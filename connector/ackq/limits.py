@@ -116,7 +116,7 @@ MAX_LINK_ENTRIES: Final = 4_000_000
 # (L10).
 LINK_ACK_GRACE_S: Final = 60
 LINK_DOUBT_S: Final = 24 * 3600
-# An acknowledgement that a remote broker is to answer, and does not in this time, is a cut.
+# JetStream answers acknowledgements and publishes; without an answer for this time it is a cut.
 LINK_ANSWER_S: Final = 30
 
 # --- time ---

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from ackq.limits import LINK_ANSWER_S
 from ackq_link.adapter import CutError, Limits, PublishedRows, message_ids
 from ackq_link.jetstream.address import NatsAddress, api_error
 from ackq_link.jetstream.connection import NatsConnection, Received
@@ -35,6 +36,7 @@ _ANOTHER: Final = "the stream has another message with this id; it takes this on
 _NEVER: Final = ("maximum message size", "max payload", "message size exceeds", "header size")
 # A server without an answer for this long is blocked: it gives no reason.
 _SILENT_S: Final = 10.0
+_LOOK_S: Final = 5.0
 
 
 @dataclass
@@ -127,8 +129,10 @@ class StreamProducer:
         self._inbox = connection.new_inbox()
         self._sendings: dict[int, _Sending] = {}
         self._number = 0
+        # When the oldest batch became that, or got its last answer: the stream answers in order.
         self._heard_s = 0.0
         self._cut: CutError | None = None
+        self._watcher: asyncio.TimerHandle | None = None
         self._looks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -136,6 +140,7 @@ class StreamProducer:
         self._connection.on_end = self._on_end
         await self._connection.listen(f"{self._inbox}.*.*", self._take)
         await self._connection.flush()
+        self._watch()
 
     async def publish(self, rows: pa.RecordBatch) -> PublishedRows:
         """Publishes rows in order; waits until each is answered, or for a cut."""
@@ -165,6 +170,8 @@ class StreamProducer:
                 doubts.rows += len(sending.frames)
             else:
                 self._target.doubts.rows = 0
+            if self._is_oldest(number):
+                self._heard_s = time.monotonic()
             del self._sendings[number]
 
     @property
@@ -175,6 +182,8 @@ class StreamProducer:
 
     async def close(self) -> None:
         """Ends the connection."""
+        if self._watcher is not None:
+            self._watcher.cancel()
         for look in self._looks:
             look.cancel()
         await self._connection.close()
@@ -199,9 +208,11 @@ class StreamProducer:
 
     def _take(self, message: Received) -> None:
         """Takes the answer to a row."""
-        self._heard_s = time.monotonic()
-        _, number, row_text = message.subject.rsplit(b".", 2)
-        sending, row = self._sendings.get(int(number)), int(row_text)
+        _, number_text, row_text = message.subject.rsplit(b".", 2)
+        number, row = int(number_text), int(row_text)
+        if self._is_oldest(number):
+            self._heard_s = time.monotonic()
+        sending = self._sendings.get(number)
         if sending is None or row not in sending.frames:
             return
         if not message.body:  # a status: nobody takes the subject
@@ -244,6 +255,18 @@ class StreamProducer:
         self._looks.discard(look)
         if not look.cancelled() and look.exception() is not None:
             self._on_end(CutError(f"no look at a duplicate: {look.exception()!r}"))
+
+    def _is_oldest(self, number: int) -> bool:
+        return number == next(iter(self._sendings), None)
+
+    def _watch(self) -> None:
+        """Ends the connection if the oldest batch is not answered (L22)."""
+        silent_s = time.monotonic() - self._heard_s
+        if self._sendings and silent_s > LINK_ANSWER_S:
+            text = f"the stream '{self._target.place}' has not answered for {silent_s:.0f} s"
+            self._connection.end(CutError(text))
+        else:
+            self._watcher = asyncio.get_running_loop().call_later(_LOOK_S, self._watch)
 
     def _on_end(self, cut: CutError) -> None:
         self._cut = cut
