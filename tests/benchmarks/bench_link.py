@@ -1,50 +1,44 @@
-"""A link against its own client library: RabbitMQ to the local broker and back.
+"""A link against its own client library: RabbitMQ or JetStream to the local broker and back.
 
-Invariant: both sides have the same window, the same messages and the same acknowledgements, over
-one connection; the queues are full before a clock starts, and it starts after the first tenth, so
-that no side's start counts. With `ack=settled` a separate process takes the messages at the local
+Invariant: both sides have the same window and the same messages, over one connection; the queues
+are full before a clock starts, and it starts after the first tenth, so that no side's start counts.
+With `ack=settled` a separate process takes the messages at the local
 broker and accepts them, as Spark's source does, and counts with the link's side.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import functools
-import os
+import itertools
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import cpu
 import harness
 import link_backlog
+import link_remotes
 import rabbitmq_sides
 from harness import Measurement, Pair
+from link_remotes import LIMIT_S, PREFETCH, Clock, RabbitMq, Remote, measured
 
 from ackq.client import Admin
 from ackq_broker.embedding import end_child, start_child
 
-HELP = "messages/s of a link with RabbitMQ, in and out, as ratios to its bare client library"
+HELP = "messages/s of a link, in and out, as ratios to the bare client library of RabbitMQ or NATS"
 FLOOR: Final = 0.7
 MESSAGES: Final = 20_000
-PREFETCH: Final = 5_000
-# Messages in a batch, a quarter of the window, and deliveries per acknowledgement.
-_SHARE: Final = PREFETCH // 4
 _POLL_S: Final = 0.02
-_LIMIT_S: Final = 300
 _CONSUMER: Final = Path(__file__).with_name("settling_consumer.py")
 _STORED: Final = ("--direction=in", "--ack=stored")
 _SETTLED: Final = ("--direction=in", "--ack=settled")
-# The names of the processes in a measurement, with their process ids.
-_Parts = Mapping[str, int]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,25 +65,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[harness.Result]:
-    """Three comparisons per body size; without RabbitMQ there are none."""
-    with rabbitmq_sides.running() as port:
-        harness.NOTES["aiormq"] = version("aiormq")
-        if args.backlog and port:
-            yield _backlog(args, endpoint, port)
-            return
-        for size in args.sizes if port else ():
+    """Three comparisons per remote broker and body size."""
+    if args.backlog:
+        with rabbitmq_sides.running() as port:
+            if port:
+                yield _backlog(args, endpoint, port)
+        return
+    with link_remotes.running() as remotes:
+        for remote, size in itertools.product(remotes, args.sizes):
             sides: dict[str, tuple[Callable[..., Measurement], Callable[..., Measurement]]] = {
-                "link in, ack=stored": (link_stored, consume),
-                "link in, ack=settled": (link_settled, consume),
-                "link out": (link_out, publish),
+                "in, ack=stored": (link_stored, consume),
+                "in, ack=settled": (link_settled, consume),
+                "out": (link_out, publish),
             }
             for name, (subject, anchor) in sides.items():
                 yield from harness.compare(
                     {
-                        "link": functools.partial(subject, endpoint, port, args.messages, size),
-                        "bare": functools.partial(anchor, endpoint, port, args.messages, size),
+                        "link": functools.partial(subject, endpoint, remote, args.messages, size),
+                        "bare": functools.partial(anchor, endpoint, remote, args.messages, size),
                     },
-                    {f"{name}, {size:,} B": Pair("link", "bare", args.floor)},
+                    {f"link {name}, {remote.title}, {size:,} B": Pair("link", "bare", args.floor)},
                     args.repetitions,
                 )
 
@@ -104,7 +99,7 @@ def _backlog(args: argparse.Namespace, endpoint: str, port: int) -> harness.Figu
         def run() -> Iterator[int]:
             with (
                 settling(endpoint, here, count, link_backlog.LIMIT_S),
-                _link(endpoint, port, here, there, *_SETTLED) as pid,
+                _link(endpoint, here, *RabbitMq(port).flags(there, "in"), *_SETTLED) as pid,
             ):
                 yield pid
 
@@ -115,136 +110,60 @@ def _backlog(args: argparse.Namespace, endpoint: str, port: int) -> harness.Figu
 # --- in ---
 
 
-def link_stored(endpoint: str, port: int, count: int, size: int) -> Measurement:
-    """A link from a full queue of RabbitMQ to an empty local one, which keeps the messages."""
+def link_stored(endpoint: str, remote: Remote, count: int, size: int) -> Measurement:
+    """A link from a full remote queue to an empty local one, which keeps the messages."""
     with (
-        rabbitmq_sides.full_queue(port, count, bytes(size)) as there,
+        remote.queue(count, bytes(size)) as there,
         Admin(endpoint) as admin,
-        _link(endpoint, port, here := _new_queue(admin), there, *_STORED) as pid,
+        _link(endpoint, here := _new_queue(admin), *remote.flags(there, "in"), *_STORED) as pid,
     ):
-        return _timed(count, lambda: admin.queue(here).published, _servers(link=pid))
+        return _timed(count, lambda: admin.queue(here).published, _servers(remote, link=pid))
 
 
-def link_settled(endpoint: str, port: int, count: int, size: int) -> Measurement:
-    """A link through the local broker to a consumer, whose accepts acknowledge at RabbitMQ."""
+def link_settled(endpoint: str, remote: Remote, count: int, size: int) -> Measurement:
+    """A link through the local broker to a consumer, whose accepts acknowledge at the remote."""
     with (
-        rabbitmq_sides.full_queue(port, count, bytes(size)) as there,
+        remote.queue(count, bytes(size)) as there,
         Admin(endpoint) as admin,
         settling(endpoint, here := _new_queue(admin), count) as consumer,
-        _link(endpoint, port, here, there, *_SETTLED) as pid,
+        _link(endpoint, here, *remote.flags(there, "in"), *_SETTLED) as pid,
     ):
-        parts = _servers(link=pid, consumer=consumer)
+        parts = _servers(remote, link=pid, consumer=consumer)
         return _timed(count, lambda: admin.queue(here).accepted, parts)
 
 
-def consume(_: str, port: int, count: int, size: int) -> Measurement:
-    """A consumer that counts messages, and acknowledges as the link does."""
-    with rabbitmq_sides.full_queue(port, count, bytes(size)) as there:
-        return asyncio.run(_consume(port, count, there))
-
-
-async def _consume(port: int, count: int, queue: str) -> Measurement:
-    taken = 0
-    clock = _Clock(count, {"consumer": os.getpid(), "rabbitmq": cpu.SERVERS[rabbitmq_sides.NAME]})
-    done = asyncio.Event()
-    async with _channel(port) as channel:
-
-        async def on_message(message: Any) -> None:
-            nonlocal taken
-            taken += 1
-            clock.note(taken)
-            if taken % _SHARE == 0 or taken == count:
-                await channel.basic_ack(message.delivery_tag, multiple=True, wait=False)
-            if taken == count:
-                done.set()
-
-        await channel.basic_qos(prefetch_count=PREFETCH)
-        await channel.basic_consume(queue, on_message)
-        async with asyncio.timeout(_LIMIT_S):
-            await done.wait()
-    return clock.measured()
+def consume(_: str, remote: Remote, count: int, size: int) -> Measurement:
+    """A bare consumer that counts messages and acknowledges them."""
+    with remote.queue(count, bytes(size)) as there:
+        return measured(remote, count, lambda clock: remote.consume(clock, there, count))
 
 
 # --- out ---
 
 
-def link_out(endpoint: str, port: int, count: int, size: int) -> Measurement:
-    """A link from a full local queue to an empty one of RabbitMQ."""
-    with rabbitmq_sides.full_queue(port, 0, b"") as there, harness.queue(endpoint) as here:
+def link_out(endpoint: str, remote: Remote, count: int, size: int) -> Measurement:
+    """A link from a full local queue to an empty remote one."""
+    with remote.queue(0, b"") as there, harness.queue(endpoint) as here:
         harness.fill(endpoint, here, rows=count, size=size)
-        with (
-            Admin(endpoint) as admin,
-            _link(endpoint, port, here, there, "--direction=out") as pid,
-        ):
-            return _timed(count, lambda: admin.queue(here).accepted, _servers(link=pid))
+        flags = (*remote.flags(there, "out"), "--direction=out")
+        with Admin(endpoint) as admin, _link(endpoint, here, *flags) as pid:
+            return _timed(count, lambda: admin.queue(here).accepted, _servers(remote, link=pid))
 
 
-def publish(_: str, port: int, count: int, size: int) -> Measurement:
-    """A publisher that waits for every confirm, with the link's window."""
-    with rabbitmq_sides.full_queue(port, 0, b"") as there:
-        return asyncio.run(_publish(port, count, bytes(size), there))
-
-
-async def _publish(port: int, count: int, body: bytes, queue: str) -> Measurement:
-    import aiormq
-
-    clock = _Clock(count, {"publisher": os.getpid(), "rabbitmq": cpu.SERVERS[rabbitmq_sides.NAME]})
-    confirmed = 0
-    async with _channel(port) as channel:
-
-        async def send(number: int) -> None:
-            nonlocal confirmed
-            properties = aiormq.spec.Basic.Properties(message_id=str(number), delivery_mode=2)
-            await channel.basic_publish(
-                body, routing_key=queue, properties=properties, mandatory=True, wait=False
-            )
-            confirmed += 1
-            clock.note(confirmed)
-
-        room = asyncio.Semaphore(PREFETCH // _SHARE)
-
-        async def batch(first: int) -> None:
-            async with room:
-                await asyncio.gather(*map(send, range(first, min(first + _SHARE, count))))
-
-        async with asyncio.timeout(_LIMIT_S):
-            await asyncio.gather(*map(batch, range(0, count, _SHARE)))
-    return clock.measured()
+def publish(_: str, remote: Remote, count: int, size: int) -> Measurement:
+    """A bare publisher that waits for every confirm, with the link's window."""
+    body = bytes(size)
+    with remote.queue(0, b"") as there:
+        return measured(remote, count, lambda clock: remote.publish(clock, there, count, body))
 
 
 # --- parts ---
 
 
-class _Clock:
-    """Measures from the first tenth of `count` to the last, by wall clock and CPU of each part."""
-
-    def __init__(self, count: int, parts: _Parts) -> None:
-        self._count = count
-        self._parts = parts
-        self._began: tuple[int, float, cpu.Seconds] | None = None
-        self._ended: tuple[float, cpu.Seconds] | None = None
-
-    def note(self, done: int) -> None:
-        """Records that `done` messages are done."""
-        if self._began is None:
-            if done * 10 >= self._count:
-                self._began = done, time.perf_counter(), cpu.of_processes(self._parts)
-        elif done == self._count:
-            self._ended = time.perf_counter(), cpu.of_processes(self._parts)
-
-    def measured(self) -> Measurement:
-        """The measurement, once the count was reached."""
-        assert self._began is not None
-        assert self._ended is not None
-        first, began_s, before = self._began
-        ended_s, after = self._ended
-        rows = self._count - first
-        return Measurement(rows, {"wall": ended_s - began_s}, cpu.per_row(before, after, rows))
-
-
-def _servers(**others: int) -> _Parts:
-    """The processes that move messages: both brokers, and the given ones."""
-    return {**others, "edge": cpu.SERVERS[cpu.ACKQ], "rabbitmq": cpu.SERVERS[rabbitmq_sides.NAME]}
+def _servers(remote: Remote, **others: int) -> Mapping[str, int]:
+    """The process ids of what moves messages: both brokers, and the given ones."""
+    servers = {"edge": cpu.SERVERS[cpu.ACKQ], remote.server: cpu.SERVERS[remote.server]}
+    return {**others, **servers}
 
 
 def _new_queue(admin: Admin) -> str:
@@ -254,10 +173,10 @@ def _new_queue(admin: Admin) -> str:
     return name
 
 
-def _timed(count: int, done: Callable[[], int], parts: _Parts) -> Measurement:
+def _timed(count: int, done: Callable[[], int], parts: Mapping[str, int]) -> Measurement:
     """Measures the progress of a polled count until it reaches `count`."""
-    clock = _Clock(count, parts)
-    deadline = time.monotonic() + _LIMIT_S
+    clock = Clock(count, parts)
+    deadline = time.monotonic() + LIMIT_S
     while (now := done()) < count:
         clock.note(now)
         assert time.monotonic() < deadline, f"{now} of {count} in time"
@@ -267,10 +186,10 @@ def _timed(count: int, done: Callable[[], int], parts: _Parts) -> Measurement:
 
 
 @contextlib.contextmanager
-def _link(endpoint: str, port: int, here: str, there: str, *flags: str) -> Iterator[int]:
+def _link(endpoint: str, here: str, *flags: str) -> Iterator[int]:
     """Runs a link as a process within the context; yields its process id."""
-    flags += (f"--queue={here}", f"--broker-queue={there}", f"--broker=amqp://127.0.0.1:{port}")
-    flags += (f"--name={here}", f"--prefetch={PREFETCH}", f"--edge-endpoint={endpoint}")
+    flags += (f"--queue={here}", f"--name={here}")
+    flags += (f"--prefetch={PREFETCH}", f"--edge-endpoint={endpoint}")
     with tempfile.TemporaryFile() as log:
         child = start_child(["link", *flags, "--stop-at-eof"], log, stdout=log)
         try:
@@ -282,7 +201,7 @@ def _link(endpoint: str, port: int, here: str, there: str, *flags: str) -> Itera
 
 
 @contextlib.contextmanager
-def settling(endpoint: str, queue: str, count: int, limit_s: float = _LIMIT_S) -> Iterator[int]:
+def settling(endpoint: str, queue: str, count: int, limit_s: float = LIMIT_S) -> Iterator[int]:
     """Runs a consumer of the local broker as a process; yields its process id."""
     command = [sys.executable, str(_CONSUMER), endpoint, queue, str(count)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
@@ -291,14 +210,3 @@ def settling(endpoint: str, queue: str, count: int, limit_s: float = _LIMIT_S) -
             assert child.wait(limit_s) == 0, "the consumer failed"
         finally:
             child.kill()
-
-
-@contextlib.asynccontextmanager
-async def _channel(port: int) -> Any:
-    import aiormq
-
-    connection = await aiormq.connect(f"amqp://127.0.0.1:{port}")
-    try:
-        yield await connection.channel(on_return_raises=False)
-    finally:
-        await connection.close()

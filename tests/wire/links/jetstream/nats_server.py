@@ -120,6 +120,10 @@ class NatsServer:
         self.ready()
 
     @property
+    def pid(self):
+        return self._process.pid
+
+    @property
     def url(self):
         return f"nats://127.0.0.1:{self.port}"
 
