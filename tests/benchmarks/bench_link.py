@@ -27,7 +27,7 @@ import link_backlog
 import link_remotes
 import rabbitmq_sides
 from harness import Measurement, Pair
-from link_remotes import LIMIT_S, PREFETCH, Clock, RabbitMq, Remote, measured
+from link_remotes import LIMIT_S, PREFETCH, Clock, Consume, RabbitMq, Remote, measured
 
 from ackq.client import Admin
 from ackq_broker.embedding import end_child, start_child
@@ -36,6 +36,8 @@ HELP = "messages/s of a link, in and out, as ratios to the bare client library o
 FLOOR: Final = 0.7
 MESSAGES: Final = 20_000
 _POLL_S: Final = 0.02
+Side = Callable[[], Measurement]
+Link = Callable[[str, Remote, int, int], Measurement]
 _CONSUMER: Final = Path(__file__).with_name("settling_consumer.py")
 _STORED: Final = ("--direction=in", "--ack=stored")
 _SETTLED: Final = ("--direction=in", "--ack=settled")
@@ -73,18 +75,26 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[harness.Result]:
         return
     with link_remotes.running() as remotes:
         for remote, size in itertools.product(remotes, args.sizes):
-            sides: dict[str, tuple[Callable[..., Measurement], Callable[..., Measurement]]] = {
-                "in, ack=stored": (link_stored, consume),
-                "in, ack=settled": (link_settled, consume),
-                "out": (link_out, publish),
+            given = (endpoint, remote, args.messages, size)
+            bare = {
+                name: functools.partial(consume, *given, consumer)
+                for name, consumer in remote.consumers.items()
             }
-            for name, (subject, anchor) in sides.items():
+            sides: dict[str, tuple[Link, Mapping[str, Side]]] = {
+                "in, ack=stored": (link_stored, bare),
+                "in, ack=settled": (link_settled, bare),
+                "out": (link_out, {"bare": functools.partial(publish, *given)}),
+            }
+            for name, (link, anchors) in sides.items():
+                title = f"link {name}, {remote.title}, {size:,} B"
                 yield from harness.compare(
+                    {"link": functools.partial(link, *given), **anchors},
                     {
-                        "link": functools.partial(subject, endpoint, remote, args.messages, size),
-                        "bare": functools.partial(anchor, endpoint, remote, args.messages, size),
+                        f"{title} / {anchor}": Pair(
+                            "link", anchor, args.floor if anchor == "bare" else None
+                        )
+                        for anchor in anchors
                     },
-                    {f"link {name}, {remote.title}, {size:,} B": Pair("link", "bare", args.floor)},
                     args.repetitions,
                 )
 
@@ -132,10 +142,10 @@ def link_settled(endpoint: str, remote: Remote, count: int, size: int) -> Measur
         return _timed(count, lambda: admin.queue(here).accepted, parts)
 
 
-def consume(_: str, remote: Remote, count: int, size: int) -> Measurement:
-    """A bare consumer that counts messages and acknowledges them."""
+def consume(_: str, remote: Remote, count: int, size: int, consumer: Consume) -> Measurement:
+    """A bare consumer."""
     with remote.queue(count, bytes(size)) as there:
-        return measured(remote, count, lambda clock: remote.consume(clock, there, count))
+        return measured(remote, count, lambda clock: consumer(clock, there, count))
 
 
 # --- out ---
