@@ -55,6 +55,8 @@ def pytest_configure(config):
 
 def pytest_sessionstart(session):
     """Makes the archive of Spark's classes beside a run on several workers, if there is none."""
+    # A shell's background job ignores Ctrl-C, as would all programs that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if getattr(session.config.option, "numprocesses", None):
         session.config.stash[ARCHIVE] = class_archive.start_making()
 
