@@ -2,8 +2,8 @@
 
 Invariant: both sides have the same window and the same messages, over one connection; the queues
 are full before a clock starts, and it starts after the first tenth, so that no side's start counts.
-With `ack=settled` a separate process takes the messages at the local
-broker and accepts them, as Spark's source does, and counts with the link's side.
+With `ack=settled` a separate process takes the messages at the local broker and accepts them, as
+Spark's source does, and counts with the link's side.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ HELP = "messages/s of a link, in and out, as ratios to the bare client library o
 FLOOR: Final = 0.7
 MESSAGES: Final = 20_000
 _POLL_S: Final = 0.02
+# A side of a comparison, and one that needs endpoint, remote broker, messages and bytes of a body.
 Side = Callable[[], Measurement]
 Link = Callable[[str, Remote, int, int], Measurement]
 _CONSUMER: Final = Path(__file__).with_name("settling_consumer.py")

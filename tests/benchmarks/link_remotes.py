@@ -80,7 +80,7 @@ class Remote(Protocol):
     def queue(self, count: int, body: bytes) -> AbstractContextManager[str]:
         """The name of a new queue with `count` messages."""
 
-    def flags(self, queue: str, direction: str) -> tuple[str, ...]:
+    def flags(self, queue: str, direction: str, /) -> tuple[str, ...]:
         """The flags of a link to it, "in" or "out"."""
 
     async def publish(self, clock: Clock, queue: str, count: int, body: bytes) -> None:
@@ -116,9 +116,8 @@ class RabbitMq:
         """The name of a new durable classic queue with `count` messages."""
         return rabbitmq_sides.full_queue(self._port, count, body)
 
-    def flags(self, queue: str, direction: str) -> tuple[str, ...]:
+    def flags(self, queue: str, _: str, /) -> tuple[str, ...]:
         """The flags of a link; the same in both directions."""
-        assert direction
         return (f"--broker=amqp://127.0.0.1:{self._port}", f"--broker-queue={queue}")
 
     async def publish(self, clock: Clock, queue: str, count: int, body: bytes) -> None:
@@ -217,7 +216,7 @@ class JetStream:
         finally:
             stream.delete()
 
-    def flags(self, queue: str, direction: str) -> tuple[str, ...]:
+    def flags(self, queue: str, direction: str, /) -> tuple[str, ...]:
         """The flags of a link."""
         common = ("--protocol=nats", f"--broker={self._server.url}")
         if direction == "in":

@@ -133,6 +133,7 @@ class StreamProducer:
         self._heard_s = 0.0
         self._cut: CutError | None = None
         self._watcher: asyncio.TimerHandle | None = None
+        self._overdue = False
         self._looks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -260,9 +261,13 @@ class StreamProducer:
         return number == next(iter(self._sendings), None)
 
     def _watch(self) -> None:
-        """Ends the connection if the oldest batch is not answered (L22)."""
+        """Ends the connection if two looks find no answer to the oldest batch in time (L22).
+
+        The first look after a pause of this process comes before the answers that it has to read.
+        """
         silent_s = time.monotonic() - self._heard_s
-        if self._sendings and silent_s > LINK_ANSWER_S:
+        before, self._overdue = self._overdue, bool(self._sendings) and silent_s > LINK_ANSWER_S
+        if before and self._overdue:
             text = f"the stream '{self._target.place}' has not answered for {silent_s:.0f} s"
             self._connection.end(CutError(text))
         else:

@@ -58,7 +58,7 @@ def write(harness: Unchecked, _: Reader) -> None:
 
 @pytest.mark.parametrize("work", [consume, publish, read, write])
 def test_commands_leak_nothing(work: Callable[[Unchecked, Reader], None]) -> None:
-    """I6: repeated commands leave no more memory allocated than before them."""
+    """I6: the memory of the broker does not grow with commands that are repeated."""
     harness = Unchecked()
     harness.declare("dead")
     harness.declare("q", dead_letter_queue="dead")

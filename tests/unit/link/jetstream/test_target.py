@@ -20,6 +20,7 @@ class Connection:
     """A connection whose server answers what the test says."""
 
     most_bytes = 0
+    paused_s = 0
 
     def new_inbox(self):
         return "IN"
@@ -45,8 +46,14 @@ class Connection:
 
 
 def with_producer(monkeypatch, work):
-    """Runs a coroutine function of a connection and the tasks that publish two rows each."""
-    clock = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
+    """Runs a coroutine function of a connection and the tasks that publish two rows each.
+
+    The connection's `paused_s` are seconds that the process was paused.
+    """
+    clock = SimpleNamespace(
+        monotonic=lambda: asyncio.get_running_loop().time() + Connection.paused_s
+    )
+    monkeypatch.setattr(Connection, "paused_s", 0)
     monkeypatch.setattr(target, "time", clock)
 
     async def done():
@@ -73,7 +80,7 @@ def test_lost_answers_are_a_cut(monkeypatch):
         assert (later.confirmed, later.cut) == ([0, 1], None)
         first = await publishing[0]
         assert first.confirmed == [0]
-        assert f"the stream 's' has not answered for {LINK_ANSWER_S + 5} s" in first.cut.reason
+        assert f"the stream 's' has not answered for {LINK_ANSWER_S + 10} s" in first.cut.reason
 
     with_producer(monkeypatch, work)
 
@@ -85,6 +92,22 @@ def test_a_slow_stream_is_not_cut(monkeypatch):
         for batch in (1, 2):
             for row in (0, 1):
                 await asyncio.sleep(LINK_ANSWER_S - 1)
+                connection.answer(batch, row)
+        for each in publishing:
+            published = await each
+            assert (published.confirmed, published.cut) == ([0, 1], None)
+
+    with_producer(monkeypatch, work)
+
+
+def test_a_paused_link_reads_its_answers_first(monkeypatch):
+    """L22: after a pause of the link's process the time without an answer is not the server's."""
+
+    async def work(connection, publishing):
+        monkeypatch.setattr(Connection, "paused_s", 2 * LINK_ANSWER_S)
+        await asyncio.sleep(6)  # a look
+        for batch in (1, 2):
+            for row in (0, 1):
                 connection.answer(batch, row)
         for each in publishing:
             published = await each
