@@ -1,4 +1,4 @@
-"""The tests that need a server in addition to Python and Java: a broker, browser or cluster.
+"""The tests that need more than Python and Java: a broker, its client, a browser or a cluster.
 
 Invariant: `pytest` runs all other tests, `pytest --servers` runs only these. A test whose server is
 missing is skipped with the remedy; where CI is `true` it fails.
@@ -9,7 +9,8 @@ from typing import NoReturn
 
 import pytest
 
-# A test that uses one of these fixtures needs a server, as does one with the mark `servers`.
+# A test that uses one of these fixtures needs a server, as does one with the mark `servers`, which
+# tests of the library that has no wheels (`tests.optional.COMPILED`) have, too.
 FIXTURES = frozenset(
     (
         "amqp1_server",

@@ -15,7 +15,6 @@ from tests.eventually import eventually
 from tests.fakes.certificates import Authority
 from tests.wire.brokers.rabbitmq_server import RabbitMqServer, parameters
 from tests.wire.links.amqp1.artemis import Artemis
-from tests.wire.links.amqp1.peer import Peer
 from tests.wire.links.amqp1.servers import DEAD_LETTERS, PASSWORD, QUEUES, USER
 
 QUEUE = "orders"
@@ -64,6 +63,8 @@ class Chain(QueryRun):
     """
 
     def build(self, stack):
+        from tests.wire.links.amqp1.peer import Peer  # `--help` needs no client of AMQP 1.0
+
         self.artemis = stack.enter_context(
             Artemis(self.folder / "artemis", Authority(self.folder / "authority"))
         )

@@ -10,6 +10,8 @@ from tests.optional import needs
 
 needs("proton", "amqp1")
 
+pytestmark = pytest.mark.servers
+
 INBOUND = {
     "name": "orders",
     "direction": "in",

@@ -7,6 +7,7 @@ import pytest
 from tests.optional import needs
 
 needs("proton", "amqp1")
+pytestmark = pytest.mark.servers
 
 from ackq.errors import InvalidArgumentError  # noqa: E402
 from ackq_link.adapter import CutError  # noqa: E402

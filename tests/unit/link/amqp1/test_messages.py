@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.optional import needs
 
 needs("proton", "amqp1")
+pytestmark = pytest.mark.servers
 
 import proton  # noqa: E402
 

@@ -2,9 +2,12 @@
 
 from types import SimpleNamespace
 
+import pytest
+
 from tests.optional import needs
 
 needs("proton", "amqp1")
+pytestmark = pytest.mark.servers
 
 from ackq_link.amqp1 import target  # noqa: E402
 

@@ -8,6 +8,7 @@ import pytest
 from tests.optional import needs
 
 needs("proton", "amqp1")
+pytestmark = pytest.mark.servers
 
 import proton  # noqa: E402
 
