@@ -5,6 +5,7 @@ import pytest
 from tests.model.explorer import explore
 from tests.model.linking import flaw
 from tests.model.numbering import Numbering, Positioned
+from tests.sizes import sized
 
 POSITIONED = Positioned("id")
 PAIRS = [
@@ -21,7 +22,7 @@ PAIRS = [
 
 def test_a_cut_loses_and_doubles_nothing():
     """L10, L30: with a cut nothing is lost or doubled."""
-    linking = Numbering(POSITIONED, "aa", cuts=1)
+    linking = Numbering(POSITIONED, "aa", window=sized(1, 2), cuts=1)
     found = explore(linking, judge=flaw(linking))
     assert not found.wrong, str(found)
 

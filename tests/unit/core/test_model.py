@@ -442,7 +442,7 @@ class CoreMachine(RuleBasedStateMachine):
 # 6 s of one core when it is alone, minutes on a machine that does ten other things.
 TestCore = pytest.mark.timeout(600)(CoreMachine.TestCase)
 TestCore.settings = settings(
-    max_examples=sized(20, 60),
+    max_examples=sized(12, 60),
     stateful_step_count=50,
     # A failing run is printed whole, with the blob that repeats it. Shrinking it takes minutes,
     # more than a test may: remove this line to shrink.

@@ -14,7 +14,7 @@ from tests.fakes.raw_client import Client, holder, refused_with, restarted
 from tests.wire.operations.processes import run
 
 BODY_BYTES = 1024
-ROWS = 600_000
+ROWS = 400_000
 # One message in so many goes to another queue, like the remainder of a consumed queue.
 KEPT_ONE_IN = 4000
 # The promise of broker_stub/docs/operate.md for a broker that was idle for a minute, besides the
