@@ -128,13 +128,13 @@ class Context:
         """The caller that sent a request; raises UnauthenticatedError."""
         peer = request.remote or ""
         try:
-            return self.authorization.authenticate(_token(request), peer)
+            return self.authorization.authenticate(token_of(request), peer)
         except UnauthenticatedError as error:
             self.authorization.refused(None, peer, method, error)
             raise
 
 
-def _token(request: web.Request) -> str | None:
+def token_of(request: web.Request) -> str | None:
     """The token of a request; None without one."""
     given = request.headers.get("Authorization", "")
     return given[len(_SCHEME) :].strip() if given.lower().startswith(_SCHEME) else None

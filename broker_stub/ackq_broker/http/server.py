@@ -24,7 +24,7 @@ from aiohttp.typedefs import Handler, Middleware
 from ackq import limits
 from ackq.errors import AckqError, status_of
 from ackq_broker.http import api, health, metrics
-from ackq_broker.http.context import Context
+from ackq_broker.http.context import Context, token_of
 from ackq_broker.security.logins import LoginFailures
 from ackq_broker.service.transport.listening import Address, check_free
 
@@ -193,7 +193,8 @@ def _answers(failures: LoginFailures) -> Middleware:
             said = {"error": {"code": error.code, "message": error.message}}
             answer = web.json_response(said, status=status)
         if status is HTTPStatus.UNAUTHORIZED:
-            await failures.slow(f"http:{request.remote}:")
+            if token_of(request) is not None:  # else no token was tried
+                await failures.slow(f"http:{request.remote}:")
             answer.headers["WWW-Authenticate"] = "Bearer"
         return answer
 

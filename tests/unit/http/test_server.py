@@ -1,10 +1,12 @@
-"""HTTP connections whose answers are not read, with a clock of the test."""
+"""HTTP connections whose answers are not read, with a clock of the test; and failed logins."""
 
 import asyncio
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
-from ackq_broker.http.server import UnreadAnswers
+from ackq.errors import UnauthenticatedError
+from ackq_broker.http.server import UnreadAnswers, _answers
 
 
 class Transport(asyncio.Transport):
@@ -53,3 +55,20 @@ def test_connections_that_end_are_forgotten():
     answers.poll([Transport(1), Transport(2)], 0.0)
     answers.poll([], 1.0)
     assert answers._waiting == {}
+
+
+@pytest.mark.parametrize(("headers", "waits"), [({}, 0), ({"Authorization": "Bearer guess"}, 1)])
+async def test_only_a_wrong_token_waits(headers, waits):
+    """A3: a request without a token, as of a page before its user signs in, is refused at once."""
+    slowed = []
+
+    class Failures:
+        async def slow(self, peer):
+            slowed.append(peer)
+
+    async def refuse(_):
+        raise UnauthenticatedError("no")
+
+    answer = await _answers(Failures())(make_mocked_request("GET", "/", headers), refuse)
+    assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert len(slowed) == waits
