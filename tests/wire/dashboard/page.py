@@ -1,6 +1,7 @@
 """The dashboard in a browser, used as by a person: looks, clicks and types."""
 
 import json
+from contextlib import contextmanager
 
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
@@ -10,6 +11,8 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 WAIT_S = 60
 # Browser messages about answers that the tests provoke.
 _EXPECTED = ("Failed to load resource", "net::ERR_")
+_HURRY = """const timeout = window.setTimeout;
+window.setTimeout = (work, ms, ...args) => timeout(work, ms / 10, ...args);"""
 
 
 def chromium(program, driver, folder):
@@ -55,6 +58,15 @@ class Page:
         self.browser.get(f"http://{self.address}/#/{view}")
         self.find(wanted)
         return self
+
+    @contextmanager
+    def hurried(self):
+        """Lets timers of the documents that it opens run ten times faster, as `POLL_MS` does."""
+        made = self._command("Page.addScriptToEvaluateOnNewDocument", source=_HURRY)
+        try:
+            yield self
+        finally:
+            self._command("Page.removeScriptToEvaluateOnNewDocument", **made)
 
     def check_console(self):
         """Asserts that the page violated no policy and raised no error."""
@@ -120,4 +132,4 @@ class Page:
         Select(self.find(selector)).select_by_visible_text(label)
 
     def _command(self, name, **parameters):
-        self.browser.execute_cdp_cmd(name, json.loads(json.dumps(parameters)))
+        return self.browser.execute_cdp_cmd(name, json.loads(json.dumps(parameters)))

@@ -77,6 +77,14 @@ def test_nothing_matches(page):
     page.until(lambda: "orders" in names(page))
 
 
+@pytest.fixture
+def hurried(page):
+    """The dashboard with hurried timers."""
+    with page.hurried():
+        yield page
+
+
+@pytest.mark.usefixtures("hurried")
 def test_rates_come_from_two_looks(page, served):
     """M5: the page computes rates from two readings, as the broker keeps no history."""
     page.open()
@@ -135,13 +143,6 @@ def test_dead_letters_by_cause(page):
     (_, limit) = page.rows("Dead letters of orders.dead by cause")
     assert limit[:3] == ["over its delivery limit", "late", "5"]
     assert page.rows("Reasons of orders.dead")[0] == ["no id", "rejected", "orders", "40"]
-
-
-def test_sessions_say_who_is_away(page):
-    """M5, S5: a lease without a live reader is marked."""
-    page.open("sessions")
-    page.until(lambda: "no reader" in page.row("Sessions, the oldest lease first", "billing")[0])
-    assert "live" in page.row("Sessions, the oldest lease first", "nightly")[0]
 
 
 @pytest.fixture
@@ -539,6 +540,7 @@ def test_for_a_screen_reader(page, view):
     assert len(page.all("h1")) == 1
 
 
+@pytest.mark.usefixtures("hurried")
 def test_a_refresh_leaves_what_is_there(page):
     """M5: a refresh keeps the row elements, so that nothing flickers and the focus stays."""
     page.open()
@@ -558,6 +560,13 @@ def test_a_refresh_leaves_what_is_there(page):
     assert page.script("return document.activeElement.matches('tbody a')")
 
 
+def test_sessions_say_who_is_away(page):
+    """M5, S5: a lease without a live reader is marked, after a heartbeat: asked last of these."""
+    page.open("sessions")
+    page.until(lambda: "no reader" in page.row("Sessions, the oldest lease first", "billing")[0])
+    assert "live" in page.row("Sessions, the oldest lease first", "nightly")[0]
+
+
 # --- broker unavailable, or without queues ---
 
 
@@ -572,6 +581,7 @@ def test_without_users_nobody_signs_in(page):
     page.script("sessionStorage.clear()")
 
 
+@pytest.mark.usefixtures("hurried")
 def test_what_is_not_updated_is_not_live(page):
     """M5: a peek and an overdue answer are not shown as live; a missing queue is polled."""
     page.open("peek/orders.dead")
