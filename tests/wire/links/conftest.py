@@ -2,6 +2,7 @@
 
 import json
 import signal
+import tempfile
 import uuid
 from functools import partial
 
@@ -11,6 +12,7 @@ import pytest
 from ackq.client import Admin, Publisher, close_channels
 from tests import prefork
 from tests.eventually import eventually as _eventually
+from tests.fakes import machine
 from tests.unit.conftest import pytest_pyfunc_call  # noqa: F401 - for tests that are coroutines
 from tests.wire.brokers.rabbitmq_server import parameters
 
@@ -140,9 +142,16 @@ class EdgeQueue:
 
 
 class LinkProcess:
-    """`ackq-broker link` of one link, which can be killed and started again."""
+    """`ackq-broker link` of one link, which can be killed and started again.
 
-    def __init__(self, folder, **keys):
+    Args:
+        folder: For its configuration and log.
+        env: Added to its environment, as by `tests.fakes.machine`.
+        keys: The link's keys, and the edge's endpoint as `edge`.
+    """
+
+    def __init__(self, folder, *, env=None, **keys):
+        self._env = env
         self._config = folder / "link.toml"
         self._log = folder / "link.log"
         edge, name = keys.pop("edge"), keys.pop("name", "link")
@@ -155,7 +164,10 @@ class LinkProcess:
     def start(self):
         with self._log.open("ab") as log:
             self._process = prefork.start_child(
-                ["link", "--config", str(self._config), "--log-format", "json"], log, stdout=log
+                ["link", "--config", str(self._config), "--log-format", "json"],
+                log,
+                stdout=log,
+                env=self._env,
             )
         self._process.stdin.close()
 
@@ -231,6 +243,18 @@ def edge(broker):
     """A broker of the test's own with a queue."""
     yield EdgeQueue(broker.endpoint)
     close_channels()
+
+
+@pytest.fixture
+def low(tmp_path):
+    """Returns a function that makes the environment of a process with other limits."""
+    return lambda **limits: machine.with_limits(tempfile.mkdtemp(dir=tmp_path), limits)
+
+
+@pytest.fixture
+def talkative(low):
+    """The environment of a link that reports ten times as often, twice a second."""
+    return low(HEARTBEAT_SEND_MS=500)
 
 
 @pytest.fixture

@@ -6,11 +6,12 @@ from functools import partial
 
 import pytest
 
-from ackq.client import Admin, Channel
+import ackq_broker
+from ackq.client import Admin, Channel, close_channels
 from ackq.info import LinkInfo
 from tests.eventually import SOON_S, equals
 from tests.wire.links.accepting import Accepting
-from tests.wire.links.conftest import eventually
+from tests.wire.links.conftest import EdgeQueue, eventually
 
 PREFETCH = 50
 
@@ -410,37 +411,41 @@ def test_what_is_refused_at_the_start(classic, edge, links, change, remedy):
     assert edge.ready == 0
 
 
-def test_two_of_one_name(classic, edge, links):
+def test_two_of_one_name(classic, links, low, talkative, tmp_path):
     """L1: a second process of a link is refused while the first is live, and then takes over.
 
     RabbitMQ frees the first one's deliveries when it misses its heartbeats. When the first
     continues, it finds itself fenced, or, if the edge has cut its connection meanwhile, the second
-    in its place, and ends: it stores and acknowledges nothing more.
+    in its place, and ends: it stores and acknowledges nothing more. The edge misses a process after
+    5 s instead of 15, and the one to be refused asks for 1 s instead of 30.
     """
-    classic.publish(range(5))
-    first = inbound(links, classic, edge, heartbeat=1)
-    eventually("the messages", lambda: edge.ready, equals(5))
-    second = inbound(links, classic, edge, heartbeat=1)
-    assert eventually("its end", lambda: second.ended) == 2
-    assert "link link" in second.log.splitlines()[-1]
-    first.pause()
-    before = info(edge).matched_held
-    second.start()
-    eventually("the matches", lambda: info(edge).matched_held >= before + 5)
-    accepting = Accepting(edge.endpoint)
-    take(accepting, 2, 2)
-    first.resume()
-    assert eventually("its end", lambda: first.ended) == 2
-    end = first.log.splitlines()[-1]
-    fenced = (
-        "in epoch 2; this process has epoch 1. End this process: the messages that it has not"
-        " acknowledged are delivered to the other one"
-    )
-    refused = "One process at a time runs a link: stop that process"
-    assert fenced in end or refused in end
-    assert f"pid {second.pid} " in end or f"({second.pid}) now" in end
-    classic.publish(range(5, 8))
-    drained(edge, accepting, 8)
-    assert accepting.ids == list(range(8))
-    assert second.stop() == 0
-    assert classic.ready == 0
+    with ackq_broker.embedded(tmp_path / "data", env=low(HEARTBEAT_MS=5_000)) as broker:
+        edge = EdgeQueue(broker.endpoint)
+        classic.publish(range(5))
+        first = inbound(links, classic, edge, heartbeat=1, env=talkative)
+        eventually("the messages", lambda: edge.ready, equals(5))
+        refused = inbound(links, classic, edge, env=low(HEARTBEAT_MS=500))
+        assert eventually("its end", lambda: refused.ended) == 2
+        assert "link link" in refused.log.splitlines()[-1]
+        first.pause()
+        before = info(edge).matched_held
+        second = inbound(links, classic, edge, heartbeat=1, env=talkative)
+        eventually("the matches", lambda: info(edge).matched_held >= before + 5)
+        accepting = Accepting(edge.endpoint)
+        take(accepting, 2, 2)
+        first.resume()
+        assert eventually("its end", lambda: first.ended) == 2
+        end = first.log.splitlines()[-1]
+        fenced = (
+            "in epoch 2; this process has epoch 1. End this process: the messages that it has not"
+            " acknowledged are delivered to the other one"
+        )
+        gone = "One process at a time runs a link: stop that process"
+        assert fenced in end or gone in end
+        assert f"pid {second.pid} " in end or f"({second.pid}) now" in end
+        classic.publish(range(5, 8))
+        drained(edge, accepting, 8)
+        assert accepting.ids == list(range(8))
+        assert second.stop() == 0
+        assert classic.ready == 0
+        close_channels()

@@ -6,20 +6,36 @@ import pytest
 
 from ackq.client import Admin, Channel
 from tests.eventually import equals
+from tests.fakes import machine
 from tests.wire.links.accepting import Accepting
 from tests.wire.links.conftest import eventually
 from tests.wire.links.test_inbound import PREFETCH, drained, events, inbound, info, take
 
 HELD = 10
-# Three heartbeats and three looks on an idle machine; a wrong count would be logged by then.
-LOOKS_S = 8
+# A link that looks and asks the edge ten times as often, once half a second has passed, not three.
+QUICK = """from ackq import limits
+limits.HEARTBEAT_SEND_MS = 500
+from ackq_link import transfer
+from ackq_link.amqp091 import subscription
+transfer._LOOK_S, subscription._MISSED_HEARTBEATS = 0.1, 0.5
+"""
+# Over ten looks on an idle machine; a wrong count would be logged by then.
+LOOKS_S = 2
 
 
 @pytest.fixture
-def held(rabbit, edge, links):
+def quick(tmp_path):
+    """The environment of a quick link."""
+    folder = tmp_path / "quick"
+    folder.mkdir()
+    return machine.with_change(folder, QUICK)
+
+
+@pytest.fixture
+def held(rabbit, edge, links, quick):
     """A link that held all messages and was killed, before it is started again."""
     rabbit.publish(range(HELD))
-    link = inbound(links, rabbit, edge, heartbeat=1)
+    link = inbound(links, rabbit, edge, heartbeat=1, env=quick)
     eventually("the messages", lambda: edge.ready, equals(HELD))
     link.kill()
     eventually("the remote messages", lambda: rabbit.ready, equals(HELD))
@@ -76,12 +92,12 @@ def test_some_of_them(rabbit, edge, held):
     assert vanished(held) == [4]
 
 
-def test_expired(queue_of, edge, links):
+def test_expired(queue_of, edge, links, quick):
     """L18: messages that expired at RabbitMQ meanwhile are logged, and processed at the edge."""
     dead = queue_of()
     letters = {"dead_letter_exchange": "", "dead_letter_routing_key": dead.queue}
-    queue = queue_of(message_ttl=4_000, **letters)
-    link = inbound(links, queue, edge, heartbeat=1)
+    queue = queue_of(message_ttl=2_000, **letters)
+    link = inbound(links, queue, edge, heartbeat=1, env=quick)
     # A message that waits for the link's start expires before it is delivered.
     eventually("the consumer", lambda: queue.consumers, equals(1))
     queue.publish(range(HELD))

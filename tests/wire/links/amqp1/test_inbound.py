@@ -12,6 +12,7 @@ from proton import int32  # noqa: E402
 
 from ackq.client import Channel  # noqa: E402
 from tests.eventually import SOON_S, equals  # noqa: E402
+from tests.fakes import machine  # noqa: E402
 from tests.wire.links.accepting import Accepting  # noqa: E402
 from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, PASSWORD  # noqa: E402
 from tests.wire.links.conftest import eventually  # noqa: E402
@@ -144,7 +145,6 @@ def test_a_queue_without_dead_letters(artemis_queues, inbound):
         ({"broker_queue": "nowhere"}, "Create it at that broker"),
         ({"broker": "amqp://nobody@127.0.0.1:{port}"}, "refuses user 'nobody'"),
         ({"broker": "amqp://127.0.0.1:{port}", "password_file": ""}, "user 'ANONYMOUS'"),
-        ({"broker": "amqps://link@127.0.0.1:{port}"}, "TLS failed"),
         ({"broker": "amqps://link@127.0.0.1:{tls_port}"}, "TLS failed"),
         ({"broker": "amqps://link@127.0.0.1:{tls_port}", "ca": "{ca}", "queue": "none"}, "'none'"),
     ],
@@ -156,6 +156,17 @@ def test_what_is_refused_at_the_start(artemis, inbound, amqp1_authority, change,
     link = inbound(artemis, **{key: value.format(**places) for key, value in change.items()})
     assert eventually("its end", lambda: link.ended) == 2
     assert remedy in link.log.splitlines()[-1]
+    assert PASSWORD not in link.log
+
+
+def test_tls_where_nobody_answers_it(artemis, inbound, tmp_path):
+    """L17: a port that does not answer TLS is refused after 10 s, here a twentieth of that."""
+    program = "from ackq_link.amqp1 import connection\nconnection._HANDSHAKE_S = 0.5"
+    (tmp_path / "impatient").mkdir()
+    env = machine.with_change(tmp_path / "impatient", program)
+    link = inbound(artemis, broker=f"amqps://link@127.0.0.1:{artemis.server.port}", env=env)
+    assert eventually("its end", lambda: link.ended) == 2
+    assert "TLS failed" in link.log.splitlines()[-1]
     assert PASSWORD not in link.log
 
 
