@@ -123,7 +123,7 @@ class Chain(QueryRun):
             )
         )
         # A queue is declared before it is on disk: a killed node could lose it.
-        self.rabbit.control("eval", "mnesia:sync_log().")
+        self.rabbit.evaluate("mnesia:sync_log().")
         with Admin(self.edge.endpoint) as admin:
             for name in (IN, OUT):
                 admin.declare_queue(name)

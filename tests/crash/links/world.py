@@ -134,7 +134,7 @@ class World(FaultRun):
                 admin.declare_queue(each.name)
         connection.close()
         # A queue is declared before it is on disk: a killed node could lose it.
-        self.rabbit.control("eval", "mnesia:sync_log().")
+        self.rabbit.evaluate("mnesia:sync_log().")
 
     def _keys(self, each, there):
         """The configuration keys of a link."""

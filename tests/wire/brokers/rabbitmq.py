@@ -14,8 +14,8 @@ from tests.wire.brokers.rabbitmq_server import RabbitMqServer
 from tests.wire.brokers.streams import EventLog
 
 # A limit that no disk satisfies (in units of the machine's memory), and RabbitMQ's default.
-_DISK_FULL = ("mem_relative", "100000")
-_DISK_FREE = ("50MB",)
+_DISK_FULL = "{mem_relative, 100000.0}"
+_DISK_FREE = '"50MB"'
 
 # Erlang: the number of messages in the queue `%s`.
 _MESSAGES = """
@@ -86,10 +86,10 @@ class RabbitMqDialect(Dialect):
     def messages(self, queue: str) -> int:
         """The number of messages of a queue, including unacknowledged ones.
 
-        Asks the queue itself: the figure of `list_queues` for a quorum queue is up to 5 s old, and
+        Asks the queue itself: the figure of `list_queues` for a quorum queue is up to 1 s old, and
         0 for a new one.
         """
-        return int(self._server.control("eval", _MESSAGES % queue))
+        return int(self._server.evaluate(_MESSAGES % queue))
 
     def declare_exchange(self, exchange: str, kind: str, *, durable: bool = True) -> None:
         self._call("exchange_declare", exchange, kind, durable=durable)
@@ -106,12 +106,13 @@ class RabbitMqDialect(Dialect):
     def crash(self) -> None:
         self.close()
         # A declare is answered before it is on disk, so a new queue could be lost by the kill.
-        self._server.control("eval", "mnesia:sync_log().")
+        self._server.evaluate("mnesia:sync_log().")
         self._server.kill()
         self._server.start()
 
     def disk_alarm(self, *, on: bool) -> None:
-        self._server.control("set_disk_free_limit", *(_DISK_FULL if on else _DISK_FREE))
+        limit = _DISK_FULL if on else _DISK_FREE
+        self._server.evaluate(f"rabbit_disk_monitor:set_disk_free_limit({limit}).")
 
     def close(self) -> None:
         """Closes the connection used for administration."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -27,13 +26,15 @@ _STOP_S = 60.0
 # A node waits for a client's login in milliseconds, a client for the node in seconds.
 _LOGIN = "handshake_timeout = 60000\n"
 _CONNECT_S = 60.0
+# Queues tell of themselves, and of their policies, once a second instead of every five.
+_FIGURES = "-rabbit collect_statistics_interval 1000 quorum_tick_interval 1000"
 
 
 def missing() -> str:
     """Names the programs that a node needs and that are not installed; empty if none is missing."""
     needs = {
         "rabbitmq-server": (_SCRIPTS / "rabbitmq-server").exists(),
-        "epmd": shutil.which("epmd") is not None,
+        **{each: shutil.which(each) is not None for each in ("epmd", "erl_call")},
     }
     return ", ".join(name for name, here in needs.items() if not here)
 
@@ -138,15 +139,11 @@ class RabbitMqServer:
         eventually("a free node name", lambda: not self._named())
 
     def stop(self) -> None:
-        """Ends the node and its port mapper."""
+        """Ends the node and its port mapper, by SIGKILL: an orderly end takes seconds."""
         for process in (self._server, self._mapper):
             if process is not None:
-                process.send_signal(signal.SIGTERM)
-                try:
-                    process.wait(_STOP_S)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                process.kill()
+                process.wait(_STOP_S)
 
     def control(self, *command: str) -> str:
         """Runs `rabbitmqctl` on this node; returns its output."""
@@ -160,6 +157,26 @@ class RabbitMqServer:
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+    def evaluate(self, expressions: str) -> str:
+        """Evaluates Erlang on this node, without the second of CPU that `rabbitmqctl` takes.
+
+        Returns:
+            The value's text.
+        """
+        cookie = (self._home / ".erlang.cookie").read_text()
+        done = subprocess.run(
+            ["erl_call", "-sname", self.node, "-c", cookie, "-e"],
+            input=f"{expressions.strip()}\n",
+            env=self._env,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_START_S,
+        )
+        found = done.stdout.strip()
+        assert found.startswith("{ok, "), done
+        return found.removeprefix("{ok, ").removesuffix("}")
 
     @property
     def _env(self) -> dict[str, str]:
@@ -183,7 +200,7 @@ class RabbitMqServer:
             # The script becomes the node instead of its parent: its process id is the node's. The
             # port mapper is started separately, or it would outlive the node.
             "RABBITMQ_ALLOW_INPUT": "1",
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-noinput -start_epmd false +S 1:1",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"-noinput -start_epmd false +S 1:1 {_FIGURES}",
         }
 
     def _ready(self) -> bool:

@@ -110,12 +110,12 @@ def test_each_message_comes_out_as_it_went_in(rabbit, beyond, edge, links):
     assert different == []
 
 
-def test_a_message_that_the_edge_cannot_take(rabbit, edge, links):
+def test_a_message_that_the_edge_cannot_take(rabbit, edge, links, talkative):
     """L29: an oversized message stays at the remote broker; the others are acknowledged."""
     rabbit.publish([0])
     rabbit.publish_bodies([b"x" * (MAX_MESSAGE_BYTES + 1)])
     rabbit.publish([1, 2])
-    link = inbound(links, rabbit, edge, ack="stored")
+    link = inbound(links, rabbit, edge, ack="stored", env=talkative)
     eventually("the messages", lambda: edge.ready, equals(3))
     eventually("the permits", lambda: info(edge).permitted, equals(3))
     eventually("the report", lambda: info(edge).report.set_aside, equals(1))
@@ -126,12 +126,12 @@ def test_a_message_that_the_edge_cannot_take(rabbit, edge, links):
     assert "It stays unacknowledged at the remote broker" in events(link, "set_aside")[0]["message"]
 
 
-def test_it_is_rejected_where_the_user_says_so(rabbit, edge, links):
+def test_it_is_rejected_where_the_user_says_so(rabbit, edge, links, talkative):
     """L29: with on-reject=discard an oversized message is rejected at the remote broker."""
     rabbit.publish([0])
     rabbit.publish_bodies([b"x" * (MAX_MESSAGE_BYTES + 1)])
     rabbit.publish([1])
-    link = inbound(links, rabbit, edge, on_reject="discard")
+    link = inbound(links, rabbit, edge, on_reject="discard", env=talkative)
     eventually("the messages", lambda: edge.ready, equals(2))
     eventually("the report", lambda: info(edge).report.set_aside, equals(1))
     assert link.stop() == 0
@@ -158,15 +158,14 @@ def test_a_stream_is_refused(queue_of, edge, links):
 def small_messages(rabbitmq_dialect):
     """A RabbitMQ that closes the channel for a message of over 10,000 bytes."""
     node = rabbitmq_dialect._server
-    before = node.control("eval", "application:get_env(rabbit, max_message_size).")
-    size = before.strip().removeprefix("{ok,").removesuffix("}")
+    size = node.evaluate("element(2, application:get_env(rabbit, max_message_size)).")
     set_size(node, 10_000)
     yield
     set_size(node, size)
 
 
 def set_size(node, size):
-    node.control("eval", f"application:set_env(rabbit, max_message_size, {size}).")
+    node.evaluate(f"application:set_env(rabbit, max_message_size, {size}).")
 
 
 @pytest.mark.usefixtures("small_messages")
@@ -199,12 +198,12 @@ def test_a_message_for_which_the_broker_closes(classic, edge, links, dead_letter
     assert len(events(link, "cut")) <= 4
 
 
-def test_an_alarm_there_is_told(rabbitmq_dialect, classic, edge, links):
+def test_an_alarm_there_is_told(rabbitmq_dialect, classic, edge, links, talkative):
     """L22, L26: while RabbitMQ blocks publishers the link reports the alarm, then goes on."""
     node = rabbitmq_dialect._server
-    link = outbound(links, classic, edge)
+    link = outbound(links, classic, edge, env=talkative)
     eventually("connected", lambda: events(link, "connected"))
-    node.control("set_vm_memory_high_watermark", "0.000001")
+    node.evaluate("vm_memory_monitor:set_vm_memory_high_watermark(0.000001).")
     try:
         edge.publish([0])
         eventually("blocked", lambda: events(link, "blocked"))
@@ -212,7 +211,7 @@ def test_an_alarm_there_is_told(rabbitmq_dialect, classic, edge, links):
         (shown,) = reported(edge, lambda each: each.limited_by == "alarm")
         assert "low on memory" in shown.reason
     finally:
-        node.control("set_vm_memory_high_watermark", "0.4")
+        node.evaluate("vm_memory_monitor:set_vm_memory_high_watermark(0.4).")
     eventually("unblocked", lambda: events(link, "unblocked"))
     eventually("the remote messages", lambda: classic.ready, equals(1))
     assert link.stop() == 0

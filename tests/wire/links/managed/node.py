@@ -77,7 +77,7 @@ class ManagedNode:
     def show(self, name, **days):
         """Replaces the node's certificate by one with this name and validity."""
         self._show(name, **days)
-        self.server.control("eval", "ssl:clear_pem_cache().")
+        self.server.evaluate("ssl:clear_pem_cache().")
 
     def add_user(self, name, *, tags=(), read=".*", password=PASSWORD):
         """Adds a user who may read what matches, and do nothing else."""
