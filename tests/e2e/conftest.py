@@ -100,9 +100,9 @@ def next_line(host: subprocess.Popen[str], scratch: Path) -> Callable[..., str]:
     return run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMqServer]:
-    """A node of RabbitMQ for the module."""
+    """A node of RabbitMQ, with queues of the tests' own."""
     if missing := rabbitmq_server.missing():
         servers.absent(missing, rabbitmq_server.REMEDY)
     with RabbitMqServer(tmp_path_factory.mktemp("rabbitmq") / "node") as server:

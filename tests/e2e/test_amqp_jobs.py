@@ -22,7 +22,7 @@ def test_flights_go_to_rabbitmq_and_from_there_to_a_table(
     next_line: LastLine, rabbitmq: RabbitMqServer, tmp_path: Path
 ):
     """L9, L22, L23, K1, K3: the README's jobs move flights out and back, each once, none left."""
-    count = 1_500
+    count = 450
     lines = [line for line in readme.job_lines("--amqp") if "--amqp-protocol" not in line]
     out, back = lines
     where = {"amqp": f"amqp://{rabbitmq.endpoint}", "home": tmp_path}
@@ -33,7 +33,7 @@ def test_flights_go_to_rabbitmq_and_from_there_to_a_table(
     )
     arguments = (
         *(*readme.changed(back, **where), "--amqp-temporary", "--amqp-ack", "stored"),
-        *("--json-schema", flights.JSON_SCHEMA, "--option", "maxMessagesPerTrigger=500"),
+        *("--json-schema", flights.JSON_SCHEMA, "--option", "maxMessagesPerTrigger=150"),
     )
     assert next_line(*arguments) == (
         f"read={count} replayed=0 delta_rows={count} there_before={count} there_left=0"
