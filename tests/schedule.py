@@ -21,8 +21,15 @@ SHARED = {
     "Spark": ("tests/spark/",),
     "jobs": ("tests/e2e/",),
     # Before RabbitMQ, whose folder theirs are in.
+    "managed RabbitMQ": ("tests/wire/links/managed/",),
     "NATS": ("tests/wire/links/jetstream/",),
     "Artemis and Qpid": ("tests/wire/links/amqp1/",),
+    # Two parts of about equal length, with a node of its own for each.
+    "RabbitMQ, links": (
+        "tests/wire/links/test_inbound.py",
+        "tests/wire/links/test_outbound.py",
+        "tests/wire/links/test_vanished.py",
+    ),
     "RabbitMQ": (
         "tests/wire/consuming/",
         "tests/wire/links/",
@@ -53,6 +60,8 @@ SLOWEST = (
     "tests/spark/test_clusters.py",
     "RabbitMQ",
     "Artemis and Qpid",
+    "RabbitMQ, links",
+    "a browser",
     "tests/crash/links/test_end_to_end.py",
     "tests/crash/links/test_fire.py",
     "tests/crash/test_ledger.py",

@@ -22,6 +22,9 @@ def test_what_is_named_is_there():
         ("tests/spark/test_clusters.py::test_a", "tests/spark/test_clusters.py"),
         ("tests/unit/spark/test_task.py::test_a", "tests/unit/spark/test_task.py"),
         ("tests/wire/queues/test_queues.py::test_a[ackq]", "RabbitMQ"),
+        ("tests/wire/links/test_source.py::test_a", "RabbitMQ"),
+        ("tests/wire/links/test_inbound.py::test_a", "RabbitMQ, links"),
+        ("tests/wire/links/managed/test_tls.py::test_a", "managed RabbitMQ"),
         ("tests/wire/sessions/test_sessions.py::test_a", "tests/wire/sessions/test_sessions.py"),
     ],
 )
