@@ -8,6 +8,7 @@ without touching memory outside it, and its header has the true rows, columns an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -147,6 +148,23 @@ def read(header: pb.BlockHeader, arrow: memoryview, *, validate: bool = False) -
                 f"The block announces {header.payload_bytes} payload bytes and holds {actual}."
             )
     return Block(header, batch)
+
+
+def read_all(blocks: Sequence[tuple[pb.BlockHeader, memoryview]]) -> pa.RecordBatch:
+    """The rows of trusted blocks with the same columns, as `split` returned them; not zero-copy.
+
+    Read as one Arrow stream: a small block takes 2 us, and 5 as a batch to concatenate with others.
+    """
+    schema = columns.stored_schema(blocks[0][0].columns)
+    stream = b"".join((schema.serialize(), *(arrow for _, arrow in blocks)))
+    try:
+        table = pa.ipc.open_stream(pa.py_buffer(stream)).read_all()
+    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
+        raise MalformedBlockError(f"The blocks' Arrow batches are not valid: {error}") from error
+    rows = sum(header.rows for header, _ in blocks)
+    if table.num_rows != rows:
+        raise MalformedBlockError(f"Blocks announce {rows} rows and hold {table.num_rows}.")
+    return table.combine_chunks().to_batches()[0]
 
 
 def _read(arrow: memoryview, schema: pa.Schema) -> pa.RecordBatch:

@@ -22,6 +22,8 @@ HEADER_TAG = 0x0A
 BLOCK_TAG = 0x7A
 _LENGTH_DELIMITED = 2
 _SKIP_FIXED = {1: 8, 5: 4}
+# The least varint of two bytes. Shorter ones are read in place: a call takes 0.3 us.
+_TWO_BYTES = 0x80
 # Maximum number of fields of a frame, with room for fields of later versions. Skipping a field
 # takes 0.5 us, and 72 MiB would hold 36 million fields.
 _MOST_FIELDS = 64
@@ -73,7 +75,7 @@ def read_varint(data: Bytes, at: int) -> tuple[int, int]:
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004
+        if byte < _TWO_BYTES:
             return value, at
         shift += 7
 
@@ -108,10 +110,11 @@ def split(data: Bytes) -> tuple[memoryview, memoryview]:
         fields += 1
         if fields > _MOST_FIELDS:
             raise MalformedBlockError(f"The frame holds more than {_MOST_FIELDS} fields.")
-        tag, at = read_varint(view, at)
+        tag, at = (view[at], at + 1) if view[at] < _TWO_BYTES else read_varint(view, at)
         wire_type = tag & 7
         if wire_type == _LENGTH_DELIMITED:
-            size, at = read_varint(view, at)
+            short = at < end and view[at] < _TWO_BYTES
+            size, at = (view[at], at + 1) if short else read_varint(view, at)
             if size > end - at:
                 raise MalformedBlockError(
                     f"The frame is cut: a field of {size} bytes has only {end - at} left."

@@ -44,6 +44,17 @@ def test_a_lie_about_rows_is_found():
         block.decode(block.join(header, arrow))
 
 
+def test_a_lie_about_rows_of_several_blocks_is_found():
+    """The row counts of blocks that are read together are checked together."""
+    one, other = (block.split(block.encode(batch([body]))) for body in (b"a", b"b"))
+    assert block.read_all([one, other]).column("body").to_pylist() == [b"a", b"b"]
+    one[0].rows = 2
+    with pytest.raises(MalformedBlockError, match="announce 3 rows and hold 2"):
+        block.read_all([one, other])
+    with pytest.raises(MalformedBlockError, match="not valid"):
+        block.read_all([one, (one[0], other[1][:-1])])
+
+
 def test_a_lie_about_bytes_is_found():
     """Limits count payload bytes, so a sender must not understate them."""
     header, arrow = block.split(block.encode(batch([b"abc"])))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from itertools import islice, repeat
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -444,15 +444,12 @@ class Placements:
             indices = np.searchsorted(page.column("first"), rows.positions[at:end], "right") - 1
             changes = np.flatnonzero(np.diff(indices)) + 1
             if len(cuts):
-                inside = cuts[(cuts > at) & (cuts < end)]
-                changes = np.union1d(changes, inside - at)
-            edges = [0, *changes.tolist(), end - at]
-            for begin, stop in pairwise(edges):
-                selected = self._select(
-                    page.rows[indices[begin]], rows.positions[at + begin : at + stop]
-                )
-                runs = _runs(rows, breaks, at + begin, at + stop)
-                yield Piece(int(page.column("block")[indices[begin]]), queue, selected, runs)
+                changes = np.union1d(changes, cuts[(cuts > at) & (cuts < end)] - at)
+            edges = np.array((at, *(at + changes).tolist(), end))
+            found = page.rows[indices[edges[:-1] - at]]
+            selected = self._select_each(found, rows.positions, edges)
+            runs = _runs(rows, breaks, edges)
+            yield from map(Piece, found["block"].tolist(), repeat(queue), selected, runs)
             at = end
 
     def dump(self) -> tuple[Parts, Listed]:
@@ -572,6 +569,17 @@ class Placements:
         self._pages[begin:end] = [page for page, _ in kept]
         self._firsts[begin:end] = [first for _, first in kept]
 
+    def _select_each(self, found: NDArray[Any], positions: Int64s, edges: Int64s) -> list[Any]:
+        """As `_select`, for the positions between each two edges, which one of the rows has."""
+        begins, ends = edges[:-1], edges[1:]
+        heads, counts = positions[begins], ends - begins
+        starts = heads - found["first"] + found["start"]
+        selected: list[Any] = list(zip(starts.tolist(), counts.tolist(), strict=True))
+        scattered = found["scattered"] | (positions[ends - 1] - heads >= counts)
+        for index in np.flatnonzero(scattered).tolist():
+            selected[index] = self._select(found[index], positions[begins[index] : ends[index]])
+        return selected
+
     def _select(self, row: Any, positions: Int64s) -> tuple[int, int] | NDArray[np.uint32]:
         """The rows of the run's block at these positions."""
         indices: Int64s = positions - row["first"]
@@ -594,11 +602,15 @@ def merge(totals: Int64s, target_bytes: int, most: int) -> Int64s:
     return np.append(np.flatnonzero(np.diff(groups)), len(totals) - 1)
 
 
-def _runs(rows: Rows, breaks: Int64s, begin: int, end: int) -> tuple[Run, ...]:
-    """Cuts the rows begin..end into runs at `breaks`."""
-    inner = breaks[np.searchsorted(breaks, begin, "right") : np.searchsorted(breaks, end)]
-    edges = [begin, *inner.tolist(), end]
-    return tuple(
-        Run(int(rows.labels[a]), b - a, int(rows.delivery_counts[a]), bool(rows.leased[a]))
-        for a, b in pairwise(edges)
+def _runs(rows: Rows, breaks: Int64s, edges: Int64s) -> Iterator[tuple[Run, ...]]:
+    """Yields the rows between each two edges as runs, which are cut at `breaks`, too."""
+    inner = breaks[(breaks > edges[0]) & (breaks < edges[-1])]
+    cuts = np.union1d(edges, inner) if len(inner) else edges
+    begins = cuts[:-1]
+    labels, deliveries, leased = (
+        column[begins].tolist() for column in (rows.labels, rows.delivery_counts, rows.leased)
     )
+    runs = map(Run, labels, (cuts[1:] - begins).tolist(), deliveries, leased)
+    if not len(inner):
+        return zip(runs, strict=True)  # one run each
+    return (tuple(islice(runs, count)) for count in np.diff(np.searchsorted(cuts, edges)).tolist())

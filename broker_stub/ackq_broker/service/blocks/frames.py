@@ -10,7 +10,7 @@ for message ids gets one with every message (L23).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,10 @@ from ackq import limits
 from ackq.errors import BlockNotFoundError
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns, frame
-from ackq_broker.core.commands import Piece, Run
+from ackq_broker.core.commands import Piece
 from ackq_broker.service.blocks.broker_headers import with_broker_headers
 from ackq_broker.service.blocks.compacted import Stored, unpack
-from ackq_broker.service.blocks.merge import merge
+from ackq_broker.service.blocks.merge import Part, merge
 from ackq_broker.service.blocks.message_ids import with_message_ids
 
 DeliveryFrame = frame.Frame[pb.DeliveryRuns]
@@ -36,13 +36,13 @@ _LARGE_ROWS: Final = limits.FRAME_TARGET_ROWS // 2
 
 
 class _Loaded(NamedTuple):
-    """A loaded piece: the bytes of a block that is wanted whole, or the decoded rows of a part."""
+    """A loaded piece; `whole` has the bytes of a block that is wanted whole, empty for a part."""
 
     piece: Piece
-    columns: int
-    data: bytes | block.Block
+    part: Part
     rows: int
     payload_bytes: int
+    whole: bytes = b""
     body_bytes: Sequence[int] = ()
 
     @property
@@ -118,25 +118,26 @@ class FrameBuilder:
             if found is None:
                 continue
             piece, data = found, stored.data
-            header, _ = block.split(data)
+            header, arrow = block.split(data)
             whole = isinstance(piece.rows, tuple) and piece.rows == (0, header.rows)
             headed = piece.origin is not None or piece.rewound > 0
             whole = whole and not headed and not self._max_body_bytes
+            loaded = _Loaded(piece, (header, arrow), header.rows, header.payload_bytes, data)
             if whole and piece.identity is None:
-                return _Loaded(piece, header.columns, data, header.rows, header.payload_bytes)
-            part = _slice(data, piece)
+                return loaded
+            part = _slice(header, arrow, piece)
             if piece.identity is not None:
                 published = part
                 part = with_message_ids(published, piece.identity)
                 if whole and part is published:
-                    return _Loaded(piece, header.columns, data, header.rows, header.payload_bytes)
+                    return loaded
             if headed:
                 part = with_broker_headers(part, piece.origin, piece.rewound)
             lengths: Sequence[int] = ()
             if self._max_body_bytes:
                 part, lengths = _cut(part, self._max_body_bytes)
             rows, size = part.batch.num_rows, block.payload_bytes(part.batch)
-            return _Loaded(piece, part.header.columns, part, rows, size, lengths)
+            return _Loaded(piece, part, rows, size, body_bytes=lengths)
         return None
 
     def _read(self, block_id: int) -> Stored:
@@ -150,49 +151,43 @@ class FrameBuilder:
         assert sum(runs.rows) == sum(loaded.rows for loaded in group)
         for loaded in group:
             runs.body_bytes.extend(loaded.body_bytes)
-        first = group[0]
-        if len(group) == 1 and isinstance(first.data, bytes) and not first.columns & ~self._visible:
-            return frame.Frame(runs, first.data)
-        parts = [
-            block.decode(loaded.data) if isinstance(loaded.data, bytes) else loaded.data
-            for loaded in group
-        ]
-        return frame.Frame(runs, merge(parts, self._visible))
+        (header, _), whole = group[0].part, group[0].whole
+        if len(group) == 1 and whole and not header.columns & ~self._visible:
+            return frame.Frame(runs, whole)
+        return frame.Frame(runs, merge([loaded.part for loaded in group], self._visible))
 
 
 def delivery_runs(pieces: Sequence[Piece], *, browse: bool = False) -> pb.DeliveryRuns:
     """Builds the frame header of pieces; adjacent runs are merged."""
     queues: dict[str, int] = {}
-    joined: list[tuple[int, Run]] = []
+    joined: list[list[Any]] = []
+    end = None  # of the last run: what the next one has if it is adjacent
     for piece in pieces:
         queue = queues.setdefault(piece.queue, len(queues))
-        for run in piece.runs:
-            if joined:
-                last_queue, last = joined[-1]
-                if (
-                    last_queue == queue
-                    and last._replace(first_tag=last.first_tag + last.rows, rows=run.rows) == run
-                ):
-                    joined[-1] = (queue, last._replace(rows=last.rows + run.rows))
-                    continue
-            joined.append((queue, run))
+        for first, rows, count, leased in piece.runs:
+            if end == (first, queue, count, leased):
+                joined[-1][1] += rows
+            else:
+                joined.append([first, rows, count, queue, int(leased)])
+            end = (first + rows, queue, count, leased)
+    firsts, lengths, counts, indices, marks = zip(*joined, strict=True)
     return pb.DeliveryRuns(
-        first_tag=[run.first_tag for _, run in joined],
-        rows=[run.rows for _, run in joined],
-        delivery_count=[run.delivery_count for _, run in joined],
-        queue_index=[queue for queue, _ in joined],
+        first_tag=firsts,
+        rows=lengths,
+        delivery_count=counts,
+        queue_index=indices,
         queues=list(queues),
-        leased=[int(run.leased) for _, run in joined] if browse else (),
+        leased=marks if browse else (),
     )
 
 
-def _slice(data: bytes, piece: Piece) -> block.Block:
+def _slice(header: pb.BlockHeader, arrow: memoryview, piece: Piece) -> block.Block:
     """The rows of a block that a piece wants.
 
     A small part of a large block is copied: a frame may have one row from each of thousands of
     blocks, and must not keep all of them in memory.
     """
-    header, batch = block.decode(data)
+    _, batch = block.read(header, arrow)
     if not isinstance(piece.rows, tuple):
         rows = np.ascontiguousarray(piece.rows, dtype=np.uint32)
         return block.Block(header, batch.take(pa.array(rows)))
