@@ -18,7 +18,7 @@ from ackq import limits
 from ackq.errors import LimitError
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import Routes
-from ackq_broker.core.state.route_cache import Groups
+from ackq_broker.core.state.route_cache import Grouped, Groups, grouped
 from ackq_broker.core.state.state import State
 
 
@@ -35,8 +35,8 @@ class Router(Protocol):
     def groups(self, routing_key: str) -> Groups:
         """The ids of the queues that a routing key leads to, by binding key; raises LimitError."""
 
-    def known(self, routing_keys: Sequence[str]) -> list[Groups | None]:
-        """The groups of each key whose match is known, in one step; None for another key."""
+    def grouped(self, routing_keys: Sequence[str]) -> Grouped:
+        """The keys by the groups that are known for each, in one step; None if they are not."""
 
 
 class _ByName:
@@ -54,11 +54,9 @@ class _ByName:
         queue_id = self._queue_ids.get(routing_key)
         return () if queue_id is None else ((queue_id,),)
 
-    def known(self, routing_keys: Sequence[str]) -> list[Groups | None]:
-        return [
-            () if queue_id is None else ((queue_id,),)
-            for queue_id in map(self._queue_ids.get, routing_keys)
-        ]
+    def grouped(self, routing_keys: Sequence[str]) -> Grouped:
+        found = map(self._queue_ids.get, routing_keys)
+        return grouped([() if queue_id is None else ((queue_id,),) for queue_id in found])
 
 
 class Refused(NamedTuple):
@@ -99,7 +97,7 @@ def match(router: Router, keys: Sequence[str], start: int, most_steps: int) -> i
     Returns:
         The first index that is left; the number of keys if none is.
     """
-    if None not in router.known(keys[start:]):
+    if None not in router.grouped(keys[start:]).groups:
         return len(keys)
     steps = 0
     for index, key in enumerate(islice(keys, start, None), start):
@@ -116,7 +114,7 @@ def route(state: State, router: Router, routes: Routes, wanted: BitMap) -> Route
         work.add("", wanted)
     elif routes.codes is None:
         work.add(routes.keys[0], wanted)
-    else:
+    elif wanted:
         work.add_keys(routes.keys, routes.codes, wanted)
     by_queue: dict[int, list[BitMap]] = {}
     lasting: list[BitMap] = []
@@ -174,20 +172,12 @@ class _Work:
             codes = codes[rows]
             used, codes = np.unique(codes, return_inverse=True)
             keys = [keys[number] for number in used.tolist()]
-        known = self._router.known(keys)
-        _, firsts, merged = np.unique(
-            np.fromiter(map(id, known), np.int64, len(known)),
-            return_index=True,
-            return_inverse=True,
-        )
-        groups = [known[first] for first in firsts.tolist()]
-        if None not in groups and self._is_small(groups, np.bincount(merged).tolist()):
-            codes = merged[codes]
-            keys = [keys[first] for first in firsts.tolist()]
-            for groups_of, key, part in zip(
-                groups, keys, bitmaps.by_code(rows, codes, len(keys)), strict=True
-            ):
-                self._put(groups_of, key, part)
+        found, firsts, merged = self._router.grouped(keys)
+        groups = [each for each in found if each is not None]
+        if len(groups) == len(found) and self._is_small(groups, np.bincount(merged).tolist()):
+            parts = bitmaps.by_code(rows, merged[codes], len(groups)) if groups[1:] else [wanted]
+            for groups_of, first, part in zip(groups, firsts, parts, strict=True):
+                self._put(groups_of, keys[first], part)
         else:
             for key, part in zip(keys, bitmaps.by_code(rows, codes, len(keys)), strict=True):
                 self.add(key, part)

@@ -10,7 +10,7 @@ from typing import Final
 
 from ackq import limits
 from ackq.errors import LimitError
-from ackq_broker.core.state.route_cache import Groups, RouteCache
+from ackq_broker.core.state.route_cache import Grouped, Groups, RouteCache, grouped
 from ackq_broker.core.state.topics import TopicTree, words_of
 
 KINDS: Final = ("direct", "fanout", "topic")
@@ -96,13 +96,12 @@ class Exchange:
             raise self._refusal(routing_key)
         return groups
 
-    def known(self, routing_keys: Sequence[str]) -> list[Groups | None]:
-        """The groups of each key; None for a topic that is not in the cache, or is refused."""
+    def grouped(self, routing_keys: Sequence[str]) -> Grouped:
+        """The keys by groups, None for a topic that is not in the cache, or is refused."""
         if self.kind == "topic":
-            return self._cache.known(self._generation, routing_keys)
-        return [
-            (queue_ids,) if queue_ids else () for queue_ids in map(self.bindings.get, routing_keys)
-        ]
+            return self._cache.grouped(self._generation, routing_keys)
+        found = map(self.bindings.get, routing_keys)
+        return grouped([(queue_ids,) if queue_ids else () for queue_ids in found])
 
     def _everyone(self) -> Groups:
         if self._all is None:

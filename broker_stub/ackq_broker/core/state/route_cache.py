@@ -12,7 +12,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Sequence
 from itertools import repeat
-from typing import Final
+from operator import is_
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ackq import limits
 
@@ -20,26 +24,52 @@ from ackq import limits
 Groups = tuple[Collection[int], ...]
 # A generation of an exchange's bindings, and a routing key.
 Key = tuple[int, str]
+# The entries of each generation, by routing key.
+_Entries = dict[int, dict[str, Groups | None]]
 
-# Bytes of an entry besides its key's text and its groups: the tuples, and its share of the tables
-# (180 to 190 of 20,000 to 43,000 entries); and of a group: two pointers, and a number (49).
-_ENTRY_BYTES: Final = 250
+# Bytes of an entry besides its key's text and its groups: the tuple of groups, and its share of the
+# tables (120 to 130 of 20,000 to 43,000 entries); of a group: two pointers, and a number (49); and
+# of a generation's own table.
+_ENTRY_BYTES: Final = 180
 _GROUP_BYTES: Final = 50
+_TABLE_BYTES: Final = 350
+
+
+class Grouped(NamedTuple):
+    """Routing keys by their groups: `codes` has the index of each key's groups in `groups`.
+
+    Groups are None for keys that have none or are not known; `firsts` is one key of each index.
+    """
+
+    groups: list[Groups | None]
+    firsts: list[int]
+    codes: NDArray[np.int64]
+
+
+def grouped(known: list[Groups | None]) -> Grouped:
+    """Groups keys, at least one, by the identity of their groups."""
+    if all(map(is_, known, repeat(known[0]))):
+        return Grouped(known[:1], [0], np.zeros(len(known), np.int64))
+    ids = np.fromiter(map(id, known), np.int64, len(known))
+    _, firsts, codes = np.unique(ids, return_index=True, return_inverse=True)
+    return Grouped([known[first] for first in firsts], firsts.tolist(), codes)
 
 
 class RouteCache:
     """Groups by exchange and routing key; None for a key that takes too much work to match."""
 
-    __slots__ = ("_old", "_same", "_young", "_young_bytes", "generation")
+    __slots__ = ("_last", "_old", "_same", "_young", "_young_bytes", "generation")
 
     def __init__(self) -> None:
         # Of any exchange's bindings: a changed exchange takes the next one, which has no entries.
         self.generation = 0
-        self._young: dict[Key, Groups | None] = {}
-        self._old: dict[Key, Groups | None] = {}
+        self._young: _Entries = {}
+        self._old: _Entries = {}
         # The groups of young entries, by their identities.
         self._same: dict[tuple[int, ...], Groups] = {}
         self._young_bytes = 0
+        # The last call of `grouped` since an entry was added, and its result.
+        self._last: tuple[int, Sequence[str], Grouped] | None = None
 
     def next_generation(self) -> int:
         """Returns a generation that no entry has."""
@@ -47,30 +77,46 @@ class RouteCache:
         return self.generation
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._young or key in self._old
+        generation, text = key
+        return any(text in entries.get(generation, ()) for entries in (self._young, self._old))
 
     def find(self, key: Key) -> Groups | None:
         """The groups of a key that is in the cache."""
-        if key not in self._young:
-            self.add(key, self._old[key])
-        return self._young[key]
+        generation, text = key
+        if text not in self._young.get(generation, ()):
+            self.add(key, self._old[generation][text])
+        return self._young[generation][text]
 
-    def known(self, generation: int, keys: Sequence[str]) -> list[Groups | None]:
-        """The groups of each key of a generation; None for a key without an entry or groups."""
-        found = list(map(self._young.get, zip(repeat(generation), keys)))
-        if self._old and None in found:
-            for index, key in enumerate(keys):
-                if found[index] is None and (generation, key) in self._old:
+    def grouped(self, generation: int, keys: Sequence[str]) -> Grouped:
+        """The keys of a generation by their groups.
+
+        A block's keys are grouped before its decision and in it: the second time costs nothing.
+        """
+        if self._last is None or self._last[0] != generation or self._last[1] is not keys:
+            result = grouped(self._known(generation, keys))
+            self._last = (generation, keys, result)
+        return self._last[2]
+
+    def _known(self, generation: int, keys: Sequence[str]) -> list[Groups | None]:
+        """The groups of each key; None for a key without an entry or groups."""
+        found = list(map(self._young.get(generation, {}).get, keys))
+        older = self._old.get(generation)
+        if older:
+            for index, (key, groups) in enumerate(zip(keys, found, strict=True)):
+                if groups is None and key in older:
                     found[index] = self.find((generation, key))
         return found
 
     def add(self, key: Key, groups: Groups | None) -> None:
         """Adds an entry to the young generation, for a key that is not in it."""
-        size = _ENTRY_BYTES + sys.getsizeof(key[1]) + _GROUP_BYTES * len(groups or ())
+        generation, text = key
+        size = _ENTRY_BYTES + sys.getsizeof(text) + _GROUP_BYTES * len(groups or ())
+        size += 0 if generation in self._young else _TABLE_BYTES
         if self._young_bytes + size > limits.ROUTE_CACHE_BYTES // 2:
             self._old, self._young, self._young_bytes = self._young, {}, 0
             self._same = {}
         if groups is not None:
             groups = self._same.setdefault(tuple(map(id, groups)), groups)
-        self._young[key] = groups
+        self._young.setdefault(generation, {})[text] = groups
         self._young_bytes += size
+        self._last = None

@@ -17,8 +17,8 @@ def test_it_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(1_000):
         key = f"{number}" * 40
         cache.add((number % 3, key), ())
-        known = [*cache._young, *cache._old]
-        most = max(most, sum(sys.getsizeof(key) for _, key in known))
+        known = [*cache._young.values(), *cache._old.values()]
+        most = max(most, sum(sys.getsizeof(key) for entries in known for key in entries))
     assert 2_000 < most < 10_000
 
 
@@ -34,3 +34,21 @@ def test_what_is_used_stays(monkeypatch: pytest.MonkeyPatch) -> None:
         assert exchange.match("a.used") == 1
         exchange.groups("a.used")
     assert exchange.match("new.1") > 1
+
+
+def test_keys_are_grouped_anew_after_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q2: a block's keys that were grouped before follow a new match, and a new binding."""
+    monkeypatch.setattr(limits, "ROUTE_CACHE_BYTES", 2_000)  # one or two keys a generation
+    exchange = Exchange("x", "topic", durable=True, cache=RouteCache())
+    exchange.bind("a.*", 1)
+    keys = ("a.b", "a.c", "d")
+    assert exchange.grouped(keys).groups == [None]
+    assert [exchange.match(key) for key in keys[:2]] != [1, 1]
+    for expected in (({1},), ({1, 2},)):
+        groups, firsts, codes = exchange.grouped(keys)
+        assert [groups[code] for code in codes] == [expected, expected, None]
+        assert [codes[first] for first in firsts] == list(range(len(groups)))
+        exchange.bind("a.*", 2)
+        assert exchange.grouped(keys).groups == [None]
+        for key in keys[:2]:
+            exchange.match(key)
