@@ -212,13 +212,14 @@ class Unconfirmed:
         while self._to_send:
             frame, numbers = self._to_send.popleft()
             still = frame.open_among(*numbers)
-            if not still:
-                continue
-            self._to_send.extendleft(Part(frame, each) for each in reversed(still[1:]))
-            if frame.sent_at is None:
+            # Its other rows may have been sent before: they, too, are in flight again.
+            if frame.sent_at is None and frame.unanswered:
                 self.in_flight += 1
                 self._flights.add(now, frame)
                 frame.sent_at = now
+            if not still:
+                continue
+            self._to_send.extendleft(Part(frame, each) for each in reversed(still[1:]))
             frame.ever_sent = True
             self.highest_sent = max(self.highest_sent, still[0].last)
             return Part(frame, still[0])

@@ -1,7 +1,7 @@
 """The state machine of a publisher in confirm mode, without threads: rules P2, P3, P9, P10, P14."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ackq import errors, limits
@@ -342,6 +342,7 @@ STEPS = (
 
 @settings(max_examples=400)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(1, 8)), max_size=60))
+@example([("append", 4), ("send", 1), ("miss", 1), ("confirm_multiple", 3)])
 def test_every_number_is_answered_once_and_sent_until_then(steps):
     """P3, P7, P9, P10, P14: despite losses each number gets one answer, and is sent until then.
 
