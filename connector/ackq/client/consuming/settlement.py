@@ -42,7 +42,7 @@ class Settlement(LightFuture[int]):
     def succeed(self, messages: int) -> None:
         """Resolves the future: the settlement took effect."""
         try:
-            self.set_result(messages)
+            self._resolve(messages, None)
         except BaseException:  # noqa: BLE001 - see _RAISED
             _log.exception(_RAISED)
 
