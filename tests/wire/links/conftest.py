@@ -252,6 +252,18 @@ def low(tmp_path):
 
 
 @pytest.fixture
+def changed(tmp_path):
+    """Returns a function that makes the environment of a process that a program changes."""
+    return lambda program: machine.with_change(tempfile.mkdtemp(dir=tmp_path), program)
+
+
+@pytest.fixture
+def hasty(changed):
+    """The environment of a link that connects again after a second at most, not half a minute."""
+    return changed("from ackq_link import process; process.back_off.__defaults__ = (0.1, 1.0)")
+
+
+@pytest.fixture
 def talkative(low):
     """The environment of a link that reports ten times as often, twice a second."""
     return low(HEARTBEAT_SEND_MS=500)

@@ -251,11 +251,11 @@ def test_the_edge_is_killed(classic, edge, broker, links):
     assert classic.ready == 0
 
 
-def test_rabbitmq_is_killed(rabbit, rabbitmq_dialect, edge, links):
+def test_rabbitmq_is_killed(rabbit, rabbitmq_dialect, edge, links, hasty):
     """L10, L17: messages whose acks RabbitMQ lost in a kill are redelivered and matched."""
     count = 300
     rabbit.publish(range(count))
-    link = inbound(links, rabbit, edge)
+    link = inbound(links, rabbit, edge, env=hasty)
     accepting = Accepting(edge.endpoint)
     take(accepting, count // 3)
     rabbitmq_dialect.crash()

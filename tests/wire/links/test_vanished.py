@@ -6,7 +6,6 @@ import pytest
 
 from ackq.client import Admin, Channel
 from tests.eventually import equals
-from tests.fakes import machine
 from tests.wire.links.accepting import Accepting
 from tests.wire.links.conftest import eventually
 from tests.wire.links.test_inbound import PREFETCH, drained, events, inbound, info, take
@@ -24,11 +23,9 @@ LOOKS_S = 2
 
 
 @pytest.fixture
-def quick(tmp_path):
+def quick(changed):
     """The environment of a quick link."""
-    folder = tmp_path / "quick"
-    folder.mkdir()
-    return machine.with_change(folder, QUICK)
+    return changed(QUICK)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from proton import int32  # noqa: E402
 
 from ackq.client import Channel  # noqa: E402
 from tests.eventually import SOON_S, equals  # noqa: E402
-from tests.fakes import machine  # noqa: E402
 from tests.wire.links.accepting import Accepting  # noqa: E402
 from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, PASSWORD  # noqa: E402
 from tests.wire.links.conftest import eventually  # noqa: E402
@@ -117,11 +116,11 @@ def test_cuts_there(peer, edge, inbound, relay_to):
     assert peer.ids == []
 
 
-def test_a_broker_that_is_killed(artemis, edge, inbound):
+def test_a_broker_that_is_killed(artemis, edge, inbound, hasty):
     """L10, L11, L17: after a kill of the remote broker redelivered messages are matched."""
     count = 300
     artemis.publish(range(count))
-    link = inbound(artemis)
+    link = inbound(artemis, env=hasty)
     accepting = Accepting(edge.endpoint)
     take(accepting, count // 2)
     artemis.server.kill()
@@ -159,11 +158,9 @@ def test_what_is_refused_at_the_start(artemis, inbound, amqp1_authority, change,
     assert PASSWORD not in link.log
 
 
-def test_tls_where_nobody_answers_it(artemis, inbound, tmp_path):
+def test_tls_where_nobody_answers_it(artemis, inbound, changed):
     """L17: a port that does not answer TLS is refused after 10 s, here a twentieth of that."""
-    program = "from ackq_link.amqp1 import connection\nconnection._HANDSHAKE_S = 0.5"
-    (tmp_path / "impatient").mkdir()
-    env = machine.with_change(tmp_path / "impatient", program)
+    env = changed("from ackq_link.amqp1 import connection; connection._HANDSHAKE_S = 0.5")
     link = inbound(artemis, broker=f"amqps://link@127.0.0.1:{artemis.server.port}", env=env)
     assert eventually("its end", lambda: link.ended) == 2
     assert "TLS failed" in link.log.splitlines()[-1]
