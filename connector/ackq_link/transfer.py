@@ -24,7 +24,7 @@ from ackq_link.adapter import CutError, Deliveries, Limits, SourceSubscription
 from ackq_link.edge import AsyncLink, Proof
 from ackq_link.hold_policy import HoldPolicy, OnMaxHold
 from ackq_link.keys import KeyRule
-from ackq_link.process import STOP_GRACE_S, StoppedError, log
+from ackq_link.process import STOP_GRACE_S, StoppedError, log, unless
 from ackq_link.set_aside import SetAside, Settlements, unfit
 
 # Most batches in flight to the edge.
@@ -155,7 +155,8 @@ class Transfer:
                 the grace period is over.
             AckqError: The edge ended the link, or a delivery was held too long (`fail`).
         """
-        await self._edge.subscribe(lambda: self._proof)
+        # An edge that has gone since it was ready may never answer.
+        await unless(stop, self._edge.subscribe(lambda: self._proof))
         self._holding.subscribed()
         tasks = [
             asyncio.create_task(each)

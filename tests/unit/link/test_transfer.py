@@ -14,6 +14,7 @@ from ackq_link.adapter import Deliveries, Limits, QueueLimits, Remaining
 from ackq_link.edge.deliveries import Permits, Proof, StoredDeliveries, StoredRun
 from ackq_link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
 from ackq_link.keys import KeyRule
+from ackq_link.process import StoppedError
 from ackq_link.transfer import GivenBackError, InboundCounters, Transfer
 from tests.fakes.clock import run
 
@@ -164,6 +165,16 @@ async def test_missing_messages_are_logged_once(caplog):
         await running.until(logged)
         await looks(running, Remaining(0, 1, 2))
         assert logged() == [{"link": "link", "queue": "q", "messages": 4}]
+
+
+async def test_a_stop_before_the_edge_has_answered():
+    """L9, L20: a stop ends a link whose edge went away before its subscription began."""
+    running, stop = Running(), asyncio.Event()
+    running.task.cancel()
+    running.edge.subscribe = lambda _: asyncio.Event().wait()
+    stop.set()
+    with pytest.raises(StoppedError):
+        await running.transfer.run(stop)
 
 
 async def test_a_pause():
