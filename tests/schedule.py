@@ -49,6 +49,7 @@ APART = frozenset(
         "tests/spark/test_idle.py",
         "tests/spark/test_secrets.py",
         "tests/wire/consuming/test_storms.py",
+        "tests/wire/links/jetstream/test_cluster.py",
     )
 )
 # The slowest files come first: begun last, one worker would run them alone.
@@ -57,11 +58,12 @@ SLOWEST = (
     "jobs",
     "Spark, sessions",
     "tests/crash/test_kill9.py",
-    "tests/spark/test_clusters.py",
-    "RabbitMQ",
-    "Artemis and Qpid",
     "RabbitMQ, links",
+    "RabbitMQ",
+    "tests/spark/test_clusters.py",
+    "Artemis and Qpid",
     "a browser",
+    "tests/wire/links/jetstream/test_cluster.py",
     "tests/crash/links/test_end_to_end.py",
     "tests/crash/links/test_fire.py",
     "tests/crash/test_ledger.py",
