@@ -223,7 +223,7 @@ class Outbound:
             while True:
                 wanted = 1 if self.alone else most
                 rows = await unless(stop, flight.or_cut(consumer.receive_batch(wanted)))
-                rows = await flight.fit(consumer, rows)
+                rows = await unless(stop, flight.fit(consumer, rows), STOP_GRACE_S)
                 if not rows.num_rows:
                     continue
                 await unless(stop, flight.add(consumer, rows), STOP_GRACE_S)

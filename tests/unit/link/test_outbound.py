@@ -1,13 +1,18 @@
 """An outbound link's report to operators, in each of its states."""
 
+import asyncio
 from types import SimpleNamespace
+from unittest.mock import AsyncMock, Mock
 
+import pyarrow as pa
 import pytest
 
 from ackq import limits
 from ackq.client import Broker
 from ackq_link import outbound
-from ackq_link.process import Edge
+from ackq_link.keys import fingerprints
+from ackq_link.process import Edge, StoppedError
+from tests.fakes.clock import run
 
 NOW_S = 100.0
 CONNECTED = SimpleNamespace(blocked="")
@@ -60,3 +65,32 @@ def test_words_that_others_wrote():
     report = told(reason="a\nb\udcff" + "x" * 5_000)
     assert report.reason.startswith("a\\nb\\udcffx")
     assert len(report.reason) == limits.MAX_LINK_REASON_BYTES
+
+
+def test_a_stop_while_a_rejection_has_no_answer(monkeypatch):
+    """L17, L22: a stop ends a link whose edge went away before it answered a rejection."""
+    rows = pa.record_batch({"body": [b"x"], "message_id": ["1"], "delivery_tag": [1]})
+    stop, asked = asyncio.Event(), asyncio.Event()
+
+    async def never(*_, **__):
+        asked.set()
+        await asyncio.Event().wait()
+
+    consumer = SimpleNamespace(receive_batch=AsyncMock(return_value=rows), settle=never)
+    channel = SimpleNamespace(consume=AsyncMock(return_value=consumer), close=AsyncMock())
+    monkeypatch.setattr(outbound, "AsyncChannel", Mock(return_value=channel))
+    info = SimpleNamespace(properties=SimpleNamespace(dead_letter_queue="dead"))
+    edge = SimpleNamespace(broker=None, queue="q", queue_info=AsyncMock(return_value=info))
+    target = SimpleNamespace(limits=SimpleNamespace(window_messages=4, window_bytes=1))
+    link = outbound.Outbound("out", target, edge)
+    link.found_unfit(fingerprints(rows)[0], "too large")
+
+    async def stopped():
+        moving = asyncio.ensure_future(link._move(Mock(), stop))
+        await asked.wait()
+        stop.set()
+        with pytest.raises(StoppedError):
+            await moving
+        channel.close.assert_awaited_once()
+
+    run(stopped())
