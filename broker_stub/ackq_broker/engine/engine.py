@@ -248,11 +248,8 @@ class Engine:
         """Matches the topics of a block ahead of its decision, in slices between other work (I6).
 
         All streams together match one slice in each turn of the event loop, apart from the first
-        slice of a block. Topics that are not matched by then, and a lone one, are matched in the
-        decision.
+        slice of a block. Topics that are not matched by then are matched in the decision.
         """
-        if len(routes.keys) == 1:
-            return
         if len(routes.keys) > _MANY_ROUTES:
             await asyncio.sleep(0)  # their decision takes long, too
         start = matched = 0
