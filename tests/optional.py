@@ -1,4 +1,4 @@
-"""Optional libraries: tests that need a missing one are skipped; in the gate that is an error."""
+"""Optional libraries: tests that need a missing one are skipped; the gate needs all of `all`."""
 
 import importlib.util
 import os
