@@ -13,8 +13,8 @@ from tests.crash.simulation.bugs import BUGS
 from tests.crash.simulation.search import LINK_SECONDS, SECONDS, Choice, quiet, run, shrink
 from tests.sizes import sized
 
-SEEDS = sized(40, 160)
-LINK_SEEDS = sized(20, 80)
+SEEDS = sized(24, 160)
+LINK_SEEDS = sized(12, 80)
 SHARES = 4
 REPLAYED = sized(2, 6)
 # A planted bug takes far fewer.

@@ -9,6 +9,7 @@ from tests.model.older import NothingSeen, Older
 from tests.model.once import Guarded, Once
 from tests.model.settling import Settling
 from tests.model.world import Spark
+from tests.sizes import sized
 
 # Explorations share its cache of calls.
 BROKER = Broker()
@@ -17,11 +18,11 @@ BROKER = Broker()
 @pytest.mark.parametrize(
     ("messages", "faults"),
     [
-        (2, {"crashes": 3, "deliveries": 0, "deletions": 0}),
+        (2, {"crashes": sized(2, 3), "deliveries": 0, "deletions": 0}),
         (2, {"crashes": 2, "deliveries": 1, "deletions": 0}),
         (2, {"crashes": 1, "deliveries": 1, "deletions": 1}),
     ],
-    ids=["three crashes", "another consumer", "a deleted checkpoint"],
+    ids=["crashes", "another consumer", "a deleted checkpoint"],
 )
 def test_nothing_is_lost_or_doubled(messages, faults):
     """S1-S4, S9, K1-K3: no world loses a row, doubles one, or reads another one on a replay."""
@@ -33,8 +34,8 @@ def test_nothing_is_lost_or_doubled(messages, faults):
 @pytest.mark.parametrize(
     ("messages", "faults"),
     [
-        (2, {"crashes": 2, "deliveries": 0, "deletions": 0, "operations": 0}),
-        (2, {"crashes": 1, "deliveries": 0, "deletions": 0, "operations": 1}),
+        (2, {"crashes": sized(1, 2), "deliveries": 0, "deletions": 0, "operations": 0}),
+        (sized(1, 2), {"crashes": 1, "deliveries": 0, "deletions": 0, "operations": 1}),
     ],
     ids=["outcomes", "an operator"],
 )
@@ -42,7 +43,7 @@ def test_settlement_neither_loses_nor_doubles(messages, faults):
     """S6, S8, K8: rows that a query settles end once, and replays before and after read them."""
     found = explore(Settling(BROKER, **faults), messages)
     assert not found.wrong, str(found)
-    assert found.worlds > 2_000
+    assert found.worlds > 1_500
 
 
 @pytest.mark.parametrize("skips_unread", [False, True])
@@ -95,7 +96,7 @@ def test_a_batch_without_rows_that_nobody_reported():
 @pytest.mark.parametrize(
     "faults",
     [
-        {"crashes": 2, "deliveries": 0, "deletions": 0, "empties": 1},
+        {"crashes": sized(1, 2), "deliveries": 0, "deletions": 0, "empties": 1},
         {"crashes": 1, "deliveries": 1, "deletions": 0},
         {"crashes": 1, "deliveries": 0, "deletions": 1},
     ],
@@ -105,7 +106,7 @@ def test_an_older_spark_loses_and_doubles_nothing(faults):
     """K13: the source keeps its query's place where Spark does not name it."""
     found = explore(Older(BROKER, **faults), 2)
     assert not found.wrong, str(found)
-    assert found.worlds > 1_000
+    assert found.worlds > 800
 
 
 def test_an_older_spark_says_at_a_start_where_the_query_stands():

@@ -16,7 +16,7 @@ PAIRS = [
     {"cuts": 1, "zombies": 1},
     {"deaths": 1, "restarts": 1},
     {"deaths": 1, "answers": 1},
-    {"returns": 1, "cuts": 1},
+    {"returns": 1, "cuts": sized(0, 1)},
 ]
 
 
@@ -34,7 +34,7 @@ def test_nothing_is_lost_or_doubled(faults):
     found = explore(linking, judge=flaw(linking))
     print(found)
     assert not found.wrong, str(found)
-    assert found.worlds > 100
+    assert found.worlds > 50
 
 
 class ContentDecides(Positioned):

@@ -6,13 +6,14 @@ from tests.model import rules
 from tests.model.broker import Broker
 from tests.model.explorer import explore
 from tests.model.rewinding import Rewinding, flaw
+from tests.sizes import sized
 
 
 @pytest.mark.parametrize(
     "faults",
     [
         {"crashes": 1, "rewinds": 1, "deletions": 0},
-        {"crashes": 1, "rewinds": 0, "deletions": 1},
+        {"crashes": sized(0, 1), "rewinds": 0, "deletions": 1},
         {"crashes": 1, "rewinds": 1, "deletions": 1},
         {"crashes": 2, "rewinds": 1, "deletions": 0},
     ],
@@ -22,7 +23,7 @@ def test_each_message_comes_once_more_for_each_rewind(faults):
     """S13, S14, K3, K15: no world loses a message, or doubles one in the target."""
     found = explore(Rewinding(Broker(), **faults), 2, judge=flaw)
     assert not found.wrong, str(found)
-    assert found.worlds > 3_000
+    assert found.worlds > 100
 
 
 @pytest.mark.parametrize(

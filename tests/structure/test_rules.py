@@ -358,10 +358,7 @@ def test_s2_in_the_name():
     ("arguments", "expected"),
     [
         (["--rule", "S1"], ["test_own[1]", "test_own[2]", "test_range"]),
-        (["--rule=s2"], ["test_of_the_class", "test_range", "test_s2_in_the_name"]),
         (["tests/unit", "--rule", "S2"], ["test_of_the_class", "test_range"]),
-        (["--rule", "S2", "tests/test_b.py"], ["test_s2_in_the_name"]),
-        (["--rule", "S3,K1"], ["test_bare", "test_everything"]),
         (["--rule", "S3", "--rule", "K1"], ["test_bare", "test_everything"]),
     ],
 )

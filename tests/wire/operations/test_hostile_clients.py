@@ -314,7 +314,7 @@ def peak_bytes(pid):
 
 @pytest.mark.timeout(2 * LONG_S)
 def test_many_streams_of_large_frames(tmp_path):
-    """P14, I6: of 1.6 GB of frames at once memory holds what its limit allows; accepts go on."""
+    """P14, I6: of 1 GB of frames at once memory holds what its limit allows; accepts go on."""
     with ackq_broker.embedded(
         tmp_path / "data", env={"ACKQ_BROKER_MEMORY_LIMIT": f"{MEMORY}"}
     ) as broker:
@@ -328,14 +328,14 @@ def test_many_streams_of_large_frames(tmp_path):
             settled = set()
             with client.consume() as channel:
                 channel.subscribe(prefetch=1)
-                with Flood(broker.endpoint, 100, 2, b"x" * (8 * limits.MIB)) as flood:
+                with Flood(broker.endpoint, 60, 2, b"x" * (8 * limits.MIB)) as flood:
                     while any(thread.is_alive() for thread in flood._threads):
                         settle_next(channel, settled)
             peak = peak_bytes(broker.pid)
         assert len(settled) > 2
         assert peak < MEMORY
         assert set(flood.ended) <= {"UNAVAILABLE"}
-        assert flood.confirmed + 2 * len(flood.ended) >= 100
+        assert flood.confirmed + 2 * len(flood.ended) >= 60
 
 
 def decompressing(size):
