@@ -113,6 +113,7 @@ LONG: Final[dict[str, frozenset[str]]] = {
         (
             "test_an_executor_is_killed_between_edges",
             "test_local",
+            "test_local_cluster",
             "test_settling_through_connect",
             "test_speculation",
         )

@@ -327,4 +327,4 @@ class SessionMachine(CoreMachine):
 
 # As `TestCore`: minutes on a machine that does ten other things.
 TestSessions = pytest.mark.timeout(600)(SessionMachine.TestCase)
-TestSessions.settings = settings(max_examples=sized(24, 150), stateful_step_count=50)
+TestSessions.settings = settings(max_examples=sized(16, 150), stateful_step_count=50)

@@ -10,6 +10,7 @@ import ackq_broker
 from ackq.client import Admin, Channel, close_channels
 from ackq.info import LinkInfo
 from tests.eventually import SOON_S, equals
+from tests.sizes import sized
 from tests.wire.links.accepting import Accepting
 from tests.wire.links.conftest import EdgeQueue, eventually
 
@@ -325,14 +326,14 @@ def test_held_too_long_is_an_error(classic, edge, links):
 
 
 def test_few_lives(queue_of, edge, links):
-    """L16: with a delivery limit of 3, 20 kills of the link lose and dead-letter no message."""
+    """L16: with a delivery limit of 3, ten kills of the link lose and dead-letter no message."""
     dead, count = queue_of(), 400
     letters = {"dead_letter_exchange": "", "dead_letter_routing_key": dead.queue}
     queue = queue_of("quorum", delivery_limit=3, **letters)
     queue.publish(range(count))
     accepting, progress = Accepting(edge.endpoint), TakenMore(edge)
     link = inbound(links, queue, edge, delivery_limit=3, dead_letters=True, prefetch=20)
-    for kill in range(20):
+    for kill in range(sized(10, 20)):
         eventually("progress", progress)
         if kill % 4 == 0:
             accepting.step(15)
