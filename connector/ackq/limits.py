@@ -13,6 +13,10 @@ DEFAULT_ENDPOINT: Final = "127.0.0.1:5775"
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
+# A wait without an end is made of waits of this length: when a signal, such as Ctrl-C, comes in the
+# moment in which the main thread begins to wait, Python notices it only when that wait ends.
+SIGNAL_WAIT_S: Final = 1.0
+
 # --- frames and messages ---
 # About 1 MiB a frame is the knee on loopback: 64 KiB gives 245 MB/s, 1 MiB 869, 4 MiB 701.
 FRAME_TARGET_BYTES: Final = 1 * MIB

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, InvalidStateError
@@ -20,9 +21,19 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+from ackq import limits
+
 T = TypeVar("T")
 RUNNING: Final = "RUNNING"
 FINISHED: Final = "FINISHED"
+
+
+def wait_s(left_s: float | None) -> float:
+    """The length in seconds of one of the waits that make up a wait of `left_s`; None: no end.
+
+    See `limits.SIGNAL_WAIT_S`.
+    """
+    return limits.SIGNAL_WAIT_S if left_s is None else max(0.0, min(left_s, limits.SIGNAL_WAIT_S))
 
 
 class _Awaiting:
@@ -121,7 +132,11 @@ class _WaitingThread:
 
     def wait(self, timeout: float | None) -> bool:
         """Waits until the thread is woken; False: `timeout` seconds have passed."""
-        return self._woken.acquire(timeout=-1 if timeout is None else max(timeout, 0))
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._woken.acquire(timeout=wait_s(until and until - time.monotonic())):
+            if until is not None and time.monotonic() >= until:
+                return False
+        return True
 
 
 class LightFuture(Future[T], Generic[T]):

@@ -12,7 +12,8 @@ from concurrent.futures import (
 
 import pytest
 
-from ackq.client.futures import LightFuture
+from ackq import limits
+from ackq.client.futures import LightFuture, wait_s
 from ackq.client.publishing import confirmations
 from ackq.client.publishing.confirmations import ConfirmationFuture
 from ackq.errors import QueueFullError
@@ -82,6 +83,32 @@ def test_result_times_out_or_is_an_exception(kind):
     set_exception(failed)
     with pytest.raises(QueueFullError, match="full"):
         failed.result(0)
+
+
+class Interrupted:
+    """A lock that nobody releases: Python notices Ctrl-C when the third wait for it ends."""
+
+    def __init__(self):
+        self.waits_s = []
+
+    def acquire(self, timeout=-1):
+        self.waits_s.append(timeout)
+        if len(self.waits_s) > 3:
+            raise KeyboardInterrupt
+        return False
+
+
+def test_ctrl_c_ends_a_wait_that_had_just_begun(kind, monkeypatch):
+    """A wait without an end is made of short ones, at whose ends Python looks for signals."""
+    lock = Interrupted()
+    monkeypatch.setattr(threading, "Lock", lambda: lock)
+    with pytest.raises(KeyboardInterrupt):
+        kind().result()
+    # The first is that of the waiting thread itself.
+    assert lock.waits_s[1:] == [limits.SIGNAL_WAIT_S] * 3
+    assert wait_s(0.25) == 0.25
+    assert wait_s(3600.0) == limits.SIGNAL_WAIT_S
+    assert wait_s(-1.0) == 0
 
 
 def test_callbacks_run_once(kind):

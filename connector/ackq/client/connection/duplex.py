@@ -192,9 +192,8 @@ class DuplexStream(ABC, Generic[S, Q, A]):
 
     def join(self) -> None:
         """Waits for the end of the thread, if there is one."""
-        thread = self._thread
-        if thread is not None:
-            thread.join()
+        while (thread := self._thread) is not None and thread.is_alive():
+            thread.join(limits.SIGNAL_WAIT_S)
         self._thread = None
 
     def _start(self) -> None:

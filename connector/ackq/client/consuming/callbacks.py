@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from copy import copy
 
 from ackq.client.consuming.message import Message
 from ackq.client.consuming.receiver import Receiver
 from ackq.client.consuming.stream import Handover
+from ackq.client.futures import wait_s
 from ackq.client.outcomes import AcknowledgeMode, When
 from ackq.errors import AckqError
 from ackq.outcomes import RELEASE, Disposition, Outcome
@@ -87,8 +89,10 @@ class CallbackThread:
 
     def wait(self, timeout_s: float | None) -> bool:
         """Waits for the end of the thread; False: timed out."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        while self.alive and (until is None or time.monotonic() < until):
+            self._thread.join(wait_s(until and until - time.monotonic()))
+        return not self.alive
 
     def join(self, timeout_s: float | None) -> bool:
         """Waits for the end of the thread; False: timed out.

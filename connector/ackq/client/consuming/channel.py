@@ -29,6 +29,7 @@ from ackq.client.consuming.message import Message
 from ackq.client.consuming.receiver import Receiver
 from ackq.client.consuming.stream import Handover
 from ackq.client.event_loop import refuse_coroutine
+from ackq.client.futures import wait_s
 from ackq.client.outcomes import AcknowledgeMode, ModeName
 from ackq.errors import (
     AckqError,
@@ -270,7 +271,7 @@ class Channel(ChannelBase):
         """Waits, under the lock, for a condition on the channel's state; False: timed out."""
         self._stream.wakers.add(changed.notify_all)
         try:
-            return changed.wait_for(done, timeout_s)
+            return wait_for(changed, lambda: done() or None, timeout_s) is not None
         finally:
             self._stream.wakers.remove(changed.notify_all)
 
@@ -416,7 +417,7 @@ def wait_for(
         return found
     deadline = Deadline(timeout_s)
     while (left_s := deadline.left_s) is None or left_s > 0:
-        changed.wait(left_s)
+        changed.wait(wait_s(left_s))
         found = poll()
         if found is not None:
             return found

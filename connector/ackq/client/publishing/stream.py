@@ -21,6 +21,7 @@ from ackq.client.connection import calls
 from ackq.client.connection.attempts import Attempts
 from ackq.client.connection.broker import Broker
 from ackq.client.connection.duplex import DuplexStream
+from ackq.client.futures import wait_s
 from ackq.client.publishing import requests
 from ackq.client.publishing.notifications import (
     Answer,
@@ -117,7 +118,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
     def _admit(self, rows: int, payload_bytes: int) -> None:
         """Waits while the window is full (P14); under the lock. Raises ClosedError."""
         while not self._admits(rows, payload_bytes):
-            self._conditions.answered.wait()
+            self._conditions.answered.wait(wait_s(None))
 
     def _admits(self, rows: int, payload_bytes: int) -> bool:
         """Whether the window has room (P14); under the lock. Raises ClosedError."""
@@ -136,7 +137,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
             left_s = None if deadline is None else deadline - time.monotonic()
             if left_s is not None and left_s <= 0:
                 raise self._late(timeout_s)
-            self._conditions.answered.wait(left_s)
+            self._conditions.answered.wait(wait_s(left_s))
 
     def _check_open(self) -> None:
         """Starts the thread, once; under the lock. Raises ClosedError."""

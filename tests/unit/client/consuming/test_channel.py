@@ -9,6 +9,7 @@ import pytest
 from ackq import errors, limits
 from ackq.client import Channel, Outcome
 from ackq.client.consuming import stream
+from ackq.client.consuming.channel import wait_for
 from ackq.client.consuming.state import ChannelState, Lost
 from ackq.v1 import consuming_pb2 as pb
 from tests.fakes import scripted_channel as fake
@@ -526,3 +527,11 @@ def test_a_broker_that_opens_the_channel_twice(broker):
         consumer = it.consume("orders")
         with pytest.raises(errors.InternalError, match="opened the channel again"):
             consumer.receive(timeout_s=SOON_S)
+
+
+def test_a_wait_ends_by_itself_to_look_again(monkeypatch):
+    """A wait for messages looks again without a notification, and Python then for signals."""
+    monkeypatch.setattr(limits, "SIGNAL_WAIT_S", 0.01)
+    changed, polled = threading.Condition(), iter([None, None, "a message"])
+    with changed:
+        assert wait_for(changed, lambda: next(polled), None) == "a message"
