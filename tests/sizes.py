@@ -87,8 +87,9 @@ LONG: Final[dict[str, frozenset[str]]] = {
             "test_nothing_is_lost_or_doubled[deaths and restarts]",
         )
     ),
-    "tests/spark/test_no_spark_context.py": frozenset(("test_through_spark_connect",)),
-    "tests/spark/test_readme.py": frozenset(("test_the_readme_in_a_notebook",)),
+    "tests/spark/test_readme.py": frozenset(
+        ("test_the_readme_in_a_notebook", "test_through_spark_connect")
+    ),
     "tests/spark/test_secured.py": frozenset(("test_executors_get_the_files_with_the_program",)),
     "tests/spark/test_sessions.py": frozenset(
         (
