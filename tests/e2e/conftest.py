@@ -86,18 +86,23 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[
 
 
 @pytest.fixture
-def next_line(host: subprocess.Popen[str], scratch: Path) -> Callable[..., str]:
-    """As `last_line`, in the process that ran the previous jobs."""
+def run_next(host: subprocess.Popen[str], scratch: Path) -> Callable[..., Ended]:
+    """Runs a job to its end in the process that ran the previous jobs."""
 
-    def run(name: str, *arguments: object) -> str:
+    def run(*line: object) -> Ended:
         assert host.stdin is not None
         assert host.stdout is not None
-        line = json.dumps([str(scratch), name, *map(str, arguments)])
-        print(line, file=host.stdin, flush=True)
+        print(json.dumps([str(scratch), *map(str, line)]), file=host.stdin, flush=True)
         ended: Ended = json.loads(host.stdout.readline())
-        return last(ended)
+        return ended
 
     return run
+
+
+@pytest.fixture
+def next_line(run_next: Callable[..., Ended]) -> Callable[..., str]:
+    """As `last_line`, in the process that ran the previous jobs."""
+    return lambda *line: last(run_next(*line))
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ output is the result: the exit status, the output, and the errors. Spark's log g
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -40,8 +41,10 @@ def main() -> None:
     os.dup2(2, 1)
     from pyspark.sql import SparkSession
 
+    from kit import java
     from kit.session import spark_session
 
+    java.require_java = functools.cache(java.require_java)  # two processes for each job
     with spark_session("host", Path(sys.argv[1])) as spark:
         # A job's own session is this one, which stays.
         stop, SparkSession.stop = spark.stop, lambda _: None

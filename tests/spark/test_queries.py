@@ -1,7 +1,7 @@
 """Queries of all shapes with a real Spark and broker: every message published arrives once.
 
 Replayed batches, retried tasks, complete mode and `txnVersion` used twice are in test_source,
-test_sink and test_errors; Delta is in test_delta, speculation in test_clusters.
+test_sink and test_errors; Delta is in tests/e2e, speculation in test_clusters.
 """
 
 from collections import Counter
