@@ -11,6 +11,7 @@ import pytest
 from ackq.spark.engine import SAYS_START
 from tests import prefork
 from tests.eventually import eventually
+from tests.fakes import machine
 from tests.spark.ledger import N
 
 # A query takes 5 to 20 s on a quiet machine.
@@ -40,7 +41,7 @@ def spark(tmp_path_factory):
     os.environ["ACKQ_WORKER_PYTHON"] = prefork.PYTHON
     session = (
         builder.config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
@@ -51,12 +52,18 @@ def spark(tmp_path_factory):
     session.stop()
 
 
+def soon_broker(folder):
+    """A broker that waits less for the process of a query that ended before it goes on (S3)."""
+    import ackq_broker
+
+    limits = {"HOLDER_CUT_GRACE_MS": 200, "UPTIME_TICK_MS": 100}
+    return ackq_broker.embedded(folder / "data", env=machine.with_limits(folder, limits))
+
+
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory):
     """A broker process for the tests that neither kill nor restart it."""
-    import ackq_broker
-
-    with ackq_broker.embedded(tmp_path_factory.mktemp("broker") / "data") as running:
+    with soon_broker(tmp_path_factory.mktemp("broker")) as running:
         yield running
 
 
@@ -90,12 +97,12 @@ class Kit:
         with Publisher(self.broker.endpoint, exchange=exchange) as publisher:
             wait([publisher.publish(b"", routing_key=key) for key in keys])
 
-    def source(self, queue, schema=None, **options):
+    def source(self, queue, schema=None, *, of="ackq", **options):
         if queue:
             options["queue"] = queue
         if not SAYS_START:  # required before Spark 4.2 (K13)
             options = {"session": queue or options["subscription"], **options}
-        reader = self.spark.readStream.format("ackq").options(
+        reader = self.spark.readStream.format(of).options(
             endpoint=self.broker.endpoint, **options
         )
         return (reader.schema(schema) if schema else reader).load()
@@ -179,23 +186,28 @@ class Kit:
         return json.loads(self.log(checkpoint, "offsets")[batch].splitlines()[2])
 
     def clear(self):
-        """Removes queries, and the sessions, batches, exchanges and queues of the broker."""
+        """Removes queries, and what the broker has."""
         for query in self.spark.streams.active:
             query.stop()
-        for info in self.admin.sessions():
-            self.admin.release_session(info.session, fence=True)
-        for info in self.admin.batches():
-            self.admin.drop_batch(info.writer, info.batch_id, force=True)
-        for info in self.admin.exchanges():
-            self.admin.delete_exchange(info.exchange)
-        for info in self.admin.queues():
-            self.admin.delete_queue(info.queue, force=True)
+        clear(self.admin)
 
     def forget(self, checkpoint, kind, batch):
         """Removes an entry from a checkpoint, as a crash before it was written does."""
         folder = self.folder / checkpoint / kind
         for name in (str(batch), f".{batch}.crc"):
             (folder / name).unlink(missing_ok=True)
+
+
+def clear(admin):
+    """Removes the sessions, batches, exchanges and queues of a broker."""
+    for info in admin.sessions():
+        admin.release_session(info.session, fence=True)
+    for info in admin.batches():
+        admin.drop_batch(info.writer, info.batch_id, force=True)
+    for info in admin.exchanges():
+        admin.delete_exchange(info.exchange)
+    for info in admin.queues():
+        admin.delete_queue(info.queue, force=True)
 
 
 class Kept:

@@ -6,7 +6,6 @@ from contextlib import ExitStack, suppress
 import pyarrow as pa
 import pytest
 
-import ackq_broker
 from ackq import client
 from ackq.client import Admin
 from ackq.spark import settle
@@ -16,7 +15,7 @@ from ackq.spark.sink import edges as edges_module
 from ackq.spark.sink import stage
 from ackq.spark.sink.rows import RoutedBatch
 from ackq.spark.sink.stage import WriterBatch
-from tests.spark.conftest import Kit
+from tests.spark.conftest import Kit, clear, soon_broker
 from tests.spark.ledger import ids, publish
 
 A, B = 0, 1
@@ -25,12 +24,9 @@ A, B = 0, 1
 class Edges:
     """Two brokers with the queue `in`, whose dead letters go to `dead`."""
 
-    def __init__(self, spark, folder, stack):
+    def __init__(self, spark, brokers):
         self.spark = spark
-        self.folder = folder
-        self.brokers = [
-            stack.enter_context(ackq_broker.embedded(folder / name / "data")) for name in "ab"
-        ]
+        self.brokers = brokers
         self.admins = [Admin(each.endpoint) for each in self.brokers]
         for admin in self.admins:
             admin.declare_queue("dead")
@@ -63,10 +59,18 @@ class Edges:
         return [each.accepted for each in queues]
 
 
-@pytest.fixture
-def edges(spark, tmp_path):
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory):
     with ExitStack() as stack:
-        yield Edges(spark, tmp_path, stack)
+        yield [stack.enter_context(soon_broker(tmp_path_factory.mktemp(name))) for name in "ab"]
+
+
+@pytest.fixture
+def edges(spark, brokers):
+    made = Edges(spark, brokers)
+    yield made
+    for admin in made.admins:
+        clear(admin)
 
 
 @pytest.fixture
@@ -215,7 +219,8 @@ def test_a_write_is_finished_after_any_step(edges, monkeypatch, step):
 
         return counting
 
-    first = WriterBatch("query", 0, "run 1")
+    query = f"query {step}"
+    first = WriterBatch(query, 0, "run 1")
     staged = stage.stage(options, first, "task", rows(2, 6))
     monkeypatch.setattr(edges_module, "_each", lambda names, one: [one(each) for each in names])
     both = {name: getattr(client, name) for name in ("prepare_batch", "commit_batch")}
@@ -228,7 +233,7 @@ def test_a_write_is_finished_after_any_step(edges, monkeypatch, step):
         monkeypatch.setattr(client, name, call)
     for broker in edges.brokers:
         broker.restart()
-    second = WriterBatch("query", 0, "run 2")
+    second = WriterBatch(query, 0, "run 2")
     staged = stage.stage(options, second, "task", rows(3, 5))
     stage.commit(options, second, {name: [each] for name, each in staged.items()})
     counts = tuple(len(found) for found in edges.bodies())
