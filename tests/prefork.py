@@ -91,6 +91,10 @@ class Forked:
         if self.poll() is None:
             os.kill(self.pid, number)
 
+    def terminate(self) -> None:
+        """Sends SIGTERM, unless the process has ended."""
+        self.send_signal(signal.SIGTERM)
+
     def kill(self) -> None:
         """Sends SIGKILL, unless the process has ended."""
         self.send_signal(signal.SIGKILL)

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,7 +39,11 @@ def start(scratch: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     def run(name: str, *arguments: object) -> subprocess.Popen[str]:
         job = subprocess.Popen(
             [sys.executable, str(JOBS / name), *map(str, arguments)],
-            env={**os.environ, "TMPDIR": str(scratch)},
+            env={
+                **os.environ,
+                **dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), PYTHON),
+                "TMPDIR": str(scratch),
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -51,18 +55,6 @@ def start(scratch: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     for job in running:
         job.kill()
         job.communicate()
-
-
-@pytest.fixture
-def last_line(start: Callable[..., subprocess.Popen[str]]) -> Callable[..., str]:
-    """Runs a job to its end, which must be a success; returns the last line it printed."""
-
-    def run(name: str, *arguments: object) -> str:
-        job = start(name, *arguments)
-        out, err = job.communicate()
-        return last((job.returncode, out, err))
-
-    return run
 
 
 @pytest.fixture(scope="session")
@@ -101,8 +93,14 @@ def run_next(host: subprocess.Popen[str], scratch: Path) -> Callable[..., Ended]
 
 @pytest.fixture
 def next_line(run_next: Callable[..., Ended]) -> Callable[..., str]:
-    """As `last_line`, in the process that ran the previous jobs."""
-    return lambda *line: last(run_next(*line))
+    """As `run_next`, for a job that must succeed; returns the last line that it printed."""
+
+    def run(*line: object) -> str:
+        status, out, err = run_next(*line)
+        assert (status, err) == (0, ""), out + err
+        return out.splitlines()[-1]
+
+    return run
 
 
 @pytest.fixture(scope="session")
@@ -112,11 +110,3 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMqServe
         servers.absent(missing, rabbitmq_server.REMEDY)
     with RabbitMqServer(tmp_path_factory.mktemp("rabbitmq") / "node") as server:
         yield server
-
-
-def last(ended: Ended) -> str:
-    """The last line printed by a job that must have succeeded."""
-    status, out, err = ended
-    assert (status, err) == (0, ""), out + err
-    lines: Sequence[str] = out.splitlines()[-1:]
-    return lines[0]

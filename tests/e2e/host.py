@@ -41,10 +41,14 @@ def main() -> None:
     os.dup2(2, 1)
     from pyspark.sql import SparkSession
 
+    from ackq_broker import embedding
     from kit import java
     from kit.session import spark_session
+    from tests import prefork
 
     java.require_java = functools.cache(java.require_java)  # two processes for each job
+    embedding.start_child = prefork.start_child
+    prefork._server(os.getpid(), *prefork._BROKERS)  # its socket is in no job's folder
     with spark_session("host", Path(sys.argv[1])) as spark:
         # A job's own session is this one, which stays.
         stop, SparkSession.stop = spark.stop, lambda _: None
@@ -55,5 +59,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(JOBS))
+    sys.path[:0] = [str(JOBS), str(JOBS.parent)]
     main()

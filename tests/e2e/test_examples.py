@@ -34,17 +34,17 @@ PUBLIC = {"ackq.client", "ackq.errors", "ackq.spark", "ackq_broker", "ackq_broke
 
 
 @pytest.mark.parametrize("name", CLIENT)
-def test_an_example_of_the_client(last_line: LastLine, scratch: Path, name: str):
+def test_an_example_of_the_client(next_line: LastLine, scratch: Path, name: str):
     """P4, P13, C4, Q6: it does what it says with a broker of its own, and leaves nothing behind."""
-    assert last_line(f"examples/{name}.py") == CLIENT[name]
+    assert next_line(f"examples/{name}.py") == CLIENT[name]
     assert list(scratch.iterdir()) == []
 
 
-def test_examples_of_the_client_share_a_broker(last_line: LastLine):
+def test_examples_of_the_client_share_a_broker(next_line: LastLine):
     """With `--endpoint` they run again and again on one broker, and never in each other's way."""
     with ackq_broker.embedded() as broker:
         for name, line in (*CLIENT.items(), *CLIENT.items()):
-            assert last_line(f"examples/{name}.py", "--endpoint", broker.endpoint) == line
+            assert next_line(f"examples/{name}.py", "--endpoint", broker.endpoint) == line
 
 
 @pytest.mark.spark

@@ -84,9 +84,9 @@ def test_rejected_flights_come_back_repaired(next_line: LastLine, scratch: Path)
     assert list(scratch.iterdir()) == []
 
 
-def test_load_is_confirmed(last_line: LastLine):
+def test_load_is_confirmed(next_line: LastLine):
     """P3: every message of a load is confirmed and in the queue once."""
-    line = last_line("load_generator.py", "--rate", 5_000, "--seconds", 1)
+    line = next_line("load_generator.py", "--rate", 5_000, "--seconds", 1)
     assert line == "published=5000 confirmed=5000 ready=5000 duplicates=0 OK"
 
 

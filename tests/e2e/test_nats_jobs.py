@@ -18,7 +18,7 @@ from tests.fakes.certificates import Authority  # noqa: E402
 from tests.wire.links.jetstream.nats_server import NatsServer  # noqa: E402
 
 LastLine = Callable[..., str]
-COUNT = 1_500
+COUNT = 450
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,8 @@ def test_flights_go_to_a_stream_and_from_there_to_a_table(
         f"rows={COUNT} carried=0 published={COUNT} sent={COUNT} there_before=0 there_after={COUNT}"
         " left=0 OK"
     )
-    parsed = ("--json-schema", flights.JSON_SCHEMA, "--option", "maxMessagesPerTrigger=500")
-    parsed += ("--nats-prefetch", "750")
+    parsed = ("--json-schema", flights.JSON_SCHEMA, "--option", "maxMessagesPerTrigger=150")
+    parsed += ("--nats-prefetch", "225")
     assert next_line(*readme.changed(back, **where), *more, *parsed) == (
         f"read={COUNT} replayed=0 delta_rows={COUNT} there_before={COUNT} there_left=0"
         f" accepted={COUNT} ready=0 unacked=0 duplicates=0 OK"
