@@ -110,6 +110,7 @@ class Run:
         master=None,
         weights=None,
         at=(),
+        once=(),
         say=print,
     ):
         self.folder = folder
@@ -120,6 +121,8 @@ class Run:
         self.flags += ["--master", master] if master else []
         local = bool(master) and not master.startswith("local-cluster")
         self.weights = dict(weights or WEIGHTS)
+        # Kinds of kills that come first, one of each in this order.
+        self.once = list(once)
         special = points.SETTLING if settle else points.SINK
         every = points.SOURCE + points.COMMITTED * 2 + special * 2 + points.TABLE
         self.points = at or every
@@ -245,12 +248,14 @@ class Run:
 
     def count(self, kind):
         """Counts one more kill."""
+        self.once = [each for each in self.once if not kind.startswith(each)]
         self.kills[kind] += 1
         self.note(f"kill {sum(self.kills.values())}: {kind}")
 
     def strike(self):
         """Kills a process of a drawn kind, unless that kind is not at work yet."""
-        kind = self.random.choices(list(self.weights), list(self.weights.values()))[0]
+        drawn = self.random.choices(list(self.weights), list(self.weights.values()))
+        kind = (self.once or drawn)[0]
         if kind == "broker":
             # After each of its starts the broker waits a heartbeat for the holder it knows (S3): a
             # new driver gets a session only if the broker lives that long.
@@ -281,13 +286,13 @@ class Run:
         if found and fire.kill(self.random.choice(found)):
             self.count(kind)
 
-    def burn(self, seconds, pause_s, kills):
-        """Publishes; once the first driver works, kills for `seconds`, at least `kills` times."""
+    def burn(self, seconds, pause_s):
+        """Publishes; once the first driver works, kills for `seconds`, and each kind of `once`."""
         publishing = Publishing(self.broker.endpoint, self.rate, self.settle)
         publishing.start()
         self.start_driver()
         end = strike_at = None
-        while end is None or time.monotonic() < end or sum(self.kills.values()) < kills:
+        while end is None or self.once or time.monotonic() < end:
             time.sleep(0.05)
             assert publishing.failure is None, publishing.failure
             self.look_after_broker()
@@ -300,11 +305,11 @@ class Run:
                 self.strike()
                 strike_at = time.monotonic() + self.random.expovariate(1 / pause_s)
         publishing.ended.set()
+        self.end_driver()
         self.failpoint = None
         self.broker.restart(env={})
         publishing.join(2 * STUCK_S)
         assert publishing.failure is None, publishing.failure
-        self.end_driver()
         return publishing
 
     def drain(self):
@@ -316,7 +321,7 @@ class Run:
             self.end_driver()
         assert status == 0, f"the draining driver ended with {status}: {last_error(self.log)}"
 
-    def go(self, seconds, pause_s, kills=0):
+    def go(self, seconds, pause_s):
         """Runs everything; returns the figures."""
         with embedded(data=self.folder / "data") as self.broker:
             with Admin(self.broker.endpoint) as admin:
@@ -325,7 +330,7 @@ class Run:
                 if self.settle:
                     admin.declare_queue("dead")
             try:
-                publishing = self.burn(seconds, pause_s, kills)
+                publishing = self.burn(seconds, pause_s)
                 self.drain()
                 return self.figures(publishing)
             finally:
