@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.fakes.secured import secured_broker
+from tests.prefork import PYTHON
 from tests.spark import cluster
 
 # Recognisable, whole and in its parts, and in every encoding that a writer may use.
@@ -49,7 +50,9 @@ def told(tmp_path_factory):
         with (folder / "log").open("wb") as log:
             subprocess.run(
                 [sys.executable, str(TELLING), secured.endpoint, str(folder), *files],
-                env=cluster.environment(PYTHONPATH=":".join(filter(None, sys.path))),
+                env=cluster.environment(
+                    PYTHONPATH=":".join(filter(None, sys.path)), ACKQ_WORKER_PYTHON=PYTHON
+                ),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 check=False,
