@@ -129,39 +129,6 @@ def test_broker_killed_after_the_sync_of_a_commit(tmp_path, sync):
 
 
 @pytest.mark.spark
-def test_broker_killed_in_mid_batch(broker, tmp_path):
-    """K2, Q7: a broker killed while tasks fetch and stage: the query goes on, rows come once."""
-    names = ids(1, 3000)
-    fill(broker.endpoint, "in", names)
-    with Admin(broker.endpoint) as admin:
-        admin.declare_queue("out")
-    driver = Driver(
-        tmp_path / "run",
-        broker.endpoint,
-        target="in:out",
-        row_delay_ms=1,
-        max_messages=1000,
-    )
-    process = driver.start()
-    kills = 0
-
-    def batch_started(number):
-        return (driver.log_of("target", "offsets") / str(number)).exists()
-
-    pause = threading.Event()
-    while process.poll() is None:
-        if kills < 2 and batch_started(kills + 1):
-            pause.wait(0.3)
-            broker.kill()
-            broker.restart()
-            kills += 1
-        pause.wait(0.05)
-    assert (kills, process.returncode) == (2, 0), driver.output()
-    assert in_queue(broker.endpoint, "out") == once(names)
-    assert unacked(broker.endpoint, "in") == (0, 0)
-
-
-@pytest.mark.spark
 @pytest.mark.delta
 def test_driver_killed_between_offset_and_commit_log(broker, tmp_path):
     """K2, K3: a batch whose driver died in it is run again, and every row is written once.

@@ -1,12 +1,14 @@
 """The sink with a real Spark and broker: which rows become visible, when, and how often."""
 
 import shutil
+import time
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.base import PySparkException
 
+from tests.spark.conftest import TIMEOUT_S
 from tests.spark.ledger import N
 from tests.spark.versions import FIRST, since_start
 
@@ -92,6 +94,37 @@ def test_failed_batch_leaves_nothing_and_comes_again(kit):
     kit.finish(kit.sink(rows, "cp", queue="out"))
     assert kit.bodies("out") == N
     assert (kit.depth("in"), kit.depth("out")) == ((0, 0, 0), (10, 0, 0))
+
+
+@WITHOUT_PANDAS
+def test_broker_killed_in_mid_batch(own):
+    """K2, K3, Q7: a broker killed as a batch begins, and once its task has rows: all come once."""
+    reads, go = own.folder / "reads", own.folder / "go"
+    own.declare("in", "out")
+    own.publish("in", *N)
+
+    def waits(batches):
+        """Waits between reading and staging until the test has killed the broker."""
+        for batch in batches:
+            reads.touch()
+            while not go.exists():
+                time.sleep(0.02)
+            yield batch
+
+    rows = own.source("in", "body binary").mapInArrow(waits, "body binary")
+    query = own.sink(rows, "cp", queue="out").start()
+    try:
+        for moment in (own.folder / f"cp/offsets/{FIRST}", reads):
+            own.wait_for(query, f"{moment}", moment.exists)
+            own.broker.kill()
+            own.broker.restart()
+        go.touch()
+        assert query.awaitTermination(TIMEOUT_S)
+    finally:
+        query.stop()
+    own.finish(own.sink(rows, "cp", queue="out"))
+    assert own.bodies("out") == N
+    assert own.depth("in") == (0, 0, 0)
 
 
 def test_full_queue_fails_the_batch_with_the_reason(kit):

@@ -272,20 +272,3 @@ def test_progress_tells_what_waits(kit, kept):
     (session,) = {each["session"] for each in backlogs}
     assert session == kit.admin.sessions()[0].session
     assert {str(p.sources[0].metrics) for p in query.recentProgress} == {"{}"}  # no other way
-
-
-def test_query_outlives_a_broker_restart(own, kept):
-    """Q7: a broker that is killed and restarted only delays a running query."""
-    own.declare("in")
-    query = own.each(own.source("in"), "cp", kept, processingTime="0 seconds").start()
-    try:
-        own.publish("in", *N[:5])
-        query.processAllAvailable()
-        own.broker.kill()
-        own.broker.restart()
-        own.publish("in", *N[5:])
-        query.processAllAvailable()
-        assert kept.bodies == N
-        assert own.depth("in") == (0, 0, 0)
-    finally:
-        query.stop()
