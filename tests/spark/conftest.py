@@ -102,9 +102,7 @@ class Kit:
             options["queue"] = queue
         if not SAYS_START:  # required before Spark 4.2 (K13)
             options = {"session": queue or options["subscription"], **options}
-        reader = self.spark.readStream.format(of).options(
-            endpoint=self.broker.endpoint, **options
-        )
+        reader = self.spark.readStream.format(of).options(endpoint=self.broker.endpoint, **options)
         return (reader.schema(schema) if schema else reader).load()
 
     def sink(self, rows, checkpoint, **options):

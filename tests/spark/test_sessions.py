@@ -3,6 +3,8 @@
 import asyncio
 import json
 import shutil
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from types import SimpleNamespace
 
@@ -16,7 +18,9 @@ from ackq.spark.engine import SAYS_START
 from ackq.v1.sessions_pb2 import HoldRequest
 from ackq_broker.core import commands, views
 from ackq_broker.engine import recovery
+from tests.crash.half_checkpoints.sequence import Sequence
 from tests.fakes.raw_client import Client
+from tests.sizes import sized
 from tests.spark.conftest import TIMEOUT_S
 from tests.spark.ledger import N
 from tests.spark.versions import needs_start
@@ -332,6 +336,24 @@ def test_a_batch_that_is_left_unread_on_purpose(kit, fails):
     assert kit.depth("in") == (0, 10, 0)
     kit.finish(drain(unreadBatch="accept"))
     assert kit.depth("in") == (0, 0, 0)
+
+
+def test_half_a_checkpoint_loses_and_doubles_nothing(kit):
+    """S2, S9, S11, K1, K5: lost checkpoint files and refusals lose and double no messages."""
+    sequences = [
+        Sequence(
+            kit.spark, kit.admin, kit.broker.endpoint, kit.folder / f"s{number}", f"3:{number}"
+        )
+        for number in range(1, sized(3, 8) + 1)
+    ]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(Sequence.go, sequences))
+    told = sum((each.figures for each in sequences), Counter())
+    traces = "\n".join(line for each in sequences for line in each.trace)
+    assert (told["lost"], told["doubled"]) == (0, 0), traces
+    assert told["power losses"] > len(sequences)
+    assert told["empty"] > 0
+    assert told["messages"] > 0
 
 
 # --- queues that come and go, absence, operators, what is seen ---

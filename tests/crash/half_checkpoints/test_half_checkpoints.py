@@ -1,4 +1,4 @@
-"""A few sequences of the ledger of half checkpoints, in their own process; also with a bug."""
+"""A few sequences of the ledger of half checkpoints with a bug; without: tests/spark."""
 
 import re
 import subprocess
@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.sizes import sized
-
 pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[3]
-SEQUENCES, SEED = sized(3, 8), 3
+SEQUENCES, SEED = 8, 3
 RUNS = 5
 
 
@@ -24,16 +22,6 @@ def figures(*more):
     told = dict(re.findall(r"([a-z][a-z ]+) (\d+)", ended.stdout.splitlines()[-1]))
     print(ended.stdout, ended.stderr)
     return ended.returncode, {name: int(count) for name, count in told.items()}
-
-
-def test_half_a_checkpoint_loses_and_doubles_nothing():
-    """S2, S9, S11, K1, K5: lost checkpoint files and refusals lose and double no messages."""
-    status, told = figures()
-    assert (status, told["lost"], told["doubled"], told["failed"]) == (0, 0, 0, 0)
-    assert told["sequences"] == SEQUENCES
-    assert told["power losses"] > SEQUENCES
-    assert told["empty"] > 0
-    assert told["messages"] > 0
 
 
 def test_the_ledger_finds_the_rule_missing():
