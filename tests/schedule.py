@@ -12,12 +12,6 @@ from xdist.scheduler import LoadFileScheduling
 
 # Files whose tests share a slow start of a server stay together, by their folder.
 SHARED = {
-    # Two halves, with a Spark of its own for each.
-    "Spark, sessions": (
-        "tests/spark/test_sessions.py",
-        "tests/spark/test_settle.py",
-        "tests/spark/test_source.py",
-    ),
     "Spark": ("tests/spark/",),
     "jobs": ("tests/e2e/",),
     # Before RabbitMQ, whose folder theirs are in.
@@ -46,6 +40,7 @@ APART = frozenset(
         "tests/e2e/test_pipeline.py",
         "tests/spark/test_clusters.py",
         "tests/spark/test_idle.py",
+        "tests/spark/test_readme.py",
         "tests/spark/test_secrets.py",
         "tests/wire/consuming/test_storms.py",
         "tests/wire/links/jetstream/test_cluster.py",
@@ -55,8 +50,7 @@ APART = frozenset(
 SLOWEST = (
     "Spark",
     "jobs",
-    "Spark, sessions",
-    "tests/crash/test_kill9.py",
+    "tests/crash/test_ledger.py",
     "RabbitMQ, links",
     "RabbitMQ",
     "tests/spark/test_clusters.py",
@@ -65,9 +59,8 @@ SLOWEST = (
     "tests/wire/links/jetstream/test_cluster.py",
     "tests/crash/links/test_end_to_end.py",
     "tests/crash/links/test_fire.py",
-    "tests/crash/test_ledger.py",
-    "tests/crash/half_checkpoints/test_half_checkpoints.py",
     "tests/crash/test_consuming_ledger.py",
+    "tests/spark/test_readme.py",
     "tests/spark/test_secrets.py",
     "tests/crash/network/test_spark.py",
     "tests/wire/consuming/test_storms.py",

@@ -42,6 +42,8 @@ def spark(tmp_path_factory):
     session = (
         builder.config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "1")
+        # The cache of a JVM with one compiler (tests/conftest.py) is too small for all tests.
+        .config("spark.driver.extraJavaOptions", "-XX:ReservedCodeCacheSize=192m")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")

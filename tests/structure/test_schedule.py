@@ -18,7 +18,7 @@ def test_what_is_named_is_there():
     [
         ("tests/unit/test_text.py::test_a[x::y]", "tests/unit/test_text.py"),
         ("tests/spark/test_sink.py::test_a", "Spark"),
-        ("tests/spark/test_source.py::test_a", "Spark, sessions"),
+        ("tests/spark/test_readme.py::test_a", "tests/spark/test_readme.py"),
         ("tests/spark/test_clusters.py::test_a", "tests/spark/test_clusters.py"),
         ("tests/unit/spark/test_task.py::test_a", "tests/unit/spark/test_task.py"),
         ("tests/wire/queues/test_queues.py::test_a[ackq]", "RabbitMQ"),
