@@ -336,26 +336,31 @@ def test_rejecting_without_a_dead_letter_queue(kit, fails):
     assert (queue.accepted, queue.dropped) == (5, 5)
 
 
-@pytest.mark.parametrize(
-    ("expression", "part"),
-    [
-        ("'reject' as outcome", "'outcome' is 'reject' for delivery tag 1; it takes accepted"),
-        ("cast(null as string) as outcome", "'outcome' is null for delivery tag 1"),
-        ("'failed' as outcome, -1 as delay", "'delay' is -1 for delivery tag 1"),
-        ("'failed' as outcome, 'soon' as delay", "'delay' is 'soon' for delivery tag 1"),
-        ("1 as outcome", "'outcome' is int; expected string"),
-    ],
-)
-def test_wrong_rows(settled, fails, expression, part):
+WRONG = {
+    "'reject' as outcome": "'outcome' is 'reject' for delivery tag 1; it takes accepted",
+    "cast(null as string) as outcome": "'outcome' is null for delivery tag 1",
+    "'failed' as outcome, -1 as delay": "'delay' is -1 for delivery tag 1",
+    "'failed' as outcome, 'soon' as delay": "'delay' is 'soon' for delivery tag 1",
+    "1 as outcome": "'outcome' is int; expected string",
+}
+
+
+def test_wrong_rows(settled, fails):
     """S6: an invalid row fails the query with tag, column and remedy."""
+    told = []
 
     def act(rows, batch_id):
-        if batch_id >= FIRST:
+        for expression in WRONG if batch_id >= FIRST else ():
             wrong = rows.selectExpr("delivery_tag", *expression.split(", "))
-            settle(wrong, endpoint=settled.broker.endpoint)
+            with pytest.raises(PySparkException) as caught:
+                settle(wrong, endpoint=settled.broker.endpoint)
+            told.append(str(caught.value))
+        if told:
+            raise caught.value
 
     text = fails(settled.each(settled.source("in"), "cp", act))
-    assert part in text
+    assert all(part in each for part, each in zip(WRONG.values(), told, strict=True)), told
+    assert WRONG["1 as outcome"] in text
     assert settled.depth("in") == (0, 10, 0)
 
 
