@@ -6,6 +6,7 @@ from contextlib import ExitStack, suppress
 import pyarrow as pa
 import pytest
 
+import ackq_broker
 from ackq import client
 from ackq.client import Admin
 from ackq.spark import settle
@@ -71,6 +72,14 @@ def edges(spark, brokers):
     yield made
     for admin in made.admins:
         clear(admin)
+
+
+@pytest.fixture
+def forks(tmp_path):
+    """Two brokers of the test's own, which start sooner, without Spark."""
+    with ExitStack() as stack:
+        both = [ackq_broker.embedded(tmp_path / name / "data") for name in "ab"]
+        yield Edges(None, [stack.enter_context(each) for each in both])
 
 
 @pytest.fixture
@@ -196,9 +205,9 @@ class DiedError(Exception):
 
 
 @pytest.mark.parametrize("step", range(6))
-def test_a_write_is_finished_after_any_step(edges, monkeypatch, step):
+def test_a_write_is_finished_after_any_step(forks, monkeypatch, step):
     """K14: the driver ends and an edge is killed; another run, with other rows, goes on."""
-    given = {"endpoint": edges.endpoint, "queue": "out"}
+    given = {"endpoint": forks.endpoint, "queue": "out"}
     options = parse.sink(given, Use.SINK)
 
     def rows(*counts):
@@ -212,15 +221,14 @@ def test_a_write_is_finished_after_any_step(edges, monkeypatch, step):
     def counted(call):
         def counting(broker, **fields):
             if len(calls) == step:
-                edges.brokers[A if step % 2 else B].kill()
+                forks.brokers[A if step % 2 else B].kill()
                 raise DiedError
             calls.append(broker.endpoint)
             return call(broker, **fields)
 
         return counting
 
-    query = f"query {step}"
-    first = WriterBatch(query, 0, "run 1")
+    first = WriterBatch("query", 0, "run 1")
     staged = stage.stage(options, first, "task", rows(2, 6))
     monkeypatch.setattr(edges_module, "_each", lambda names, one: [one(each) for each in names])
     both = {name: getattr(client, name) for name in ("prepare_batch", "commit_batch")}
@@ -231,12 +239,12 @@ def test_a_write_is_finished_after_any_step(edges, monkeypatch, step):
         stage.commit(options, first, {name: [each] for name, each in staged.items()})
     for name, call in both.items():
         monkeypatch.setattr(client, name, call)
-    for broker in edges.brokers:
+    for broker in forks.brokers:
         broker.restart()
-    second = WriterBatch(query, 0, "run 2")
+    second = WriterBatch("query", 0, "run 2")
     staged = stage.stage(options, second, "task", rows(3, 5))
     stage.commit(options, second, {name: [each] for name, each in staged.items()})
-    counts = tuple(len(found) for found in edges.bodies())
+    counts = tuple(len(found) for found in forks.bodies())
     # Looks, prepare, commit, finish: from the commit on the first run's stages are the batch.
     assert sorted(counts) == ([2, 6] if step >= 4 else [3, 5])
-    assert [admin.queue("out").staged for admin in edges.admins] == [0, 0]
+    assert [admin.queue("out").staged for admin in forks.admins] == [0, 0]
