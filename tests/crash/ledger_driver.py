@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 from ackq.client import Admin
 from ackq.spark import configure
 from ackq.spark.engine import SAYS_START
+from tests import prefork
 from tests.crash import local_spark, points, standing
 
 COLUMNS = ["body", "message_id", "delivery_tag", "redelivered", "delivery_count"]
@@ -173,6 +174,8 @@ def left(endpoint):
 def main():
     """Runs the two queries."""
     args = arguments()
+    if args.drain:
+        prefork.use_python()  # while it drains no worker is killed
     spark = start_spark(args)
     hops = [Hop(spark, args, queue) for queue in QUEUES]
     if not args.drain:
