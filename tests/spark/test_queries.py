@@ -145,19 +145,17 @@ def test_union_of_a_source_with_itself(kit):
 # --- shuffles and state ---
 
 
-@pytest.mark.parametrize("replayed", [False, True])
-def test_sink_behind_a_shuffle(kit, replayed):
+def test_sink_behind_a_shuffle(kit):
     """K3: rows that change partitions are written once, also when their batch is run again."""
     kit.declare("in", "out")
     publish(kit.broker.endpoint, "in", IDS)
     rows = kit.source("in", CARRIED, minPartitions=2).repartition(3, "message_id")
     query = kit.sink(rows, "cp", queue="out")
-    kit.run(query)
-    if replayed:
-        kit.forget("cp", "commits", 1)
+    for _ in range(2):
         kit.run(query)
-    assert counted(kit.admin, "out") == once(IDS)
-    assert (kit.depth("in"), kit.depth("out")) == ((0, 0, 0), (10, 0, 0))
+        assert counted(kit.admin, "out") == once(IDS)
+        assert (kit.depth("in"), kit.depth("out")) == ((0, 0, 0), (10, 0, 0))
+        kit.forget("cp", "commits", 1)
 
 
 def test_messages_published_twice_are_dropped(kit):
