@@ -1,10 +1,12 @@
 """A RabbitMQ queue, a queue of the edge, and links between them as processes."""
 
 import json
+import re
 import signal
 import tempfile
 import uuid
 from functools import partial
+from pathlib import Path
 
 import pika
 import pytest
@@ -184,9 +186,14 @@ class LinkProcess:
         self._process.send_signal(signal.SIGCONT)
 
     def stop(self):
-        """Stops the process by SIGTERM; returns its exit status."""
+        """Stops the process by SIGTERM, which it handles once it has started; its exit status."""
+        eventually("the link's start", lambda: self.ended is not None or self._handles_sigterm())
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(WAIT_S)
+
+    def _handles_sigterm(self):
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(re.search(r"^SigCgt:\s(\w+)", status, re.MULTILINE)[1], 16) >> 14 & 1
 
     @property
     def pid(self):
