@@ -122,7 +122,7 @@ class Log:
         assert self._unsynced is None, "a group is written only after the previous one was synced"
         at = self.position
         group = encode_group(at, self._header.salt, records)
-        self._disk.write(self._fd, group.buffers, at.offset)
+        self._disk.write_group(self._fd, group.buffers, at.offset)
         core = sum(kind == CORE for kind, _ in records)
         self.closed = not records
         self._unsynced = Position(

@@ -1,11 +1,16 @@
 """The real disk: short writes, and new files in a process without free descriptors."""
 
+import ctypes
 import errno
 import os
+from contextlib import nullcontext
+from itertools import pairwise
 
 import pytest
 
+from ackq import limits
 from ackq_broker.journal.files import disk as disks
+from ackq_broker.journal.files import writeback
 from ackq_broker.journal.files.directory import numbers
 from ackq_broker.journal.files.disk import Disk
 from ackq_broker.journal.read.blocks import Blocks
@@ -92,3 +97,42 @@ def test_a_disk_that_takes_nothing_is_an_error(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="wrote no bytes"):
         disk.write(fd, [b"a"], 0)
     os.close(fd)
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_groups_go_by_pieces(tmp_path, monkeypatch, sync):
+    """P8: while a piece is taken, those before it go to the disk, if the disk is synced at all."""
+    sizes, begun = [], []
+
+    class Noting(Disk):
+        def write(self, fd, buffers, offset):
+            sizes.append(sum(map(len, buffers)))
+            super().write(fd, buffers, offset)
+
+    monkeypatch.setattr(disks, "start_writeback", lambda _, *part: begun.append(part))
+    disk = Noting(sync=sync)
+    fd = disk.create(tmp_path / "file")
+    buffers = [os.urandom(size) for size in (3, 5 * limits.MIB // 2, 0, 4, limits.MIB // 2)]
+    disk.write_group(fd, buffers, 10)
+    os.close(fd)
+    assert (tmp_path / "file").read_bytes() == bytes(10) + b"".join(buffers)
+    assert sizes == [limits.MIB, limits.MIB, limits.MIB, 7]
+    ends = [10 + index * limits.MIB for index in range(4)]
+    assert begun == (list(pairwise(ends)) if sync else [])
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.ENOSYS, None])
+def test_errors_of_an_early_write(monkeypatch, error):
+    """Q7: an error of the disk is raised at once; a system that cannot begin early is none."""
+    asked = []
+
+    def begin(_, *part):
+        asked.append(part)
+        ctypes.set_errno(error or 0)
+        return -1 if error else 0
+
+    monkeypatch.setattr(writeback, "_sync_file_range", begin)
+    lost = error in {errno.EIO, errno.ENOSPC}
+    with pytest.raises(OSError, match=os.strerror(error)) if lost else nullcontext():
+        writeback.start_writeback(0, 5000, 20_000)
+    assert asked == [(4096, 12_288, 2)]  # whole pages
