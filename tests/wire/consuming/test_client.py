@@ -358,9 +358,9 @@ def test_prefetch_in_bytes(running, orders):
     """C8: at `prefetch_bytes` unacked bytes deliveries stop; a settlement resumes them."""
     with Publisher(running.endpoint, routing_key=orders) as out:
         for _ in range(8):
-            out.publish(b"x" * 300_000)
+            out.publish(b"x" * 600_000)
     with Channel(running.endpoint) as channel:
-        consumer = channel.consume(orders, mode="client", prefetch_bytes=700_000)
+        consumer = channel.consume(orders, mode="client", prefetch_bytes=1_400_000)
         held = [consumer.receive(SOON_S) for _ in range(3)]
         assert Admin(running.endpoint).queue(orders).unacked == 3
         assert channel.get(orders, no_ack=True)  # answered after the deliveries to the consumer

@@ -40,7 +40,7 @@ Response = frame.Frame[pb.ConsumeHeader]
 # Maximum deliveries decided ahead of the wire: enough to cover a sync. Messages that become ready
 # in the meantime are delivered by one decision and leave as one frame.
 _DELIVERIES_AHEAD: Final = 4
-_BYTES_AHEAD: Final = 4 * limits.FRAME_TARGET_BYTES
+_BYTES_AHEAD: Final = 2 * limits.FRAME_TARGET_BYTES
 # A delivery of cached blocks up to this size is built on the event loop: a thread costs more.
 _SMALL_BYTES: Final = 64 * limits.KIB
 _FEW_PIECES: Final = 64

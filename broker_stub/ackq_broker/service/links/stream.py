@@ -48,7 +48,7 @@ Request = frame.Frame[pb.LinkHeader]
 
 # Above this size, validating a frame takes more than half a millisecond. Handing it to a thread
 # costs a tenth of that on an idle machine, and a time slice on a busy one.
-_THREAD_BYTES: Final = 2 * limits.FRAME_TARGET_BYTES
+_THREAD_BYTES: Final = limits.FRAME_TARGET_BYTES
 # Minimum interval between decisions on permits (L12), and maximum wait for a new record before the
 # next check: a proof arrives without a record.
 _PERMIT_S: Final = 0.05

@@ -50,7 +50,7 @@ _THREAD_BYTES: Final = 64 * limits.KIB
 # integer.
 _LARGEST_NUMBER: Final = 1 << 62
 # Bytes of returns, which hold messages, that a client may leave unread.
-_RETURNED_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
+_RETURNED_BYTES: Final = 2 * limits.FRAME_TARGET_BYTES
 # Time for requests that arrived together on one stream, before the other streams have a turn.
 _TURN_S: Final = 0.005
 

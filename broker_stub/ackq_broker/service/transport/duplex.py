@@ -39,7 +39,7 @@ class BrokerStream(ABC, Generic[Q, A, W]):
     KIND: ClassVar[str]  # the kind of stream, as operators see it
     AGAIN: ClassVar[str]  # the client's action when the broker is back
     BRINGS: ClassVar[bool] = True  # whether it brings messages: not read while memory is short
-    REQUESTS_BYTES: ClassVar[int] = 4 * limits.FRAME_TARGET_BYTES
+    REQUESTS_BYTES: ClassVar[int] = 2 * limits.FRAME_TARGET_BYTES
 
     def __init__(self, engine: Engine, read: Read[Q], write: Write[W]) -> None:
         self._engine = engine

@@ -100,7 +100,7 @@ class Publisher(ConfirmingPublisher, WithBlock):
         routing_key: str | None = None,
         queue: str | None = None,
     ) -> Future[int]:
-        """Publishes the rows of an Arrow batch in order, in frames of about 1 MiB or less.
+        """Publishes the rows of an Arrow batch in order, in frames of about 2 MiB or less.
 
         Waits while the window is full.
 

@@ -42,7 +42,7 @@ class Stage(NamedTuple):
 
 
 class StageWriter:
-    """Uploads the rows of one stage in frames of about 1 MiB; used by one thread.
+    """Uploads the rows of one stage in frames of about 2 MiB; used by one thread.
 
     The stream is never resumed: after a disconnect the broker drops the stage, and the task runs
     again under a new one.

@@ -132,7 +132,7 @@ class Session:
                 the query, run and batch that read it.
             stage_id: 16 random bytes for each attempt of a task.
             label: Partition and attempt, for operators.
-            groups: One request for each inner iterable, of about 1 MiB; see
+            groups: One request for each inner iterable, of about 2 MiB; see
                 `ackq.client.outcome_group`. The last outcome of a repeated tag counts.
             discard: REJECTED may lose messages of a queue without a dead-letter queue.
 

@@ -128,7 +128,7 @@ def check(options: SettleOptions, schema: StructType) -> list[str]:
 def frames(
     options: SettleOptions, names: list[str], rows: Iterable[pa.RecordBatch]
 ) -> Iterator[list[pb.OutcomeGroup]]:
-    """The outcomes of rows, in frames of about 1 MiB.
+    """The outcomes of rows, in frames of about 2 MiB.
 
     Args:
         options: The write's options, which hold for every row.

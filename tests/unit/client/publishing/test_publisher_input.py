@@ -17,8 +17,8 @@ FAR_WEST = timezone(timedelta(hours=-14))
 
 
 def test_frame_stays_within_its_target(broker):
-    """Single publishes are sent in frames of about 1 MiB."""
-    body = b"x" * 300_000
+    """Single publishes are sent in frames of about 2 MiB."""
+    body = b"x" * 600_000
     with publisher(broker, linger_ms=LINGER_MS) as out:
         for _ in range(12):
             out.publish(body)
