@@ -22,7 +22,7 @@ _log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _IOV_MAX: Final = os.sysconf("SC_IOV_MAX")
-# Larger pieces cost several times the CPU where the page cache gets new memory for them.
+# Pieces of 4 MiB and more took several times the CPU where the page cache got new memory for them.
 _PIECE_BYTES: Final = limits.MIB
 # The process, or the machine, has no descriptor left. Nothing was opened, and nothing is lost.
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)

@@ -132,7 +132,8 @@ def test_errors_of_an_early_write(monkeypatch, error):
         return -1 if error else 0
 
     monkeypatch.setattr(writeback, "_sync_file_range", begin)
+    page = writeback._PAGE_BYTES
     lost = error in {errno.EIO, errno.ENOSPC}
     with pytest.raises(OSError, match=os.strerror(error)) if lost else nullcontext():
-        writeback.start_writeback(0, 5000, 20_000)
-    assert asked == [(4096, 12_288, 2)]  # whole pages
+        writeback.start_writeback(0, page + 5, 4 * page + 7)
+    assert asked == [(page, 3 * page, 2)]  # whole pages

@@ -136,11 +136,11 @@ def test_last_row_of_a_tag_counts():
 
 def test_frames_are_bounded():
     """I6: a frame has about 2 MiB of rows, however large Spark's batches are."""
-    rows = 300_000
+    rows = 600_000
     options = SettleOptions((BROKER,), outcome="rejected")
     made = frames(options, batch(range(1, rows + 1)), batch(range(rows + 1, rows + 6)))
     assert sum(len(group.tags) for frame in made for group in frame) == rows + 5
-    assert len(made) > 3
+    assert len(made) > 5
     assert max(group.ByteSize() for frame in made for group in frame) < limits.FRAME_TARGET_BYTES
 
 
