@@ -203,5 +203,6 @@ def test_a_missing_queue_is_told_in_one_line(run_next: RunNext, tmp_path: Path):
             *("--table", tmp_path / "table", "--checkpoint", tmp_path / "checkpoint"),
         )
     assert status == 1
-    told, _ = error.splitlines()
+    told, files = error.splitlines()
     assert told.startswith("error: There is no queue 'nowhere'")
+    assert files.startswith("The run's files, with Spark's log: ")

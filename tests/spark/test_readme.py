@@ -68,7 +68,9 @@ def run(function, name, *bodies):
 
 
 run(decode, "decode", b'{"id": 1, "amount": 2.5}', b"no JSON")
-print("decode:", admin.queue("refused").ready, "refused", admin.queue("decode").ready, "left")
+refused = spark.read.format("ackq").options(endpoint=endpoint, queue="refused").load().collect()
+told = [(bytes(row.body), row.headers["ackq-dead-reason"]) for row in refused]
+print("decode:", len(told), "refused", told[-1], admin.queue("decode").ready, "left")
 run(late, "late", b"x")
 print("late:", admin.queue("late").delayed, "delayed")
 publish("orders", b"z")
@@ -79,7 +81,7 @@ print("sql:", admin.queue("invoices").ready, "written", sorted(map(str, map(tupl
 EXPECTED = [
     "1",
     "sort: 1 good 1 refused",
-    "decode: 2 refused 0 left",
+    "decode: 2 refused (b'no JSON', 'no id') 0 left",
     "late: 1 delayed",
     "sql: 3 written [\"('1', 1)\", \"('id-1', 1)\", '(None, 1)']",
 ]
