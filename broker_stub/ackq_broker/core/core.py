@@ -7,6 +7,7 @@ or over a snapshot.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, KeysView
+from itertools import chain
 
 from ackq_broker.core import commands
 from ackq_broker.core.commands import (
@@ -118,6 +119,19 @@ class Core:
         if router is None:
             return len(routes.keys)
         return match(router, routes.keys, start, most_steps)
+
+    def uncaptured(self, exchange: str, routes: Routes) -> list[int]:
+        """The queues that a block goes to by its known routes and the open cut has not captured."""
+        router = router_of(self._state, exchange)
+        if router is None or self._cut is None or not self._cut.open:
+            return []
+        found = router.grouped(routes.keys).groups if router.keyed else [router.groups("")]
+        return self._cut.untouched(chain.from_iterable(chain.from_iterable(filter(None, found))))
+
+    def capture(self, queue_ids: Iterable[int]) -> None:
+        """Captures queues for the open cut, if one is open, ahead of the record that needs it."""
+        if self._cut is not None and self._cut.open:
+            self._cut.capture(queue_ids)
 
     def pin(self, pieces: Iterable[Piece]) -> None:
         """Pins the blocks of pieces: they can be read until `unpin`, whatever is removed."""

@@ -25,7 +25,7 @@ from ackq_broker.engine.block_cache import BlockCache
 from ackq_broker.engine.clock import BrokerClock
 from ackq_broker.engine.events import dead_letters_line, event
 from ackq_broker.engine.in_flight import InFlight
-from ackq_broker.engine.snapshot import Snapshots
+from ackq_broker.engine.snapshot import Pacing, Snapshots
 from ackq_broker.engine.sync_gate import SyncGate
 from ackq_broker.journal import Bulk, Entry, Journal
 
@@ -39,6 +39,8 @@ _TRANSIENT_POLL_S: Final = 0.01
 # A slice takes a millisecond or two; the slices suffice for a block whose keys take the most steps.
 _SLICE_STEPS: Final = 2_000
 _MANY_ROUTES: Final = 200
+# To capture a queue for a snapshot takes some 40 us.
+_CAPTURED_QUEUES: Final = 50
 _MATCH_SLICES: Final = limits.FRAME_TARGET_ROWS * limits.MAX_TOPIC_STEPS // _SLICE_STEPS
 # The commands that a full disk refuses; all others drain it and are served from the reserve.
 _FILLS_THE_DISK: Final = (
@@ -110,7 +112,10 @@ class Engine:
         # Publishers with messages of a transaction that are only in memory (P13).
         self.buffering: set[bytes] = set()
         self.alarms = Alarms(disk_alarm, in_flight)
-        self.snapshots = Snapshots(core, journal, clock, self.or_fail, self.run)
+        self._pacing = Pacing(lambda: asyncio.get_running_loop().time())
+        self.snapshots = Snapshots(
+            core, journal, clock, self.or_fail, self.run, self._pacing.pause_s
+        )
         self._matching = asyncio.Lock()
         self._put_off: list[Callable[[], object]] = []
         self._pool = ThreadPoolExecutor(_WORKERS, "ackq-worker")
@@ -138,6 +143,7 @@ class Engine:
             raise ClosedError(f"The broker failed, and handles no more requests: {self.failure}")
         if self._put_off:
             self.catch_up()
+        self._pacing.decisions += 1
         decision = self._decision(command)
         if decision.records:
             try:
@@ -244,14 +250,26 @@ class Engine:
             # The journal keeps order: no block is freed before the records that end it are synced.
             self.journal.free_blocks(dead)
 
-    async def match(self, exchange: str, routes: commands.Routes) -> None:
-        """Matches the topics of a block ahead of its decision, in slices between other work (I6).
+    async def ready(self, exchange: str, routes: commands.Routes) -> None:
+        """Matches topics and captures queues ahead of a block's decision, in slices (I6).
+
+        Queues are captured for a snapshot that is being encoded. The decision does the rest.
+        """
+        await self._match(exchange, routes)
+        queue_ids = self.core.uncaptured(exchange, routes)
+        for start in range(0, len(queue_ids), _CAPTURED_QUEUES):
+            self.core.capture(queue_ids[start : start + _CAPTURED_QUEUES])
+            await asyncio.sleep(self._pacing.pause_s())
+        if len(routes.keys) > _MANY_ROUTES:  # its decision takes long, too
+            await asyncio.sleep(self._pacing.pause_s())
+            self._pacing.long += 1
+
+    async def _match(self, exchange: str, routes: commands.Routes) -> None:
+        """Matches the topics of a block ahead of its decision.
 
         All streams together match one slice in each turn of the event loop, apart from the first
         slice of a block. Topics that are not matched by then are matched in the decision.
         """
-        if len(routes.keys) > _MANY_ROUTES:
-            await asyncio.sleep(0)  # their decision takes long, too
         start = matched = 0
         for _ in range(_MATCH_SLICES):
             matched = self.core.match(exchange, routes, matched, _SLICE_STEPS)

@@ -8,7 +8,8 @@ The core's cut is encoded on the event loop, a slice at a time. A thread would g
 encoding holds the interpreter's lock in any thread, and would need locks around all state. Work
 that needs no such lock, checksum and disk, is done in the journal's thread.
 
-Invariants: the loop is not blocked for much longer than a slice; the clock of a broker that starts
+Invariants: the loop is not blocked for much longer than a slice, and is free for others between
+two; the clock of a broker that starts
 from a snapshot begins no earlier than its time (Q8).
 """
 
@@ -40,6 +41,10 @@ T = TypeVar("T")
 _TIME: Final = struct.Struct("<Q")
 # How long the loop may be blocked at once: a small state is encoded in the first slice.
 _SLICE_S: Final = 0.003
+# The pause between two slices is as long as a lone publish takes from its arrival to its answer. A
+# client that waits for each answer decides far more often than `_LATELY_S`.
+_PAUSE_S: Final = 0.001
+_LATELY_S: Final = 0.1
 _CHUNK_BYTES: Final = limits.MIB
 
 
@@ -56,6 +61,37 @@ def unpack_state(data: bytes) -> tuple[Core, int]:
     """
     (now_us,) = _TIME.unpack_from(data)
     return Core.restore(data[_TIME.size :]), now_us
+
+
+class Pacing:
+    """Pauses between the slices of long work, in which short requests pass (I6).
+
+    A short request takes several turns of the event loop: its arrival, its decision, the end of its
+    sync, its answer. If each turn ran a slice, the request would wait for several slices. Without
+    short requests there are no pauses.
+
+    Args:
+        clock: Monotonic seconds.
+
+    Attributes:
+        decisions: The number of all decisions.
+        long: The number of decisions that were long work.
+    """
+
+    __slots__ = ("_clock", "_short", "_until_s", "decisions", "long")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.decisions = self.long = 0
+        self._short = 0
+        self._until_s = 0.0
+
+    def pause_s(self) -> float:
+        """Seconds until the next slice of long work; 0 if no short decision was made lately."""
+        short = self.decisions - self.long
+        if short != self._short:
+            self._short, self._until_s = short, self._clock() + _LATELY_S
+        return _PAUSE_S if self._clock() < self._until_s else 0.0
 
 
 class _Chunks:
@@ -119,6 +155,7 @@ class Snapshots:
         clock: The broker's clock.
         or_fail: Wraps callbacks of the event loop (`Engine.or_fail`).
         run: Runs blocking work in a thread (`Engine.run`).
+        pause_s: Seconds between two slices (`Pacing.pause_s`).
     """
 
     def __init__(
@@ -128,11 +165,13 @@ class Snapshots:
         clock: BrokerClock,
         or_fail: Callable[[Callable[[], object]], Callable[[], None]],
         run: Callable[[Callable[[], Any]], Awaitable[Any]],
+        pause_s: Callable[[], float],
     ) -> None:
         self._core = core
         self._journal = journal
         self._clock = clock
         self._run = run
+        self._pause_s = pause_s
         self._step = or_fail(self._next_slice)
         self._encoding: _Encoding | None = None
         self._written: Future[Any] = Future()
@@ -189,7 +228,7 @@ class Snapshots:
     def _next_slice(self) -> None:
         self._encode(_SLICE_S)
         if self._encoding is not None:
-            asyncio.get_running_loop().call_soon(self._step)
+            asyncio.get_running_loop().call_later(self._pause_s(), self._step)
 
     def _encode(self, seconds: float) -> None:
         """Encodes for a time slice; abandons a snapshot whose writing has already ended."""

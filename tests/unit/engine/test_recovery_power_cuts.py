@@ -179,6 +179,7 @@ def test_what_was_answered_outlives_a_power_cut(monkeypatch, tmp_path, snapshots
     if snapshots:
         monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BYTES", 1)
         monkeypatch.setattr(snapshot, "_SLICE_S", 0)
+        monkeypatch.setattr(snapshot, "_PAUSE_S", 0)
     disk = SlowDisk()
     asyncio.run(live(monkeypatch, tmp_path / "life", disk))
     notes = [change[1] for change in disk.changes if change[0] == "note"]

@@ -2,7 +2,9 @@
 
 import asyncio
 import errno
+import time
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
@@ -10,7 +12,7 @@ from ackq.errors import ClosedError
 from ackq_broker.core import commands, views
 from ackq_broker.core.core import Core
 from ackq_broker.engine import recovery, snapshot
-from ackq_broker.engine.snapshot import Snapshots, unpack_state
+from ackq_broker.engine.snapshot import Pacing, Snapshots, unpack_state
 from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.journal.files.directory import snapshot_name
 from ackq_broker.journal.read import snapshot as snapshots
@@ -21,8 +23,9 @@ QUEUES = 300
 
 @pytest.fixture
 def one_piece_a_turn(monkeypatch):
-    """Makes each slice as short as possible."""
+    """Makes each slice as short as possible, and the next one follow in the next turn."""
     monkeypatch.setattr(snapshot, "_SLICE_S", 0)
+    monkeypatch.setattr(snapshot, "_PAUSE_S", 0)
 
 
 @asynccontextmanager
@@ -76,6 +79,27 @@ async def test_a_state_of_one_slice_is_written_at_once(monkeypatch):
 
 
 @pytest.mark.usefixtures("one_piece_a_turn")
+async def test_queues_of_a_frame_are_captured_in_slices(tmp_path):
+    """I6: a frame to many queues does not capture all of them in its decision."""
+    async with started(tmp_path) as engine:
+        expected, sequence = engine.core.snapshot(), engine.core.sequence
+        routes = commands.Routes(tuple(f"q{number}" for number in range(QUEUES)))
+        written, left = engine.snapshots.write(), []
+        ready = asyncio.create_task(engine.ready("", routes))
+        while not ready.done():
+            left.append(len(engine.core.uncaptured("", routes)))
+            await asyncio.sleep(0)
+        assert engine.core.uncaptured("", routes) == []
+        assert max(a - b for a, b in pairwise(left)) < QUEUES / 2
+        assert not written.done()
+        for name in routes.keys:
+            engine.decide(commands.DeleteQueue(name))
+        await asyncio.wrap_future(written)
+        assert stored(tmp_path, sequence)[0] == expected
+        assert engine.core.uncaptured("", routes) == []
+
+
+@pytest.mark.usefixtures("one_piece_a_turn")
 async def test_a_second_snapshot_finishes_the_first(tmp_path):
     """I2: a shutdown, for example, may begin while a snapshot is made."""
     async with started(tmp_path) as engine:
@@ -114,7 +138,8 @@ async def test_the_loop_gives_up_what_could_not_be_written():
     engine = HeldEngine()
     written = engine.snapshots.write()
     written.set_exception(OSError(errno.ENOSPC, "No space left on device"))
-    await asyncio.sleep(0)
+    for _ in range(2):
+        await asyncio.sleep(0)
     engine.core.cut()
 
 
@@ -139,4 +164,43 @@ def test_a_time_before_the_state():
 def test_nothing_to_abandon():
     """I2: a broker may fail when no snapshot is being made."""
     held = HeldEngine()
-    Snapshots(Core(), held.journal, held.clock, lambda work: work, held.run).abandon()
+    pause_s = Pacing(time.monotonic).pause_s
+    Snapshots(Core(), held.journal, held.clock, lambda work: work, held.run, pause_s).abandon()
+
+
+class Clock:
+    """Seconds that the test sets."""
+
+    now_s = 50.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_long_work_does_not_pause_for_itself(clock):
+    """I6: without others' decisions a slice follows the one before at once."""
+    paced = Pacing(clock)
+    for _ in range(3):
+        assert paced.pause_s() == 0
+        paced.decisions += 1
+        paced.long += 1
+
+
+def test_long_work_pauses_while_others_decide(clock):
+    """I6: from a short decision on, until none has come for a while."""
+    paced = Pacing(clock)
+    paced.decisions += 1
+    assert paced.pause_s() == snapshot._PAUSE_S
+    clock.now_s += snapshot._LATELY_S * 0.9
+    assert paced.pause_s() == snapshot._PAUSE_S
+    paced.decisions += 1
+    assert paced.pause_s() == snapshot._PAUSE_S
+    clock.now_s += snapshot._LATELY_S * 0.9
+    assert paced.pause_s() == snapshot._PAUSE_S
+    clock.now_s += snapshot._LATELY_S * 0.2
+    assert paced.pause_s() == 0

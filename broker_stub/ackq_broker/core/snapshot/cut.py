@@ -10,7 +10,7 @@ items that a later record adds are not in them. One thread does all of it, and n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -39,6 +39,10 @@ class _Captures:
         self._untouched = items
         self._captured: deque[object] = deque()
         self._capture = capture
+
+    def __contains__(self, key: object) -> bool:
+        """Whether an item is still untouched."""
+        return key in self._untouched
 
     def capture(self, key: Any) -> None:
         """Captures an item unless that is done; call it before the item changes."""
@@ -100,11 +104,12 @@ class Cut:
         self._image = image.head_image(state)
         self._tables = {name: getattr(state, name) for name in _IMAGES}
         self._guards = {}
+        self._captures = {}
         for name, capture in _IMAGES.items():
             items = self._tables[name]
             # In reverse order, as items are taken from the end.
             now = dict(sorted(items.items(), reverse=True)) if ordered else dict(items)
-            captures = _Captures(now, capture)
+            captures = self._captures[name] = _Captures(now, capture)
             self._guards[name] = _Guard(items, captures)
             self._image[name] = captures.listed()
 
@@ -115,6 +120,16 @@ class Cut:
             yield from pieces(self._image)
         finally:
             self.close()
+
+    def untouched(self, queue_ids: Iterable[int]) -> list[int]:
+        """The queues, among these, that the next record to access them would have to capture."""
+        queues = self._captures["queues"]
+        return [queue_id for queue_id in dict.fromkeys(queue_ids) if queue_id in queues]
+
+    def capture(self, queue_ids: Iterable[int]) -> None:
+        """Captures queues ahead of a record, which then takes less time."""
+        for queue_id in queue_ids:
+            self._captures["queues"].capture(queue_id)
 
     def close(self) -> None:
         """Ends the cut: records no longer need `guarding`."""

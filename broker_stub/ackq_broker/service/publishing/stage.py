@@ -111,7 +111,7 @@ class StageStream(BrokerStream[Request, int, pb.StageResponse]):
             if len(self._responses) > UNREAD_ANSWERS:
                 await self._responses.drained()  # backpressure: it leaves answers unread (I6)
             await self._engine.wait_writable()
-            await self._engine.match(exchange, part.routes)
+            await self._engine.ready(exchange, part.routes)
             self._store_part(request.header.data, part)
 
     def _store_part(self, data: pb.StageData, part: ingest.PreparedPart) -> None:

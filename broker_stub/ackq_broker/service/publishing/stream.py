@@ -224,7 +224,7 @@ class PublisherStream(BrokerStream[Request, A, Response]):
 
     async def _ready(self, exchange: str, part: ingest.PreparedPart) -> bool:
         """Waits until a part can be decided in one step; False if fenced, as for `_prepare`."""
-        await self._engine.match(exchange, part.routes)
+        await self._engine.ready(exchange, part.routes)
         return self._fence is None
 
     def _return(
