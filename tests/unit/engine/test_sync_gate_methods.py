@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
 from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2
@@ -42,8 +43,7 @@ DURABLE = commands.QueueProperties(durable=True)
 PUBLISHER, TOKEN, STAGED, SEALED, OUTCOMES = (each * 16 for each in (b"p", b"t", b"o", b"e", b"u"))
 BYSTANDER = b"y" * 16
 INCARNATION = "1" * 32
-OWNER = sessions_pb2.LeaseOwner(session="s")
-STAGED_BATCH = publishing_pb2.BatchKey(writer="w")
+OWNER = {"session": "s"}
 # The end of a call: its stream ends with status OK, or the call with a status of an error.
 END, ERROR = "end", "error"
 # An answer that depends on no record, and leaves at once.
@@ -51,7 +51,7 @@ OPENED = "opened at once"
 
 
 class Step(NamedTuple):
-    """A request and the answer it must get; the request None is a half-close."""
+    """The fields of a request and the answer it must get; a request None is a half-close."""
 
     request: Any
     answer: str = "answer"
@@ -122,19 +122,9 @@ class Broker:
         publish_messages(self.engine, 1, b"a", b"b", b"c", publisher=b"0" * 16)
 
     def _lease(self):
-        self.leased = self.engine.decide(
-            commands.Advance(
-                session="s",
-                incarnation="",
-                holder=commands.HolderInfo(TOKEN),
-                queues=("q",),
-                start_tag=0,
-                max_messages=2,
-                open_and_lease=True,
-                new_incarnation=INCARNATION,
-            )
-        ).reply
-        assert self.leased.end_tag == 2
+        opening = commands.Advance("s", "", commands.HolderInfo(TOKEN), ("q",), 0, max_messages=2)
+        opening = replace(opening, open_and_lease=True, new_incarnation=INCARNATION)
+        assert self.engine.decide(opening).reply.end_tag == 2
         owner = commands.LeaseOwner("s", "", "", 0)
         self.engine.decide(commands.StageOutcomes(OUTCOMES, owner, "", False, ()))
 
@@ -165,11 +155,14 @@ class Call:
         self.answers, self.early = [], []
         self._task = None
 
-    def send(self, data):
-        """Sends a request as bytes; None half-closes."""
+    def send(self, request):
+        """Sends a request of fields, or of bytes; None half-closes."""
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
-        self._requests.put_nowait(aio.EOF if data is None else data)
+        if isinstance(request, dict):
+            made = GetMessageClass(self._method.input_type)(**request)
+            request = made.SerializeToString()
+        self._requests.put_nowait(aio.EOF if request is None else request)
 
     async def cancel(self):
         self._task.cancel()
@@ -225,133 +218,131 @@ def _kind(response):
 
 
 def advance(**fields):
-    fields = {"incarnation": INCARNATION, "max_messages": 1, **fields}
-    return sessions_pb2.AdvanceRequest(
-        session="s", holder=sessions_pb2.Holder(token=TOKEN), queues=["q"], **fields
-    )
+    fields = {"max_messages": 1, "holder": {"token": TOKEN}, "queues": ["q"], **fields}
+    return {**SESSION, **fields}
 
 
-def hold():
-    return sessions_pb2.HoldRequest(session="s", incarnation=INCARNATION, epoch=1, token=TOKEN)
-
-
-def publish(block=b"", **kind):
-    header = publishing_pb2.PublishHeader(lowest_unanswered=1, **kind)
-    return publishing_pb2.PublishRequest(header=header, block=block)
+def framed(block=b"", **kind):
+    return {"header": kind, "block": block}
 
 
 def data(number, routing_key="q2", **fields):
-    return publish(
-        encoded(body=[b"x"], routing_key=routing_key),
-        data=publishing_pb2.PublishData(first_number=number, rows=1, **fields),
-    )
+    block = encoded(body=[b"x"], routing_key=routing_key)
+    sent = {"first_number": number, "rows": 1, **fields}
+    return framed(block, data=sent, lowest_unanswered=1)
 
 
 def opening(mode):
-    return publish(open=publishing_pb2.PublishOpen(publisher_id=PUBLISHER, mode=mode))
+    return framed(open={"publisher_id": PUBLISHER, "mode": mode}, lowest_unanswered=1)
 
 
-def transaction(messages):
-    return publishing_pb2.PublishTransaction(transaction_id=bytes(16), messages=messages)
-
-
-def stage(block=b"", **kind):
-    header = publishing_pb2.StageHeader(**kind)
-    return publishing_pb2.StageRequest(header=header, block=block)
-
-
-def link(block=b"", **kind):
-    return links_pb2.LinkRequest(header=links_pb2.LinkHeader(**kind), block=block)
-
-
-def report(published):
-    fields = {"link": "out", "queue": "q", "target": "there", "published": published}
-    return links_pb2.ReportOutboundRequest(report=links_pb2.OutboundReport(**fields))
+def transaction(**end):
+    ((kind, messages),) = end.items()
+    named = {"transaction_id": bytes(16), "messages": messages}
+    return framed(lowest_unanswered=1, **{kind: named})
 
 
 def deliveries(number):
-    return link(
-        encoded(body=[b"x"]),
-        deliveries=links_pb2.LinkDeliveries(
-            subscription=1,
-            first_number=number,
-            rows=1,
-            lowest_unanswered=1,
-            keys=b"%016d" % number,
-            checks=b"%08d" % number,
-        ),
-    )
+    sent = {"subscription": 1, "first_number": number, "rows": 1, "lowest_unanswered": 1}
+    sent |= {"keys": b"%016d" % number, "checks": b"%08d" % number}
+    return framed(encoded(body=[b"x"]), deliveries=sent)
 
 
-def consume(**kind):
-    return consuming_pb2.ConsumeRequest(**kind)
+def settle(tag, number):
+    return {"settle": {"delivery_tag": tag, "outcome": 1, "number": number}}
 
 
-SCRIPTS = [
-    ("AdminService/ServerInfo", Step(admin_pb2.ServerInfoRequest())),
-    ("AdminService/AcceptHistory", Step(admin_pb2.AcceptHistoryRequest())),
-    # Refused, as there is no directory for it; a backup has synced records alone (O5).
-    ("AdminService/Backup", Step(admin_pb2.BackupRequest(), ERROR)),
-    ("AdminService/Drain", Step(admin_pb2.DrainRequest())),
-    ("AdminService/DeclareQueue", Step(admin_pb2.DeclareQueueRequest(queue="new"))),
-    ("AdminService/DeleteQueue", Step(admin_pb2.DeleteQueueRequest(queue="empty"))),
-    ("AdminService/PurgeQueue", Step(admin_pb2.PurgeQueueRequest(queue="q"))),
-    ("AdminService/Redrive", Step(admin_pb2.RedriveRequest(queue="q"))),
-    ("AdminService/ListQueues", Step(admin_pb2.ListQueuesRequest())),
-    ("AdminService/ListHoldings", Step(admin_pb2.ListHoldingsRequest(queue="q"))),
-    ("AdminService/DeclareExchange", Step(admin_pb2.DeclareExchangeRequest(exchange="n", type=1))),
-    ("AdminService/DeleteExchange", Step(admin_pb2.DeleteExchangeRequest(exchange="x"))),
-    ("AdminService/ListExchanges", Step(admin_pb2.ListExchangesRequest())),
-    ("AdminService/Bind", Step(admin_pb2.BindRequest(exchange="x", queue="q", binding_key="k"))),
+SESSION = {"session": "s", "incarnation": INCARNATION}
+HOLD = {**SESSION, "epoch": 1, "token": TOKEN}
+REPORT = {"report": {"link": "out", "queue": "q", "target": "there"}}
+STAGES = [{"stage_id": SEALED, "rows": 1, "payload_bytes": 1}]
+LINK = {"link": "l", "holder": {"token": TOKEN}, "source": "there", "queue": "q2"}
+OPEN_CHANNEL = Step({"open": {"channel_id": bytes(16)}}, OPENED)
+
+# Calls of one request and one answer.
+CALLS = [
+    ("AdminService/ServerInfo", {}),
+    ("AdminService/AcceptHistory", {}),
+    ("AdminService/Drain", {}),
+    ("AdminService/DeclareQueue", {"queue": "new"}),
+    ("AdminService/DeleteQueue", {"queue": "empty"}),
+    ("AdminService/PurgeQueue", {"queue": "q"}),
+    ("AdminService/Redrive", {"queue": "q"}),
+    ("AdminService/ListQueues", {}),
+    ("AdminService/ListHoldings", {"queue": "q"}),
+    ("AdminService/DeclareExchange", {"exchange": "n", "type": 1}),
+    ("AdminService/DeleteExchange", {"exchange": "x"}),
+    ("AdminService/ListExchanges", {}),
+    ("AdminService/Bind", {"exchange": "x", "queue": "q", "binding_key": "k"}),
+    ("AdminService/Unbind", {"exchange": "x", "queue": "q2", "binding_key": "key"}),
+    ("AdminService/PlanBrowse", {"queue": "q"}),
+    ("AdminService/Browse", {"queue": "q"}),
+    ("LinksService/ListLinks", {}),
+    ("LinksService/PauseLink", {"link": "idle", "paused": True}),
+    ("LinksService/RemoveLink", {"link": "idle"}),
+    ("PublishingService/PrepareBatch", {"writer": "w", "edges": "a:1,b:1", "stages": STAGES}),
+    ("PublishingService/CommitBatch", {"writer": "w", "stages": STAGES}),
+    ("PublishingService/AbortBatch", {"writer": "w", "stage_ids": [SEALED]}),
+    ("PublishingService/ListBatches", {}),
+    ("PublishingService/DropBatch", {"batch": {"writer": "w"}}),
+    ("PublishingService/ListWriters", {}),
+    ("PublishingService/ForgetWriter", {"writer": "idle", "force": True}),
+    ("PublishingService/AssignWriter", {"writer": "w", "user": "alice"}),
+    ("SessionsService/Horizon", {}),
+    ("SessionsService/Advance", advance(start_tag=2)),
+    ("SessionsService/Advance", advance(incarnation="", takeover=True)),
+    ("SessionsService/Attach", {**SESSION, "holder": {"token": TOKEN}, "end_tag": 2}),
     (
-        "AdminService/Unbind",
-        Step(admin_pb2.UnbindRequest(exchange="x", queue="q2", binding_key="key")),
+        "SessionsService/Fetch",
+        {**SESSION, "epoch": 1, "last_tag": 2, "query_id": "y", "run_id": "r"},
     ),
-    ("AdminService/PlanBrowse", Step(admin_pb2.PlanBrowseRequest(queue="q"))),
-    ("AdminService/Browse", Step(admin_pb2.BrowseRequest(queue="q"))),
+    ("SessionsService/ListSessions", {}),
+    ("SessionsService/ReleaseSession", {"session": "s", "fence": True}),
+    (
+        "SessionsService/StageOutcomes",
+        {"owner": OWNER, "stage_id": STAGED, "groups": [{"outcome": 4, "tags": [1]}], "seal": True},
+    ),
+    ("SessionsService/CommitOutcomes", {"owner": OWNER, "stages": [{"stage_id": OUTCOMES}]}),
+    ("SessionsService/AbortOutcomes", {"stage_ids": [OUTCOMES]}),
+    ("SessionsService/BrowseLease", {"session": "s"}),
+    ("SessionsService/PlanRetained", {"session": "s"}),
+    (
+        "SessionsService/SettleSession",
+        {"session": "s", "outcome": 4, "first_tag": [1], "last_tag": [1], "fence": True},
+    ),
+]
+SCRIPTS = [
+    *((name, Step(fields)) for name, fields in CALLS),
+    # Refused, as there is no directory for it; a backup has synced records alone (O5).
+    ("AdminService/Backup", Step({}, ERROR)),
+    ("AdminService/RewindQueue", Step({"queue": "q"}, ERROR)),
+    ("SessionsService/RewindSession", Step({"session": "s"}, ERROR)),
     (
         "ConsumingService/Consume",
-        Step(consume(open=consuming_pb2.ChannelOpen(channel_id=bytes(16))), OPENED),
-        Step(consume(subscribe=consuming_pb2.Subscribe(consumer="c", queue="q")), "delivery"),
-        Step(consume(transport_ack=consuming_pb2.TransportAck(delivery_tag=1)), ""),
-        Step(consume(settle=consuming_pb2.Settle(delivery_tag=1, outcome=1, number=1)), "settled"),
-        Step(consume(get=consuming_pb2.Get(queue="empty", number=2, messages=1)), "get_empty"),
+        OPEN_CHANNEL,
+        Step({"subscribe": {"consumer": "c", "queue": "q"}}, "delivery"),
+        Step({"transport_ack": {"delivery_tag": 1}}, ""),
+        Step(settle(1, number=1), "settled"),
+        Step({"get": {"queue": "empty", "number": 2, "messages": 1}}, "get_empty"),
         Step(None, END),
     ),
     (
         "ConsumingService/Consume",
-        Step(consume(open=consuming_pb2.ChannelOpen(channel_id=bytes(16))), OPENED),
-        Step(consume(get=consuming_pb2.Get(queue="q", number=1, messages=1)), "delivery"),
-        Step(consume(settle=consuming_pb2.Settle(delivery_tag=9, outcome=1, number=2)), ERROR),
+        OPEN_CHANNEL,
+        Step({"get": {"queue": "q", "number": 1, "messages": 1}}, "delivery"),
+        Step(settle(9, number=2), ERROR),
     ),
     (
         "LinksService/Link",
-        Step(
-            link(
-                open=links_pb2.LinkOpen(
-                    link="l",
-                    holder=sessions_pb2.Holder(token=TOKEN),
-                    source="there",
-                    queue="q2",
-                    ack=links_pb2.LINK_ACK_STORED,
-                )
-            ),
-            "opened",
-        ),
-        Step(link(subscribe=links_pb2.LinkSubscribe()), "subscribed"),
+        Step(framed(open={**LINK, "ack": links_pb2.LINK_ACK_STORED}), "opened"),
+        Step(framed(subscribe={}), "subscribed"),
         Step(deliveries(1), "stored"),
         Step(deliveries(2), "stored"),
         Step(deliveries(1), "stored"),
-        Step(
-            link(heartbeat=links_pb2.LinkHeartbeat(subscription=1, proven=1, proven_number=1)),
-            "state",
-        ),
+        Step(framed(heartbeat={"subscription": 1, "proven": 1, "proven_number": 1}), "state"),
         Step(None, END),
     ),
-    ("LinksService/ListLinks", Step(links_pb2.ListLinksRequest())),
-    ("LinksService/PauseLink", Step(links_pb2.PauseLinkRequest(link="idle", paused=True))),
-    ("LinksService/RemoveLink", Step(links_pb2.RemoveLinkRequest(link="idle"))),
-    ("LinksService/ReportOutbound", Step(report(1)), Step(report(2)), Step(None, END)),
+    ("LinksService/ReportOutbound", Step(REPORT), Step(REPORT), Step(None, END)),
     (
         "PublishingService/Publish",
         Step(opening(publishing_pb2.PUBLISH_MODE_CONFIRM), "opened"),
@@ -360,131 +351,26 @@ SCRIPTS = [
         Step(data(3, exchange="missing"), "nack"),
         Step(data(4, "k" * 300), "nack"),
         Step(data(1), "confirm"),
-        Step(publish(probe=publishing_pb2.PublishProbe(first_number=1, last_number=9)), "probed"),
+        Step(framed(probe={"first_number": 1, "last_number": 9}, lowest_unanswered=1), "probed"),
         Step(None, END),
     ),
     (
         "PublishingService/Publish",
         Step(opening(publishing_pb2.PUBLISH_MODE_TRANSACTION), "opened"),
         Step(data(1, transaction_id=bytes(16)), ""),
-        Step(publish(commit=transaction(1)), "transaction"),
-        Step(publish(commit=transaction(1)), "transaction"),
-        Step(publish(rollback=transaction(0)), "transaction"),
-        Step(publish(commit=transaction(5)), "transaction"),
+        Step(transaction(commit=1), "transaction"),
+        Step(transaction(commit=1), "transaction"),
+        Step(transaction(rollback=0), "transaction"),
+        Step(transaction(commit=5), "transaction"),
         Step(None, END),
     ),
     (
         "PublishingService/Stage",
-        Step(stage(open=publishing_pb2.StageOpen(stage_id=STAGED, writer="w", batch_id=1)), ""),
-        Step(
-            stage(encoded(body=[b"x"], routing_key="q2"), data=publishing_pb2.StageData(rows=1)),
-            "stored",
-        ),
-        Step(stage(seal=publishing_pb2.StageSeal(rows=1, payload_bytes=3)), "sealed"),
+        Step(framed(open={"stage_id": STAGED, "writer": "w", "batch_id": 1}), ""),
+        Step(framed(encoded(body=[b"x"], routing_key="q2"), data={"rows": 1}), "stored"),
+        Step(framed(seal={"rows": 1, "payload_bytes": 3}), "sealed"),
     ),
-    (
-        "PublishingService/PrepareBatch",
-        Step(
-            publishing_pb2.PrepareBatchRequest(
-                writer="w",
-                edges="a:1,b:1",
-                stages=[publishing_pb2.StageReference(stage_id=SEALED, rows=1, payload_bytes=1)],
-            )
-        ),
-    ),
-    (
-        "PublishingService/CommitBatch",
-        Step(
-            publishing_pb2.CommitBatchRequest(
-                writer="w",
-                stages=[publishing_pb2.StageReference(stage_id=SEALED, rows=1, payload_bytes=1)],
-            )
-        ),
-    ),
-    (
-        "PublishingService/AbortBatch",
-        Step(publishing_pb2.AbortBatchRequest(writer="w", stage_ids=[SEALED])),
-    ),
-    ("PublishingService/ListBatches", Step(publishing_pb2.ListBatchesRequest())),
-    ("PublishingService/DropBatch", Step(publishing_pb2.DropBatchRequest(batch=STAGED_BATCH))),
-    ("PublishingService/ListWriters", Step(publishing_pb2.ListWritersRequest())),
-    (
-        "PublishingService/ForgetWriter",
-        Step(publishing_pb2.ForgetWriterRequest(writer="idle", force=True)),
-    ),
-    (
-        "PublishingService/AssignWriter",
-        Step(publishing_pb2.AssignWriterRequest(writer="w", user="alice")),
-    ),
-    ("SessionsService/Horizon", Step(sessions_pb2.HorizonRequest())),
-    ("SessionsService/Advance", Step(advance(start_tag=2))),
-    ("SessionsService/Advance", Step(advance(incarnation="", takeover=True))),
-    (
-        "SessionsService/Attach",
-        Step(
-            sessions_pb2.AttachRequest(
-                session="s",
-                incarnation=INCARNATION,
-                holder=sessions_pb2.Holder(token=TOKEN),
-                end_tag=2,
-            )
-        ),
-    ),
-    ("SessionsService/Hold", Step(hold()), Step(hold()), Step(None, END)),
-    (
-        "SessionsService/Fetch",
-        Step(
-            sessions_pb2.FetchRequest(
-                session="s", incarnation=INCARNATION, epoch=1, last_tag=2, query_id="y", run_id="r"
-            )
-        ),
-    ),
-    ("SessionsService/ListSessions", Step(sessions_pb2.ListSessionsRequest())),
-    (
-        "SessionsService/ReleaseSession",
-        Step(sessions_pb2.ReleaseSessionRequest(session="s", fence=True)),
-    ),
-    (
-        "SessionsService/StageOutcomes",
-        Step(
-            sessions_pb2.StageOutcomesRequest(
-                owner=OWNER,
-                stage_id=STAGED,
-                groups=[sessions_pb2.OutcomeGroup(outcome=4, tags=[1])],
-                seal=True,
-            )
-        ),
-    ),
-    (
-        "SessionsService/CommitOutcomes",
-        Step(
-            sessions_pb2.CommitOutcomesRequest(
-                owner=OWNER, stages=[sessions_pb2.OutcomeStage(stage_id=OUTCOMES)]
-            )
-        ),
-    ),
-    (
-        "SessionsService/AbortOutcomes",
-        Step(sessions_pb2.AbortOutcomesRequest(stage_ids=[OUTCOMES])),
-    ),
-    ("SessionsService/BrowseLease", Step(sessions_pb2.BrowseLeaseRequest(session="s"))),
-    ("SessionsService/PlanRetained", Step(sessions_pb2.PlanRetainedRequest(session="s"))),
-    (
-        "AdminService/RewindQueue",
-        Step(admin_pb2.RewindQueueRequest(queue="q"), answer=ERROR),
-    ),
-    (
-        "SessionsService/RewindSession",
-        Step(sessions_pb2.RewindSessionRequest(session="s"), answer=ERROR),
-    ),
-    (
-        "SessionsService/SettleSession",
-        Step(
-            sessions_pb2.SettleSessionRequest(
-                session="s", outcome=4, first_tag=[1], last_tag=[1], fence=True
-            )
-        ),
-    ),
+    ("SessionsService/Hold", Step(HOLD), Step(HOLD), Step(None, END)),
 ]
 
 
@@ -492,7 +378,7 @@ async def take(broker, call, step):
     """Sends a request; no answer may leave before the disk has all that was decided."""
     broker.decide_something()
     other, before = broker.engine.core.sequence, len(call.answers)
-    call.send(step.request if step.request is None else step.request.SerializeToString())
+    call.send(step.request)
     await run_until_idle()
     if step.answer != OPENED:
         assert call.answers[before:] == [], "answered before any sync"
@@ -513,27 +399,20 @@ def test_the_table_is_complete():
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[name for name, *_ in SCRIPTS])
 async def test_answers_wait_for_the_disk(script):
-    """I1: each answer leaves after the sync of its own record and of all before it."""
+    """I1: each answer leaves after the sync of its own record and of all before it.
+
+    So does that of a repeated call, which changes nothing or is refused: it depends on state, too.
+    """
     name, *steps = script
     broker = Broker()
-    call = Call(broker, METHODS[name])
-    for step in steps:
-        answers = await take(broker, call, step)
-        assert (step.answer in answers) if step.answer else answers == [], step
-    await call.cancel()
-
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=[name for name, *_ in SCRIPTS])
-async def test_repetitions_wait_for_the_disk(script):
-    """I1: a call that changes nothing, or is refused now, depends on state as well."""
-    name, *steps = script
-    broker = Broker()
-    for _ in range(2):
+    for repeated in (False, True):
         call = Call(broker, METHODS[name])
         for step in steps:
             answers = await take(broker, call, step)
-            if ERROR in answers:
+            if repeated and ERROR in answers:
                 break
+            if not repeated:
+                assert (step.answer in answers) if step.answer else answers == [], step
         assert answers
         await call.cancel()
 
@@ -543,8 +422,7 @@ async def test_errors_wait_for_the_disk(name):
     """I1: an error leaves no sooner than an answer would."""
     broker = Broker()
     call = Call(broker, METHODS[name])
-    malformed = SimpleNamespace(SerializeToString=lambda: b"\xff")
-    assert await take(broker, call, Step(malformed)) == [ERROR]
+    assert await take(broker, call, Step(b"\xff")) == [ERROR]
     await call.cancel()
 
 
@@ -552,18 +430,16 @@ async def test_nacks_and_confirms_of_a_full_disk_wait():
     """I1, P8: a nack depends on queued messages, and a repeated confirm on earlier publishes."""
     broker = Broker()
     call = Call(broker, METHODS["PublishingService/Publish"])
-    for step in (opening(publishing_pb2.PUBLISH_MODE_CONFIRM), data(1)):
-        await take(broker, call, Step(step))
+    for request in (opening(publishing_pb2.PUBLISH_MODE_CONFIRM), data(1)):
+        await take(broker, call, Step(request))
     broker.engine.free_bytes = 0
     broker.engine.alarms.poll_disk()
     await run_until_idle()
     assert call.answers[-1] == "blocked"
     assert await take(broker, call, Step(data(2))) == ["nack"]
     assert await take(broker, call, Step(data(1))) == ["confirm"]
-    both = publish(
-        encoded(body=[b"x", b"y"], routing_key="q2"),
-        data=publishing_pb2.PublishData(first_number=1, rows=2),
-    )
+    both = data(1, rows=2)
+    both["block"] = encoded(body=[b"x", b"y"], routing_key="q2")
     assert sorted(await take(broker, call, Step(both))) == ["confirm", "nack"]
     await call.cancel()
 
@@ -572,14 +448,10 @@ async def test_a_cancelled_consumer_is_told_after_the_sync():
     """I1, Q4: the deletion of a queue reaches its consumers after the sync, too."""
     broker = Broker()
     call = Call(broker, METHODS["ConsumingService/Consume"])
-    await take(
-        broker, call, Step(consume(open=consuming_pb2.ChannelOpen(channel_id=bytes(16))), OPENED)
-    )
-    subscribe = consuming_pb2.Subscribe(consumer="c", queue="empty")
-    await take(broker, call, Step(consume(subscribe=subscribe), ""))
+    await take(broker, call, OPEN_CHANNEL)
+    await take(broker, call, Step({"subscribe": {"consumer": "c", "queue": "empty"}}, ""))
     deletion = Call(broker, METHODS["AdminService/DeleteQueue"])
-    request = admin_pb2.DeleteQueueRequest(queue="empty", force=True)
-    assert await take(broker, deletion, Step(request)) == ["answer"]
+    assert await take(broker, deletion, Step({"queue": "empty", "force": True})) == ["answer"]
     assert (call.answers[-1], call.early) == ("cancelled", [])
     await call.cancel()
 
@@ -588,10 +460,9 @@ async def test_a_replaced_holder_is_told_after_the_sync():
     """I1, S3: the error that ends its stream names a holder that no crash takes back."""
     broker = Broker()
     holding = Call(broker, METHODS["SessionsService/Hold"])
-    assert await take(broker, holding, Step(hold())) == ["answer"]
+    assert await take(broker, holding, Step(HOLD)) == ["answer"]
     release = Call(broker, METHODS["SessionsService/ReleaseSession"])
-    request = sessions_pb2.ReleaseSessionRequest(session="s", fence=True)
-    assert await take(broker, release, Step(request)) == ["answer"]
+    assert await take(broker, release, Step({"session": "s", "fence": True})) == ["answer"]
     assert (holding.answers[-1], holding.early) == (ERROR, [])
 
 
@@ -605,7 +476,7 @@ async def test_a_request_that_meets_a_failure_has_no_answer(monkeypatch):
     call = Call(broker, METHODS["AdminService/DeleteQueue"])
     with monkeypatch.context() as patched:
         patched.setattr(type(broker.engine.core), "apply", fail)
-        call.send(admin_pb2.DeleteQueueRequest(queue="empty").SerializeToString())
+        call.send({"queue": "empty"})
         await run_until_idle()
     broker.engine.sync()
     await run_until_idle()
