@@ -1,22 +1,17 @@
-"""Alarms: the reported kind is that of the reported reason."""
-
-import pytest
+"""Alarms: the reported kind is that of the reported reason, and the log has their events."""
 
 from ackq import limits
 from ackq_broker.engine.alarms import AlarmKind
 from tests.fakes.journal import HeldEngine
 
 
-@pytest.fixture
-def engine():
-    return HeldEngine()
-
-
-def test_the_kind_is_that_of_the_reason(engine):
-    """P14, O6: draining precedes disk, and disk memory; none when publishers are not blocked."""
+def test_the_kind_is_that_of_the_reason(caplog):
+    """P14, O6, M3: draining precedes disk, and disk memory; the log has the first and the end."""
+    engine = HeldEngine()
     alarms = engine.alarms
     assert (alarms.kind, alarms.reason) == (AlarmKind.NONE, "")
     engine.journal.unsynced_bytes = HeldEngine.MEMORY_BYTES // 2
+    alarms.poll_memory()
     alarms.poll_memory()
     assert (alarms.kind, alarms.reason) == (AlarmKind.MEMORY, engine.in_flight.reason)
     engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
@@ -24,3 +19,15 @@ def test_the_kind_is_that_of_the_reason(engine):
     assert (alarms.kind, alarms.reason) == (AlarmKind.DISK, engine.disk_alarm.reason)
     alarms.drain(draining=True)
     assert (alarms.kind, "drained" in alarms.reason) == (AlarmKind.DRAINING, True)
+    alarms.drain(draining=False)
+    engine.journal.unsynced_bytes = 0
+    alarms.poll_memory()
+    assert alarms.kind == AlarmKind.DISK
+    engine.free_bytes = limits.DISK_RESERVE_BYTES
+    alarms.poll_disk()
+    assert (alarms.kind, alarms.reason) == (AlarmKind.NONE, "")
+    events = [(each.event, each.fields) for each in caplog.records if hasattr(each, "event")]
+    assert events == [
+        ("blocked", {"disk": False, "memory": True}),
+        ("unblocked", {"disk": False, "memory": False}),
+    ]

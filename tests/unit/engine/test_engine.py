@@ -7,11 +7,7 @@ import pytest
 from pyroaring import BitMap64
 
 from ackq import limits
-from ackq.errors import (
-    ClosedError,
-    DiskFullError,
-    QueueNotFoundError,
-)
+from ackq.errors import ClosedError, DiskFullError, QueueNotFoundError
 from ackq.outcomes import Disposition, Outcome
 from ackq.v1 import admin_pb2 as pb
 from ackq_broker.core import commands, views
@@ -79,14 +75,18 @@ async def test_the_reserve_is_kept_from_all_that_fills_it(engine):
     group = commands.OutcomeGroup(Disposition(Outcome.RELEASED), BitMap64((1,)))
     outcomes = commands.StageOutcomes(b"o" * 16, owner, "task", False, (group,))
     fill_disk(engine)
-    before = engine.core.sequence
+    before, entries = engine.core.sequence, len(engine.journal.entries)
     declare = commands.DeclareQueue("r", DURABLE)
     for refused in (commands.OpenPublisher(b"n" * 16), commit, outcomes, declare):
         with pytest.raises(DiskFullError):
             engine.decide(refused)
     with pytest.raises(DiskFullError):
         publish(engine, 3, b"x")
-    assert engine.core.sequence == before
+    # What was done before, and what is refused anyway, adds nothing.
+    assert engine.decide(commands.DeclareQueue("q", DURABLE)).reply.created is False
+    with pytest.raises(QueueNotFoundError):
+        engine.decide(commands.PurgeQueue("r"))
+    assert (engine.core.sequence, len(engine.journal.entries)) == (before, entries)
     engine.decide(commands.ClosePublisherStream(PUBLISHER))
     engine.decide(commands.OpenPublisher(PUBLISHER, resume=True))
     engine.decide(dataclasses.replace(advance, start_tag=2))
@@ -96,14 +96,6 @@ async def test_the_reserve_is_kept_from_all_that_fills_it(engine):
     fill_disk(engine)
     assert engine.decide(commit).reply.repeated
     engine.decide(commands.AbortBatch("w", 2, (b"u" * 16,)))
-
-
-async def test_a_full_disk_answers_what_was_done_before(engine):
-    """P8, Q1: a repeated declare adds nothing, and a client that drains may begin with it."""
-    engine.free_bytes = 0
-    engine.alarms.poll_disk()
-    reply = engine.decide(commands.DeclareQueue("q", DURABLE)).reply
-    assert reply == commands.DeclaredQueue(1, False)
 
 
 async def test_at_the_reserve_any_garbage_is_worth_a_snapshot():
@@ -122,8 +114,11 @@ async def test_at_the_reserve_any_garbage_is_worth_a_snapshot():
 
 
 async def test_changed_wakes_on_records_and_on_stop():
-    """K5: a call that waits for messages is woken, and does not poll."""
+    """K5, I6: a call that waits for messages is woken; one that waits in vain leaves nothing."""
     engine = HeldEngine()
+    for _ in range(3):
+        await engine.wait_changed(0)
+    assert not engine._changed
     waiting = asyncio.create_task(engine.wait_changed(3600))
     await run_until_idle()
     engine.decide(commands.DeclareQueue("q", DURABLE))
@@ -133,22 +128,6 @@ async def test_changed_wakes_on_records_and_on_stop():
     engine.stop()
     await waiting
     await engine.wait_changed(0)
-
-
-async def test_who_waited_in_vain_leaves_nothing_behind():
-    """I6: an idle reader asks ten times a second for days, and an idle broker applies no record."""
-    engine = HeldEngine()
-    for _ in range(3):
-        await engine.wait_changed(0)
-    assert not engine._changed
-
-
-async def test_refusals_change_nothing():
-    """I2: a refused command leaves no record."""
-    engine = HeldEngine()
-    with pytest.raises(QueueNotFoundError):
-        engine.decide(commands.PurgeQueue("q"))
-    assert (engine.core.sequence, engine.journal.entries) == (0, [])
 
 
 async def test_writable_leaves_the_loop_to_others_while_transient_blocks_are_written():
@@ -183,11 +162,11 @@ async def test_server_info_tells_of_one_moment():
 # --- I2: an error that is no refusal ends the broker ---
 
 
-def broken(monkeypatch, engine, at):
+def broken(monkeypatch, engine, at, error):
     """Makes the engine fail at one step of its next decision."""
 
     def fail(*_, **__):
-        raise MemoryError("no room for a column")
+        raise error
 
     whose, name = {
         "decide": (type(engine.core), "decide"),
@@ -198,17 +177,24 @@ def broken(monkeypatch, engine, at):
     monkeypatch.setattr(whose, name, fail)
 
 
-@pytest.mark.parametrize("at", ["decide", "apply", "append", "free"])
-async def test_what_is_no_refusal_ends_the_broker(monkeypatch, at):
+@pytest.mark.parametrize(
+    ("at", "error"),
+    [
+        *((at, MemoryError) for at in ("decide", "apply", "append", "free")),
+        # A refusal by the journal comes too late: its records are applied already.
+        ("append", ClosedError),
+    ],
+)
+async def test_what_is_no_refusal_ends_the_broker(monkeypatch, at, error):
     """I2: core and journal may differ: nothing is answered or decided from then on."""
     engine = HeldEngine()
     waiting = asyncio.ensure_future(engine.call(commands.DeclareQueue("q", DURABLE)))
     await run_until_idle()
     with monkeypatch.context() as patched:
-        broken(patched, engine, at)
-        with pytest.raises(MemoryError):
+        broken(patched, engine, at, error("no room for a column"))
+        with pytest.raises(error):
             engine.decide(commands.DeclareQueue("r", DURABLE))
-    assert [type(error) for error in engine.failures] == [MemoryError]
+    assert [type(each) for each in engine.failures] == [error]
     entries = len(engine.journal.entries)
     with pytest.raises(ClosedError, match="no room for a column"):
         engine.decide(commands.DeclareQueue("s", DURABLE))
@@ -219,19 +205,6 @@ async def test_what_is_no_refusal_ends_the_broker(monkeypatch, at):
     assert (len(engine.journal.entries), len(engine.failures)) == (entries, 1)
     waiting.cancel()
     asked.cancel()
-
-
-async def test_a_refusal_by_the_journal_comes_too_late(monkeypatch):
-    """I2: its records are applied already, so it is a failure, whatever its type."""
-    engine = HeldEngine()
-
-    def refuse(_, **__):
-        raise ClosedError("the journal takes no more records")
-
-    monkeypatch.setattr(engine.journal, "append", refuse)
-    with pytest.raises(ClosedError):
-        engine.decide(commands.DeclareQueue("q", DURABLE))
-    assert len(engine.failures) == 1
 
 
 def test_work_in_the_background_goes_on_or_ends_the_broker(caplog):

@@ -1,13 +1,8 @@
 """Summary lines of the log, and the events of an engine."""
 
-from ackq import limits
 from ackq_broker.core import commands as c
 from ackq_broker.engine.events import dead_letters_line
 from tests.fakes.journal import HeldEngine
-
-
-def events(caplog):
-    return [(record.event, record.fields) for record in caplog.records]
 
 
 def test_dead_letters_are_named_the_most_first():
@@ -31,18 +26,5 @@ def test_dead_letters_are_reported_once(caplog):
     engine.core._state.signals.dead_letters["r", "rejected"] = 3
     engine.report_dead_letters()
     engine.report_dead_letters()
-    assert events(caplog) == [("dead_letters", {"rejected": 5})]
-
-
-def test_an_alarm_and_its_end(caplog):
-    """M3, P14: the events name the disk and memory alarms."""
-    engine = HeldEngine()
-    engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
-    engine.alarms.poll_disk()
-    engine.alarms.poll_disk()
-    engine.free_bytes = limits.DISK_RESERVE_BYTES
-    engine.alarms.poll_disk()
-    assert events(caplog) == [
-        ("blocked", {"disk": True, "memory": False}),
-        ("unblocked", {"disk": False, "memory": False}),
-    ]
+    (record,) = caplog.records
+    assert (record.event, record.fields) == ("dead_letters", {"rejected": 5})

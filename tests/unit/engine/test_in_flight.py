@@ -1,7 +1,7 @@
 """The memory alarm: on and off, waiting streams, and streams ended at the limit."""
 
 import asyncio
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 
 import pytest
@@ -15,7 +15,7 @@ LIMIT = 1_000
 
 
 class Machine:
-    """The memory of a process, its unsynced bytes, and its clock."""
+    """The memory of a process, its unsynced bytes, its clock, and what it runs until its end."""
 
     def __init__(self):
         self.used = self.unsynced = 0
@@ -24,39 +24,31 @@ class Machine:
             LIMIT, lambda: self.used, lambda: self.unsynced, lambda: self.now_s
         )
 
+    async def poll(self, later_s=0, **state):
+        """Polls some time later, with other memory, and lets the streams run: the reason."""
+        self.now_s += later_s
+        vars(self).update(state)
+        reason = self.in_flight.poll()
+        await run_until_idle()
+        return reason
+
+    async def begin(self, count, *, brings=True):
+        """Begins streams that run until they are ended; returns tasks with their parts."""
+        parts = []
+
+        async def run():
+            with self.in_flight.stream(brings=brings) as part:
+                parts.append(part)
+                await asyncio.Event().wait()
+
+        tasks = [asyncio.ensure_future(run()) for _ in range(count)]
+        await run_until_idle()
+        return list(zip(tasks, parts, strict=True))
+
 
 @pytest.fixture
 def machine():
     return Machine()
-
-
-def begin(machine, count=1, *, brings=True):
-    """Begins streams, each a task that runs until it is ended; returns tasks with their parts."""
-
-    async def run(started):
-        with machine.in_flight.stream(brings=brings) as part:
-            started.set_result(part)
-            await asyncio.Event().wait()
-
-    async def all_of():
-        streams = []
-        for _ in range(count):
-            started = asyncio.get_running_loop().create_future()
-            task = asyncio.ensure_future(run(started))
-            streams.append((task, await started))
-        return streams
-
-    return all_of()
-
-
-@contextmanager
-def ended(*tasks):
-    """Cancels tasks at the end."""
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 @pytest.mark.parametrize(
@@ -69,67 +61,37 @@ def ended(*tasks):
 )
 async def test_the_alarm_goes_off_below_where_it_went_on(machine, on, still_on, off):
     """P14: by the process's memory, by bytes in flight, and by both together."""
-    machine.__dict__.update({name: value - 1 for name, value in on.items()})
-    assert not machine.in_flight.poll()
+    assert not await machine.poll(**{name: value - 1 for name, value in on.items()})
     for values, alarm in ((on, True), (still_on, True), (off, False)):
-        machine.__dict__.update(values)
-        assert bool(machine.in_flight.poll()) is alarm, values
+        assert bool(await machine.poll(**values)) is alarm, values
 
 
-async def test_nothing_in_flight_is_no_reason_to_block(machine):
-    """P14: blocking publishers would not free the memory of queues and of the allocator."""
-    machine.used = 940
-    assert not machine.in_flight.poll()
-
-
-async def test_reads_wait_for_room(machine):
-    """P14, I6: a read reserves its expected bytes; one read may always run; quiet ones yield."""
-    gates = [asyncio.Event() for _ in range(4)]
-    reading = []
-
-    async def read(number):
-        reading.append(number)
-        await gates[number].wait()
-
-    with ExitStack() as stack:
-        machine.in_flight.limit = 100 << 20
-        parts = [
-            stack.enter_context(machine.in_flight.stream(brings=True)) for _ in range(len(gates))
-        ]
-        parts[0].expected = 200 << 20
-        tasks = [
-            asyncio.ensure_future(part.next(partial(read, number)))
-            for number, part in enumerate(parts)
-        ]
-        await run_until_idle()
-        assert reading == [0]
-        gates[0].set()
-        await run_until_idle()
-        assert reading == [0, 1, 2, 3]
-        tasks.append(asyncio.ensure_future(parts[0].next(partial(read, 0))))
-        await run_until_idle()
-        assert len(reading) == 4
-        machine.now_s += 1
-        machine.in_flight.poll()
-        await run_until_idle()
-        assert len(reading) == 5
-        for gate in gates:
-            gate.set()
-        await asyncio.gather(*tasks)
-        assert [machine.in_flight._small.room, machine.in_flight._large.room] == [0, 0]
+async def test_the_reason_has_figures_and_the_remedy(machine):
+    """P14: used bytes, limit and remedy; memory alone, without bytes in flight, is no reason."""
+    assert not await machine.poll(used=940)
+    reason = await machine.poll(used=800, unsynced=60)
+    assert "uses 800 of 1000 bytes; 60 are" in reason
+    assert "--memory-limit" in reason
 
 
 class Reads:
     """Reads of streams that end when the test says so, and the numbers of those that began."""
 
     def __init__(self, stack, in_flight, expected):
+        in_flight.limit = 100 << 20
         self.began = []
         self.gates = [asyncio.Event() for _ in expected]
+        self.parts = [stack.enter_context(in_flight.stream(brings=True)) for _ in expected]
         self.tasks = []
         for number, size in enumerate(expected):
-            part = stack.enter_context(in_flight.stream(brings=True))
-            part.expected = size
-            self.tasks.append(asyncio.ensure_future(part.next(partial(self._read, number))))
+            if size:
+                self.parts[number].expected = size
+            self.begin(number)
+
+    def begin(self, number):
+        """Begins a read of a stream."""
+        read = self.parts[number].next(partial(self._read, number))
+        self.tasks.append(asyncio.ensure_future(read))
 
     async def _read(self, number):
         self.began.append(number)
@@ -141,24 +103,36 @@ class Reads:
         await run_until_idle()
 
 
+async def test_reads_wait_for_room(machine):
+    """P14, I6: a read reserves its expected bytes; one read may always run; quiet ones yield."""
+    with ExitStack() as stack:
+        reads = Reads(stack, machine.in_flight, [200 << 20, 0, 0, 0])
+        await run_until_idle()
+        assert reads.began == [0]
+        await reads.end(0)
+        assert reads.began == [0, 1, 2, 3]
+        reads.begin(0)
+        await run_until_idle()
+        assert len(reads.began) == 4
+        await machine.poll(later_s=1)
+        assert len(reads.began) == 5
+        await reads.end(*range(4))
+        await asyncio.gather(*reads.tasks)
+        assert [machine.in_flight._small.room, machine.in_flight._large.room] == [0, 0]
+
+
 async def test_an_unfinished_read_keeps_its_room(machine):
     """P14, I6: however slow the machine is, large reads beyond the room go on one at a time."""
-    machine.in_flight.limit = 100 << 20
     with ExitStack() as stack:
         reads = Reads(stack, machine.in_flight, [16 << 20] * 40)
         await run_until_idle()
         assert reads.began == [0, 1, 2, 3]
-        machine.used = 4 << 20
         for turns in range(1, 6):
-            machine.now_s += 0.6
-            machine.in_flight.poll()
-            await run_until_idle()
+            await machine.poll(later_s=0.6, used=4 << 20)
             assert len(reads.began) == 4 + turns
         await reads.end(8)
         assert len(reads.began) == 10
-        machine.now_s += limits.STALLED_MS / 1000
-        machine.in_flight.poll()
-        await run_until_idle()
+        await machine.poll(later_s=limits.STALLED_MS / 1000)
         assert len(reads.began) == 14
         await reads.end(*range(40))
         await asyncio.gather(*reads.tasks)
@@ -167,31 +141,19 @@ async def test_an_unfinished_read_keeps_its_room(machine):
 
 async def test_small_reads_pass_large_ones(machine):
     """P14: large reads that wait for room, or are quiet in it, delay no small one."""
-    machine.in_flight.limit = 100 << 20
     small = list(range(10, 40))
     with ExitStack() as stack:
         reads = Reads(stack, machine.in_flight, [16 << 20] * 10 + [128 << 10] * 30)
         await run_until_idle()
         assert reads.began == [0, 1, 2, 3, *small]
         await reads.end(*small)
-        machine.now_s += 0.6
-        machine.used = 4 << 20
-        machine.in_flight.poll()
+        await machine.poll(later_s=0.6, used=4 << 20)
         more = Reads(stack, machine.in_flight, [128 << 10] * 300)
         await run_until_idle()
         assert (len(reads.began), len(more.began)) == (35, 300)
         await reads.end(*range(10))
         await more.end(*range(300))
         await asyncio.gather(*reads.tasks, *more.tasks)
-
-
-async def test_the_reason_has_figures_and_the_remedy(machine):
-    """P14: the reason has the used bytes, the limit, and the remedy."""
-    machine.used = 800
-    machine.unsynced = 60
-    reason = machine.in_flight.poll()
-    assert "uses 800 of 1000 bytes; 60 are" in reason
-    assert "--memory-limit" in reason
 
 
 async def test_what_streams_hold_counts_at_once(machine):
@@ -204,8 +166,7 @@ async def test_what_streams_hold_counts_at_once(machine):
         assert machine.in_flight.reason
         one.remove(200)
         assert machine.in_flight.held == 51
-        machine.in_flight.poll()
-        assert not machine.in_flight.reason
+        assert not await machine.poll()
     assert machine.in_flight.held == 0
 
 
@@ -228,100 +189,70 @@ async def test_an_idle_broker_polls_seldom(machine):
         assert machine.in_flight.poll_s < seldom
         part.remove(16)
         assert machine.in_flight.poll_s == seldom
-        machine.unsynced = 251
-        machine.in_flight.poll()
+        await machine.poll(unsynced=251)
         machine.unsynced = 0
         assert machine.in_flight.poll_s < seldom
-        machine.in_flight.poll()
+        await machine.poll()
         assert machine.in_flight.poll_s == seldom
 
 
 async def test_no_stream_is_read_from_while_it_is_on(machine):
     """P14: a stream's next read waits until the alarm is off."""
-    reads = []
-
-    async def read():
-        reads.append(1)
-
-    with machine.in_flight.stream(brings=True) as part:
-        machine.unsynced = 300
-        machine.in_flight.poll()
-        waiting = asyncio.ensure_future(part.next(read))
+    with ExitStack() as stack:
+        await machine.poll(unsynced=300)
+        reads = Reads(stack, machine.in_flight, [0])
         await run_until_idle()
-        assert not reads
-        machine.unsynced = 0
-        machine.in_flight.poll()
-        await waiting
-        assert reads
+        assert not reads.began
+        await machine.poll(unsynced=0)
+        assert reads.began
+        await reads.end(0)
+
+
+def done(streams):
+    return [task.done() for task, _ in streams]
 
 
 async def test_at_the_limit_the_newest_streams_are_ended(machine):
-    """P14, I6: one in ten of them at a time, the oldest last, with an error that is retried."""
-    streams = await begin(machine, 30)
-    with ended(*(task for task, _ in streams)):
-        machine.used = LIMIT
-        machine.in_flight.poll()
-        await run_until_idle()
-        assert not any(task.done() for task, _ in streams)
-        machine.used = LIMIT + 1
-        machine.in_flight.poll()
-        await run_until_idle()
-        assert [task.done() for task, _ in streams] == [False] * 27 + [True] * 3
-        assert isinstance(streams[-1][0].exception(), BrokerUnavailableError)
-        readers = await begin(machine, 2, brings=False)
-        machine.in_flight.poll()
-        await run_until_idle()
-        assert not streams[26][0].done()
-        for _ in range(60):
-            machine.now_s += 1
-            machine.in_flight.poll()
-            await run_until_idle()
-        assert all(task.done() for task, _ in streams)
-        with ended(*(task for task, _ in readers)):
-            assert not any(task.done() for task, _ in readers)
+    """P14, I6: one in ten of them at a time, the oldest last, with an error that is retried.
+
+    A poll without streams is no error.
+    """
+    streams = await machine.begin(30)
+    await machine.poll(used=LIMIT)
+    assert not any(done(streams))
+    await machine.poll(used=LIMIT + 1)
+    assert done(streams) == [False] * 27 + [True] * 3
+    readers = await machine.begin(2, brings=False)
+    await machine.poll()
+    assert not streams[26][0].done()
+    for _ in range(60):
+        await machine.poll(later_s=1)
+    assert (all(done(streams)), any(done(readers))) == (True, False)
+    assert {type(task.exception()) for task, _ in streams} == {BrokerUnavailableError}
+    for task, _ in readers:
+        task.cancel()
+    await run_until_idle()
+    await machine.poll(later_s=1)
 
 
 async def test_a_stream_that_holds_bytes_and_stands_still_is_ended(machine):
-    """P14, I6: while memory is short; streams that move, or wait for the disk, are spared."""
-    (still, part), (moving, moved), (idle, _) = await begin(machine, 3)
-    with ended(still, moving, idle):
-        part.add(150)
-        moved.add(150)
-        assert machine.in_flight.reason
-        machine.now_s = limits.STALLED_MS / 1000 - 1
-        moved.remove(1)
-        machine.now_s += 2
-        machine.unsynced = limits.MAX_UNSYNCED_BYTES + 1
-        machine.in_flight.poll()
-        await run_until_idle()
-        assert not still.done()
-        machine.unsynced = 0
-        machine.in_flight.poll()
-        await run_until_idle()
-        assert (still.done(), moving.done(), idle.done()) == (True, False, False)
-        assert machine.in_flight.held == 149
-        with pytest.raises(BrokerUnavailableError, match="nothing moved"):
-            await still
+    """P14, I6: while memory is short; streams that move, or wait for the disk, are spared.
 
-
-async def test_a_stream_whose_client_goes_is_cancelled_as_ever(machine):
-    """P14: only a stream that the alarm ends gets the alarm's error."""
-    ((task, part),) = await begin(machine)
-    part.add(5)
-    task.cancel()
+    A stream whose client goes is cancelled without the alarm's error.
+    """
+    streams = (still, part), (moving, moved), _ = await machine.begin(3)
+    part.add(150)
+    moved.add(150)
+    assert machine.in_flight.reason
+    machine.now_s = limits.STALLED_MS / 1000 - 1
+    moved.remove(1)
+    await machine.poll(later_s=2, unsynced=limits.MAX_UNSYNCED_BYTES + 1)
+    assert not still.done()
+    await machine.poll(unsynced=0)
+    assert (done(streams), machine.in_flight.held) == ([True, False, False], 149)
+    with pytest.raises(BrokerUnavailableError, match="nothing moved"):
+        await still
+    moving.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await task
+        await moving
     assert machine.in_flight.held == 0
-
-
-async def test_many_streams_may_end_while_they_are_ended(machine):
-    """I6: a poll that ends the only stream, and one without streams, are no error."""
-    machine.used = LIMIT + 1
-    machine.in_flight.poll()
-    with ExitStack():
-        ((task, _),) = await begin(machine)
-        machine.now_s += 1
-        machine.in_flight.poll()
-        await asyncio.gather(task, return_exceptions=True)
-        assert isinstance(task.exception(), BrokerUnavailableError)
-    machine.in_flight.poll()
