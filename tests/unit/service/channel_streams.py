@@ -1,8 +1,8 @@
 """Channel streams in memory, over a journal that syncs when the test asks for it."""
 
 import asyncio
-from collections import deque
 
+import numpy as np
 from pyroaring import BitMap64
 
 from ackq.v1 import consuming_pb2 as pb
@@ -40,20 +40,28 @@ class InlineEngine(HeldEngine):
         return work()
 
 
-def publish(engine, first, *messages, queue="q", persistent=True, publisher=PUBLISHER):
-    """Decides a publish of messages with the numbers from `first` on, by an open publisher."""
+def publish(
+    engine, first, *messages, queue="q", keys=(), exchange="", persistent=True, publisher=PUBLISHER
+):
+    """Decides a publish of messages with the numbers from `first` on, by an open publisher.
+
+    `keys` are the routing keys of the messages, which their block has as a column.
+    """
+    distinct = tuple(dict.fromkeys(keys or [queue]))
+    codes = np.array([distinct.index(key) for key in keys], np.int32) if keys else None
     command = commands.Publish(
         publisher_id=publisher,
         numbers=BitMap64(range(first, first + len(messages))),
         lowest_unanswered=1,
-        exchange="",
+        exchange=exchange,
         mandatory=False,
-        routes=commands.Routes((queue,)),
+        routes=commands.Routes(distinct, codes),
         rows=len(messages),
         payload_bytes=sum(map(len, messages)),
         persistent=persistent,
     )
-    return engine.decide(command, (encoded(body=list(messages)),))
+    block = encoded(body=list(messages), routing_key=list(keys) or "")
+    return engine.decide(command, (block,))
 
 
 class Broker:
@@ -101,22 +109,43 @@ class Broker:
         return stream
 
 
-class Stream:
-    """One stream of a channel; `frames` are the frames it was sent, apart from heartbeats.
+class ClientStream:
+    """The client side of a stream that `serve` serves, in memory, and the answers it was sent.
 
     Attributes:
         reading: While it is cleared, writes wait, as when the client does not read.
+    """
+
+    def __init__(self, serve):
+        self.answers = []
+        self.reading = asyncio.Event()
+        self.reading.set()
+        self._requests = asyncio.Queue()
+        self.task = asyncio.ensure_future(serve(self._requests.get, self._write))
+
+    def half_close(self):
+        self._requests.put_nowait(None)
+
+    async def disconnect(self):
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    async def _write(self, answer):
+        await self.reading.wait()
+        self.answers.append(answer)
+
+
+class Stream(ClientStream):
+    """One stream of a channel; its answers are frames, without the heartbeats.
+
+    Attributes:
         beats: The number of heartbeats it was sent.
     """
 
     def __init__(self, service, channel_id, **opening):
-        self.frames = deque()
+        super().__init__(service.consume)
         self.beats = 0
-        self.reading = asyncio.Event()
-        self.reading.set()
-        self._requests = asyncio.Queue()
         self.send(open=pb.ChannelOpen(channel_id=channel_id, **opening))
-        self.task = asyncio.ensure_future(service.consume(self._requests.get, self._write))
 
     def send(self, **kind):
         self._requests.put_nowait(pb.ConsumeRequest(**kind))
@@ -137,37 +166,30 @@ class Stream:
     def transport_ack(self, tag):
         self.send(transport_ack=pb.TransportAck(delivery_tag=tag))
 
-    def half_close(self):
-        self._requests.put_nowait(None)
-
-    async def disconnect(self):
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
-
     def kinds(self):
         """The kinds of the frames received since the last call."""
-        found = [frame.header.WhichOneof("kind") for frame in self.frames]
-        self.frames.clear()
+        found = [frame.header.WhichOneof("kind") for frame in self.answers]
+        self.answers.clear()
         return found
 
     def tags(self):
         """The tags of the deliveries received since the last call."""
         found = []
-        for frame in self.frames:
+        for frame in self.answers:
             runs = frame.header.delivery.runs
             for first, count in zip(runs.first_tag, runs.rows, strict=True):
                 found += range(first, first + count)
             if frame.block:
                 assert len(rows(frame.block)["body"]) == sum(runs.rows)
-        self.frames.clear()
+        self.answers.clear()
         return found
 
     async def _write(self, frame):
-        await self.reading.wait()
         if frame.header.HasField("heartbeat"):
+            await self.reading.wait()
             self.beats += 1
         else:
-            self.frames.append(frame)
+            await super()._write(frame)
 
 
 async def subscribed(*messages, **fields):

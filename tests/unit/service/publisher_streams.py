@@ -9,24 +9,19 @@ from ackq_broker.core import commands
 from ackq_broker.service.publishing.service import PublishingService
 from tests.fakes.blocks import encoded
 from tests.fakes.journal import HeldEngine
-from tests.unit.service.channel_streams import PUBLISHER, run_until_idle
+from tests.unit.service.channel_streams import PUBLISHER, ClientStream, run_until_idle
 
 CONFIRM, TRANSACTION = pb.PUBLISH_MODE_CONFIRM, pb.PUBLISH_MODE_TRANSACTION
 
 
-class Stream:
-    """The client side of a publisher's stream, in memory."""
+class Stream(ClientStream):
+    """The client side of a publisher's stream; its answers are their headers."""
 
     def __init__(self, service):
-        self._requests = asyncio.Queue()
-        self.answers = []
-        self.reads = asyncio.Event()
-        self.reads.set()
-        self.task = asyncio.create_task(service.publish(self._requests.get, self._write))
+        super().__init__(service.publish)
 
     async def _write(self, response):
-        await self.reads.wait()
-        self.answers.append(response.header)
+        await super()._write(response.header)
 
     def send(self, block=b"", *, lowest=1, **kind):
         header = pb.PublishHeader(lowest_unanswered=lowest, **kind)
@@ -41,8 +36,10 @@ class Stream:
         header = pb.PublishData(first_number=number, rows=1, **(data or {}))
         self.send(encoded(body=[body], routing_key=routing_key, **constants), data=header)
 
-    def half_close(self):
-        self._requests.put_nowait(None)
+    async def published(self, *message, **fields):
+        """Sends one message, and lets the broker handle it."""
+        self.publish(*message, **fields)
+        await run_until_idle()
 
     async def finish(self):
         """Half-closes, and waits until the broker has answered everything."""
@@ -108,5 +105,4 @@ async def opened(**opening):
     await disk(engine)
     assert stream.kinds() == ["opened"]
     yield engine, stream, service
-    stream.task.cancel()
-    await asyncio.gather(stream.task, return_exceptions=True)
+    await stream.disconnect()

@@ -12,13 +12,8 @@ def test_a_tag_is_as_old_as_the_mark_before_it():
     times.note(1, 10 * SECOND_US)
     times.note(5, 10 * SECOND_US + 900_000)
     times.note(9, 12 * SECOND_US)
-    assert [times.since_us(tag) for tag in (1, 5, 8, 9, 99)] == [
-        10 * SECOND_US,
-        10 * SECOND_US,
-        10 * SECOND_US,
-        12 * SECOND_US,
-        12 * SECOND_US,
-    ]
+    since_s = [times.since_us(tag) / SECOND_US for tag in (1, 5, 8, 9, 99)]
+    assert since_s == [10, 10, 10, 12, 12]
 
 
 def test_the_marks_are_bounded():

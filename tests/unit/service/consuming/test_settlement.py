@@ -129,37 +129,33 @@ def test_runs_are_as_their_tags_one_by_one(tags, outcome, settled_before):
         )
 
 
+def batch_of(messages):
+    """Settlements of a consumer that got this many messages."""
+    unacked = UnackedTags()
+    unacked.assign(UnackedOwner("c", Outcome), 1, messages, 0)
+    unacked.last_tag = messages
+    return SettlementBatch(unacked)
+
+
 def test_a_command_for_each_way_to_settle():
     """C15: settlements are coalesced by outcome, reason and delay, where these have a meaning."""
-    unacked = UnackedTags()
-    unacked.assign(UnackedOwner("c", Outcome), 1, 100, 0)
-    unacked.last_tag = 100
-    batch = SettlementBatch(unacked)
+    batch = batch_of(100)
     for tag in range(1, 51):
         batch.add(pb.Settle(delivery_tag=tag, outcome=1 + tag % 4, reason="r", delay_ms=7))
     assert batch.add(pb.Settle(delivery_tag=80, outcome=1, multiple=True)) == 30
-    found = {command.outcome: command for command in batch.drain(b"c" * 16)}
-    assert {outcome: len(command.tags) for outcome, command in found.items()} == {
-        Outcome.ACCEPTED: 42,
-        Outcome.FAILED: 13,
-        Outcome.REJECTED: 13,
-        Outcome.RELEASED: 12,
-    }
-    assert {outcome: (c.reason, c.delay_ms) for outcome, c in found.items()} == {
-        Outcome.ACCEPTED: ("", 0),
-        Outcome.FAILED: ("r", 7),
-        Outcome.REJECTED: ("r", 0),
-        Outcome.RELEASED: ("", 7),
+    found = {c.outcome: (len(c.tags), c.reason, c.delay_ms) for c in batch.drain(b"c" * 16)}
+    assert found == {
+        Outcome.ACCEPTED: (42, "", 0),
+        Outcome.FAILED: (13, "r", 7),
+        Outcome.REJECTED: (13, "r", 0),
+        Outcome.RELEASED: (12, "", 7),
     }
     assert list(batch.drain(b"c" * 16)) == []
 
 
 def test_runs_are_one_command():
     """C15: settlements of runs become one command with all others of the same outcome."""
-    unacked = UnackedTags()
-    unacked.assign(UnackedOwner("c", Outcome), 1, 100_000, 0)
-    unacked.last_tag = 100_000
-    batch = SettlementBatch(unacked)
+    batch = batch_of(100_000)
     for first in range(2, 30_000, 8192):
         firsts = range(first, first + 8192, 2)
         assert batch.add(pb.Settle(first_tag=firsts, rows=[1] * 4096, outcome=1)) == 4096

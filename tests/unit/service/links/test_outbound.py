@@ -1,6 +1,5 @@
 """Reports of outbound links, without a disk or a socket."""
 
-import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -11,36 +10,31 @@ from ackq.v1 import links_pb2 as pb
 from ackq.v1 import sessions_pb2
 from ackq_broker.security.callers import current
 from ackq_broker.service.links.service import LinksService
-from tests.unit.service.channel_streams import InlineEngine, run_until_idle
+from tests.unit.service.channel_streams import ClientStream, InlineEngine, run_until_idle
 
 FIELDS = {"link": "out", "queue": "q", "target": "there"}
 
 
-class Process:
+class Process(ClientStream):
     """The report stream of an outbound link's process, as a user."""
 
     def __init__(self, broker, user=""):
-        self._requests = asyncio.Queue()
-        self.answers = []
-
-        async def run():
+        async def serve(read, write):
             current.set(SimpleNamespace(user=user))
-            await broker.service.report_outbound(self._requests.get, self._answer)
+            await broker.service.report_outbound(read, write)
 
-        self.task = asyncio.ensure_future(run())
+        super().__init__(serve)
 
-    async def tell(self, **fields):
-        """Sends a report, and lets the broker process it."""
-        report = pb.OutboundReport(**FIELDS | fields)
-        self._requests.put_nowait(pb.ReportOutboundRequest(report=report))
+    async def tell(self, report=b"", **fields):
+        """Sends a report, of fields or bytes, and lets the broker process it."""
+        sent = pb.OutboundReport(**FIELDS | fields)
+        sent.MergeFromString(report)
+        self._requests.put_nowait(pb.ReportOutboundRequest(report=sent))
         await run_until_idle()
 
-    async def half_close(self):
-        self._requests.put_nowait(None)
+    async def end(self):
+        self.half_close()
         await self.task
-
-    async def _answer(self, response):
-        self.answers.append(response)
 
 
 class Broker:
@@ -62,7 +56,7 @@ async def test_a_report_lasts_as_long_as_its_stream():
     (report,) = await broker.shown("out")
     assert (report.published, report.reason, len(process.answers)) == (2, "returned", 2)
     assert await broker.shown(outbound=False) == []  # for a client that knows inbound links only
-    await process.half_close()
+    await process.end()
     assert await broker.shown() == []
     with pytest.raises(LinkNotFoundError):
         await broker.shown("out")
@@ -80,14 +74,10 @@ async def test_a_report_is_within_its_bounds():
     assert len(report.target.encode()) <= limits.MAX_LINK_SOURCE_BYTES
     assert len(report.SerializeToString()) < 6_000
     assert (report.holder.token, report.holder.pid) == (b"", 7)
-    unknown = pb.OutboundReport.FromString(
-        pb.OutboundReport(**FIELDS).SerializeToString() + b"\xfa\x01\x02xy"
-    )
-    process._requests.put_nowait(pb.ReportOutboundRequest(report=unknown))
-    await run_until_idle()
+    await process.tell(b"\xfa\x01\x02xy")  # an unknown field
     (report,) = await broker.shown()
     assert report.SerializeToString() == pb.OutboundReport(**FIELDS).SerializeToString() + b"\x22\0"
-    await process.half_close()
+    await process.end()
 
 
 @pytest.mark.parametrize(
@@ -123,6 +113,6 @@ async def test_a_user_has_a_share(monkeypatch):
         await refused.task
     await told[0].tell(published=1)  # an admitted process stays admitted
     assert len(await broker.shown()) == 4
-    await told.pop().half_close()
+    await told.pop().end()
     for each in told:
-        await each.half_close()
+        await each.end()

@@ -6,21 +6,13 @@ import pytest
 
 from ackq import errors, limits
 from ackq.v1 import publishing_pb2 as pb
-from ackq.wire import frame
 from ackq_broker.core import commands, views
-from ackq_broker.engine import recovery
 from ackq_broker.service.publishing import pending_confirms
 from ackq_broker.service.publishing import stream as publisher_stream
 from tests.eventually import SOON_S
 from tests.fakes.blocks import encoded
 from tests.unit.service.channel_streams import run_until_idle
-from tests.unit.service.publisher_streams import (
-    TRANSACTION,
-    Stream,
-    disk,
-    opened,
-    resumed,
-)
+from tests.unit.service.publisher_streams import TRANSACTION, Stream, disk, opened, resumed
 
 
 async def test_frames_that_arrive_together_are_one_record():
@@ -35,26 +27,13 @@ async def test_frames_that_arrive_together_are_one_record():
         assert stream.confirms() == [(100, True)]
 
 
-async def test_transient_overtakes_persistent():
-    """P5, P9: a transient publish is confirmed at once, while an earlier persistent one waits."""
-    async with opened() as (engine, stream, _):
-        stream.publish(1)
-        await run_until_idle()
-        stream.publish(2, delivery_mode=2)
-        await run_until_idle()
-        assert stream.confirms() == [(2, False)]
-        await disk(engine)
-        assert stream.confirms() == [(2, False), (1, True)]
-
-
 async def test_which_publish_is_synced_at_once():
     """P4, P5: one that alone waits for the disk, on the only stream; not a transient one."""
     async with opened() as (engine, stream, service):
 
         async def lone(*publishes, **given):
             for each in publishes:
-                stream.publish(each, **given)
-                await run_until_idle()
+                await stream.published(each, **given)
             found = engine.journal.lone[-len(publishes) :]
             await disk(engine)
             return found
@@ -81,28 +60,12 @@ async def test_returns_keep_the_order_of_their_publishes():
             data=pb.PublishData(first_number=1, rows=2, mandatory=True),
         )
         await run_until_idle()
-        stream.publish(3, "nobody", data={"mandatory": True}, delivery_mode=2)
-        await run_until_idle()
+        await stream.published(3, "nobody", data={"mandatory": True}, delivery_mode=2)
         assert stream.kinds() == ["opened"]
         await disk(engine)
         returned = [list(a.returned.numbers) for a in stream.answers if a.HasField("returned")]
         assert returned == [[2], [3]]
         assert stream.confirmed() == {1, 2, 3}
-
-
-@pytest.mark.parametrize("closed", [False, True])
-async def test_the_end_of_a_stream_has_its_publishes_answered_first(closed):
-    """P3, P10: publishes sent before a half-close or close are answered before the stream ends."""
-    async with opened() as (engine, stream, _):
-        stream.publish(1)
-        if closed:
-            stream.send(close=pb.PublishClose())
-        stream.half_close()
-        await run_until_idle()
-        assert not stream.task.done()
-        engine.sync()
-        await stream.task
-        assert stream.confirms() == [(1, True)]
 
 
 async def test_a_publish_after_the_close_is_refused():
@@ -115,41 +78,43 @@ async def test_a_publish_after_the_close_is_refused():
         assert len(engine.core._state.publishers) == 1
 
 
-async def test_the_close_of_a_fenced_stream_forgets_nothing():
-    """P10: the close of a fenced stream does not forget the publisher, which has a newer stream."""
+async def test_a_newer_stream_fences():
+    """P10: the error of a fenced stream names the attempt; its close forgets no publisher."""
     async with opened() as (engine, stream, service):
         stream.send(close=pb.PublishClose())
         await run_until_idle()
         newer = Stream(service)
-        newer.open(resume=True)
+        newer.open(resume=True, attempt=b"newer")
         await run_until_idle()
-        with pytest.raises(errors.FencedError):
+        with pytest.raises(errors.FencedError) as fenced:
             await stream.task
+        assert fenced.value.fields["attempt"] == b"newer".hex()
         assert len(engine.core._state.publishers) == 1
         newer.half_close()
         await disk(engine)
         await newer.task
+        long = Stream(service)
+        long.open(attempt=bytes(17))
+        with pytest.raises(errors.InvalidArgumentError, match="16 bytes"):
+            await long.task
 
 
-@pytest.mark.parametrize("numbers", [[1], [1, 2]])
-async def test_a_full_disk_confirms_what_it_has(numbers):
+async def test_a_full_disk_confirms_what_it_has():
     """P8, P10: on a full disk a repeated publish is confirmed again, as a nack would double it.
 
     A nacked message is in no queue: only the numbers that were never accepted are nacked.
     """
     async with opened() as (engine, stream, service):
-        stream.publish(1)
-        await run_until_idle()
+        await stream.published(1)
         engine.free_bytes = 0
         engine.alarms.poll_disk()
         newer = resumed(service)
         await disk(engine)
-        for number in numbers:
-            newer.publish(number)
+        newer.publish(1)
+        newer.publish(2)
         await run_until_idle()
-        assert newer.confirms() == [(1, True)]
         nacked = [a.nack.first_number for a in newer.answers if a.HasField("nack")]
-        assert nacked == numbers[1:]
+        assert (newer.confirms(), nacked) == ([(1, True)], [2])
         newer.task.cancel()
         await asyncio.gather(stream.task, newer.task, return_exceptions=True)
 
@@ -158,40 +123,31 @@ async def test_returns_that_nobody_reads_are_bounded(monkeypatch):
     """I6, P7: a client that does not read its returned messages is not read from either."""
     monkeypatch.setattr(publisher_stream, "_RETURNED_BYTES", 100_000)
     async with opened() as (engine, stream, _):
-        stream.reads = asyncio.Event()
+        stream.reading.clear()
         for number in range(1, 51):
-            data = pb.PublishData(first_number=number, rows=1, mandatory=True)
-            stream.send(encoded(body=[b"x" * 10_000], routing_key="nobody"), data=data)
-            await run_until_idle()
+            await stream.published(number, "nobody", body=b"x" * 10_000, data={"mandatory": True})
         assert engine.counters["published"] == 10
-        stream.reads.set()
+        stream.reading.set()
         await stream.finish()
         returned = [a for a in stream.answers if a.HasField("returned")]
         assert sum(len(answer.returned.numbers) for answer in returned) == 50
 
 
-def probe(first, last):
-    return lambda stream: stream.send(probe=pb.PublishProbe(first_number=first, last_number=last))
-
-
-def number(of):
-    return lambda stream: stream.publish(of)
-
-
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        *(probe(*span) for span in ((0, 1), (1, 1 << 63), ((1 << 64) - 1,) * 2, (1, 1 << 40))),
-        *(number(of) for of in (0, (1 << 62) + 1, (1 << 64) - 1)),
-    ],
+    "numbers",
+    [(0, 1), (1, 1 << 63), ((1 << 64) - 1,) * 2, (1, 1 << 40), 0, (1 << 62) + 1, (1 << 64) - 1],
 )
-async def test_numbers_have_bounds(wrong):
+async def test_numbers_have_bounds(numbers):
     """I6, P2, P10: a publish number out of range, or a probe of too many, ends the stream.
 
     A probe of 40 bytes for 2^63 publish numbers takes no memory.
     """
     async with opened() as (_, stream, _service):
-        wrong(stream)
+        if isinstance(numbers, int):
+            stream.publish(numbers)
+        else:
+            probed = pb.PublishProbe(first_number=numbers[0], last_number=numbers[1])
+            stream.send(probe=probed)
         with pytest.raises(errors.InvalidArgumentError):
             await asyncio.wait_for(stream.task, SOON_S)
 
@@ -201,9 +157,8 @@ async def test_numbers_far_apart_take_no_memory(free_bytes):
     """I6, P10: two frames with 2^60 numbers between them cost two rows, on a full disk as well."""
     far = 1 << 60
     async with opened(lowest=far) as (engine, stream, _):
-        data = pb.PublishData(first_number=far, rows=1)
-        header = pb.PublishHeader(lowest_unanswered=far, data=data)
-        stream._requests.put_nowait(frame.Frame(header, encoded(body=[b"x"], routing_key="q")))
+        block = encoded(body=[b"x"], routing_key="q")
+        stream.send(block, lowest=far, data=pb.PublishData(first_number=far, rows=1))
         await run_until_idle()
         engine.free_bytes = free_bytes
         engine.alarms.poll_disk()
@@ -213,22 +168,6 @@ async def test_numbers_far_apart_take_no_memory(free_bytes):
         unread = [answer for answer in stream.answers if answer.HasField("nack")]
         assert [answer.nack.first_number for answer in unread] == [far + 1] * (not free_bytes)
         assert views.list_queues(engine.core.state, "q")[0].ready == 1 + bool(free_bytes)
-
-
-async def test_the_attempt_that_fenced():
-    """P10: the error of a fenced stream names the opening attempt that fenced it."""
-    async with opened() as (engine, stream, service):
-        newer = Stream(service)
-        newer.open(attempt=b"newer")
-        await disk(engine)
-        with pytest.raises(errors.FencedError) as fenced:
-            await stream.task
-        assert fenced.value.fields["attempt"] == b"newer".hex()
-        await newer.finish()
-        long = Stream(service)
-        long.open(attempt=bytes(17))
-        with pytest.raises(errors.InvalidArgumentError, match="16 bytes"):
-            await long.task
 
 
 async def test_a_frame_of_too_many_rows_is_nacked_unread():
@@ -244,12 +183,10 @@ async def test_a_frame_of_too_many_rows_is_nacked_unread():
 async def test_too_much_waiting_for_the_disk_blocks():
     """P14: above the bound of unsynced bytes publishes wait until the disk has caught up."""
     async with opened() as (engine, stream, _):
-        stream.publish(1)
-        await run_until_idle()
+        await stream.published(1)
         engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
         before = engine.core.sequence
-        stream.publish(2)
-        await run_until_idle()
+        await stream.published(2)
         assert (stream.kinds()[-1], engine.core.sequence) == ("blocked", before)
         engine.journal.unsynced_bytes = 0
         await disk(engine)
@@ -281,12 +218,6 @@ async def test_a_slow_disk_delays_confirms_by_a_second_at_most(monkeypatch):
         assert stream.confirms()[-1] == (402, True)
 
 
-def probed(stream):
-    """The ranges of the last answer to a probe."""
-    (answer,) = [each.probed for each in stream.answers if each.HasField("probed")]
-    return list(zip(answer.missing_first, answer.missing_last, strict=True))
-
-
 async def test_a_number_in_progress_is_not_missing():
     """P10: a probe does not report a publish as missing while its answer waits for the disk.
 
@@ -295,12 +226,12 @@ async def test_a_number_in_progress_is_not_missing():
     async with opened() as (engine, stream, _):
         engine.decide(commands.DeclareQueue("other", commands.QueueProperties()))
         stream.publish(1)
-        stream.publish(2, routing_key="late", data={"mandatory": True})
-        await run_until_idle()
+        await stream.published(2, routing_key="late", data={"mandatory": True})
         assert stream.kinds() == ["opened"]
         stream.send(probe=pb.PublishProbe(first_number=1, last_number=4))
         await disk(engine)
-        assert probed(stream) == [(3, 4)]
+        (answer,) = [each.probed for each in stream.answers if each.HasField("probed")]
+        assert (list(answer.missing_first), list(answer.missing_last)) == ([3], [4])
         assert stream.confirms() == [(2, True)]
 
 
@@ -311,8 +242,7 @@ async def test_a_number_in_progress_that_comes_again_is_answered_once():
         engine.decide(commands.DeclareQueue("full", commands.QueueProperties(max_length=1)))
         stream.publish(1, routing_key="full")
         stream.publish(2, routing_key="late", data={"mandatory": True})
-        stream.publish(3, routing_key="full")
-        await run_until_idle()
+        await stream.published(3, routing_key="full")
         engine.decide(commands.DeclareQueue("late", durable))
         engine.decide(commands.PurgeQueue("full"))
         stream.publish(2, routing_key="late", data={"mandatory": True})
@@ -334,19 +264,3 @@ async def test_an_opening_in_the_wrong_mode_harms_nobody():
         stream.publish(1)
         await disk(engine)
         assert stream.confirms() == [(1, True)]
-
-
-def test_a_failed_sync_ends_the_process_without_answers(monkeypatch, caplog):
-    """I1, P8: after a failed sync no answer leaves, and the process ends with the cause logged."""
-
-    class EndedError(Exception):
-        pass
-
-    def end(status):
-        raise EndedError(status)
-
-    monkeypatch.setattr(recovery.os, "_exit", end)
-    monkeypatch.setattr(recovery.logging, "shutdown", lambda: None)
-    with pytest.raises(EndedError, match="70"):
-        recovery._die(OSError("input/output error"))
-    assert "input/output error" in caplog.text

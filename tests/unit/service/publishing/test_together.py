@@ -1,12 +1,9 @@
 """Single messages of several publishers that arrive together: one block, each its own answer."""
 
-import asyncio
 from contextlib import asynccontextmanager
 
-import pytest
-
 from ackq.v1 import publishing_pb2 as pb
-from ackq_broker.core import commands, records, views
+from ackq_broker.core import commands, views
 from tests.fakes.blocks import encoded, rows
 from tests.unit.service.channel_streams import run_until_idle
 from tests.unit.service.publisher_streams import CONFIRM, Stream, disk, opened
@@ -15,8 +12,7 @@ from tests.unit.service.publisher_streams import CONFIRM, Stream, disk, opened
 def another(service, number):
     """A stream of another publisher."""
     stream = Stream(service)
-    opening = pb.PublishOpen(publisher_id=bytes([number]) * 16, mode=CONFIRM)
-    stream.send(open=opening)
+    stream.send(open=pb.PublishOpen(publisher_id=bytes([number]) * 16, mode=CONFIRM))
     return stream
 
 
@@ -28,38 +24,17 @@ async def three():
         streams = [first, another(service, 1), another(service, 2)]
         await disk(engine)
         yield engine, streams
-        await end(streams[1:])
-
-
-async def end(streams):
-    """Ends streams, and takes the result of each."""
-    for stream in streams:
-        stream.task.cancel()
-    await asyncio.gather(*(stream.task for stream in streams), return_exceptions=True)
-
-
-def blocks(engine):
-    """The bodies of each stored block."""
-    return [rows(data)["body"] for _, data in sorted(engine.journal.blocks.items())]
+        for stream in streams:
+            await stream.disconnect()
 
 
 async def test_singles_of_a_turn_are_one_block():
-    """P4, P9: one record, and each publisher's confirm of its own number, after the sync."""
+    """P4, P9, P3: one record, and each publisher's confirm of its own number, after the sync.
+
+    Each row reads as its publisher sent it. A stream that ends has its answers first.
+    """
     async with three() as (engine, streams):
         before = engine.core.sequence
-        for number, stream in enumerate(streams, 1):
-            stream.publish(number, body=b"%d" % number)
-        await run_until_idle()
-        assert engine.core.sequence == before + 1
-        assert blocks(engine) == [[b"1", b"2", b"3"]]
-        assert [stream.confirms() for stream in streams] == [[]] * 3
-        await disk(engine)
-        assert [stream.confirmed() for stream in streams] == [{1}, {2}, {3}]
-
-
-async def test_rows_of_a_block_keep_their_columns():
-    """P4: each row reads as its publisher sent it."""
-    async with three() as (engine, streams):
         for number, stream in enumerate(streams, 1):
             block = encoded(
                 body=[b"x" * number],
@@ -69,14 +44,24 @@ async def test_rows_of_a_block_keep_their_columns():
                 published_at=[number],
                 persistent=[True],
             )
-            stream.send(block, data=pb.PublishData(first_number=1, rows=1))
+            stream.send(block, data=pb.PublishData(first_number=number, rows=1))
         await run_until_idle()
+        assert engine.core.sequence == before + 1
         (block,) = engine.journal.blocks.values()
         found = rows(block)
         assert found["body"] == [b"x", b"xx", b"xxx"]
         assert found["message_id"] == ["id1", "id2", "id3"]
         assert found["headers"] == [[("n", str(n))] * n for n in (1, 2, 3)]
         assert found["routing_key"] == ["q"] * 3
+        assert [stream.confirms() for stream in streams] == [[]] * 3
+        await disk(engine)
+        assert [stream.confirmed() for stream in streams] == [{1}, {2}, {3}]
+        for stream in streams:
+            stream.publish(9)
+            stream.half_close()
+        await disk(engine)
+        assert [stream.confirmed() for stream in streams] == [{1, 9}, {2, 9}, {3, 9}]
+        assert [stream.task.done() for stream in streams] == [True] * 3
 
 
 async def test_one_refused_row_leaves_the_others():
@@ -111,51 +96,8 @@ async def test_a_publisher_keeps_its_order():
             data=pb.PublishData(first_number=2, rows=1),
         )
         await run_until_idle()
-        placed = [body for block in blocks(engine) for body in block]
+        stored = sorted(engine.journal.blocks.items())
+        placed = [body for _, data in stored for body in rows(data)["body"]]
         assert sorted(placed) == sorted([b"1", b"2", b"3", b"later", b"other"])
         assert placed.index(b"1") < placed.index(b"later")
         assert placed.index(b"2") < placed.index(b"other")
-
-
-async def test_the_end_of_a_stream_waits_for_its_answers():
-    """P3: a stream that ends right after its publishes has them answered first."""
-    async with three() as (engine, streams):
-        for stream in streams:
-            stream.publish(1)
-        await disk(engine)
-        for stream in streams:
-            stream.publish(2)
-            stream.half_close()
-        await disk(engine)
-        for stream in streams:
-            await stream.task
-            assert stream.confirmed() == {1, 2}
-
-
-async def test_a_failure_answers_nobody():
-    """I2: a failed write of the block ends the broker without an answer."""
-    async with three() as (engine, streams):
-
-        def fail(*_, **__):
-            raise OSError
-
-        engine.journal.append = fail
-        for stream in streams:
-            stream.publish(1)
-        await run_until_idle()
-        assert isinstance(engine.failure, OSError)
-        assert [stream.kinds() for stream in streams] == [["opened"]] * 3
-
-
-@pytest.mark.parametrize("live", [1, 2])
-async def test_a_lone_publisher_does_not_wait(live):
-    """P11: without another publisher a message is decided at once, by its own record."""
-    async with opened() as (engine, stream, service):
-        others = [another(service, number) for number in range(1, live)]
-        await disk(engine)
-        stream.publish(1)
-        await run_until_idle()
-        await disk(engine)
-        assert stream.confirmed() == {1}
-        assert isinstance(records.decode(engine.journal.entries[-1].record), records.Published)
-        await end(others)

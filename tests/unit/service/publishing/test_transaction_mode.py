@@ -1,7 +1,7 @@
 """A stream in transaction mode, over a journal that syncs when the test asks (P1, P13)."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -14,21 +14,12 @@ from ackq_broker.service.publishing import transaction_mode
 from tests.eventually import SOON_S
 from tests.unit.service import publisher_streams
 from tests.unit.service.channel_streams import run_until_idle
-from tests.unit.service.publisher_streams import (
-    TRANSACTION,
-    decode_late,
-    disk,
-    resumed,
-)
+from tests.unit.service.publisher_streams import TRANSACTION, Stream, decode_late, disk, resumed
 
 ONE, TWO = b"1" * 16, b"2" * 16
 
 
-@asynccontextmanager
-async def opened():
-    """An engine with a durable queue on disk, an open stream, and the service for more streams."""
-    async with publisher_streams.opened(mode=TRANSACTION) as found:
-        yield found
+opened = partial(publisher_streams.opened, mode=TRANSACTION)
 
 
 def publish(stream, number, transaction_id=ONE, *, mandatory=False, exchange="", **message):
@@ -42,6 +33,16 @@ def commit(stream, messages, transaction_id=ONE):
 
 def roll_back(stream, transaction_id=ONE):
     stream.send(rollback=pb.PublishTransaction(transaction_id=transaction_id))
+
+
+def commit_one(stream):
+    commit(stream, 1)
+
+
+def too_many(stream, number=2):
+    """Announces 4 billion rows, of a block that is none."""
+    data = pb.PublishData(first_number=number, rows=(1 << 32) - 1, transaction_id=ONE)
+    stream.send(b"no block", data=data)
 
 
 def ready(engine, queue="q"):
@@ -101,11 +102,16 @@ async def test_a_large_transaction_is_staged_as_it_comes(monkeypatch):
         ({"exchange": "gone"}, "exchange_not_found"),
         ({"ttl_ms": [-1]}, "invalid_argument"),
         ({"body": bytes(limits.MAX_MESSAGE_BYTES + 1)}, "message_too_large"),
+        # Refused without being decoded (I6).
+        (None, "limit"),
     ],
 )
 @pytest.mark.parametrize("early", [False, True])
 async def test_a_refused_row_refuses_the_commit(monkeypatch, message, code, early):
-    """P8, P13: a refused row refuses the commit with its reason; the next transaction goes on."""
+    """P8, P13, I6: a refused row refuses the commit with its reason; the next one goes on.
+
+    A rollback clears the refusal, and its transaction id may be used again.
+    """
     async with opened() as (engine, stream, _):
         if early:
             monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
@@ -113,30 +119,22 @@ async def test_a_refused_row_refuses_the_commit(monkeypatch, message, code, earl
         engine.decide(commands.DeclareQueue("small", small))
         publish(stream, 1, routing_key="small")
         await run_until_idle()
-        publish(stream, 2, **message)
+        if message is None:
+            too_many(stream)
+        else:
+            publish(stream, 2, **message)
         publish(stream, 3)
         commit(stream, 3)
         await asyncio.wait_for(answered(engine, stream), SOON_S)
         assert last(stream).reason.code == code
         assert (ready(engine), staged(engine), staged(engine, "small")) == (0, 0, 0)
-        publish(stream, 4, TWO)
+        publish(stream, 4, TWO, exchange="gone")
+        roll_back(stream, TWO)
+        publish(stream, 5, TWO)
         commit(stream, 1, TWO)
         await disk(engine)
         assert last(stream) == pb.PublishTransaction(transaction_id=TWO, messages=1)
         assert ready(engine) == 1
-
-
-async def test_a_refusal_is_forgotten_with_its_transaction():
-    """P13: a rollback clears a refusal, and the same transaction id may be used again."""
-    async with opened() as (engine, stream, _):
-        publish(stream, 1, exchange="gone")
-        await run_until_idle()
-        roll_back(stream)
-        publish(stream, 2)
-        commit(stream, 1)
-        await disk(engine)
-        assert last(stream).messages == 1
-        assert not last(stream).HasField("reason")
 
 
 async def test_a_full_disk_refuses_the_transaction(monkeypatch):
@@ -167,85 +165,64 @@ async def test_repeated_returns_that_nobody_reads_are_bounded(monkeypatch):
         handled = []
         decide = engine.decide
         monkeypatch.setattr(engine, "decide", lambda *args: handled.append(1) or decide(*args))
-        stream.reads.clear()
+        stream.reading.clear()
         for _ in range(100):
             commit(stream, 1)
         await run_until_idle()
         assert len(handled) < 20
-        stream.reads.set()
+        stream.reading.set()
         await stream.finish()
         assert stream.kinds().count("returned") == 101
 
 
-@pytest.mark.parametrize("with_rows", [False, True])
-async def test_a_commit_with_other_counts_is_refused_and_rolled_back(with_rows):
+async def test_a_commit_with_other_counts_is_refused_and_rolled_back():
     """P13: a commit with another count than the broker has is refused, alone or with rows."""
     async with opened() as (engine, stream, _):
-        if with_rows:
-            stream.publish(1, data={"transaction_id": ONE, "commit_messages": 2})
-        else:
-            publish(stream, 1)
-            commit(stream, 2)
+        stream.publish(1, data={"transaction_id": ONE, "commit_messages": 2})
+        publish(stream, 2, TWO)
+        commit(stream, 2, TWO)
         await disk(engine)
-        assert last(stream).reason.code == "transaction_rolled_back"
+        reasons = [each.transaction.reason.code for each in stream.answers[1:]]
+        assert reasons == ["transaction_rolled_back"] * 2
         assert (ready(engine), staged(engine)) == (0, 0)
 
 
-@pytest.mark.parametrize("then", [commit, roll_back, None])
-async def test_a_fenced_stream_does_nothing_more(monkeypatch, then):
-    """P10, P13: a stream fenced while its rows are decoded does nothing more.
+@pytest.mark.parametrize(
+    ("buffer_bytes", "requests"),
+    [
+        (0, [commit_one]),
+        (0, [roll_back]),
+        (0, [too_many]),
+        (1 << 20, [commit_one]),
+        (1 << 20, [too_many, commit_one]),
+    ],
+)
+async def test_a_fenced_stream_does_nothing_more(monkeypatch, buffer_bytes, requests):
+    """P10, P13: a stream fenced while its rows are decoded, or in its commit, does nothing more.
 
     Its commit or rollback must not end the newer stream's transaction.
     """
-    monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
+    monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", buffer_bytes)
     async with opened() as (engine, stream, service):
         decoded = decode_late(engine)
         publish(stream, 1, body=bytes(100_000))
-        if then is commit:
-            commit(stream, 1)
-        elif then is roll_back:
-            roll_back(stream)
-        else:
-            data = pb.PublishData(first_number=2, rows=(1 << 32) - 1, transaction_id=ONE)
-            stream.send(b"no block", data=data)
-        await run_until_idle()
-        newer = resumed(service, TRANSACTION)
-        publish(newer, 2, TWO)
-        await disk(engine)
-        assert staged(engine) == 1
-        decoded.set()
-        with pytest.raises(FencedError):
-            await stream.task
-        commit(newer, 1, TWO)
-        await disk(engine)
-        assert last(newer) == pb.PublishTransaction(transaction_id=TWO, messages=1)
-        assert (ready(engine), staged(engine)) == (1, 0)
-        await newer.finish()
-
-
-@pytest.mark.parametrize("refused", [False, True])
-async def test_a_stream_fenced_in_its_commit(monkeypatch, refused):
-    """P10, P13: a stream fenced in its commit drops its buffered rows, not the newer's staged."""
-    monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 1 << 20)
-    async with opened() as (engine, stream, service):
-        decoded = decode_late(engine)
-        publish(stream, 1, body=bytes(100_000))
-        if refused:
-            data = pb.PublishData(first_number=2, rows=(1 << 32) - 1, transaction_id=ONE)
-            stream.send(b"no block", data=data)
-        commit(stream, 1)
+        for request in requests:
+            request(stream)
         await run_until_idle()
         monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
         newer = resumed(service, TRANSACTION)
         publish(newer, 3, TWO)
         await disk(engine)
+        assert staged(engine) == 1
         decoded.set()
         with pytest.raises(FencedError):
             await stream.task
         assert (ready(engine), staged(engine)) == (0, 1)
-        newer.half_close()
+        commit(newer, 1, TWO)
         await disk(engine)
-        await newer.task
+        assert last(newer) == pb.PublishTransaction(transaction_id=TWO, messages=1)
+        assert (ready(engine), staged(engine)) == (1, 0)
+        await newer.finish()
 
 
 def two_at_once(stream):
@@ -257,11 +234,11 @@ def two_at_once(stream):
     "wrong",
     [
         two_at_once,
-        lambda stream: publish(stream, 1, b"short"),
-        lambda stream: commit(stream, 0, b"short"),
-        lambda stream: roll_back(stream, b""),
-        lambda stream: publish(stream, 0, body=bytes(transaction_mode._BUFFER_BYTES)),
-        lambda stream: stream.open(mode=TRANSACTION),
+        partial(publish, number=1, transaction_id=b"short"),
+        partial(commit, messages=0, transaction_id=b"short"),
+        partial(roll_back, transaction_id=b""),
+        partial(publish, number=0, body=bytes(transaction_mode._BUFFER_BYTES)),
+        partial(Stream.open, mode=TRANSACTION),
     ],
 )
 async def test_what_is_no_transaction_ends_the_stream(wrong):
@@ -271,13 +248,3 @@ async def test_what_is_no_transaction_ends_the_stream(wrong):
         with pytest.raises(InvalidArgumentError):
             await asyncio.wait_for(stream.task, SOON_S)
         assert (ready(engine), staged(engine)) == (0, 0)
-
-
-async def test_a_frame_of_too_many_rows_refuses_the_commit_unread():
-    """I6: a frame that announces 4 billion rows refuses the commit without being decoded."""
-    async with opened() as (engine, stream, _):
-        data = pb.PublishData(first_number=1, rows=(1 << 32) - 1, transaction_id=ONE)
-        stream.send(b"no block", data=data)
-        commit(stream, (1 << 32) - 1)
-        await disk(engine)
-        assert last(stream).reason.code == "limit"
