@@ -70,7 +70,10 @@ def test_a_row_reads_the_same_whatever_was_left_out():
 
 
 def test_rows_that_went_are_left_out():
-    """Q5, C11: a browse or delivery begun before a compaction gets the rest under the same tags."""
+    """Q5, C11, S2: a browse or delivery begun before a compaction gets the rest, same tags.
+
+    A fetch is refused, as when the block is deleted.
+    """
     data = compact(whole(), BitMap([3, 4, 9]))
     pieces = [piece([1, 2]), piece([2, 3, 4, 5]), piece([8, 9, 20], origin=True)]
 
@@ -79,30 +82,20 @@ def test_rows_that_went_are_left_out():
     assert [(tag, body) for tag, body, *_ in found] == [(103, b"3"), (104, b"4"), (109, b"9")]
     assert dict(found[2][3])["ackq-dead-position"] == "9"
     assert found[:2] == read(whole(), piece([3, 4]))
-
-
-def test_a_fetch_of_rows_that_went_is_refused():
-    """S2: a fetch of rows that were compacted away is refused, as when the block is deleted."""
-    data = compact(whole(), BitMap([3, 4, 9]))
     with pytest.raises(BlockNotFoundError, match="block 1"):
         read(data, piece([3, 4, 5]))
 
 
 def test_what_is_left_leaves_as_stored():
-    """K7: a reader of all remaining rows gets the bytes that are on disk."""
+    """K7, I2: a reader of all remaining rows gets the bytes that are on disk.
+
+    An older version refuses a compacted block, instead of misreading its rows.
+    """
     left = list(range(10, 20))
     data = compact(whole(), BitMap(left))
     builder = FrameBuilder([piece(left)], lambda _: data)
     assert data.endswith(builder.next_frame().block)
-
-
-def test_an_older_version_refuses_a_compacted_block():
-    """I2: an older version refuses a compacted block instead of misreading its rows."""
     with pytest.raises(MalformedBlockError):
-        block.split(compact(whole(), BitMap([3])))
-
-
-def test_a_whole_block_is_itself():
-    """K7: unpacking a block that was not compacted returns its bytes unchanged."""
-    data = whole()
-    assert unpack(data).data is data
+        block.split(data)
+    plain = whole()
+    assert unpack(plain).data is plain

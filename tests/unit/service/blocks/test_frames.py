@@ -71,11 +71,7 @@ def test_small_blocks_are_merged_and_their_runs_joined():
 def test_runs_stay_apart_where_they_differ():
     """S2: another queue, another delivery count or a hole between the tags begins a new run."""
     store = Store(encoded(body=[b"a"]), encoded(body=[b"b"]), encoded(body=[b"c"]))
-    pieces = [
-        piece(1, 0, 1, 1),
-        piece(2, 0, 2, 1, deliveries=2),
-        piece(3, 0, 4, 1, queue="r"),
-    ]
+    pieces = [piece(1, 0, 1, 1), piece(2, 0, 2, 1, deliveries=2), piece(3, 0, 4, 1, queue="r")]
     (frame,) = frames(FrameBuilder(pieces, store))
     assert runs(frame) == [(1, 1, 1, "q"), (2, 1, 2, "q"), (4, 1, 1, "r")]
 
@@ -113,44 +109,34 @@ def test_parts_of_a_block():
 
 
 def test_columns_are_pruned():
-    """Design 6: columns that the reader did not ask for are not sent."""
+    """Design 6, Q3: columns that the reader did not ask for are not sent, and ttl_ms never is.
+
+    A reader of tags alone gets a block of the right number of rows.
+    """
     store = Store(encoded(body=[b"a"] * 6000, message_id=["1"] * 6000, routing_key="q"))
     whole = [piece(1, 0, 1, 6000)]
     (frame,) = frames(FrameBuilder(whole, store, columns.bits(("message_id", "delivery_tag"))))
     assert list(rows(frame.block)) == ["message_id"]
     (frame,) = frames(FrameBuilder(whole, store, columns.bits(("body", "message_id"))))
     assert frame.block is store.blocks[1]
-
-
-def test_delivery_columns_alone():
-    """Design 6: a reader of tags alone gets a block of the right number of rows."""
-    store = Store(encoded(body=[b"a", b"b"]))
+    two = [piece(1, 0, 1, 2)]
     wanted = columns.bits(("delivery_tag",))
-    (frame,) = frames(FrameBuilder([piece(1, 0, 1, 2)], store, wanted))
+    (frame,) = frames(FrameBuilder(two, Store(encoded(body=[b"a", b"b"])), wanted))
     assert rows(frame.block) == {"persistent": [True, True]}
-
-
-def test_ttl_is_never_shown():
-    """Q3: ttl_ms is for the broker alone; a stored block with it is not sent as stored."""
-    store = Store(encoded(body=[b"a"], ttl_ms=[0]))
-    (frame,) = frames(FrameBuilder([piece(1, 0, 1, 1)], store))
+    (frame,) = frames(FrameBuilder(two, Store(encoded(body=[b"a", b"b"], ttl_ms=[0, 0]))))
     assert list(rows(frame.block)) == ["body"]
 
 
 def test_browse_marks_leases_and_skips_what_went():
-    """Q5: a browse marks leased rows, and leaves out messages settled meanwhile."""
+    """Q5, S2: a browse marks leased rows, and leaves out settled messages; a fetch is an error."""
     store = Store(encoded(body=[b"a"]), encoded(body=[b"b"]))
     pieces = [piece(1, 0, 1, 1), piece(9, 0, 2, 1), piece(2, 0, 3, 1, leased=False)]
     (frame,) = frames(FrameBuilder(pieces, store, browse=True, settled_ok=True))
     assert rows(frame.block)["body"] == [b"a", b"b"]
     assert list(frame.header.first_tag) == [1, 3]
     assert list(frame.header.leased) == [1, 0]
-
-
-def test_fetch_of_what_went_is_an_error():
-    """S2: a fetch of a deleted block is an error, as it never leaves out rows silently."""
     with pytest.raises(BlockNotFoundError):
-        frames(FrameBuilder([piece(9, 0, 1, 1)], Store()))
+        frames(FrameBuilder(pieces, store))
 
 
 def test_frames_are_cut_by_real_sizes():

@@ -10,25 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from ackq import limits
-from ackq.errors import (
-    AckqError,
-    InvalidArgumentError,
-    LimitError,
-    MalformedBlockError,
-    MessageTooLargeError,
-    SchemaError,
-)
+from ackq import errors, limits
 from ackq.v1 import messages_pb2 as pb
-from ackq.wire import block, columns, frame, one_row
+from ackq.wire import block, frame, one_row
 from ackq_broker.core.columns.deadlines import rounded
 from ackq_broker.core.commands import Routes
 from ackq_broker.service.blocks import ingest, validation
 from ackq_broker.service.blocks.ingest import from_messages, routes_of, take
 from tests.fakes.arrow_messages import Message
-from tests.fakes.blocks import batch, decoded, encoded, rows
+from tests.fakes.blocks import decoded, encoded, rows
 
 NOW = 1_700_000_000_000_000
+SOON = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def bodies(part):
@@ -58,7 +51,7 @@ def outcome(data, **options):
     """What `prepare` returns or raises, comparable."""
     try:
         found = ingest.prepare(data, 1, NOW, **options)
-    except AckqError as error:
+    except errors.AckqError as error:
         return type(error), error.message, error.fields
     parts = [
         (*part._replace(block=b"".join(part.block), rows=None, row=None),) for part in found.parts
@@ -164,7 +157,9 @@ def test_a_publisher_may_set_its_own_time():
 @pytest.mark.parametrize("announced", [0, 1, 3])
 def test_a_block_has_as_many_rows_as_its_frame_announces(announced):
     """P8: a block whose row count differs from its frame's announced rows is refused."""
-    with pytest.raises(MalformedBlockError, match=f"announces {announced} rows and its block 2"):
+    with pytest.raises(
+        errors.MalformedBlockError, match=f"announces {announced} rows and its block 2"
+    ):
         ingest.prepare(encoded(body=[b"a", b"b"]), announced, NOW)
 
 
@@ -185,7 +180,10 @@ def test_many_keys_that_may_each_have_a_queue_are_several_parts(kind, sizes):
 
 
 def test_mixed_delivery_modes_are_one_part():
-    """P12: a frame of both delivery modes stays one part, in order, naming its transient rows."""
+    """P12, K3: a frame of both delivery modes stays one part, in order, naming its transient rows.
+
+    A stage keeps no delivery mode.
+    """
     data = encoded(
         body=[b"a", b"b", b"c", b"d"],
         routing_key=["x", "y", "x", "y"],
@@ -194,60 +192,84 @@ def test_mixed_delivery_modes_are_one_part():
     (part,) = prepare(data, NOW).parts
     assert (part.persistent, part.rows, bodies(part)) == (True, None, [b"a", b"b", b"c", b"d"])
     assert part.transient == BitMap([1, 3])
-
-
-def test_delivery_modes_of_what_is_left(monkeypatch):
-    """P12, P8: the transient rows are numbered within the part, after refused rows are removed."""
-    monkeypatch.setattr("ackq.limits.MAX_MESSAGE_BYTES", 2)
-    data = encoded(body=[b"large", b"b", b"c"], persistent=[True, True, False])
-    (part,) = prepare(data, NOW).parts
-    assert (part.rows.tolist(), part.transient) == ([1, 2], BitMap([1]))
-
-
-def test_a_stage_is_not_cut_by_mode():
-    """K3: a stage keeps its rows together and in order, whatever their delivery mode."""
-    data = encoded(body=[b"a", b"b"], persistent=[True, False])
-    (part,) = prepare(data, NOW, by_mode=False).parts
-    assert (part.persistent, part.transient, bodies(part)) == (True, None, [b"a", b"b"])
-
-
-def test_long_routing_keys():
-    """P8: a routing key has at most 255 bytes, in a column and as the frame's constant."""
-    long = "k" * (limits.MAX_ROUTING_KEY_BYTES + 1)
-    assert refused(prepare(encoded(body=[b"a", b"b"], routing_key=["k", long]), NOW)) == [
-        ([1], MessageTooLargeError)
-    ]
-    prepared = prepare(encoded(body=[b"a", b"b"], routing_key=long), NOW)
-    assert (prepared.parts, refused(prepared)) == ((), [([0, 1], MessageTooLargeError)])
+    (stage,) = prepare(data, NOW, by_mode=False).parts
+    assert (stage.persistent, stage.transient, bodies(stage)) == (True, None, bodies(part))
 
 
 def test_large_rows_are_refused_alone(monkeypatch):
-    """P3, P8: a message or its headers over the limit is refused alone, and once, with its size."""
+    """P3, P8, P12: a message or its headers over the limit is refused alone, once, with its size.
+
+    Transient rows are numbered without the refused ones.
+    """
     monkeypatch.setattr(limits, "MAX_MESSAGE_BYTES", 300)
     monkeypatch.setattr(limits, "MAX_HEADER_BYTES", 8)
     data = encoded(
-        body=[b"x" * 300, b"y" * 301, b"a", b"b"],
-        routing_key=["k" * 256, "", "k", ""],
-        headers=[[], [], [("k", "v" * 8)], [("k", "v")]],
+        body=[b"x" * 300, b"y" * 301, b"a", b"b", b"c"],
+        routing_key=["k" * 256, "", "k", "", ""],
+        headers=[[], [], [("k", "v" * 8)], [("k", "v")], []],
+        persistent=[True, True, True, True, False],
     )
     prepared = prepare(data, NOW)
-    assert all(isinstance(each.reason, MessageTooLargeError) for each in prepared.refusals)
+    assert all(isinstance(each.reason, errors.MessageTooLargeError) for each in prepared.refusals)
     assert sorted(row for each in prepared.refusals for row in each.rows) == [0, 1, 2]
     assert any("over the limit of 300 bytes" in each.reason.message for each in prepared.refusals)
-    assert (bodies(prepared.parts[0]), prepared.parts[0].rows.tolist()) == ([b"b"], [3])
+    (part,) = prepared.parts
+    assert (bodies(part), part.rows.tolist(), part.transient) == ([b"b", b"c"], [3, 4], BitMap([1]))
 
 
-def test_too_many_routes(monkeypatch):
-    """I6: the number of distinct routing keys in a frame is bounded."""
-    monkeypatch.setattr(limits, "MAX_DISTINCT_ROUTES_PER_FRAME", 2)
-    data = encoded(body=[b"a"] * 3, routing_key=["a", "b", "c"])
-    assert refused(prepare(data, NOW)) == [([0, 1, 2], LimitError)]
+INSTANTS = (limits.MIN_PUBLISHED_AT_US, limits.MAX_PUBLISHED_AT_US)
+NO_INSTANTS = (INSTANTS[0] - 1, INSTANTS[1] + 1, 1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63))
+NO_TTLS = (-1, limits.MAX_TTL_MS + 1, -(1 << 63), (1 << 63) - 1)
+LONG = "k" * (limits.MAX_ROUTING_KEY_BYTES + 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "rows", "error", "told"),
+    [
+        *(
+            ({"ttl_ms": [5, 5, 5, ttl]}, [3], errors.InvalidArgumentError, str(ttl))
+            for ttl in NO_TTLS
+        ),
+        *(
+            ({"published_at": [*INSTANTS, us, None]}, [2], errors.InvalidArgumentError, f"{us} us")
+            for us in NO_INSTANTS
+        ),
+        *(
+            ({"published_at_us": us}, range(4), errors.InvalidArgumentError, "")
+            for us in NO_INSTANTS
+        ),
+        ({"routing_key": ["k", LONG, "k", "k"]}, [1], errors.MessageTooLargeError, ""),
+        ({"routing_key": LONG}, range(4), errors.MessageTooLargeError, ""),
+        ({"routing_key": ["a", "b", "c", "d"]}, range(4), errors.LimitError, ""),
+        # Only the broker sets when a message expires.
+        ({"expires_at": [SOON] * 4}, range(4), errors.SchemaError, ""),
+    ],
+    ids=str,
+)
+def test_rows_that_are_refused(monkeypatch, values, rows, error, told):
+    """P8, I6, Q3: a value out of range refuses its row alone, by its name; a constant every row.
+
+    So does a key that is too long; too many distinct keys refuse all. The others are one part.
+    """
+    monkeypatch.setattr(limits, "MAX_DISTINCT_ROUTES_PER_FRAME", 3)
+    prepared = prepare(encoded(body=[b"x"] * 4, **values), NOW)
+    assert refused(prepared) == [(list(rows), error)]
+    assert told in prepared.refusals[0].reason.message
+    left = 4 - len(rows)
+    assert [part.row_count for part in prepared.parts] == ([left] if left else [])
+
+
+def test_the_first_and_the_last_valid_time():
+    """P8: they are accepted in a column and as the frame's constant."""
+    assert not prepare(encoded(body=[b"x"] * 2, published_at=list(INSTANTS)), NOW).refusals
+    for valid in INSTANTS:
+        assert not prepare(encoded(body=[b"a"], published_at_us=valid), NOW).refusals
 
 
 def test_too_many_rows(monkeypatch):
     """I6: the number of rows in a frame is bounded, and a frame above it is not even decoded."""
     monkeypatch.setattr(limits, "MAX_FRAME_ROWS", 2)
-    with pytest.raises(LimitError):
+    with pytest.raises(errors.LimitError):
         prepare(encoded(body=[b"a"] * 3), NOW)
 
 
@@ -271,7 +293,7 @@ def test_compressed_batches_are_refused_unread(codec):
     )
     data = block.join(plain.header, compressed(plain.batch, codec))
     assert len(data) < limits.MIB // 8
-    with pytest.raises(MalformedBlockError, match="compressed"):
+    with pytest.raises(errors.MalformedBlockError, match="compressed"):
         prepare(data, NOW)
 
 
@@ -290,20 +312,8 @@ def test_bytes_that_no_message_uses_are_refused():
         block.join(sound.header, message.encode()) + unknown,
     ):
         block.decode(data, validate=True)
-        with pytest.raises(MalformedBlockError, match="messages use 4"):
+        with pytest.raises(errors.MalformedBlockError, match="messages use 4"):
             prepare(data, NOW)
-
-
-@pytest.mark.parametrize("rows", [1, 10, 1000])
-def test_no_block_of_a_writer_has_bytes_that_no_message_uses(rows):
-    """I6: no block from the regular writer has unused bytes, for all columns, nulls and slices."""
-    plain = {"body": b"", "routing_key": "", "headers": [("", "")] * 3, "persistent": True}
-    full = {**plain, "message_id": "m" * 20, "ttl_ms": 5, "published_at": 5, "reply_to": None}
-    full |= {"correlation_id": "", "content_type": "t"}
-    for values in ({"body": None}, {"persistent": None}, {"ttl_ms": 1}, plain, full):
-        made = batch(**{name: [value] * rows for name, value in values.items()})
-        assert prepare(block.encode(made), NOW).refusals == ()
-        assert prepare(block.encode(made.slice(rows // 2)), NOW).refusals == ()
 
 
 def expiries(part):
@@ -328,33 +338,18 @@ def test_time_to_live_becomes_an_expiry():
     assert expiries(part) == [(soon, [1, 4]), (later, [3])]
     found = rows(b"".join(part.block))
     assert list(found) == ["body", "expires_at"]
-    assert [at and round((at.timestamp() - NOW / 1e6) * 1000) for at in found["expires_at"]] == [
-        None,
-        50,
-        None,
-        7000,
-        50,
-    ]
+    lives = [at and round((at.timestamp() - NOW / 1e6) * 1000) for at in found["expires_at"]]
+    assert lives == [None, 50, None, 7000, 50]
     (part,) = prepare(encoded(ttl_ms=[None, 0]), NOW).parts
     assert part.expiries == ()
     assert rows(b"".join(part.block)) == {"persistent": [True, True]}
-
-
-def test_one_time_to_live_for_all_rows():
-    """Q3: with one TTL for all rows they expire alike, and the block keeps its constants."""
+    (part,) = prepare(encoded(body=[b"a", b"b"], ttl_ms=[5, -1]), NOW).parts
+    assert expiries(part) == [(*after(5), None)]
+    # With one TTL for all rows the block keeps its constants.
     (part,) = prepare(encoded(body=[b"a", b"b"], ttl_ms=[5, 5], routing_key="k"), NOW).parts
     assert expiries(part) == [(*after(5), None)]
     header, _ = block.split(b"".join(part.block))
     assert (header.routing_key, header.published_at_us) == ("k", NOW)
-
-
-@pytest.mark.parametrize("ttl", [-1, limits.MAX_TTL_MS + 1, -(1 << 63), (1 << 63) - 1])
-def test_a_time_to_live_that_is_none_is_refused(ttl):
-    """Q3: a TTL out of range is refused for its row alone, naming the value."""
-    prepared = prepare(encoded(body=[b"a", b"b"], ttl_ms=[5, ttl]), NOW)
-    assert refused(prepared) == [([1], InvalidArgumentError)]
-    assert str(ttl) in prepared.refusals[0].reason.message
-    assert [expiries(part) for part in prepared.parts] == [[(*after(5), None)]]
 
 
 def test_a_frame_of_many_times_to_live():
@@ -367,33 +362,6 @@ def test_a_frame_of_many_times_to_live():
         latest = NOW + (each.rows.max() + 1) * 1000
         assert latest <= each.expires_us <= latest + max(16_400, (latest - NOW) / 512)
     assert sum(len(each.rows) for each in part.expiries) == count
-
-
-def test_expiry_is_the_brokers():
-    """Q3: a publisher cannot set expires_at; only the broker does."""
-    data = encoded(body=[b"a"], expires_at=[datetime(2030, 1, 1, tzinfo=UTC)])
-    assert refused(prepare(data, NOW)) == [([0], SchemaError)]
-
-
-INSTANTS = (limits.MIN_PUBLISHED_AT_US, limits.MAX_PUBLISHED_AT_US)
-NO_INSTANTS = (INSTANTS[0] - 1, INSTANTS[1] + 1, 1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63))
-
-
-@pytest.mark.parametrize("us", NO_INSTANTS)
-def test_a_publish_time_that_no_reader_can_show_is_refused(us):
-    """P8, I6: a publish time out of range is refused for its row alone, naming the value.
-
-    In the block's header it refuses every row. The first and the last valid time are accepted.
-    """
-    times = pa.array([*INSTANTS, us, None], pa.int64()).cast(columns.TIMESTAMP)
-    prepared = prepare(encoded(body=[b"x"] * 4, published_at=times), NOW)
-    assert refused(prepared) == [([2], InvalidArgumentError)]
-    assert f"{us} us" in prepared.refusals[0].reason.message
-    assert [part.row_count for part in prepared.parts] == [3]
-    prepared = prepare(encoded(body=[b"a", b"b"], published_at_us=us), NOW)
-    assert refused(prepared) == [([0, 1], InvalidArgumentError)]
-    for valid in INSTANTS:
-        assert not prepare(encoded(body=[b"a"], published_at_us=valid), NOW).refusals
 
 
 # --- single messages ---
@@ -413,10 +381,7 @@ def test_messages_become_a_block():
         "routing_key": ["k", "l"],
         "correlation_id": [None, "c"],
         "headers": [[], [("h", "v")]],
-        "published_at": [
-            datetime.fromtimestamp(1, UTC),
-            datetime.fromtimestamp(NOW / 1e6, UTC),
-        ],
+        "published_at": [datetime.fromtimestamp(at, UTC) for at in (1, NOW / 1e6)],
     }
 
 

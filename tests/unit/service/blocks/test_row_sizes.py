@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from ackq.wire import block, columns
 from ackq_broker.service.blocks.row_sizes import row_sizes
 
+NAMES = ("body", "routing_key", "message_id", "headers")
 texts = st.none() | st.text(max_size=9)
 maps = st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), max_size=3)
 rows = st.tuples(st.none() | st.binary(max_size=40), texts, texts, maps)
@@ -21,20 +22,15 @@ def bytes_of(row: tuple[bytes | None, str | None, str | None, list[tuple[str, st
 
 def made(values: list[tuple[object, ...]], names: tuple[str, ...]) -> pa.RecordBatch:
     schema = columns.stored_schema(columns.bits(names))
-    data = dict(
-        zip(
-            ("body", "routing_key", "message_id", "headers"), zip(*values, strict=True), strict=True
-        )
-    )
-    return pa.record_batch(
-        [pa.array(list(data[field.name]), field.type) for field in schema], schema=schema
-    )
+    data = dict(zip(NAMES, zip(*values, strict=True), strict=True))
+    arrays = [pa.array(list(data[field.name]), field.type) for field in schema]
+    return pa.record_batch(arrays, schema=schema)
 
 
 @given(values=st.lists(rows, min_size=1, max_size=20), data=st.data())
 def test_each_row_has_its_own_bytes(values: list[tuple[object, ...]], data: st.DataObject) -> None:
     """Q3: a row's size is its body, key, ids and headers, also for nulls and slices."""
-    batch = made(values, ("body", "routing_key", "message_id", "headers"))
+    batch = made(values, NAMES)
     first = data.draw(st.integers(0, len(values) - 1))
     part = batch.slice(first, data.draw(st.integers(1, len(values) - first)))
     decoded = block.decode(block.encode(part), validate=True)

@@ -1,5 +1,7 @@
 """Readers of many pieces, which are requested slice by slice."""
 
+from functools import partial
+
 import pytest
 
 from ackq.errors import FencedError
@@ -89,39 +91,31 @@ async def test_a_browse_of_single_messages(first, last, most):
     assert sent.bodies == list(expected)[: most or None]
 
 
-def leased(broker):
-    """The sessions service, and the call that leases all messages."""
+async def leased():
+    """A broker with a lease of ten messages, its sessions service, and fetches of the lease."""
+    broker = singles(10)
     service = SessionsService(broker.engine, Liveness(lambda: 0.0))
     advance = pb.AdvanceRequest(session="s", holder=READER, queues=["q"], open_and_lease=True)
-    return service, service.advance(advance)
+    lease = await service.advance(advance)
+    holding = {"incarnation": lease.incarnation, "epoch": lease.epoch}
+    return broker, service, partial(pb.FetchRequest, session="s", last_tag=10, **holding)
 
 
 async def test_a_fetch_of_single_messages():
     """S2, I6: a sliced fetch gives each row of the lease once, in the order of the tags."""
-    broker = singles(10)
-    service, advancing = leased(broker)
-    lease = await advancing
-    sent = Sent()
-    request = pb.FetchRequest(
-        session="s", incarnation=lease.incarnation, epoch=lease.epoch, after_tag=1, last_tag=10
-    )
-    await service.fetch(request, sent)
+    _, service, fetch = await leased()
+    sent, operators = Sent(), Sent()
+    await service.fetch(fetch(after_tag=1), sent)
     assert sent.bodies == list(range(1, 10))
-    operators = Sent()
     await service.browse_lease(pb.BrowseLeaseRequest(session="s", max_messages=8), operators)
     assert operators.bodies == list(range(8))
 
 
 async def test_a_fetch_is_fenced_between_two_slices():
     """S3: a reader that is fenced between two slices gets no further slice."""
-    broker = singles(10)
-    service, advancing = leased(broker)
-    lease = await advancing
+    broker, service, fetch = await leased()
     fence = pb.SettleSessionRequest(session="s", outcome=4, first_tag=[9], last_tag=[9], fence=True)
     sent = Sent(then=lambda: broker.engine.decide(sessions.settlement_of(fence)))
-    request = pb.FetchRequest(
-        session="s", incarnation=lease.incarnation, epoch=lease.epoch, last_tag=10
-    )
     with pytest.raises(FencedError):
-        await service.fetch(request, sent)
+        await service.fetch(fetch(), sent)
     assert sent.bodies == [0, 1, 2]
