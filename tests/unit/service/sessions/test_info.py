@@ -4,29 +4,16 @@ import pytest
 
 from ackq import limits
 from ackq.v1 import sessions_pb2 as pb
-from ackq_broker.core import commands
+from ackq_broker.core import views
 from ackq_broker.service.sessions.info import finished
 from tests.unit.service.sessions.test_service_timeout import HEARTBEAT_S, READER, Broker
 
 DAY_US = 24 * 3600 * 1_000_000
-ENDED = commands.SessionInfo(
-    session="anonymous-1",
-    incarnation="1",
-    queues=("q",),
-    epoch=1,
-    floor_tag=5,
-    end_tag=5,
-    leased=0,
-    holes=0,
-    holder=None,
-    since_us=1,
-    proven=True,
-    leased_at_us=0,
-    fetch=commands.FetchLabel(),
-    attaches=0,
-    named=False,
-    heard_us=DAY_US,
-)
+
+
+def listed(broker, **request):
+    answer = broker.call(broker.service.list_sessions(pb.ListSessionsRequest(**request)))
+    return [each.session for each in answer.sessions]
 
 
 @pytest.mark.parametrize(
@@ -41,12 +28,11 @@ ENDED = commands.SessionInfo(
 )
 def test_finished(changes, live, now_us, expected):
     """S8: a session without name, lease and holder is finished after a day."""
-    assert finished(ENDED._replace(**changes), now_us, live=live) == expected
-
-
-def listed(broker, **request):
-    answer = broker.call(broker.service.list_sessions(pb.ListSessionsRequest(**request)))
-    return [each.session for each in answer.sessions]
+    broker = Broker()
+    name = broker.advance(session="").session
+    (ended,) = views.list_sessions(broker.engine.core.state, name)
+    ended = ended._replace(heard_us=DAY_US, **changes)
+    assert finished(ended, now_us, live=live) == expected
 
 
 def test_a_finished_session_is_listed_where_it_is_asked_for_and_goes_on(monkeypatch):

@@ -24,6 +24,9 @@ def group(outcome, *tags, **fields):
     return pb.OutcomeGroup(outcome=outcome, tags=tags, **fields)
 
 
+FAILURES = [group(FAILED, tag) for tag in range(1, 6)]
+
+
 def coalesced(*requests):
     """The coalesced outcome groups of the requests, as plain values."""
     collected = Collected()
@@ -48,7 +51,10 @@ def read(*requests):
 
 
 def test_the_last_outcome_of_a_tag_wins():
-    """S6: the last outcome of a tag in a stage wins, also when it takes an outcome back."""
+    """S6, C14: the last outcome of a tag in a stage wins, also when it takes an outcome back.
+
+    A released message has no reason, a rejected one no delay.
+    """
     assert coalesced(
         [group(REJECTED, 1, 2, 3, reason="bad")],
         [group(FAILED, 2), group(ACCEPTED, 3), group(FAILED, 3), group(ACCEPTED, 3)],
@@ -57,10 +63,6 @@ def test_the_last_outcome_of_a_tag_wins():
         (Outcome.FAILED, "", 0): [2],
         (Outcome.ACCEPTED, "", 0): [3],
     }
-
-
-def test_reason_and_delay_count_where_they_mean_something():
-    """S6, C14: a released message has no reason, a rejected one no delay."""
     every = {"reason": "why", "delay_ms": 5}
     assert coalesced([group(outcome, outcome, **every) for outcome in (1, 2, 3, 4)]) == {
         (Outcome.ACCEPTED, "", 0): [1],
@@ -80,31 +82,21 @@ def test_what_a_newer_client_adds_is_not_a_tag():
 
 
 @pytest.mark.parametrize(
-    ("limit", "problem"),
+    ("limit", "groups", "problem"),
     [
-        ("MAX_OUTCOME_STAGE_TAGS", "more than 4 tags"),
-        ("MAX_OUTCOME_STAGE_GROUPS", "more than 4 groups"),
-        ("MAX_OUTCOME_STAGE_BYTES", "more than 4 bytes"),
+        ("MAX_OUTCOME_STAGE_TAGS", FAILURES, "more than 4 tags.*more partitions"),
+        ("MAX_OUTCOME_STAGE_GROUPS", FAILURES, "more than 4 groups.*more partitions"),
+        ("MAX_OUTCOME_STAGE_BYTES", FAILURES, "more than 4 bytes.*more partitions"),
+        ("", [group(0, 1)], "accepted, failed, rejected or released"),
+        ("", [group(FAILED, 1, delay_ms=limits.MAX_TTL_MS + 1)], "too long"),
     ],
 )
-def test_a_stage_is_bounded(monkeypatch, limit, problem):
-    """I6: a stage of outcomes is bounded, and the error names the limit and the remedy."""
-    monkeypatch.setattr(limits, limit, 4)
-    with pytest.raises(LimitError, match=f"{problem}.*more partitions"):
-        coalesced([group(FAILED, tag) for tag in range(1, 6)])
-
-
-@pytest.mark.parametrize(
-    ("wrong", "problem"),
-    [
-        (group(0, 1), "accepted, failed, rejected or released"),
-        (group(FAILED, 1, delay_ms=limits.MAX_TTL_MS + 1), "too long"),
-    ],
-)
-def test_outcome_and_delay_are_checked(wrong, problem):
-    """S6: an unknown outcome or an excessive delay is refused."""
-    with pytest.raises(InvalidArgumentError, match=problem):
-        coalesced([wrong])
+def test_a_stage_that_is_refused(monkeypatch, limit, groups, problem):
+    """I6, S6: too large a stage, naming limit and remedy; an unknown outcome; too long a delay."""
+    if limit:
+        monkeypatch.setattr(limits, limit, 4)
+    with pytest.raises(LimitError if limit else InvalidArgumentError, match=problem):
+        coalesced(groups)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from ackq_broker.core import commands, views
 from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.sessions.service import SessionsService
 from tests.fakes.journal import HeldEngine
-from tests.unit.service.channel_streams import PUBLISHER, publish
+from tests.unit.service.channel_streams import PUBLISHER, publish, run_until_idle
 
 READER = pb.Holder(token=b"r" * 16, host="host", pid=1)
 GRACE_S = limits.HOLDER_CUT_GRACE_MS / 1000
@@ -73,6 +73,12 @@ def broker():
     return Broker()
 
 
+def hold(lease):
+    """A heartbeat of the reader of a lease."""
+    held = {"incarnation": lease.incarnation, "epoch": lease.epoch}
+    return pb.HoldRequest(session="s", token=READER.token, **held)
+
+
 def test_the_lease_of_an_absent_owner_goes_back(broker):
     """S5: past the timeout of a cut owner one record requeues its lease and raises the epoch."""
     lease = broker.lease()
@@ -118,16 +124,8 @@ def test_the_session_of_a_live_holder_is_never_forgotten(broker, monkeypatch):
     assert views.list_sessions(broker.engine.core.state) == []
 
 
-def test_the_timeout_is_that_of_the_last_call(broker):
-    """S5: the timeout is that of the last call: a query restarted without one keeps its lease."""
-    lease = broker.lease()
-    broker.advance(incarnation=lease.incarnation, session_timeout_ms=0)
-    broker.passed(10 * TIMEOUT_MS)
-    assert broker.session.detached is False
-
-
-def test_a_restart_gives_absent_owners_the_full_timeout(broker):
-    """S5: after a broker restart an absent owner has its full timeout again."""
+def test_an_absent_owner_has_the_full_timeout_of_its_last_call(broker):
+    """S5: also after a broker restart; a query restarted without a timeout keeps its lease."""
     lease = broker.lease()
     broker.liveness.disconnected(broker.liveness.opened(lease.incarnation, READER.token))
     broker.passed(TIMEOUT_MS / 1000)
@@ -136,14 +134,14 @@ def test_a_restart_gives_absent_owners_the_full_timeout(broker):
     assert broker.session.detached is False
     broker.passed(HEARTBEAT_S + 0.001)
     assert broker.session.detached is True
+    broker.advance(incarnation=lease.incarnation, session_timeout_ms=0)
+    broker.passed(10 * TIMEOUT_MS)
+    assert broker.session.detached is False
 
 
 def test_a_heartbeat_counts_however_long_its_answer_waits(broker):
     """S3, S5: a heartbeat counts when it arrives, though the sync for its answer takes a minute."""
     lease = broker.lease()
-    hold = pb.HoldRequest(
-        session="s", incarnation=lease.incarnation, epoch=lease.epoch, token=READER.token
-    )
     beats, answers = asyncio.Queue(), []
 
     async def write(answer):
@@ -153,26 +151,23 @@ def test_a_heartbeat_counts_however_long_its_answer_waits(broker):
         broker.decide(commands.DeclareQueue("other", commands.QueueProperties(durable=True)))
         stream = asyncio.create_task(broker.service.hold(beats.get, write))
         for _ in range(4):
-            beats.put_nowait(hold)
-            for _ in range(10):
-                await asyncio.sleep(0)
+            beats.put_nowait(hold(lease))
+            await run_until_idle()
             broker.now += HEARTBEAT_S - 1
             assert broker.liveness.connected(lease.incarnation)
         assert answers == []
         broker.engine.sync()
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await run_until_idle()
+        assert answers
         stream.cancel()
         await asyncio.gather(stream, return_exceptions=True)
 
     asyncio.run(held())
-    assert len(answers) >= 1
 
 
 def attach(broker, lease):
-    request = pb.AttachRequest(
-        session="s", incarnation=lease.incarnation, holder=READER, start_tag=0, end_tag=2
-    )
+    tags = {"start_tag": 0, "end_tag": 2}
+    request = pb.AttachRequest(session="s", incarnation=lease.incarnation, holder=READER, **tags)
     return broker.call(broker.service.attach(request))
 
 
@@ -190,12 +185,9 @@ def test_the_owner_comes_back(broker, call):
     """
     lease = broker.lease()
     broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
-    hold = pb.HoldRequest(
-        session="s", incarnation=lease.incarnation, epoch=lease.epoch, token=READER.token
-    )
 
     async def beat():
-        return hold
+        return hold(lease)
 
     with pytest.raises(FencedError):
         broker.call(broker.service.hold(beat, None))
@@ -209,9 +201,8 @@ def test_the_owner_comes_back(broker, call):
 def test_a_session_that_an_operator_fenced_is_free_also_after_a_restart(broker):
     """S3, S8: a session fenced by an operator is free at once, also after a restart."""
     lease = broker.lease()
-    request = pb.SettleSessionRequest(
-        session="s", outcome=4, first_tag=[1], last_tag=[1], fence=True
-    )
+    tags = {"first_tag": [1], "last_tag": [1]}
+    request = pb.SettleSessionRequest(session="s", outcome=4, fence=True, **tags)
     assert broker.call(broker.service.settle_session(request)).settled == 1
     broker.start()
     broker.passed(TIMEOUT_MS / 1000)
@@ -222,30 +213,26 @@ def test_a_session_that_an_operator_fenced_is_free_also_after_a_restart(broker):
 
 def test_retention_gives_way_to_publishers(broker, caplog):
     """S13, P8: near the disk reserve the oldest batches end, once in ten seconds or a snapshot."""
-    tag, incarnation = 0, broker.advance(retain_ms=60_000).incarnation
+    tag, fields = 0, {"retain_ms": 60_000}
+    fields["incarnation"] = broker.advance(**fields).incarnation
     for number in (1, 2, 3, 4):
         publish(broker.engine, number + 2, b"c")
-        tag = broker.advance(incarnation=incarnation, start_tag=tag, retain_ms=60_000).end_tag
-        broker.advance(incarnation=incarnation, start_tag=tag, retain_ms=60_000)
-    assert broker.session.retained_batches == 4
+        tag = broker.advance(start_tag=tag, **fields).end_tag
+        broker.advance(start_tag=tag, **fields)
 
-    async def give_way():
+    async def left(free_bytes):
+        broker.engine.free_bytes = free_bytes
         broker.engine.alarms.poll_disk()
         broker.service.give_way()
         broker.service.give_way()
+        return broker.session.retained_batches
 
-    broker.engine.free_bytes = 3 * limits.DISK_RESERVE_BYTES
-    asyncio.run(give_way())
-    assert (broker.session.retained_batches, caplog.text) == (4, "")
-    broker.engine.free_bytes -= 1
-    asyncio.run(give_way())
-    assert broker.session.retained_batches == 3
-    broker.engine.free_bytes = 2 * limits.DISK_RESERVE_BYTES - 1
+    reserve = limits.DISK_RESERVE_BYTES
+    assert (asyncio.run(left(3 * reserve)), caplog.text) == (4, "")
+    assert asyncio.run(left(3 * reserve - 1)) == 3
     broker.engine.journal.snapshot_under_way = True
-    asyncio.run(give_way())
-    assert broker.session.retained_batches == 3
+    assert asyncio.run(left(2 * reserve - 1)) == 3
     broker.engine.journal.snapshot_under_way = False
-    asyncio.run(give_way())
-    assert broker.session.retained_batches == 1
+    assert asyncio.run(left(2 * reserve - 1)) == 1
     assert "the 1 oldest retained batches" in caplog.text
     assert broker.engine.alarms.reason == ""

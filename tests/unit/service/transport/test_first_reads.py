@@ -7,15 +7,9 @@ import pytest
 from ackq import limits
 from ackq.errors import BrokerUnavailableError
 from ackq_broker.service.transport.first_reads import FirstReads
+from tests.unit.service.channel_streams import run_until_idle
 
 LIMIT = 12 * limits.MAX_FRAME_BYTES  # three at a time
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 class Call:
@@ -32,20 +26,15 @@ class Call:
         return "request"
 
 
-async def turn():
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
 async def test_a_caller_waits_for_its_own_alone():
     """I6: a caller's fourth first request waits for one of its own, and not for other callers'."""
-    reads = FirstReads(LIMIT, Clock())
+    reads = FirstReads(LIMIT, lambda: 0.0)
     calls = [Call(reads, "mallory") for _ in range(5)]
     other = Call(reads, "alice")
-    await turn()
+    await run_until_idle()
     assert [each.began for each in (*calls, other)] == [True] * 3 + [False] * 2 + [True]
     calls[0].came.set()
-    await turn()
+    await run_until_idle()
     assert [each.began for each in calls] == [True] * 4 + [False]
     for each in (*calls, other):
         each.came.set()
@@ -56,18 +45,18 @@ async def test_a_caller_waits_for_its_own_alone():
 
 async def test_those_that_are_slow():
     """I6: slow first requests let others begin, and are ended when memory is short."""
-    clock = Clock()
-    reads = FirstReads(LIMIT, clock)
+    now = [0.0]
+    reads = FirstReads(LIMIT, lambda: now[0])
     slow = [Call(reads, "mallory") for _ in range(3)]
     waiting = Call(reads, "mallory")
-    await turn()
-    clock.now = 0.4
+    await run_until_idle()
+    now[0] = 0.4
     reads.poll(LIMIT)
-    await turn()
+    await run_until_idle()
     assert not waiting.began
-    clock.now = 0.6
+    now[0] = 0.6
     reads.poll(LIMIT // 2)
-    await turn()
+    await run_until_idle()
     assert waiting.began
     assert not any(each.task.done() for each in slow)
     reads.poll(LIMIT)
@@ -81,13 +70,13 @@ async def test_those_that_are_slow():
 
 async def test_a_call_that_goes_while_it_waits():
     """I6: a cancelled call gives its place to the next, whether it was waiting or being read."""
-    reads = FirstReads(LIMIT, Clock())
+    reads = FirstReads(LIMIT, lambda: 0.0)
     calls = [Call(reads, "mallory") for _ in range(6)]
-    await turn()
+    await run_until_idle()
     calls[3].task.cancel()
     calls[0].came.set()
     calls[1].task.cancel()
-    await turn()
+    await run_until_idle()
     assert [each.began for each in calls] == [True, True, True, False, True, True]
     calls[2].came.set()
     for each in calls[4:]:

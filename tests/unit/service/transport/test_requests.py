@@ -4,26 +4,13 @@ import pytest
 
 from ackq import limits
 from ackq.errors import LimitError, MalformedBlockError
-from ackq.v1 import (
-    admin_pb2,
-    consuming_pb2,
-    messages_pb2,
-    publishing_pb2,
-    sessions_pb2,
-)
+from ackq.v1 import admin_pb2, consuming_pb2, messages_pb2, publishing_pb2, sessions_pb2
 from ackq.wire import frame
 from ackq_broker.service.transport.requests import RequestParser, count_fields
 from tests.fakes.blocks import encoded
 
 # Number of fields whose bytes exceed what is parsed in one step.
 LARGE = 50_000
-
-
-@pytest.fixture
-def few(monkeypatch):
-    """Lowers the bound on fields, and returns it."""
-    monkeypatch.setattr(limits, "MAX_REQUEST_FIELDS", LARGE // 5)
-    return limits.MAX_REQUEST_FIELDS
 
 
 def parser(message):
@@ -35,41 +22,51 @@ def field(number, content):
     return frame.varint(number << 3 | 2) + frame.varint(len(content)) + content
 
 
-def header_of_messages(content):
-    """A publish frame with a header of single messages."""
-    return frame.encode(field(3, content))
+MESSAGE = messages_pb2.Message(body=b"x" * 50, routing_key="q", headers={"k": "v"})
+STAGE = publishing_pb2.StageReference(stage_id=b"x" * 16, rows=1 << 20, payload_bytes=1 << 40)
+GROUP = sessions_pb2.OutcomeGroup(outcome=3, reason="r", delay_ms=5, tags=[1])
+MANY = sessions_pb2.OutcomeGroup(outcome=1, tags=range(1_000_000))
 
 
-async def test_a_frame_of_many_messages_is_parsed():
-    """P2: a client without Arrow may publish as many single messages as a large frame holds."""
-    message = messages_pb2.Message(body=b"x" * 50, routing_key="q", headers={"k": "v"})
-    messages = [message] * limits.FRAME_TARGET_ROWS
-    header = publishing_pb2.PublishHeader(data=publishing_pb2.PublishData(messages=messages))
-    found = await parser(publishing_pb2.PublishRequest).parse(
-        frame.serializer(frame.Frame(header, b""))
-    )
-    assert found.header == header
+@pytest.mark.parametrize(
+    "request_",
+    [
+        publishing_pb2.PublishData(messages=[MESSAGE] * limits.FRAME_TARGET_ROWS),
+        publishing_pb2.CommitBatchRequest(writer="w", stages=[STAGE] * 100_000),
+        sessions_pb2.StageOutcomesRequest(groups=[GROUP] * limits.MAX_OUTCOME_STAGE_GROUPS),
+        sessions_pb2.StageOutcomesRequest(groups=[MANY]),
+    ],
+    ids=["single messages", "a commit of 100,000 tasks", "65,536 groups", "a million tags"],
+)
+async def test_the_largest_requests_are_parsed(request_):
+    """P2, K3, S6: as many single messages, stages and outcomes as a client may send."""
+    if isinstance(request_, publishing_pb2.PublishData):
+        header = publishing_pb2.PublishHeader(data=request_)
+        sent = frame.serializer(frame.Frame(header, b""))
+        found = await parser(publishing_pb2.PublishRequest).parse(sent)
+        assert found.header == header
+    else:
+        assert await parser(type(request_)).parse(request_.SerializeToString()) == request_
 
 
-async def test_empty_messages_are_counted_before_they_are_made(few):
-    """I6: empty messages, 2 bytes on the wire and 150 in memory, are counted before parsing."""
-    with pytest.raises(LimitError, match=f"more than {few} fields"):
-        await parser(publishing_pb2.PublishRequest).parse(header_of_messages(b"\x32\x00" * LARGE))
+ENTRIES = b"".join(field(7, field(1, b"%d" % key)) for key in range(LARGE // 4))
 
 
-@pytest.mark.usefixtures("few")
-async def test_headers_of_one_message_are_counted():
-    """I6: entries of a message's headers count as fields, at any depth."""
-    entries = b"".join(field(7, field(1, b"%d" % key)) for key in range(LARGE // 4))
-    with pytest.raises(LimitError):
-        await parser(publishing_pb2.PublishRequest).parse(header_of_messages(field(6, entries)))
-
-
-@pytest.mark.usefixtures("few")
-async def test_unknown_fields_are_counted():
-    """I6: unknown fields count, as they cost time and protobuf keeps them."""
-    with pytest.raises(LimitError):
-        await parser(sessions_pb2.StageOutcomesRequest).parse(b"\x78\x00" * LARGE)
+@pytest.mark.parametrize(
+    ("kind", "sent"),
+    [
+        # A publish frame with a header of single messages.
+        (publishing_pb2.PublishRequest, frame.encode(field(3, b"\x32\x00" * LARGE))),
+        (publishing_pb2.PublishRequest, frame.encode(field(3, field(6, ENTRIES)))),
+        (sessions_pb2.StageOutcomesRequest, b"\x78\x00" * LARGE),
+    ],
+    ids=["empty messages", "headers of one message", "unknown fields"],
+)
+async def test_fields_are_counted_before_they_are_made(monkeypatch, kind, sent):
+    """I6: at any depth; empty messages take 2 bytes on the wire and 150 in memory."""
+    monkeypatch.setattr(limits, "MAX_REQUEST_FIELDS", LARGE // 5)
+    with pytest.raises(LimitError, match=f"more than {LARGE // 5} fields"):
+        await parser(kind).parse(sent)
 
 
 async def test_a_request_that_is_too_large():
@@ -77,24 +74,6 @@ async def test_a_request_that_is_too_large():
     request = sessions_pb2.SettleSessionRequest(first_tag=[1] * (limits.MAX_REQUEST_BYTES + 1))
     with pytest.raises(LimitError, match="over the limit of 4194304"):
         await parser(sessions_pb2.SettleSessionRequest).parse(request.SerializeToString())
-
-
-async def test_a_commit_of_a_hundred_thousand_tasks():
-    """K3: a commit of 100,000 stages is within the request bounds."""
-    stage = publishing_pb2.StageReference(stage_id=b"x" * 16, rows=1 << 20, payload_bytes=1 << 40)
-    request = publishing_pb2.CommitBatchRequest(writer="w", stages=[stage] * 100_000)
-    found = await parser(publishing_pb2.CommitBatchRequest).parse(request.SerializeToString())
-    assert found == request
-
-
-async def test_the_largest_stage_of_outcomes():
-    """S6: the largest stage of outcomes is parsed: 65,536 groups, or a million tags."""
-    group = sessions_pb2.OutcomeGroup(outcome=3, reason="r", delay_ms=5, tags=[1])
-    request = sessions_pb2.StageOutcomesRequest(groups=[group] * limits.MAX_OUTCOME_STAGE_GROUPS)
-    assert await parser(type(request)).parse(request.SerializeToString()) == request
-    many = sessions_pb2.OutcomeGroup(outcome=1, tags=range(1_000_000))
-    request = sessions_pb2.StageOutcomesRequest(groups=[many])
-    assert await parser(type(request)).parse(request.SerializeToString()) == request
 
 
 @pytest.mark.parametrize("cut", [1, 100, 70_000])

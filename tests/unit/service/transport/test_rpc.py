@@ -54,18 +54,25 @@ def test_an_error_that_meets_the_first_answer_reaches_the_client():
     assert rpc.ERROR_KEY in [key for key, _ in error.trailing_metadata()]
 
 
-async def test_a_client_that_goes_while_its_error_is_sent_is_no_failure():
-    """I6: a client that leaves while its error is sent causes a cancelled call, no traceback."""
+def refused(read, abort):
+    """A call that fails after `read()`, and its context, whose `abort` raises an error."""
 
     async def fails(_read, _write):
+        read()
         raise StageMismatchError("The seal counts 2 rows, and 1 came.")
 
     handlers = rpc.service_handler(SERVICE, Mock(publish=fails), synced)
     handler = handlers.service(Mock(method="/ackq.v1.PublishingService/Publish"))
-    context = AsyncMock(peer=Mock(return_value="peer"))
-    context.abort.side_effect = aio.InternalError("Failed to execute a batch")
+    context = AsyncMock(peer=Mock(return_value="ipv4:127.0.0.1:1"))
+    context.abort.side_effect = abort
+    return handler.stream_stream(None, context), context
+
+
+async def test_a_client_that_goes_while_its_error_is_sent_is_no_failure():
+    """I6: a client that leaves while its error is sent causes a cancelled call, no traceback."""
+    call, context = refused(list, aio.InternalError("Failed to execute a batch"))
     with pytest.raises(asyncio.CancelledError):
-        await handler.stream_stream(None, context)
+        await call
     context.abort.assert_awaited_once()
 
 
@@ -77,19 +84,15 @@ async def test_a_refused_call_keeps_nothing_of_its_request():
     """I6: a refused call frees its request with the answer, not with a garbage collection."""
     requests = []
 
-    async def fails(_read, _write):
+    def read():
         request = Request()
         requests.append(weakref.ref(request))
-        raise StageMismatchError("The seal counts 2 rows, and 1 came.")
 
-    handlers = rpc.service_handler(SERVICE, Mock(publish=fails), synced)
-    call = handlers.service(Mock(method="/ackq.v1.PublishingService/Publish"))
-    context = AsyncMock(peer=Mock(return_value="ipv4:127.0.0.1:1"))
-    context.abort.side_effect = aio.AbortError
+    call, _ = refused(read, aio.AbortError)
     gc.disable()
     try:
         with contextlib.suppress(aio.AbortError):
-            await call.stream_stream(None, context)
+            await call
         assert [kept() for kept in requests] == [None]
     finally:
         gc.enable()

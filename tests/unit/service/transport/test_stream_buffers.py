@@ -15,10 +15,7 @@ async def test_requests_over_the_bound_block_the_reader():
     assert not putting.done()
     await requests.take()
     await putting
-
-
-async def test_requests_that_say_nothing_have_a_bound():
-    """I6: a flood of empty requests is blocked as well, as each is an object."""
+    # A flood of empty requests is blocked as well, as each is an object.
     requests = RequestBuffer(100_000)
 
     async def flood():
