@@ -7,12 +7,13 @@ piece by piece meanwhile is the state at its cut (I2).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 from pyroaring import BitMap, BitMap64
 
 from ackq.outcomes import Disposition, Outcome
@@ -24,8 +25,10 @@ PUBLISHER = b"p" * 16
 ALICE = c.HolderInfo(b"alice".ljust(16), "host-a", 11, "app-a")
 BOB = c.HolderInfo(b"bob".ljust(16), "host-b", 22, "app-b")
 BY_NAME = c.LeaseOwner(session="s")
+REJECTED, FAILED, RELEASED = Outcome.REJECTED, Outcome.FAILED, Outcome.RELEASED
 SECOND_US = 1_000_000
 DAY_US = 24 * 3600 * SECOND_US
+Error = TypeVar("Error", bound=Exception)
 
 
 class Harness:
@@ -518,3 +521,12 @@ def block_rows(piece: c.Piece) -> list[int]:
 def labels(first: int, last: int) -> list[str]:
     """The labels of the publishes first..last."""
     return [f"m{number}" for number in range(first, last + 1)]
+
+
+def refused(
+    error: type[Error], told: str, call: Callable[..., Any], *args: Any, **options: Any
+) -> Error:
+    """The error with which a call is refused; its words match `told`."""
+    with pytest.raises(error, match=told) as caught:
+        call(*args, **options)
+    return caught.value
