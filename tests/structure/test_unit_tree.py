@@ -36,9 +36,7 @@ WHOLE = {
     "core/state/test_transitions.py": "the table of transitions of a message in a queue",
     "core/views/test_views.py": "the whole room: views change nothing",
     "core/test_restart.py": "recovery of the whole state",
-    "core/sessions/test_kept_lease.py": "the lease that an accept keeps for a replay",
     "journal/test_shortened.py": "a log that is shorter than what was synced, through every tool",
-    "core/sessions/test_openings.py": "the openings of advance, which test_advance has no room for",
     "engine/test_retained_day.py": "retention: the core, the journal's files, a restart",
 }
 # Tests that need another process all the same, with the reason.

@@ -429,11 +429,6 @@ class Reader:
             )
         )
 
-    def run_again(self) -> None:
-        """Bob's process runs the batch again, as the run `second`, and fences the previous one."""
-        self.advance(0, holder=BOB)
-        self.note(run_id="second")
-
     def stage(
         self,
         name: str,
@@ -484,12 +479,6 @@ def reading(harness: Harness) -> Reader:
     reader.advance(0, max_messages=6)
     reader.note()
     return reader
-
-
-def counts(harness: Harness, queue: str = "q") -> tuple[int, int, int, int]:
-    """Counts of a queue's messages: ready, delayed, unacked, accepted."""
-    info = harness.info(queue)
-    return info.ready, info.delayed, info.unacked, info.accepted
 
 
 def group(outcome: Outcome, *tags: int, reason: str = "", delay_ms: int = 0) -> c.OutcomeGroup:

@@ -1,28 +1,16 @@
-"""Operators and a lease (S8): its tags are rejected or released."""
-
-from __future__ import annotations
-
-from typing import Any
+"""Operators and a lease (S8): its tags are rejected or released, or the session ends."""
 
 import pytest
 
-from ackq.errors import (
-    AlreadyHeldError,
-    FencedError,
-    InvalidArgumentError,
-    PreconditionFailedError,
-    UnknownDeliveryTagError,
-)
+from ackq import errors
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
-from tests.unit.core.harness import BOB, Harness, Reader
-
-REJECTED, RELEASED = Outcome.REJECTED, Outcome.RELEASED
+from tests.unit.core.harness import BOB, REJECTED, RELEASED, refused
 
 
 @pytest.fixture
-def reader(harness: Harness) -> Reader:
+def reader(harness):
     """A query that holds the tags 3 to 8 of ten messages."""
     harness.declare("dead")
     harness.declare_filled("q", 10, dead_letter_queue="dead")
@@ -32,21 +20,17 @@ def reader(harness: Harness) -> Reader:
     return reader
 
 
-def settle(harness: Harness, *ranges: tuple[int, int], **options: object) -> c.SettledLease:
-    """Settles tags of the lease as an operator; rejects them by default."""
-    outcome = options.pop("outcome", REJECTED)
-    reply: c.SettledLease = harness.do(c.SettleLease("s", outcome, ranges, **options))  # type: ignore[arg-type]
-    return reply
+def settle(harness, *ranges, outcome=REJECTED, **options):
+    """Settles tags of the lease as an operator."""
+    return harness.do(c.SettleLease("s", outcome, ranges, **options))
 
 
-def tags(reader: Reader, pieces: list[c.Piece]) -> list[int]:
+def tags(reader, pieces):
     """The tags of pieces."""
     return [row[0] for row in reader.harness.rows(pieces)]
 
 
-def test_a_detached_lease_is_settled_as_far_as_it_is_ready(
-    harness: Harness, reader: Reader
-) -> None:
+def test_a_detached_lease_is_settled_as_far_as_it_is_ready(harness, reader):
     """S5, S8: messages taken by others are not rejected; released tags are leased no longer."""
     reader.detach()
     harness.deliver("k", "q", 1)
@@ -61,9 +45,7 @@ def test_a_detached_lease_is_settled_as_far_as_it_is_ready(
 
 
 @pytest.mark.parametrize("deleted", ["before", "after"])
-def test_a_detached_lease_of_a_deleted_queue(
-    harness: Harness, reader: Reader, deleted: str
-) -> None:
+def test_a_detached_lease_of_a_deleted_queue(harness, reader, deleted):
     """Q4, S5, S8: messages deleted with their queue are not requeued, nor released again."""
     if deleted == "before":
         harness.do(c.DeleteQueue("q", force=True))
@@ -76,40 +58,32 @@ def test_a_detached_lease_of_a_deleted_queue(
     assert harness.do(c.ReleaseSession("s")) == c.Released(0, 0)
 
 
+ACCEPTS = {"outcome": Outcome.ACCEPTED}
+
+
 @pytest.mark.parametrize(
-    ("outcome", "ranges", "options", "error", "told"),
+    ("ranges", "options", "error", "told"),
     [
-        (Outcome.ACCEPTED, [(3, 3)], {}, InvalidArgumentError, "accepted"),
-        (REJECTED, [(9, 9), (1, 3)], {}, UnknownDeliveryTagError, r"tag 1 .* \(2, 8\]"),
-        (REJECTED, [(4, 12)], {}, UnknownDeliveryTagError, r"tag 9 .* \(2, 8\]"),
-        (REJECTED, [(20, 21), (11, 12)], {}, UnknownDeliveryTagError, "tag 11 "),
-        (REJECTED, [(3, 3)], {"incarnation": "f" * 32}, PreconditionFailedError, "opened again"),
-        (REJECTED, [(3, 3)], {"incumbent_live": True}, AlreadyHeldError, "host-a.*--fence"),
+        ([(3, 3)], ACCEPTS, errors.InvalidArgumentError, "accepted"),
+        ([(9, 9), (1, 3)], {}, errors.UnknownDeliveryTagError, r"tag 1 .* \(2, 8\]"),
+        ([(4, 12)], {}, errors.UnknownDeliveryTagError, r"tag 9 .* \(2, 8\]"),
+        ([(20, 21), (11, 12)], {}, errors.UnknownDeliveryTagError, "tag 11 "),
+        ([(3, 3)], {"incarnation": "f" * 32}, errors.PreconditionFailedError, "opened again"),
+        ([(3, 3)], {"incumbent_live": True}, errors.AlreadyHeldError, "host-a.*--fence"),
     ],
 )
 @pytest.mark.usefixtures("reader")
-def test_what_an_operator_may_not_settle(
-    harness: Harness,
-    outcome: Outcome,
-    ranges: list[tuple[int, int]],
-    options: dict[str, Any],
-    error: type[Exception],
-    told: str,
-) -> None:
+def test_what_an_operator_may_not_settle(harness, ranges, options, error, told):
     """S8, S9: other outcomes, tags outside the lease or of another incarnation, a live query's."""
-    with pytest.raises(error, match=told):
-        settle(harness, *ranges, outcome=outcome, **options)
+    refused(error, told, settle, harness, *ranges, **options)
 
 
-def test_the_holder_of_a_settled_lease_is_fenced(harness: Harness, reader: Reader) -> None:
+def test_the_holder_of_a_settled_lease_is_fenced(harness, reader):
     """S3, S8: its batch has changed, so each of its calls is refused, and another one goes on."""
     settle(harness, (4, 4), incumbent_live=True, fence=True)
-    for call in (
-        lambda: reader.fetch(2, 8),
-        lambda: reader.advance(2),
-        lambda: reader.attach(2, 8),
-        lambda: harness.open("q", takeover=True),
-    ):
-        with pytest.raises(FencedError):
-            call()
+    refused(errors.FencedError, "an operator ended its reader", reader.fetch, 2, 8)
+    told = "An operator settled messages"
+    refused(errors.FencedError, told, reader.advance, 2)
+    refused(errors.FencedError, told, reader.attach, 2, 8)
+    refused(errors.FencedError, told, harness.open, "q", takeover=True)
     assert reader.advance(2, holder=BOB).epoch == 3
