@@ -52,20 +52,6 @@ def test_stages_go_with_the_accept_and_the_incarnation(harness, reader):
 # --- stages and commits ---
 
 
-def test_a_commit_is_whole_or_nothing(harness, reader):
-    """S6: with one stage missing, short or named twice, no stage counts."""
-    stage = reader.stage("a", SECOND)
-    for wrong, why in (
-        ((b"other".ljust(16), 1), "does not exist"),
-        ((stage[0], 2), "has 1 tag, not 2"),
-        (stage, "is named twice"),
-    ):
-        refused(errors.StageMismatchError, why, reader.commit, stage, wrong)
-    assert reader.info().settled == 0
-    reader.advance(6)
-    assert harness.browse("dead") == []
-
-
 def test_a_tag_outside_of_the_lease_is_refused(harness, reader):
     """S6: the error names the lowest such tag and the lease; a hole is inside and skipped."""
     reader.advance(6, max_messages=2)
@@ -127,29 +113,6 @@ def test_rows_put_back_do_not_keep_availablenow_alive(harness, reader):
     assert reader.advance(10).end_tag == 13
 
 
-def test_a_released_message_in_the_kept_leases_of_two_sessions(harness, reader):
-    """K2, I3: each session reads it under its own tag, with its own count, until it lets it go."""
-    reader.say(group(RELEASED, 2))
-    reader.advance(6, max_messages=4)
-    harness.wait(2)
-    other = harness.lease("q", session="t", holder=BOB)
-    other.note(run_id="other", batch_id=8)
-    owner = other.owner(run_id="other", batch_id=8)
-    other.say(group(RELEASED, 1), name="t", owner=owner)
-    other.advance(1)
-    harness.wait(3)
-    assert other.rows(0, 1) == [(1, "m2", 2)]
-    assert reader.rows(1, 2) == [(2, "m2", 1)]
-    other.advance(1)  # leases it again, as tag 2
-    assert other.rows(1, 2) == [(2, "m2", 3)]
-    other.advance(2)  # accepts it
-    reader.advance(10)  # lets it go
-    assert other.rows(1, 2) == [(2, "m2", 3)]
-    harness.do(c.ReleaseSession("t"))
-    harness.do(c.ReleaseSession("s"))
-    assert harness.core.drain_dead_blocks() == [1]
-
-
 def test_a_replayed_settle_call_changes_nothing(harness, reader):
     """K2: the batch keeps the outcomes of its accept, and the reply reports that."""
     reader.say(SECOND)
@@ -207,27 +170,14 @@ def test_a_replay_is_settled_by_the_session_s_name(harness, reader):
 
 
 def test_a_repeated_commit_after_the_accept_is_a_success(harness, reader):
-    """S6: the commit names the query or the session."""
+    """S6: the commit names the query or the session; it names no stage twice."""
     stage = reader.stage("a", SECOND)
+    refused(errors.StageMismatchError, "is named twice", reader.commit, stage, stage)
     reader.commit(stage)
     reader.advance(6)
     for owner in (reader.owner(), BY_NAME):
         assert reader.commit(stage, owner=owner) == c.CommittedOutcomes(1, True)
     assert harness.browse("dead") == ["m2"]
-
-
-def test_dead_letters_that_overflow_a_drop_head_queue(harness):
-    """C13, Q3: the oldest are dropped; messages leased in the same record make room, and stay."""
-    harness.declare("ring", max_length=3, overflow="drop-head")
-    harness.declare_filled("q", 3, dead_letter_queue="ring")
-    harness.publish_to("ring", 3)
-    reader = harness.lease("q")
-    reader.note()
-    reader.say(group(REJECTED, 1, 2))
-    reply = reader.advance(3, queues=("q", "ring"), max_messages=1)
-    assert reader.fetch(3, reply.end_tag) == ["m4"]
-    assert harness.browse("ring") == ["m4", "m6", "m1", "m2"]
-    assert reply.backlog[:2] == (3, 1)
 
 
 # --- readers ---
