@@ -37,9 +37,7 @@ def test_buckets_of_a_steady_stream_are_bounded() -> None:
     present=positions,
     now=st.integers(0, 21),
 )
-def test_deadlines_are_those_of_a_dict(
-    buckets: list[tuple[int, set[int]]], present: set[int], now: int
-) -> None:
+def test_deadlines_are_those_of_a_dict(buckets, present, now) -> None:
     """Q3: deadlines equal those of a dict, and leave out positions that are no longer present."""
     deadlines, there = Deadlines(), BitMap64(present)
     for instant, chosen in buckets:

@@ -1,9 +1,11 @@
 """The sequences of requeued positions against a dict."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
+from ackq_broker.core.columns import requeued
 from ackq_broker.core.columns.requeued import Requeued
 
 positions = st.sets(st.integers(1, 200), min_size=1)
@@ -14,17 +16,12 @@ positions = st.sets(st.integers(1, 200), min_size=1)
     steps=st.lists(st.tuples(positions, st.booleans(), st.booleans()), min_size=1, max_size=30),
     sweep=st.sampled_from([1, 5, 1024]),
 )
-def test_the_requeue_log_is_a_dict_of_sequences(
-    steps: list[tuple[set[int], bool, bool]], sweep: int
-) -> None:
+def test_the_requeue_log_is_a_dict_of_sequences(steps, sweep) -> None:
     """K5: the latest sequence of each ready position counts, swept or not."""
-    from unittest import mock
-
     log, expected, ready = Requeued(), {}, BitMap64(range(1, 201))
-    with (
-        mock.patch("ackq_broker.core.columns.requeued._SWEEP_ROWS", sweep),
-        mock.patch("ackq_broker.core.columns.requeued._POSITIONS_PER_ROW", 10_000),
-    ):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(requeued, "_SWEEP_ROWS", sweep)
+        patched.setattr(requeued, "_POSITIONS_PER_ROW", 10_000)
         for sequence, (chosen, reload, take) in enumerate(steps, 1):
             part = BitMap64(chosen)
             ready |= part

@@ -22,9 +22,7 @@ def dumped(steps: Steps, present: BitMap64) -> tuple[bytes, bytes]:
     stretches=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 2)), max_size=200),
     data=st.data(),
 )
-def test_steps_find_what_a_dict_finds(
-    stretches: list[tuple[int, int]], data: st.DataObject
-) -> None:
+def test_steps_find_what_a_dict_finds(stretches, data) -> None:
     """C16: steps find what a dict finds after any removal, and dump in one form."""
     steps, expected, key = Steps(VALUE), {}, 5
     together = data.draw(st.integers(1, 40))

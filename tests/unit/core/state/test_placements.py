@@ -10,17 +10,33 @@ from ackq_broker.core.state.placements import PAGE_ROWS, Placement, Placements, 
 
 
 def placement(first: int, count: int, block: int, selected: list[int] | None) -> Placement:
-    return Placement(
-        first,
-        count,
-        block,
-        count * 10,
-        block,
-        block,
-        block % 3 != 0,
-        5,
-        BitMap(selected) if selected else None,
-    )
+    rows, durable = BitMap(selected) if selected else None, block % 3 != 0
+    return Placement(first, count, block, count * 10, block, block, durable, 5, rows)
+
+
+def filled(runs: list[tuple[int, bool]]) -> tuple[Placements, dict[int, tuple[int, int]]]:
+    """Runs of (rows, scattered), one of each block; and the block and row of each position."""
+    placements, expected, first = Placements(), {}, 1
+    for block, (count, scattered) in enumerate(runs, 1):
+        selected = [2 * i for i in range(count)] if scattered and count > 1 else None
+        placements.append(placement(first, count, block, selected))
+        for index in range(count):
+            expected[first + index] = (block, selected[index] if selected else 5 + index)
+        first += count
+    return placements, expected
+
+
+def singles(count: int) -> Placements:
+    """Placements of one row each, at the positions 1 to `count`."""
+    return filled([(1, False)] * count)[0]
+
+
+def wide(count: int) -> Placements:
+    """Four placements of `count` rows each."""
+    placements = Placements()
+    for block in range(4):
+        placements.append(placement(1 + block * count, count, block + 1, None))
+    return placements
 
 
 def dumped(placements: Placements) -> tuple[bytes, tuple[object, ...]]:
@@ -84,23 +100,14 @@ counts = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_s
 
 @settings(max_examples=60)
 @given(runs=counts, data=st.data())
-def test_placements_find_what_a_dict_finds(
-    runs: list[tuple[int, bool]], data: st.DataObject
-) -> None:
+def test_placements_find_what_a_dict_finds(runs, data) -> None:
     """I5: by runs and pages, the rows, sizes and blocks are those by position."""
-    placements, expected, first = Placements(), {}, 1
-    for block, (count, scattered) in enumerate(runs, 1):
-        selected = [2 * i for i in range(count)] if scattered and count > 1 else None
-        placements.append(placement(first, count, block, selected))
-        for index in range(count):
-            expected[first + index] = (block, selected[index] if selected else 5 + index)
-        first += count
+    placements, expected = filled(runs)
     for _ in range(3):
         positions = sorted(expected)
         gone = data.draw(st.sets(st.sampled_from(positions))) if positions else set()
         blocks = {expected[position][0] for position in gone}
-        for position in gone:
-            del expected[position]
+        expected = {p: place for p, place in expected.items() if p not in gone}
         blocks -= {block for block, _ in expected.values()}
         assert set(placements.remove(BitMap64(gone))) == blocks
         assert placements.live == len(expected)
@@ -119,23 +126,17 @@ def test_placements_find_what_a_dict_finds(
     assert sizes.sum() == 10 * len(expected)
     assert len(ranks) == len(alive)
     for bound in range(0, 10 * len(expected), 35):
-        assert placements.fit(BitMap64(expected), len(expected), bound) == (
-            bound // 10,
-            bound // 10 * 10,
-        )
+        fitting = bound // 10, bound // 10 * 10
+        assert placements.fit(BitMap64(expected), len(expected), bound) == fitting
 
 
 @settings(max_examples=60)
 @given(runs=counts, data=st.data())
 def test_moved_runs_are_where_they_were(runs: list[tuple[int, bool]], data: st.DataObject) -> None:
     """C13, I5: the same rows in the same order at the tail of another queue, and in its dump."""
-    source, target, first = Placements(), Placements(), 1
-    for block, (count, scattered) in enumerate(runs, 1):
-        selected = [2 * i for i in range(count)] if scattered and count > 1 else None
-        source.append(placement(first, count, block, selected))
-        first += count
+    (source, expected), target = filled(runs), Placements()
     target.append(placement(1, 7, 99, None))
-    dump, left, following = dumped(source), set(range(1, first)), 8
+    dump, left, following = dumped(source), set(expected), 8
     for at_us in (100, 200):
         if not left:
             break
@@ -159,26 +160,19 @@ def test_moved_runs_are_where_they_were(runs: list[tuple[int, bool]], data: st.D
 
 def test_moved_runs_fill_pages_as_others_do() -> None:
     """I5: a page is bounded in runs and in positions, however many runs move together."""
-    source, target = Placements(), Placements()
-    for position in range(1, 3 * PAGE_ROWS + 1):
-        source.append(placement(position, 1, position, None))
+    target, ends = Placements(), Placements()
     target.append(placement(1, 10, 1, None))
-    target.extend(source.moves(BitMap64(range(1, 3 * PAGE_ROWS + 1))), 11, 5, 5)
+    target.extend(singles(3 * PAGE_ROWS).moves(BitMap64(range(1, 3 * PAGE_ROWS + 1))), 11, 5, 5)
     assert [page.used for page in target._pages] == [PAGE_ROWS] * 3 + [1]
     assert located(target, [11 + 2 * PAGE_ROWS]) == [(2 * PAGE_ROWS + 1, 5)]
-    wide, ends = Placements(), Placements()
-    for block in range(4):
-        wide.append(placement(1 + block * 200_000, 200_000, block + 1, None))
-    ends.extend(wide.moves(BitMap64(range(1, 800_001))), 1, 5, 5)
+    ends.extend(wide(200_000).moves(BitMap64(range(1, 800_001))), 1, 5, 5)
     assert [page.used for page in ends._pages] == [2, 2]
     assert located(ends, [200_000, 400_001]) == [(1, 200_004), (3, 5)]
 
 
 def test_pages_are_packed_and_dropped() -> None:
     """I5: the rest of a large queue does not keep the pages of removed messages."""
-    placements = Placements()
-    for position in range(1, 4 * PAGE_ROWS + 1):
-        placements.append(placement(position, 1, position, None))
+    placements = singles(4 * PAGE_ROWS)
     survivors = BitMap64(range(7, 4 * PAGE_ROWS, 100))
     gone = BitMap64(range(1, 4 * PAGE_ROWS + 1)) - survivors
     assert len(placements.remove(gone)) == len(gone)
@@ -192,9 +186,7 @@ def test_pages_are_packed_and_dropped() -> None:
 
 def test_long_runs_end_a_page() -> None:
     """I5: the positions of a page are bounded, and so is one step of work."""
-    placements = Placements()
-    for block in range(4):
-        placements.append(placement(1 + block * 300_000, 300_000, block + 1, None))
+    placements = wide(300_000)
     part = BitMap64(range(299_000, 301_001))
     assert placements.fit(part, 10_000, 10**9) == (2001, 20_010)
     assert located(placements, [300_000, 300_001]) == [(1, 300_004), (2, 5)]

@@ -9,9 +9,20 @@ from ackq_broker.core.state.exchange import Exchange
 from ackq_broker.core.state.route_cache import RouteCache
 
 
-def test_it_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """I6: keys of all exchanges share the bound; of long keys fewer fit."""
+@pytest.fixture(autouse=True)
+def bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the bound of the cache 10 kB."""
     monkeypatch.setattr(limits, "ROUTE_CACHE_BYTES", 10_000)
+
+
+@pytest.fixture
+def exchange() -> Exchange:
+    """A topic exchange with its cache."""
+    return Exchange("x", "topic", durable=True, cache=RouteCache())
+
+
+def test_it_is_bounded_by_bytes() -> None:
+    """I6: keys of all exchanges share the bound; of long keys fewer fit."""
     cache = RouteCache()
     most = 0
     for number in range(1_000):
@@ -22,10 +33,8 @@ def test_it_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 2_000 < most < 10_000
 
 
-def test_what_is_used_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_used_stays(exchange: Exchange) -> None:
     """I5: a stream of new keys does not push out a key that is looked up."""
-    monkeypatch.setattr(limits, "ROUTE_CACHE_BYTES", 10_000)
-    exchange = Exchange("x", "topic", durable=True, cache=RouteCache())
     exchange.bind("#.used", 1)
     first = exchange.match("a.used")
     assert first > 1
@@ -36,10 +45,9 @@ def test_what_is_used_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert exchange.match("new.1") > 1
 
 
-def test_keys_are_grouped_anew_after_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_grouped_anew_after_a_change(exchange, monkeypatch) -> None:
     """Q2: a block's keys that were grouped before follow a new match, and a new binding."""
     monkeypatch.setattr(limits, "ROUTE_CACHE_BYTES", 2_000)  # one or two keys a generation
-    exchange = Exchange("x", "topic", durable=True, cache=RouteCache())
     exchange.bind("a.*", 1)
     keys = ("a.b", "a.c", "d")
     assert exchange.grouped(keys).groups == [None]

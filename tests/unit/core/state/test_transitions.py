@@ -15,6 +15,7 @@ from tests.unit.core.harness import SECOND_US, Harness, group
 
 HOUR_MS = 3_600_000
 DELAY_MS = 60_000
+REPLAYED_US = (limits.REPLAY_RETENTION_S + 1) * SECOND_US
 # After these nothing is left in the queue, so no event can change the message.
 ENDS = ("accepted", "dead", "expired", "removed")
 
@@ -39,6 +40,18 @@ RETAINED = (
     ("retention is over", "kept"),
 )
 STATES = list(dict.fromkeys(state for _, state in TABLE))
+# What brings a published message to each state.
+WAYS = {
+    "ready": (),
+    "unacked": ("delivered",),
+    "delayed": ("delivered", "channel fails"),
+    "leased": ("read",),
+    "kept": ("read", "session accepts"),
+    "accepted": ("delivered", "channel accepts"),
+    "dead": ("delivered", "channel rejects"),
+    "expired": ("expires",),
+    "removed": ("purged",),
+}
 
 
 class Message:
@@ -51,50 +64,18 @@ class Message:
         properties = {} if event == "expires" else {"dead_letter_queue": "dead-letters"}
         if event == "channel fails last":
             properties["delivery_limit"] = 1
-        self.retained = (event, state) in RETAINED
-        if self.retained:
+        if (event, state) in RETAINED:
             properties["retain_ms"] = HOUR_MS
+            state = "accepted" if state == "kept" else state
         harness.declare("q", **properties)
         persistent = event != "restart, transient"
         harness.publish_to("q", 1, ttls_ms=[HOUR_MS], persistent=persistent)
-        getattr(self, f"become_{state}")()
+        for step in WAYS[state]:
+            self.happens(step)
 
-    def become_ready(self):
-        """A published message is ready already."""
-
-    def become_unacked(self):
-        self.harness.deliver("c", "q", 1)
-
-    def become_delayed(self):
-        self.harness.deliver("gone", "q", 1)
-        self.harness.settle("gone", Outcome.FAILED, 1, delay_ms=DELAY_MS)
-
-    def become_leased(self):
+    def read(self):
         self.reader = self.harness.lease("q")
         self.reader.note()
-
-    def become_kept(self):
-        if self.retained:
-            self.become_accepted()
-        else:
-            self.become_leased()
-            self.reader.advance(1)
-
-    def become_accepted(self):
-        self.become_unacked()
-        self.harness.settle("c", Outcome.ACCEPTED, 1)
-
-    def become_dead(self):
-        self.become_unacked()
-        self.harness.settle("c", Outcome.REJECTED, 1)
-
-    def become_expired(self):
-        self.harness.wait(2 * HOUR_MS / 1000)
-
-    def become_removed(self):
-        self.harness.do(c.PurgeQueue("q"))
-
-    # --- events ---
 
     def fail_twice(self):
         """Fails the message more often than the delivery limit allows."""
@@ -115,7 +96,8 @@ class Message:
         """Makes one of the events happen; a refusal changes nothing."""
         do, settle = self.harness.do, self.harness.settle
         act = {
-            "delivered": lambda: self.harness.deliver("other", "q", 1),
+            "delivered": lambda: self.harness.deliver("c", "q", 1),
+            "read": self.read,
             "leased": lambda: self.harness.lease("q", session="other"),
             "channel accepts": lambda: settle("c", Outcome.ACCEPTED, 1),
             "channel accepts, retained": lambda: settle("c", Outcome.ACCEPTED, 1),
@@ -132,9 +114,7 @@ class Message:
             "queue is rewound": lambda: do(c.RewindQueue("q")),
             "retention is over": lambda: self.harness.housekeep_after(2 * HOUR_MS * 1000),
             "session times out": lambda: self.session().detach(),
-            "replay is over": lambda: self.harness.housekeep_after(
-                (limits.REPLAY_RETENTION_S + 1) * SECOND_US
-            ),
+            "replay is over": lambda: self.harness.housekeep_after(REPLAYED_US),
             "expires": lambda: self.harness.wait(HOUR_MS / 1000 + 1),
             "expires to a queue": lambda: self.harness.wait(HOUR_MS / 1000 + 1),
             "delay ends": lambda: self.harness.wait(DELAY_MS / 1000 + 1),
