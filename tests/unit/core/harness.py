@@ -271,6 +271,24 @@ class Harness:
         )
         return settlement
 
+    def consume(
+        self, queue: str, outcome: Outcome, count: int = 1_000, **options: Any
+    ) -> list[str]:
+        """Delivers to the channel `x`, and settles all of it; returns the labels."""
+        rows = self.deliver("x", queue, count)
+        self.settle("x", outcome, *(tag for tag, _, _ in rows), **options)
+        return [label for _, label, _ in rows]
+
+    def transact(self, keys: Iterable[str], **options: Any) -> tuple[bytes, bytes]:
+        """Begins a transaction with a row for each key; returns the ids of publisher and it."""
+        names = publisher_id, _ = b"t" * 16, b"1" * 16
+        self.do(c.OpenPublisher(publisher_id, transactional=True))
+        each = self.command(keys, **options)
+        block = each.numbers, each.exchange, each.mandatory, each.routes, each.rows
+        sizes = {"payload_bytes": each.payload_bytes, "sizes": each.sizes}
+        self.do(c.TransactionBlock(*names, *block, persistent=each.persistent, **sizes))
+        return names
+
     def wait(self, seconds: float) -> c.Ticked:
         """Moves the clock on and ticks, so that due timers fire."""
         self.now_us += int(seconds * SECOND_US)

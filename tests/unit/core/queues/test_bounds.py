@@ -20,9 +20,7 @@ def payload_bytes(harness: Harness, *queues: str) -> list[int]:
 
 @given(sizes=row_sizes, most=st.integers(1, 200), length=st.integers(0, 6), data=st.data())
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
-def test_bounds_count_message_by_message(
-    overflow: str, sizes: list[int], most: int, length: int, data: st.DataObject
-) -> None:
+def test_bounds_count_message_by_message(overflow, sizes, most, length, data) -> None:
     """Q3, P8: a block leaves the queue as its messages do one by one."""
     together, single = Harness(), Harness()
     cut = data.draw(st.integers(0, len(sizes)))
@@ -41,8 +39,7 @@ def test_what_is_redriven_fits_by_its_own_size(harness: Harness) -> None:
     harness.declare("dead")
     harness.declare("q", dead_letter_queue="dead", max_bytes=100)
     harness.publish_to("q", 3, sizes=[30, 60, 10])
-    harness.deliver("x", "q")
-    harness.settle("x", Outcome.REJECTED, up_to=3)
+    harness.consume("q", Outcome.REJECTED)
     harness.publish_to("q", 1, row_bytes=15)
     assert harness.do(c.Redrive("dead")).messages == 1
     assert harness.browse("q") == ["m4", "m1"]
@@ -60,17 +57,8 @@ def test_staged_rows_reserve_their_own_bytes(harness: Harness) -> None:
     harness.commit("w", 1, stage)
     assert harness.browse("ring") == ["s3"]
     assert payload_bytes(harness, "q", "ring", "other") == [90, 30, 5_000]
-    transactional = b"t" * 16
-    harness.do(c.OpenPublisher(transactional, transactional=True))
-    block = harness.command(["q", "other"], sizes=[10, 1_000], numbers=[1, 2])
-    fields = {
-        name: getattr(block, name)
-        for name in c.TransactionBlock.__dataclass_fields__
-        if hasattr(block, name)
-    }
-    fields |= {"publisher_id": transactional, "transaction_id": b"1" * 16}
-    harness.do(c.TransactionBlock(**fields))
-    harness.do(c.CommitTransaction(transactional, b"1" * 16, 2))
+    transaction = harness.transact(["q", "other"], sizes=[10, 1_000])
+    harness.do(c.CommitTransaction(*transaction, 2))
     assert payload_bytes(harness, "q", "other") == [100, 6_000]
 
 

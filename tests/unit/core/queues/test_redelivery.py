@@ -1,40 +1,27 @@
 """Effects of outcomes: all states, the delivery limit, the redelivery delay (C4, C13, C14)."""
 
-from typing import Any
-
 import pytest
 from pyroaring import BitMap64
 
 from ackq.outcomes import Outcome
 from ackq_broker.core import Core, records, views
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import PUBLISHER, SECOND_US, Harness
+from tests.unit.core.harness import SECOND_US, Harness, Unchecked
 
 # Properties, earlier failures, whether the queue is deleted; then for FAILED and REJECTED
 # the place of the message afterwards, and the answer's counts of dead letters and drops.
 KEPT, GONE, DEAD, DROPPED = ("ready", 0, 0), ("gone", 0, 0), ("dead", 1, 0), ("gone", 0, 1)
+DROPS = {"drop_on_limit": True}
 TABLE = {
     "plain": ({}, 0, False, KEPT, DROPPED),
     "dead letters": ({"dead_letter_queue": "d"}, 3, False, KEPT, DEAD),
     "below the limit": ({"dead_letter_queue": "d", "delivery_limit": 2}, 1, False, KEPT, DEAD),
     "at the limit": ({"dead_letter_queue": "d", "delivery_limit": 2}, 2, False, DEAD, DEAD),
-    "at the limit, drop": (
-        {"drop_on_limit": True, "delivery_limit": 1},
-        1,
-        False,
-        DROPPED,
-        DROPPED,
-    ),
-    "below, drop": ({"drop_on_limit": True, "delivery_limit": 2}, 1, False, KEPT, DROPPED),
-    "both": (
-        {"drop_on_limit": True, "dead_letter_queue": "d", "delivery_limit": 1},
-        1,
-        False,
-        DEAD,
-        DEAD,
-    ),
+    "at the limit, drop": (DROPS | {"delivery_limit": 1}, 1, False, DROPPED, DROPPED),
+    "below, drop": (DROPS | {"delivery_limit": 2}, 1, False, KEPT, DROPPED),
+    "both": (DROPS | {"dead_letter_queue": "d", "delivery_limit": 1}, 1, False, DEAD, DEAD),
     "no one to take it": ({"delivery_limit": 1}, 5, False, KEPT, DROPPED),
-    "drop without limit": ({"drop_on_limit": True}, 5, False, KEPT, DROPPED),
+    "drop without limit": (DROPS, 5, False, KEPT, DROPPED),
     "delay": ({"redelivery_delay_ms": 500}, 0, False, ("delayed", 0, 0), DROPPED),
     "deleted": ({}, 0, True, GONE, DROPPED),
     "deleted, dead letters": ({"dead_letter_queue": "d"}, 0, True, GONE, DEAD),
@@ -47,8 +34,7 @@ def held_tag(harness: Harness, failures: int) -> int:
     """One message of q unacked on channel x, after `failures` failures and one release."""
     harness.publish_to("q", 1)
     for outcome in [Outcome.RELEASED, *[Outcome.FAILED] * failures]:
-        (row,) = harness.deliver("x", "q")
-        harness.settle("x", outcome, row[0])
+        harness.consume("q", outcome)
         harness.wait(1000)
     (row,) = harness.deliver("x", "q")
     return row[0]
@@ -60,13 +46,8 @@ def held_tag(harness: Harness, failures: int) -> int:
 def test_every_state_and_outcome(harness: Harness, row: str, outcome: Outcome, again: str) -> None:
     """C4, C13, C14: the message is in one place afterwards, for every state and outcome."""
     properties, failures, deleted, failed, rejected = TABLE[row]
-    released = GONE if deleted else KEPT
-    place, dead, dropped = {
-        Outcome.ACCEPTED: GONE,
-        Outcome.FAILED: failed,
-        Outcome.REJECTED: rejected,
-        Outcome.RELEASED: released,
-    }[outcome]
+    effects = {Outcome.ACCEPTED: GONE, Outcome.FAILED: failed, Outcome.REJECTED: rejected}
+    place, dead, dropped = effects.get(outcome, GONE if deleted else KEPT)
     harness.declare("d")
     harness.declare("q", **properties)
     tag = held_tag(harness, failures)
@@ -88,9 +69,7 @@ def test_every_state_and_outcome(harness: Harness, row: str, outcome: Outcome, a
 @pytest.mark.parametrize(
     ("first_ms", "failures", "seconds"), [(1000, 60, 300), (400_000, 0, 400), (400_000, 2, 400)]
 )
-def test_a_delay_without_a_longest(
-    harness: Harness, first_ms: int, failures: int, seconds: int
-) -> None:
+def test_a_delay_without_a_longest(harness: Harness, first_ms, failures, seconds) -> None:
     """C14: it ends at five minutes, or at the first delay if that is longer."""
     harness.declare("q", redelivery_delay_ms=first_ms)
     tag = held_tag(harness, failures)
@@ -111,33 +90,20 @@ def test_a_delayed_message_counts_towards_the_length(harness: Harness) -> None:
 
 def test_the_largest_settlement_is_a_small_record() -> None:
     """C13, Q6: one record of half a MiB rejects every other one of two million tags."""
-    core, rows, count = Core(), 10_000, 2_000_000
-    decide(core, c.Start("history"))
-    decide(core, c.OpenPublisher(PUBLISHER))
-    decide(core, c.DeclareQueue("d", c.QueueProperties()))
-    decide(core, c.DeclareQueue("q", c.QueueProperties(dead_letter_queue="d")))
+    harness, rows, count = Unchecked(), 10_000, 2_000_000
+    harness.declare("d")
+    harness.declare("q", dead_letter_queue="d")
     for first in range(1, count, rows):
-        numbers = BitMap64(range(first, first + rows))
-        decide(
-            core,
-            c.Publish(PUBLISHER, numbers, first, "", True, c.Routes(("q",)), rows, rows, True),
-        )
-    decide(core, c.Deliver(b"x", "q", count))
+        numbers = range(first, first + rows)
+        harness.do(harness.command(["q"] * rows, numbers=numbers, lowest=first))
+    harness.do(c.Deliver(b"x", "q", count))
     scattered = BitMap64(range(1, count, 2))
-
-    reply, sizes = decide(core, c.Settle(b"x", Outcome.REJECTED, scattered))
-
-    assert reply == c.Settlement(count // 2, dead_lettered=count // 2)
-    (size,) = sizes
-    assert size < 600_000
-    assert views.ready(core.state, "d") == count // 2
-    reply, sizes = decide(core, c.Settle(b"x", Outcome.FAILED, up_to=count))
-    assert (reply, sizes[0] < 300_000) == (c.Settlement(count // 2), True)
-
-
-def decide(core: Core, command: c.Command) -> tuple[Any, list[int]]:
-    """Decides and applies a command; returns its reply and the sizes of its records."""
-    decision = core.decide(command, 1_700_000_000 * SECOND_US)
-    for record in decision.records:
-        core.apply(core.sequence + 1, record)
-    return decision.reply, [len(records.encode(record)) for record in decision.records]
+    for command, dead, most_bytes in (
+        (c.Settle(b"x", Outcome.REJECTED, scattered), count // 2, 600_000),
+        (c.Settle(b"x", Outcome.FAILED, up_to=count), 0, 300_000),
+    ):
+        decision = harness.decide(command)
+        (record,) = decision.records
+        assert decision.reply == c.Settlement(count // 2, dead_lettered=dead)
+        assert len(records.encode(record)) < most_bytes
+        assert views.ready(harness.core.state, "d") == count // 2

@@ -1,5 +1,7 @@
 """Rejections that are forwarded to the remote broker (L28, `on-reject`)."""
 
+from typing import Any
+
 import pytest
 from pyroaring import BitMap
 
@@ -14,14 +16,19 @@ REJECTED, FAILED = Outcome.REJECTED, Outcome.FAILED
 LIMIT = 2
 
 
-@pytest.fixture
-def there(harness: Harness) -> LinkProcess:
-    """A link with forwarded rejections; its queue q has the dead-letter queue `dead`."""
+def forwarding(harness: Harness, **properties: Any) -> LinkProcess:
+    """A link with forwarded rejections, whose queue q has these properties."""
     harness.declare("dead")
-    harness.declare("q", dead_letter_queue="dead", delivery_limit=LIMIT)
+    harness.declare("q", **properties)
     process = LinkProcess(harness, reject_there=True)
     process.subscribe()
     return process
+
+
+@pytest.fixture
+def there(harness: Harness) -> LinkProcess:
+    """A link with forwarded rejections; its queue q has the dead-letter queue `dead`."""
+    return forwarding(harness, dead_letter_queue="dead", delivery_limit=LIMIT)
 
 
 def test_the_delivery_limit_rejects(there: LinkProcess) -> None:
@@ -38,10 +45,7 @@ def test_the_delivery_limit_rejects(there: LinkProcess) -> None:
 
 def test_what_expires_stays_here(harness: Harness) -> None:
     """L9, L28: an expired message is a local dead letter, and no forwarded rejection."""
-    harness.declare("dead")
-    harness.declare("q", dead_letter_queue="dead", message_ttl_ms=1_000)
-    process = LinkProcess(harness, reject_there=True)
-    process.subscribe()
+    process = forwarding(harness, dead_letter_queue="dead", message_ttl_ms=1_000)
     process.store(["a"])
     harness.wait(10)
     assert process.outcomes() == ([1], set())
@@ -75,9 +79,7 @@ def test_an_operator_rejects_there(there: LinkProcess) -> None:
 
 def test_a_queue_without_dead_letters_has_the_built_in_one(harness: Harness) -> None:
     """L28: it keeps messages that the remote broker may no longer have, as they were permitted."""
-    harness.declare("q")
-    process = LinkProcess(harness, reject_there=True)
-    process.subscribe()
+    process = forwarding(harness)
     process.store(["early", "late"], at_once=BitMap((0,)))
     harness.publish_to("q", 1)
     settle(harness, REJECTED, 1, 2, 3)
@@ -86,23 +88,17 @@ def test_a_queue_without_dead_letters_has_the_built_in_one(harness: Harness) -> 
 
 
 def test_what_may_be_acknowledged_is_a_dead_letter_here(there: LinkProcess) -> None:
-    """L10, L28: its acknowledgement may have been sent, in this subscription or a previous one."""
+    """L6, L10, L28: its acknowledgement may have been sent, until the message comes again."""
     harness = there.harness
-    there.store(["a", "b"], at_once=BitMap((0, 1)))
+    there.store(["a", "b", "c"], at_once=BitMap((0, 1, 2)))
     settle(harness, REJECTED, 1)
     there.subscribe()
     settle(harness, REJECTED, 2)
     assert harness.ready("dead") == 2
     assert not there.state().rejected
-
-
-def test_what_comes_again_is_there(there: LinkProcess) -> None:
-    """L6, L28: a redelivered message is rejected remotely, although it had an earlier permit."""
-    there.store(["a"], at_once=BitMap((0,)))
-    there.subscribe()
-    assert there.matched(["a"], redelivered=True) == [True]
-    settle(there.harness, REJECTED, 1)
-    assert there.outcomes() == ([1], {1})
+    assert there.matched(["c"], redelivered=True) == [True]
+    settle(harness, REJECTED, 3)
+    assert there.outcomes() == ([3], {3})
 
 
 def test_numbers_that_come_again_are_answered_alike(there: LinkProcess) -> None:
@@ -130,21 +126,15 @@ def test_after_another_history_it_is_a_dead_letter_here(there: LinkProcess) -> N
     assert there.outcomes() == ([2], {2})
 
 
-def test_what_is_stored_cannot_be_rejected(harness: Harness) -> None:
-    """L9, L28: `ack=stored` with forwarded rejections is refused, with both remedies."""
-    harness.declare("q")
+def test_the_option(there: LinkProcess) -> None:
+    """I2, L9: it is on disk, off in records of older versions, and refused with `ack=stored`."""
     with pytest.raises(InvalidArgumentError, match="ack=settled, or on-reject=here"):
-        LinkProcess(harness, ack=c.LinkAck.STORED, reject_there=True)
-
-
-def test_the_option_is_on_disk(there: LinkProcess) -> None:
-    """I2: a record without the option is of an older version, which rejected locally."""
+        LinkProcess(there.harness, "other", ack=c.LinkAck.STORED, reject_there=True)
     there.harness.restart()
     assert there.state().reject_there
     opened = records.LinkOpened("l", "i", 1, there.state().holder, "there", 1, "settled", 5)
     assert opened.reject_there is False
-    old = records.encode(opened)
-    assert records.decode(old) == opened
+    assert records.decode(records.encode(opened)) == opened
     there.open(reject_there=False)
     assert not there.state().reject_there
 

@@ -13,24 +13,21 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
-def accept(harness: Harness, count: int, queue: str = "q") -> list[str]:
+def accept(harness: Harness, count: int) -> list[str]:
     """Publishes messages, which a channel then accepts; returns their labels."""
-    harness.publish_to(queue, count)
-    rows = harness.deliver("c", queue, count)
-    harness.settle("c", Outcome.ACCEPTED, *(tag for tag, _, _ in rows))
-    return [label for _, label, _ in rows]
+    harness.publish_to("q", count)
+    return harness.consume("q", Outcome.ACCEPTED, count)
 
 
 def rewind(harness: Harness, from_us: int = 0, *, dry_run: bool = False) -> int:
-    found: c.RewoundQueue = harness.do(c.RewindQueue("q", from_us, dry_run))
-    return found.messages
+    return harness.do(c.RewindQueue("q", from_us, dry_run)).messages
 
 
 def pass_hours(harness: Harness, hours: float) -> None:
     harness.housekeep_after(int(hours * HOUR_MS * 1000))
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def queue(harness: Harness) -> str:
     """A queue that retains for a day what channels accept."""
     harness.declare("q", retain_ms=DAY_MS)
@@ -53,17 +50,8 @@ def test_accepted_messages_stay_for_their_time(harness: Harness, queue: str) -> 
     assert harness.info(queue).retained == 2
     assert len(harness.core.drain_dead_blocks()) == 1
     pass_hours(harness, 12)
-    assert harness.info(queue) == info._replace(
-        retained=0, retained_payload_bytes=0, retained_since_us=0
-    )
-
-
-def test_without_acknowledgement_messages_stay_too(harness: Harness, queue: str) -> None:
-    """S13, C4: a message that needs no acknowledgement is accepted as it is delivered."""
-    harness.publish_to(queue, 2)
-    harness.do(c.Deliver(b"c", queue, 2, no_ack=True))
-    assert harness.info(queue).retained == 2
-    assert rewind(harness) == 2
+    gone = {"retained": 0, "retained_payload_bytes": 0, "retained_since_us": 0}
+    assert harness.info(queue) == info._replace(**gone)
 
 
 def test_messages_come_again_once(harness: Harness, queue: str) -> None:
@@ -85,7 +73,6 @@ def test_messages_come_again_once(harness: Harness, queue: str) -> None:
     assert [piece.rewound for piece in pieces] == [1]
 
 
-@pytest.mark.usefixtures("queue")
 def test_a_time_to_go_back_to(harness: Harness) -> None:
     """S14: messages accepted since a time; a time before the end of retention is refused."""
     accept(harness, 2)
@@ -96,19 +83,18 @@ def test_a_time_to_go_back_to(harness: Harness) -> None:
     assert rewind(harness, since - 20 * HOUR_MS * 1000, dry_run=True) == 5
     pass_hours(harness, 10)
     harness.restart()
-    with pytest.raises(
-        PreconditionFailedError, match=r"accepted before 2.*Z is no longer retained"
-    ):
+    refusal = r"accepted before 2.*Z is no longer retained"
+    with pytest.raises(PreconditionFailedError, match=refusal):
         rewind(harness, since - 20 * HOUR_MS * 1000)
     assert rewind(harness, since) == 3
 
 
 def test_a_queue_that_retains_nothing(harness: Harness) -> None:
     """S14: its rewind is refused, with the property to declare it with."""
-    harness.declare("q")
-    accept(harness, 1)
+    harness.declare_filled("plain", 1)
+    harness.consume("plain", Outcome.ACCEPTED)
     with pytest.raises(PreconditionFailedError, match="Declare such a queue with retain_ms"):
-        rewind(harness)
+        harness.do(c.RewindQueue("plain"))
 
 
 def test_a_session_and_a_channel_retain_a_message(harness: Harness, queue: str) -> None:
@@ -120,15 +106,13 @@ def test_a_session_and_a_channel_retain_a_message(harness: Harness, queue: str) 
     assert harness.info(queue).retained == 0
     assert harness.do(c.RewindSession("s", c.Rewind())).messages == 1
     for rewinds in (lambda: rewind(harness), lambda: harness.do(c.RewindSession("s", c.Rewind()))):
-        ((tag, _, _),) = harness.deliver("c", queue)
-        harness.settle("c", Outcome.ACCEPTED, tag)
+        assert harness.consume(queue, Outcome.ACCEPTED) == ["m1"]
         assert harness.info(queue).retained == 1
         rewinds()
         assert (harness.ready(queue), harness.info(queue).retained) == (1, 0)
         assert rewind(harness) == 0
         harness.core.state.queues[1].check()
-    ((tag, _, _),) = harness.deliver("c", queue)
-    harness.settle("c", Outcome.ACCEPTED, tag)
+    assert harness.consume(queue, Outcome.ACCEPTED) == ["m1"]
     pass_hours(harness, 25)
     assert (harness.info(queue).retained, harness.core.drain_dead_blocks()) == (0, [])
     pass_hours(harness, 30)
@@ -143,12 +127,11 @@ def test_a_batch_that_a_session_retains(harness: Harness, queue: str) -> None:
     rows = run_batch(harness, reader, 1)
     before = again(harness, 1)
     harness.do(c.RewindSession("s", c.Rewind()))
-    harness.settle("c", Outcome.ACCEPTED, *(tag for tag, _, _ in harness.deliver("c", queue)))
+    harness.consume(queue, Outcome.ACCEPTED)
     assert rewind(harness) == len(rows)
     assert again(harness, 1) == before
 
 
-@pytest.mark.usefixtures("queue")
 @pytest.mark.parametrize("end", [c.PurgeQueue("q"), c.GiveWay(1)])
 def test_a_time_before_retention_ended(harness: Harness, end: c.Command) -> None:
     """S13, S14: it is refused after a purge or the end of a group; a later time is not."""
@@ -167,17 +150,18 @@ def test_a_time_before_retention_ended(harness: Harness, end: c.Command) -> None
 def test_what_ends_retention(harness: Harness, queue: str, end: str) -> None:
     """S13, Q4, Q7: a purge, a deletion of the queue, or a loss of the blocks."""
     accept(harness, 3)
-    if end == "purge":
-        assert harness.do(c.PurgeQueue(queue)) == 0
-    elif end == "deletion":
-        harness.do(c.DeleteQueue(queue))
+    ends = {
+        "purge": c.PurgeQueue(queue),
+        "deletion": c.DeleteQueue(queue),
+        "vanished blocks": c.Start("second", "repaired", harness.core.state.blocks.live()),
+    }
+    reply = harness.do(ends[end])
+    assert len(harness.core.drain_dead_blocks()) == 1
+    if end == "deletion":
         assert not harness.core.state.queues
     else:
-        blocks = harness.core.state.blocks.live()
-        harness.do(c.Start("second", "repaired", blocks))
-    assert len(harness.core.drain_dead_blocks()) == 1
-    if end != "deletion":
         assert (harness.info(queue).retained, rewind(harness)) == (0, 0)
+        assert end != "purge" or reply == 0
 
 
 def test_the_oldest_gives_way_first(harness: Harness, queue: str) -> None:
@@ -202,18 +186,15 @@ def test_the_oldest_gives_way_first(harness: Harness, queue: str) -> None:
     assert harness.do(c.GiveWay(10_000)) == (0, 0, ())
 
 
-def test_retained_messages_are_in_few_groups(harness: Harness, queue: str) -> None:
+def test_retained_messages_are_in_few_groups(harness: Harness) -> None:
     """S13: one group for what is accepted in 1/512 of the retention, however often that is."""
-    harness.publish_to(queue, 40)
-    for tag, _, _ in harness.deliver("c", queue, 40):
-        harness.settle("c", Outcome.ACCEPTED, tag)
+    for _ in range(40):
+        accept(harness, 1)
         harness.now_us += DAY_MS * 1000 // 512 // 4
     assert len(list(harness.core.state.queues[1].retained.groups())) == 10
 
 
-def test_groups_of_many_bytes_are_divided(
-    harness: Harness, queue: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_groups_of_many_bytes_are_divided(harness: Harness, queue, monkeypatch) -> None:
     """S13: a group has at most about 64 MiB, so that retention gives way in small steps."""
     monkeypatch.setattr(module, "_BYTES", 30)
     for _ in range(4):
