@@ -5,6 +5,7 @@ from pyroaring import BitMap64
 
 from ackq import limits
 from ackq.errors import (
+    FencedError,
     HistoryChangedError,
     InUseError,
     InvalidArgumentError,
@@ -34,13 +35,8 @@ def test_another_user_does_not_open_a_link(process: LinkProcess) -> None:
 
 
 def test_a_forced_delete_takes_links_that_brought_nothing(process: LinkProcess) -> None:
-    """L13: a link without entries ends with its queue; the queue of one with entries stays."""
+    """L13: a link without entries ends with its queue, if that is deleted by force."""
     harness = process.harness
-    with pytest.raises(InUseError):
-        harness.do(c.DeleteQueue("q"))
-    process.store(["a"])
-    with pytest.raises(InUseError):
-        harness.do(c.DeleteQueue("q", force=True))
     harness.declare("other")
     idle = LinkProcess(harness, "idle", queue="other")
     with pytest.raises(InUseError):
@@ -71,7 +67,16 @@ def test_options_may_change(process: LinkProcess) -> None:
     process.state()
 
 
-def test_names_and_numbers_have_bounds(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_stream_replaces_the_older(process: LinkProcess) -> None:
+    """L1: openings are numbered, and calls of an earlier one are refused."""
+    late = process.command(["a"])
+    assert (process.opened.stream, process.open().stream) == (1, 2)
+    for command in (late, c.PermitLinked("l", 1, 1), c.SubscribeLink("l", 1)):
+        with pytest.raises(FencedError, match="A newer stream of link 'l'"):
+            process.harness.do(command)
+
+
+def test_names_and_numbers_have_bounds(harness: Harness, monkeypatch) -> None:
     """I6: names, sources and the number of links are bounded, like everything a client makes."""
     with pytest.raises(QueueNotFoundError):
         LinkProcess(harness)
@@ -89,11 +94,7 @@ def test_a_queue_of_a_link_is_in_use(process: LinkProcess) -> None:
     """L13, Q4: messages deleted, even by force, or purged would be acknowledged remotely."""
     harness = process.harness
     process.store(["a"])
-    for command in (
-        c.DeleteQueue("q"),
-        c.DeleteQueue("q", force=True),
-        c.PurgeQueue("q"),
-    ):
+    for command in (c.DeleteQueue("q"), c.DeleteQueue("q", force=True), c.PurgeQueue("q")):
         with pytest.raises(InUseError, match="ackq link remove l"):
             harness.do(command)
     harness.do(c.RemoveLink("l", forget=True))
@@ -135,14 +136,9 @@ def test_a_lost_block_was_not_settled(process: LinkProcess) -> None:
     with pytest.raises(InvalidArgumentError, match="it has none now"):
         process.permit()
     process.subscribe()
-    rows = [
-        (1, 1, True, True),
-        (2, 2, True, True),
-        (3, 3, True, True),
-        (4, 6, False, False),
-        (5, 7, False, False),
-    ]
-    assert expanded(process.store(["kept", "a", "b", "c", "d"])) == rows
+    permitted = [(number, number, True, True) for number in (1, 2, 3)]
+    stored = [(4, 6, False, False), (5, 7, False, False)]
+    assert expanded(process.store(["kept", "a", "b", "c", "d"])) == permitted + stored
 
 
 def test_a_lost_block_of_nothing_that_waits(process: LinkProcess) -> None:
@@ -154,17 +150,15 @@ def test_a_lost_block_of_nothing_that_waits(process: LinkProcess) -> None:
 
 
 def test_a_link_of_an_older_history_is_refused(process: LinkProcess) -> None:
-    """L27, Q8: the journal may lack permits: it is refused until an operator accepts that."""
+    """L27, Q8: its permits may be missing: it waits for an operator, but a new link does not."""
     harness = process.harness
     process.store(["a", "b"], content=True)
     process.store(["i"])
     harness.do(c.Start("copied", "copied"))
-    for command in (
-        c.SubscribeLink("l", 1),
-        c.OpenLink("l", **process.options),
-    ):
+    for command in (c.SubscribeLink("l", 1), c.OpenLink("l", **process.options)):
         with pytest.raises(HistoryChangedError, match="ackq broker accept-history"):
             harness.do(command)
+    assert LinkProcess(harness, "new").subscribe() == 1
     assert harness.do(c.AcceptHistory()).links == 1
     assert process.open().subscription == 0
     process.subscribe()
@@ -172,10 +166,3 @@ def test_a_link_of_an_older_history_is_refused(process: LinkProcess) -> None:
     assert process.matched(["a"], content=True, redelivered=True) == [False]
     assert process.info().ambiguous == 1
     assert process.matched(["i"]) == [True]
-
-
-def test_a_new_link_belongs_to_the_present_history(process: LinkProcess) -> None:
-    """L27, Q8: a new link is not refused for an older history."""
-    process.harness.do(c.Start("copied", "copied"))
-    other = LinkProcess(process.harness, "other")
-    assert other.subscribe() == 1

@@ -9,18 +9,16 @@ def test_the_sessions_of_a_name_and_an_incarnation(harness: Harness) -> None:
     """A2: sessions by name and by incarnation, each once; with the queues they read or hold."""
     harness.declare_filled("q", 2)
     lease = harness.lease("q").reply
-    (found,) = views.session_access(harness.core.state, "s", lease.incarnation)
-    assert found == ("s", lease.incarnation, lease.epoch, ALICE.token, ("q",), "")
-    assert views.session_access(harness.core.state, "", lease.incarnation) == [found]
-    assert views.session_access(harness.core.state, "s", "unknown") == [found]
-    assert views.session_access(harness.core.state, "", "") == []
-    assert views.session_access(harness.core.state, "t", "unknown") == []
+    found = ("s", lease.incarnation, lease.epoch, ALICE.token, ("q",), "")
+    for name, incarnation in (("s", lease.incarnation), ("", lease.incarnation), ("s", "unknown")):
+        assert views.session_access(harness.core.state, name, incarnation) == [found]
+    for name, incarnation in (("", ""), ("t", "unknown")):
+        assert views.session_access(harness.core.state, name, incarnation) == []
 
 
 def test_the_queues_of_a_pattern(harness: Harness) -> None:
     """A2, S10: queues are found as a session finds them."""
-    for name in ("orders", "other", "o"):
-        harness.declare(name)
+    harness.declare("orders", "other", "o")
     assert views.queues_like(harness.core.state, "o?*") == ["orders", "other"]
     assert views.queues_like(harness.core.state, "x" * 300) == []
     assert list(views.queue_names(harness.core.state)) == ["orders", "other", "o"]

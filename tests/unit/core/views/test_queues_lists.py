@@ -14,9 +14,8 @@ def core(harness: Harness):
     """Queues with no message, and with a ready, an unacked and a delayed message."""
     harness.declare("orders.eu", "orders.us", "x[1]", "unacked", "delayed", "empty")
     harness.publish(["orders.eu", "unacked", "delayed"])
-    harness.deliver("x", "unacked")
-    harness.deliver("y", "delayed")
-    harness.settle("y", Outcome.FAILED, 1, delay_ms=60_000)
+    harness.deliver("y", "unacked")
+    harness.consume("delayed", Outcome.FAILED, delay_ms=60_000)
     return harness.core
 
 

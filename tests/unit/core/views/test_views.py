@@ -39,44 +39,34 @@ def arguments(core, name):
     (batch,) = views.staged_batches(state, 1, "held")
     keeper = views.keepers(state, queue.queue)[0]
     epoch = (session.session, session.incarnation, session.epoch)
-    return {
-        "browse": (queue.queue,),
+    queue_views = "browse", "dead_letters", "keepers", "plan_browse", "ready", "tail"
+    link_views = "link_holder", "link_info", "link_missing", "link_queue"
+    session_views = "find_retained", "lease_pieces", "ready_total"
+    given = {
+        **dict.fromkeys((*queue_views, "waiting_messages"), (queue.queue,)),
+        **dict.fromkeys(link_views, (views.link_names(state)[0],)),
+        **dict.fromkeys(session_views, epoch[:1]),
+        **dict.fromkeys(("incumbent", "session_access"), epoch[:2]),
+        **dict.fromkeys(("committed_target", "writer_info"), (batch.batch.writer,)),
+        **dict.fromkeys(("list_writers", "staged_batches"), (10,)),
         "check_holder": (*epoch, session.holder.token if session.holder else b""),
-        "committed_target": (batch.batch.writer,),
-        "dead_letters": (queue.queue,),
         "exchange_kind": ("x",),
-        "find_retained": epoch[:1],
         "fetch": (*epoch, session.floor_tag, session.end_tag),
         "holding": (queue.queue, keeper),
-        "incumbent": epoch[:2],
-        "keepers": (queue.queue,),
-        "lease_pieces": epoch[:1],
-        "link_holder": (views.link_names(state)[0],),
-        "link_info": (views.link_names(state)[0],),
-        "link_missing": (views.link_names(state)[0],),
-        "link_queue": (views.link_names(state)[0],),
-        "list_writers": (10,),
         "live_rows": (views.live_blocks(state),),
         "missing": (PUBLISHER, 1, 9),
         "outstanding": (b"one",),
-        "plan_browse": (queue.queue,),
         "queue_infos": ([queue.queue],),
         "queue_use": (queue.queue, 10),
         "queues_like": ("*",),
-        "ready": (queue.queue,),
-        "ready_total": epoch[:1],
         "retained_batch": (state.sessions["reading"].kept[0],),
         "retained_pieces": (*epoch[:2], 0, 3, 9),
-        "session_access": epoch[:2],
         "sessions_of_run": ("run", ""),
         "staged_batch": (batch.batch,),
-        "staged_batches": (10,),
         "staged_bytes": ([batch.stages[0].stage_id],),
-        "tail": (queue.queue,),
         "unfinished": (set(),),
-        "waiting_messages": (queue.queue,),
-        "writer_info": (batch.batch.writer,),
-    }.get(name, ())
+    }
+    return given.get(name, ())
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -116,9 +106,5 @@ def test_a_view_assigns_to_nothing_of_the_state(module):
 
 def test_an_assignment_is_found():
     """The check of the sources can fail."""
-    assert changed(
-        "def f(state):\n    state.x = 1\n    del state.y[0]\n    a = {}\n    a[1] = 2"
-    ) == [
-        "state.x",
-        "state.y[0]",
-    ]
+    source = "def f(state):\n    state.x = 1\n    del state.y[0]\n    a = {}\n    a[1] = 2"
+    assert changed(source) == ["state.x", "state.y[0]"]
