@@ -109,29 +109,18 @@ class Harness:
         if numbers is None:
             numbers = range(self.number, self.number + len(keys))
             self.number += len(keys)
-        return c.Publish(
-            publisher_id=PUBLISHER,
-            numbers=BitMap64(numbers),
-            lowest_unanswered=lowest,
-            exchange=exchange,
-            mandatory=mandatory,
-            routes=routes(keys),
-            rows=len(keys),
-            payload_bytes=sum(sizes),
-            persistent=persistent,
-            expiries=self.expiries(list(ttls_ms)),
-            sizes=mixed(sizes),
-        )
+        who = PUBLISHER, BitMap64(numbers), lowest
+        block = exchange, mandatory, routes(keys), len(keys), sum(sizes), persistent
+        expiries = self.expiries(list(ttls_ms))
+        return c.Publish(*who, *block, expiries=expiries, sizes=mixed(sizes))
 
     def expiries(self, ttls_ms: list[int]) -> tuple[c.Expiry, ...]:
         """The expiries of rows with these TTLs, from now on; 0 for never."""
-        return tuple(
-            c.Expiry(
-                self.now_us + 1000 * ttl,
-                BitMap(row for row, other in enumerate(ttls_ms) if other == ttl),
-            )
-            for ttl in sorted(set(ttls_ms) - {0})
-        )
+        rows = {ttl: BitMap() for ttl in sorted(set(ttls_ms) - {0})}
+        for row, ttl in enumerate(ttls_ms):
+            if ttl:
+                rows[ttl].add(row)
+        return tuple(c.Expiry(self.now_us + 1000 * ttl, some) for ttl, some in rows.items())
 
     def send(self, command: c.Publish) -> c.Published:
         """Publishes; the message with number N gets the label `mN`."""
@@ -159,16 +148,9 @@ class Harness:
                 self.do(c.OpenPublisher(other))
         number, count, block_id = self.number, len(sizes), self.core.state.next_block_id
         self.number += 1
-        command = c.PublishTogether(
-            publisher_ids=(PUBLISHER, *others),
-            numbers=(number,) * count,
-            lowest_unanswered=(1,) * count,
-            exchange="",
-            routes=c.Routes((queue,)),
-            payload_bytes=sum(sizes),
-            sizes=mixed(sizes),
-        )
-        placed: bool = self.do(command)
+        who = (PUBLISHER, *others), (number,) * count, (1,) * count
+        block = "", c.Routes((queue,)), sum(sizes), mixed(sizes)
+        placed: bool = self.do(c.PublishTogether(*who, *block))
         if placed:
             for row in range(count):
                 self.labels[block_id, row] = f"m{number}.{row}" if row else f"m{number}"
@@ -199,11 +181,8 @@ class Harness:
         self.do(c.OpenStage(stage_id, writer, batch_id, run_id))
         size = sum(sizes)
         if keys:
-            block = routes(keys), len(keys), size
-            expiries = self.expiries(list(ttls_ms))
-            staged = self.do(
-                c.StageBlock(stage_id, "", *block, sizes=mixed(sizes), expiries=expiries)
-            )
+            block = c.StageBlock(stage_id, "", routes(keys), len(keys), size, sizes=mixed(sizes))
+            staged = self.do(replace(block, expiries=self.expiries(list(ttls_ms))))
             for row in range(len(keys)):
                 self.labels[staged.block_id, row] = f"{name}{row}"
         self.do(c.SealStage(stage_id, len(keys), size))
@@ -219,9 +198,8 @@ class Harness:
         **options: Any,
     ) -> c.CommittedBatch:
         """Commits a batch."""
-        reply: c.CommittedBatch = self.do(
-            c.CommitBatch(writer, batch_id, run_id, execution_id, stages, **options)
-        )
+        command = c.CommitBatch(writer, batch_id, run_id, execution_id, stages, **options)
+        reply: c.CommittedBatch = self.do(command)
         return reply
 
     # --- sessions ---
@@ -231,15 +209,8 @@ class Harness:
     ) -> Reader:
         """Opens a session and returns its reader."""
         self.incarnations += 1
-        command = c.Advance(
-            session,
-            "",
-            holder,
-            queues,
-            0,
-            new_incarnation=f"{self.incarnations:032x}",
-            **options,
-        )
+        options = {"new_incarnation": f"{self.incarnations:032x}", **options}
+        command = c.Advance(session, "", holder, queues, 0, **options)
         reply = self.do(command)
         return Reader(self, replace(command, session=reply.session), reply)
 
@@ -266,9 +237,8 @@ class Harness:
 
     def settle(self, channel: str, outcome: Outcome, *tags: int, **options: Any) -> c.Settlement:
         """Settles tags of a channel."""
-        settlement: c.Settlement = self.do(
-            c.Settle(channel.encode(), outcome, BitMap64(tags), **options)
-        )
+        command = c.Settle(channel.encode(), outcome, BitMap64(tags), **options)
+        settlement: c.Settlement = self.do(command)
         return settlement
 
     def consume(
@@ -293,10 +263,8 @@ class Harness:
         """Moves the clock on and ticks, so that due timers fire."""
         self.now_us += int(seconds * SECOND_US)
         ticked: c.Ticked = self.do(c.Tick())
-        assert (
-            views.next_due_us(self.core.state) == 0
-            or views.next_due_us(self.core.state) > self.now_us
-        )
+        due_us = views.next_due_us(self.core.state)
+        assert due_us == 0 or due_us > self.now_us
         return ticked
 
     def housekeep_after(self, time_us: int) -> None:
@@ -306,16 +274,12 @@ class Harness:
 
     def rows(self, pieces: Iterable[c.Piece]) -> list[tuple[int, str, int]]:
         """(tag, label, delivery count) of the rows of pieces."""
-        found = []
-        for piece in pieces:
-            runs = [
-                (run.first_tag + row, run.delivery_count)
-                for run in piece.runs
-                for row in range(run.rows)
-            ]
-            labels = self.read([piece])
-            found += [(tag, x, n) for (tag, n), x in zip(runs, labels, strict=True)]
-        return found
+        pieces = list(pieces)
+        runs = [(run, row) for piece in pieces for run in piece.runs for row in range(run.rows)]
+        return [
+            (run.first_tag + row, label, run.delivery_count)
+            for (run, row), label in zip(runs, self.read(pieces), strict=True)
+        ]
 
     def info(self, queue: str) -> c.QueueInfo:
         """A queue as an operator sees it."""
@@ -331,11 +295,11 @@ class Harness:
 
     def ready(self, queue: str) -> int:
         """The number of ready messages of a queue."""
-        return views.list_queues(self.core.state, queue)[0].ready
+        return self.info(queue).ready
 
     def unacked(self, queue: str) -> int:
         """The number of unacked messages of a queue."""
-        return views.list_queues(self.core.state, queue)[0].unacked
+        return self.info(queue).unacked
 
 
 class Unchecked(Harness):
@@ -384,6 +348,11 @@ class Reader:
         self.reply = reply
         self.command = replace(opening, incarnation=reply.incarnation, open_and_lease=False)
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names of the session and of its incarnation."""
+        return self.command.session, self.command.incarnation
+
     def advance(self, start: int, **changes: Any) -> c.Advanced:
         """One call to `advance`."""
         self.reply = self.harness.do(replace(self.command, start_tag=start, **changes))
@@ -391,28 +360,14 @@ class Reader:
 
     def attach(self, start: int, end: int, **changes: Any) -> c.Attached:
         """One call to `attach`."""
-        attached: c.Attached = self.harness.do(
-            c.Attach(
-                self.command.session,
-                self.command.incarnation,
-                changes.pop("holder", self.command.holder),
-                start,
-                end,
-                **changes,
-            )
-        )
+        options = {"holder": self.command.holder, "start_tag": start, "end_tag": end, **changes}
+        attached: c.Attached = self.harness.do(c.Attach(*self.names, **options))
         return attached
 
     def pieces(self, after: int, last: int, *, epoch: int | None = None) -> list[c.Piece]:
         """Fetches the pieces of a range of tags."""
-        return views.fetch(
-            self.harness.core.state,
-            self.command.session,
-            self.command.incarnation,
-            self.reply.epoch if epoch is None else epoch,
-            after,
-            last,
-        )
+        epoch = self.reply.epoch if epoch is None else epoch
+        return views.fetch(self.harness.core.state, *self.names, epoch, after, last)
 
     def fetch(self, after: int, last: int) -> list[str]:
         """The labels of the fetched rows."""
@@ -433,19 +388,9 @@ class Reader:
         empty: bool = False,
     ) -> None:
         """Notes a fetch of the reader, as the service does with each fetch."""
-        self.harness.do(
-            c.NoteFetch(
-                self.command.session,
-                self.command.incarnation,
-                self.reply.epoch,
-                "query",
-                run_id,
-                batch_id,
-                "label",
-                self.info().end_tag if last_tag is None else last_tag,
-                empty=empty,
-            )
-        )
+        last_tag = self.info().end_tag if last_tag is None else last_tag
+        reader = self.reply.epoch, "query", run_id, batch_id, "label"
+        self.harness.do(c.NoteFetch(*self.names, *reader, last_tag, empty=empty))
 
     def stage(
         self,
@@ -463,9 +408,8 @@ class Reader:
         self, *stages: tuple[bytes, int], owner: c.LeaseOwner | None = None
     ) -> c.CommittedOutcomes:
         """Commits a settle call."""
-        reply: c.CommittedOutcomes = self.harness.do(
-            c.CommitOutcomes(owner or self.owner(), stages)
-        )
+        command = c.CommitOutcomes(owner or self.owner(), stages)
+        reply: c.CommittedOutcomes = self.harness.do(command)
         return reply
 
     def say(self, *groups: c.OutcomeGroup, name: str = "said", **options: Any) -> None:
@@ -474,9 +418,7 @@ class Reader:
 
     def detach(self) -> c.Released:
         """S5: detaches the session, as the service does after the session timeout."""
-        released: c.Released = self.harness.do(
-            c.DetachSession(self.command.session, self.command.incarnation, self.info().epoch)
-        )
+        released: c.Released = self.harness.do(c.DetachSession(*self.names, self.info().epoch))
         return released
 
     def rows(self, after: int, last: int) -> list[tuple[int, str, int]]:

@@ -77,7 +77,7 @@ def test_the_share_of_a_user(harness: Harness, monkeypatch: pytest.MonkeyPatch, 
     opened(harness, kind, 0, "alice")
 
 
-def test_a_publisher_that_ends_is_none(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publisher_that_ends_is_none(harness: Harness, monkeypatch) -> None:
     """A5, P10: a publisher that is closed and finished no longer counts for its user."""
     monkeypatch.setattr(limits, "MAX_PUBLISHERS", 3)  # the harness has one
     own = c.OpenPublisher(b"o" * 16, user="alice")

@@ -11,7 +11,7 @@ from ackq.outcomes import Outcome
 from ackq_broker.core import Core, fields, records, views
 from ackq_broker.core import commands as c
 from ackq_broker.core.columns import bitmaps
-from tests.unit.core.harness import BOB, PUBLISHER, Harness, group, routes
+from tests.unit.core.harness import BOB, PUBLISHER, Harness, group, labels, routes
 from tests.unit.core.link_process import LinkProcess, accept
 
 
@@ -51,10 +51,9 @@ def busy(harness: Harness) -> None:
     harness.commit("forgotten", 0)
     kept = harness.stage("shared", 0, ["b"], name="kept")
     harness.commit("shared", 0, kept, prepare=True, edges="x:1,y:1")
+    home = harness.stage("home", 0, ["b"], name="home")
     others = (c.EdgeStages("x:1", (kept,)),)
-    harness.commit(
-        "home", 0, harness.stage("home", 0, ["b"], name="home"), others=others, edges="x:1,y:1"
-    )
+    harness.commit("home", 0, home, others=others, edges="x:1,y:1")
     harness.do(c.ForgetWriter("forgotten", force=True))
     harness.do(c.Unbind("x", "b", "k.*"))
     harness.do(c.PurgeQueue("ring"))
@@ -80,8 +79,7 @@ def consume(harness: Harness) -> None:
 def retain(harness: Harness) -> None:
     """Accepts messages of a queue that retains them; some are rewound, some accepted again."""
     harness.declare_filled("retaining", 6, retain_ms=30 * 24 * 3_600_000)
-    harness.do(c.Deliver(b"five", "retaining", 4))
-    harness.do(c.Settle(b"five", Outcome.ACCEPTED, up_to=4))
+    harness.consume("retaining", Outcome.ACCEPTED, 4)
     harness.do(c.RewindQueue("retaining"))
     harness.do(c.Deliver(b"five", "retaining", 2, no_ack=True))
 
@@ -89,14 +87,8 @@ def retain(harness: Harness) -> None:
 def dead_letter(harness: Harness) -> None:
     """Makes messages fail, expire, wait, die and be redriven; some of each stay so."""
     harness.declare("dead", message_ttl_ms=3000)
-    harness.declare(
-        "mortal",
-        dead_letter_queue="dead",
-        delivery_limit=1,
-        redelivery_delay_ms=500,
-        message_ttl_ms=60_000,
-        expires_ms=1_000_000,
-    )
+    times = {"redelivery_delay_ms": 500, "message_ttl_ms": 60_000, "expires_ms": 1_000_000}
+    harness.declare("mortal", dead_letter_queue="dead", delivery_limit=1, **times)
     harness.declare("lossy", dead_letter_queue="nowhere", message_ttl_ms=1000)
     harness.publish(["mortal", "lossy", "lossy"] * 6, ttls_ms=[0, 0, 2000, 1500, 0, 0] * 3)
     tags = [row[0] for row in harness.deliver("four", "mortal", 5)]
@@ -131,8 +123,7 @@ def settle(harness: Harness) -> None:
     away.note(0, batch_id=0, empty=True)
     away.advance(0, session_timeout_ms=1000)
     away.detach()
-    harness.deliver("thief", "raw", 1)
-    harness.settle("thief", Outcome.ACCEPTED, 1)
+    harness.consume("raw", Outcome.ACCEPTED, 1)
 
 
 def link(harness: Harness) -> None:
@@ -176,21 +167,6 @@ def test_every_record_kind_occurs(harness: Harness) -> None:
     assert kinds == set(records.Record.__subclasses__())
 
 
-def test_a_snapshot_does_not_depend_on_how_pages_came_about() -> None:
-    """I2: many small blocks, mostly removed, leave packed pages, and the bytes are the same."""
-    harness = Harness()
-    harness.declare("q", "r")
-    reader = harness.open("q")
-    for _ in range(12):
-        harness.publish(["q", "r", "r"] * 7)
-        harness.publish_to("q", 1)
-    end = 0
-    for _ in range(9):
-        end = reader.advance(end, max_messages=10).end_tag
-    data = harness.core.snapshot()
-    assert Core.restore(data).snapshot() == data
-
-
 def test_a_sequence_cannot_be_skipped(harness: Harness) -> None:
     """I2: a gap in the sequence of records is refused."""
     with pytest.raises(AssertionError):
@@ -210,57 +186,43 @@ def test_a_restart_takes_what_is_transient(harness: Harness) -> None:
     harness.publish_to("lost", 1)
     assert harness.restart() == 5
     assert [queue.queue for queue in views.list_queues(harness.core.state)] == ["q"]
-    assert [*filter(None, views.list_exchanges(harness.core.state))] == [
-        c.ExchangeInfo("y", "fanout", True, (("q", ""),))
-    ]
+    exchanges = [*filter(None, views.list_exchanges(harness.core.state))]
+    assert exchanges == [c.ExchangeInfo("y", "fanout", True, (("q", ""),))]
     assert harness.browse("q") == ["m1", "m2", "m6"]
     assert list(views.live_blocks(harness.core.state)) == [kept, both]
     with pytest.raises(QueueNotFoundError):
         harness.browse("lost")
 
 
-def test_a_lease_of_nothing_but_holes_is_still_a_lease(harness: Harness) -> None:
-    """S1, Q7: its end is in the checkpoint, so it is returned again and accepted like any other."""
-    harness.declare("lost", durable=False)
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_lease_with_holes_at_its_end(harness: Harness, kept: int) -> None:
+    """S1, Q7: its end is in the checkpoint: chunks cover it, also one of holes alone."""
     harness.declare("q")
-    harness.publish_to("lost", 3)
+    harness.declare("lost", durable=False)
+    harness.publish(["q"] * kept + ["lost"] * (3 - kept))
     reader = harness.lease("q", "lost")
-    assert harness.restart() == 3
+    assert harness.restart() == 3 - kept
     reply = reader.advance(0, queues=("q",))
-    assert (reply.end_tag, reply.chunks) == (3, (c.Chunk(3, 0),))
-    assert reader.fetch(0, 3) == []
+    assert (reply.end_tag, reply.chunks) == (3, (c.Chunk(3, 10 * kept),))
+    assert reader.fetch(0, 3) == labels(1, kept)
     assert reader.advance(3, queues=("q",)).end_tag == 3
 
 
-def test_holes_at_the_end_belong_to_the_last_chunk(harness: Harness) -> None:
-    """S1: chunks cover the lease, whatever messages vanished."""
-    harness.declare_filled("q", 1)
-    harness.publish_to("q", 2, persistent=False)
-    reader = harness.lease("q")
-    harness.restart()
-    assert reader.advance(0).chunks == (c.Chunk(3, 10),)
-
-
-def test_a_snapshot_of_a_newer_version_is_refused(harness: Harness) -> None:
-    """Q7: the error names the version to start instead."""
-    data = bytearray(harness.core.snapshot())
-    data[6] += 1
-    with pytest.raises(UnsupportedError, match="version 3; this broker reads version 2"):
-        Core.restore(bytes(data))
-    with pytest.raises(UnsupportedError, match="no state at all"):
-        Core.restore(b"something else")
-
-
-def test_a_record_of_a_newer_version_is_refused() -> None:
-    """I2: unknown versions and unknown kinds are refused, never skipped."""
-    data = records.encode(records.QueuePurged(1))
-    with pytest.raises(UnsupportedError, match="version 3; this broker reads up to 2"):
-        records.decode(bytes((3,)) + data[1:])
-    with pytest.raises(UnsupportedError, match="version none"):
-        records.decode(b"")
-    unknown = data[:1] + msgspec.msgpack.encode(["queue_folded", 1])
-    with pytest.raises(UnsupportedError, match="does not know"):
-        records.decode(unknown)
+def test_what_is_of_a_newer_version_is_refused(harness: Harness) -> None:
+    """I2, Q7: the error names the version to start; unknown kinds of records are never skipped."""
+    snapshot = bytearray(harness.core.snapshot())
+    snapshot[6] += 1
+    record = records.encode(records.QueuePurged(1))
+    unknown = record[:1] + msgspec.msgpack.encode(["queue_folded", 1])
+    for read, data, refusal in (
+        (Core.restore, bytes(snapshot), "version 3; this broker reads version 2"),
+        (Core.restore, b"something else", "no state at all"),
+        (records.decode, bytes((3,)) + record[1:], "version 3; this broker reads up to 2"),
+        (records.decode, b"", "version none"),
+        (records.decode, unknown, "does not know"),
+    ):
+        with pytest.raises(UnsupportedError, match=refusal):
+            read(data)
 
 
 HOLDER = [b"t", "h", 1, "a", 2]
@@ -284,46 +246,30 @@ def test_a_record_with_more_fields_is_refused(version: int, fields: list[object]
     """
     empty = BitMap64().serialize()
     fields = [empty if field == b"" else field for field in fields]
-    with pytest.raises(
-        UnsupportedError, match=r"by a newer version\. Start that version"
-    ) as refused:
-        records.decode(bytes((version,)) + msgspec.msgpack.encode(fields))
+    data = bytes((version,)) + msgspec.msgpack.encode(fields)
+    with pytest.raises(UnsupportedError, match=r"by a newer version\. Start that") as refused:
+        records.decode(data)
     assert re.search("unknown field|of at most length|of length", str(refused.value))
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_records_can_grow(version: int) -> None:
     """I2: a field that an older version did not write has its default."""
-    shorter = bytes((version,)) + msgspec.msgpack.encode(
-        ["session_advanced", "s", 1, HOLDER, [1], 5]
-    )
-    assert records.decode(memoryview(shorter)) == records.SessionAdvanced(
-        "s", 1, fields.Holder(b"t", "h", 1, "a", 2), (1,), 5
-    )
+    shorter = msgspec.msgpack.encode(["session_advanced", "s", 1, HOLDER, [1], 5])
+    holder = fields.Holder(b"t", "h", 1, "a", 2)
+    decoded = records.decode(memoryview(bytes((version,)) + shorter))
+    assert decoded == records.SessionAdvanced("s", 1, holder, (1,), 5)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        (),
-        ("queues", 0),
-        ("queues", 0, "properties"),
-        ("queues", 0, "origins"),
-        ("exchanges", 0),
-        ("publishers", 0),
-        ("writers", 0),
-        ("stages", 0),
-        ("stages", 0, "blocks", 0),
-        ("sessions", 0),
-        ("sessions", 0, "lease"),
-        ("channels", 0),
-        ("channels", 0, "holds", 0),
-        ("histories", 0),
-    ],
-)
-def test_a_snapshot_with_more_fields_is_refused(
-    harness: Harness, path: tuple[str | int, ...]
-) -> None:
+PATHS = [
+    *("", "queues 0", "queues 0 properties", "queues 0 origins", "exchanges 0", "publishers 0"),
+    *("writers 0", "stages 0", "stages 0 blocks 0", "sessions 0", "sessions 0 lease"),
+    *("channels 0", "channels 0 holds 0", "histories 0"),
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_snapshot_with_more_fields_is_refused(harness: Harness, path: str) -> None:
     """I2: an unknown field, of a newer version, may be part of the state, so it is refused."""
     harness.declare_filled("q", 9)
     harness.bind("x", "topic", q="#")
@@ -333,8 +279,8 @@ def test_a_snapshot_with_more_fields_is_refused(
     data = harness.core.snapshot()
     image = msgspec.msgpack.decode(data[8:])
     found = image
-    for step in path:
-        found = found[step]
+    for step in path.split():
+        found = found[int(step) if step.isdigit() else step]
     found["new"] = 1
     with pytest.raises(UnsupportedError, match=r"newer version .*unknown field `new`"):
         Core.restore(data[:8] + msgspec.msgpack.encode(image))
@@ -343,9 +289,9 @@ def test_a_snapshot_with_more_fields_is_refused(
 @pytest.mark.parametrize("version", [1, 2])
 def test_parts_and_snapshots_of_the_first_version_are_read(harness: Harness, version: int) -> None:
     """I2: without expiries, delays, dead letters and channels, and with counts of that format."""
-    assert msgspec.msgpack.decode(
-        msgspec.msgpack.encode([1, 1, 3, 30, 0, None]), type=fields.RoutedRows
-    ) == fields.RoutedRows(1, 1, 3, 30, 0)
+    rows = msgspec.msgpack.encode([1, 1, 3, 30, 0, None])
+    decoded = msgspec.msgpack.decode(rows, type=fields.RoutedRows)
+    assert decoded == fields.RoutedRows(1, 1, 3, 30, 0)
     harness.declare_filled("q", 4)
     for _ in range(3):
         harness.deliver("x", "q", 2)
@@ -355,9 +301,8 @@ def test_parts_and_snapshots_of_the_first_version_are_read(harness: Harness, ver
     for name in ("channels", "histories", "admitted_history"):
         del image[name]
     (queue,) = image["queues"]
-    for name in ("delayed", "failures", "expiries", "late", "delays", "origins", "requeued_log"):
-        del queue[name]
-    for name in ("expired", "dead_lettered", "dropped"):
+    columns = "delayed", "failures", "expiries", "late", "delays", "origins", "requeued_log"
+    for name in (*columns, "expired", "dead_lettered", "dropped"):
         del queue[name]
     counted = bitmaps.encode_hook(BitMap64((1, 2)))
     queue |= {"deliveries": [[3, counted]], "requeued": [[9, counted]]}

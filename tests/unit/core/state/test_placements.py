@@ -113,7 +113,9 @@ def test_placements_find_what_a_dict_finds(runs, data) -> None:
         assert placements.live == len(expected)
         assert placements.payload_bytes == 10 * len(expected)
         assert located(placements, sorted(expected)) == [expected[p] for p in sorted(expected)]
-        placements = Placements.load(*dumped(placements))
+        again = Placements.load(*dumped(placements))
+        assert dumped(again) == dumped(placements)
+        placements = again
     alive = {block for block, _ in expected.values()}
     assert set(placements.block_ids()) == alive
     transient = placements.transient() & BitMap64(expected)
@@ -177,6 +179,7 @@ def test_pages_are_packed_and_dropped() -> None:
     gone = BitMap64(range(1, 4 * PAGE_ROWS + 1)) - survivors
     assert len(placements.remove(gone)) == len(gone)
     assert located(placements, list(survivors)) == [(p, 5) for p in survivors]
+    assert dumped(Placements.load(*dumped(placements))) == dumped(placements)
     assert placements.visible_by(PAGE_ROWS) == 1007
     assert placements.visible_by(6) == 0
     assert placements.remove(survivors) == list(survivors)
