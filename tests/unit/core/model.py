@@ -29,14 +29,8 @@ class Origin:
     expired_from: tuple[int, ...]
 
     def headers(self) -> tuple[object, ...]:
-        return (
-            self.queue.name,
-            self.position,
-            self.deliveries,
-            self.reason,
-            self.first_queue,
-            self.deaths.count(self.deaths[-1]),
-        )
+        place = self.queue.name, self.position, self.deliveries
+        return (*place, self.reason, self.first_queue, self.deaths.count(self.deaths[-1]))
 
 
 @dataclass(eq=False)
@@ -54,6 +48,11 @@ class Message:
     expires_us: int = NO_LIMIT
     late: bool = False
     origin: Origin | None = None
+
+    def shown(self) -> tuple[object, ...]:
+        """What a browse shows of it."""
+        headers = self.origin and self.origin.headers()
+        return self.position, self.label, self.deliveries + 1, bool(self.owner), headers
 
 
 @dataclass(eq=False)
@@ -123,10 +122,9 @@ class Queue:
             self.remove(self.ready()[:1])
 
     def _is_over(self) -> bool:
-        ready = self.ready()
-        return len(ready) > (self.properties.max_length or NO_LIMIT) or sum(
-            message.size for message in ready
-        ) > (self.properties.max_bytes or NO_LIMIT)
+        sizes = [message.size for message in self.ready()]
+        most, most_bytes = self.properties.max_length, self.properties.max_bytes
+        return len(sizes) > (most or NO_LIMIT) or sum(sizes) > (most_bytes or NO_LIMIT)
 
 
 def end_of(instant_us: int, now_us: int) -> int:
@@ -178,14 +176,15 @@ class Model:
         if not given:
             return []
         channel = self.channels.setdefault(name, Channel())
-        rows = [(tag, m.label, m.deliveries + 1) for tag, m in enumerate(given, channel.next_tag)]
-        for tag, message in enumerate(given, channel.next_tag):
-            if not no_ack:
-                message.owner = f"channel {name}"
-                channel.held[tag] = (queue, message)
+        tagged = list(enumerate(given, channel.next_tag))
+        rows = [(tag, message.label, message.deliveries + 1) for tag, message in tagged]
         channel.next_tag += len(given)
         if no_ack:
             queue.accept(given, now_us)
+            return rows
+        for tag, message in tagged:
+            message.owner = f"channel {name}"
+            channel.held[tag] = (queue, message)
         return rows
 
     def settle(
@@ -341,20 +340,16 @@ class Model:
 
     def restart(self) -> int:
         """Q7: restarts the broker; returns how many messages vanished."""
-        gone = [
-            (q, m)
-            for q in self.every()
-            for m in q.messages
-            if not (m.persistent and q.properties.durable)
-        ]
+        gone: list[Message] = []
         for queue in self.every():
-            queue.retained = [
-                each for each in queue.retained if each[1].persistent and queue.properties.durable
-            ]
+            lasting = queue.properties.durable
+            gone += [m for m in queue.messages if not (m.persistent and lasting)]
+            queue.retained = [each for each in queue.retained if each[1].persistent and lasting]
         for name in list(self.channels):
             self.close(name)
-        for queue, message in gone:
-            queue.remove([message])
+        for queue in self.every():
+            queue.remove(gone)
+        for message in gone:
             message.owner = ""
         for name in [name for name, q in self.queues.items() if not q.properties.durable]:
             self.queues.pop(name).deleted = True

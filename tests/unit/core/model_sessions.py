@@ -108,9 +108,8 @@ class Session:
         ]
         dead = [message for _, message, _, _ in removed]
         for how, rows in groups.items():
-            for row in rows:
-                if row.message not in dead:
-                    _put_back(row, how, now_us)
+            for row in [each for each in rows if each.message not in dead]:
+                _put_back(row, how, now_us)
         targets = model._move(removed, now_us)
         model._forget()
         if self.retains and self.kept:

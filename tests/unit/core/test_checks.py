@@ -9,7 +9,7 @@ import pytest
 from ackq import limits
 from ackq.errors import LimitError
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import ALICE, Harness
+from tests.unit.core.harness import Harness
 from tests.unit.core.link_process import LinkProcess
 
 MOST = 4
@@ -55,8 +55,7 @@ def opened(harness: Harness, kind: str, number: int, user: str) -> None:
     elif kind == "MAX_WRITERS":
         harness.do(c.OpenStage(name.encode().ljust(16), name, 0, "run", user=user))
     elif kind == "MAX_SESSIONS":
-        incarnation = name.ljust(32, "0")
-        harness.do(c.Advance(name, "", ALICE, ("q",), 0, new_incarnation=incarnation, user=user))
+        harness.open("q", session=name, user=user)
     else:
         LinkProcess(harness, name, user=user)
 

@@ -6,6 +6,8 @@ at each step as well.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -20,28 +22,23 @@ from tests.sizes import sized
 from tests.unit.core.harness import PUBLISHER, Harness
 from tests.unit.core.model import NO_LIMIT, Message, Model
 
+DELAYS = {"redelivery_delay_ms": 1000, "redelivery_delay_max_ms": 1500}
+
+
+def drops(length: int, size: int) -> dict[str, Any]:
+    """The bounds of a queue that drops its oldest messages; 0 is none."""
+    return {"max_length": length, "max_bytes": size, "overflow": "drop-head"}
+
+
 QUEUES = {
     "a": c.QueueProperties(retain_ms=4000),
-    "b": c.QueueProperties(
-        dead_letter_queue="d",
-        delivery_limit=1,
-        redelivery_delay_ms=1000,
-        redelivery_delay_max_ms=1500,
-    ),
+    "b": c.QueueProperties(dead_letter_queue="d", delivery_limit=1, **DELAYS),
     "ttl": c.QueueProperties(message_ttl_ms=5000, dead_letter_queue="nowhere"),
-    "d": c.QueueProperties(
-        message_ttl_ms=6000,
-        dead_letter_queue="e",
-        max_length=5,
-        max_bytes=150,
-        overflow="drop-head",
-    ),
+    "d": c.QueueProperties(message_ttl_ms=6000, dead_letter_queue="e", **drops(5, 150)),
     "e": c.QueueProperties(message_ttl_ms=3000, dead_letter_queue="d"),
-    "ring": c.QueueProperties(
-        max_length=4, max_bytes=100, overflow="drop-head", delivery_limit=1, drop_on_limit=True
-    ),
+    "ring": c.QueueProperties(delivery_limit=1, drop_on_limit=True, **drops(4, 100)),
     "x": c.QueueProperties(dead_letter_queue="d", delivery_limit=2, retain_ms=6000),
-    "self": c.QueueProperties(dead_letter_queue="self", max_length=3, overflow="drop-head"),
+    "self": c.QueueProperties(dead_letter_queue="self", **drops(3, 0)),
 }
 RETAINING = ("a", "x")
 VOLATILE = c.QueueProperties(durable=False, dead_letter_queue="d")
@@ -53,6 +50,7 @@ channels = st.sampled_from(CHANNELS)
 keys = st.lists(st.sampled_from([*QUEUES, "nobody"]), min_size=4, max_size=12)
 ttls = st.sampled_from([0, 0, 1000, 3000])
 sizes = st.sampled_from([0, 1, 10, 40, 95, 300])
+delays = st.sampled_from([0, 0, 2000])
 
 
 class CoreMachine(RuleBasedStateMachine):
@@ -83,9 +81,8 @@ class CoreMachine(RuleBasedStateMachine):
         first, asked_us = self.harness.number, self.now_us
         reply = self.harness.publish(keys, persistent=durable, ttls_ms=ttls_ms, sizes=of_rows)
         assert list(reply.confirmed) == list(range(first, first + len(keys)))
-        for number, (key, ttl_ms, size) in enumerate(
-            zip(keys, ttls_ms, of_rows, strict=True), first
-        ):
+        rows = zip(keys, ttls_ms, of_rows, strict=True)
+        for number, (key, ttl_ms, size) in enumerate(rows, first):
             if key in self.model.queues:
                 self.published[number] = (key, durable)
                 expires_us = asked_us + ttl_ms * 1000 if ttl_ms else NO_LIMIT
@@ -208,56 +205,31 @@ class CoreMachine(RuleBasedStateMachine):
         self.settle(data, Outcome.REJECTED, multiple=multiple, reason=reason)
 
     @precondition(lambda self: self.holding())
-    @rule(
-        data=st.data(),
-        multiple=st.booleans(),
-        reason=st.sampled_from(["", "bad"]),
-        delay_ms=st.sampled_from([0, 0, 2000]),
-    )
-    def fail(self, data: st.DataObject, reason: str, delay_ms: int, *, multiple: bool) -> None:
+    @rule(data=st.data(), multiple=st.booleans(), reason=st.sampled_from(["", "bad"]), delay=delays)
+    def fail(self, data: st.DataObject, reason: str, delay: int, *, multiple: bool) -> None:
         """C3, C4, C13, C14: fails outstanding tags."""
-        self.settle(data, Outcome.FAILED, multiple=multiple, reason=reason, delay_ms=delay_ms)
+        self.settle(data, Outcome.FAILED, multiple=multiple, reason=reason, delay_ms=delay)
 
     @precondition(lambda self: self.holding())
-    @rule(data=st.data(), multiple=st.booleans(), delay_ms=st.sampled_from([0, 0, 2000]))
-    def requeue(self, data: st.DataObject, delay_ms: int, *, multiple: bool) -> None:
+    @rule(data=st.data(), multiple=st.booleans(), delay=delays)
+    def requeue(self, data: st.DataObject, delay: int, *, multiple: bool) -> None:
         """C3, C4, C6, C14: releases outstanding tags."""
-        self.settle(data, Outcome.RELEASED, multiple=multiple, delay_ms=delay_ms)
+        self.settle(data, Outcome.RELEASED, multiple=multiple, delay_ms=delay)
 
     def holding(self) -> bool:
         return any(channel.held for channel in self.model.channels.values())
 
-    def settle(
-        self,
-        data: st.DataObject,
-        outcome: Outcome,
-        *,
-        multiple: bool,
-        reason: str = "",
-        delay_ms: int = 0,
-    ) -> None:
+    def settle(self, data: st.DataObject, outcome: Outcome, *, multiple: bool, **said: Any) -> None:
         held = {name: sorted(found.held) for name, found in self.model.channels.items()}
         name = data.draw(st.sampled_from([name for name in held if held[name]]))
         tags = data.draw(st.sets(st.sampled_from(held[name]), min_size=1))
         if multiple:
             tags = {tag for tag in held[name] if tag <= max(tags)}
-        up_to = max(tags) if multiple else 0
-        self.end(name, outcome, sorted(tags), up_to=up_to, reason=reason, delay_ms=delay_ms)
+        self.end(name, outcome, sorted(tags), up_to=max(tags) if multiple else 0, **said)
 
-    def end(
-        self,
-        name: str,
-        outcome: Outcome,
-        tags: list[int],
-        *,
-        up_to: int = 0,
-        reason: str = "",
-        delay_ms: int = 0,
-    ) -> None:
-        named = () if up_to else tags
-        reply = self.harness.settle(
-            name, outcome, *named, up_to=up_to, reason=reason, delay_ms=delay_ms
-        )
+    def end(self, name, outcome, tags, *, up_to=0, reason="", delay_ms=0) -> None:
+        options = {"up_to": up_to, "reason": reason, "delay_ms": delay_ms}
+        reply = self.harness.settle(name, outcome, *(() if up_to else tags), **options)
         assert reply == self.model.settle(name, outcome, tags, reason, delay_ms, self.now_us)
 
     def close(self, data: st.DataObject) -> None:
@@ -359,21 +331,11 @@ class CoreMachine(RuleBasedStateMachine):
     @invariant()
     def queues_are_as_in_the_model(self) -> None:
         """I4: every message is where the model has it, with the same fields, and nowhere else."""
-        assert {info.queue for info in views.list_queues(self.harness.core.state)} == set(
-            self.model.queues
-        )
+        infos = {info.queue: info for info in views.list_queues(self.harness.core.state)}
+        assert set(infos) == set(self.model.queues)
         for name, queue in self.model.queues.items():
-            assert self.browse(name) == [
-                (
-                    m.position,
-                    m.label,
-                    m.deliveries + 1,
-                    bool(m.owner),
-                    m.origin and m.origin.headers(),
-                )
-                for m in queue.messages
-            ]
-            info = self.harness.info(name)
+            info = infos[name]
+            assert self.browse(name) == [each.shown() for each in queue.messages]
             assert info.ready == len(queue.ready())
             assert info.delayed == sum(bool(m.until_us) for m in queue.messages)
             assert info.unacked == sum(bool(m.owner) for m in queue.messages)
@@ -392,12 +354,8 @@ class CoreMachine(RuleBasedStateMachine):
             origin = piece.origin
             for index, row in enumerate(self.harness.rows([piece])):
                 headers = origin and (
-                    origin.queue,
-                    origin.positions[index],
-                    origin.delivery_counts[index],
-                    origin.reason,
-                    origin.first_queue,
-                    origin.times,
+                    *(origin.queue, origin.positions[index], origin.delivery_counts[index]),
+                    *(origin.reason, origin.first_queue, origin.times),
                 )
                 found.append((*row, leased[index], headers))
         return found
