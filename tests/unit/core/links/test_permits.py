@@ -2,15 +2,12 @@
 
 import pytest
 
-from ackq import limits
 from ackq.errors import InvalidArgumentError
 from ackq_broker.core import commands as c
 from ackq_broker.core import records
 from ackq_broker.core.state import link as link_state
 from tests.unit.core.harness import SECOND_US
 from tests.unit.core.link_process import LinkProcess, accept
-
-GRACE_US = limits.LINK_ACK_GRACE_S * SECOND_US
 
 
 def test_no_record_without_a_change(process: LinkProcess) -> None:
@@ -93,25 +90,3 @@ def test_permits_are_joined_when_they_are_many(process: LinkProcess, monkeypatch
     assert len(process.state().batches) <= 4
     process.prove(11)
     assert process.info().proven == 11
-
-
-def test_the_first_messages_of_a_subscription_forget_nothing(process: LinkProcess) -> None:
-    """L10: messages of a connection that ended unseen come after them, once its end is noticed."""
-    harness = process.harness
-    process.store(["a", "b", "c"])
-    accept(harness, 1, 2, 3)
-    process.permit()
-    process.prove(3)
-    harness.now_us += 100 * GRACE_US
-    process.subscribe()
-    for count, name in enumerate(("x", "y"), 1):
-        accept(harness, *process.positions([name]))
-        harness.now_us += GRACE_US // 2 + SECOND_US
-        process.permit()
-        process.prove(1)
-        assert process.info().tombstones == 3 + count
-    assert process.matched(["a"]) == [True]
-    accept(harness, *process.positions(["z"]))
-    process.permit()
-    process.prove(2)
-    assert process.matched(["b"]) == [False]

@@ -1,4 +1,4 @@
-"""Retention by a queue (S13), and its rewind (S14)."""
+"""Retention by a queue (S13), and its rewind (S14); beside sessions: `test_rewinds`."""
 
 import pytest
 
@@ -7,7 +7,6 @@ from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core.columns import retained as module
 from tests.unit.core.harness import Harness
-from tests.unit.core.sessions.test_retention import again, run_batch
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -118,18 +117,6 @@ def test_a_session_and_a_channel_retain_a_message(harness: Harness, queue: str) 
     pass_hours(harness, 30)
     harness.do(c.ReleaseSession("s"))
     assert len(harness.core.drain_dead_blocks()) == 1
-
-
-def test_a_batch_that_a_session_retains(harness: Harness, queue: str) -> None:
-    """S13, S14: a rewind of the queue leaves the delivery counts of the batch as they were."""
-    reader = harness.open(queue, session="s", retain_ms=48 * HOUR_MS)
-    reader.advance(0)
-    rows = run_batch(harness, reader, 1)
-    before = again(harness, 1)
-    harness.do(c.RewindSession("s", c.Rewind()))
-    harness.consume(queue, Outcome.ACCEPTED)
-    assert rewind(harness) == len(rows)
-    assert again(harness, 1) == before
 
 
 @pytest.mark.parametrize("end", [c.PurgeQueue("q"), c.GiveWay(1)])

@@ -1,11 +1,13 @@
-"""Details of a queue for operators: references to it, and its dead letters by cause (M5)."""
+"""Lists of queues, and the details of one: what refers to it, its dead letters (Q5, M5)."""
 
 import pytest
 
-from ackq.errors import QueueNotFoundError
+from ackq.errors import InvalidArgumentError, QueueNotFoundError
 from ackq.outcomes import Outcome
+from ackq_broker.core import commands as c
 from ackq_broker.core import views
 from ackq_broker.core.commands import BatchKey, DeadLetterGroup
+from tests.unit.core.harness import Harness
 
 
 def test_what_refers_to_a_queue(harness):
@@ -66,3 +68,48 @@ def test_of_a_queue_that_is_not_there(harness, view):
     limit = [1] if view is views.queue_use else []
     with pytest.raises(QueueNotFoundError):
         view(harness.core.state, "nothing", *limit)
+
+
+@pytest.fixture
+def core(harness: Harness):
+    """Queues with no message, and with a ready, an unacked and a delayed message."""
+    harness.declare("orders.eu", "orders.us", "x[1]", "unacked", "delayed", "empty")
+    harness.publish(["orders.eu", "unacked", "delayed"])
+    harness.deliver("y", "unacked")
+    harness.consume("delayed", Outcome.FAILED, delay_ms=60_000)
+    return harness.core
+
+
+@pytest.mark.parametrize(
+    ("chosen", "names"),
+    [
+        ({}, ["delayed", "empty", "orders.eu", "orders.us", "unacked", "x[1]"]),
+        ({"pattern": "orders.*"}, ["orders.eu", "orders.us"]),
+        ({"pattern": "orders.?s"}, ["orders.us"]),
+        ({"pattern": "x[1]"}, ["x[1]"]),
+        ({"pattern": "order"}, []),
+        ({"not_empty": True}, ["delayed", "orders.eu", "unacked"]),
+        ({"limit": 2}, ["delayed", "empty"]),
+        ({"limit": 2, "after": "empty"}, ["orders.eu", "orders.us"]),
+        ({"limit": 2, "not_empty": True, "after": "delayed"}, ["orders.eu", "unacked"]),
+        ({"after": "x[1]"}, []),
+        ({"after": "f"}, ["orders.eu", "orders.us", "unacked", "x[1]"]),
+    ],
+)
+def test_names_by_pattern_and_page(core, chosen, names) -> None:
+    """Q5: names ascend; a page begins after the last name of the previous page."""
+    assert views.matching_names(core.state, **chosen) == names
+
+
+def test_a_pattern_has_a_bound(core) -> None:
+    """I6: a pattern has the same bound as a name."""
+    with pytest.raises(InvalidArgumentError, match="pattern"):
+        views.matching_names(core.state, "*" * 256)
+
+
+def test_what_is_gone_meanwhile_is_left_out(harness: Harness) -> None:
+    """Q5: a list is made in slices, and a queue deleted between two of them is left out."""
+    harness.declare("a", "b", "c")
+    names = views.matching_names(harness.core.state)
+    harness.do(c.DeleteQueue("b"))
+    assert [info.queue for info in views.queue_infos(harness.core.state, names)] == ["a", "c"]
