@@ -37,12 +37,6 @@ class LinkProcess:
         self._numbers: dict[int, int] = {}  # the number of the last delivery at each position
         self._permitted: dict[int, None] = {}  # the numbers that have a permit, in their order
 
-    @property
-    def proven_number(self) -> int:
-        """The number of the delivery with the last proven acknowledgement (L10)."""
-        numbers = list(self._permitted)
-        return numbers[self.proven - 1] if 0 < self.proven <= len(numbers) else 0
-
     def open(self, **changes: Any) -> c.OpenedLink:
         """Opens the link's stream; changed options stay changed."""
         self.options.update(changes)
@@ -82,30 +76,33 @@ class LinkProcess:
             "redelivered": rows if redelivered is True else redelivered or BitMap(),
             "payload_bytes": sum(map(len, bodies)),
             "sizes": mixed([len(body) for body in bodies]),
-            "proven": self.proven,
-            "proven_number": self.proven_number,
-            "stream": self.opened.stream,
+            **self.proof(),
             **changes,
         }
-        return c.StoreLinked(
-            self.name,
-            self.opened.epoch,
-            self.subscription,
-            self.number if first is None else first,
-            len(bodies),
-            **options,
-        )
+        number = self.number if first is None else first
+        return c.StoreLinked(*self.names, number, len(bodies), **options)
+
+    @property
+    def names(self) -> tuple[str, int, int]:
+        """The link, its epoch and its subscription."""
+        return self.name, self.opened.epoch, self.subscription
+
+    def proof(self) -> dict[str, int]:
+        """What each call tells of the acknowledgements, and the stream that it is of."""
+        numbers = list(self._permitted)
+        last = numbers[self.proven - 1] if 0 < self.proven <= len(numbers) else 0
+        return {"proven": self.proven, "proven_number": last, "stream": self.opened.stream}
 
     def store(self, bodies: Iterable[str], **options: Any) -> c.StoredLinked:
         """Delivers; a stored message gets its body as its label."""
         bodies = list(bodies)
         command = self.command(bodies, **options)
         reply: c.StoredLinked = self.harness.do(command)
-        for row, run in zip(range(len(bodies)), expanded(reply), strict=True):
-            if not run[2] and reply.block_id is not None:
-                self.harness.labels[reply.block_id, row] = bodies[row]
         self.number = max(self.number, command.first_number + len(bodies))
-        for number, position, _, permitted in expanded(reply):
+        rows = zip(expanded(reply), bodies, strict=True)
+        for row, ((number, position, matched, permitted), body) in enumerate(rows):
+            if not matched and reply.block_id is not None:
+                self.harness.labels[reply.block_id, row] = body
             self._numbers[position] = number
             if permitted:
                 self._permitted[number] = None
@@ -125,17 +122,10 @@ class LinkProcess:
 
     def outcomes(self, **options: Any) -> tuple[list[int], set[int]]:
         """The positions that get a permit now, and those of them that are to be rejected."""
-        options = {
-            "proven": self.proven,
-            "proven_number": self.proven_number,
-            "stream": self.opened.stream,
-            **options,
-        }
-        command = c.PermitLinked(self.name, self.opened.epoch, self.subscription, **options)
-        reply = self.harness.do(command)
+        reply = self.harness.do(c.PermitLinked(*self.names, **(self.proof() | options)))
         positions = reply.positions.tolist()
         self._permitted |= dict.fromkeys(self._numbers.get(each, 0) for each in positions)
-        return reply.positions.tolist(), set(reply.rejected)
+        return positions, set(reply.rejected)
 
     def prove(self, more: int) -> None:
         """Reports `more` further proven acknowledgements to the core."""

@@ -3,18 +3,7 @@
 import pytest
 from pyroaring import BitMap64
 
-from ackq import limits
-from ackq.errors import (
-    FencedError,
-    HistoryChangedError,
-    InUseError,
-    InvalidArgumentError,
-    LimitError,
-    LinkNotFoundError,
-    PermissionDeniedError,
-    PreconditionFailedError,
-    QueueNotFoundError,
-)
+from ackq import errors, limits
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
 from tests.unit.core.harness import BOB, Harness
@@ -25,11 +14,11 @@ def test_another_user_does_not_open_a_link(process: LinkProcess) -> None:
     """A10, L1: nor learns who runs the link; an unowned link belongs to its first opener."""
     process.open(user="alice")
     for live in (True, False):
-        with pytest.raises(PermissionDeniedError, match="another user's") as refused:
+        with pytest.raises(errors.PermissionDeniedError, match="another user's") as refused:
             process.open(user="mallory", holder=BOB, incumbent_live=live)
         assert "host" not in refused.value.message
     process.harness.restart()
-    with pytest.raises(PermissionDeniedError):
+    with pytest.raises(errors.PermissionDeniedError):
         process.open(user="mallory")
     process.open(user="alice", holder=BOB, incumbent_live=False)
 
@@ -39,18 +28,18 @@ def test_a_forced_delete_takes_links_that_brought_nothing(process: LinkProcess) 
     harness = process.harness
     harness.declare("other")
     idle = LinkProcess(harness, "idle", queue="other")
-    with pytest.raises(InUseError):
+    with pytest.raises(errors.InUseError):
         harness.do(c.DeleteQueue("other"))
     harness.do(c.DeleteQueue("other", force=True))
     harness.restart()
-    with pytest.raises(LinkNotFoundError):
+    with pytest.raises(errors.LinkNotFoundError):
         idle.subscribe()
 
 
 @pytest.mark.parametrize("change", [{"source": "amqp://there/other"}, {"queue": "dead"}])
 def test_a_link_is_of_one_source_and_one_queue(process: LinkProcess, change: dict) -> None:
     """L1: a link's entries are of one source and one queue; another pair is another link."""
-    with pytest.raises(PreconditionFailedError, match="ackq link remove l"):
+    with pytest.raises(errors.PreconditionFailedError, match="ackq link remove l"):
         process.open(**change)
 
 
@@ -72,21 +61,21 @@ def test_a_newer_stream_replaces_the_older(process: LinkProcess) -> None:
     late = process.command(["a"])
     assert (process.opened.stream, process.open().stream) == (1, 2)
     for command in (late, c.PermitLinked("l", 1, 1), c.SubscribeLink("l", 1)):
-        with pytest.raises(FencedError, match="A newer stream of link 'l'"):
+        with pytest.raises(errors.FencedError, match="A newer stream of link 'l'"):
             process.harness.do(command)
 
 
 def test_names_and_numbers_have_bounds(harness: Harness, monkeypatch) -> None:
     """I6: names, sources and the number of links are bounded, like everything a client makes."""
-    with pytest.raises(QueueNotFoundError):
+    with pytest.raises(errors.QueueNotFoundError):
         LinkProcess(harness)
     harness.declare("q")
     for name, source in (("", "s"), ("ackq.x", "s"), ("a,b", "s"), ("l", "s" * 2_000)):
-        with pytest.raises(InvalidArgumentError):
+        with pytest.raises(errors.InvalidArgumentError):
             LinkProcess(harness, name, source=source)
     monkeypatch.setattr(limits, "MAX_LINKS", 1)
     LinkProcess(harness)
-    with pytest.raises(LimitError, match="ackq link remove"):
+    with pytest.raises(errors.LimitError, match="ackq link remove"):
         LinkProcess(harness, "second")
 
 
@@ -95,7 +84,7 @@ def test_a_queue_of_a_link_is_in_use(process: LinkProcess) -> None:
     harness = process.harness
     process.store(["a"])
     for command in (c.DeleteQueue("q"), c.DeleteQueue("q", force=True), c.PurgeQueue("q")):
-        with pytest.raises(InUseError, match="ackq link remove l"):
+        with pytest.raises(errors.InUseError, match="ackq link remove l"):
             harness.do(command)
     harness.do(c.RemoveLink("l", forget=True))
     assert harness.do(c.PurgeQueue("q")) == 1
@@ -133,7 +122,7 @@ def test_a_lost_block_was_not_settled(process: LinkProcess) -> None:
     harness.do(c.Start("history", "", BitMap64([lost.block_id])))
     process.state()
     assert process.open().subscription == 0
-    with pytest.raises(InvalidArgumentError, match="it has none now"):
+    with pytest.raises(errors.InvalidArgumentError, match="it has none now"):
         process.permit()
     process.subscribe()
     permitted = [(number, number, True, True) for number in (1, 2, 3)]
@@ -156,7 +145,7 @@ def test_a_link_of_an_older_history_is_refused(process: LinkProcess) -> None:
     process.store(["i"])
     harness.do(c.Start("copied", "copied"))
     for command in (c.SubscribeLink("l", 1), c.OpenLink("l", **process.options)):
-        with pytest.raises(HistoryChangedError, match="ackq broker accept-history"):
+        with pytest.raises(errors.HistoryChangedError, match="ackq broker accept-history"):
             harness.do(command)
     assert LinkProcess(harness, "new").subscribe() == 1
     assert harness.do(c.AcceptHistory()).links == 1
