@@ -8,6 +8,9 @@ from ackq import limits
 from tests.unit.core.harness import SECOND_US
 
 HOUR_US = 3_600 * SECOND_US
+# (id, body, content, redelivered) and (position, matched, permitted, rejected) of a delivery.
+Row = tuple[str, str, bool, bool]
+Answer = tuple[int, bool, bool, bool]
 
 
 @dataclass
@@ -57,22 +60,12 @@ class Oracle:
         self.fresh_from, self.fresh_proven = next_position, False
 
     def deliver(
-        self,
-        rows: list[tuple[str, str, bool, bool]],
-        present: set[int],
-        position: int,
-        proven: int,
-        now_us: int,
-    ) -> list[tuple[int, bool, bool, bool]]:
-        """L6, L7, L11: stores or matches rows of (id, body, content, redelivered).
-
-        Returns:
-            (position, matched, permitted, rejected) of each.
-        """
+        self, rows: list[Row], present: set[int], position: int, proven: int, now_us: int
+    ) -> list[Answer]:
+        """L6, L7, L11: stores or matches rows; returns the answer of each."""
         before = list(self.entries.values())
         early = now_us < self.subscribed_us + limits.LINK_ACK_GRACE_S * SECOND_US
-        answers = []
-        found = {}
+        answers, found = [], {}
         # Rows with a content key that are not marked as redelivered come last.
         for index in sorted(range(len(rows)), key=lambda at: rows[at][2] and not rows[at][3]):
             taken, doubtful = found[index] = self._find(before, *rows[index], present)
@@ -92,9 +85,8 @@ class Oracle:
                 self.ambiguous += 1
             if name and not content and self._reused(before, answers, rows, name, body):
                 self.reused += 1
-            self.entries[position] = Entry(
-                position, name, body, content, redelivered=redelivered or early
-            )
+            entry = Entry(position, name, body, content, redelivered=redelivered or early)
+            self.entries[position] = entry
             answers.append((position, False, self.stored, False))
             position += 1
         self.prove(proven, now_us)
@@ -104,11 +96,8 @@ class Oracle:
     def _find(self, before, name, body, content, redelivered, present):  # type: ignore[no-untyped-def]
         if not name:
             return None, None
-        found = [
-            entry
-            for entry in before
-            if (entry.name, entry.body, entry.content) == (name, body, content) and not entry.bound
-        ]
+        same = name, body, content
+        found = [e for e in before if (e.name, e.body, e.content) == same and not e.bound]
         ranks = {"none": 0, "doubt": 1, "proven": 2}
         found.sort(key=lambda e: (ranks[e.permit], e.position not in present, e.position))
         if not found:
@@ -136,13 +125,8 @@ class Oracle:
 
     def settle(self, present: set[int], now_us: int) -> list[int]:
         """L9, L10, L28: positions that may be acknowledged or rejected now, the latter first."""
-        found = [
-            entry.position
-            for entry in self.entries.values()
-            if entry.bound
-            and entry.permit == "none"
-            and (self.stored or entry.position not in present)
-        ]
+        waiting = [e for e in self.entries.values() if e.bound and e.permit == "none"]
+        found = [e.position for e in waiting if self.stored or e.position not in present]
         self._permit(sorted(found), now_us)
         return sorted(found, key=lambda each: (not self.entries[each].rejected, each))
 
@@ -159,13 +143,10 @@ class Oracle:
         while self.batches and self.proved + len(self.batches[0][1]) <= proven:
             at_us, batch = self.batches.pop(0)
             self.proved += len(batch)
-            if not any(
-                position < self.fresh_from or self.entries[position].redelivered
-                for position in batch
-            ):
+            entries = [self.entries[position] for position in batch]
+            if not any(e.position < self.fresh_from or e.redelivered for e in entries):
                 self.fresh_proven, fresh_us = True, at_us
-            for position in batch:
-                entry = self.entries[position]
+            for entry in entries:
                 entry.permit = "proven"
                 seconds = -(-now_us // SECOND_US) + limits.LINK_ACK_GRACE_S
                 entry.until_us = seconds * SECOND_US
