@@ -47,6 +47,7 @@ class Message:
     until_us: int = 0
     expires_us: int = NO_LIMIT
     late: bool = False
+    rewinds: int = 0
     origin: Origin | None = None
 
     def shown(self) -> tuple[object, ...]:
@@ -112,6 +113,7 @@ class Queue:
         for message in found:
             message.owner, message.expires_us, message.late = "", NO_LIMIT, False
             message.deliveries += 1
+            message.rewinds += 1
         self.messages = sorted([*self.messages, *found], key=lambda m: m.position)
         return len(found)
 

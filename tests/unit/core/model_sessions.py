@@ -14,12 +14,21 @@ Said = tuple[Outcome, str, int]
 
 @dataclass(eq=False)
 class Row:
-    """A tag of a lease: the message as it was first delivered, and whether it is a hole."""
+    """A tag of a lease: the message as it was first delivered, and whether it is a hole.
+
+    `rewinds` are those of the message when the lease was detached.
+    """
 
     queue: Queue
     message: Message
     count: int
     hole: bool = False
+    rewinds: int = 0
+
+    def waits(self, now_us: int) -> bool:
+        """S5, S14: whether a detached lease may have its message again: not after a rewind."""
+        rewound = self.rewinds != self.message.rewinds
+        return not rewound and self.message in self.queue.waiting(now_us)
 
     def headers(self, tag: int) -> tuple[int, str, int]:
         return tag, self.message.label, self.count
@@ -77,7 +86,7 @@ class Session:
         """S5: messages that are still ready are leased again, every other tag is a hole."""
         if self.detached:
             for _, row in self.rows():
-                if row.queue.deleted or row.message not in row.queue.waiting(now_us):
+                if row.queue.deleted or not row.waits(now_us):
                     row.hole = True
                 else:
                     row.message.owner = self.name
@@ -134,7 +143,7 @@ class Session:
         reply = back(held)
         if held:
             for row in held:
-                row.hole = row.queue.deleted
+                row.hole, row.rewinds = row.queue.deleted, row.message.rewinds
             self.requeue(model, held)
             self.detached = True
             self.begin_epoch()
@@ -148,7 +157,7 @@ class Session:
         dead = 0
         if outcome is Outcome.REJECTED:
             if self.detached:
-                rows = [row for row in rows if row.message in row.queue.waiting(now_us)]
+                rows = [row for row in rows if row.waits(now_us)]
             dead, _ = model._dead_letter(
                 [(row.queue, row.message, "rejected", "") for row in rows], now_us
             )
