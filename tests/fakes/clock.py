@@ -28,6 +28,15 @@ class _VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._jumping.now_s
 
 
+class LoopTime:
+    """In place of the module `time`: the clock of the running loop, after pauses of a process."""
+
+    paused_s = 0
+
+    def monotonic(self):
+        return asyncio.get_running_loop().time() + self.paused_s
+
+
 def run(main):
     """Runs a coroutine as `asyncio.run` does, on a loop in virtual time."""
     with asyncio.Runner(loop_factory=_VirtualTimeLoop) as runner:

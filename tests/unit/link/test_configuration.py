@@ -24,6 +24,12 @@ OUTBOUND = {
     "broker-queue": "there",
     "queue": "here",
 }
+CERTIFIED = {"broker": "amqps://h", "cert": "c.pem", "key": "k.pem"}
+
+
+@pytest.fixture(autouse=True)
+def _no_password(monkeypatch):
+    monkeypatch.delenv(configuration.PASSWORD, raising=False)
 
 
 def written(tmp_path, *links, edge=""):
@@ -62,10 +68,7 @@ def test_the_guarantees():
         ({"origin-key": "fingerprint"}, "at least once; a cut doubles at most the 7"),
         ({"origin-key": "fingerprint", "on-ambiguous": "drop"}, "of identical ones a cut may lose"),
         ({"origin-key": "none"}, "at least once; a cut doubles the held messages, at most 7"),
-        (
-            {"on-reject": "there"},
-            "queue here; messages rejected at the local broker are rejected at",
-        ),
+        ({"on-reject": "there"}, "here; messages rejected at the local broker are rejected at"),
     ],
 )
 def test_the_guarantee_of_an_inbound_link(change, words):
@@ -78,17 +81,9 @@ def test_the_guarantee_of_an_inbound_link(change, words):
 
 def test_what_is_said_of_the_other_queue(tmp_path):
     """L14, L15: given limits of the remote queue reach the source and the rules."""
-    said = {
-        **INBOUND,
-        "ack": "settled",
-        "delivery-limit": 3,
-        "consumer-timeout": 60,
-        "max-hold": 9,
-        "on-max-hold": "fail",
-        "accept-limit": True,
-        "management": "http://h:15672",
-    }
-    (inbound,) = configuration.read(written(tmp_path, said))
+    limits = {"delivery-limit": 3, "consumer-timeout": 60, "management": "http://h:15672"}
+    rules = {"max-hold": 9, "on-max-hold": "fail", "accept-limit": True}
+    (inbound,) = configuration.read(written(tmp_path, INBOUND | limits | rules))
     told = inbound.source.told
     assert (told.delivery_limit, told.consumer_timeout_s, told.dead_letters) == (3, 60, False)
     holding = inbound.rules.holding
@@ -97,87 +92,61 @@ def test_what_is_said_of_the_other_queue(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "remedy"),
+    ("link", "change", "remedy"),
     [
-        ({"prefetch": 0}, "from 1 to 65535"),
-        ({"prefetch": 65_536}, "from 1 to 65535"),
-        ({"ack": "never"}, "settled or stored"),
-        ({"origin-key": "id"}, "header:NAME"),
-        ({"on-ambiguous": "keep"}, "store or drop"),
-        ({"on-max-hold": "wait"}, "renew or store or fail"),
-        ({"max-hold": -1}, "give seconds"),
-        ({"on-reject": "drop"}, "here or there or discard"),
-        ({"on-reject": "there"}, "acknowledged at the remote broker cannot be rejected"),
-        ({"on-reject": "discard"}, "Choose ack=settled, or on-reject=here"),
-        ({"accept-limit": "yes"}, "true or false"),
-        ({"management": "h:15672"}, "http://HOST"),
-        ({"management": "http://u:hidden@h"}, "without a user"),
-        ({"direction": "up"}, "in or out"),
-        ({"broker": "http://h"}, "amqp://HOST"),
-        ({"broker-queue": ""}, "broker-queue is missing"),
-        ({"exchange": "x"}, "leave it out"),
-        ({"ca": "file"}, "write amqps"),
-        ({"heartbeat": 0}, "1 to 3600"),
-        ({"window-bytes": 0}, "1 or more"),
-        ({"name": ""}, "1 to 255"),
-        ({"prefetch": "many"}, "must be a whole number"),
+        (INBOUND, {"prefetch": 0}, "from 1 to 65535"),
+        (INBOUND, {"prefetch": 65_536}, "from 1 to 65535"),
+        (INBOUND, {"ack": "never"}, "settled or stored"),
+        (INBOUND, {"origin-key": "id"}, "header:NAME"),
+        (INBOUND, {"on-ambiguous": "keep"}, "store or drop"),
+        (INBOUND, {"on-max-hold": "wait"}, "renew or store or fail"),
+        (INBOUND, {"max-hold": -1}, "give seconds"),
+        (INBOUND, {"on-reject": "drop"}, "here or there or discard"),
+        (INBOUND, {"on-reject": "there"}, "acknowledged at the remote broker cannot be rejected"),
+        (INBOUND, {"on-reject": "discard"}, "Choose ack=settled, or on-reject=here"),
+        (INBOUND, {"accept-limit": "yes"}, "true or false"),
+        (INBOUND, {"management": "h:15672"}, "http://HOST"),
+        (INBOUND, {"management": "http://u:hidden@h"}, "without a user"),
+        (INBOUND, CERTIFIED | {"management": "http://h:1"}, "leave management out and give"),
+        (INBOUND, {"direction": "up"}, "in or out"),
+        (INBOUND, {"broker": "http://h"}, "amqp://HOST"),
+        (INBOUND, {"broker-queue": ""}, "broker-queue is missing"),
+        (INBOUND, {"exchange": "x"}, "leave it out"),
+        (INBOUND, {"ca": "file"}, "write amqps"),
+        (INBOUND, {"heartbeat": 0}, "1 to 3600"),
+        (INBOUND, {"window-bytes": 0}, "1 or more"),
+        (INBOUND, {"name": ""}, "1 to 255"),
+        (INBOUND, {"prefetch": "many"}, "must be a whole number"),
+        (OUTBOUND, {"ack": "stored"}, "leave it out"),
+        (OUTBOUND, {"origin-key": "none"}, "leave it out"),
+        (OUTBOUND, {"delivery-limit": 0}, "leave it out"),
+        (OUTBOUND, {"broker-queue": ""}, "either"),
+        (OUTBOUND, {"exchange": "x"}, "either"),
+        (OUTBOUND, {"routing-key": "k"}, "is for exchange"),
+        (OUTBOUND, {"prefetch": 0}, "from 1 to 65535"),
     ],
 )
-def test_bad_inbound_links(tmp_path, change, remedy):
+def test_bad_links(tmp_path, link, change, remedy):
     """L9, L19: refused with the link and the remedy, before the link runs."""
     with pytest.raises(InvalidArgumentError, match=remedy) as raised:
-        configuration.read(written(tmp_path, {**INBOUND, **change}))
+        configuration.read(written(tmp_path, {**link, **change}))
     assert "link 1" in str(raised.value)
     assert "hidden" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("change", "remedy"),
-    [
-        ({"ack": "stored"}, "leave it out"),
-        ({"origin-key": "none"}, "leave it out"),
-        ({"delivery-limit": 0}, "leave it out"),
-        ({"broker-queue": ""}, "either"),
-        ({"exchange": "x"}, "either"),
-        ({"routing-key": "k"}, "is for exchange"),
-        ({"prefetch": 0}, "from 1 to 65535"),
-    ],
-)
-def test_bad_outbound_links(tmp_path, change, remedy):
-    """A bad outbound link is refused with the remedy."""
-    with pytest.raises(InvalidArgumentError, match=remedy):
-        configuration.read(written(tmp_path, {**OUTBOUND, **change}))
-
-
-CERTIFIED = {"broker": "amqps://h", "cert": "c.pem", "key": "k.pem"}
-
-
-@pytest.mark.parametrize(
     ("change", "user"), [({}, ""), ({"user": "u"}, "u"), ({"password-file": "p"}, "guest")]
 )
-def test_a_certificate_without_a_user(tmp_path, monkeypatch, change, user):
+def test_a_certificate_without_a_user(tmp_path, change, user):
     """L17: the certificate names the user, unless a user or password is given."""
-    monkeypatch.delenv(configuration.PASSWORD, raising=False)
     (link,) = configuration.read(written(tmp_path, {**INBOUND, **CERTIFIED, **change}))
     assert link.source.address.user == user
 
 
-def test_a_certificate_is_no_login_of_the_api(tmp_path, monkeypatch):
-    """L14: the management API needs a password, so a certificate alone is refused."""
-    monkeypatch.delenv(configuration.PASSWORD, raising=False)
-    file = written(tmp_path, {**INBOUND, **CERTIFIED, "management": "http://h:1"})
-    with pytest.raises(InvalidArgumentError, match="leave management out and give delivery-limit"):
-        configuration.read(file)
-
-
-def test_two_of_one_name(tmp_path):
-    """Two links of one name are refused with the name."""
+def test_names(tmp_path):
+    """Two links of one name are refused with the name; for an unknown key the nearest is named."""
     with pytest.raises(InvalidArgumentError, match="2 links of the name 'orders'"):
         configuration.read(written(tmp_path, INBOUND, INBOUND))
-
-
-def test_an_unknown_key(tmp_path):
-    """The error names the nearest known key."""
     with pytest.raises(UnknownOptionError, match="Did you mean prefetch"):
         configuration.read(written(tmp_path, {**INBOUND, "prefech": 5}))
 
@@ -187,17 +156,13 @@ def test_an_unknown_key(tmp_path):
     [("", "no link"), ("[[link]", "not TOML"), ("link = 5", "no link"), ("link = [5]", "a table")],
 )
 def test_bad_files(tmp_path, text, remedy):
-    """The error names the cause: no TOML, no link, or no table."""
+    """The error names the cause: no file, no TOML, no link, or no table."""
     path = tmp_path / "links.toml"
+    with pytest.raises(InvalidArgumentError, match=r"links\.toml cannot be read"):
+        configuration.read(path)
     path.write_text(text)
     with pytest.raises(InvalidArgumentError, match=remedy):
         configuration.read(path)
-
-
-def test_a_file_that_is_not_there(tmp_path):
-    """The error names the missing file."""
-    with pytest.raises(InvalidArgumentError, match=r"none\.toml cannot be read"):
-        configuration.read(tmp_path / "none.toml")
 
 
 def test_a_password_in_a_flag():

@@ -7,20 +7,14 @@ import pytest
 from ackq.errors import InvalidArgumentError
 from ackq_link import configuration
 from tests.optional import needs
+from tests.unit.link import test_configuration as configuration_tests
 
 needs("proton", "amqp1")
 
 pytestmark = pytest.mark.servers
 
-INBOUND = {
-    "name": "orders",
-    "direction": "in",
-    "protocol": "amqp1",
-    "broker": "amqp://u@h/v",
-    "broker-queue": "there",
-    "queue": "here",
-}
-OUTBOUND = {**INBOUND, "direction": "out"}
+OUTBOUND = {**configuration_tests.OUTBOUND, "protocol": "amqp1", "broker": "amqp://u@h/v"}
+INBOUND = {**OUTBOUND, "direction": "in"}
 
 
 def test_amqp_1():
@@ -33,15 +27,11 @@ def test_amqp_1():
 
 
 def test_nobody_is_guest_there(monkeypatch):
-    """Without a user the login is by certificate, or anonymous."""
+    """L14: without a user the login is anonymous; given limits of the queue reach the source."""
     monkeypatch.delenv(configuration.PASSWORD, raising=False)
-    (inbound,) = configuration.of_flags({**INBOUND, "broker": "amqp://h"})
+    limits = {"delivery-limit": 3, "dead-letters": True}
+    (inbound,) = configuration.of_flags({**INBOUND, "broker": "amqp://h", **limits})
     assert (inbound.source.address.user, inbound.source.address.mechanism) == ("", "ANONYMOUS")
-
-
-def test_the_limits_that_are_told():
-    """L14: given limits of the remote queue reach the source."""
-    (inbound,) = configuration.of_flags({**INBOUND, "delivery-limit": 3, "dead-letters": True})
     assert (inbound.source.told.delivery_limit, inbound.source.told.dead_letters) == (3, True)
 
 

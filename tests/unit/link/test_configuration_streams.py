@@ -5,22 +5,17 @@ import pytest
 from ackq.errors import InvalidArgumentError
 from ackq_link import configuration
 from tests.optional import needs
+from tests.unit.link import test_configuration as configuration_tests
 
 needs("nats", "nats")
 
-INBOUND = {
-    "name": "orders",
-    "direction": "in",
-    "protocol": "nats",
-    "broker": "nats://u@h",
-    "broker-queue": "ORDERS/link",
-    "queue": "here",
-}
-OUTBOUND = {**INBOUND, "direction": "out", "broker-queue": "ORDERS"}
+NATS = {**configuration_tests.OUTBOUND, "protocol": "nats", "broker": "nats://u@h"}
+INBOUND = {**NATS, "direction": "in", "broker-queue": "ORDERS/link"}
+OUTBOUND = {**NATS, "broker-queue": "ORDERS"}
 
 
 def test_nats():
-    """L1, L30: the source is a stream and a consumer, its keys are positions."""
+    """L1, L2, L30: the source is a stream and a consumer, its keys positions, unless chosen."""
     (inbound,) = configuration.of_flags(INBOUND)
     assert inbound.source.identity == "nats://h:4222, stream ORDERS, consumer link"
     assert (inbound.source.address.user, inbound.rules.key.is_position) == ("u", True)
@@ -29,16 +24,12 @@ def test_nats():
     assert "stream ORDERS created monday" in inbound.source.identity
     (outbound,) = configuration.of_flags({**OUTBOUND, "routing-key": "a.b", "prefetch": 7})
     assert (outbound.target.subject, outbound.target.limits.window_messages) == ("a.b", 7)
+    for key in ("fingerprint", "message_id"):
+        (inbound,) = configuration.of_flags({**INBOUND, "origin-key": key})
+        assert not inbound.rules.key.is_position
     (secure,) = configuration.of_flags({**INBOUND, "broker": "tls://h", "cert": "c", "key": "k"})
     assert secure.source.address.secure
     assert secure.source.address.who == "the client certificate c"
-
-
-@pytest.mark.parametrize("key", ["fingerprint", "message_id"])
-def test_other_keys(key):
-    """L2: another key may be chosen."""
-    (inbound,) = configuration.of_flags({**INBOUND, "origin-key": key})
-    assert not inbound.rules.key.is_position
 
 
 @pytest.mark.parametrize(

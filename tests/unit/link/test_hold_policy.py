@@ -1,10 +1,17 @@
-"""How long a link holds deliveries, by the known limits of the remote queue."""
+"""How long a link holds deliveries, and what rejects them, by what is known of their queue."""
 
 import pytest
 
 from ackq.errors import PreconditionFailedError
 from ackq_link.adapter import QueueLimits
-from ackq_link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
+from ackq_link.hold_policy import (
+    HoldPolicy,
+    HoldRules,
+    OnMaxHold,
+    OnReject,
+    check_rejections,
+    rejects_unfit,
+)
 
 
 def holding(rules=None, **limits):
@@ -15,10 +22,9 @@ def holding(rules=None, **limits):
 
 def test_a_limit_without_a_dead_letter_exchange():
     """L14: refused, with the command that gives the queue a dead-letter exchange."""
+    made = holding(delivery_limit=3, dead_letters=False, remedy="set_policy -p / X")
     with pytest.raises(PreconditionFailedError, match="set_policy -p / X") as raised:
-        holding(
-            delivery_limit=3, dead_letters=False, remedy="rabbitmqctl set_policy -p / X"
-        ).check_start("orders", "q")
+        made.check_start("orders", "q")
     assert "accept-limit=true" in str(raised.value)
     assert "at its delivery 4" in str(raised.value)
 
@@ -67,20 +73,15 @@ def test_what_happens_then(limits, deliveries, expected):
 
 def test_the_last_two_lives_are_spared():
     """L16: messages with two or fewer deliveries left are acknowledged when stored."""
+    for limit in (1, 2):
+        assert holding(delivery_limit=limit).spares_all
+        assert holding(delivery_limit=limit).at_once(2, []) == [True, True]
     made = holding(delivery_limit=5)
     assert made.at_once(3, []) is None
     assert made.at_once(3, [0, 2, 1]) is None
     assert made.at_once(3, [0, 3, 4]) == [False, True, True]
     assert holding().at_once(3, [9, 9, 9]) is None
     assert holding(delivery_limit=0).at_once(3, [9, 9, 9]) is None
-
-
-@pytest.mark.parametrize("limit", [1, 2])
-def test_limits_that_leave_no_life(limit):
-    """L16: with a delivery limit of 1 or 2 every message is acknowledged when stored."""
-    made = holding(delivery_limit=limit)
-    assert made.spares_all
-    assert made.at_once(2, []) == [True, True]
 
 
 def test_lives():
@@ -93,3 +94,54 @@ def test_lives():
     made.subscribed()
     assert (made.lives_left, made.half_spent) == (6, False)
     assert holding().lives_left is None
+
+
+# --- rejections ---
+
+
+def unsure(on_reject, **limits):
+    return check_rejections("orders", "q", OnReject(on_reject), QueueLimits(**limits))
+
+
+@pytest.mark.parametrize("known", [None, False, True])
+def test_here_and_discard_ask_for_nothing(known):
+    """L28: no warning where the message is kept, or its loss is accepted."""
+    assert unsure("here", dead_letters=known, rejected_again=bool(known)) == ""
+    assert unsure("discard", dead_letters=known) == ""
+    assert unsure("there", dead_letters=True) == ""
+
+
+def test_there_without_dead_letters():
+    """L28: refused, with the command for it and both other values.
+
+    Without knowledge a warning names the option `management`, which finds it out.
+    """
+    assert "management" in unsure("there")
+    with pytest.raises(PreconditionFailedError, match="'q' has no dead-letter exchange") as raised:
+        unsure("there", dead_letters=False, remedy="set_policy dlx")
+    for remedy in ("set_policy dlx", "on-reject=here", "on-reject=discard"):
+        assert remedy in str(raised.value)
+
+
+@pytest.mark.parametrize("on_reject", ["there", "discard"])
+def test_a_broker_that_delivers_again(on_reject):
+    """L28: a broker that redelivers rejected messages is refused, as that never ends."""
+    with pytest.raises(PreconditionFailedError, match="again and again"):
+        unsure(on_reject, dead_letters=True, rejected_again=True)
+
+
+@pytest.mark.parametrize(
+    ("on_reject", "limits", "rejects"),
+    [
+        ("here", {}, False),
+        ("here", {"dead_letters": False}, False),
+        ("here", {"dead_letters": True}, True),
+        ("here", {"dead_letters": True, "rejected_again": True}, False),
+        ("there", {"dead_letters": None}, False),
+        ("discard", {}, True),
+        ("discard", {"rejected_again": True}, False),
+    ],
+)
+def test_what_the_edge_cannot_take_is_rejected_where_that_ends_it(on_reject, limits, rejects):
+    """L29: rejected if dead-lettered or discarded, and not redelivered."""
+    assert rejects_unfit(OnReject(on_reject), QueueLimits(**limits)) is rejects

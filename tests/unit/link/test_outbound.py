@@ -14,6 +14,8 @@ from ackq_link.keys import fingerprints
 from ackq_link.process import Edge, StoppedError
 from tests.fakes.clock import run
 
+RUN = run
+
 NOW_S = 100.0
 CONNECTED = SimpleNamespace(blocked="")
 
@@ -67,7 +69,7 @@ def test_words_that_others_wrote():
     assert len(report.reason) == limits.MAX_LINK_REASON_BYTES
 
 
-def test_a_stop_while_a_rejection_has_no_answer(monkeypatch):
+async def test_a_stop_while_a_rejection_has_no_answer(monkeypatch):
     """L17, L22: a stop ends a link whose edge went away before it answered a rejection."""
     rows = pa.record_batch({"body": [b"x"], "message_id": ["1"], "delivery_tag": [1]})
     stop, asked = asyncio.Event(), asyncio.Event()
@@ -84,13 +86,9 @@ def test_a_stop_while_a_rejection_has_no_answer(monkeypatch):
     target = SimpleNamespace(limits=SimpleNamespace(window_messages=4, window_bytes=1))
     link = outbound.Outbound("out", target, edge)
     link.found_unfit(fingerprints(rows)[0], "too large")
-
-    async def stopped():
-        moving = asyncio.ensure_future(link._move(Mock(), stop))
-        await asked.wait()
-        stop.set()
-        with pytest.raises(StoppedError):
-            await moving
-        channel.close.assert_awaited_once()
-
-    run(stopped())
+    moving = asyncio.ensure_future(link._move(Mock(), stop))
+    await asked.wait()
+    stop.set()
+    with pytest.raises(StoppedError):
+        await moving
+    channel.close.assert_awaited_once()

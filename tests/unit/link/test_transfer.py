@@ -1,7 +1,6 @@
 """One subscription of an inbound link, between a recording remote and local broker."""
 
 import asyncio
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -16,7 +15,7 @@ from ackq_link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
 from ackq_link.keys import KeyRule
 from ackq_link.process import StoppedError
 from ackq_link.transfer import GivenBackError, InboundCounters, Transfer
-from tests.fakes.clock import run
+from tests.fakes.clock import LoopTime, run
 
 RUN = run
 
@@ -24,8 +23,7 @@ RUN = run
 @pytest.fixture(autouse=True)
 def virtual_time(monkeypatch):
     """Lets the age of deliveries follow the time of the loop."""
-    monotonic = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
-    monkeypatch.setattr(transfer, "time", monotonic)
+    monkeypatch.setattr(transfer, "time", LoopTime())
 
 
 class Subscription:
@@ -222,11 +220,7 @@ async def test_what_is_acknowledged_early():
         running.source.bring(b"c", b"d", redelivered=True, counts=[1, 3])
         running.source.bring(b"e")
         await running.until(lambda: running.counters.stored == 5)
-        assert [each[-1] for each in running.edge.stored] == [
-            [True, True],
-            [False, True],
-            None,
-        ]
+        assert [each[-1] for each in running.edge.stored] == [[True, True], [False, True], None]
         assert running.counters.early == 3
 
 

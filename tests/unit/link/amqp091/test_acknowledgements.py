@@ -8,17 +8,22 @@ import pytest
 from ackq_link.amqp091.acknowledgements import AckFrame, Acknowledgements, Credit
 
 
-def delivered(acks, credit, count):
-    for _ in range(count):
-        acks.delivered(credit)
+def acknowledgements(*windows):
+    """Of so many deliveries to each consumer, which has a window of ten."""
+    acks = Acknowledgements()
+    for count in windows:
+        credit = Credit(10)
+        for _ in range(count):
+            acks.delivered(credit)
+    return acks
 
 
 def up_to(tag):
     return AckFrame(tag, multiple=True, rejected=False)
 
 
-def alone(tag):
-    return AckFrame(tag, multiple=False, rejected=False)
+def alone(tag, *, rejected=False):
+    return AckFrame(tag, multiple=False, rejected=rejected)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +39,7 @@ def alone(tag):
 )
 def test_frames_cover_as_much_as_they_can(settled, frames):
     """L12: cumulative where everything below is settled, else one frame per delivery."""
-    acks = Acknowledgements()
-    delivered(acks, Credit(10), 5)
+    acks = acknowledgements(5)
     for first, last in settled:
         acks.settle(first, last)
     assert acks.frames() == frames
@@ -44,24 +48,19 @@ def test_frames_cover_as_much_as_they_can(settled, frames):
 
 def test_what_was_rejected_is_below_an_acknowledgement():
     """L12, L28: a cumulative acknowledgement covers only rejections sent before it."""
-    acks = Acknowledgements()
-    delivered(acks, Credit(10), 7)
+    acks = acknowledgements(7)
     acks.settle(2, 3, rejected=True)
     acks.settle(5, 5, rejected=True)
-    acks.settle(1, 1)
-    acks.settle(4, 4)
-    acks.settle(6, 6)
-    refused = [AckFrame(tag, multiple=False, rejected=True) for tag in (2, 3, 5)]
-    assert acks.frames() == [*refused, up_to(6)]
+    for tag in (1, 4, 6):
+        acks.settle(tag, tag)
+    assert acks.frames() == [*(alone(tag, rejected=True) for tag in (2, 3, 5)), up_to(6)]
     acks.settle(7, 7, rejected=True)
-    assert acks.frames() == [AckFrame(7, multiple=False, rejected=True)]
+    assert acks.frames() == [alone(7, rejected=True)]
 
 
 def test_a_frame_has_one_consumer():
     """L10: the broker applies a frame per consumer in no known order, so frames are split."""
-    acks, old, new = Acknowledgements(), Credit(4), Credit(2)
-    delivered(acks, old, 2)
-    delivered(acks, new, 2)
+    acks = acknowledgements(2, 2)
     acks.settle(1, 4)
     assert acks.frames() == [up_to(2), up_to(4)]
 
@@ -78,7 +77,6 @@ class ModelBroker:
         self.applied = set()
         self.settled = []
         self.tag = 0
-        self.credit = None
         self.consume()
 
     def consume(self):
@@ -122,11 +120,8 @@ def test_nothing_is_proven_that_is_not_applied(seed):
     rng = random.Random(seed)
     broker = ModelBroker(rng)
     for _ in range(400):
-        step = rng.choices(
-            [broker.deliver, broker.settle, broker.send, broker.apply, broker.consume],
-            [8, 5, 4, 5, 0.3],
-        )[0]
-        step()
+        steps = (broker.deliver, broker.settle, broker.send, broker.apply, broker.consume)
+        rng.choices(steps, (8, 5, 4, 5, 0.3))[0]()
         proven = broker.acks.proven
         assert set(broker.settled[:proven]) <= broker.applied
     for _ in range(30):

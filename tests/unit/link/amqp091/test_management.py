@@ -1,9 +1,6 @@
 """Queue limits from RabbitMQ's HTTP API, read from a server that answers as RabbitMQ does."""
 
 import asyncio
-import http.server
-import json
-import threading
 
 import pytest
 
@@ -20,6 +17,7 @@ QUORUM = {
     "arguments": {"x-queue-type": "quorum", "x-delivery-limit": 5},
     "effective_policy_definition": {"delivery-limit": 3, "dead-letter-exchange": ""},
 }
+DEAD_LETTERS = {"arguments": {"x-dead-letter-exchange": "d"}}
 
 
 @pytest.mark.parametrize(
@@ -30,10 +28,7 @@ QUORUM = {
         ({"type": "quorum", "arguments": {"x-delivery-limit": -1}}, 0, None, False),
         ({"arguments": {"x-consumer-timeout": 90_000}}, None, 90, False),
         (
-            {
-                "arguments": {"x-dead-letter-exchange": "d"},
-                "effective_policy_definition": {"consumer-timeout": 500},
-            },
+            DEAD_LETTERS | {"effective_policy_definition": {"consumer-timeout": 500}},
             None,
             0.5,
             True,
@@ -44,79 +39,45 @@ QUORUM = {
 def test_what_is_read(found, limit, timeout_s, dead_letters):
     """L14: of a limit in argument and policy the smaller one applies."""
     limits = limits_of(found)
-    assert limits.delivery_limit == limit
-    assert limits.consumer_timeout_s == timeout_s
-    assert limits.dead_letters is dead_letters
-    assert limits.kind == found.get("type", "")
+    assert (limits.delivery_limit, limits.consumer_timeout_s) == (limit, timeout_s)
+    assert (limits.dead_letters, limits.kind) == (dead_letters, found.get("type", ""))
 
 
-@pytest.fixture
-def api():
-    """A server with prepared answers; yields client, handler and recorded requests."""
-    asked = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        answer = (200, b"{}")
-
-        def do_GET(self):
-            asked.append((self.path, self.headers["Authorization"]))
-            status, body = Handler.answer
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            """Keeps the server's log off the terminal."""
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield Management(f"http://127.0.0.1:{server.server_port}/"), Handler, asked
-    server.shutdown()
-    thread.join()
-    server.server_close()
+ADDRESS = BrokerAddress("amqp://h/a%2Fb", "link", "hidden")
 
 
-def ask(management):
-    address = BrokerAddress("amqp://h/a%2Fb", "link", "hidden")
-    return asyncio.run(management.queue_limits(address, "orders/1"))
+async def answered(status, body):
+    """The limits by an API that gives this answer."""
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.0 %d X\r\n\r\n%b" % (status, body))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        return await Management(f"http://127.0.0.1:{port}/").queue_limits(ADDRESS, "orders/1")
 
 
 @pytest.mark.parametrize(
-    ("answer", "refusal"),
+    ("status", "body", "refusal"),
     [
-        ((404, b""), NotFoundError),
-        ((500, b""), None),
-        ((200, b"<html>"), None),
-        ((200, b"[]"), None),
+        (404, b"", NotFoundError),
+        (500, b"", type(None)),
+        (200, b"<html>", type(None)),
+        (200, b"[]", type(None)),
     ],
 )
-def test_other_answers(api, answer, refusal):
+async def test_other_answers(status, body, refusal):
     """L14: a missing queue is refused, other errors are cuts; no message has the password."""
-    management, handler, _ = api
-    handler.answer = answer
+    assert (await answered(200, b'{"type": "classic"}')).kind == "classic"
     with pytest.raises(CutError) as raised:
-        ask(management)
-    assert (type(raised.value.refusal) if raised.value.refusal else None) is refusal
+        await answered(status, body)
+    assert type(raised.value.refusal) is refusal
     assert "hidden" not in str(raised.value)
 
 
 SINGLE = {"type": "quorum", "arguments": {"x-single-active-consumer": True}}
-
-
-def learnt_of(management, version, **told):
-    """The limits that a source derives from the API's answer for a broker version."""
-    address = BrokerAddress("amqp://h", "link", "hidden")
-    source = QueueSource(
-        address,
-        "orders",
-        "link",
-        Limits(1, 1),
-        QueueLimits(**told),
-        management,
-        Seen(False, version),
-    )
-    return source.limits_of(asyncio.run(management.queue_limits(address, "orders")))
 
 
 @pytest.mark.parametrize(
@@ -133,11 +94,11 @@ def learnt_of(management, version, **told):
         ((4, 3, 2), {}, {"consumer_timeout_s": 60.0}, False),
     ],
 )
-def test_single_active_consumers_by_version(api, version, change, told, warned):
+def test_single_active_consumers_by_version(version, change, told, warned):
     """L17: versions that stop such a queue for ever get a warning, every version a note."""
-    management, handler, _ = api
-    handler.answer = (200, json.dumps({**SINGLE, **change}).encode())
-    found = learnt_of(management, version, **told)
+    window, told, seen = Limits(1, 1), QueueLimits(**told), Seen(False, version)
+    source = QueueSource(ADDRESS, "orders", "link", window, told, seen=seen)
+    found = source.limits_of(limits_of({**SINGLE, **change}))
     assert [text for text in found.notes if "another consumer or link waits" in text]
     assert len(found.warnings) == warned
     if warned:

@@ -24,8 +24,7 @@ TIME = datetime(2026, 11, 22, 10, 20, 30, tzinfo=UTC)
 
 def there_and_back(*properties):
     rows = to_rows([b"x"] * len(properties), properties)
-    ids = [each.message_id or "given" for each in properties]
-    return list(from_rows(rows, ids))
+    return list(from_rows(rows, [each.message_id or "given" for each in properties]))
 
 
 def read(properties):
@@ -36,11 +35,13 @@ def read(properties):
 
 
 def test_the_columns_that_are_used():
-    """A message with a body alone has one column; text headers become headers."""
+    """L13: a body alone is one column; text headers become headers; an expiration is only data."""
     assert to_rows([b"a"], [sent()]).schema.names == ["body"]
     rows = to_rows([b"a"], [sent(headers={"k": "v"}, delivery_mode=1)])
     assert rows.schema.names == ["body", "headers"]
     assert rows.column("headers").to_pylist() == [[("k", "v")]]
+    rows = to_rows([b"a"], [sent(expiration="1", delivery_mode=1)])
+    assert set(rows.schema.names) == {"body", "headers"}
 
 
 def test_what_a_reader_of_json_finds():
@@ -57,12 +58,6 @@ def test_headers_of_the_delivery():
     assert to_rows([b"a"], [counted]).schema.names == ["body"]
     assert delivery_counts([sent(), counted]) == [0, 1]
     assert delivery_counts([sent(), sent(headers={"a": 1})]) == ()
-
-
-def test_nothing_expires_here_by_what_it_says_there():
-    """L13: a remote expiration is only data; a transient message becomes persistent."""
-    rows = to_rows([b"a"], [sent(expiration="1", delivery_mode=1)])
-    assert set(rows.schema.names) == {"body", "headers"}
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", '{"json-headers": ["x"]}', '"a"'])

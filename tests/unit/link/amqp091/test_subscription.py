@@ -1,6 +1,8 @@
 """Window and acknowledgements of a subscription, on a channel that only records."""
 
 import asyncio
+from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
 from aiormq.abc import DeliveredMessage
@@ -73,29 +75,21 @@ class Channel:
         await self.consumers[consumer](DeliveredMessage(delivery, header, body, self))
 
 
-class AmqpConnection:
-    """The part of a connection that a subscription uses."""
-
-    def __init__(self):
-        self.channel = Channel()
-        self.closed = False
-
-    async def close(self):
-        self.closed = True
-
-
-async def subscribed(window=8, window_bytes=1000):
-    connection = AmqpConnection()
+async def subscribed(*tags):
+    """A channel that has brought these deliveries, and the subscription on it."""
+    connection = SimpleNamespace(channel=Channel(), close=AsyncMock())
     subscription = QueueSubscription(
-        connection, BrokerAddress("amqp://h"), "q", Limits(window, window_bytes), Seen()
+        connection, BrokerAddress("amqp://h"), "q", Limits(100, 1000), Seen()
     )
     await subscription.start()
+    for tag in tags:
+        await connection.channel.message(tag)
     return connection.channel, subscription
 
 
 async def test_acknowledgements_share_a_frame():
     """L12: fewer than a quarter of the window wait briefly, to share a frame."""
-    channel, subscription = await subscribed(window=100)
+    channel, subscription = await subscribed()
     for tag in range(1, 6):
         await channel.message(tag)
         taken = await subscription.deliver()
@@ -107,9 +101,7 @@ async def test_acknowledgements_share_a_frame():
 
 async def test_giving_back():
     """L15: the consumer is cancelled, acknowledgements are sent, one nack requeues the rest."""
-    channel, subscription = await subscribed(window=100)
-    for tag in (1, 2, 3):
-        await channel.message(tag)
+    channel, subscription = await subscribed(1, 2, 3)
     await subscription.deliver()
     subscription.settle(2, 2)
     await subscription.close(requeue=True)
@@ -123,21 +115,18 @@ async def test_giving_back():
 
 async def test_what_a_cancelled_consumer_still_gets():
     """L19: a quorum queue may deliver after the cancel; the delivery is taken, with no gap."""
-    channel, subscription = await subscribed(window=100, window_bytes=1000)
+    channel, subscription = await subscribed()
     await channel.message(1, b"x" * 1000)
     await channel.until(("cancel", "c1"))
     await channel.message(2, b"late", consumer="c1")
-    taken = await subscription.deliver()
-    assert taken.last_tag == 2
+    assert (await subscription.deliver()).last_tag == 2
     await subscription.close()
 
 
 @pytest.mark.parametrize("tags", [(2,), (1, 3), (1, 1)])
 async def test_a_gap_is_a_cut(tags):
     """L12: a gap in tags is a cut, as a cumulative acknowledgement would cover it."""
-    channel, subscription = await subscribed()
-    for tag in tags:
-        await channel.message(tag)
+    channel, subscription = await subscribed(*tags)
     with pytest.raises(CutError, match="came after"):
         await subscription.deliver()
     await subscription.close()
@@ -146,8 +135,7 @@ async def test_a_gap_is_a_cut(tags):
 
 async def test_a_cancel_is_a_cut():
     """L17: after a cancel by the server no settled delivery is acknowledged."""
-    channel, subscription = await subscribed()
-    await channel.message(1)
+    channel, subscription = await subscribed(1)
     await subscription.deliver()
     for each in channel.on_consumer_cancel_callbacks:
         each(commands.Basic.Cancel("tag"))

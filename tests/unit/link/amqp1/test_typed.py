@@ -56,34 +56,19 @@ def test_what_people_see():
     assert typed.encode("5") == ("5", typed.TEXT)
     assert typed.encode(proton.symbol("s")) == ("s", "symbol")
     assert typed.encode(b"a") == ('{"!bytes": "YQ=="}', typed.JSON)
-    assert [typed.is_json(name) for name in ("", "json", "int", "char")] == [
-        False,
-        True,
-        True,
-        False,
-    ]
+    assert [name for name in ("", "json", "int", "char") if typed.is_json(name)] == ["json", "int"]
 
 
-def test_no_number():
-    """NaN comes back, as Python's JSON has a form for it."""
+def test_no_number_and_no_form():
+    """NaN comes back, as Python's JSON has it; a described value, even in an array, is refused."""
     assert math.isnan(typed.decode(*typed.encode(math.nan)))
-
-
-def test_what_has_no_form():
-    """A described value, even in an array, is refused."""
     with pytest.raises(ValueError, match="Described"):
         typed.encode([proton.Described(proton.symbol("a"), 1)])
 
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [
-        ("x", "int"),
-        ("[1", "json"),
-        ('"a"', "uint"),
-        ("-1", "ubyte"),
-        ("99999999999999999999", "json"),
-    ],
+    [("x", "int"), ("[1", "json"), ('"a"', "uint"), ("-1", "ubyte"), ("9" * 20, "json")],
 )
 def test_what_encode_never_gave(text, name):
     """A text that `encode` never produces raises ValueError."""

@@ -5,13 +5,7 @@ import pytest
 from ackq import limits
 from ackq.client.connection.duplex import Finish, Wait
 from ackq.client.ranges import Range
-from ackq.errors import (
-    ClosedError,
-    FencedError,
-    HistoryChangedError,
-    InternalError,
-    QueueFullError,
-)
+from ackq.errors import ClosedError, FencedError, HistoryChangedError, InternalError, QueueFullError
 from ackq.v1 import links_pb2 as pb
 from ackq_link.edge.deliveries import Columns, Proof, parts
 from ackq_link.edge.state import LinkState, SendHeartbeat, SendPart, SendSubscribe
@@ -50,23 +44,22 @@ class World:
         beside = Columns(bytes(16 * rows), bytes(8 * rows), None, None)
         self.state.add(parts(first, batch(body=[b"b"] * rows), beside, "q", complete))
 
-    def stored(self, first, *runs, now=0.0):
+    def stored(self, first, *runs, **more):
         """Answers runs of (rows, first position, permitted)."""
-        rows, positions, permitted = zip(*runs, strict=True)
-        answer = pb.LinkStored(
-            first_number=first,
-            rows=rows,
-            first_position=positions,
-            matched=[0] * len(runs),
-            permitted=permitted,
-        )
-        self.state.on_stored(answer, now)
+        names = ("rows", "first_position", "permitted")
+        lists = dict(zip(names, zip(*runs, strict=True), strict=True))
+        lists["matched"] = [0] * len(runs)
+        self.state.on_stored(pb.LinkStored(first_number=first, **lists | more), 0.0)
 
-    def refuse(self, first, now=0.0, fitting=0):
-        answer = pb.LinkStored(
-            first_number=first, refused="queue_full", reason="It is full.", fitting=fitting
-        )
-        self.state.on_stored(answer, now)
+    def refuse(self, *numbers, now=0.0, fitting=0):
+        for first in numbers:
+            full = {"refused": "queue_full", "reason": "It is full.", "fitting": fitting}
+            self.state.on_stored(pb.LinkStored(first_number=first, **full), now)
+
+    def permit(self, *ranges, rejected=()):
+        first, last = zip(*ranges, strict=True)
+        answer = pb.LinkPermits(first_number=first, last_number=last, rejected=rejected)
+        self.state.on_permits(answer)
 
     def sent(self, now=0.0):
         """The first numbers of all frames that are sent now."""
@@ -89,19 +82,15 @@ def test_what_follows_a_refusal_waits_for_it(world):
     world.refuse(1, now=1.0)
     assert isinstance(world.state.refusal, QueueFullError)
     assert world.sent(1.0) == []  # the refusals of these frames are in flight
-    world.refuse(2, now=1.0)
-    world.refuse(3, now=1.0)
+    world.refuse(2, 3, now=1.0)
     assert world.next(1.0) == Wait(1.1)
     world.add(4, 1)
     assert world.sent(1.1) == [1, 2, 3, 4]
     world.stored(1, (1, 10, 0))
     assert world.state.refusal is None
-    world.refuse(2, now=2.0)
-    world.refuse(3, now=2.0)
-    world.refuse(4, now=2.0)
+    world.refuse(2, 3, 4, now=2.0)
     assert world.sent(2.1) == [2, 3, 4]
-    for _ in range(3):
-        world.refuse(2 + _, now=3.0)
+    world.refuse(2, 3, 4, now=3.0)
     assert world.next(3.1) == Wait(3.2)
     assert set(world.results) == {1}
 
@@ -125,10 +114,9 @@ def test_the_edge_ends_a_subscription(world):
     world.add(1, 1)
     world.sent()
     world.state.on_disconnect()
-    world.state.on_opened(pb.LinkOpened(incarnation="i", epoch=1, history="h", subscription=0))
+    world.open(subscription=0)
     assert world.results[1] is world.state.ended
     assert not world.state.may_store
-    world.next(50.0)
     world.state.subscribe(Proof, world.subscriptions.append)
     assert world.state.ended is None
 
@@ -139,12 +127,12 @@ def test_permits_keep_their_order_and_come_once(world):
         world.add(first, 3)
     world.sent()
     world.stored(1, (1, 7, 1), (2, 3, 0))
-    world.state.on_permits(pb.LinkPermits(first_number=[3, 2], last_number=[3, 2]))
+    world.permit((3, 3), (2, 2))
     assert world.state.take_permits()[0] == [Range(1, 1), Range(3, 3), Range(2, 2)]
     world.state.on_disconnect()
     world.open(subscription=1, next_number=7)
     # Permits of an unanswered delivery may come before its answer.
-    world.state.on_permits(pb.LinkPermits(first_number=[1, 3, 2, 4], last_number=[1, 3, 2, 5]))
+    world.permit((1, 1), (3, 3), (2, 2), (4, 5))
     assert world.state.take_permits()[0] == [Range(4, 5)]
     world.next(50.0)
     assert world.sent(50.0) == [4]
@@ -157,21 +145,11 @@ def test_permits_have_an_outcome(world):
     """L28: answers and permits carry outcomes; ranges of two outcomes are never joined."""
     world.add(1, 6)
     world.sent()
-    answer = pb.LinkStored(
-        first_number=1,
-        rows=[2, 1, 3],
-        first_position=[1, 3, 4],
-        matched=[0, 1, 0],
-        permitted=[1, 1, 0],
-        rejected=[0, 1, 0],
-    )
-    world.state.on_stored(answer, 0.0)
+    world.stored(1, (2, 1, 1), (1, 3, 1), (3, 4, 0), matched=[0, 1, 0], rejected=[0, 1, 0])
     assert [run.rejected for run in world.results[1].runs] == [False, True, False]
-    permits = pb.LinkPermits(first_number=[4, 5], last_number=[4, 6], rejected=[1, 0])
-    world.state.on_permits(permits)
-    ranges, rejected = world.state.take_permits()
-    assert ranges == [Range(1, 2), Range(3, 4), Range(5, 6)]
-    assert rejected == [False, True, False]
+    world.permit((4, 4), (5, 6), rejected=[1, 0])
+    ranges = [Range(1, 2), Range(3, 4), Range(5, 6)]
+    assert world.state.take_permits() == (ranges, [False, True, False])
     assert world.state.take_permits() == ([], [])
 
 
@@ -194,16 +172,11 @@ def test_the_state_of_the_link(world):
     assert (world.state.held, world.state.missing) == (0, 0)
 
 
-def test_another_history_ends_the_link(world):
-    """L27: a broker of another history may have lost messages, so the link ends."""
+def test_another_history_or_epoch_ends_the_link(world):
+    """L1, L27: the broker may have lost messages, or another process took the subscription."""
     world.state.on_disconnect()
     with pytest.raises(HistoryChangedError, match="was h"):
         world.open(history="g")
-
-
-def test_another_epoch_ends_the_link(world):
-    """L1: another process ran the link meanwhile and took its subscription."""
-    world.state.on_disconnect()
     with pytest.raises(FencedError, match="cut off"):
         world.open(epoch=2)
 
@@ -220,15 +193,16 @@ def test_the_end_of_a_link(world):
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("first", "run", "more"),
     [
-        pb.LinkStored(first_number=2, rows=[1], first_position=[1], matched=[0], permitted=[0]),
-        pb.LinkStored(first_number=1, rows=[1], first_position=[1], matched=[0]),
-        pb.LinkStored(first_number=1, rows=[2], first_position=[1], matched=[0], permitted=[0]),
-        pb.LinkStored(first_number=1),
+        (2, (1, 1, 0), {}),
+        (1, (1, 1, 0), {"permitted": []}),
+        (1, (2, 1, 0), {}),
+        (1, (1, 1, 0), dict.fromkeys(("rows", "first_position", "matched", "permitted"), ())),
     ],
+    ids=["another number", "lists of two lengths", "more rows", "no row"],
 )
-def test_an_answer_that_is_none(world, answer):
+def test_an_answer_that_is_none(world, first, run, more):
     """I6: an answer that does not fit the deliveries is an error, not an acknowledgement.
 
     The deliveries stay open until the next call or the end, and then fail.
@@ -236,7 +210,7 @@ def test_an_answer_that_is_none(world, answer):
     world.add(1, 1)
     world.sent()
     with pytest.raises(InternalError):
-        world.state.on_stored(answer, 0.0)
+        world.stored(first, run, **more)
     assert (world.state.permits, world.results) == ([], {})
     error = ClosedError("closed")
     world.state.fail(error)
@@ -246,9 +220,11 @@ def test_an_answer_that_is_none(world, answer):
 def test_permits_that_are_none(world):
     """I6: malformed permits are an error; permits for undelivered numbers are ignored."""
     world.add(1, 1)
-    with pytest.raises(InternalError):
-        world.state.on_permits(pb.LinkPermits(first_number=[1]))
-    with pytest.raises(InternalError):
-        world.state.on_permits(pb.LinkPermits(first_number=[1], last_number=[1], rejected=[1, 1]))
-    world.state.on_permits(pb.LinkPermits(first_number=[2, 0], last_number=[2**63, 0]))
+    for answer in (
+        {"first_number": [1]},
+        {"first_number": [1], "last_number": [1], "rejected": [1, 1]},
+    ):
+        with pytest.raises(InternalError):
+            world.state.on_permits(pb.LinkPermits(**answer))
+    world.permit((2, 2**63), (0, 0))
     assert world.state.permits == []

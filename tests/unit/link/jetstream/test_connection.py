@@ -44,22 +44,18 @@ class Library:
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 7, 11, 1000])
-def test_messages_are_taken_however_they_come(step):
+async def test_messages_are_taken_however_they_come(step):
     """L8, L17: cut at any byte, a link's messages come in order, and the library gets the rest."""
     library, taken = Library(), []
-
-    async def work():
-        parser = _Parser(library, {1: taken.append})
-        for at in range(0, len(WIRE), step):
-            await parser.parse(WIRE[at : at + step])
-
-    asyncio.run(work())
+    parser = _Parser(library, {1: taken.append})
+    for at in range(0, len(WIRE), step):
+        await parser.parse(WIRE[at : at + step])
     assert taken == TAKEN
     assert library.calls == ["ping", (2, b"abc"), "pong"]
 
 
 @pytest.mark.parametrize(("jetstream", "refused"), [(True, False), (False, True)])
-def test_a_server_where_nobody_answers(jetstream, refused):
+async def test_a_server_where_nobody_answers(jetstream, refused):
     """L14, L17: it is asked again while its JetStream starts, and refused without JetStream."""
     info = {"jetstream": jetstream, "headers": True, "max_payload": 1 << 20, "proto": 1}
 
@@ -77,17 +73,12 @@ def test_a_server_where_nobody_answers(jetstream, refused):
                 writer.write(b"HMSG %b %b %d %d\r\n%b\r\n" % (words[2], number, size, size, none))
         writer.close()
 
-    async def ask():
-        async with await asyncio.start_server(serve, "127.0.0.1") as server:
-            port = server.sockets[0].getsockname()[1]
-            address = NatsAddress(f"nats://127.0.0.1:{port}")
-            connection = NatsConnection(address, "S/link")
-            await connection.open("in")
-            with pytest.raises(CutError) as found:
-                await connection.ask("STREAM.INFO.S")
-            await connection.close()
-            return found.value
-
-    cut = asyncio.run(ask())
-    assert isinstance(cut.refusal, NotFoundError) == refused
-    assert ("does not answer yet" in cut.reason) != refused
+    async with await asyncio.start_server(serve, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        connection = NatsConnection(NatsAddress(f"nats://127.0.0.1:{port}"), "S/link")
+        await connection.open("in")
+        with pytest.raises(CutError) as found:
+            await connection.ask("STREAM.INFO.S")
+        await connection.close()
+    assert isinstance(found.value.refusal, NotFoundError) == refused
+    assert ("does not answer yet" in found.value.reason) != refused
