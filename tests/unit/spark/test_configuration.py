@@ -16,6 +16,10 @@ from ackq.spark.configuration import _WORKER, _choose_interpreter, configure
 MIB = 1 << 20
 
 
+ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+
 class Builder:
     def __init__(self, **options):
         self._options = {key.replace("_", "."): value for key, value in options.items()}
@@ -24,16 +28,14 @@ class Builder:
         self._options[key] = value
         return self
 
-    @property
-    def rows(self):
-        return int(self._options["spark.sql.execution.arrow.maxRecordsPerBatch"])
-
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch):
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "ACKQ_WORKER_PYTHON"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
+    for name in ("SPARK_HOME", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(
@@ -44,13 +46,10 @@ def test_batches_stay_far_below_2_gib(largest, rows):
     """Without Spark's byte bound, rows times the largest row is 128 MiB, or one row."""
     builder = Builder()
     assert configure(builder, max_message_bytes=largest, fast_workers=False) is builder
-    assert builder.rows == rows
+    assert builder._options == {ROWS: str(rows), BYTES: "2147483647", **HIDDEN}
     assert rows == 1 or rows * largest <= 128 * MIB
-    assert builder._options["spark.sql.execution.arrow.maxBytesPerBatch"] == "2147483647"
 
 
-ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 HIDDEN = {"spark.sql.redaction.options.regex": "(?i)url|tlskeypem"}
 
 
@@ -67,19 +66,16 @@ HIDDEN = {"spark.sql.redaction.options.regex": "(?i)url|tlskeypem"}
 @pytest.mark.parametrize("submitted", [False, True])
 def test_users_bounds_stay(monkeypatch, given, expected, submitted):
     """The user's bounds stay; with too many rows Spark's byte bound stays as well."""
-    builder = Builder()
+    builder = Builder(**({} if submitted else given))
     if submitted:
         monkeypatch.setattr(configuration, "_submitted", lambda: given)
-    else:
-        builder._options.update(given)
     configure(builder, max_message_bytes=64 << 10, fast_workers=False)
     assert {**given, **builder._options} == {**expected, **HIDDEN}
 
 
 def test_messages_of_unknown_size_keep_sparks_byte_bound():
     """2000 rows of up to 64 MiB each would end the JVM without the byte bound."""
-    builder = Builder()
-    configure(builder, fast_workers=False)
+    builder = configure(Builder(), fast_workers=False)
     assert builder._options == {ROWS: "2000", **HIDDEN}
     with pytest.raises(InvalidArgumentError, match="max_message_bytes"):
         configure(Builder(), max_message_bytes=0)
@@ -98,9 +94,7 @@ CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 )
 def test_checkpoints_of_a_local_spark_start_no_processes(options, expected):
     """Set for local masters only; a cluster's checkpoints are on another file system."""
-    builder = Builder()
-    builder._options.update(options)
-    configure(builder, fast_workers=False)
+    builder = configure(Builder(**options), fast_workers=False)
     assert builder._options.get(CHECKPOINTS) == expected
 
 
@@ -132,8 +126,6 @@ def test_interpreter_is_the_users_or_this_one(named, wrap, expected):
 )
 def test_wrapper_only_for_local_masters(monkeypatch, master, environment, wrapped):
     """A cluster, spark-submit or another Spark may lack the wrapper's file or its environment."""
-    for name in ("SPARK_HOME", "PYSPARK_GATEWAY_PORT"):
-        monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(configuration, "_submitted", dict)

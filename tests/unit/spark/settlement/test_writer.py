@@ -6,13 +6,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from ackq import errors
 from ackq.client import OutcomeStage
-from ackq.errors import (
-    BrokerUnavailableError,
-    InvalidArgumentError,
-    SchemaError,
-    SessionNotFoundError,
-)
 from ackq.spark.options import options
 from ackq.spark.settlement.writer import AckqSettlementWriter, TaskSettled
 from ackq.spark.task import Task
@@ -24,6 +19,7 @@ HIDDEN = Task("query", "", 4, "13", "partition 1 attempt 0 task 9", "enrich")
 BATCHED = Task("", "", 0, "13", "partition 0 attempt 0 task 2")
 OWNER = pb.LeaseOwner(query_id="query", run_id="run", batch_id=4)
 ONE, TWO = OutcomeStage(b"1" * 16, 3), OutcomeStage(b"2" * 16, 1)
+SETTLED, NOTHING = TaskSettled(OWNER, {"b:1": ONE}), TaskSettled(OWNER, {})
 
 
 class FakeClient:
@@ -76,8 +72,10 @@ def rows(*batches):
 
 
 def test_task_stages_for_its_query(client, runs_as, writer):
-    """S6: a task stages under a random id, for the lease that its query's run reads."""
+    """S6: a task stages its rows under a random id, for the lease that its query's run reads."""
     runs_as(IN_FOREACH)
+    assert writer().write(rows([])) == NOTHING
+    assert client.did == []
     messages = [writer().write(rows([1, 2], [3])) for _ in range(2)]
     assert client.did == [("stage", OWNER, IN_FOREACH.label, [[[1, 2, 3]]], False)] * 2
     assert [message.owner for message in messages] == [OWNER] * 2
@@ -92,7 +90,7 @@ def test_a_run_that_is_hidden(client, runs_as, writer, given):
     """S6: a write whose job group hides the query's run is refused."""
     runs_as(HIDDEN)
     with pytest.raises(
-        InvalidArgumentError, match=r"job group 'enrich'.* and settle needs the run"
+        errors.InvalidArgumentError, match=r"job group 'enrich'.* and settle needs the"
     ):
         writer(**given).write(rows([1]))
     assert client.did == []
@@ -110,31 +108,22 @@ def test_a_batch_that_was_accepted_before(client, writer, caplog, owner, level):
     assert "accepted before" in caplog.text
 
 
-def test_task_without_rows(client, runs_as, writer):
-    """S6: a task without rows stages nothing."""
-    runs_as(IN_FOREACH)
-    assert writer().write(rows([])) == TaskSettled(OWNER, {})
-    assert client.did == []
-
-
 def test_commit_names_the_winners_in_order(client, writer):
     """S6: one commit names the stages of all tasks in order; without rows it replaces others."""
-    writer().commit(
-        [TaskSettled(OWNER, {"b:1": ONE}), TaskSettled(OWNER, {}), TaskSettled(OWNER, {"b:1": TWO})]
-    )
-    writer().commit([TaskSettled(OWNER, {}), TaskSettled(OWNER, {})])
+    writer().commit([SETTLED, NOTHING, TaskSettled(OWNER, {"b:1": TWO})])
+    writer().commit([NOTHING, NOTHING])
     assert client.did == [("commit", OWNER, [ONE, TWO]), ("commit", OWNER, [])]
 
 
 def test_abort_asks_once(client, writer, caplog):
     """S6: an abort drops its own stages, and does not wait for an absent broker."""
-    writer().abort([None, TaskSettled(OWNER, {"b:1": ONE})])
-    for nothing in ([], [None], [TaskSettled(OWNER, {})]):
+    writer().abort([None, SETTLED])
+    for nothing in ([], [None], [NOTHING]):
         writer().abort(nothing)
     assert client.did == [("abort", [ONE.stage_id])]
     assert client.retry_ms == [0]
-    client.fails_with = BrokerUnavailableError("gone", cause="refused")
-    writer().abort([None, TaskSettled(OWNER, {"b:1": ONE})])
+    client.fails_with = errors.BrokerUnavailableError("gone", cause="refused")
+    writer().abort([None, SETTLED])
     assert "1 stages of outcomes were not dropped" in caplog.text
 
 
@@ -152,20 +141,17 @@ def test_rows_are_settled_at_their_edges(client, runs_as):
     ]
     client.did.clear()
     # An edge without rows in the batch knows no lease for it; one with rows must.
-    client.fails_with, client.answers = SessionNotFoundError("none"), ("b:1", "c:1")
+    client.fails_with, client.answers = errors.SessionNotFoundError("none"), ("b:1", "c:1")
     several.commit([message])
     assert [each[0] for each in client.did] == ["commit", "c:1"]
     client.answers = ("b:1",)
-    with pytest.raises(SessionNotFoundError):
+    with pytest.raises(errors.SessionNotFoundError):
         several.commit([message])
-    for edge, error in (("e:1", InvalidArgumentError), (None, SchemaError)):
+    for edge, error in (("e:1", errors.InvalidArgumentError), (None, errors.SchemaError)):
+        wrong = pa.record_batch({"delivery_tag": [1], "edge": pa.array([edge], pa.string())})
         with pytest.raises(error, match="Column 'edge' is"):
-            several.write(
-                iter(
-                    [pa.record_batch({"delivery_tag": [1], "edge": pa.array([edge], pa.string())})]
-                )
-            )
-    with pytest.raises(SchemaError, match="'edge' is missing"):
+            several.write(iter([wrong]))
+    with pytest.raises(errors.SchemaError, match="'edge' is missing"):
         AckqSettlementWriter(parsed, SCHEMA, client)
-    with pytest.raises(SchemaError, match="'edge' has no effect"):
+    with pytest.raises(errors.SchemaError, match="'edge' has no effect"):
         AckqSettlementWriter(options.settle({"endpoint": "b:1", "settle": "rejected"}), by_edge)

@@ -33,26 +33,23 @@ def test_a_task_knows_whether_its_rows_are_sized(monkeypatch, said, sized):
     assert advice.sizes_every_row() is sized
 
 
+def staged(rows, *, sized):
+    return TaskStaged(BATCH, {"b:1": Stage(b"1" * 16, rows, 1)}, sized)
+
+
 @pytest.mark.parametrize(
     ("messages", "times"),
     [
-        ([TaskStaged(BATCH, {"b:1": Stage(b"1" * 16, 6_000, 1)}, True)] * 2, 1),
+        ([staged(6_000, sized=True)] * 2, 1),
         ([TaskPublished(6_000, True), TaskPublished(4_000, True), None], 1),
-        (
-            [
-                TaskStaged(BATCH, {"b:1": Stage(b"1" * 16, 60_000, 1)}, False),
-                TaskStaged(BATCH, {}, True),
-            ],
-            0,
-        ),
+        ([staged(60_000, sized=False), TaskStaged(BATCH, {}, True)], 0),
         ([TaskPublished(9_999, True)], 0),
     ],
 )
 def test_the_remedy_is_told_once(caplog, messages, times):
     """The driver logs the advice once, for many rows, however many batches follow."""
-    sink = writer.stream_writer(
-        options.sink({"endpoint": "b:1", "queue": "q"}, Use.SINK), SCHEMA_OF_A_BODY
-    )
+    parsed = options.sink({"endpoint": "b:1", "queue": "q"}, Use.SINK)
+    sink = writer.stream_writer(parsed, SCHEMA_OF_A_BODY)
     for batch_id in (4, 5):
         sink.commit(messages, batch_id)
     told = [record.getMessage() for record in caplog.records]

@@ -58,35 +58,26 @@ def test_routing_refused(given, have, part):
         routing(SinkOptions((HERE,), **given), have)
 
 
+ONE, TWO = {"body": [b"1"]}, {"body": [b"1", b"2"]}
+
+
 @pytest.mark.parametrize(
     ("given", "columns", "expected"),
     [
-        (
-            {"queue": "q"},
-            {"body": [b"1"], "queue": ["from"], "routing_key": ["k"]},
-            [RoutedBatch(batch(body=[b"1"]), "", "q")],
-        ),
+        ({"queue": "q"}, {**ONE, "queue": ["from"], "routing_key": ["k"]}, [(ONE, "", "q")]),
+        ({}, {**TWO, "queue": ["a", "b"]}, [({**TWO, "routing_key": ["a", "b"]}, "", "")]),
         (
             {},
-            {"body": [b"1", b"2"], "queue": ["a", "b"]},
-            [RoutedBatch(batch(body=[b"1", b"2"], routing_key=["a", "b"]), "", "")],
-        ),
-        (
-            {},
-            {
-                "body": [b"1", b"2", b"3"],
-                "exchange": ["x", "y", "x"],
-                "routing_key": ["a", "b", "c"],
-            },
+            {"body": [b"1", b"2", b"3"], "exchange": [*"xyx"], "routing_key": [*"abc"]},
             [
-                RoutedBatch(batch(body=[b"1", b"3"], routing_key=["a", "c"]), "x", ""),
-                RoutedBatch(batch(body=[b"2"], routing_key=["b"]), "y", ""),
+                ({"body": [b"1", b"3"], "routing_key": ["a", "c"]}, "x", ""),
+                ({"body": [b"2"], "routing_key": ["b"]}, "y", ""),
             ],
         ),
         (
             {"queue": "q", "persistent": False},
-            {"body": [b"1"], "persistent": [True]},
-            [RoutedBatch(batch(body=[b"1"], persistent=[False]), "", "q")],
+            {**ONE, "persistent": [True]},
+            [({**ONE, "persistent": [False]}, "", "q")],
         ),
         ({"queue": "q"}, {"body": []}, []),
     ],
@@ -95,7 +86,8 @@ def test_routing_refused(given, have, part):
 def test_rows_become_messages(given, columns, expected):
     """P12: options beat columns; rows are split by exchange, in order within each."""
     mapping = RowMapping.plan(SinkOptions((HERE,), **given), of(*columns))
-    assert list(mapping.messages(batch(**columns))) == expected
+    made = [RoutedBatch(batch(**rows), *address) for rows, *address in expected]
+    assert list(mapping.messages(batch(**columns))) == made
 
 
 @pytest.mark.parametrize(
@@ -108,7 +100,7 @@ def test_rows_become_messages(given, columns, expected):
 )
 def test_row_without_address_or_body(given, name, values, said):
     """A row whose queue, exchange or body is null fails its task; the error names the row."""
-    columns = {"body": [b"1", b"2"], name: values}
+    columns = TWO | {name: values}
     mapping = RowMapping.plan(SinkOptions((HERE,), **given), of(*columns))
     with pytest.raises(SchemaError, match=said) as caught:
         list(mapping.messages(batch(**columns)))

@@ -3,6 +3,7 @@
 import pickle
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -28,6 +29,8 @@ BATCHED = Task("", "", 0, "12", "partition 0 attempt 0 task 3")
 IN_FOREACH = Task("query", "run", 4, "13", "partition 0 attempt 0 task 3")
 MICRO_BATCH = WriterBatch("query", 4, "run")
 SEALED = Stage(b"s" * 16, 3, 30)
+STAGED, NOTHING = TaskStaged(MICRO_BATCH, {"b:1": SEALED}), TaskStaged(MICRO_BATCH, {})
+TXN = {"txnAppId": "app", "txnVersion": "7"}
 
 
 class FakeClient:
@@ -100,30 +103,16 @@ def batch_writer(**given):
 def test_task_stages_and_seals(client, runs_as):
     """K3: a task's rows go to one stage of (query, batch), sealed before its id is returned."""
     runs_as(STREAMED)
-    assert stream_writer().write(rows()) == TaskStaged(MICRO_BATCH, {})
+    assert stream_writer().write(rows()) == NOTHING
     assert client.did == []
     message = stream_writer().write(rows(2, 0, 1))
-    assert message == TaskStaged(MICRO_BATCH, {"b:1": SEALED})
-    assert client.did == [
-        ("ready", BROKER, 60),
-        (
-            "open",
-            BROKER,
-            {
-                "writer": "query",
-                "batch_id": 4,
-                "run_id": "run",
-                "label": STREAMED.label,
-                "mandatory": True,
-                "unroutable_queue": "",
-                "single": False,
-            },
-        ),
-        ("rows", 2, "", "q"),
-        ("rows", 1, "", "q"),
-        "seal",
-        "left",
-    ]
+    assert message == STAGED
+    ready, (what, *opened), *staged = client.did
+    assert (ready, what) == (("ready", BROKER, 60), "open")
+    batch = {"writer": "query", "batch_id": 4, "run_id": "run", "label": STREAMED.label}
+    unrouted = {"mandatory": True, "unroutable_queue": ""}
+    assert opened == [BROKER, {**batch, **unrouted, "single": False}]
+    assert staged == [("rows", 2, "", "q"), ("rows", 1, "", "q"), "seal", "left"]
     assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301
 
 
@@ -139,48 +128,33 @@ def test_failing_task_drops_its_stage(client, runs_as):
 def test_commit_names_the_winners_in_order(client):
     """K3: the commit names each partition's stage in order; an empty batch is committed, too."""
     other = Stage(b"t" * 16, 1, 10)
-    batch = MICRO_BATCH
-    stream_writer().commit(
-        [
-            TaskStaged(batch, {"b:1": SEALED}),
-            TaskStaged(batch, {}),
-            TaskStaged(batch, {"b:1": other}),
-        ],
-        4,
-    )
+    stream_writer().commit([STAGED, NOTHING, TaskStaged(MICRO_BATCH, {"b:1": other})], 4)
     ((what, broker, fields),) = client.did
     assert (what, broker) == ("commit", BROKER)
     assert (fields["writer"], fields["batch_id"], fields["run_id"]) == ("query", 4, "run")
     assert fields["stages"] == [SEALED, other]
-    stream_writer().commit([TaskStaged(batch, {})], 5)
+    stream_writer().commit([NOTHING], 5)
     assert list(client.did[1][2]["stages"]) == []
 
 
-def test_abort_names_only_its_own_stages(client):
-    """K3: an abort drops only the stages of this attempt."""
-    stream_writer().abort([None, TaskStaged(MICRO_BATCH, {"b:1": SEALED})], 4)
-    ((what, _, fields),) = client.did
-    assert what == "abort"
-    assert fields["stage_ids"] == [SEALED.stage_id]
-
-
 def test_abort_does_not_wait_for_a_broker_that_is_gone(client, caplog):
-    """K3: an abort is not retried, and its failure does not hide the batch's failure."""
+    """K3: it drops only the stages of this attempt, is not retried, and hides no other failure."""
+    stream_writer().abort([None, STAGED], 4)
+    assert caplog.text == ""
     client.fails_with = BrokerUnavailableError("gone", cause="refused")
-    stream_writer().abort([None, TaskStaged(MICRO_BATCH, {"b:1": SEALED})], 4)
-    assert client.did[0][1].retry_ms == 0
-    assert client.did[0][2]["stage_ids"] == [SEALED.stage_id]
+    stream_writer().abort([None, STAGED], 4)
+    for what, broker, fields in client.did:
+        assert (what, broker.retry_ms, fields["stage_ids"]) == ("abort", 0, [SEALED.stage_id])
+    assert len(client.did) == 2
     assert "1 stages of batch 4 were not dropped" in caplog.text
     assert "until the batch runs again, or 7 days have passed" in caplog.text
     assert caplog.text.rstrip().endswith("ackq batch drop 'query' 4")
 
 
-@pytest.mark.parametrize(
-    "messages", [[None], [], [TaskStaged(MICRO_BATCH, {})], [TaskPublished(3)]]
-)
-def test_abort_of_nothing(client, messages):
+def test_abort_of_nothing(client):
     """An abort without stages makes no call, so a stop does not wait for an absent broker."""
-    stream_writer().abort(messages, 4)
+    for messages in ([None], [], [NOTHING], [TaskPublished(3)]):
+        stream_writer().abort(messages, 4)
     assert client.did == []
 
 
@@ -200,9 +174,9 @@ def test_at_least_once_waits_for_every_confirm(client, runs_as):
 def test_only_a_batch_write_without_a_transaction_is_single(client, runs_as):
     """K3, K12: no run repeats such a write, so the broker need not keep stages or writer."""
     runs_as(BATCHED)
-    for given in ({}, {"txnAppId": "app", "txnVersion": "7"}):
+    for given in ({}, TXN):
         batch_writer(**given).commit([batch_writer(**given).write(rows(1))])
-    stream_writer().commit([TaskStaged(MICRO_BATCH, {"b:1": SEALED})], 4)
+    stream_writer().commit([STAGED], 4)
     for step, single in (("open", [True, False]), ("commit", [True, False, False])):
         assert [each[2]["single"] for each in client.did if each[0] == step] == single
 
@@ -211,7 +185,7 @@ def test_a_commit_names_its_target(client, runs_as):
     """K3: the broker compares it with the target committed before, unless told to keep."""
     runs_as(BATCHED)
     for given in ({}, {"changedBatch": "keep"}):
-        stream_writer(**given).commit([TaskStaged(MICRO_BATCH, {"b:1": SEALED})], 4)
+        stream_writer(**given).commit([STAGED], 4)
         batch_writer(**given).commit([batch_writer(**given).write(rows(1))])
     commits = [each[2] for each in client.did if each[0] == "commit"]
     assert [each["target"] for each in commits] == ["queue/q"] * 4
@@ -221,21 +195,20 @@ def test_a_commit_names_its_target(client, runs_as):
 def test_transaction_is_named_by_app_target_and_version(client, runs_as):
     """K12: the writer is (txnAppId, target); a query's run adds its SQL execution id."""
     runs_as(BATCHED)
-    given = {"txnAppId": "app", "txnVersion": "7"}
-    batch = batch_writer(**given).write(rows(1)).batch
+    batch = batch_writer(**TXN).write(rows(1)).batch
     assert batch == WriterBatch("txn/app/queue/q", 7, batch.run_id)
     runs_as(IN_FOREACH)
-    message = batch_writer(**given).write(rows(1))
+    message = batch_writer(**TXN).write(rows(1))
     assert message.batch == WriterBatch("txn/app/queue/q", 7, "run", "13")
-    client.did.clear()
-    batch_writer(**given).commit([message])
-    assert client.did[0][2]["execution_id"] == "13"
+    batch_writer(**TXN).commit([message])
+    assert client.did[-1][2]["execution_id"] == "13"
 
 
 @pytest.mark.usefixtures("client")
 def test_no_two_transactions_share_a_writer(runs_as):
     """K12: each (txnAppId, target) has its own writer name, or a write would be skipped."""
     runs_as(BATCHED)
+    writers = set()
     given = [
         {"txnAppId": "a", "queue": "b/queue/c"},
         {"txnAppId": "a/queue/b", "queue": "c"},
@@ -248,15 +221,14 @@ def test_no_two_transactions_share_a_writer(runs_as):
         {"txnAppId": "a", "exchange": "x/k", "routingKey": "l"},
         {"txnAppId": "a", "exchange": "x", "routingKey": "k/l"},
     ]
-    parsed = [
-        options.sink({"endpoint": "b:1", "txnVersion": "1", **one}, Use.BATCH) for one in given
-    ]
-    writers = {writer.batch_writer(one, SCHEMA).write(rows(1)).batch.writer for one in parsed}
+    for each in given:
+        parsed = options.sink({"endpoint": "b:1", "txnVersion": "1", **each}, Use.BATCH)
+        writers.add(writer.batch_writer(parsed, SCHEMA).write(rows(1)).batch.writer)
     assert len(writers) == len(given)
 
 
 @pytest.mark.usefixtures("client")
-@pytest.mark.parametrize("given", [{}, {"txnAppId": "app", "txnVersion": "7"}])
+@pytest.mark.parametrize("given", [{}, TXN])
 def test_each_write_outside_of_a_query_is_a_run(runs_as, given):
     """K3, K12: two writes share a writer only by txnAppId; a write's pickled copies are one."""
     runs_as(BATCHED)
@@ -274,34 +246,33 @@ def test_a_run_that_is_hidden(client, runs_as):
     """K12: a guarded write needs the run of its query, a write without txnAppId does not."""
     runs_as(HIDDEN)
     with pytest.raises(InvalidArgumentError, match=r"job group 'enrich'.* setJobDescription or"):
-        batch_writer(txnAppId="app", txnVersion="7").write(rows())
+        batch_writer(**TXN).write(rows())
     runs_as(HIDDEN._replace(job_group=""))
     with pytest.raises(InvalidArgumentError, match="foreachBatch cleared the job group"):
-        batch_writer(txnAppId="app", txnVersion="7").write(rows())
+        batch_writer(**TXN).write(rows())
     assert client.did == []
     assert batch_writer().write(rows(1)).stages == {"b:1": SEALED}
     assert batch_writer(guarantee="at-least-once").write(rows(1)) == TaskPublished(1)
 
 
+RUN = "0f8fad5b-d9cb-469f-a165-70867728950e"
+
+
 @pytest.mark.parametrize(
     ("query_id", "job_group", "run_id"),
     [
-        ("query", "0f8fad5b-d9cb-469f-a165-70867728950e", "0f8fad5b-d9cb-469f-a165-70867728950e"),
+        ("query", RUN, RUN),
         ("query", "enrich", ""),
-        ("query", "0F8FAD5BD9CB469FA16570867728950E", ""),
+        ("query", RUN.replace("-", "").upper(), ""),
         ("query", None, ""),
-        (None, "0f8fad5b-d9cb-469f-a165-70867728950e", ""),
+        (None, RUN, ""),
     ],
 )
 def test_a_task_knows_its_run(monkeypatch, query_id, job_group, run_id):
     """K12, S6: the job group is the run of a query unless another group was set."""
     said = {"sql.streaming.queryId": query_id, "spark.jobGroup.id": job_group}
-    context = SimpleNamespace(
-        getLocalProperty=said.get,
-        partitionId=lambda: 0,
-        attemptNumber=lambda: 0,
-        taskAttemptId=lambda: 3,
-    )
+    context = Mock(**{"getLocalProperty": said.get, "taskAttemptId.return_value": 3})
+    context.partitionId.return_value = context.attemptNumber.return_value = 0
     monkeypatch.setattr(task, "TaskContext", SimpleNamespace(get=lambda: context))
     assert task.current() == Task(query_id or "", run_id, 0, "", BATCHED.label, job_group or "")
 
@@ -317,23 +288,17 @@ TRANSACTION = WriterBatch("txn/app/queue/q", 7, "write")
             {},
             MICRO_BATCH,
             2,
-            "'queue/q' before, with 2 rows. It was run again with 3 rows for 'queue/q', which",
+            "before, with 2 rows. It was run again with 3 rows for 'queue/q', which",
         ),
-        ({"txnAppId": "app"}, TRANSACTION, 3, "3 rows were not written again: txnVersion 7 of"),
-        ({"txnAppId": "app"}, TRANSACTION, 2, "txnAppId 'app' was committed to 'queue/q' before,"),
-        ({"txnAppId": "app"}, replace(TRANSACTION, execution_id="9"), 3, ""),
-        (
-            {"txnAppId": "app"},
-            replace(TRANSACTION, execution_id="9"),
-            4,
-            "with 4 rows. It was run again",
-        ),
+        (TXN, TRANSACTION, 3, "3 rows were not written again: txnVersion 7 of"),
+        (TXN, TRANSACTION, 2, "txnAppId 'app' was committed to 'queue/q' before,"),
+        (TXN, replace(TRANSACTION, execution_id="9"), 3, ""),
+        (TXN, replace(TRANSACTION, execution_id="9"), 4, "with 4 rows. It was run again"),
     ],
 )
 def test_a_repetition_that_may_be_none_is_told(client, caplog, given, batch, before, told):
     """K3, K12: warns if the rows differ or the write may be a new one, not a repetition."""
     client.committed = CommitBatchResponse(rows=before, repeated=True)
-    given = {"txnVersion": "7", **given} if given else given
     batch_writer(**given).commit([TaskStaged(batch, {"b:1": SEALED}), TaskStaged(batch, {})])
     assert told in caplog.text
     assert bool(told) == bool(caplog.text)

@@ -6,10 +6,16 @@ from collections import deque
 from types import SimpleNamespace
 
 import pytest
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from ackq.errors import SessionNotFoundError
 from ackq.info import SessionInfo
+from ackq.spark.options import options
+from ackq.spark.source.reader import AckqStreamReader
 from ackq.v1 import sessions_pb2 as pb
+
+SCHEMA = StructType([StructField("delivery_tag", LongType()), StructField("body", BinaryType())])
+START = {"v": 1}
 
 
 class FakeSession:
@@ -63,17 +69,33 @@ def session():
 
 
 @pytest.fixture
-def advanced():
-    """Makes the answer to an advance that leased up to `end_tag`."""
+def make(session):
+    """Makes a reader of one queue, of which the broker gives these answers."""
 
-    def make(end_tag, *chunks, incarnation="i1", epoch=1, **fields):
-        return pb.AdvanceResponse(
-            session="s",
-            incarnation=incarnation,
-            epoch=epoch,
-            end_tag=end_tag,
-            chunks=[pb.LeaseChunk(last_tag=last, payload_bytes=size) for last, size in chunks],
-            **fields,
-        )
+    def make_reader(*answers, kind=AckqStreamReader, **given):
+        session.answers.extend(answers)
+        wanted = {"endpoint": "b:1", "queue": "q", **given}
+        parsed = options.source({name: text for name, text in wanted.items() if text is not None})
+        return kind(parsed, SCHEMA, lambda _connection: session, session.find)
 
-    return make
+    return make_reader
+
+
+def at(tag, incarnation="i1"):
+    """The offset of a query of one broker."""
+    return {"v": 1, "session": "s", "incarnation": incarnation, "tag": tag}
+
+
+def advanced(end_tag, *chunks, incarnation="i1", epoch=1, **fields):
+    """The answer to an advance that leased up to `end_tag`."""
+    fields |= {"session": "s", "incarnation": incarnation, "epoch": epoch}
+    return pb.AdvanceResponse(end_tag=end_tag, chunks=sizes(*chunks), **fields)
+
+
+def attached(epoch, *chunks, **fields):
+    """The answer to an attach."""
+    return pb.AttachResponse(epoch=epoch, chunks=sizes(*chunks), **fields)
+
+
+def sizes(*chunks):
+    return [pb.LeaseChunk(last_tag=last, payload_bytes=size) for last, size in chunks]

@@ -11,7 +11,7 @@ from ackq.spark.options import options
 from ackq.spark.source.older_reader import OlderStreamReader
 from ackq.spark.source.reader import AckqStreamReader
 from ackq.v1 import sessions_pb2 as pb
-from tests.unit.spark.source.conftest import FakeSession
+from tests.unit.spark.source.conftest import FakeSession, advanced, attached
 
 SCHEMA = StructType([StructField("delivery_tag", LongType()), StructField("edge", StringType())])
 MAX = ReadMaxRows(5)
@@ -50,10 +50,7 @@ class World:
         """Prepares the next answer of edges: the end of a lease, or the answer itself."""
         for host, tag in tags.items():
             if isinstance(tag, int):
-                chunk = pb.LeaseChunk(last_tag=tag, payload_bytes=9)
-                tag = pb.AdvanceResponse(  # noqa: PLW2901
-                    session="s", incarnation=f"of {host}", epoch=1, end_tag=tag, chunks=[chunk]
-                )
+                tag = advanced(tag, (tag, 9), incarnation=f"of {host}")  # noqa: PLW2901
             self.at(host).answers.append(tag)
 
     def away(self, *hosts):
@@ -61,11 +58,8 @@ class World:
 
     def starts(self, host):
         """The start and the wait of each advance of an edge."""
-        return [
-            (each.start_tag, each.wait_ms)
-            for each in self.at(host).asked
-            if isinstance(each, pb.AdvanceRequest)
-        ]
+        asked = self.at(host).asked
+        return [(e.start_tag, e.wait_ms) for e in asked if isinstance(e, pb.AdvanceRequest)]
 
     def planned(self, host):
         return [each.planned for each in self.at(host).asked if isinstance(each, pb.AttachRequest)]
@@ -101,11 +95,10 @@ def test_each_edge_has_its_place_and_its_share(make, world):
     world.answer(a=7, b=20)
     reader = make(minMessagesPerTrigger="3", maxBytesPerTrigger="1k")
     assert reader.latestOffset(at(a=5, b=20), MAX) == at(a=7, b=20)
-    asked = [world.at(host).asked[0] for host in "ab"]
-    assert [each.start_tag for each in asked] == [5, 20]
-    assert [(each.max_messages, each.max_bytes, each.min_messages) for each in asked] == [
-        (3, 512, 2)
-    ] * 2
+    for host, start in (("a", 5), ("b", 20)):
+        asked = world.at(host).asked[0]
+        assert asked.start_tag == start
+        assert (asked.max_messages, asked.max_bytes, asked.min_messages) == (3, 512, 2)
     ranges = reader.partitions(at(a=5, b=20), at(a=7, b=20))
     assert [(each.edge, each.after_tag, each.last_tag) for each in ranges] == [("a:1", 5, 7)]
 
@@ -123,7 +116,7 @@ def test_an_edge_without_rows_is_told_of_the_batch(make, world):
     reader = make()
     world.answer(a=7, b=20)
     reader.latestOffset(at(a=5, b=20), MAX)
-    world.answer(b=pb.AttachResponse(epoch=1))
+    world.answer(b=attached(1))
     reader.commit(at(a=5, b=20))
     assert (world.planned("a"), world.planned("b")) == ([], [1])
 
@@ -154,7 +147,7 @@ def test_an_edge_that_is_away_is_skipped(make, world, caplog):
     reader.commit(at(a=7, b=20))
     # Edge b answers again: an advance without a lease, the report of both batches, an advance.
     world.answer(b=20)
-    world.answer(b=pb.AttachResponse(epoch=1))
+    world.answer(b=attached(1))
     world.answer(a=9, b=23)
     assert reader.latestOffset(at(a=9, b=20), MAX) == at(a=9, b=23)
     attach, report, lease = world.at("b").asked[-3:]
@@ -176,7 +169,7 @@ def test_a_query_waits_while_all_edges_are_away(make, world):
 def test_a_batch_waits_for_its_edges(make, world):
     """S12, K2: the rows of a planned batch are not skipped."""
     world.away("b")
-    world.answer(b=pb.AttachResponse(epoch=2, chunks=[pb.LeaseChunk(last_tag=23)]))
+    world.answer(b=attached(2, (23, 0)))
     ranges = make(onEdgeAway="skip").partitions(at(a=5, b=20), at(a=5, b=23))
     assert [(each.edge, each.after_tag, each.last_tag) for each in ranges] == [("b:1", 20, 23)]
     assert [each.endpoint for each in world.waited] == ["b:1"]
@@ -200,7 +193,7 @@ def test_an_added_edge_opens(make, world):
     end = make().latestOffset(old, MAX)
     assert end == at(a=5, b=0)
     assert world.at("b").asked[0].incarnation == ""
-    world.answer(b=pb.AttachResponse(epoch=1))
+    world.answer(b=attached(1))
     (opening,) = make().partitions(old, end)
     assert (opening.edge, opening.last_tag) == ("b:1", 0)
 
@@ -259,10 +252,7 @@ def test_the_backlog_is_that_of_all_edges(make, world):
     """S12: `reportLatestOffset` has sums and each edge's own figures."""
     for host, ready, age in (("a", 3, 10), ("b", 4, 70)):
         backlog = pb.Backlog(ready=ready, oldest_age_ms=age)
-        answer = pb.AdvanceResponse(
-            session="s", incarnation=f"of {host}", epoch=1, end_tag=9, backlog=backlog
-        )
-        world.answer(**{host: answer})
+        world.answer(**{host: advanced(9, incarnation=f"of {host}", backlog=backlog)})
     reader = make()
     reader.latestOffset(at(a=5, b=5), MAX)
     report = reader.reportLatestOffset()

@@ -8,6 +8,7 @@ from ackq.errors import CheckpointMismatchError, OffsetVersionError
 from ackq.spark.source.offset import Offset, Offsets
 
 ORDERS = Offset("orders", "ab12", 10**15)
+BOTH = {"b:1": ORDERS, "a:1": ORDERS}
 PLACE = '"session": "orders", "incarnation": "ab12", "tag": 1000000000000000}'
 
 
@@ -17,11 +18,7 @@ PLACE = '"session": "orders", "incarnation": "ab12", "tag": 1000000000000000}'
         ({}, ["a:1"], '{"v": 1}'),
         ({}, ["a:1", "b:1"], '{"v": 1}'),
         ({"a:1": ORDERS}, ["a:1"], '{"v": 1, ' + PLACE),
-        (
-            {"b:1": ORDERS, "a:1": ORDERS},
-            ["b:1", "a:1"],
-            f'{{"v": 2, "edges": {{"a:1": {{{PLACE}, "b:1": {{{PLACE}}}}}',
-        ),
+        (BOTH, ["b:1", "a:1"], f'{{"v": 2, "edges": {{"a:1": {{{PLACE}, "b:1": {{{PLACE}}}}}'),
         ({"b:1": ORDERS}, ["a:1", "b:1"], f'{{"v": 2, "edges": {{"b:1": {{{PLACE}}}}}'),
     ],
 )
@@ -45,6 +42,9 @@ def test_newer_version():
     assert caught.value.fields == {"version": "3", "known": "2"}
 
 
+PART = {"session": "s", "incarnation": "i"}
+
+
 @pytest.mark.parametrize(
     "raw",
     [
@@ -54,17 +54,17 @@ def test_newer_version():
         {"v": True},
         {"v": "1"},
         {"v": 1, "tag": 3},
-        {"v": 1, "session": "s", "incarnation": "i"},
-        {"v": 1, "session": "s", "incarnation": "i", "tag": -1},
-        {"v": 1, "session": "s", "incarnation": "i", "tag": "3"},
+        {"v": 1, **PART},
+        {"v": 1, **PART, "tag": -1},
+        {"v": 1, **PART, "tag": "3"},
         {"v": 1, "session": "", "incarnation": "i", "tag": 3},
-        {"v": 1, "session": "s", "incarnation": "i", "tag": 3, "more": 1},
-        {"v": 1, "session": "s", "incarnation": "i", "tag": True},
-        {"v": 1, "session": "s", "incarnation": "i", "tag": (1 << 62) + 1},
+        {"v": 1, **PART, "tag": 3, "more": 1},
+        {"v": 1, **PART, "tag": True},
+        {"v": 1, **PART, "tag": (1 << 62) + 1},
         {"v": 2},
         {"v": 2, "edges": {}},
-        {"v": 2, "edges": {"a:1": {"session": "s", "incarnation": "i"}}},
-        {"v": 2, "edges": {"a:1": {"session": "s", "incarnation": "i", "tag": 1}}, "more": 1},
+        {"v": 2, "edges": {"a:1": PART}},
+        {"v": 2, "edges": {"a:1": {**PART, "tag": 1}}, "more": 1},
         [1],
         None,
     ],

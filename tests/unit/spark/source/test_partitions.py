@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,12 +16,11 @@ def spans_of(*sizes, rows=100):
     return [SizedSpan(i * rows, (i + 1) * rows, size) for i, size in enumerate(sizes)]
 
 
+STEPS = st.tuples(st.integers(0, 5), st.integers(1, 3000), st.integers(0, 4 * MIB))
+
+
 @given(
-    steps=st.lists(
-        st.tuples(st.integers(0, 5), st.integers(1, 3000), st.integers(0, 4 * MIB)),
-        min_size=1,
-        max_size=40,
-    ),
+    steps=st.lists(STEPS, min_size=1, max_size=40),
     start=st.integers(0, 1 << 50),
     least=st.integers(0, 64),
     largest=st.integers(1, 64 * MIB),
@@ -40,43 +40,24 @@ def test_ranges_cover_the_lease(steps, start, least, largest, cores):
     assert ranges == split(spans, SplitOptions(least, largest), cores)
 
 
-def test_nothing_to_split():
-    """An empty lease has no tasks."""
-    assert split([], SplitOptions(), 4) == []
-
-
-def test_small_batch_is_one_task():
-    """A batch that fits one block is one task."""
-    assert split(spans_of(1000, 1000), SplitOptions(), 8) == [TagSpan(0, 200)]
-
-
-def test_min_partitions():
-    """`minPartitions` splits inside blocks when there are fewer blocks than tasks."""
-    assert split(spans_of(1000), SplitOptions(min_partitions=4), 1) == [
-        TagSpan(0, 25),
-        TagSpan(25, 50),
-        TagSpan(50, 75),
-        TagSpan(75, 100),
-    ]
-
-
-def test_min_partitions_above_rows():
-    """Each task has at least one row, so `minPartitions` above the rows has no effect."""
-    assert len(split(spans_of(10, rows=3), SplitOptions(min_partitions=10), 1)) == 3
-
-
-def test_parallel_by_default():
-    """A large batch is split over all cores."""
-    assert split(spans_of(*[MIB] * 8), SplitOptions(), 2) == [TagSpan(0, 400), TagSpan(400, 800)]
-
-
-def test_max_bytes_per_partition():
-    """`maxBytesPerPartition` bounds the bytes that a task reads."""
-    ranges = split(spans_of(*[MIB] * 8), SplitOptions(max_bytes_per_partition=2 * MIB), 1)
-    assert ranges == [TagSpan(0, 200), TagSpan(200, 400), TagSpan(400, 600), TagSpan(600, 800)]
-
-
-def test_cuts_fall_on_block_edges():
-    """A cut moves to a near edge, so that no two tasks read one block."""
-    spans = spans_of(*[MIB] * 9)
-    assert split(spans, SplitOptions(min_partitions=2), 1) == [TagSpan(0, 400), TagSpan(400, 900)]
+@pytest.mark.parametrize(
+    ("spans", "options", "cores", "ends"),
+    [
+        # An empty lease has no tasks; a batch that fits one block is one task.
+        ([], SplitOptions(), 4, []),
+        (spans_of(1000, 1000), SplitOptions(), 8, [200]),
+        # `minPartitions` splits inside blocks when there are fewer blocks than tasks.
+        (spans_of(1000), SplitOptions(min_partitions=4), 1, [25, 50, 75, 100]),
+        # Each task has at least one row, so `minPartitions` above the rows has no effect.
+        (spans_of(10, rows=3), SplitOptions(min_partitions=10), 1, [1, 2, 3]),
+        # A large batch is split over all cores.
+        (spans_of(*[MIB] * 8), SplitOptions(), 2, [400, 800]),
+        # `maxBytesPerPartition` bounds the bytes that a task reads.
+        (spans_of(*[MIB] * 8), SplitOptions(0, 2 * MIB), 1, [200, 400, 600, 800]),
+        # A cut moves to a near edge, so that no two tasks read one block.
+        (spans_of(*[MIB] * 9), SplitOptions(min_partitions=2), 1, [400, 900]),
+    ],
+)
+def test_where_a_lease_is_cut(spans, options, cores, ends):
+    """A lease is cut by options, cores, and the edges of blocks."""
+    assert split(spans, options, cores) == [TagSpan(*each) for each in pairwise([0, *ends])]
